@@ -1,0 +1,1 @@
+//! sluicefs-ext4-format
