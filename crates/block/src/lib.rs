@@ -1,1 +1,20 @@
-//! sluicefs-block
+//! Bytes to devices: aligned shared buffers, bios that own them, plugs that sort and merge, and the queue in front
+//! of each device.
+//!
+//! A *bio* is one read or write of contiguous device bytes; a *plug* gathers bios and hands the device one batch of
+//! merged *requests*. Nothing here knows what a file is.
+
+pub mod bio;
+pub mod buf;
+pub mod device;
+pub mod devices;
+pub mod plug;
+pub mod queue;
+pub mod stats;
+
+pub use bio::{Bio, BioFlags, Class, Completion, EndIo, IoError, Op, Payload, Request};
+pub use buf::{Buf, BufMut, PAGE_SIZE};
+pub use device::{Device, DeviceUrl, OpenMode, open};
+pub use plug::Plug;
+pub use queue::Queue;
+pub use stats::{Stats, StatsSnapshot};
