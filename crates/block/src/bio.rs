@@ -111,43 +111,97 @@ pub struct Completion {
 
 #[derive(Default)]
 #[allow(dead_code)]
-struct CompletionState { pending: usize, error: Option<IoError>, reads: Vec<(u64, SmallVec<[BufMut; 1]>)> }
+struct CompletionState {
+    pending: usize,
+    error: Option<IoError>,
+    reads: Vec<(u64, SmallVec<[BufMut; 1]>)>,
+}
 
 impl Completion {
     /// One that nothing is pending on.
-    pub fn new() -> Arc<Completion> { todo!() }
+    pub fn new() -> Arc<Completion> {
+        todo!()
+    }
     /// Announces `count` more bios, before they are submitted.
-    pub fn expect(&self, count: usize) { let _ = count; todo!() }
+    pub fn expect(&self, count: usize) {
+        let _ = count;
+        todo!()
+    }
     /// Waits for all that was expected; the first error, if any.
-    pub fn wait(&self) -> Result<(), IoError> { todo!() }
+    pub fn wait(&self) -> Result<(), IoError> {
+        todo!()
+    }
     /// After [`Completion::wait`]: buffers of the reads, by tag.
-    pub fn take_reads(&self) -> Vec<(u64, SmallVec<[BufMut; 1]>)> { todo!() }
+    pub fn take_reads(&self) -> Vec<(u64, SmallVec<[BufMut; 1]>)> {
+        todo!()
+    }
 }
 impl EndIo for Completion {
-    fn end_io(&self, _tag: u64, _payload: Payload, _result: Result<(), IoError>) { todo!() }
+    fn end_io(&self, _tag: u64, _payload: Payload, _result: Result<(), IoError>) {
+        todo!()
+    }
 }
 impl Bio {
     /// A write of `bufs` at byte `offset`.
-    pub fn write(offset: u64, bufs: SmallVec<[Buf; 1]>, class: Class, end: Arc<dyn EndIo>, tag: u64) -> Bio {
-        Bio { op: Op::Write, offset, payload: Payload::Write(bufs), class, flags: BioFlags::default(), end, tag }
+    pub fn write(
+        offset: u64,
+        bufs: SmallVec<[Buf; 1]>,
+        class: Class,
+        end: Arc<dyn EndIo>,
+        tag: u64,
+    ) -> Bio {
+        Bio {
+            op: Op::Write,
+            offset,
+            payload: Payload::Write(bufs),
+            class,
+            flags: BioFlags::default(),
+            end,
+            tag,
+        }
     }
     /// A read into `bufs` from byte `offset`.
-    pub fn read(offset: u64, bufs: SmallVec<[BufMut; 1]>, class: Class, end: Arc<dyn EndIo>, tag: u64) -> Bio {
-        Bio { op: Op::Read, offset, payload: Payload::Read(bufs), class, flags: BioFlags::default(), end, tag }
+    pub fn read(
+        offset: u64,
+        bufs: SmallVec<[BufMut; 1]>,
+        class: Class,
+        end: Arc<dyn EndIo>,
+        tag: u64,
+    ) -> Bio {
+        Bio {
+            op: Op::Read,
+            offset,
+            payload: Payload::Read(bufs),
+            class,
+            flags: BioFlags::default(),
+            end,
+            tag,
+        }
     }
     /// Bytes it moves.
-    pub fn len(&self) -> u64 { todo!() }
+    pub fn len(&self) -> u64 {
+        todo!()
+    }
     /// Whether it moves none (a flush).
-    pub fn is_empty(&self) -> bool { self.len() == 0 }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 impl Request {
     /// Completes every bio with `result`.
-    pub fn complete(self, _result: Result<(), IoError>) { todo!() }
+    pub fn complete(self, _result: Result<(), IoError>) {
+        todo!()
+    }
 }
 impl fmt::Display for IoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { let _ = f; todo!() }
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let _ = f;
+        todo!()
+    }
 }
 impl std::error::Error for IoError {}
 impl From<IoError> for std::io::Error {
-    fn from(e: IoError) -> Self { std::io::Error::from_raw_os_error(e.errno) }
+    fn from(e: IoError) -> Self {
+        std::io::Error::from_raw_os_error(e.errno)
+    }
 }

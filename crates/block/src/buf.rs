@@ -17,24 +17,58 @@ pub struct Buf {}
 
 impl BufMut {
     /// A buffer of `len` zero bytes (`len` ≤ [`PAGE_SIZE`]).
-    pub fn zeroed(len: usize) -> BufMut { let _ = len; todo!() }
+    pub fn zeroed(len: usize) -> BufMut {
+        let _ = len;
+        todo!()
+    }
     /// A buffer of `len` initialised but unspecified bytes, for a caller that overwrites all of it.
-    pub fn scratch(len: usize) -> BufMut { let _ = len; todo!() }
+    pub fn scratch(len: usize) -> BufMut {
+        let _ = len;
+        todo!()
+    }
     /// A copy of `bytes`.
-    pub fn copy_of(bytes: &[u8]) -> BufMut { let _ = bytes; todo!() }
+    pub fn copy_of(bytes: &[u8]) -> BufMut {
+        let _ = bytes;
+        todo!()
+    }
     /// Gives up unique ownership.
-    pub fn freeze(self) -> Buf { todo!() }
+    pub fn freeze(self) -> Buf {
+        todo!()
+    }
 }
-impl Deref for BufMut { type Target = [u8]; fn deref(&self) -> &[u8] { todo!() } }
-impl DerefMut for BufMut { fn deref_mut(&mut self) -> &mut [u8] { todo!() } }
-impl Deref for Buf { type Target = [u8]; fn deref(&self) -> &[u8] { todo!() } }
+impl Deref for BufMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        todo!()
+    }
+}
+impl DerefMut for BufMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        todo!()
+    }
+}
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        todo!()
+    }
+}
 impl Buf {
     /// Whether no other reference exists.
-    pub fn is_unique(&self) -> bool { todo!() }
+    pub fn is_unique(&self) -> bool {
+        todo!()
+    }
     /// Whether both are the same memory.
-    pub fn same(&self, other: &Buf) -> bool { let _ = other; todo!() }
+    pub fn same(&self, other: &Buf) -> bool {
+        let _ = other;
+        todo!()
+    }
     /// The bytes for writing: in place where this is the only reference, after a copy otherwise.
-    pub fn make_mut(&mut self) -> &mut [u8] { todo!() }
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        todo!()
+    }
     /// Unique ownership back, if this is the only reference.
-    pub fn try_into_mut(self) -> Result<BufMut, Buf> { todo!() }
+    pub fn try_into_mut(self) -> Result<BufMut, Buf> {
+        todo!()
+    }
 }

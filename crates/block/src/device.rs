@@ -12,15 +12,21 @@ pub trait Device: Send + Sync {
     /// Whether writes are refused.
     fn read_only(&self) -> bool;
     /// Bytes a single request may have.
-    fn max_request_bytes(&self) -> u64 { 1 << 20 }
+    fn max_request_bytes(&self) -> u64 {
+        1 << 20
+    }
     /// Starts every request; each is completed once ([`Request::complete`]), on any thread, in any order.
     fn submit(&self, batch: Vec<Request>);
     /// Carries one request out on the calling thread and completes it before returning.
     fn execute(&self, request: Request);
     /// See [`crate::Queue::discard`]; the default does nothing.
-    fn discard(&self, _offset: u64, _len: u64) -> Result<(), crate::IoError> { Ok(()) }
+    fn discard(&self, _offset: u64, _len: u64) -> Result<(), crate::IoError> {
+        Ok(())
+    }
     /// See [`crate::Queue::write_zeroes`]; `Ok(false)` where the device has no cheap way.
-    fn write_zeroes(&self, _offset: u64, _len: u64) -> Result<bool, crate::IoError> { Ok(false) }
+    fn write_zeroes(&self, _offset: u64, _len: u64) -> Result<bool, crate::IoError> {
+        Ok(false)
+    }
 }
 
 /// How to open a device.
@@ -42,7 +48,13 @@ pub enum DeviceUrl {
 }
 impl DeviceUrl {
     /// Parses a path or URL.
-    pub fn parse(text: &str) -> io::Result<DeviceUrl> { let _ = text; todo!() }
+    pub fn parse(text: &str) -> io::Result<DeviceUrl> {
+        let _ = text;
+        todo!()
+    }
 }
 /// Opens a device and puts a queue in front of it.
-pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<std::sync::Arc<crate::Queue>> { let _ = (url, mode); todo!() }
+pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<std::sync::Arc<crate::Queue>> {
+    let _ = (url, mode);
+    todo!()
+}

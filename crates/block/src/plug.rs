@@ -15,11 +15,23 @@ pub struct Plug<'q> {
 }
 impl<'q> Plug<'q> {
     #[allow(dead_code)]
-    pub(crate) fn new(queue: &'q Queue) -> Plug<'q> { Plug { queue, bios: Vec::new() } }
+    pub(crate) fn new(queue: &'q Queue) -> Plug<'q> {
+        Plug {
+            queue,
+            bios: Vec::new(),
+        }
+    }
     /// Takes a bio; may flush.
-    pub fn add(&mut self, bio: Bio) { let _ = bio; todo!() }
+    pub fn add(&mut self, bio: Bio) {
+        let _ = bio;
+        todo!()
+    }
     /// Submits what is held.
-    pub fn flush(&mut self) { todo!() }
+    pub fn flush(&mut self) {
+        todo!()
+    }
     /// Bytes held back.
-    pub fn bytes(&self) -> u64 { todo!() }
+    pub fn bytes(&self) -> u64 {
+        todo!()
+    }
 }

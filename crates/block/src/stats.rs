@@ -26,5 +26,7 @@ pub struct StatsSnapshot {
 }
 impl Stats {
     /// The counters now.
-    pub fn snapshot(&self) -> StatsSnapshot { todo!() }
+    pub fn snapshot(&self) -> StatsSnapshot {
+        todo!()
+    }
 }
