@@ -9,6 +9,12 @@ pub enum JournalError {
     /// An earlier failure stopped the journal; nothing can be changed any more.
     #[error("the journal was stopped by an earlier error ({0}); run e2fsck")]
     Aborted(String),
+    /// The volume was opened read-only: nothing can be changed.
+    #[error("the journal is read-only")]
+    ReadOnly,
+    /// The journal was closed: nothing can be changed any more.
+    #[error("the journal is closed")]
+    Closed,
     /// The journal's own structures are damaged.
     #[error("journal block {block}: {what}")]
     Corrupt {

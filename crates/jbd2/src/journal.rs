@@ -44,6 +44,11 @@ pub struct JournalOptions {
     pub commit_interval: Duration,
     /// Bytes in a block of the volume.
     pub block_size: u32,
+    /// Whether the log is to carry checksums (csum v3); set for a volume with `metadata_csum`. Where it is `false` the
+    /// journal keeps the format that its super block names.
+    pub checksums: bool,
+    /// The volume's UUID; becomes the seed of the log's checksums where the journal has none of its own.
+    pub uuid: [u8; 16],
 }
 
 /// Counters.
