@@ -1,1 +1,41 @@
-//! sluicefs-ext4
+//! The ext4 file system: over a journal ([`jbd2`]), a cache and a writeback engine, on real ext4 volumes.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | [`fs`] | a mounted volume: mount, unmount, sync, statfs |
+//! | [`inode`] | inodes in memory, their way to and from the inode table |
+//! | `alloc` | blocks and inodes: which are free, which to take next |
+//! | `extents` | the tree that maps file blocks to volume blocks |
+//! | `directory` | entries in linear and hashed directories |
+//! | `namespace` | create, link, unlink, rename … |
+//! | `file_io` | read, write, truncate, fallocate, seek |
+//! | `writepages` | delayed allocation and what happens when data has landed |
+//! | `xattr` | extended attributes and ACLs |
+//! | `orphan` | inodes to be deleted after a crash |
+//! | [`mkfs`] | new volumes |
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod alloc;
+pub(crate) mod directory;
+pub mod error;
+pub(crate) mod extents;
+pub(crate) mod file_io;
+pub mod fs;
+pub mod inode;
+pub mod mkfs;
+pub(crate) mod namespace;
+pub(crate) mod orphan;
+pub(crate) mod writepages;
+pub(crate) mod xattr;
+
+pub use directory::DirEntry;
+pub use error::{Error, Result};
+pub use ext4_format::inode::{FileType, Timestamp};
+pub use ext4_format::types::Ino;
+pub use file_io::{FallocateMode, SeekWhence};
+pub use fs::{Fs, MountOptions, StatFs};
+pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
+pub use mkfs::{MkfsOptions, mkfs};
+pub use namespace::{NewInode, RenameFlags};
+pub use xattr::SetXattrMode;

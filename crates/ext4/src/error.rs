@@ -1,0 +1,121 @@
+//! Errors of the file system, each with the `errno` that a system call would give.
+
+use block::IoError;
+use ext4_format::error::FormatError;
+use jbd2::JournalError;
+use std::io;
+
+/// Result of an operation of the file system.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// A structure on the volume is damaged; the error names it and its place.
+    #[error("{0}; run e2fsck")]
+    Corrupt(#[from] FormatError),
+    /// A structure on the volume is damaged in a way that shows only beside others.
+    #[error("inode {ino}: {what}; run e2fsck")]
+    CorruptInode {
+        /// The inode.
+        ino: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The journal failed or is damaged.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A feature of the volume is not supported.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+    /// No blocks, or no inodes, are left.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// No such entry.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The entry exists already.
+    #[error("the entry exists already")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// Something other than a directory was needed.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// A name has more than 255 bytes.
+    #[error("the name is longer than 255 bytes")]
+    NameTooLong,
+    /// An inode has as many links as it can have.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The volume is mounted read-only, by wish or after an error.
+    #[error("the volume is read-only")]
+    ReadOnly,
+    /// An argument makes no sense.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The immutable or append-only flag forbids it.
+    #[error("operation not permitted (immutable or append-only)")]
+    NotPermitted,
+    /// A file cannot be that large.
+    #[error("file too large")]
+    FileTooLarge,
+    /// No such extended attribute.
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// An attribute or a symbolic link's target is too large.
+    #[error("value too large")]
+    ValueTooLarge,
+    /// No data or hole beyond the offset.
+    #[error("offset beyond the end of the file")]
+    NoData,
+    /// Not possible on this type of file.
+    #[error("operation not supported on this type of file")]
+    NotSupported,
+}
+
+impl Error {
+    /// The system's number for it.
+    pub fn errno(&self) -> i32 {
+        use rustix::io::Errno;
+        match self {
+            Error::Io(e) if e.errno != 0 => return e.errno,
+            Error::Io(_) | Error::Journal(_) => Errno::IO,
+            // The kernel's EFSCORRUPTED.
+            Error::Corrupt(_) | Error::CorruptInode { .. } => Errno::UCLEAN,
+            Error::Unsupported(_) | Error::NotSupported => Errno::OPNOTSUPP,
+            Error::NoSpace => Errno::NOSPC,
+            Error::NotFound => Errno::NOENT,
+            Error::Exists => Errno::EXIST,
+            Error::NotDirectory => Errno::NOTDIR,
+            Error::IsDirectory => Errno::ISDIR,
+            Error::NotEmpty => Errno::NOTEMPTY,
+            Error::NameTooLong => Errno::NAMETOOLONG,
+            Error::TooManyLinks => Errno::MLINK,
+            Error::ReadOnly => Errno::ROFS,
+            Error::Invalid(_) => Errno::INVAL,
+            Error::NotPermitted => Errno::PERM,
+            Error::FileTooLarge => Errno::FBIG,
+            Error::NoAttribute => Errno::NODATA,
+            Error::ValueTooLarge => Errno::TOOBIG,
+            Error::NoData => Errno::NXIO,
+        }
+        .raw_os_error()
+    }
+}
+
+/// Keeps the `errno` as the kind and the message as the payload.
+impl From<Error> for io::Error {
+    fn from(e: Error) -> io::Error {
+        let kind = io::Error::from_raw_os_error(e.errno()).kind();
+        io::Error::new(kind, e)
+    }
+}
