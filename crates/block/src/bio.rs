@@ -1,7 +1,7 @@
 //! The unit of I/O: a [`Bio`] owns its buffers until its [`EndIo`] gets them back.
 
+use crate::queue::Tracking;
 use crate::{Buf, BufMut};
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::{fmt, sync::Arc};
 
@@ -99,48 +99,10 @@ pub struct Request {
     pub flags: BioFlags,
     /// In order of offset, without gaps.
     pub bios: SmallVec<[Bio; 4]>,
+    /// What the queue wants to know at completion.
+    pub(crate) tracking: Option<Tracking>,
 }
 
-/// Waits for a number of bios and keeps the first error.
-pub struct Completion {
-    #[allow(dead_code)]
-    state: Mutex<CompletionState>,
-    #[allow(dead_code)]
-    done: Condvar,
-}
-
-#[derive(Default)]
-#[allow(dead_code)]
-struct CompletionState {
-    pending: usize,
-    error: Option<IoError>,
-    reads: Vec<(u64, SmallVec<[BufMut; 1]>)>,
-}
-
-impl Completion {
-    /// One that nothing is pending on.
-    pub fn new() -> Arc<Completion> {
-        todo!()
-    }
-    /// Announces `count` more bios, before they are submitted.
-    pub fn expect(&self, count: usize) {
-        let _ = count;
-        todo!()
-    }
-    /// Waits for all that was expected; the first error, if any.
-    pub fn wait(&self) -> Result<(), IoError> {
-        todo!()
-    }
-    /// After [`Completion::wait`]: buffers of the reads, by tag.
-    pub fn take_reads(&self) -> Vec<(u64, SmallVec<[BufMut; 1]>)> {
-        todo!()
-    }
-}
-impl EndIo for Completion {
-    fn end_io(&self, _tag: u64, _payload: Payload, _result: Result<(), IoError>) {
-        todo!()
-    }
-}
 impl Bio {
     /// A write of `bufs` at byte `offset`.
     pub fn write(
@@ -178,30 +140,152 @@ impl Bio {
             tag,
         }
     }
+    /// A flush.
+    pub fn flush(end: Arc<dyn EndIo>, tag: u64) -> Bio {
+        Bio {
+            op: Op::Flush,
+            offset: 0,
+            payload: Payload::None,
+            class: Class::Data,
+            flags: BioFlags::default(),
+            end,
+            tag,
+        }
+    }
+
+    /// The same bio with other flags.
+    pub fn with_flags(self, flags: BioFlags) -> Bio {
+        Bio { flags, ..self }
+    }
+
     /// Bytes it moves.
     pub fn len(&self) -> u64 {
-        todo!()
+        self.payload.len()
     }
+
     /// Whether it moves none (a flush).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-impl Request {
-    /// Completes every bio with `result`.
-    pub fn complete(self, _result: Result<(), IoError>) {
-        todo!()
+
+    /// Hands it back to whoever waits for it.
+    pub fn complete(self, result: Result<(), IoError>) {
+        self.end.end_io(self.tag, self.payload, result);
+    }
+
+    /// Hands it back as failed with `errno`.
+    pub(crate) fn fail(self, errno: i32) {
+        let error = IoError {
+            op: self.op,
+            offset: self.offset,
+            len: self.len(),
+            errno,
+        };
+        self.complete(Err(error));
     }
 }
+
+impl Payload {
+    /// Bytes in its buffers.
+    pub fn len(&self) -> u64 {
+        match self {
+            Payload::Write(bufs) => bufs.iter().map(|b| b.len() as u64).sum(),
+            Payload::Read(bufs) => bufs.iter().map(|b| b.len() as u64).sum(),
+            Payload::None => 0,
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Buffers it has.
+    pub fn buf_count(&self) -> usize {
+        match self {
+            Payload::Write(bufs) => bufs.len(),
+            Payload::Read(bufs) => bufs.len(),
+            Payload::None => 0,
+        }
+    }
+}
+
+impl Request {
+    /// A request of one bio, which others may be appended to.
+    pub fn of(bio: Bio) -> Request {
+        Request {
+            op: bio.op,
+            offset: bio.offset,
+            len: bio.len(),
+            class: bio.class,
+            flags: bio.flags,
+            bios: SmallVec::from_iter([bio]),
+            tracking: None,
+        }
+    }
+
+    /// Appends a bio of the same operation and class that begins where the request ends.
+    pub(crate) fn append(&mut self, bio: Bio, len: u64) {
+        debug_assert_eq!(bio.op, self.op);
+        debug_assert_eq!(bio.class, self.class);
+        debug_assert_eq!(bio.offset, self.end());
+        self.len += len;
+        self.flags.fua |= bio.flags.fua;
+        self.flags.sync |= bio.flags.sync;
+        self.flags.readahead &= bio.flags.readahead;
+        self.bios.push(bio);
+    }
+
+    /// First byte after it.
+    pub fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+
+    /// The error that says that this request failed with `errno` (0: the device ended early).
+    pub fn error(&self, errno: i32) -> IoError {
+        IoError {
+            op: self.op,
+            offset: self.offset,
+            len: self.len,
+            errno,
+        }
+    }
+
+    /// Completes every bio with `result`.
+    pub fn complete(self, result: Result<(), IoError>) {
+        let latch = self.tracking.and_then(|tracking| {
+            tracking.finish(self.op, self.len, self.bios.len(), self.flags, &result)
+        });
+        for bio in self.bios {
+            bio.complete(result);
+        }
+        if let Some(latch) = latch {
+            latch.count_down();
+        }
+    }
+}
+
 impl fmt::Display for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let _ = f;
-        todo!()
+        let op = match self.op {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "flush",
+        };
+        write!(f, "{op} of {} bytes at byte {}: ", self.len, self.offset)?;
+        match self.errno {
+            0 => f.write_str("the device ended early"),
+            errno => std::io::Error::from_raw_os_error(errno).fmt(f),
+        }
     }
 }
+
 impl std::error::Error for IoError {}
 impl From<IoError> for std::io::Error {
     fn from(e: IoError) -> Self {
-        std::io::Error::from_raw_os_error(e.errno)
+        match e.errno {
+            0 => std::io::Error::new(std::io::ErrorKind::UnexpectedEof, e),
+            errno => std::io::Error::from_raw_os_error(errno),
+        }
     }
 }

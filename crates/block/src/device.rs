@@ -1,7 +1,12 @@
 //! What a device is, and how one is named.
 
-use crate::Request;
+use crate::devices::{MemoryDevice, UringDevice};
+use crate::{Queue, Request};
+use std::fmt;
 use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
 
 /// Something that stores bytes. Any number of threads may submit at once.
 pub trait Device: Send + Sync {
@@ -42,19 +47,164 @@ pub enum OpenMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceUrl {
     /// An image file or a block device.
-    Path(std::path::PathBuf),
+    Path(PathBuf),
     /// Memory of this many bytes.
     Memory(u64),
 }
+
+/// What precedes the colon of each kind of URL.
+const SCHEMES: &[&str] = &["mem"];
+
 impl DeviceUrl {
-    /// Parses a path or URL.
+    /// Parses a path or URL. What has a `/` before its first `:`, or exists, is a path.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown scheme or a bad size.
     pub fn parse(text: &str) -> io::Result<DeviceUrl> {
-        let _ = text;
-        todo!()
+        let path = || Ok(DeviceUrl::Path(PathBuf::from(text)));
+        if text.is_empty() {
+            return Err(invalid("the name of a device is empty".into()));
+        }
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return path();
+        };
+        if scheme.contains('/') || Path::new(text).exists() {
+            return path();
+        }
+        match scheme {
+            "mem" => match parse_size(rest)? {
+                0 => Err(invalid(format!("{text}: a device of no bytes"))),
+                size if size > MAX_BYTES => Err(invalid(format!("{text}: too large"))),
+                size => Ok(DeviceUrl::Memory(size)),
+            },
+            _ => Err(invalid(format!(
+                "{text}: no device scheme is called \"{scheme}\" (known: {}; for a file of that name write ./{text})",
+                SCHEMES
+                    .iter()
+                    .map(|s| format!("{s}:"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ))),
+        }
     }
 }
+
+impl fmt::Display for DeviceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceUrl::Path(path) => path.display().fmt(f),
+            DeviceUrl::Memory(bytes) => write!(f, "mem:{bytes}"),
+        }
+    }
+}
+
+impl FromStr for DeviceUrl {
+    type Err = io::Error;
+    fn from_str(text: &str) -> io::Result<DeviceUrl> {
+        DeviceUrl::parse(text)
+    }
+}
+
+/// More than any file or device on Linux can have.
+const MAX_BYTES: u64 = i64::MAX as u64;
+
+/// Parses a number of bytes: `4096`, `64K`, `1GiB`, `1.5 TiB`. Units are powers of 1024, with or without `iB`, in
+/// either case.
+///
+/// # Errors
+/// `InvalidInput` where it is no such number or does not fit 64 bits.
+pub fn parse_size(text: &str) -> io::Result<u64> {
+    let bad = || {
+        invalid(format!(
+            "\"{text}\" is no size (try 512MiB, 10G or a number of bytes)"
+        ))
+    };
+    let trimmed = text.trim();
+    let digits = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(digits);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        "p" | "pib" => 50,
+        _ => return Err(bad()),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole: u64 = whole.parse().map_err(|_| bad())?;
+    let mut bytes = whole.checked_mul(1 << shift).ok_or_else(bad)?;
+    if number.contains('.') {
+        let part: f64 = format!("0.{fraction}0").parse().map_err(|_| bad())?;
+        if shift == 0 {
+            return Err(bad());
+        }
+        bytes = bytes
+            .checked_add((part * (1u64 << shift) as f64) as u64)
+            .ok_or_else(bad)?;
+    }
+    Ok(bytes)
+}
+
+/// What to do where an image is already there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Create {
+    /// Fail with `AlreadyExists`.
+    New,
+    /// Replace its contents.
+    Overwrite,
+}
+
+/// Makes a sparse image file of `size` bytes.
+///
+/// # Errors
+/// `AlreadyExists` for [`Create::New`] where `path` is there; otherwise the file system's.
+pub fn create_image(path: &Path, size: u64, create: Create) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true);
+    match create {
+        Create::New => options.create_new(true),
+        Create::Overwrite => options.create(true).truncate(false),
+    };
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    let file = options.open(path).map_err(named)?;
+    if !file.metadata().map_err(named)?.is_file() {
+        return Err(invalid(format!("{} is not a regular file", path.display())));
+    }
+    // A mounted image must not be emptied under its user.
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+        .map_err(|e| named(e.into()))?;
+    file.set_len(0).map_err(named)?;
+    file.set_len(size).map_err(named)
+}
+
 /// Opens a device and puts a queue in front of it.
-pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<std::sync::Arc<crate::Queue>> {
-    let _ = (url, mode);
-    todo!()
+///
+/// # Errors
+/// The system's, with the device's name; `ResourceBusy` where another process has it open.
+pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<Arc<Queue>> {
+    Ok(Queue::new(open_device(url, mode)?))
+}
+
+/// Opens a device without a queue, to be wrapped.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_device(url: &DeviceUrl, mode: OpenMode) -> io::Result<Box<dyn Device>> {
+    Ok(match url {
+        DeviceUrl::Memory(bytes) => {
+            let device = MemoryDevice::new(*bytes);
+            match mode {
+                OpenMode::ReadOnly => Box::new(device.into_read_only()),
+                OpenMode::ReadWrite => Box::new(device),
+            }
+        }
+        DeviceUrl::Path(path) => Box::new(UringDevice::open(path, mode)?),
+    })
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
 }

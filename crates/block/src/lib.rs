@@ -6,15 +6,18 @@
 
 pub mod bio;
 pub mod buf;
+pub mod completion;
 pub mod device;
 pub mod devices;
+mod merge;
 pub mod plug;
 pub mod queue;
 pub mod stats;
 
-pub use bio::{Bio, BioFlags, Class, Completion, EndIo, IoError, Op, Payload, Request};
+pub use bio::{Bio, BioFlags, Class, EndIo, IoError, Op, Payload, Request};
 pub use buf::{Buf, BufMut, PAGE_SIZE};
-pub use device::{Device, DeviceUrl, OpenMode, open};
+pub use completion::Completion;
+pub use device::{Create, Device, DeviceUrl, OpenMode, create_image, open, parse_size};
 pub use plug::Plug;
 pub use queue::Queue;
 pub use stats::{Stats, StatsSnapshot};

@@ -1,0 +1,204 @@
+//! Aligned, reference-counted buffers of at most one page.
+//!
+//! [`BufMut`] is a buffer with one owner, [`Buf`] a shared and therefore immutable one. A page under I/O is a `Buf`
+//! held by a bio; a writer that meets it copies it first ([`Buf::make_mut`]), so pages under I/O are stable.
+//!
+//! A handle is one pointer into the [`pool`]; its reference count and length lie in a table at the head of the
+//! pool's chunk and are found by masking the pointer, so that pages stay aligned and adjacent.
+//!
+//! ```text
+//!             BufMut::zeroed/scratch/copy_of            freeze
+//!   free (0) ───────────────────────────────▶ BufMut (1) ─────▶ Buf (1) ──clone──▶ Buf (n)
+//!      ▲                                        │   ▲            │  │  ◀──drop───
+//!      └────────────────drop────────────────────┘   └─try_into_mut  └─drop─▶ free (0)
+//! ```
+
+pub mod pool;
+
+use pool::{Page, alloc, free};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+/// Bytes in a page of the page cache, and the capacity and alignment of every buffer.
+pub const PAGE_SIZE: usize = 4096;
+
+/// More references than this can only be a leak in a loop; past it the count could wrap and memory be reused.
+const MAX_REFS: u32 = i32::MAX as u32;
+
+/// A buffer with exactly one owner.
+pub struct BufMut {
+    page: Page,
+}
+
+/// A shared, immutable buffer; cloning it clones a reference.
+pub struct Buf {
+    page: Page,
+}
+
+impl BufMut {
+    /// A buffer of `len` zero bytes (`len` ≤ [`PAGE_SIZE`]).
+    ///
+    /// # Panics
+    /// Where `len` exceeds [`PAGE_SIZE`].
+    pub fn zeroed(len: usize) -> BufMut {
+        let mut buf = BufMut::scratch(len);
+        buf.fill(0);
+        buf
+    }
+
+    /// A buffer of `len` initialised but unspecified bytes, for a caller that overwrites all of it.
+    ///
+    /// # Panics
+    /// Where `len` exceeds [`PAGE_SIZE`].
+    pub fn scratch(len: usize) -> BufMut {
+        assert!(len <= PAGE_SIZE, "a buffer holds at most a page, not {len}");
+        let page = alloc();
+        let entry = page.entry();
+        debug_assert_eq!(entry.refs.load(Ordering::Relaxed), 0);
+        entry.len.store(len as u32, Ordering::Relaxed);
+        entry.refs.store(1, Ordering::Relaxed);
+        BufMut { page }
+    }
+
+    /// A copy of `bytes`.
+    ///
+    /// # Panics
+    /// Where `bytes` is longer than [`PAGE_SIZE`].
+    pub fn copy_of(bytes: &[u8]) -> BufMut {
+        let mut buf = BufMut::scratch(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Gives up unique ownership.
+    pub fn freeze(self) -> Buf {
+        let page = self.page;
+        std::mem::forget(self);
+        Buf { page }
+    }
+
+    /// Where the bytes lie; valid as long as the buffer lives, wherever the handle is moved.
+    pub(crate) fn as_raw(&mut self) -> NonNull<u8> {
+        self.page.ptr()
+    }
+}
+
+impl Drop for BufMut {
+    fn drop(&mut self) {
+        self.page.entry().refs.store(0, Ordering::Relaxed);
+        free(self.page);
+    }
+}
+
+impl Deref for BufMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the page is mapped for the life of the process and initialised (zero or a former use), `len` is at
+        // most a page, and this handle is its only owner, so nobody writes while `&self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
+    }
+}
+
+impl DerefMut for BufMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; `&mut self` on the only owner makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.page.ptr().as_ptr(), self.page.len()) }
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the page is mapped and initialised, and while a reference exists nobody writes to it: `make_mut`
+        // and `try_into_mut` do so only where the count is one, which needs the one handle mutably.
+        unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
+    }
+}
+
+impl Clone for Buf {
+    fn clone(&self) -> Buf {
+        // Relaxed as in `Arc`: the new handle is made from one that the thread already has.
+        let before = self.page.entry().refs.fetch_add(1, Ordering::Relaxed);
+        if before > MAX_REFS {
+            std::process::abort();
+        }
+        Buf { page: self.page }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        let refs = &self.page.entry().refs;
+        // A count of one seen through the only handle cannot grow, so the read-modify-write can be saved. Acquire
+        // pairs with the Release of those who dropped theirs, whose reads must end before the page is reused.
+        if refs.load(Ordering::Acquire) == 1 {
+            refs.store(0, Ordering::Relaxed);
+        } else {
+            if refs.fetch_sub(1, Ordering::Release) != 1 {
+                return;
+            }
+            refs.load(Ordering::Acquire);
+        }
+        free(self.page);
+    }
+}
+
+impl Buf {
+    /// Whether no other reference exists.
+    pub fn is_unique(&self) -> bool {
+        self.page.entry().refs.load(Ordering::Acquire) == 1
+    }
+
+    /// Whether both are the same memory.
+    pub fn same(&self, other: &Buf) -> bool {
+        self.page.ptr() == other.page.ptr()
+    }
+
+    /// The bytes for writing: in place where this is the only reference, after a copy otherwise.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        if !self.is_unique() {
+            *self = BufMut::copy_of(self).freeze();
+        }
+        // SAFETY: the count is one and `&mut self` borrows the one handle, so the access is exclusive; Acquire in
+        // `is_unique` ordered it after the reads of whoever dropped theirs.
+        unsafe { std::slice::from_raw_parts_mut(self.page.ptr().as_ptr(), self.page.len()) }
+    }
+
+    /// Unique ownership back, if this is the only reference.
+    pub fn try_into_mut(self) -> Result<BufMut, Buf> {
+        if !self.is_unique() {
+            return Err(self);
+        }
+        let page = self.page;
+        std::mem::forget(self);
+        Ok(BufMut { page })
+    }
+
+    /// Where the bytes lie; valid as long as any reference lives.
+    pub(crate) fn as_raw(&self) -> NonNull<u8> {
+        self.page.ptr()
+    }
+}
+
+impl From<BufMut> for Buf {
+    fn from(buf: BufMut) -> Buf {
+        buf.freeze()
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({:p}, {} bytes)", self.page.ptr(), self.len())
+    }
+}
+
+impl fmt::Debug for BufMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufMut({:p}, {} bytes)", self.page.ptr(), self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

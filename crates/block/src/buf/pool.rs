@@ -1,0 +1,299 @@
+//! Where buffers come from.
+//!
+//! Memory is mapped in regions and used in aligned chunks of 2 MiB, so that the kernel can back a chunk with one huge
+//! page: one fault instead of 512, and one pin instead of 512 for direct I/O. The first page of a chunk is a table of
+//! {reference count, length} for the others.
+//!
+//! ```text
+//!   thread magazine ⇄ (64 at a time) ⇄ global free list ◀── carve ── current chunk ◀── released chunks, new regions
+//!                                             └── trim: wholly free chunks go back to the OS ──▶ released chunks
+//! ```
+//!
+//! Allocation pops the thread's magazine; only every 64th takes the global lock. What a refill brings is sorted, so
+//! that pages come out in ascending order and buffers filled one after another are adjacent: their iovecs coalesce.
+
+use super::PAGE_SIZE;
+use parking_lot::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use std::alloc::{Layout, handle_alloc_error};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+/// Bytes in a chunk, and its alignment.
+const CHUNK: usize = 2 << 20;
+/// Pages of a chunk that hold data; one holds the table.
+const CHUNK_PAGES: usize = CHUNK / PAGE_SIZE - 1;
+/// Address space taken from the OS at once. Only what is touched costs memory.
+const REGION: usize = 64 << 20;
+/// Pages that move between a magazine and the global list at once.
+const BATCH: usize = 64;
+/// Free pages a thread may keep.
+const MAGAZINE: usize = 2 * BATCH;
+/// Within a chunk that is partly used, shorter runs of free pages than this are not worth a system call.
+const TRIM_RUN: usize = 16;
+
+const _: () = assert!((CHUNK_PAGES + 1) * size_of::<Entry>() <= PAGE_SIZE);
+
+/// What the table says about a page.
+#[repr(C)]
+pub(super) struct Entry {
+    /// References; 0 while free, 1 in a `BufMut`.
+    pub(super) refs: AtomicU32,
+    /// Bytes in use; written by the only owner.
+    pub(super) len: AtomicU32,
+}
+
+/// A page of the pool. Whoever holds the last handle on it gives it to [`free`] once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Page(NonNull<u8>);
+
+// SAFETY: a `Page` is an address; who may touch the bytes is decided by the reference count, which is atomic.
+unsafe impl Send for Page {}
+// SAFETY: as above; no method of `Page` touches the bytes.
+unsafe impl Sync for Page {}
+
+impl Page {
+    pub(super) fn ptr(self) -> NonNull<u8> {
+        self.0
+    }
+
+    pub(super) fn entry(self) -> &'static Entry {
+        let addr = self.0.as_ptr().addr();
+        let table = self.0.as_ptr().map_addr(|a| a & !(CHUNK - 1));
+        let index = (addr & (CHUNK - 1)) / PAGE_SIZE;
+        // SAFETY: pages lie in aligned chunks whose first page is a table with an entry for each; chunks stay mapped
+        // for the life of the process, are zero at first (valid atomics) and are only accessed as atomics.
+        unsafe { &*table.cast::<Entry>().add(index) }
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.entry().len.load(std::sync::atomic::Ordering::Relaxed) as usize
+    }
+
+    fn addr(self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
+    fn chunk(self) -> Chunk {
+        let start = self.0.as_ptr().map_addr(|a| a & !(CHUNK - 1));
+        Chunk(NonNull::new(start).expect("a chunk is not at address zero"))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Chunk(NonNull<u8>);
+
+// SAFETY: an address; see `Page`.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    /// Data page `index` of the chunk, from 0.
+    fn page(self, index: usize) -> Page {
+        debug_assert!(index < CHUNK_PAGES);
+        // SAFETY: within the chunk's mapping of `CHUNK` bytes.
+        Page(unsafe { self.0.add((1 + index) * PAGE_SIZE) })
+    }
+}
+
+/// What is not in a magazine and not in use.
+struct Global {
+    free: Vec<Page>,
+    /// The chunk being carved, and the first page not yet carved.
+    current: Option<(Chunk, usize)>,
+    /// Chunks without memory behind them, to be carved again.
+    released: Vec<Chunk>,
+    /// Address space not yet used: start and bytes left.
+    region: Option<(Chunk, usize)>,
+    chunks: usize,
+}
+
+static GLOBAL: Mutex<Global> = Mutex::new(Global {
+    free: Vec::new(),
+    current: None,
+    released: Vec::new(),
+    region: None,
+    chunks: 0,
+});
+
+struct Magazine(Vec<Page>);
+
+impl Drop for Magazine {
+    fn drop(&mut self) {
+        GLOBAL.lock().free.append(&mut self.0);
+    }
+}
+
+thread_local! {
+    static LOCAL: RefCell<Magazine> = const { RefCell::new(Magazine(Vec::new())) };
+}
+
+impl Global {
+    /// Moves up to `count` pages to `out`, the lowest address last, so that popping ascends.
+    fn take(&mut self, count: usize, out: &mut Vec<Page>) {
+        let from = out.len();
+        if !self.free.is_empty() {
+            let keep = self.free.len().saturating_sub(count);
+            out.extend(self.free.drain(keep..));
+            out[from..].sort_unstable_by(|a, b| b.cmp(a));
+            return;
+        }
+        let (chunk, first) = match self.current.take() {
+            Some(current) => current,
+            None => (self.new_chunk(), 0),
+        };
+        let end = CHUNK_PAGES.min(first + count);
+        out.extend((first..end).rev().map(|i| chunk.page(i)));
+        self.current = (end < CHUNK_PAGES).then_some((chunk, end));
+    }
+
+    fn new_chunk(&mut self) -> Chunk {
+        self.chunks += 1;
+        if let Some(chunk) = self.released.pop() {
+            return chunk;
+        }
+        let (chunk, left) = self.region.take().unwrap_or_else(map_region);
+        if left > CHUNK {
+            // SAFETY: `left` bytes from `chunk` on are mapped, so the next chunk lies in the region.
+            self.region = Some((Chunk(unsafe { chunk.0.add(CHUNK) }), left - CHUNK));
+        }
+        chunk
+    }
+}
+
+/// Maps a region aligned to chunks: one chunk more than needed, and the misaligned ends are left unused.
+fn map_region() -> (Chunk, usize) {
+    let bytes = REGION + CHUNK;
+    // SAFETY: a new private mapping at an address of the kernel's choice; nothing else refers to it.
+    let mapped = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    };
+    let Ok(start) = mapped else {
+        handle_alloc_error(Layout::from_size_align(bytes, CHUNK).expect("constants"));
+    };
+    let start = start.cast::<u8>().map_addr(|a| a.next_multiple_of(CHUNK));
+    // SAFETY: `start..start + REGION` lies in the mapping; huge pages are a hint and its refusal harmless.
+    let _ = unsafe { madvise(start.cast(), REGION, Advice::LinuxHugepage) };
+    let start = NonNull::new(start).expect("a mapping is not at address zero");
+    (Chunk(start), REGION)
+}
+
+/// A free page; contents unspecified.
+pub(super) fn alloc() -> Page {
+    LOCAL
+        .try_with(|local| {
+            let pages = &mut local.borrow_mut().0;
+            if pages.is_empty() {
+                pages.reserve(MAGAZINE);
+                GLOBAL.lock().take(BATCH, pages);
+            }
+            pages.pop()
+        })
+        .ok()
+        .flatten()
+        .unwrap_or_else(alloc_without_magazine)
+}
+
+/// For a thread that is ending and has no magazine any more.
+#[cold]
+fn alloc_without_magazine() -> Page {
+    let mut one = Vec::with_capacity(1);
+    GLOBAL.lock().take(1, &mut one);
+    one.pop().expect("the pool grows or aborts")
+}
+
+/// Takes a page back that nobody refers to any more.
+pub(super) fn free(page: Page) {
+    let kept = LOCAL.try_with(|local| {
+        let pages = &mut local.borrow_mut().0;
+        if pages.len() >= MAGAZINE {
+            // The bottom of the stack is what was used longest ago.
+            GLOBAL.lock().free.extend(pages.drain(..BATCH));
+        } else if pages.capacity() == 0 {
+            pages.reserve(MAGAZINE);
+        }
+        pages.push(page);
+    });
+    if kept.is_err() {
+        GLOBAL.lock().free.push(page);
+    }
+}
+
+/// What the pool holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Bytes in chunks that may have memory behind them.
+    pub chunk_bytes: u64,
+    /// Bytes on the global free list or not yet carved (magazines, at most 512 KiB a thread, count as used).
+    pub free_bytes: u64,
+    /// Bytes whose memory was given back to the OS by [`trim`] and is not in use again.
+    pub released_bytes: u64,
+}
+
+impl PoolStats {
+    /// Bytes in buffers, in magazines and in tables.
+    pub fn used_bytes(&self) -> u64 {
+        self.chunk_bytes - self.free_bytes
+    }
+}
+
+/// What the pool holds now.
+pub fn stats() -> PoolStats {
+    let global = GLOBAL.lock();
+    let uncarved = global.current.map_or(0, |(_, carved)| CHUNK_PAGES - carved);
+    PoolStats {
+        chunk_bytes: (global.chunks * CHUNK) as u64,
+        free_bytes: ((global.free.len() + uncarved) * PAGE_SIZE) as u64,
+        released_bytes: (global.released.len() * CHUNK) as u64,
+    }
+}
+
+/// Gives free memory back to the OS: chunks that are wholly free, and longer free runs of the others. Returns the
+/// bytes given back. Other threads' magazines are left alone.
+pub fn trim() -> u64 {
+    let _ = LOCAL.try_with(|local| {
+        let pages = &mut local.borrow_mut().0;
+        GLOBAL.lock().free.append(pages);
+    });
+    let mut free = std::mem::take(&mut GLOBAL.lock().free);
+    free.sort_unstable();
+    let mut kept = Vec::with_capacity(free.len());
+    let mut released = Vec::new();
+    let mut bytes = 0;
+    for group in free.chunk_by(|a, b| a.chunk() == b.chunk()) {
+        let chunk = group[0].chunk();
+        if group.len() == CHUNK_PAGES {
+            // SAFETY: every page of the chunk is free and in `free`, which only this thread has; no handle can read
+            // the table. The chunk reads as zeroes afterwards: all free, no references.
+            if unsafe { madvise(chunk.0.as_ptr().cast(), CHUNK, Advice::LinuxDontNeed) }.is_ok() {
+                released.push(chunk);
+                bytes += CHUNK as u64;
+                continue;
+            }
+        }
+        for run in group.chunk_by(|a, b| a.addr() + PAGE_SIZE == b.addr()) {
+            if run.len() < TRIM_RUN || group.len() == CHUNK_PAGES {
+                continue;
+            }
+            let len = run.len() * PAGE_SIZE;
+            // SAFETY: the pages of the run are free and only this thread has them; they read as zeroes afterwards.
+            if unsafe { madvise(run[0].0.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok() {
+                bytes += len as u64;
+            }
+        }
+        kept.extend_from_slice(group);
+    }
+    kept.reverse();
+    let mut global = GLOBAL.lock();
+    global.chunks -= released.len();
+    global.released.append(&mut released);
+    // Below what was freed meanwhile, so that warm pages are used first.
+    kept.append(&mut global.free);
+    global.free = kept;
+    bytes
+}

@@ -1,0 +1,119 @@
+//! Waiting for bios.
+//!
+//! [`Completion`] counts what is pending in an atomic; the lock is taken only to keep read buffers and errors, and by
+//! the last bio to wake the waiter.
+
+use crate::{BufMut, EndIo, IoError, Payload};
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Waits for a number of bios and keeps the first error (for good: one that is reused keeps failing).
+pub struct Completion {
+    pending: AtomicUsize,
+    outcome: Mutex<Outcome>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Outcome {
+    error: Option<IoError>,
+    reads: Vec<(u64, SmallVec<[BufMut; 1]>)>,
+}
+
+impl Completion {
+    /// One that nothing is pending on.
+    pub fn new() -> Arc<Completion> {
+        Completion::expecting(0)
+    }
+
+    /// One that `count` bios are pending on.
+    pub fn expecting(count: usize) -> Arc<Completion> {
+        Arc::new(Completion {
+            pending: AtomicUsize::new(count),
+            outcome: Mutex::default(),
+            done: Condvar::new(),
+        })
+    }
+
+    /// Announces `count` more bios, before they are submitted.
+    pub fn expect(&self, count: usize) {
+        self.pending.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Whether all that was expected has completed.
+    pub fn is_done(&self) -> bool {
+        self.pending.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits for all that was expected; the first error, if any.
+    pub fn wait(&self) -> Result<(), IoError> {
+        let mut outcome = self.outcome.lock();
+        while !self.is_done() {
+            self.done.wait(&mut outcome);
+        }
+        match outcome.error {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// After [`Completion::wait`]: buffers of the reads, ordered by tag.
+    pub fn take_reads(&self) -> Vec<(u64, SmallVec<[BufMut; 1]>)> {
+        let mut reads = std::mem::take(&mut self.outcome.lock().reads);
+        reads.sort_by_key(|(tag, _)| *tag);
+        reads
+    }
+}
+
+impl EndIo for Completion {
+    fn end_io(&self, tag: u64, payload: Payload, result: Result<(), IoError>) {
+        if result.is_err() || matches!(payload, Payload::Read(_)) {
+            let mut outcome = self.outcome.lock();
+            if let Err(error) = result {
+                outcome.error.get_or_insert(error);
+            }
+            if let Payload::Read(bufs) = payload {
+                outcome.reads.push((tag, bufs));
+            }
+        } else {
+            drop(payload);
+        }
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // The lock orders this after a waiter's check, so that it cannot miss the wake-up.
+            drop(self.outcome.lock());
+            self.done.notify_all();
+        }
+    }
+}
+
+/// Counts requests down, for a batch that must be on the device before the next may start.
+pub(crate) struct Latch {
+    pending: Mutex<usize>,
+    zero: Condvar,
+}
+
+impl Latch {
+    pub(crate) fn new(count: usize) -> Arc<Latch> {
+        Arc::new(Latch {
+            pending: Mutex::new(count),
+            zero: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn count_down(&self) {
+        let mut pending = self.pending.lock();
+        *pending -= 1;
+        if *pending == 0 {
+            self.zero.notify_all();
+        }
+    }
+
+    pub(crate) fn wait(&self) {
+        let mut pending = self.pending.lock();
+        while *pending > 0 {
+            self.zero.wait(&mut pending);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Memory as a device: sparse, in extents that appear when they are first written. Completes on submission.
+
+use crate::{Bio, Device, IoError, Op, Payload, Request};
+use parking_lot::RwLock;
+use std::sync::OnceLock;
+
+/// Bytes in an extent, the unit of allocation and of locking.
+const EXTENT: u64 = 64 << 10;
+/// Extents in a region; the table of a region appears when one of them is first written.
+const REGION_EXTENTS: u64 = 1024;
+
+type Extent = RwLock<Option<Box<[u8]>>>;
+
+/// A device of zeroes that remembers what was written.
+pub struct MemoryDevice {
+    name: String,
+    capacity: u64,
+    read_only: bool,
+    regions: Box<[OnceLock<Box<[Extent]>>]>,
+}
+
+impl MemoryDevice {
+    /// One of `capacity` bytes.
+    pub fn new(capacity: u64) -> MemoryDevice {
+        let regions = capacity.div_ceil(EXTENT * REGION_EXTENTS);
+        MemoryDevice {
+            name: format!("mem:{capacity}"),
+            capacity,
+            read_only: false,
+            regions: (0..regions).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// The same, refusing writes.
+    pub fn into_read_only(self) -> MemoryDevice {
+        MemoryDevice {
+            read_only: true,
+            ..self
+        }
+    }
+
+    fn region(&self, offset: u64) -> &OnceLock<Box<[Extent]>> {
+        &self.regions[(offset / (EXTENT * REGION_EXTENTS)) as usize]
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        for_each_piece(offset, out.len() as u64, |at, range| {
+            let out = &mut out[range];
+            let extent = self.region(at).get().map(|r| r[extent_index(at)].read());
+            let from = (at % EXTENT) as usize;
+            match extent.as_ref().and_then(|e| e.as_ref()) {
+                Some(bytes) => out.copy_from_slice(&bytes[from..from + out.len()]),
+                None => out.fill(0),
+            }
+        });
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) {
+        for_each_piece(offset, data.len() as u64, |at, range| {
+            let data = &data[range];
+            let region = self
+                .region(at)
+                .get_or_init(|| (0..REGION_EXTENTS).map(|_| RwLock::new(None)).collect());
+            let mut extent = region[extent_index(at)].write();
+            let bytes = extent.get_or_insert_with(|| vec![0; EXTENT as usize].into());
+            let from = (at % EXTENT) as usize;
+            bytes[from..from + data.len()].copy_from_slice(data);
+        });
+    }
+
+    fn zero(&self, offset: u64, len: u64) {
+        for_each_piece(offset, len, |at, range| {
+            let Some(region) = self.region(at).get() else {
+                return;
+            };
+            let mut extent = region[extent_index(at)].write();
+            if range.len() as u64 == EXTENT {
+                *extent = None;
+            } else if let Some(bytes) = extent.as_mut() {
+                let from = (at % EXTENT) as usize;
+                bytes[from..from + range.len()].fill(0);
+            }
+        });
+    }
+
+    fn bio(&self, offset: u64, bio: &mut Bio) -> u64 {
+        let mut at = offset;
+        match &mut bio.payload {
+            Payload::Write(bufs) => {
+                for buf in bufs {
+                    self.write(at, buf);
+                    at += buf.len() as u64;
+                }
+            }
+            Payload::Read(bufs) => {
+                for buf in bufs {
+                    self.read(at, buf);
+                    at += buf.len() as u64;
+                }
+            }
+            Payload::None => {}
+        }
+        at
+    }
+
+    fn check(&self, op: Op, offset: u64, len: u64) -> Result<(), IoError> {
+        let errno = if op != Op::Read && self.read_only {
+            libc::EROFS
+        } else if offset
+            .checked_add(len)
+            .is_none_or(|end| end > self.capacity)
+        {
+            libc::EIO
+        } else {
+            return Ok(());
+        };
+        Err(IoError {
+            op,
+            offset,
+            len,
+            errno,
+        })
+    }
+}
+
+fn extent_index(offset: u64) -> usize {
+    (offset / EXTENT % REGION_EXTENTS) as usize
+}
+
+/// Cuts a span at the borders of extents: the device offset of each piece and where it lies in the span.
+fn for_each_piece(offset: u64, len: u64, mut f: impl FnMut(u64, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let at = offset + done;
+        let step = (EXTENT - at % EXTENT).min(len - done);
+        f(at, done as usize..(done + step) as usize);
+        done += step;
+    }
+}
+
+impl Device for MemoryDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+    fn submit(&self, batch: Vec<Request>) {
+        batch.into_iter().for_each(|r| self.execute(r));
+    }
+    fn execute(&self, mut request: Request) {
+        let result = match request.op {
+            Op::Flush => Ok(()),
+            op => self.check(op, request.offset, request.len),
+        };
+        if result.is_ok() {
+            let mut at = request.offset;
+            for bio in &mut request.bios {
+                at = self.bio(at, bio);
+            }
+        }
+        request.complete(result);
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        self.write_zeroes(offset, len).map(|_| ())
+    }
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<bool, IoError> {
+        self.check(Op::Write, offset, len)?;
+        self.zero(offset, len);
+        Ok(true)
+    }
+}

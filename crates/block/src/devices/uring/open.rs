@@ -1,0 +1,175 @@
+//! Opening an image file or block device: direct I/O, the lock, the size.
+
+use crate::OpenMode;
+use crate::queue::SECTOR;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// `BLKGETSIZE64`: bytes of a block device.
+const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
+/// `BLKSSZGET`: bytes of its logical sector.
+const BLKSSZGET: libc::Ioctl = 0x1268;
+
+/// What is behind the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Image,
+    BlockDevice,
+}
+
+/// An open image or block device that this process has locked.
+pub(super) struct Opened {
+    pub(super) file: File,
+    pub(super) kind: Kind,
+    /// Bytes, a multiple of [`SECTOR`].
+    pub(super) capacity: u64,
+    /// Whether I/O bypasses the page cache of the host.
+    pub(super) direct: bool,
+}
+
+pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Opened> {
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+    let kind = kind(path).map_err(named)?;
+    let try_open = |flags: i32| {
+        OpenOptions::new()
+            .read(true)
+            .write(mode == OpenMode::ReadWrite)
+            .custom_flags(libc::O_CLOEXEC | flags)
+            .open(path)
+    };
+    // Without O_CREAT, O_EXCL on a block device claims it: mounted or claimed by others fails with EBUSY.
+    let excl = match (kind, mode) {
+        (Kind::BlockDevice, OpenMode::ReadWrite) => libc::O_EXCL,
+        _ => 0,
+    };
+    let (file, mut direct) = match try_open(excl | libc::O_DIRECT) {
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (try_open(excl), false),
+        other => (other, true),
+    };
+    let file = match file {
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+            return Err(in_use(path, "the system (mounted?) or another process"));
+        }
+        other => other.map_err(named).and_then(|f| {
+            if direct && direct_align(&f, kind) > SECTOR {
+                direct = false;
+                return try_open(excl).map_err(named);
+            }
+            Ok(f)
+        })?,
+    };
+    if !direct {
+        tracing::warn!(device = %path.display(), "direct I/O is not possible here; going through the page cache");
+    }
+    lock(&file, path, mode)?;
+    let bytes = match kind {
+        Kind::Image => file.metadata().map_err(named)?.len(),
+        Kind::BlockDevice => ioctl_u64(&file, BLKGETSIZE64).map_err(named)?,
+    };
+    Ok(Opened {
+        file,
+        kind,
+        capacity: bytes - bytes % SECTOR,
+        direct,
+    })
+}
+
+fn kind(path: &Path) -> io::Result<Kind> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_file() {
+        Ok(Kind::Image)
+    } else if kind.is_block_device() {
+        Ok(Kind::BlockDevice)
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "neither a regular file nor a block device",
+        ))
+    }
+}
+
+/// The alignment that direct I/O needs; [`SECTOR`] where the system does not say.
+fn direct_align(file: &File, kind: Kind) -> u64 {
+    if kind == Kind::BlockDevice {
+        // The ioctl writes an int; the upper half stays zero on the little-endian machines we build for.
+        return ioctl_u64(file, BLKSSZGET).map_or(SECTOR, |n| n & 0xffff_ffff);
+    }
+    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an open descriptor, an empty path (AT_EMPTY_PATH) and a buffer of the right type.
+    let rc = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            stat.as_mut_ptr(),
+        )
+    };
+    // SAFETY: all zero is a valid statx, and the kernel only stores integers.
+    let stat = unsafe { stat.assume_init() };
+    if rc == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0 && stat.stx_dio_offset_align > 0 {
+        u64::from(stat.stx_dio_offset_align)
+    } else {
+        SECTOR
+    }
+}
+
+fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {
+    let mut value = 0u64;
+    // SAFETY: both requests used store at most eight bytes through the pointer.
+    match unsafe { libc::ioctl(file.as_raw_fd(), request, &raw mut value) } {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Exclusive for writers, shared for readers; held as long as the file is open.
+fn lock(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
+    use rustix::fs::FlockOperation::{NonBlockingLockExclusive, NonBlockingLockShared};
+    let operation = match mode {
+        OpenMode::ReadWrite => NonBlockingLockExclusive,
+        OpenMode::ReadOnly => NonBlockingLockShared,
+    };
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(in_use(path, &holder(file))),
+        Err(e) => Err(io::Error::other(format!(
+            "cannot lock {}: {e}",
+            path.display()
+        ))),
+    }
+}
+
+fn in_use(path: &Path, by: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        format!("{} is in use by {by}; unmount it first", path.display()),
+    )
+}
+
+/// Who holds the lock, as far as /proc tells.
+fn holder(file: &File) -> String {
+    let find = || {
+        let inode = file.metadata().ok()?.ino();
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        // 1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
+        locks.lines().find_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let (pid, id) = (fields.get(4)?, fields.get(5)?);
+            let same = fields.get(1) == Some(&"FLOCK")
+                && id.rsplit(':').next() == Some(&inode.to_string());
+            same.then(|| pid.to_string())
+        })
+    };
+    match find() {
+        Some(pid) if pid == std::process::id().to_string() => "this very process".into(),
+        Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(comm) => format!("another process ({}, pid {pid})", comm.trim()),
+            Err(_) => format!("another process (pid {pid})"),
+        },
+        None => "another process".into(),
+    }
+}

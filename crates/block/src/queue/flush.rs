@@ -1,0 +1,45 @@
+//! Flushes that wait: one at a time, and whoever comes while one runs shares the next.
+
+use super::tracking::Shared;
+use crate::{Completion, IoError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+
+/// Lets one thread flush at a time.
+#[derive(Default)]
+pub(super) struct FlushGate {
+    running: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl FlushGate {
+    /// Returns once every write that has completed is durable; `run` carries a flush out if one is needed.
+    pub(super) fn flush(
+        &self,
+        shared: &Shared,
+        run: impl FnOnce(&Arc<Completion>),
+    ) -> Result<(), IoError> {
+        let wanted = shared.completed();
+        let mut running = self.running.lock();
+        loop {
+            if let Some(error) = shared.flush_error() {
+                return Err(error);
+            }
+            if shared.covers(wanted) {
+                return shared.elided_flush();
+            }
+            if !*running {
+                break;
+            }
+            self.ended.wait(&mut running);
+        }
+        *running = true;
+        drop(running);
+        let done = Completion::expecting(1);
+        run(&done);
+        let result = done.wait();
+        *self.running.lock() = false;
+        self.ended.notify_all();
+        result
+    }
+}
