@@ -6,4 +6,4 @@ pub mod uring;
 
 pub use faulty::FaultyDevice;
 pub use memory::MemoryDevice;
-pub use uring::UringDevice;
+pub use uring::{IoEngine, UringDevice};
