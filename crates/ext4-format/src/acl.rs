@@ -1,0 +1,332 @@
+//! POSIX.1e access control lists: ext4's compact form, Linux's xattr form, and their bond with the mode.
+//!
+//! Both forms are a 32-bit version and entries in a fixed order. ext4 (version 1) leaves out the id of
+//! the entries that have none; the xattr form (version 2) always has one.
+
+use crate::bytes::{get_u16, get_u32};
+use crate::error::{FormatError, Result};
+
+/// The version of ext4's form.
+pub const DISK_VERSION: u32 = 1;
+/// The version of the xattr form.
+pub const XATTR_VERSION: u32 = 2;
+/// The id, in the xattr form, of entries that have none.
+pub const UNDEFINED_ID: u32 = u32::MAX;
+/// The bits that a permission may have: read 4, write 2, execute 1.
+const PERM_MASK: u16 = 7;
+
+/// Whom an entry is about. The order is that of a valid list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AclTag {
+    /// The file's owner.
+    UserObj,
+    /// A named user.
+    User(u32),
+    /// The file's group.
+    GroupObj,
+    /// A named group.
+    Group(u32),
+    /// The upper bound of named users and all groups.
+    Mask,
+    /// Everybody else.
+    Other,
+}
+
+impl AclTag {
+    fn code(self) -> u16 {
+        match self {
+            AclTag::UserObj => 0x01,
+            AclTag::User(_) => 0x02,
+            AclTag::GroupObj => 0x04,
+            AclTag::Group(_) => 0x08,
+            AclTag::Mask => 0x10,
+            AclTag::Other => 0x20,
+        }
+    }
+
+    fn id(self) -> Option<u32> {
+        match self {
+            AclTag::User(id) | AclTag::Group(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The tag for a code, with `id` where the tag has one.
+    fn from_code(code: u16, id: u32) -> Option<AclTag> {
+        Some(match code {
+            0x01 => AclTag::UserObj,
+            0x02 => AclTag::User(id),
+            0x04 => AclTag::GroupObj,
+            0x08 => AclTag::Group(id),
+            0x10 => AclTag::Mask,
+            0x20 => AclTag::Other,
+            _ => return None,
+        })
+    }
+}
+
+/// An entry: who, and what they may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AclEntry {
+    /// Whom the entry is about.
+    pub tag: AclTag,
+    /// Read 4, write 2, execute 1.
+    pub perm: u16,
+}
+
+/// An access control list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Acl {
+    /// The entries, in the order of the tags.
+    pub entries: Vec<AclEntry>,
+}
+
+/// What a new file gets from its directory's default list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InheritedAcl {
+    /// The mode, after the list has taken away what it does not grant.
+    pub mode: u16,
+    /// The file's access list; `None` if the mode says it all.
+    pub access: Option<Acl>,
+    /// The default list, which directories pass on; `None` for other files.
+    pub default: Option<Acl>,
+}
+
+fn invalid(reason: &'static str) -> FormatError {
+    FormatError::InvalidAcl { reason }
+}
+
+impl Acl {
+    /// The list that says no more than the permissions in `mode`.
+    #[must_use]
+    pub fn from_mode(mode: u16) -> Acl {
+        let entry = |tag, shift: u32| AclEntry {
+            tag,
+            perm: (mode >> shift) & PERM_MASK,
+        };
+        Acl {
+            entries: vec![
+                entry(AclTag::UserObj, 6),
+                entry(AclTag::GroupObj, 3),
+                entry(AclTag::Other, 0),
+            ],
+        }
+    }
+
+    /// Checks what POSIX.1e asks for: one entry each for owner, group and others, a mask if there are
+    /// named entries, all in order.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidAcl`.
+    pub fn validate(&self) -> Result<()> {
+        let count = |code: u16| {
+            self.entries
+                .iter()
+                .filter(|entry| entry.tag.code() == code)
+                .count()
+        };
+        let named = count(AclTag::User(0).code()).saturating_add(count(AclTag::Group(0).code()));
+        let masks = count(AclTag::Mask.code());
+        let codes = self.entries.iter().map(|entry| entry.tag.code());
+        if self
+            .entries
+            .iter()
+            .any(|entry| entry.perm & !PERM_MASK != 0)
+        {
+            return Err(invalid("a permission has unknown bits"));
+        }
+        if self
+            .entries
+            .iter()
+            .any(|entry| entry.tag.id() == Some(UNDEFINED_ID))
+        {
+            return Err(invalid("a named entry has no id"));
+        }
+        if !codes.is_sorted() {
+            return Err(invalid("the entries are out of order"));
+        }
+        if [AclTag::UserObj, AclTag::GroupObj, AclTag::Other]
+            .iter()
+            .any(|tag| count(tag.code()) != 1)
+        {
+            return Err(invalid("owner, group and others need one entry each"));
+        }
+        if masks > 1 || (named > 0 && masks == 0) {
+            return Err(invalid("named entries need one mask"));
+        }
+        Ok(())
+    }
+
+    /// Reads ext4's form.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidAcl`.
+    pub fn from_disk(bytes: &[u8]) -> Result<Acl> {
+        let mut rest = after_version(bytes, DISK_VERSION)?;
+        let mut entries = Vec::new();
+        while !rest.is_empty() {
+            let cut = || invalid("the last entry is cut off");
+            let code = get_u16(rest, 0).ok_or_else(cut)?;
+            let perm = get_u16(rest, 2).ok_or_else(cut)?;
+            let tag = AclTag::from_code(code, 0).ok_or(invalid("unknown tag"))?;
+            let (tag, len) = match tag.id() {
+                None => (tag, 4),
+                Some(_) => {
+                    let id = get_u32(rest, 4).ok_or_else(cut)?;
+                    (AclTag::from_code(code, id).unwrap_or(tag), 8)
+                }
+            };
+            entries.push(AclEntry { tag, perm });
+            rest = rest.get(len..).ok_or_else(cut)?;
+        }
+        let acl = Acl { entries };
+        acl.validate()?;
+        Ok(acl)
+    }
+
+    /// Reads the xattr form.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidAcl`.
+    pub fn from_xattr(bytes: &[u8]) -> Result<Acl> {
+        let rest = after_version(bytes, XATTR_VERSION)?;
+        let chunks = rest.chunks_exact(8);
+        if !chunks.remainder().is_empty() {
+            return Err(invalid("the last entry is cut off"));
+        }
+        let mut entries = Vec::new();
+        for chunk in chunks {
+            let read = || Some((get_u16(chunk, 0)?, get_u16(chunk, 2)?, get_u32(chunk, 4)?));
+            let (code, perm, id) = read().ok_or(invalid("the last entry is cut off"))?;
+            let tag = AclTag::from_code(code, id).ok_or(invalid("unknown tag"))?;
+            entries.push(AclEntry { tag, perm });
+        }
+        let acl = Acl { entries };
+        acl.validate()?;
+        Ok(acl)
+    }
+
+    /// Writes ext4's form.
+    #[must_use]
+    pub fn to_disk(&self) -> Vec<u8> {
+        let mut bytes = DISK_VERSION.to_le_bytes().to_vec();
+        for entry in &self.entries {
+            bytes.extend(entry.tag.code().to_le_bytes());
+            bytes.extend(entry.perm.to_le_bytes());
+            if let Some(id) = entry.tag.id() {
+                bytes.extend(id.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// Writes the xattr form.
+    #[must_use]
+    pub fn to_xattr(&self) -> Vec<u8> {
+        let mut bytes = XATTR_VERSION.to_le_bytes().to_vec();
+        for entry in &self.entries {
+            bytes.extend(entry.tag.code().to_le_bytes());
+            bytes.extend(entry.perm.to_le_bytes());
+            bytes.extend(entry.tag.id().unwrap_or(UNDEFINED_ID).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The permission bits (0o777) that the list stands for, and whether they say all of it: then the
+    /// list need not be stored.
+    #[must_use]
+    pub fn equiv_mode(&self) -> (u16, bool) {
+        let perm = |tag| self.perm_of(tag).unwrap_or(0);
+        let group = self
+            .perm_of(AclTag::Mask)
+            .unwrap_or_else(|| perm(AclTag::GroupObj));
+        let mode = (perm(AclTag::UserObj) << 6) | (group << 3) | perm(AclTag::Other);
+        let is_minimal = self.entries.iter().all(|entry| {
+            matches!(
+                entry.tag,
+                AclTag::UserObj | AclTag::GroupObj | AclTag::Other
+            )
+        });
+        (mode, is_minimal)
+    }
+
+    fn perm_of(&self, tag: AclTag) -> Option<u16> {
+        self.entries
+            .iter()
+            .find(|entry| entry.tag == tag)
+            .map(|entry| entry.perm & PERM_MASK)
+    }
+
+    fn perm_of_mut(&mut self, tag: AclTag) -> Option<&mut u16> {
+        self.entries
+            .iter_mut()
+            .find(|entry| entry.tag == tag)
+            .map(|entry| &mut entry.perm)
+    }
+
+    /// The entry that the mode's group bits stand for: the mask, or else the file's group.
+    fn group_class(&self) -> AclTag {
+        if self.perm_of(AclTag::Mask).is_some() {
+            AclTag::Mask
+        } else {
+            AclTag::GroupObj
+        }
+    }
+
+    /// Follows a chmod: owner, group class and others take the mode's permissions.
+    pub fn chmod(&mut self, mode: u16) {
+        let classes = [
+            (AclTag::UserObj, 6),
+            (self.group_class(), 3),
+            (AclTag::Other, 0u32),
+        ];
+        for (tag, shift) in classes {
+            if let Some(perm) = self.perm_of_mut(tag) {
+                *perm = (mode >> shift) & PERM_MASK;
+            }
+        }
+    }
+
+    /// Applies a creation mode to a list inherited from a directory: each class keeps only what both
+    /// grant, and so does the mode, which is returned.
+    pub fn create_masq(&mut self, mode: u16) -> u16 {
+        let mut mode = mode;
+        let classes = [
+            (AclTag::UserObj, 6),
+            (self.group_class(), 3),
+            (AclTag::Other, 0u32),
+        ];
+        for (tag, shift) in classes {
+            if let Some(perm) = self.perm_of_mut(tag) {
+                *perm &= (mode >> shift) & PERM_MASK;
+                mode &= !(PERM_MASK << shift) | (*perm << shift);
+            }
+        }
+        mode
+    }
+
+    /// What a new file of mode `mode` gets in a directory with this default list. The umask does not
+    /// apply then.
+    #[must_use]
+    pub fn inherit(&self, mode: u16, is_dir: bool) -> InheritedAcl {
+        let mut access = self.clone();
+        let mode = access.create_masq(mode);
+        let (_, is_minimal) = access.equiv_mode();
+        InheritedAcl {
+            mode,
+            access: (!is_minimal).then_some(access),
+            default: is_dir.then(|| self.clone()),
+        }
+    }
+}
+
+fn after_version(bytes: &[u8], version: u32) -> Result<&[u8]> {
+    let found = get_u32(bytes, 0).ok_or(invalid("no header"))?;
+    if found != version {
+        return Err(invalid("unknown version"));
+    }
+    Ok(bytes.get(4..).unwrap_or_default())
+}

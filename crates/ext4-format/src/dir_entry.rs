@@ -1,0 +1,547 @@
+//! Directory blocks: a chain of records that fills the block exactly.
+//!
+//! ```text
+//! inode:u32 rec_len:u16 name_len:u8 file_type:u8 name…   | next record …   | tail (12 bytes)
+//! ```
+//!
+//! A record's length includes the slack after its name; a record with inode 0 is all slack. Under
+//! metadata checksums the last 12 bytes are a record with inode 0 and type 0xde that holds the checksum.
+//! No live record can look like that, so the tail is recognised without knowing the volume's features.
+
+use crate::bytes::{get, get_u32, put, put_u16, put_u32};
+use crate::checksum::{Seed, compare, crc32c};
+use crate::error::{FormatError, Result};
+use crate::inode::FileType;
+use crate::types::Ino;
+
+/// The longest name in bytes.
+pub const NAME_MAX: usize = 255;
+/// The size of a record without its name.
+pub const HEADER: usize = 8;
+/// The size of the checksum record at the end of a block.
+pub const TAIL_SIZE: usize = 12;
+/// The smallest record that can hold a name.
+const MIN_REC_LEN: u32 = 12;
+const TAIL_FILE_TYPE: u8 = 0xde;
+
+/// A record of a directory block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirEntryRef<'a> {
+    /// Where the record starts in its block, in bytes.
+    pub offset: u32,
+    /// The inode; 0 in an unused record.
+    pub ino: Ino,
+    /// The name.
+    pub name: &'a [u8],
+    /// The file's type as the entry has it; `None` if it does not say.
+    pub file_type: Option<FileType>,
+    /// The record's length in bytes.
+    pub rec_len: u32,
+}
+
+impl DirEntryRef<'_> {
+    /// Whether the record names a file.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.ino.0 != 0
+    }
+
+    /// Whether this is `.` or `..`.
+    #[must_use]
+    pub fn is_dot_or_dotdot(&self) -> bool {
+        self.name == b"." || self.name == b".."
+    }
+}
+
+/// The bytes that a record for a name of `name_len` bytes needs.
+#[must_use]
+pub const fn rec_len_for(name_len: usize) -> u32 {
+    // Names have at most 255 bytes; anything longer is refused where names come in.
+    let name_len = if name_len > NAME_MAX {
+        NAME_MAX
+    } else {
+        name_len
+    };
+    ((name_len + HEADER + 3) & !3) as u32
+}
+
+/// Reads a record length: in blocks of 64 KiB the two low bits, free by alignment, carry bits 16 and 17,
+/// and 0 or 65535 stand for the whole block.
+#[inline]
+fn decode_rec_len(raw: u16, block_size: usize) -> u32 {
+    if block_size < 0x1_0000 {
+        return u32::from(raw);
+    }
+    if raw == 0 || raw == u16::MAX {
+        return u32::try_from(block_size).unwrap_or(u32::MAX);
+    }
+    u32::from(raw & !3) | (u32::from(raw & 3) << 16)
+}
+
+#[inline]
+fn encode_rec_len(rec_len: u32, block_size: usize) -> u16 {
+    if let Ok(raw) = u16::try_from(rec_len) {
+        return raw;
+    }
+    if rec_len as usize == block_size {
+        return if block_size == 0x1_0000 { u16::MAX } else { 0 };
+    }
+    ((rec_len & 0xfffc) | ((rec_len >> 16) & 3)) as u16
+}
+
+/// The fixed part of a record, checked to lie in its block with its name.
+#[derive(Clone, Copy)]
+struct Record {
+    ino: u32,
+    rec_len: u32,
+    name_len: u8,
+    file_type: u8,
+}
+
+#[inline]
+fn record_at(block: &[u8], offset: u32) -> Result<Record> {
+    let bad = |rec_len| FormatError::DirRecLen { offset, rec_len };
+    let [i0, i1, i2, i3, r0, r1, name_len, file_type] =
+        get::<8>(block, offset as usize).ok_or_else(|| bad(0))?;
+    let rec_len = decode_rec_len(u16::from_le_bytes([r0, r1]), block.len());
+    let needed = u32::from(name_len).saturating_add(HEADER as u32);
+    let end = u64::from(offset).saturating_add(u64::from(rec_len));
+    if rec_len < MIN_REC_LEN || rec_len % 4 != 0 || rec_len < needed || end > block.len() as u64 {
+        return Err(bad(rec_len));
+    }
+    Ok(Record {
+        ino: u32::from_le_bytes([i0, i1, i2, i3]),
+        rec_len,
+        name_len,
+        file_type,
+    })
+}
+
+#[inline]
+fn name_at(block: &[u8], offset: u32, name_len: u8) -> &[u8] {
+    let start = (offset as usize).saturating_add(HEADER);
+    block
+        .get(start..start.saturating_add(usize::from(name_len)))
+        .unwrap_or_default()
+}
+
+impl Record {
+    fn entry(self, block: &[u8], offset: u32) -> DirEntryRef<'_> {
+        DirEntryRef {
+            offset,
+            ino: Ino(self.ino),
+            name: name_at(block, offset, self.name_len),
+            file_type: FileType::from_dirent_code(self.file_type),
+            rec_len: self.rec_len,
+        }
+    }
+
+    /// A live record must name an existing inode with a name that a name can be.
+    fn check_live(self, block: &[u8], offset: u32, inodes_count: u32) -> Result<()> {
+        if self.ino > inodes_count {
+            return Err(FormatError::DirInode {
+                offset,
+                ino: self.ino,
+            });
+        }
+        let name = name_at(block, offset, self.name_len);
+        if name.is_empty() || name.iter().any(|byte| *byte == 0 || *byte == b'/') {
+            return Err(FormatError::DirName { offset });
+        }
+        Ok(())
+    }
+
+    /// The bytes that the record itself needs; the rest is slack.
+    fn used(self) -> u32 {
+        if self.ino == 0 {
+            0
+        } else {
+            rec_len_for(usize::from(self.name_len))
+        }
+    }
+}
+
+/// An iterator over all records of a block, unused ones and the tail included.
+///
+/// It ends after the first corrupt record.
+#[derive(Debug, Clone)]
+pub struct Records<'a> {
+    block: &'a [u8],
+    offset: u32,
+    inodes_count: u32,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<DirEntryRef<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let offset = self.offset;
+        if offset as usize >= self.block.len() {
+            return None;
+        }
+        let checked = record_at(self.block, offset).and_then(|record| {
+            if record.ino != 0 {
+                record.check_live(self.block, offset, self.inodes_count)?;
+            }
+            Ok(record)
+        });
+        match checked {
+            Ok(record) => {
+                self.offset = offset.saturating_add(record.rec_len);
+                Some(Ok(record.entry(self.block, offset)))
+            }
+            Err(error) => {
+                self.offset = u32::MAX;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// All records of `block`, which is one whole directory block.
+#[must_use]
+pub fn records(block: &[u8], inodes_count: u32) -> Records<'_> {
+    Records {
+        block,
+        offset: 0,
+        inodes_count,
+    }
+}
+
+/// The records of `block` that name files, `.` and `..` included.
+pub fn entries(block: &[u8], inodes_count: u32) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
+    records(block, inodes_count).filter(|entry| entry.as_ref().map_or(true, DirEntryRef::is_live))
+}
+
+/// The live records from byte `from` on, for readdir. `from` may be the middle of a record, if the
+/// directory changed since that position was given out: the walk then starts at the next record.
+pub fn entries_from(
+    block: &[u8],
+    inodes_count: u32,
+    from: u32,
+) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
+    entries(block, inodes_count)
+        .filter(move |entry| entry.as_ref().map_or(true, |entry| entry.offset >= from))
+}
+
+/// Finds `name` in a block. Every record up to the match is checked to stay in the block.
+///
+/// # Errors
+///
+/// `DirRecLen` for a broken chain, `DirInode` if the match points to an inode that does not exist.
+#[inline]
+pub fn find<'a>(
+    block: &'a [u8],
+    name: &[u8],
+    inodes_count: u32,
+) -> Result<Option<DirEntryRef<'a>>> {
+    let Ok(name_len) = u8::try_from(name.len()) else {
+        return Ok(None);
+    };
+    let mut offset = 0u32;
+    while (offset as usize) < block.len() {
+        let record = record_at(block, offset)?;
+        if record.name_len == name_len
+            && record.ino != 0
+            && name_at(block, offset, name_len) == name
+        {
+            record.check_live(block, offset, inodes_count)?;
+            return Ok(Some(record.entry(block, offset)));
+        }
+        offset = offset.saturating_add(record.rec_len);
+    }
+    Ok(None)
+}
+
+fn put_record(
+    block: &mut [u8],
+    offset: u32,
+    (ino, rec_len): (Ino, u32),
+    name: &[u8],
+    file_type: Option<FileType>,
+) -> Option<()> {
+    let raw_len = encode_rec_len(rec_len, block.len());
+    let record = block.get_mut(offset as usize..)?;
+    put_u32(record, 0, ino.0)?;
+    put_u16(record, 4, raw_len)?;
+    put(
+        record,
+        6,
+        [
+            u8::try_from(name.len()).ok()?,
+            file_type.map_or(0, FileType::dirent_code),
+        ],
+    )?;
+    record
+        .get_mut(HEADER..HEADER.checked_add(name.len())?)?
+        .copy_from_slice(name);
+    Some(())
+}
+
+fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) -> Option<()> {
+    let raw_len = encode_rec_len(rec_len, block.len());
+    put_u16(block, (offset as usize).checked_add(4)?, raw_len)
+}
+
+/// The bytes of a block that records of files may use: all but the tail.
+#[must_use]
+pub fn usable_len(block: &[u8]) -> usize {
+    if has_tail(block) {
+        block.len().saturating_sub(TAIL_SIZE)
+    } else {
+        block.len()
+    }
+}
+
+/// Puts an entry where there is slack for it and returns its offset, or `None` if the block is full.
+///
+/// Whether the name is there already is the caller's question, for [`find`].
+///
+/// # Errors
+///
+/// `DirName` for an empty or too long name, `DirRecLen` for a broken chain.
+pub fn insert(
+    block: &mut [u8],
+    name: &[u8],
+    ino: Ino,
+    file_type: Option<FileType>,
+) -> Result<Option<u32>> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(FormatError::DirName { offset: 0 });
+    }
+    let needed = rec_len_for(name.len());
+    let end = usable_len(block);
+    let mut offset = 0u32;
+    while (offset as usize) < end {
+        let record = record_at(block, offset)?;
+        let used = record.used();
+        let slack = record.rec_len.saturating_sub(used);
+        if slack >= needed {
+            let at = offset.saturating_add(used);
+            let bad = FormatError::DirRecLen {
+                offset,
+                rec_len: record.rec_len,
+            };
+            if used > 0 {
+                set_rec_len(block, offset, used).ok_or_else(|| bad.clone())?;
+            }
+            put_record(block, at, (ino, slack), name, file_type).ok_or(bad)?;
+            return Ok(Some(at));
+        }
+        offset = offset.saturating_add(record.rec_len);
+    }
+    Ok(None)
+}
+
+/// Removes the entry at `offset`: its predecessor takes its space over, or it becomes unused.
+/// The name's bytes are zeroed.
+///
+/// # Errors
+///
+/// `DirRecLen` if the chain is broken or no record starts at `offset`.
+pub fn remove(block: &mut [u8], offset: u32) -> Result<()> {
+    let mut previous: Option<(u32, u32)> = None;
+    let mut at = 0u32;
+    while at < offset {
+        let record = record_at(block, at)?;
+        previous = Some((at, record.rec_len));
+        at = at.saturating_add(record.rec_len);
+    }
+    let record = record_at(block, at)?;
+    let bad = FormatError::DirRecLen {
+        offset,
+        rec_len: record.rec_len,
+    };
+    if at != offset {
+        return Err(bad);
+    }
+    let start = offset as usize;
+    let used = start.saturating_add(record.used().min(record.rec_len) as usize);
+    block
+        .get_mut(start..used)
+        .ok_or_else(|| bad.clone())?
+        .fill(0);
+    match previous {
+        Some((before, rec_len)) => {
+            set_rec_len(block, before, rec_len.saturating_add(record.rec_len)).ok_or(bad)
+        }
+        None => set_rec_len(block, offset, record.rec_len).ok_or(bad),
+    }
+}
+
+/// Points the entry at `offset` to another inode: for rename, and for `..` of a moved directory.
+///
+/// # Errors
+///
+/// `DirRecLen` if no sound record starts at `offset`.
+pub fn set_target(
+    block: &mut [u8],
+    offset: u32,
+    ino: Ino,
+    file_type: Option<FileType>,
+) -> Result<()> {
+    let record = record_at(block, offset)?;
+    let bad = FormatError::DirRecLen {
+        offset,
+        rec_len: record.rec_len,
+    };
+    let bytes = block
+        .get_mut(offset as usize..)
+        .ok_or_else(|| bad.clone())?;
+    put_u32(bytes, 0, ino.0)
+        .and_then(|()| put(bytes, 7, [file_type.map_or(0, FileType::dirent_code)]))
+        .ok_or(bad)
+}
+
+fn tail(block: &[u8]) -> Option<[u8; TAIL_SIZE]> {
+    block.last_chunk::<TAIL_SIZE>().copied()
+}
+
+/// Whether the block ends in a checksum record.
+#[must_use]
+pub fn has_tail(block: &[u8]) -> bool {
+    tail(block)
+        .is_some_and(|tail| tail.starts_with(&[0, 0, 0, 0, TAIL_SIZE as u8, 0, 0, TAIL_FILE_TYPE]))
+}
+
+/// Writes an empty checksum record at the block's end.
+pub fn init_tail(block: &mut [u8]) {
+    if let Some(tail) = block.last_chunk_mut::<TAIL_SIZE>() {
+        *tail = [
+            0,
+            0,
+            0,
+            0,
+            TAIL_SIZE as u8,
+            0,
+            0,
+            TAIL_FILE_TYPE,
+            0,
+            0,
+            0,
+            0,
+        ];
+    }
+}
+
+fn compute(seed: Seed, block: &[u8]) -> u32 {
+    let covered = block.len().saturating_sub(TAIL_SIZE);
+    crc32c(seed, block.get(..covered).unwrap_or_default())
+}
+
+/// Verifies the checksum of a leaf or linear directory block. Hash tree nodes have another: see
+/// [`htree`](crate::htree).
+///
+/// `seed` is the directory's inode's; `place` is the block's number, for the error.
+///
+/// # Errors
+///
+/// `MissingTail` or `Checksum`.
+pub fn verify_checksum(seed: Option<Seed>, block: &[u8], place: u64) -> Result<()> {
+    let Some(seed) = seed else { return Ok(()) };
+    if !has_tail(block) {
+        return Err(FormatError::MissingTail {
+            structure: "directory block",
+            place,
+        });
+    }
+    let stored = get_u32(block, block.len().saturating_sub(4)).unwrap_or(0);
+    compare("directory block", place, stored, compute(seed, block))
+}
+
+/// Writes the checksum of a leaf or linear directory block. Does nothing without a seed, nor to a block
+/// that has no tail (from before checksums were turned on).
+pub fn update_checksum(seed: Option<Seed>, block: &mut [u8]) {
+    let Some(seed) = seed.filter(|_| has_tail(block)) else {
+        return;
+    };
+    let (checksum, at) = (compute(seed, block), block.len().saturating_sub(4));
+    let _ = put_u32(block, at, checksum);
+}
+
+/// Whether a new directory block gets a checksum record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tail {
+    /// The volume has metadata checksums.
+    Checksum,
+    /// It has none.
+    None,
+}
+
+impl Tail {
+    /// What an inode's checksum seed implies.
+    #[must_use]
+    pub fn for_seed(seed: Option<Seed>) -> Tail {
+        if seed.is_some() {
+            Tail::Checksum
+        } else {
+            Tail::None
+        }
+    }
+
+    fn len(self) -> u32 {
+        if self == Tail::Checksum {
+            TAIL_SIZE as u32
+        } else {
+            0
+        }
+    }
+}
+
+/// Makes `block` a directory block without entries.
+pub fn init_empty(block: &mut [u8], tail: Tail) {
+    block.fill(0);
+    let usable = u32::try_from(block.len())
+        .unwrap_or(0)
+        .saturating_sub(tail.len());
+    let _ = set_rec_len(block, 0, usable);
+    if tail == Tail::Checksum {
+        init_tail(block);
+    }
+}
+
+/// Makes `block` the first block of a new directory, with `.` and `..` only.
+pub fn init_dot_dotdot(block: &mut [u8], ino: Ino, parent: Ino, tail: Tail) {
+    block.fill(0);
+    let usable = u32::try_from(block.len())
+        .unwrap_or(0)
+        .saturating_sub(tail.len());
+    let dot_len = rec_len_for(1);
+    let directory = Some(FileType::Directory);
+    let _ = put_record(block, 0, (ino, dot_len), b".", directory);
+    let _ = put_record(
+        block,
+        dot_len,
+        (parent, usable.saturating_sub(dot_len)),
+        b"..",
+        directory,
+    );
+    if tail == Tail::Checksum {
+        init_tail(block);
+    }
+}
+
+/// The number of entries that name files, `.` and `..` included.
+///
+/// # Errors
+///
+/// The first corruption met.
+pub fn count(block: &[u8], inodes_count: u32) -> Result<usize> {
+    entries(block, inodes_count).try_fold(0usize, |count, entry| {
+        entry.map(|_| count.saturating_add(1))
+    })
+}
+
+/// Whether the block has no entries but `.` and `..`.
+///
+/// # Errors
+///
+/// The first corruption met before an entry.
+pub fn is_empty(block: &[u8], inodes_count: u32) -> Result<bool> {
+    for entry in entries(block, inodes_count) {
+        if !entry?.is_dot_or_dotdot() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

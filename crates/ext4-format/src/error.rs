@@ -1,0 +1,182 @@
+//! What can be wrong with ext4 bytes: one variant for each detectable corruption, with where it was met.
+//!
+//! `place` is the number by which the caller knows the structure: a group number for group descriptors
+//! and bitmaps, an inode number for inodes, a block number for everything that fills a block. `offset`
+//! is in bytes from the start of the structure that was parsed.
+
+use thiserror::Error;
+
+/// The result of every fallible codec in this crate.
+pub type Result<T> = std::result::Result<T, FormatError>;
+
+/// A way in which bytes fail to be the ext4 structure they should be.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The slice is too short to hold the structure.
+    #[error("{structure}: {have} bytes where {need} are needed")]
+    Truncated {
+        /// Which structure was being read or written.
+        structure: &'static str,
+        /// Bytes needed.
+        need: u64,
+        /// Bytes available.
+        have: u64,
+    },
+    /// The magic number is not the structure's.
+    #[error("{structure}: bad magic {found:#x}, expected {expected:#x}")]
+    BadMagic {
+        /// Which structure was being read.
+        structure: &'static str,
+        /// What the structure holds when intact.
+        expected: u32,
+        /// What was found.
+        found: u32,
+    },
+    /// The stored checksum does not match the contents.
+    #[error("{structure} {place}: stored checksum {stored:#010x}, computed {computed:#010x}")]
+    Checksum {
+        /// Which structure was verified.
+        structure: &'static str,
+        /// Group, inode or block number, as the structure is known by.
+        place: u64,
+        /// The checksum found on disk.
+        stored: u32,
+        /// The checksum of the bytes found on disk.
+        computed: u32,
+    },
+    /// The block should end in a checksum record but does not.
+    #[error("{structure} {place}: no checksum tail")]
+    MissingTail {
+        /// Which structure was verified.
+        structure: &'static str,
+        /// Block number.
+        place: u64,
+    },
+    /// The volume needs incompatible features that this engine lacks: it must not be mounted at all.
+    #[error("unsupported features: {names}")]
+    UnsupportedIncompat {
+        /// The features' e2fsprogs names, separated by spaces.
+        names: String,
+    },
+    /// The volume has features that only allow a read-only mount here.
+    #[error("features that allow only reading: {names}")]
+    UnsupportedRoCompat {
+        /// The features' e2fsprogs names, separated by spaces.
+        names: String,
+    },
+    /// A field has a value outside of what the format allows.
+    #[error("{structure}: {field} = {value} is out of range")]
+    OutOfRange {
+        /// Which structure holds the field.
+        structure: &'static str,
+        /// The field's name.
+        field: &'static str,
+        /// What was found.
+        value: u64,
+    },
+    /// A directory record's length is unaligned, too small for its name or crosses the block's end.
+    #[error("directory entry at {offset}: bad record length {rec_len}")]
+    DirRecLen {
+        /// Offset of the record in its block, in bytes.
+        offset: u32,
+        /// The record length found.
+        rec_len: u32,
+    },
+    /// A directory entry points to an inode that the volume does not have.
+    #[error("directory entry at {offset}: inode {ino} does not exist")]
+    DirInode {
+        /// Offset of the record in its block, in bytes.
+        offset: u32,
+        /// The inode number found.
+        ino: u32,
+    },
+    /// A directory entry's name is empty or has a byte that no name may have.
+    #[error("directory entry at {offset}: bad name")]
+    DirName {
+        /// Offset of the record in its block, in bytes.
+        offset: u32,
+    },
+    /// An extent node is at another depth than its parent says, or deeper than ext4 allows.
+    #[error("extent node: depth {found}, expected {expected}")]
+    ExtentDepth {
+        /// The depth that the parent implies.
+        expected: u16,
+        /// The depth found.
+        found: u16,
+    },
+    /// An extent node claims more entries than it can hold.
+    #[error("extent node: {entries} entries, maximum {max}, room for {capacity}")]
+    ExtentCount {
+        /// `eh_entries`.
+        entries: u16,
+        /// `eh_max`.
+        max: u16,
+        /// What fits in the bytes at hand.
+        capacity: u16,
+    },
+    /// An extent's length is zero, or the extent leaves the file's or the disk's address space.
+    #[error("extent {index}: bad length {len} at file block {file_block}")]
+    ExtentLength {
+        /// Position of the entry in its node.
+        index: u16,
+        /// First file block of the extent.
+        file_block: u32,
+        /// Its length in blocks.
+        len: u32,
+    },
+    /// Extents are not in ascending order, or overlap.
+    #[error("extent {index}: file block {file_block} is not after its predecessor")]
+    ExtentOrder {
+        /// Position of the entry in its node.
+        index: u16,
+        /// First file block of the entry.
+        file_block: u32,
+    },
+    /// The entries of a hash tree node are out of order or their number is impossible.
+    #[error("htree node: {count} entries, limit {limit}")]
+    HtreeCount {
+        /// Entries in use, the header's own included.
+        count: u16,
+        /// Entries that fit, the header's own included.
+        limit: u16,
+    },
+    /// An extended attribute entry or its value leaves its area, or overlaps the entry table.
+    #[error("extended attribute entry at {offset}: {field} = {value} leaves its area")]
+    XattrBounds {
+        /// Offset of the entry in its area, in bytes.
+        offset: u32,
+        /// The field at fault.
+        field: &'static str,
+        /// What was found.
+        value: u64,
+    },
+    /// An extended attribute's hash does not match its name and value.
+    #[error(
+        "extended attribute entry at {offset}: stored hash {stored:#x}, computed {computed:#x}"
+    )]
+    XattrHash {
+        /// Offset of the entry in its area, in bytes.
+        offset: u32,
+        /// The hash found on disk.
+        stored: u32,
+        /// The hash of the name and value found on disk.
+        computed: u32,
+    },
+    /// An access control list that POSIX.1e does not allow.
+    #[error("invalid ACL: {reason}")]
+    InvalidAcl {
+        /// What rule it breaks.
+        reason: &'static str,
+    },
+    /// What should be written does not fit; nothing was changed.
+    #[error("{structure}: needs {need} bytes, has room for {have}")]
+    NoRoom {
+        /// Which structure was being written.
+        structure: &'static str,
+        /// Bytes needed.
+        need: u64,
+        /// Bytes available.
+        have: u64,
+    },
+}

@@ -1,0 +1,722 @@
+//! Inodes: a 128-byte record that ext2 defined, extended by what `i_extra_isize` covers, followed by
+//! room for extended attributes up to the volume's inode size.
+//!
+//! [`InodeFields`] is the record in native integers. Encoding writes the fields it knows into existing
+//! bytes and leaves every other byte as it was: attributes, checksums and what a newer kernel may add.
+
+use bitflags::bitflags;
+
+use crate::bytes::{
+    get, get_u16, get_u32, hi16, hi32, join16, join32, lo16, lo32, put, put_u16, put_u32,
+};
+use crate::checksum::compare;
+use crate::error::{FormatError, Result};
+use crate::features::{IncompatFeatures, RoCompatFeatures};
+use crate::geometry::Geometry;
+use crate::types::{FsBlock, Ino};
+
+/// The size of the record without any extra fields, in bytes.
+pub const GOOD_OLD_INODE_SIZE: usize = 128;
+/// The size of `i_block` in bytes: a block map, an extent root, a short symlink or a device number.
+pub const I_BLOCK_SIZE: usize = 60;
+/// The extra bytes that hold all the fields known here.
+pub const FULL_EXTRA_ISIZE: u16 = 32;
+/// The most links an inode may have; directories beyond it count 1 under `dir_nlink`.
+pub const LINK_MAX: u16 = 65_000;
+
+const CHECKSUM_LO: usize = 0x7c;
+const CHECKSUM_HI: usize = 0x82;
+const EXTRA_ISIZE: usize = 0x80;
+const SECTOR_BITS: u32 = 9;
+
+/// What kind of file an inode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileType {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A symbolic link.
+    Symlink,
+}
+
+impl FileType {
+    /// The code that directory entries use.
+    #[must_use]
+    pub const fn dirent_code(self) -> u8 {
+        match self {
+            FileType::Regular => 1,
+            FileType::Directory => 2,
+            FileType::CharDevice => 3,
+            FileType::BlockDevice => 4,
+            FileType::Fifo => 5,
+            FileType::Socket => 6,
+            FileType::Symlink => 7,
+        }
+    }
+
+    /// The type for a directory entry's code; `None` if it is unknown (0) or not a type.
+    #[must_use]
+    pub const fn from_dirent_code(code: u8) -> Option<FileType> {
+        Some(match code {
+            1 => FileType::Regular,
+            2 => FileType::Directory,
+            3 => FileType::CharDevice,
+            4 => FileType::BlockDevice,
+            5 => FileType::Fifo,
+            6 => FileType::Socket,
+            7 => FileType::Symlink,
+            _ => return None,
+        })
+    }
+
+    /// The type's bits in `st_mode`.
+    #[must_use]
+    pub const fn mode_bits(self) -> u16 {
+        match self {
+            FileType::Fifo => 0x1000,
+            FileType::CharDevice => 0x2000,
+            FileType::Directory => 0x4000,
+            FileType::BlockDevice => 0x6000,
+            FileType::Regular => 0x8000,
+            FileType::Symlink => 0xa000,
+            FileType::Socket => 0xc000,
+        }
+    }
+}
+
+/// File type and permissions, as in `st_mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct InodeMode(pub u16);
+
+impl InodeMode {
+    /// The bits that are permissions: rwx three times, sticky, setgid, setuid.
+    pub const PERMISSIONS: u16 = 0o7777;
+    /// Set-user-id.
+    pub const SET_UID: u16 = 0o4000;
+    /// Set-group-id.
+    pub const SET_GID: u16 = 0o2000;
+    /// The sticky bit.
+    pub const STICKY: u16 = 0o1000;
+
+    /// Joins a type and permissions.
+    #[must_use]
+    pub const fn new(file_type: FileType, permissions: u16) -> InodeMode {
+        InodeMode(file_type.mode_bits() | (permissions & Self::PERMISSIONS))
+    }
+
+    /// The file type, or `None` if the bits are none's.
+    #[must_use]
+    pub const fn file_type(self) -> Option<FileType> {
+        Some(match self.0 & 0xf000 {
+            0x1000 => FileType::Fifo,
+            0x2000 => FileType::CharDevice,
+            0x4000 => FileType::Directory,
+            0x6000 => FileType::BlockDevice,
+            0x8000 => FileType::Regular,
+            0xa000 => FileType::Symlink,
+            0xc000 => FileType::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The permission bits.
+    #[must_use]
+    pub const fn permissions(self) -> u16 {
+        self.0 & Self::PERMISSIONS
+    }
+
+    /// The same type with other permissions.
+    #[must_use]
+    pub const fn with_permissions(self, permissions: u16) -> InodeMode {
+        InodeMode((self.0 & !Self::PERMISSIONS) | (permissions & Self::PERMISSIONS))
+    }
+
+    /// Whether this is a directory.
+    #[must_use]
+    pub const fn is_dir(self) -> bool {
+        self.0 & 0xf000 == FileType::Directory.mode_bits()
+    }
+
+    /// Whether this is a regular file.
+    #[must_use]
+    pub const fn is_regular(self) -> bool {
+        self.0 & 0xf000 == FileType::Regular.mode_bits()
+    }
+
+    /// Whether this is a symbolic link.
+    #[must_use]
+    pub const fn is_symlink(self) -> bool {
+        self.0 & 0xf000 == FileType::Symlink.mode_bits()
+    }
+}
+
+bitflags! {
+    /// `i_flags`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct InodeFlags: u32 {
+        /// Secure deletion (not implemented anywhere).
+        const SECRM = 0x0000_0001;
+        /// Undelete (not implemented anywhere).
+        const UNRM = 0x0000_0002;
+        /// Compressed (not implemented).
+        const COMPR = 0x0000_0004;
+        /// Writes are synchronous.
+        const SYNC = 0x0000_0008;
+        /// Nothing about the file may change.
+        const IMMUTABLE = 0x0000_0010;
+        /// Data may only be appended.
+        const APPEND = 0x0000_0020;
+        /// dump(8) skips the file.
+        const NODUMP = 0x0000_0040;
+        /// The access time is not updated.
+        const NOATIME = 0x0000_0080;
+        /// Encrypted.
+        const ENCRYPT = 0x0000_0800;
+        /// The directory is a hash tree.
+        const INDEX = 0x0000_1000;
+        /// AFS magic directory.
+        const IMAGIC = 0x0000_2000;
+        /// Data goes through the journal.
+        const JOURNAL_DATA = 0x0000_4000;
+        /// No tail merging (unused).
+        const NOTAIL = 0x0000_8000;
+        /// Changes of the directory are synchronous.
+        const DIRSYNC = 0x0001_0000;
+        /// Top of a hierarchy: spread the subdirectories.
+        const TOPDIR = 0x0002_0000;
+        /// `i_blocks` counts file system blocks.
+        const HUGE_FILE = 0x0004_0000;
+        /// `i_block` is the root of an extent tree.
+        const EXTENTS = 0x0008_0000;
+        /// The file is protected by a Merkle tree.
+        const VERITY = 0x0010_0000;
+        /// The inode holds a large extended attribute.
+        const EA_INODE = 0x0020_0000;
+        /// Blocks past the end of file (deprecated).
+        const EOFBLOCKS = 0x0040_0000;
+        /// Direct access.
+        const DAX = 0x0200_0000;
+        /// Data lives in the inode.
+        const INLINE_DATA = 0x1000_0000;
+        /// Children inherit the project.
+        const PROJINHERIT = 0x2000_0000;
+        /// Names in the directory ignore case.
+        const CASEFOLD = 0x4000_0000;
+        /// Reserved for the library.
+        const RESERVED = 0x8000_0000;
+    }
+}
+
+impl InodeFlags {
+    /// The flags that a user may read.
+    pub const USER_VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
+    /// The flags that a user may change.
+    pub const USER_MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x624b_c0ff);
+    /// The flags that a new inode takes from its directory.
+    pub const INHERITED: InodeFlags = InodeFlags::SECRM
+        .union(InodeFlags::UNRM)
+        .union(InodeFlags::COMPR)
+        .union(InodeFlags::SYNC)
+        .union(InodeFlags::NODUMP)
+        .union(InodeFlags::NOATIME)
+        .union(InodeFlags::JOURNAL_DATA)
+        .union(InodeFlags::NOTAIL)
+        .union(InodeFlags::DIRSYNC)
+        .union(InodeFlags::PROJINHERIT)
+        .union(InodeFlags::CASEFOLD)
+        .union(InodeFlags::DAX);
+
+    /// What of `self`, a directory's flags, a new child of type `child` takes over.
+    #[must_use]
+    pub fn inherit(self, child: FileType) -> InodeFlags {
+        let flags = self & Self::INHERITED;
+        match child {
+            FileType::Directory => flags,
+            FileType::Regular => {
+                flags
+                    - (InodeFlags::DIRSYNC
+                        | InodeFlags::TOPDIR
+                        | InodeFlags::CASEFOLD
+                        | InodeFlags::PROJINHERIT)
+            }
+            _ => flags & (InodeFlags::NODUMP | InodeFlags::NOATIME),
+        }
+    }
+}
+
+/// A point in time with nanoseconds, from 1901 to 2446.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Seconds since the epoch.
+    pub secs: i64,
+    /// Nanoseconds, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// The latest second that 34 bits can hold.
+    pub const MAX_SECS: i64 = (3 << 32) + i32::MAX as i64;
+    /// The earliest second.
+    pub const MIN_SECS: i64 = i32::MIN as i64;
+
+    /// Joins the 32-bit seconds and the extra field: 2 bits of epoch, 30 bits of nanoseconds.
+    fn decode(seconds: u32, extra: u32) -> Timestamp {
+        let low = i64::from(seconds.cast_signed());
+        let epoch = i64::from(extra & 3) << 32;
+        Timestamp {
+            secs: low.saturating_add(epoch),
+            nanos: (extra >> 2).min(999_999_999),
+        }
+    }
+
+    /// The seconds and extra fields. Without an extra field seconds are limited to 32 bits.
+    fn encode(self, has_extra: bool) -> (u32, u32) {
+        let max = if has_extra {
+            Self::MAX_SECS
+        } else {
+            i64::from(i32::MAX)
+        };
+        let secs = self.secs.clamp(Self::MIN_SECS, max);
+        let low = lo32(secs.cast_unsigned());
+        let epoch = secs.saturating_sub(i64::from(low.cast_signed())) >> 32;
+        let extra = (self.nanos.min(999_999_999) << 2) | (lo32(epoch.cast_unsigned()) & 3);
+        (low, extra)
+    }
+}
+
+/// A device's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// Major number, up to 12 bits on disk.
+    pub major: u32,
+    /// Minor number, up to 20 bits on disk.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// Reads the number from `i_block`: the first word has it in 16 bits, else the second in 32.
+    #[must_use]
+    pub fn decode(i_block: &[u8; I_BLOCK_SIZE]) -> DeviceNumber {
+        let old = get_u32(i_block, 0).unwrap_or(0);
+        if old != 0 {
+            return DeviceNumber {
+                major: (old >> 8) & 0xff,
+                minor: old & 0xff,
+            };
+        }
+        let new = get_u32(i_block, 4).unwrap_or(0);
+        DeviceNumber {
+            major: (new >> 8) & 0xfff,
+            minor: (new & 0xff) | ((new >> 12) & 0xf_ff00),
+        }
+    }
+
+    /// The `i_block` of a device inode.
+    #[must_use]
+    pub fn encode(self) -> [u8; I_BLOCK_SIZE] {
+        let (old, new) = if self.major < 256 && self.minor < 256 {
+            ((self.major << 8) | self.minor, 0)
+        } else {
+            let major = (self.major & 0xfff) << 8;
+            (
+                0,
+                (self.minor & 0xff) | major | ((self.minor & 0xf_ff00) << 12),
+            )
+        };
+        let mut i_block = [0; I_BLOCK_SIZE];
+        let _ = put_u32(&mut i_block, 0, old);
+        let _ = put_u32(&mut i_block, 4, new);
+        i_block
+    }
+}
+
+/// An inode in native integers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InodeFields {
+    /// Type and permissions.
+    pub mode: InodeMode,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Last change of the data.
+    pub mtime: Timestamp,
+    /// Creation; `None` if the inode has no room for it.
+    pub crtime: Option<Timestamp>,
+    /// Deletion time in seconds, or the next inode of the orphan list.
+    pub dtime: u32,
+    /// Hard links.
+    pub links_count: u16,
+    /// Space used, in 512-byte sectors.
+    pub blocks: u64,
+    /// Flags; unknown bits are kept.
+    pub flags: InodeFlags,
+    /// Version, for NFS and `statx`; 32 bits without room for more.
+    pub version: u64,
+    /// Extent root, block map, symlink or device number.
+    pub i_block: [u8; I_BLOCK_SIZE],
+    /// Generation: tells apart the files that had this inode number.
+    pub generation: u32,
+    /// Block with extended attributes, 0 if none.
+    pub file_acl: FsBlock,
+    /// Extra bytes after the first 128 that hold fields; 0 in 128-byte inodes.
+    pub extra_isize: u16,
+    /// Project; 0 if the inode has no room for it.
+    pub projid: u32,
+}
+
+impl Default for InodeFields {
+    fn default() -> Self {
+        InodeFields {
+            mode: InodeMode(0),
+            uid: 0,
+            gid: 0,
+            size: 0,
+            atime: Timestamp::default(),
+            ctime: Timestamp::default(),
+            mtime: Timestamp::default(),
+            crtime: None,
+            dtime: 0,
+            links_count: 0,
+            blocks: 0,
+            flags: InodeFlags::empty(),
+            version: 0,
+            i_block: [0; I_BLOCK_SIZE],
+            generation: 0,
+            file_acl: FsBlock(0),
+            extra_isize: 0,
+            projid: 0,
+        }
+    }
+}
+
+fn truncated(have: usize, geometry: &Geometry) -> FormatError {
+    FormatError::Truncated {
+        structure: "inode",
+        need: u64::from(geometry.inode_size).max(GOOD_OLD_INODE_SIZE as u64),
+        have: have as u64,
+    }
+}
+
+/// Where in the record a field ends, and whether `extra_isize` covers it.
+fn fits(extra_isize: u16, field_end: usize) -> bool {
+    usize::from(extra_isize).saturating_add(GOOD_OLD_INODE_SIZE) >= field_end
+}
+
+/// The checked `i_extra_isize` of a raw inode.
+///
+/// # Errors
+///
+/// `OutOfRange` if it is unaligned or reaches past the record, `Truncated` if the record is cut off.
+pub fn extra_isize(geometry: &Geometry, raw: &[u8]) -> Result<u16> {
+    if usize::from(geometry.inode_size) <= GOOD_OLD_INODE_SIZE {
+        return Ok(0);
+    }
+    let extra = get_u16(raw, EXTRA_ISIZE).ok_or_else(|| truncated(raw.len(), geometry))?;
+    let room = geometry
+        .inode_size
+        .saturating_sub(GOOD_OLD_INODE_SIZE as u16);
+    if extra > room || extra % 4 != 0 {
+        return Err(FormatError::OutOfRange {
+            structure: "inode",
+            field: "i_extra_isize",
+            value: u64::from(extra),
+        });
+    }
+    Ok(extra)
+}
+
+impl InodeFields {
+    /// Reads a raw inode of the volume's inode size.
+    ///
+    /// # Errors
+    ///
+    /// `Truncated`, or `OutOfRange` for an impossible `i_extra_isize`.
+    pub fn decode(geometry: &Geometry, raw: &[u8]) -> Result<InodeFields> {
+        let error = || truncated(raw.len(), geometry);
+        let raw = raw
+            .get(..usize::from(geometry.inode_size))
+            .ok_or_else(error)?;
+        let extra_isize = extra_isize(geometry, raw)?;
+        Self::decode_fields(geometry, raw, extra_isize).ok_or_else(error)
+    }
+
+    fn decode_fields(geometry: &Geometry, raw: &[u8], extra_isize: u16) -> Option<InodeFields> {
+        let extra = |offset: usize| {
+            if fits(extra_isize, offset.saturating_add(4)) {
+                get_u32(raw, offset)
+            } else {
+                Some(0)
+            }
+        };
+        let mode = InodeMode(get_u16(raw, 0)?);
+        let flags = InodeFlags::from_bits_retain(get_u32(raw, 0x20)?);
+        let has_size_hi =
+            mode.is_regular() || geometry.incompat.contains(IncompatFeatures::LARGEDIR);
+        let size_hi = if has_size_hi { get_u32(raw, 0x6c)? } else { 0 };
+        let is_64bit = geometry.incompat.contains(IncompatFeatures::SIXTY_FOUR_BIT);
+        let file_acl_hi = if is_64bit { get_u16(raw, 0x76)? } else { 0 };
+        let crtime = match fits(extra_isize, 0x94) {
+            true => Some(Timestamp::decode(get_u32(raw, 0x90)?, extra(0x94)?)),
+            false => None,
+        };
+        Some(InodeFields {
+            mode,
+            uid: join16(get_u16(raw, 0x78)?, get_u16(raw, 2)?),
+            gid: join16(get_u16(raw, 0x7a)?, get_u16(raw, 0x18)?),
+            size: join32(size_hi, get_u32(raw, 4)?),
+            atime: Timestamp::decode(get_u32(raw, 8)?, extra(0x8c)?),
+            ctime: Timestamp::decode(get_u32(raw, 0xc)?, extra(0x84)?),
+            mtime: Timestamp::decode(get_u32(raw, 0x10)?, extra(0x88)?),
+            crtime,
+            dtime: get_u32(raw, 0x14)?,
+            links_count: get_u16(raw, 0x1a)?,
+            blocks: decode_blocks(geometry, flags, get_u16(raw, 0x74)?, get_u32(raw, 0x1c)?),
+            flags,
+            version: join32(extra(0x98)?, get_u32(raw, 0x24)?),
+            i_block: get::<I_BLOCK_SIZE>(raw, 0x28)?,
+            generation: get_u32(raw, 0x64)?,
+            file_acl: FsBlock(join32(u32::from(file_acl_hi), get_u32(raw, 0x68)?)),
+            extra_isize,
+            projid: extra(0x9c)?,
+        })
+    }
+
+    /// Writes the fields into a raw inode of the volume's inode size; other bytes stay.
+    ///
+    /// Call [`update_checksum`] afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `Truncated`, or `OutOfRange` for an `extra_isize` or a block count that the volume cannot hold.
+    pub fn encode(&self, geometry: &Geometry, raw: &mut [u8]) -> Result<()> {
+        let have = raw.len();
+        let raw = raw
+            .get_mut(..usize::from(geometry.inode_size))
+            .ok_or_else(|| truncated(have, geometry))?;
+        let (blocks_hi, blocks_lo, flags) = self.encode_blocks(geometry)?;
+        if usize::from(geometry.inode_size) > GOOD_OLD_INODE_SIZE {
+            put_u16(raw, EXTRA_ISIZE, self.extra_isize).ok_or_else(|| truncated(have, geometry))?;
+        }
+        extra_isize(geometry, raw)?;
+        self.encode_fields(geometry, raw, (blocks_hi, blocks_lo), flags)
+            .ok_or_else(|| truncated(have, geometry))
+    }
+
+    fn encode_fields(
+        &self,
+        geometry: &Geometry,
+        raw: &mut [u8],
+        (blocks_hi, blocks_lo): (u16, u32),
+        flags: InodeFlags,
+    ) -> Option<()> {
+        put_u16(raw, 0, self.mode.0)?;
+        put_u16(raw, 2, lo16(self.uid))?;
+        put_u32(raw, 4, lo32(self.size))?;
+        put_u32(raw, 0x14, self.dtime)?;
+        put_u16(raw, 0x18, lo16(self.gid))?;
+        put_u16(raw, 0x1a, self.links_count)?;
+        put_u32(raw, 0x1c, blocks_lo)?;
+        put_u32(raw, 0x20, flags.bits())?;
+        put_u32(raw, 0x24, lo32(self.version))?;
+        put(raw, 0x28, self.i_block)?;
+        put_u32(raw, 0x64, self.generation)?;
+        put_u32(raw, 0x68, lo32(self.file_acl.0))?;
+        put_u32(raw, 0x6c, hi32(self.size))?;
+        put_u16(raw, 0x74, blocks_hi)?;
+        if geometry.incompat.contains(IncompatFeatures::SIXTY_FOUR_BIT) {
+            put_u16(raw, 0x76, lo16(hi32(self.file_acl.0)))?;
+        }
+        put_u16(raw, 0x78, hi16(self.uid))?;
+        put_u16(raw, 0x7a, hi16(self.gid))?;
+
+        let extra_isize = if usize::from(geometry.inode_size) > GOOD_OLD_INODE_SIZE {
+            self.extra_isize
+        } else {
+            0
+        };
+        let mut put_time = |time: Timestamp, low: usize, extra: usize| {
+            let has_extra = fits(extra_isize, extra.saturating_add(4));
+            let (seconds, extra_bits) = time.encode(has_extra);
+            put_u32(raw, low, seconds)?;
+            if has_extra {
+                put_u32(raw, extra, extra_bits)
+            } else {
+                Some(())
+            }
+        };
+        put_time(self.atime, 8, 0x8c)?;
+        put_time(self.ctime, 0xc, 0x84)?;
+        put_time(self.mtime, 0x10, 0x88)?;
+        if let (true, Some(crtime)) = (fits(extra_isize, 0x94), self.crtime) {
+            put_time(crtime, 0x90, 0x94)?;
+        }
+        if fits(extra_isize, 0x9c) {
+            put_u32(raw, 0x98, hi32(self.version))?;
+        }
+        if fits(extra_isize, 0xa0) {
+            put_u32(raw, 0x9c, self.projid)?;
+        }
+        Some(())
+    }
+
+    /// The block count's halves, and the flags with `HUGE_FILE` as that count needs it.
+    fn encode_blocks(&self, geometry: &Geometry) -> Result<(u16, u32, InodeFlags)> {
+        let error = FormatError::OutOfRange {
+            structure: "inode",
+            field: "i_blocks",
+            value: self.blocks,
+        };
+        let plain = self.flags - InodeFlags::HUGE_FILE;
+        if let Ok(blocks) = u32::try_from(self.blocks) {
+            return Ok((0, blocks, plain));
+        }
+        if !geometry.ro_compat.contains(RoCompatFeatures::HUGE_FILE) {
+            return Err(error);
+        }
+        if let Ok(high) = u16::try_from(hi32(self.blocks)) {
+            return Ok((high, lo32(self.blocks), plain));
+        }
+        let blocks = self.blocks >> geometry.block_bits.saturating_sub(SECTOR_BITS).min(63);
+        let high = u16::try_from(hi32(blocks)).map_err(|_| error)?;
+        Ok((high, lo32(blocks), plain | InodeFlags::HUGE_FILE))
+    }
+
+    /// The file type, or `OutOfRange` if the mode has none.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfRange`, with the mode.
+    pub fn file_type(&self) -> Result<FileType> {
+        self.mode.file_type().ok_or(FormatError::OutOfRange {
+            structure: "inode",
+            field: "i_mode",
+            value: u64::from(self.mode.0),
+        })
+    }
+
+    /// Whether the symlink's target is in `i_block` itself.
+    #[must_use]
+    pub fn is_fast_symlink(&self) -> bool {
+        self.mode.is_symlink()
+            && self.size < I_BLOCK_SIZE as u64
+            && !self
+                .flags
+                .intersects(InodeFlags::INLINE_DATA | InodeFlags::EXTENTS)
+    }
+}
+
+fn decode_blocks(geometry: &Geometry, flags: InodeFlags, high: u16, low: u32) -> u64 {
+    if !geometry.ro_compat.contains(RoCompatFeatures::HUGE_FILE) {
+        return u64::from(low);
+    }
+    let blocks = join32(u32::from(high), low);
+    if flags.contains(InodeFlags::HUGE_FILE) {
+        // 48 bits of blocks of at most 64 KiB are 55 bits of sectors.
+        return blocks << geometry.block_bits.saturating_sub(SECTOR_BITS).min(15);
+    }
+    blocks
+}
+
+/// The part of a raw inode that may hold extended attributes: empty if there is none.
+///
+/// # Errors
+///
+/// As [`extra_isize`].
+pub fn in_inode_xattr_area<'a>(geometry: &Geometry, raw: &'a [u8]) -> Result<&'a [u8]> {
+    let start = GOOD_OLD_INODE_SIZE.saturating_add(usize::from(extra_isize(geometry, raw)?));
+    let end = usize::from(geometry.inode_size);
+    raw.get(start..end)
+        .ok_or_else(|| truncated(raw.len(), geometry))
+}
+
+/// [`in_inode_xattr_area`], to be written.
+///
+/// # Errors
+///
+/// As [`extra_isize`].
+pub fn in_inode_xattr_area_mut<'a>(geometry: &Geometry, raw: &'a mut [u8]) -> Result<&'a mut [u8]> {
+    let start = GOOD_OLD_INODE_SIZE.saturating_add(usize::from(extra_isize(geometry, raw)?));
+    let (end, have) = (usize::from(geometry.inode_size), raw.len());
+    raw.get_mut(start..end)
+        .ok_or_else(|| truncated(have, geometry))
+}
+
+/// The stored checksum's halves joined, the computed one, and whether both halves are stored.
+fn checksums(geometry: &Geometry, ino: Ino, raw: &[u8]) -> Option<(u32, u32, bool)> {
+    let raw = raw.get(..usize::from(geometry.inode_size))?;
+    let is_large = raw.len() > GOOD_OLD_INODE_SIZE;
+    let extra = if is_large {
+        get_u16(raw, EXTRA_ISIZE)?
+    } else {
+        0
+    };
+    let has_high = is_large && fits(extra, CHECKSUM_HI + 2);
+    let seed = geometry.inode_csum_seed(ino, get_u32(raw, 0x64)?)?;
+    let seed = seed.extend(raw.get(..CHECKSUM_LO)?).extend(&[0, 0]);
+    let low = u32::from(get_u16(raw, CHECKSUM_LO)?);
+    if !has_high {
+        return Some((
+            low,
+            seed.extend(raw.get(CHECKSUM_LO + 2..)?).0 & 0xffff,
+            false,
+        ));
+    }
+    let seed = seed
+        .extend(raw.get(CHECKSUM_LO + 2..CHECKSUM_HI)?)
+        .extend(&[0, 0]);
+    let computed = seed.extend(raw.get(CHECKSUM_HI + 2..)?).0;
+    Some((
+        join16(get_u16(raw, CHECKSUM_HI)?, lo16(low)),
+        computed,
+        true,
+    ))
+}
+
+/// Verifies a raw inode's checksum. An inode that was never used need not have one.
+///
+/// # Errors
+///
+/// `Checksum` with the inode's number, or `Truncated`.
+pub fn verify_checksum(geometry: &Geometry, ino: Ino, raw: &[u8]) -> Result<()> {
+    if geometry.csum_seed.is_none() {
+        return Ok(());
+    }
+    let (stored, computed, _) =
+        checksums(geometry, ino, raw).ok_or_else(|| truncated(raw.len(), geometry))?;
+    compare("inode", u64::from(ino.0), stored, computed)
+}
+
+/// Writes a raw inode's checksum. Does nothing without metadata checksums.
+///
+/// # Errors
+///
+/// `Truncated`.
+pub fn update_checksum(geometry: &Geometry, ino: Ino, raw: &mut [u8]) -> Result<()> {
+    if geometry.csum_seed.is_none() {
+        return Ok(());
+    }
+    let have = raw.len();
+    let error = || truncated(have, geometry);
+    let (_, computed, has_high) = checksums(geometry, ino, raw).ok_or_else(error)?;
+    put_u16(raw, CHECKSUM_LO, lo16(computed)).ok_or_else(error)?;
+    if has_high {
+        put_u16(raw, CHECKSUM_HI, hi16(computed)).ok_or_else(error)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,702 @@
+//! The superblock: 1024 bytes at byte 1024 of the volume, with copies in some groups.
+
+use bitflags::bitflags;
+use zerocopy::byteorder::{LE, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::bytes::{hi32, join32, lo32};
+use crate::checksum::{Seed, compare, crc32c};
+use crate::error::{FormatError, Result};
+use crate::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+
+/// Where the primary superblock starts on the device, in bytes.
+pub const SUPERBLOCK_OFFSET: u64 = 1024;
+/// The size of a superblock in bytes.
+pub const SUPERBLOCK_SIZE: usize = 1024;
+/// The magic number of ext2, ext3 and ext4.
+pub const MAGIC: u16 = 0xef53;
+/// The only checksum algorithm defined.
+pub const CHECKSUM_CRC32C: u8 = 1;
+/// The bytes that the superblock's checksum covers.
+const CHECKSUM_OFFSET: usize = SUPERBLOCK_SIZE - 4;
+/// The first inode that revision 1 allows to be used freely, at least.
+const GOOD_OLD_FIRST_INO: u32 = 11;
+/// An extent's physical address has 48 bits.
+const MAX_BLOCKS: u64 = 1 << 48;
+
+bitflags! {
+    /// The state of the volume as the last writer left it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct State: u16 {
+        /// Cleanly unmounted.
+        const VALID = 0x0001;
+        /// Errors were detected.
+        const ERROR = 0x0002;
+        /// Orphans are being recovered.
+        const ORPHAN = 0x0004;
+        /// Fast commit replay is under way.
+        const FC_REPLAY = 0x0020;
+    }
+
+    /// Miscellaneous flags.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct SuperFlags: u32 {
+        /// Directory hashes treat bytes as signed.
+        const SIGNED_HASH = 0x0001;
+        /// Directory hashes treat bytes as unsigned.
+        const UNSIGNED_HASH = 0x0002;
+        /// For development code.
+        const TEST_FILESYS = 0x0004;
+    }
+
+    /// Mount options stored in the superblock.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct DefaultMountOpts: u32 {
+        /// Print debugging information.
+        const DEBUG = 0x0001;
+        /// New files take their directory's group.
+        const BSDGROUPS = 0x0002;
+        /// `user.` attributes are allowed.
+        const XATTR_USER = 0x0004;
+        /// POSIX ACLs are honoured.
+        const ACL = 0x0008;
+        /// User ids have 16 bits.
+        const UID16 = 0x0010;
+        /// Data journalling.
+        const JMODE_DATA = 0x0020;
+        /// Ordered data.
+        const JMODE_ORDERED = 0x0040;
+        /// No write barriers.
+        const NOBARRIER = 0x0100;
+        /// Check that data blocks are not metadata.
+        const BLOCK_VALIDITY = 0x0200;
+        /// Discard freed blocks.
+        const DISCARD = 0x0400;
+        /// No delayed allocation.
+        const NODELALLOC = 0x0800;
+    }
+}
+
+/// Whether the caller wants to write to the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Only read.
+    ReadOnly,
+    /// Read and write.
+    ReadWrite,
+}
+
+/// `struct ext4_super_block`, byte for byte.
+#[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Superblock {
+    /// Number of inodes.
+    pub inodes_count: U32<LE>,
+    /// Number of blocks, low half.
+    pub blocks_count_lo: U32<LE>,
+    /// Blocks that only root may allocate, low half.
+    pub reserved_blocks_count_lo: U32<LE>,
+    /// Free blocks, low half.
+    pub free_blocks_count_lo: U32<LE>,
+    /// Free inodes.
+    pub free_inodes_count: U32<LE>,
+    /// The first block of group 0: 1 with 1 KiB blocks, else 0.
+    pub first_data_block: U32<LE>,
+    /// The block size is 1024 shifted left by this.
+    pub log_block_size: U32<LE>,
+    /// As `log_block_size`, for clusters; equal to it without bigalloc.
+    pub log_cluster_size: U32<LE>,
+    /// Blocks in each group but the last.
+    pub blocks_per_group: U32<LE>,
+    /// Clusters in a group; equal to `blocks_per_group` without bigalloc.
+    pub clusters_per_group: U32<LE>,
+    /// Inodes in each group.
+    pub inodes_per_group: U32<LE>,
+    /// Time of the last mount, low 32 bits.
+    pub mtime: U32<LE>,
+    /// Time of the last write, low 32 bits.
+    pub wtime: U32<LE>,
+    /// Mounts since the last check.
+    pub mnt_count: U16<LE>,
+    /// Mounts after which a check is due.
+    pub max_mnt_count: U16<LE>,
+    /// [`MAGIC`].
+    pub magic: U16<LE>,
+    /// [`State`] bits.
+    pub state: U16<LE>,
+    /// What to do on errors: 1 continue, 2 remount read-only, 3 panic.
+    pub errors: U16<LE>,
+    /// Minor revision.
+    pub minor_rev_level: U16<LE>,
+    /// Time of the last check, low 32 bits.
+    pub lastcheck: U32<LE>,
+    /// Seconds between checks.
+    pub checkinterval: U32<LE>,
+    /// Operating system that made the volume; 0 is Linux.
+    pub creator_os: U32<LE>,
+    /// Revision: 1 for all volumes with variable inode sizes and features.
+    pub rev_level: U32<LE>,
+    /// The user who may use the reserved blocks.
+    pub def_resuid: U16<LE>,
+    /// The group that may use the reserved blocks.
+    pub def_resgid: U16<LE>,
+    /// The first inode that is not reserved.
+    pub first_ino: U32<LE>,
+    /// Size of an inode record in bytes.
+    pub inode_size: U16<LE>,
+    /// The group that this copy of the superblock is in.
+    pub block_group_nr: U16<LE>,
+    /// [`CompatFeatures`] bits.
+    pub feature_compat: U32<LE>,
+    /// [`IncompatFeatures`] bits.
+    pub feature_incompat: U32<LE>,
+    /// [`RoCompatFeatures`] bits.
+    pub feature_ro_compat: U32<LE>,
+    /// The volume's UUID.
+    pub uuid: [u8; 16],
+    /// The volume's label, padded with zeroes.
+    pub volume_name: [u8; 16],
+    /// Where the volume was last mounted, padded with zeroes.
+    pub last_mounted: [u8; 64],
+    /// Unused (compression).
+    pub algorithm_usage_bitmap: U32<LE>,
+    /// Unused (preallocation for files).
+    pub prealloc_blocks: u8,
+    /// Unused (preallocation for directories).
+    pub prealloc_dir_blocks: u8,
+    /// Blocks after the descriptor table that are kept for its growth.
+    pub reserved_gdt_blocks: U16<LE>,
+    /// UUID of an external journal.
+    pub journal_uuid: [u8; 16],
+    /// Inode of the journal.
+    pub journal_inum: U32<LE>,
+    /// Device number of an external journal.
+    pub journal_dev: U32<LE>,
+    /// Head of the linked list of orphan inodes.
+    pub last_orphan: U32<LE>,
+    /// Seed of the directory hash.
+    pub hash_seed: [U32<LE>; 4],
+    /// Hash version of new directories.
+    pub def_hash_version: u8,
+    /// 1 if `jnl_blocks` holds a copy of the journal inode's map.
+    pub jnl_backup_type: u8,
+    /// Size of a group descriptor under `64bit`.
+    pub desc_size: U16<LE>,
+    /// Default mount options.
+    pub default_mount_opts: U32<LE>,
+    /// First group of the first meta block group.
+    pub first_meta_bg: U32<LE>,
+    /// Time of creation, low 32 bits.
+    pub mkfs_time: U32<LE>,
+    /// The journal inode's `i_block`, and its size (high, low).
+    pub jnl_blocks: [U32<LE>; 17],
+    /// Number of blocks, high half.
+    pub blocks_count_hi: U32<LE>,
+    /// Blocks that only root may allocate, high half.
+    pub reserved_blocks_count_hi: U32<LE>,
+    /// Free blocks, high half.
+    pub free_blocks_count_hi: U32<LE>,
+    /// Every inode has at least so many extra bytes.
+    pub min_extra_isize: U16<LE>,
+    /// New inodes should have so many extra bytes.
+    pub want_extra_isize: U16<LE>,
+    /// [`SuperFlags`] bits.
+    pub flags: U32<LE>,
+    /// RAID stride in blocks.
+    pub raid_stride: U16<LE>,
+    /// Seconds between multi-mount protection checks.
+    pub mmp_interval: U16<LE>,
+    /// Block of the multi-mount protection record.
+    pub mmp_block: U64<LE>,
+    /// Blocks in a RAID stripe.
+    pub raid_stripe_width: U32<LE>,
+    /// Groups in a flex group, as a power of two.
+    pub log_groups_per_flex: u8,
+    /// Metadata checksum algorithm; 1 is crc32c.
+    pub checksum_type: u8,
+    /// Version of the encryption format.
+    pub encryption_level: u8,
+    /// Padding.
+    pub reserved_pad: u8,
+    /// KiB written to the volume in its life.
+    pub kbytes_written: U64<LE>,
+    /// Unused (snapshots).
+    pub snapshot_inum: U32<LE>,
+    /// Unused (snapshots).
+    pub snapshot_id: U32<LE>,
+    /// Unused (snapshots).
+    pub snapshot_reserved_blocks_count: U64<LE>,
+    /// Unused (snapshots).
+    pub snapshot_list: U32<LE>,
+    /// Errors seen since the last check.
+    pub error_count: U32<LE>,
+    /// Time of the first error, low 32 bits.
+    pub first_error_time: U32<LE>,
+    /// Inode of the first error.
+    pub first_error_ino: U32<LE>,
+    /// Block of the first error.
+    pub first_error_block: U64<LE>,
+    /// Function that met the first error.
+    pub first_error_func: [u8; 32],
+    /// Line that met the first error.
+    pub first_error_line: U32<LE>,
+    /// Time of the last error, low 32 bits.
+    pub last_error_time: U32<LE>,
+    /// Inode of the last error.
+    pub last_error_ino: U32<LE>,
+    /// Line that met the last error.
+    pub last_error_line: U32<LE>,
+    /// Block of the last error.
+    pub last_error_block: U64<LE>,
+    /// Function that met the last error.
+    pub last_error_func: [u8; 32],
+    /// Mount options as text.
+    pub mount_opts: [u8; 64],
+    /// Inode of the user quota file.
+    pub usr_quota_inum: U32<LE>,
+    /// Inode of the group quota file.
+    pub grp_quota_inum: U32<LE>,
+    /// Blocks of fixed metadata, if computed at creation.
+    pub overhead_clusters: U32<LE>,
+    /// Groups with backup superblocks under `sparse_super2`.
+    pub backup_bgs: [U32<LE>; 2],
+    /// Encryption algorithms in use.
+    pub encrypt_algos: [u8; 4],
+    /// Salt of the encryption passphrase.
+    pub encrypt_pw_salt: [u8; 16],
+    /// Inode of `lost+found`.
+    pub lpf_ino: U32<LE>,
+    /// Inode of the project quota file.
+    pub prj_quota_inum: U32<LE>,
+    /// The checksum seed under `metadata_csum_seed`.
+    pub checksum_seed: U32<LE>,
+    /// Time of the last write, bits 32 to 39.
+    pub wtime_hi: u8,
+    /// Time of the last mount, bits 32 to 39.
+    pub mtime_hi: u8,
+    /// Time of creation, bits 32 to 39.
+    pub mkfs_time_hi: u8,
+    /// Time of the last check, bits 32 to 39.
+    pub lastcheck_hi: u8,
+    /// Time of the first error, bits 32 to 39.
+    pub first_error_time_hi: u8,
+    /// Time of the last error, bits 32 to 39.
+    pub last_error_time_hi: u8,
+    /// Error code of the first error.
+    pub first_error_errcode: u8,
+    /// Error code of the last error.
+    pub last_error_errcode: u8,
+    /// Character set of file names under `casefold`.
+    pub encoding: U16<LE>,
+    /// Flags of that character set.
+    pub encoding_flags: U16<LE>,
+    /// Inode of the orphan file.
+    pub orphan_file_inum: U32<LE>,
+    /// Padding to the checksum.
+    pub reserved: [U32<LE>; 94],
+    /// crc32c of everything before, under `metadata_csum`.
+    pub checksum: U32<LE>,
+}
+
+const _: () = assert!(size_of::<Superblock>() == SUPERBLOCK_SIZE);
+
+fn out_of_range(field: &'static str, value: impl Into<u64>) -> FormatError {
+    FormatError::OutOfRange {
+        structure: "superblock",
+        field,
+        value: value.into(),
+    }
+}
+
+fn check(holds: bool, field: &'static str, value: impl Into<u64>) -> Result<()> {
+    if holds {
+        Ok(())
+    } else {
+        Err(out_of_range(field, value))
+    }
+}
+
+impl Superblock {
+    /// Reads a superblock and checks its magic, its checksum and that its geometry makes sense.
+    ///
+    /// Features are not judged here: see [`Superblock::check_features`].
+    ///
+    /// # Errors
+    ///
+    /// `Truncated`, `BadMagic`, `Checksum`, or `OutOfRange` with the first field found at fault.
+    pub fn parse(bytes: &[u8]) -> Result<Superblock> {
+        let superblock = Superblock::parse_unverified(bytes)?;
+        superblock.verify_checksum()?;
+        superblock.check_geometry()?;
+        Ok(superblock)
+    }
+
+    /// Reads a superblock and checks nothing but its magic: for tools that look at damaged volumes.
+    ///
+    /// # Errors
+    ///
+    /// `Truncated` or `BadMagic`.
+    pub fn parse_unverified(bytes: &[u8]) -> Result<Superblock> {
+        let Ok((superblock, _)) = Superblock::read_from_prefix(bytes) else {
+            return Err(FormatError::Truncated {
+                structure: "superblock",
+                need: SUPERBLOCK_SIZE as u64,
+                have: bytes.len() as u64,
+            });
+        };
+        let found = superblock.magic.get();
+        if found != MAGIC {
+            return Err(FormatError::BadMagic {
+                structure: "superblock",
+                expected: u32::from(MAGIC),
+                found: u32::from(found),
+            });
+        }
+        Ok(superblock)
+    }
+
+    /// Checks the fields that every later computation rests on.
+    fn check_geometry(&self) -> Result<()> {
+        check(self.rev_level.get() >= 1, "rev_level", self.rev_level.get())?;
+        check(
+            self.log_block_size.get() <= 6,
+            "log_block_size",
+            self.log_block_size.get(),
+        )?;
+        let block_size = self.block_size();
+        let bits_per_block = block_size.saturating_mul(8);
+
+        let per_group = self.blocks_per_group.get();
+        check(
+            per_group > 0 && per_group % 8 == 0 && per_group <= bits_per_block,
+            "blocks_per_group",
+            per_group,
+        )?;
+        if !self.ro_compat().contains(RoCompatFeatures::BIGALLOC) {
+            let log_cluster_size = self.log_cluster_size.get();
+            check(
+                log_cluster_size == self.log_block_size.get(),
+                "log_cluster_size",
+                log_cluster_size,
+            )?;
+            let clusters = self.clusters_per_group.get();
+            check(clusters == per_group, "clusters_per_group", clusters)?;
+        }
+        let first_data_block = self.first_data_block.get();
+        check(
+            first_data_block == u32::from(block_size == 1024),
+            "first_data_block",
+            first_data_block,
+        )?;
+        let blocks = self.blocks_count();
+        check(
+            blocks > u64::from(first_data_block) && blocks <= MAX_BLOCKS,
+            "blocks_count",
+            blocks,
+        )?;
+        let free = self.free_blocks_count();
+        check(free <= blocks, "free_blocks_count", free)?;
+        let reserved = self.reserved_blocks_count();
+        check(reserved <= blocks, "reserved_blocks_count", reserved)?;
+
+        let inode_size = self.inode_size.get();
+        check(
+            inode_size.is_power_of_two()
+                && inode_size >= 128
+                && u32::from(inode_size) <= block_size,
+            "inode_size",
+            inode_size,
+        )?;
+        let inodes_per_group = self.inodes_per_group.get();
+        check(
+            inodes_per_group > 0 && inodes_per_group % 8 == 0 && inodes_per_group <= bits_per_block,
+            "inodes_per_group",
+            inodes_per_group,
+        )?;
+        let groups = self.groups_count();
+        let inodes = groups.checked_mul(u64::from(inodes_per_group));
+        check(
+            inodes == Some(u64::from(self.inodes_count.get())),
+            "inodes_count",
+            self.inodes_count.get(),
+        )?;
+        let free_inodes = self.free_inodes_count.get();
+        check(
+            free_inodes <= self.inodes_count.get(),
+            "free_inodes_count",
+            free_inodes,
+        )?;
+        let first_ino = self.first_ino.get();
+        check(
+            (GOOD_OLD_FIRST_INO..=self.inodes_count.get()).contains(&first_ino),
+            "first_ino",
+            first_ino,
+        )?;
+
+        if self.incompat().contains(IncompatFeatures::SIXTY_FOUR_BIT) {
+            let desc_size = self.desc_size.get();
+            check(
+                desc_size.is_power_of_two() && (64..=1024).contains(&desc_size),
+                "desc_size",
+                desc_size,
+            )?;
+        }
+        let flex = self.log_groups_per_flex;
+        check(flex < 32, "log_groups_per_flex", flex)?;
+        let reserved_gdt = self.reserved_gdt_blocks.get();
+        check(
+            u32::from(reserved_gdt) <= block_size / 4,
+            "reserved_gdt_blocks",
+            reserved_gdt,
+        )?;
+        let extra_max = inode_size.saturating_sub(128);
+        let want_extra = self.want_extra_isize.get();
+        check(
+            inode_size == 128 || want_extra <= extra_max,
+            "want_extra_isize",
+            want_extra,
+        )?;
+        let min_extra = self.min_extra_isize.get();
+        check(
+            inode_size == 128 || min_extra <= extra_max,
+            "min_extra_isize",
+            min_extra,
+        )?;
+        Ok(())
+    }
+
+    /// Checks that this engine can honour the volume's features.
+    ///
+    /// # Errors
+    ///
+    /// `UnsupportedIncompat` whatever the access, `UnsupportedRoCompat` if writing is wanted.
+    pub fn check_features(&self, access: Access) -> Result<()> {
+        let incompat = self.incompat().unsupported();
+        if !incompat.is_empty() {
+            return Err(FormatError::UnsupportedIncompat {
+                names: incompat.names().join(" "),
+            });
+        }
+        let ro_compat = self.ro_compat().unsupported();
+        if access == Access::ReadWrite && !ro_compat.is_empty() {
+            return Err(FormatError::UnsupportedRoCompat {
+                names: ro_compat.names().join(" "),
+            });
+        }
+        // bigalloc changes the meaning of bitmaps, which even a reader of free space must know.
+        Ok(())
+    }
+
+    /// Verifies the checksum, if the volume has metadata checksums.
+    ///
+    /// # Errors
+    ///
+    /// `Checksum`, or `OutOfRange` for an unknown checksum algorithm.
+    pub fn verify_checksum(&self) -> Result<()> {
+        if !self.has_metadata_csum() {
+            return Ok(());
+        }
+        check(
+            self.checksum_type == CHECKSUM_CRC32C,
+            "checksum_type",
+            self.checksum_type,
+        )?;
+        compare(
+            "superblock",
+            0,
+            self.checksum.get(),
+            self.compute_checksum(),
+        )
+    }
+
+    fn compute_checksum(&self) -> u32 {
+        let covered = self.as_bytes().get(..CHECKSUM_OFFSET).unwrap_or_default();
+        crc32c(Seed::INITIAL, covered)
+    }
+
+    /// Sets the checksum to what the other fields require. Does nothing without metadata checksums.
+    pub fn update_checksum(&mut self) {
+        if self.has_metadata_csum() {
+            self.checksum = self.compute_checksum().into();
+        }
+    }
+
+    /// The superblock as it goes to disk.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        IntoBytes::as_bytes(self)
+    }
+
+    fn has_metadata_csum(&self) -> bool {
+        self.ro_compat().contains(RoCompatFeatures::METADATA_CSUM)
+    }
+
+    fn is_64bit(&self) -> bool {
+        self.incompat().contains(IncompatFeatures::SIXTY_FOUR_BIT)
+    }
+
+    /// The compatible features, unknown bits included.
+    #[must_use]
+    pub fn compat(&self) -> CompatFeatures {
+        CompatFeatures::from_bits_retain(self.feature_compat.get())
+    }
+
+    /// The incompatible features, unknown bits included.
+    #[must_use]
+    pub fn incompat(&self) -> IncompatFeatures {
+        IncompatFeatures::from_bits_retain(self.feature_incompat.get())
+    }
+
+    /// The read-only compatible features, unknown bits included.
+    #[must_use]
+    pub fn ro_compat(&self) -> RoCompatFeatures {
+        RoCompatFeatures::from_bits_retain(self.feature_ro_compat.get())
+    }
+
+    /// Replaces the compatible features.
+    pub fn set_compat(&mut self, features: CompatFeatures) {
+        self.feature_compat = features.bits().into();
+    }
+
+    /// Replaces the incompatible features.
+    pub fn set_incompat(&mut self, features: IncompatFeatures) {
+        self.feature_incompat = features.bits().into();
+    }
+
+    /// Replaces the read-only compatible features.
+    pub fn set_ro_compat(&mut self, features: RoCompatFeatures) {
+        self.feature_ro_compat = features.bits().into();
+    }
+
+    /// The state bits.
+    #[must_use]
+    pub fn state(&self) -> State {
+        State::from_bits_retain(self.state.get())
+    }
+
+    /// Replaces the state bits.
+    pub fn set_state(&mut self, state: State) {
+        self.state = state.bits().into();
+    }
+
+    /// The block size in bytes; 1024 if the field is absurd.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        1024u32
+            .checked_shl(self.log_block_size.get().min(31))
+            .filter(|size| *size > 0)
+            .unwrap_or(1024)
+    }
+
+    /// The number of blocks on the volume.
+    #[must_use]
+    pub fn blocks_count(&self) -> u64 {
+        self.wide(self.blocks_count_hi, self.blocks_count_lo)
+    }
+
+    /// The number of blocks that only root may allocate.
+    #[must_use]
+    pub fn reserved_blocks_count(&self) -> u64 {
+        self.wide(self.reserved_blocks_count_hi, self.reserved_blocks_count_lo)
+    }
+
+    /// The number of free blocks.
+    #[must_use]
+    pub fn free_blocks_count(&self) -> u64 {
+        self.wide(self.free_blocks_count_hi, self.free_blocks_count_lo)
+    }
+
+    fn wide(&self, hi: U32<LE>, lo: U32<LE>) -> u64 {
+        join32(if self.is_64bit() { hi.get() } else { 0 }, lo.get())
+    }
+
+    /// Sets the number of blocks.
+    pub fn set_blocks_count(&mut self, blocks: u64) {
+        self.blocks_count_lo = lo32(blocks).into();
+        self.blocks_count_hi = hi32(blocks).into();
+    }
+
+    /// Sets the number of blocks that only root may allocate.
+    pub fn set_reserved_blocks_count(&mut self, blocks: u64) {
+        self.reserved_blocks_count_lo = lo32(blocks).into();
+        self.reserved_blocks_count_hi = hi32(blocks).into();
+    }
+
+    /// Sets the number of free blocks.
+    pub fn set_free_blocks_count(&mut self, blocks: u64) {
+        self.free_blocks_count_lo = lo32(blocks).into();
+        self.free_blocks_count_hi = hi32(blocks).into();
+    }
+
+    /// Sets the number of free inodes.
+    pub fn set_free_inodes_count(&mut self, inodes: u32) {
+        self.free_inodes_count = inodes.into();
+    }
+
+    /// The number of block groups; 0 if the fields make no sense.
+    #[must_use]
+    pub fn groups_count(&self) -> u64 {
+        let per_group = u64::from(self.blocks_per_group.get());
+        let blocks = self
+            .blocks_count()
+            .saturating_sub(u64::from(self.first_data_block.get()));
+        if per_group == 0 {
+            0
+        } else {
+            blocks.div_ceil(per_group)
+        }
+    }
+
+    /// The size of a group descriptor in bytes.
+    #[must_use]
+    pub fn group_desc_size(&self) -> u16 {
+        if self.is_64bit() {
+            self.desc_size.get()
+        } else {
+            32
+        }
+    }
+
+    /// The seed of all metadata checksums, or `None` if the volume has none.
+    #[must_use]
+    pub fn csum_seed(&self) -> Option<Seed> {
+        if !self.has_metadata_csum() {
+            return None;
+        }
+        if self.incompat().contains(IncompatFeatures::CSUM_SEED) {
+            return Some(Seed(self.checksum_seed.get()));
+        }
+        Some(Seed::INITIAL.extend(&self.uuid))
+    }
+
+    /// The time of the last mount, in seconds since the epoch.
+    #[must_use]
+    pub fn mount_time(&self) -> u64 {
+        join32(u32::from(self.mtime_hi), self.mtime.get())
+    }
+
+    /// The time of the last write, in seconds since the epoch.
+    #[must_use]
+    pub fn write_time(&self) -> u64 {
+        join32(u32::from(self.wtime_hi), self.wtime.get())
+    }
+
+    /// Sets the time of the last mount, in seconds since the epoch (40 bits are kept).
+    pub fn set_mount_time(&mut self, seconds: u64) {
+        (self.mtime, self.mtime_hi) = (lo32(seconds).into(), (hi32(seconds) & 0xff) as u8);
+    }
+
+    /// Sets the time of the last write, in seconds since the epoch (40 bits are kept).
+    pub fn set_write_time(&mut self, seconds: u64) {
+        (self.wtime, self.wtime_hi) = (lo32(seconds).into(), (hi32(seconds) & 0xff) as u8);
+    }
+
+    /// The volume's label without its padding.
+    #[must_use]
+    pub fn label(&self) -> &[u8] {
+        let end = self.volume_name.iter().position(|byte| *byte == 0);
+        self.volume_name
+            .get(..end.unwrap_or(self.volume_name.len()))
+            .unwrap_or_default()
+    }
+}
