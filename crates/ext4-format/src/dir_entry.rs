@@ -106,7 +106,11 @@ fn record_at(block: &[u8], offset: u32) -> Result<Record> {
     let rec_len = decode_rec_len(u16::from_le_bytes([r0, r1]), block.len());
     let needed = u32::from(name_len).saturating_add(HEADER as u32);
     let end = u64::from(offset).saturating_add(u64::from(rec_len));
-    if rec_len < MIN_REC_LEN || rec_len % 4 != 0 || rec_len < needed || end > block.len() as u64 {
+    if rec_len < MIN_REC_LEN
+        || !rec_len.is_multiple_of(4)
+        || rec_len < needed
+        || end > block.len() as u64
+    {
         return Err(bad(rec_len));
     }
     Ok(Record {
@@ -331,6 +335,28 @@ pub fn insert(
         offset = offset.saturating_add(record.rec_len);
     }
     Ok(None)
+}
+
+/// Writes entries one after another into an empty block, the last one taking the rest as slack.
+/// `None` if they do not fit; the block is then in disorder.
+pub(crate) fn append_all<'a>(
+    block: &mut [u8],
+    entries: impl Iterator<Item = (&'a [u8], Ino, Option<FileType>)>,
+) -> Option<()> {
+    let end = u32::try_from(usable_len(block)).ok()?;
+    let mut offset = 0u32;
+    let mut last = None;
+    for (name, ino, file_type) in entries {
+        let rec_len = rec_len_for(name.len());
+        let next = offset.checked_add(rec_len).filter(|next| *next <= end)?;
+        put_record(block, offset, (ino, rec_len), name, file_type)?;
+        last = Some(offset);
+        offset = next;
+    }
+    match last {
+        Some(last) => set_rec_len(block, last, end.checked_sub(last)?),
+        None => Some(()),
+    }
 }
 
 /// Removes the entry at `offset`: its predecessor takes its space over, or it becomes unused.

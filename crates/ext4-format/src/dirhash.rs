@@ -212,3 +212,194 @@ fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
     state[0] = state[0].wrapping_add(left);
     state[1] = state[1].wrapping_add(right);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of the UUID 01234567-89ab-cdef-0123-456789abcdef.
+    const SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x6745_2301, 0xefcd_ab89];
+    const LONG: &str = "a name that is longer than one chunk of thirty-two bytes, and than two as well: \u{fc}\u{f6}\u{e4}";
+
+    /// Seed, name, and (major, minor) for versions 0 to 5, as `debugfs -R "dx_hash"` prints them.
+    type Vector = (&'static [u32; 4], &'static str, [(u32, u32); 6]);
+
+    const VECTORS: &[Vector] = &[
+        (
+            &[0; 4],
+            "a",
+            [
+                (0xe74b_53e2, 0x0000_0000),
+                (0xd5fa_7d7a, 0xacb4_8187),
+                (0x6d0e_a4c0, 0xc189_22df),
+                (0xe74b_53e2, 0x0000_0000),
+                (0xd5fa_7d7a, 0xacb4_8187),
+                (0x6d0e_a4c0, 0xc189_22df),
+            ],
+        ),
+        (
+            &[0; 4],
+            "hello",
+            [
+                (0x3225_2546, 0x0000_0000),
+                (0x1746_da32, 0x4200_13b5),
+                (0x6f5b_b1a8, 0x2319_17c2),
+                (0x3225_2546, 0x0000_0000),
+                (0x1746_da32, 0x4200_13b5),
+                (0x6f5b_b1a8, 0x2319_17c2),
+            ],
+        ),
+        (
+            &[0; 4],
+            "hell\u{f6}",
+            [
+                (0xde14_66b4, 0x0000_0000),
+                (0x0622_6d8c, 0x05c8_fc20),
+                (0xee31_9486, 0x420e_7504),
+                (0x5877_feb4, 0x0000_0000),
+                (0xb371_4f10, 0xb672_91dc),
+                (0xc832_5292, 0xf988_37ef),
+            ],
+        ),
+        (
+            &[0; 4],
+            "sixteen bytes :)",
+            [
+                (0x2627_3322, 0x0000_0000),
+                (0xa575_a544, 0x6c62_faca),
+                (0xbba6_a458, 0xe98d_73d9),
+                (0x2627_3322, 0x0000_0000),
+                (0xa575_a544, 0x6c62_faca),
+                (0xbba6_a458, 0xe98d_73d9),
+            ],
+        ),
+        (
+            &[0; 4],
+            "exactly thirty-two bytes long !!",
+            [
+                (0x7da9_b996, 0x0000_0000),
+                (0xf84b_2ace, 0xc9e5_0d88),
+                (0x7931_b938, 0x729a_49a2),
+                (0x7da9_b996, 0x0000_0000),
+                (0xf84b_2ace, 0xc9e5_0d88),
+                (0x7931_b938, 0x729a_49a2),
+            ],
+        ),
+        (
+            &[0; 4],
+            LONG,
+            [
+                (0x6625_b246, 0x0000_0000),
+                (0xe058_e5bc, 0x5d42_03a6),
+                (0x35ae_0dec, 0xae7f_fc57),
+                (0xd059_0e70, 0x0000_0000),
+                (0xe07c_7db2, 0xaf84_dc70),
+                (0x1ea3_5bd0, 0x6d4e_37b7),
+            ],
+        ),
+        (
+            &SEED,
+            "a",
+            [
+                (0xe74b_53e2, 0x0000_0000),
+                (0x35dc_0cc4, 0x3f1d_acef),
+                (0x6d0e_a4c0, 0xc189_22df),
+                (0xe74b_53e2, 0x0000_0000),
+                (0x35dc_0cc4, 0x3f1d_acef),
+                (0x6d0e_a4c0, 0xc189_22df),
+            ],
+        ),
+        (
+            &SEED,
+            "hello",
+            [
+                (0x3225_2546, 0x0000_0000),
+                (0xa26e_4a80, 0x97e5_b7f7),
+                (0x6f5b_b1a8, 0x2319_17c2),
+                (0x3225_2546, 0x0000_0000),
+                (0xa26e_4a80, 0x97e5_b7f7),
+                (0x6f5b_b1a8, 0x2319_17c2),
+            ],
+        ),
+        (
+            &SEED,
+            "hell\u{f6}",
+            [
+                (0xde14_66b4, 0x0000_0000),
+                (0xbdd9_fb82, 0x8417_0739),
+                (0xee31_9486, 0x420e_7504),
+                (0x5877_feb4, 0x0000_0000),
+                (0xf89a_4c5a, 0xe18a_0f27),
+                (0xc832_5292, 0xf988_37ef),
+            ],
+        ),
+        (
+            &SEED,
+            "sixteen bytes :)",
+            [
+                (0x2627_3322, 0x0000_0000),
+                (0xbf7f_d5a0, 0xf0da_f494),
+                (0xbba6_a458, 0xe98d_73d9),
+                (0x2627_3322, 0x0000_0000),
+                (0xbf7f_d5a0, 0xf0da_f494),
+                (0xbba6_a458, 0xe98d_73d9),
+            ],
+        ),
+        (
+            &SEED,
+            "exactly thirty-two bytes long !!",
+            [
+                (0x7da9_b996, 0x0000_0000),
+                (0x12fe_2cc0, 0xd343_1e5a),
+                (0x7931_b938, 0x729a_49a2),
+                (0x7da9_b996, 0x0000_0000),
+                (0x12fe_2cc0, 0xd343_1e5a),
+                (0x7931_b938, 0x729a_49a2),
+            ],
+        ),
+        (
+            &SEED,
+            LONG,
+            [
+                (0x6625_b246, 0x0000_0000),
+                (0x1769_8e36, 0xeec6_83a3),
+                (0x35ae_0dec, 0xae7f_fc57),
+                (0xd059_0e70, 0x0000_0000),
+                (0x2b31_830e, 0x7946_b58e),
+                (0x1ea3_5bd0, 0x6d4e_37b7),
+            ],
+        ),
+    ];
+
+    #[test]
+    fn agrees_with_debugfs() {
+        let versions = [
+            HashVersion::Legacy,
+            HashVersion::HalfMd4,
+            HashVersion::Tea,
+            HashVersion::LegacyUnsigned,
+            HashVersion::HalfMd4Unsigned,
+            HashVersion::TeaUnsigned,
+        ];
+        for (seed, name, expected) in VECTORS {
+            for (version, (major, minor)) in versions.into_iter().zip(*expected) {
+                let found = hash(version, seed, name.as_bytes());
+                assert_eq!(
+                    (found.major, found.minor),
+                    (major, minor),
+                    "{version:?} {name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn versions_resolve() {
+        assert_eq!(
+            HashVersion::resolve(1, true),
+            Ok(HashVersion::HalfMd4Unsigned)
+        );
+        assert_eq!(HashVersion::resolve(5, false), Ok(HashVersion::TeaUnsigned));
+        assert!(HashVersion::resolve(6, true).is_err());
+    }
+}

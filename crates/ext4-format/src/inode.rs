@@ -431,7 +431,7 @@ pub fn extra_isize(geometry: &Geometry, raw: &[u8]) -> Result<u16> {
     let room = geometry
         .inode_size
         .saturating_sub(GOOD_OLD_INODE_SIZE as u16);
-    if extra > room || extra % 4 != 0 {
+    if extra > room || !extra.is_multiple_of(4) {
         return Err(FormatError::OutOfRange {
             structure: "inode",
             field: "i_extra_isize",

@@ -38,6 +38,7 @@ pub mod features;
 pub mod geometry;
 pub mod group_desc;
 pub mod htree;
+pub mod htree_leaf;
 pub mod inode;
 pub mod mmp;
 pub mod orphan_file;

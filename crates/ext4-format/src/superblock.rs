@@ -368,7 +368,7 @@ impl Superblock {
 
         let per_group = self.blocks_per_group.get();
         check(
-            per_group > 0 && per_group % 8 == 0 && per_group <= bits_per_block,
+            per_group > 0 && per_group.is_multiple_of(8) && per_group <= bits_per_block,
             "blocks_per_group",
             per_group,
         )?;
@@ -409,7 +409,9 @@ impl Superblock {
         )?;
         let inodes_per_group = self.inodes_per_group.get();
         check(
-            inodes_per_group > 0 && inodes_per_group % 8 == 0 && inodes_per_group <= bits_per_block,
+            inodes_per_group > 0
+                && inodes_per_group.is_multiple_of(8)
+                && inodes_per_group <= bits_per_block,
             "inodes_per_group",
             inodes_per_group,
         )?;
