@@ -122,9 +122,7 @@ fn random_deep(queue: &Queue, op: Op, total: u64, count: u64) {
             batch.push(bio(op, random.page(total), PAGE, end.clone()));
             left -= 1;
         }
-        batch
-            .drain(..)
-            .for_each(|b| queue.submit_batch(&mut vec![b]));
+        queue.submit_batch(&mut batch);
     }
     (0..32).for_each(|_| tokens.recv().unwrap());
 }

@@ -30,6 +30,13 @@ pub(super) struct Opened {
     pub(super) direct: bool,
 }
 
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Closing would do, were it not that a ring in teardown may hold the file open a moment longer.
+        let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
+    }
+}
+
 pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Opened> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     let kind = kind(path).map_err(named)?;

@@ -200,6 +200,8 @@ impl Reaper {
             self.inbox.sleeping.store(false, Ordering::SeqCst);
             self.reap();
         }
+        // A ring is torn down in the background; until then it would keep the device open and claimed.
+        let _ = self.ring.submitter().unregister_files();
     }
 
     /// Moves the backlog to free slots and pushes their entries. `false` when there is nothing left to do, ever.
