@@ -1,9 +1,45 @@
 //! The journal of a volume: starting handles, committing, checkpointing.
+//!
+//! # Locks, in the order in which they are taken
+//!
+//! | lock                    | guards                                              | held over I/O        |
+//! |-------------------------|-----------------------------------------------------|----------------------|
+//! | `committing`            | the commit; one at a time                           | yes                  |
+//! | `checkpointing`         | the checkpoint; one at a time                       | yes                  |
+//! | `gate` (read: handles)  | which transaction is running                        | reads of metadata    |
+//! | `tail`                  | the journal's super block                           | its own write        |
+//! | `set`                   | committed blocks that are not home, the log's space | no                   |
+//! | a shard of the cache    | the map from block to buffer                        | no                   |
+//! | a buffer's state        | its content                                         | no                   |
+//! | lists of a transaction  | themselves                                          | no                   |
+//!
+//! A thread that holds a handle (the gate, for reading) never waits for `committing` or `checkpointing`: `start` commits
+//! before it has taken anything, and log space is a matter of the commit alone. What a commit waits for is only that the
+//! handles end.
+//!
+//! # Log space
+//!
+//! A transaction may have a quarter of the log at most, reservations included, and a commit that finds too little room
+//! checkpoints everything first, which leaves the log empty. So it always fits.
+
+use crate::background::Background;
+use crate::buffer_cache::BufferCache;
+use crate::checkpoint::CheckpointSet;
+use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
+use crate::format::{Layout, descriptor, revoke};
+use crate::handle::assert_none_held;
+use crate::log::LogMap;
+use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, Handle, JournalError, Overlay, Tid};
-use block::Queue;
+use block::{BufMut, Queue};
 use cache::Budget;
-use std::sync::{Arc, Weak};
+use crossbeam_utils::sync::ShardedLock;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
+
+pub use crate::format::superblock::format_new;
 
 /// Where a run of the journal's blocks lies on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +61,16 @@ pub enum Phase {
     Locked,
 }
 
-/// What the journal asks of the file system above it.
+/// What the journal asks of the file system above it. None of these may start a handle, commit or flush.
 pub trait JournalClient: Send + Sync {
     /// Serialise in-memory metadata (inodes, groups, super block) that the running transaction covers.
     fn write_back_state(&self, handle: &Handle<'_>, phase: Phase);
-    /// Upper bound of the blocks that [`JournalClient::write_back_state`] would add now.
+    /// Upper bound of the blocks that [`JournalClient::write_back_state`] would add now. Called at every start of a
+    /// handle: must be cheap and take no lock.
     fn pending_blocks(&self) -> u32;
     /// The transaction is durable; what it freed may be used again.
     fn committed(&self, tid: Tid, freed: &[FreedExtent]);
-    /// The journal stopped for good.
+    /// The journal stopped for good. Called once, on the thread that met the error, with a handle perhaps still held.
     fn aborted(&self, error: &JournalError);
 }
 
@@ -60,12 +97,59 @@ pub struct JournalStats {
     pub logged_blocks: u64,
     /// Blocks written home by the checkpoint.
     pub checkpointed_blocks: u64,
-    /// Times a handle had to wait for log space.
+    /// Times a commit had to wait for log space, and with it the handles that wait for the commit.
     pub stalls: u64,
 }
 
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub commits: AtomicU64,
+    pub logged_blocks: AtomicU64,
+    pub checkpointed_blocks: AtomicU64,
+    pub stalls: AtomicU64,
+}
+
+/// Proof that the commit lock is held.
+pub(crate) struct CommitLock(());
+
 /// A journal.
-pub struct Journal {}
+///
+/// Dropping it without [`Journal::close`] writes nothing: the volume is then as after a crash.
+pub struct Journal {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) options: JournalOptions,
+    pub(crate) cache: Arc<BufferCache>,
+    read_only: bool,
+
+    pub(crate) log: LogMap,
+    pub(crate) layout: Layout,
+    /// The journal's UUID, for tags.
+    pub(crate) uuid: [u8; 16],
+    /// First block of the log and the one past its last.
+    pub(crate) bounds: (u32, u32),
+    /// Blocks that a transaction may have.
+    max_transaction: u32,
+
+    /// The running transaction; handles hold it for reading.
+    pub(crate) gate: ShardedLock<Arc<Transaction>>,
+    /// Its number, readable without the gate.
+    pub(crate) running: AtomicU32,
+    /// Number of the last durable transaction.
+    pub(crate) committed: AtomicU32,
+    pub(crate) committing: Mutex<CommitLock>,
+    pub(crate) checkpointing: Mutex<()>,
+    pub(crate) tail: Mutex<JournalSuperblock>,
+    pub(crate) set: Mutex<CheckpointSet>,
+    /// Signalled when checkpoint writes have ended.
+    pub(crate) set_changed: Condvar,
+
+    client: OnceLock<Weak<dyn JournalClient>>,
+    failed: OnceLock<JournalError>,
+    closed: AtomicBool,
+    pub(crate) counters: Counters,
+    pub(crate) background: Background,
+}
 
 impl Journal {
     /// Opens the (recovered, clean) journal whose super block is journal block 0, marks it in use at the first commit and
@@ -76,8 +160,20 @@ impl Journal {
         budget: Arc<Budget>,
         options: JournalOptions,
     ) -> Result<Arc<Journal>, JournalError> {
-        let _ = (queue, extents, budget, options);
-        todo!()
+        let log = LogMap::new(&extents, options.block_size, &queue)?;
+        let first_block = log.read(&queue, 0, 1)?;
+        let mut sb = JournalSuperblock::parse(&first_block[0], options.block_size, log.blocks())?;
+        if sb.start() != 0 {
+            return Err(JournalError::Corrupt {
+                block: 0,
+                what: "the log has not been recovered",
+            });
+        }
+        let bits64 = queue.capacity() / u64::from(options.block_size) > u64::from(u32::MAX);
+        sb.upgrade(options.checksums, bits64, &options.uuid);
+        let journal = Journal::new(queue, log, sb, budget, options, Overlay::new(), false);
+        journal.background.spawn(&journal);
+        Ok(journal)
     }
     /// A journal for a read-only volume: blocks can be read (through `overlay`, what an unrecovered log would have
     /// replayed), handles cannot start.
@@ -87,67 +183,261 @@ impl Journal {
         budget: Arc<Budget>,
         options: JournalOptions,
     ) -> Arc<Journal> {
-        let _ = (queue, overlay, budget, options);
-        todo!()
+        let log = LogMap::empty(options.block_size);
+        let sb = JournalSuperblock::fresh(1024, options.block_size, options.uuid, 0);
+        Journal::new(queue, log, sb, budget, options, overlay, true)
     }
-    /// Connects the file system; before the first handle.
+    fn new(
+        queue: Arc<Queue>,
+        log: LogMap,
+        sb: JournalSuperblock,
+        budget: Arc<Budget>,
+        options: JournalOptions,
+        overlay: Overlay,
+        read_only: bool,
+    ) -> Arc<Journal> {
+        let bounds = (sb.first(), sb.log_end());
+        let log_blocks = bounds.1 - bounds.0;
+        let last = Tid(sb.sequence());
+        let cache = BufferCache::new(queue.clone(), options.block_size, budget.clone(), overlay);
+        Arc::new(Journal {
+            queue,
+            budget,
+            options,
+            cache,
+            read_only,
+            log,
+            layout: sb.layout(),
+            uuid: sb.uuid(),
+            bounds,
+            max_transaction: if read_only { 0 } else { log_blocks / 4 },
+            gate: ShardedLock::new(Arc::new(Transaction::new(last.next()))),
+            running: AtomicU32::new(last.next().0),
+            committed: AtomicU32::new(last.0),
+            committing: Mutex::new(CommitLock(())),
+            checkpointing: Mutex::default(),
+            tail: Mutex::new(sb),
+            set: Mutex::new(CheckpointSet::new(bounds.0)),
+            set_changed: Condvar::new(),
+            client: OnceLock::new(),
+            failed: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            counters: Counters::default(),
+            background: Background::default(),
+        })
+    }
+    /// Connects the file system; before the first handle. Only the first call counts.
     pub fn set_client(&self, client: Weak<dyn JournalClient>) {
-        let _ = client;
-        todo!()
+        let _ = self.client.set(client);
     }
+    pub(crate) fn client(&self) -> Option<Arc<dyn JournalClient>> {
+        self.client.get()?.upgrade()
+    }
+    /// Blocks that the client would add to the running transaction.
+    pub(crate) fn pending_blocks(&self) -> u32 {
+        self.client().map_or(0, |client| client.pending_blocks())
+    }
+
     /// Joins the running transaction. May wait for a commit or for log space, so the caller must not hold what these need.
     pub fn start(&self, credits: u32) -> Result<Handle<'_>, JournalError> {
-        let _ = credits;
-        todo!()
+        assert_none_held("a handle is started");
+        if self.read_only {
+            return Err(JournalError::ReadOnly);
+        }
+        if credits > self.max_transaction {
+            return Err(JournalError::TooLarge {
+                asked: credits,
+                most: self.max_transaction,
+            });
+        }
+        loop {
+            self.check()?;
+            let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            // Under the gate: `close` sets this while it has the gate for itself.
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(JournalError::Closed);
+            }
+            if self.reserve(&gate, credits) {
+                return Ok(Handle::counted(self, gate, credits));
+            }
+            let full = gate.tid;
+            drop(gate);
+            self.commit(full)?;
+        }
+    }
+    /// Reserves credits in a transaction; `false` where there is no room.
+    pub(crate) fn reserve(&self, transaction: &Transaction, credits: u32) -> bool {
+        let reserved = transaction.reserve(credits);
+        let per_block = revoke::entries_per_block(&self.layout) as u32;
+        let revokes = transaction.revoke_count().div_ceil(per_block);
+        let weight = u64::from(transaction.members())
+            + u64::from(reserved)
+            + u64::from(revokes)
+            + u64::from(self.pending_blocks());
+        // A handle that is alone in a transaction fits, whatever the client has pending: that is written by the commit
+        // with the slack that a quarter of the log leaves, and waiting would not make it less.
+        let alone = transaction.members() == 0 && reserved == credits;
+        let fits = alone || weight <= u64::from(self.max_transaction);
+        if !fits {
+            transaction.unreserve(credits);
+        }
+        fits
+    }
+    /// Asks the background thread for a commit when a transaction is half full.
+    pub(crate) fn kick_if_large(&self, transaction: &Transaction) {
+        if transaction.members() >= self.max_transaction / 2 && transaction.kick() {
+            self.background.ask_commit();
+        }
     }
     /// Credits that one handle can have at most.
     pub fn max_credits(&self) -> u32 {
-        todo!()
+        self.max_transaction
     }
     /// A metadata block, read from the device if need be.
     pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
-        let _ = block;
-        todo!()
+        self.cache.get(block)
     }
     /// Starts reading `blocks` that are not cached, adjacent ones in one request, and returns at once.
     pub fn prefetch(&self, blocks: &[u64]) {
-        let _ = blocks;
-        todo!()
+        self.cache.prefetch(blocks);
     }
     /// The running transaction's number.
     pub fn running_tid(&self) -> Tid {
-        todo!()
+        Tid(self.running.load(Ordering::Acquire))
     }
     /// Makes everything up to and including `tid` durable; the calling thread does the commit if no other is at it.
     /// Returns at once if that has happened. Many callers share one commit.
+    ///
+    /// Where the running transaction has changed nothing, nothing is written; the device is still flushed, so that data
+    /// which landed before is durable.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
-        let _ = tid;
-        todo!()
+        assert_none_held("a commit is waited for");
+        if self.read_only || self.is_committed(tid) {
+            return Ok(());
+        }
+        let lock = self.committing.lock();
+        if self.is_committed(tid) {
+            return Ok(());
+        }
+        let result = self.commit_running(&lock);
+        self.stop_on_error(result)
     }
     /// Whether `tid` is durable.
     pub fn is_committed(&self, tid: Tid) -> bool {
-        let _ = tid;
-        todo!()
+        Tid(self.committed.load(Ordering::Acquire)).reached(tid)
     }
     /// Commits what is running and writes everything home; the log is empty afterwards.
     pub fn flush(&self) -> Result<(), JournalError> {
-        todo!()
+        assert_none_held("a flush is waited for");
+        if self.read_only {
+            return Ok(());
+        }
+        let lock = self.committing.lock();
+        let result = self
+            .commit_running(&lock)
+            .and_then(|()| self.checkpoint_all())
+            .and_then(|()| self.mark_empty(&lock));
+        self.stop_on_error(result)
     }
     /// Flush, mark the journal clean, stop the background thread. Handles can no longer start.
     pub fn close(&self) -> Result<(), JournalError> {
-        todo!()
+        assert_none_held("the journal is closed");
+        {
+            let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+            if self.closed.swap(true, Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+        let result = self.flush();
+        self.background.stop();
+        result
     }
     /// Stops the journal after an error.
     pub fn abort(&self, why: &JournalError) {
-        let _ = why;
-        todo!()
+        self.stop(why.clone());
     }
     /// Why it was stopped, if it was.
     pub fn error(&self) -> Option<JournalError> {
-        todo!()
+        self.failed.get().cloned()
+    }
+    /// The error (a negative errno) that an earlier user of the journal recorded in its super block when it stopped, or 0.
+    pub fn recorded_errno(&self) -> i32 {
+        self.tail.lock().errno()
+    }
+    /// Forgets the recorded error; on the device with the next write of the super block.
+    pub fn clear_recorded_errno(&self) {
+        self.tail.lock().set_errno(0);
     }
     /// Counters since it was opened.
     pub fn stats(&self) -> JournalStats {
-        todo!()
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        JournalStats {
+            commits: get(&self.counters.commits),
+            logged_blocks: get(&self.counters.logged_blocks),
+            checkpointed_blocks: get(&self.counters.checkpointed_blocks),
+            stalls: get(&self.counters.stalls),
+        }
+    }
+
+    /// Fails where the journal was stopped.
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(stopped @ JournalError::Aborted(_)) => Err(stopped.clone()),
+            Some(error) => Err(JournalError::Aborted(error.to_string())),
+        }
+    }
+    pub(crate) fn stop_on_error<T>(
+        &self,
+        result: Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
+        if let Err(error) = &result {
+            self.stop(error.clone());
+        }
+        result
+    }
+    /// Latches the first error, tells the client, and leaves a note in the super block for the next mount. Not to be
+    /// called with `tail` or `set` held.
+    pub(crate) fn stop(&self, why: JournalError) {
+        if self.read_only || self.failed.set(why.clone()).is_err() {
+            return;
+        }
+        tracing::error!(volume = self.queue.name(), %why, "the journal stops");
+        if let Some(client) = self.client() {
+            client.aborted(&why);
+        }
+        let mut tail = self.tail.lock();
+        tail.set_errno(-libc_eio());
+        // Best effort: the device may be what failed. The log itself is left as it is, for recovery.
+        let _ = self.write_superblock(&mut tail);
+    }
+    /// Writes the super block durably.
+    pub(crate) fn write_superblock(&self, sb: &mut JournalSuperblock) -> Result<(), JournalError> {
+        let size = self.options.block_size as usize;
+        let mut buf = BufMut::zeroed(size);
+        buf[..SUPERBLOCK_BYTES].copy_from_slice(sb.encode());
+        self.log.write_fua(&self.queue, 0, buf.freeze())
+    }
+    /// Log blocks that a transaction of `blocks` blocks and `revokes` revoke records takes.
+    pub(crate) fn log_blocks(&self, blocks: usize, revokes: usize) -> u32 {
+        let descriptors = blocks.div_ceil(descriptor::tags_per_block(&self.layout));
+        let revokes = revokes.div_ceil(revoke::entries_per_block(&self.layout));
+        (blocks + descriptors + revokes + 1) as u32
+    }
+    /// Blocks of the log.
+    pub(crate) fn log_len(&self) -> u32 {
+        self.bounds.1 - self.bounds.0
+    }
+}
+
+/// The number that Linux calls EIO, which is what the kernel records for most aborts.
+const fn libc_eio() -> i32 {
+    5
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.background.stop();
+        self.set.get_mut().release_all(&self.budget);
     }
 }

@@ -2,15 +2,31 @@
 //! log, the checkpoint that writes them home, and the recovery that replays them.
 //!
 //! It never calls the file system except through [`JournalClient`], and knows of it only the extents of the journal.
+//!
+//! ```text
+//!   Handle::modify        commit.rs               checkpoint.rs
+//!  ───────────────▶ Transaction ────▶ log (write, flush, FUA) ────▶ homes (write, flush) ────▶ tail moves
+//!        │                                   │
+//!   buffer_cache.rs                          └── after a crash: recovery/ (scan, revoke, replay)
+//! ```
+#![forbid(unsafe_code)]
 
+mod background;
 pub mod buffer;
+mod buffer_cache;
+mod checkpoint;
+mod commit;
 pub mod error;
+pub mod format;
+pub mod handle;
 pub mod journal;
+mod log;
 pub mod recovery;
 pub mod transaction;
 
-pub use buffer::{Buffer, Seal};
+pub use buffer::{Buffer, BufferRef, Seal};
 pub use error::JournalError;
+pub use handle::Handle;
 pub use journal::{Journal, JournalClient, JournalExtent, JournalOptions, JournalStats, Phase};
 pub use recovery::{Overlay, RecoveryReport, recover, recover_to_memory};
-pub use transaction::{FreedExtent, Handle, Tid};
+pub use transaction::{FreedExtent, Tid};

@@ -1,0 +1,268 @@
+//! The checkpoint: committed blocks go home, then the log's tail moves.
+//!
+//! Algorithm: note the last committed transaction T and the numbers of all blocks in the set; write the blocks in
+//! batches, sorted, so that the plug merges neighbours; wait; flush the device; take what was written (and has not been
+//! committed anew meanwhile) out of the set; write a super block whose log starts after T; count T's log blocks as free.
+//!
+//! ```text
+//!  set:  block → newest committed content                log:   tail ─▶ t1 t2 t3 ◀─ head
+//!        {10: t3, 11: t1, 40: t2}         checkpoint to t3, t4 commits meanwhile
+//!        {40: t4}                                               tail ─▶ t4 ◀─ head
+//! ```
+//!
+//! Invariants:
+//! - The set holds, for every block logged in a transaction that the log still has, its newest committed content, unless
+//!   that is home already or was revoked. Content of the running transaction is never written home.
+//! - Log blocks become free only after a super block that no longer needs them is durable, and that is written only
+//!   after the homes are.
+//! - A block is in flight from before its write is submitted until that has ended. The entries of a batch are looked up
+//!   when it starts, so a block that was revoked is not written afterwards.
+
+use crate::commit::Frozen;
+use crate::format::superblock::JournalSuperblock;
+use crate::journal::CommitLock;
+use crate::{Journal, JournalError, Tid};
+use block::{Bio, Buf, Class, Completion, IoError};
+use cache::Budget;
+use parking_lot::MutexGuard;
+use smallvec::smallvec;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::Ordering;
+
+/// Blocks written home at once: enough to merge, few enough that a commit which revokes one does not wait long.
+const BATCH_BLOCKS: usize = 2048;
+/// How often a failed write home is tried before the journal stops.
+const ATTEMPTS: u32 = 3;
+
+struct Entry {
+    frozen: Frozen,
+    /// The transaction that committed this content.
+    tid: Tid,
+}
+
+/// A committed transaction that the log still has.
+struct Logged {
+    tid: Tid,
+    /// Its first block in the log.
+    start: u32,
+    /// Its blocks in the log.
+    len: u32,
+}
+
+/// What is committed and not home, and where the log begins and ends.
+pub(crate) struct CheckpointSet {
+    entries: BTreeMap<u64, Entry>,
+    in_flight: HashSet<u64>,
+    /// Oldest first.
+    logged: VecDeque<Logged>,
+    /// Where the next transaction goes.
+    head: u32,
+    /// Log blocks in use.
+    used: u32,
+}
+
+impl CheckpointSet {
+    pub fn new(first: u32) -> CheckpointSet {
+        CheckpointSet {
+            entries: BTreeMap::new(),
+            in_flight: HashSet::new(),
+            logged: VecDeque::new(),
+            head: first,
+            used: 0,
+        }
+    }
+    /// Where the next transaction goes.
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+    /// Log blocks in use.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+    /// Whether a block is being written home.
+    pub fn in_flight(&self, block: u64) -> bool {
+        self.in_flight.contains(&block)
+    }
+    /// Adds a committed transaction; contents that it replaces go to `replaced`.
+    pub fn logged(
+        &mut self,
+        tid: Tid,
+        len: u32,
+        next_head: u32,
+        blocks: Vec<Frozen>,
+        replaced: &mut Vec<Frozen>,
+    ) {
+        debug_assert!(self.logged.back().is_none_or(|last| last.tid.next() == tid));
+        let start = std::mem::replace(&mut self.head, next_head);
+        self.logged.push_back(Logged { tid, start, len });
+        self.used += len;
+        for frozen in blocks {
+            let block = frozen.buffer.block();
+            if let Some(old) = self.entries.insert(block, Entry { frozen, tid }) {
+                replaced.push(old.frozen);
+            }
+        }
+    }
+    /// A block was freed for good: it must not be written home any more.
+    pub fn forget(&mut self, block: u64) -> Option<Frozen> {
+        debug_assert!(!self.in_flight(block));
+        self.entries.remove(&block).map(|entry| entry.frozen)
+    }
+    /// Drops everything (the journal goes away).
+    pub fn release_all(&mut self, budget: &Budget) {
+        for (_, entry) in std::mem::take(&mut self.entries) {
+            entry.frozen.buffer.release(entry.frozen.data, budget);
+        }
+    }
+}
+
+impl Journal {
+    /// Makes room for `needed` log blocks, by a checkpoint if need be.
+    pub(crate) fn ensure_log_space(&self, needed: u32) -> Result<(), JournalError> {
+        let len = self.log_len();
+        if needed > len {
+            return Err(JournalError::TooLarge {
+                asked: needed,
+                most: len,
+            });
+        }
+        if self.set.lock().used + needed <= len {
+            return Ok(());
+        }
+        self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        let lock = self.checkpointing.lock();
+        // The background thread may have made room while we waited for it.
+        if self.set.lock().used + needed > len {
+            self.checkpoint(&lock)?;
+        }
+        assert!(self.set.lock().used + needed <= len);
+        Ok(())
+    }
+
+    /// Writes everything home that is committed now.
+    pub(crate) fn checkpoint_all(&self) -> Result<(), JournalError> {
+        let lock = self.checkpointing.lock();
+        self.checkpoint(&lock)
+    }
+
+    fn checkpoint(&self, _lock: &MutexGuard<'_, ()>) -> Result<(), JournalError> {
+        self.check()?;
+        let (up_to, blocks) = {
+            let set = self.set.lock();
+            let Some(last) = set.logged.back() else {
+                return Ok(());
+            };
+            let blocks: Vec<u64> = set.entries.keys().copied().collect();
+            (last.tid, blocks)
+        };
+        let mut written = Vec::with_capacity(blocks.len());
+        for batch in blocks.chunks(BATCH_BLOCKS) {
+            self.write_home(batch, &mut written)?;
+        }
+        self.queue.flush()?;
+        self.counters
+            .checkpointed_blocks
+            .fetch_add(written.len() as u64, Ordering::Relaxed);
+        let mut home = Vec::with_capacity(written.len());
+        let (start, sequence, freed) = {
+            let mut set = self.set.lock();
+            for (block, tid) in written {
+                if set.entries.get(&block).is_some_and(|e| e.tid == tid) {
+                    home.extend(set.entries.remove(&block).map(|entry| entry.frozen));
+                }
+            }
+            let mut freed = 0;
+            while set.logged.front().is_some_and(|t| up_to.reached(t.tid)) {
+                freed += set.logged.pop_front().map_or(0, |t| t.len);
+            }
+            // Where nothing is left the next transaction will start at the head, with the next number.
+            let start = set.logged.front().map_or(set.head, |t| t.start);
+            (start, up_to.next(), freed)
+        };
+        for frozen in home {
+            frozen.buffer.release(frozen.data, &self.budget);
+        }
+        {
+            let mut tail = self.tail.lock();
+            tail.set_tail(start, sequence.0);
+            self.write_superblock(&mut tail)?;
+        }
+        self.set.lock().used -= freed;
+        Ok(())
+    }
+
+    /// Writes what the set has of `batch` (sorted) home and waits; adds what was written, with its transaction.
+    fn write_home(&self, batch: &[u64], written: &mut Vec<(u64, Tid)>) -> Result<(), JournalError> {
+        let contents: Vec<(u64, Tid, Buf)> = {
+            let mut set = self.set.lock();
+            let contents: Vec<_> = batch
+                .iter()
+                .filter_map(|&block| {
+                    let entry = set.entries.get(&block)?;
+                    Some((block, entry.tid, entry.frozen.data.clone()))
+                })
+                .collect();
+            set.in_flight
+                .extend(contents.iter().map(|(block, ..)| block));
+            contents
+        };
+        let mut result = self.submit_home(&contents);
+        for _ in 1..ATTEMPTS {
+            if result.is_ok() {
+                break;
+            }
+            result = self.submit_home(&contents);
+        }
+        self.set.lock().in_flight.clear();
+        self.set_changed.notify_all();
+        result?;
+        written.extend(contents.iter().map(|&(block, tid, _)| (block, tid)));
+        Ok(())
+    }
+
+    fn submit_home(&self, contents: &[(u64, Tid, Buf)]) -> Result<(), IoError> {
+        if contents.is_empty() {
+            return Ok(());
+        }
+        let done = Completion::new();
+        done.expect(contents.len());
+        let mut bios: Vec<Bio> = contents
+            .iter()
+            .map(|(block, _, data)| {
+                let offset = block * self.layout.block_size as u64;
+                Bio::write(
+                    offset,
+                    smallvec![data.clone()],
+                    Class::Metadata,
+                    done.clone(),
+                    0,
+                )
+            })
+            .collect();
+        self.queue.submit_and_wait(&mut bios, &done)
+    }
+
+    /// Says in the super block where the log starts, if that says that the log is empty.
+    pub(crate) fn mark_in_use(&self, head: u32, tid: Tid) -> Result<(), JournalError> {
+        let mut tail = self.tail.lock();
+        if tail.start() != 0 {
+            return Ok(());
+        }
+        tail.set_tail(head, tid.0);
+        self.write_superblock(&mut tail)
+    }
+
+    /// Says in the super block that the log is empty, after a checkpoint of everything.
+    pub(crate) fn mark_empty(
+        &self,
+        _lock: &MutexGuard<'_, CommitLock>,
+    ) -> Result<(), JournalError> {
+        assert_eq!(self.set.lock().used, 0, "the log is not empty");
+        let mut tail: MutexGuard<'_, JournalSuperblock> = self.tail.lock();
+        if tail.start() == 0 {
+            return Ok(());
+        }
+        tail.set_tail(0, self.running_tid().0);
+        self.write_superblock(&mut tail)
+    }
+}

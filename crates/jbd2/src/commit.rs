@@ -1,0 +1,241 @@
+//! The commit: one transaction from running to durable.
+//!
+//! Algorithm, on the calling thread, under the commit lock:
+//!
+//! 1. *Early*: the client puts most of its state into buffers, beside running handles.
+//! 2. *Close*: take the gate (wait for the handles to end), let the client finish, clone the reference to every buffer's
+//!    content, put a fresh transaction into the gate, let go. Nothing here grows with the size of the blocks.
+//! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched them yet.
+//! 4. *Space*: if the log has not enough, checkpoint everything.
+//! 5. *Write* revoke blocks, descriptors and blocks as one stream; wait; flush the device (data that landed before is
+//!    durable from here on, too); write the commit block with FUA.
+//! 6. *Publish*: put the blocks into the checkpoint set, take what was revoked out of it, tell the client, and only then
+//!    say that the number is committed.
+//!
+//! Invariants:
+//! - The commit block is submitted only after everything it covers is durable.
+//! - The super block names a start of the log from before the first commit block until the log is empty again.
+//! - A block is told to be free only when no checkpoint write of it is in flight or can be started.
+
+use crate::format::{Checksums, MAGIC, checksum, commit, descriptor, get_u32, revoke};
+use crate::handle::Handle;
+use crate::journal::CommitLock;
+use crate::transaction::Transaction;
+use crate::{Buffer, FreedExtent, Journal, JournalError, Phase, Tid};
+use block::{Buf, BufMut};
+use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
+
+/// A block of a closed transaction.
+pub(crate) struct Frozen {
+    pub buffer: Arc<Buffer>,
+    pub data: Buf,
+}
+
+/// A closed transaction on its way to the log.
+struct Closed {
+    tid: Tid,
+    blocks: Vec<Frozen>,
+    revokes: Vec<u64>,
+    freed: Vec<FreedExtent>,
+}
+
+impl Journal {
+    /// Commits the running transaction, or flushes the device where that is empty.
+    pub(crate) fn commit_running(
+        &self,
+        lock: &MutexGuard<'_, CommitLock>,
+    ) -> Result<(), JournalError> {
+        self.check()?;
+        let Some(closed) = self.close_running(lock) else {
+            self.queue.flush()?;
+            return Ok(());
+        };
+        // The client may have met an error while it wrote its state, and then the transaction is not whole.
+        self.check()?;
+        let needed = self.log_blocks(closed.blocks.len(), closed.revokes.len());
+        self.ensure_log_space(needed)?;
+        let head = self.set.lock().head();
+        let blocks = self.encode(&closed);
+        assert_eq!(
+            blocks.len() as u32 + 1,
+            needed,
+            "log space was reckoned wrong"
+        );
+        self.mark_in_use(head, closed.tid)?;
+        self.log
+            .write(&self.queue, head, self.bounds, blocks.bufs)?;
+        self.queue.flush()?;
+        let commit_at = self.advance(head, needed - 1);
+        let mut buf = BufMut::zeroed(self.layout.block_size);
+        commit::write(
+            &self.layout,
+            closed.tid.0,
+            SystemTime::now(),
+            blocks.sum_v1,
+            &mut buf,
+        );
+        self.log.write_fua(&self.queue, commit_at, buf.freeze())?;
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .logged_blocks
+            .fetch_add(u64::from(needed), Ordering::Relaxed);
+        self.publish(lock, closed, needed);
+        Ok(())
+    }
+
+    /// Steps 1 to 3; `None` where there is nothing to commit.
+    fn close_running(&self, _lock: &MutexGuard<'_, CommitLock>) -> Option<Closed> {
+        let client = self.client();
+        if let Some(client) = &client {
+            let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            client.write_back_state(&Handle::early(self, gate), Phase::Early);
+        }
+        let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &client {
+            client.write_back_state(&Handle::locked(self, &gate), Phase::Locked);
+        }
+        if gate.is_empty() {
+            return None;
+        }
+        let next = Arc::new(Transaction::new(gate.tid.next()));
+        self.running.store(next.tid.0, Ordering::Release);
+        let transaction = std::mem::replace(&mut *gate, next);
+        let tid = transaction.tid;
+        let frozen: Vec<_> = transaction
+            .take_buffers()
+            .into_iter()
+            .filter_map(|buffer| {
+                let (data, seal) = buffer.freeze(tid)?;
+                Some((buffer, data, seal))
+            })
+            .collect();
+        drop(gate);
+        let blocks = frozen
+            .into_iter()
+            .map(|(buffer, data, seal)| Frozen {
+                data: match seal {
+                    Some(seal) => buffer.seal_frozen(data, seal),
+                    None => data,
+                },
+                buffer,
+            })
+            .collect();
+        Some(Closed {
+            tid,
+            blocks,
+            revokes: transaction.take_revokes(),
+            freed: transaction.take_freed(),
+        })
+    }
+
+    /// Everything of a transaction's stream but its commit block.
+    fn encode(&self, closed: &Closed) -> Encoded {
+        let layout = &self.layout;
+        let mut bufs = Vec::new();
+        for part in closed.revokes.chunks(revoke::entries_per_block(layout)) {
+            let mut buf = BufMut::zeroed(layout.block_size);
+            revoke::write(layout, closed.tid.0, part, &mut buf);
+            bufs.push(buf.freeze());
+        }
+        let described = bufs.len();
+        for part in closed.blocks.chunks(descriptor::tags_per_block(layout)) {
+            let mut tags = Vec::with_capacity(part.len());
+            let at = bufs.len();
+            bufs.reserve(part.len() + 1);
+            for frozen in part {
+                let (buf, escaped) = escape(&frozen.data);
+                let sum = if layout.block_checksums() {
+                    checksum::of_logged_block(layout.seed, closed.tid.0, &buf)
+                } else {
+                    0
+                };
+                bufs.push(buf);
+                tags.push(descriptor::Tag {
+                    block: frozen.buffer.block(),
+                    escaped,
+                    deleted: false,
+                    checksum: sum,
+                });
+            }
+            let mut buf = BufMut::zeroed(layout.block_size);
+            descriptor::write(layout, closed.tid.0, &tags, &self.uuid, &mut buf);
+            bufs.insert(at, buf.freeze());
+        }
+        let sum_v1 = if layout.checksums == Checksums::V1 {
+            bufs[described..]
+                .iter()
+                .fold(!0, |sum, buf| checksum::crc32_be(sum, buf))
+        } else {
+            0
+        };
+        Encoded { bufs, sum_v1 }
+    }
+
+    /// Step 6.
+    fn publish(&self, _lock: &MutexGuard<'_, CommitLock>, closed: Closed, log_blocks: u32) {
+        let Closed {
+            tid,
+            blocks,
+            revokes,
+            freed,
+        } = closed;
+        let mut replaced = Vec::new();
+        {
+            let mut set = self.set.lock();
+            let next_head = self.advance(set.head(), log_blocks);
+            set.logged(tid, log_blocks, next_head, blocks, &mut replaced);
+            for block in revokes {
+                while set.in_flight(block) {
+                    self.set_changed.wait(&mut set);
+                }
+                replaced.extend(set.forget(block));
+            }
+            if set.used() > self.log_len() / 2 {
+                self.background.ask_checkpoint();
+            }
+        }
+        for old in replaced {
+            old.buffer.release(old.data, &self.budget);
+        }
+        if let Some(client) = self.client() {
+            client.committed(tid, &freed);
+        }
+        self.committed.store(tid.0, Ordering::Release);
+    }
+
+    /// The log block `count` after `at`.
+    pub(crate) fn advance(&self, at: u32, count: u32) -> u32 {
+        let (first, end) = self.bounds;
+        debug_assert!(count <= end - first);
+        let left = end - at;
+        if count < left {
+            at + count
+        } else {
+            first + (count - left)
+        }
+    }
+}
+
+struct Encoded {
+    bufs: Vec<Buf>,
+    /// CRC-32 of descriptors and blocks (checksums v1).
+    sum_v1: u32,
+}
+impl Encoded {
+    fn len(&self) -> usize {
+        self.bufs.len()
+    }
+}
+
+/// A block as it goes to the log: one that begins with the magic could be taken for a log block, and is changed.
+fn escape(data: &Buf) -> (Buf, bool) {
+    if get_u32(data, 0) != Some(MAGIC) {
+        return (data.clone(), false);
+    }
+    let mut copy = BufMut::copy_of(data);
+    copy[..4].fill(0);
+    (copy.freeze(), true)
+}

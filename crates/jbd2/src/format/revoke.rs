@@ -1,0 +1,103 @@
+//! Revoke blocks: numbers of blocks whose copies in this and earlier transactions must not be replayed.
+
+use super::{HEADER_BYTES, Header, Layout, block_type, get_u32, get_u64, put_u32, put_u64};
+
+const COUNT: usize = HEADER_BYTES;
+const ENTRIES: usize = HEADER_BYTES + 4;
+
+fn entry_bytes(layout: &Layout) -> usize {
+    if layout.bits64 { 8 } else { 4 }
+}
+
+/// Block numbers that fit into one revoke block.
+pub fn entries_per_block(layout: &Layout) -> usize {
+    (layout.usable() - ENTRIES) / entry_bytes(layout)
+}
+
+/// Reads a revoke block whose header and tail have been checked; what is wrong with it otherwise.
+pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<u64>, &'static str> {
+    let used = get_u32(block, COUNT).ok_or("a revoke block is cut short")? as usize;
+    if used < ENTRIES || used > layout.usable() {
+        return Err("a revoke block claims more than it can hold");
+    }
+    let size = entry_bytes(layout);
+    Ok((ENTRIES..used)
+        .step_by(size)
+        .take((used - ENTRIES) / size)
+        .filter_map(|at| {
+            if layout.bits64 {
+                get_u64(block, at)
+            } else {
+                get_u32(block, at).map(u64::from)
+            }
+        })
+        .collect())
+}
+
+/// Writes a revoke block for `blocks`, at most [`entries_per_block`].
+pub fn write(layout: &Layout, sequence: u32, blocks: &[u64], block: &mut [u8]) {
+    assert!(blocks.len() <= entries_per_block(layout));
+    block.fill(0);
+    Header {
+        kind: block_type::REVOKE,
+        sequence,
+    }
+    .write(block);
+    let size = entry_bytes(layout);
+    put_u32(block, COUNT, (ENTRIES + size * blocks.len()) as u32);
+    for (i, &number) in blocks.iter().enumerate() {
+        let at = ENTRIES + i * size;
+        if layout.bits64 {
+            put_u64(block, at, number);
+        } else {
+            put_u32(block, at, number as u32);
+        }
+    }
+    layout.seal_tail(block);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Checksums;
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        for bits64 in [false, true] {
+            for checksums in [Checksums::None, Checksums::V3] {
+                let layout = Layout {
+                    block_size: 1024,
+                    bits64,
+                    checksums,
+                    seed: 1,
+                };
+                for count in [0, 1, entries_per_block(&layout)] {
+                    let high = if bits64 { 3 << 33 } else { 0 };
+                    let blocks: Vec<u64> = (0..count as u64).map(|i| high + i * 7).collect();
+                    let mut block = vec![1; 1024];
+                    write(&layout, 5, &blocks, &mut block);
+                    assert!(layout.tail_valid(&block));
+                    assert_eq!(parse(&layout, &block).unwrap(), blocks);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn absurd_counts_are_refused() {
+        let layout = Layout {
+            block_size: 1024,
+            bits64: true,
+            checksums: Checksums::None,
+            seed: 1,
+        };
+        let mut block = vec![0; 1024];
+        for count in [0, 15, 1025, u32::MAX] {
+            put_u32(&mut block, COUNT, count);
+            assert!(parse(&layout, &block).is_err());
+        }
+        // A count that ends within an entry drops that entry.
+        put_u32(&mut block, COUNT, 16 + 8 + 3);
+        assert_eq!(parse(&layout, &block).unwrap().len(), 1);
+    }
+}

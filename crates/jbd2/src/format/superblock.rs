@@ -1,0 +1,348 @@
+//! Journal block 0: geometry, features, and where the log starts.
+//!
+//! The parsed form keeps the raw bytes and changes only what it knows, so that fields of later versions survive.
+
+use super::{Checksums, Header, Layout, block_type, checksum, compat, get_u32, incompat, put_u32};
+use crate::JournalError;
+
+/// Bytes of the super block, whatever the block size.
+pub const SUPERBLOCK_BYTES: usize = 1024;
+/// Blocks that a journal has at least; the kernel refuses smaller ones.
+pub const MIN_JOURNAL_BLOCKS: u32 = 1024;
+
+const BLOCK_SIZE: usize = 0x0C;
+const MAX_LEN: usize = 0x10;
+const FIRST: usize = 0x14;
+const SEQUENCE: usize = 0x18;
+const START: usize = 0x1C;
+const ERRNO: usize = 0x20;
+const COMPAT: usize = 0x24;
+const INCOMPAT: usize = 0x28;
+const RO_COMPAT: usize = 0x2C;
+const UUID: usize = 0x30;
+const NR_USERS: usize = 0x40;
+const CHECKSUM_TYPE: usize = 0x50;
+const NUM_FC_BLOCKS: usize = 0x54;
+const CHECKSUM: usize = 0xFC;
+const CRC32C_TYPE: u8 = 4;
+/// Blocks set aside for fast commits where the super block does not say.
+const DEFAULT_FC_BLOCKS: u32 = 256;
+
+/// The super block of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalSuperblock {
+    raw: Box<[u8; SUPERBLOCK_BYTES]>,
+}
+
+impl JournalSuperblock {
+    /// Checks and takes the first [`SUPERBLOCK_BYTES`] of journal block 0. `blocks` is how many the journal's extents
+    /// have, `block_size` the volume's.
+    pub fn parse(
+        bytes: &[u8],
+        block_size: u32,
+        blocks: u32,
+    ) -> Result<JournalSuperblock, JournalError> {
+        let bad = |what| JournalError::Corrupt { block: 0, what };
+        let raw = bytes
+            .get(..SUPERBLOCK_BYTES)
+            .ok_or(bad("the super block is cut short"))?;
+        let header = Header::parse(raw).ok_or(bad("the super block has no magic"))?;
+        let mut sb = JournalSuperblock {
+            raw: Box::new([0; SUPERBLOCK_BYTES]),
+        };
+        sb.raw.copy_from_slice(raw);
+        match header.kind {
+            block_type::SUPERBLOCK_V2 => {}
+            // Version 1 has no features; whatever lies in the bytes behind is not to be read.
+            block_type::SUPERBLOCK_V1 => sb.raw[COMPAT..].fill(0),
+            _ => return Err(bad("block 0 is no super block")),
+        }
+        let unknown = sb.incompat() & !incompat::KNOWN;
+        if unknown != 0 {
+            return Err(JournalError::Unsupported(format!(
+                "incompatible feature bits {unknown:#x}"
+            )));
+        }
+        if sb.get(RO_COMPAT) != 0 {
+            return Err(JournalError::Unsupported(format!(
+                "read-only compatible feature bits {:#x}",
+                sb.get(RO_COMPAT)
+            )));
+        }
+        let v2 = sb.has_incompat(incompat::CSUM_V2);
+        let v3 = sb.has_incompat(incompat::CSUM_V3);
+        if v2 && v3 {
+            return Err(bad("checksums v2 and v3 are both set"));
+        }
+        if v2 || v3 {
+            if sb.compat() & compat::CHECKSUM != 0 {
+                return Err(bad("checksums v1 are set beside a later version"));
+            }
+            if sb.raw[CHECKSUM_TYPE] != CRC32C_TYPE {
+                return Err(JournalError::Unsupported(format!(
+                    "checksum type {}",
+                    sb.raw[CHECKSUM_TYPE]
+                )));
+            }
+            if sb.get(CHECKSUM) != sb.sum() {
+                return Err(bad("the super block's checksum is wrong"));
+            }
+        }
+        if sb.get(BLOCK_SIZE) != block_size {
+            return Err(bad("the journal's block size is not the volume's"));
+        }
+        if sb.max_len() > blocks {
+            return Err(bad("the journal claims more blocks than its file has"));
+        }
+        if sb.first() == 0 {
+            return Err(bad("the log starts in the super block"));
+        }
+        let end = sb.log_end();
+        if end < sb.first().saturating_add(8) {
+            return Err(bad("the log has too few blocks"));
+        }
+        if sb.start() != 0 && (sb.start() < sb.first() || sb.start() >= end) {
+            return Err(bad("the log's start lies outside of it"));
+        }
+        Ok(sb)
+    }
+
+    /// The super block of a fresh, clean journal; see [`format_new`].
+    pub(crate) fn fresh(
+        blocks: u32,
+        block_size: u32,
+        uuid: [u8; 16],
+        incompat_features: u32,
+    ) -> Self {
+        let mut sb = JournalSuperblock {
+            raw: Box::new([0; SUPERBLOCK_BYTES]),
+        };
+        Header {
+            kind: block_type::SUPERBLOCK_V2,
+            sequence: 0,
+        }
+        .write(&mut sb.raw[..]);
+        sb.put(BLOCK_SIZE, block_size);
+        sb.put(MAX_LEN, blocks);
+        sb.put(FIRST, 1);
+        sb.put(SEQUENCE, 1);
+        sb.put(INCOMPAT, incompat_features);
+        sb.put(NR_USERS, 1);
+        sb.raw[UUID..UUID + 16].copy_from_slice(&uuid);
+        if incompat_features & (incompat::CSUM_V2 | incompat::CSUM_V3) != 0 {
+            sb.raw[CHECKSUM_TYPE] = CRC32C_TYPE;
+        }
+        sb
+    }
+
+    fn get(&self, at: usize) -> u32 {
+        get_u32(&self.raw[..], at).expect("within the super block")
+    }
+    fn put(&mut self, at: usize, value: u32) {
+        put_u32(&mut self.raw[..], at, value);
+    }
+    fn sum(&self) -> u32 {
+        checksum::with_hole(!0, &self.raw[..], CHECKSUM)
+    }
+
+    /// Blocks of the journal, this one included.
+    pub fn max_len(&self) -> u32 {
+        self.get(MAX_LEN)
+    }
+    /// First block of the log.
+    pub fn first(&self) -> u32 {
+        self.get(FIRST)
+    }
+    /// One past the last block of the log: the journal's end, or where the blocks for fast commits begin.
+    pub fn log_end(&self) -> u32 {
+        if !self.has_incompat(incompat::FAST_COMMIT) {
+            return self.max_len();
+        }
+        let fast = match self.get(NUM_FC_BLOCKS) {
+            0 => DEFAULT_FC_BLOCKS,
+            n => n,
+        };
+        match self.max_len().checked_sub(fast) {
+            Some(end) if end >= MIN_JOURNAL_BLOCKS => end,
+            // Too small to set anything aside.
+            _ => self.max_len(),
+        }
+    }
+    /// Sequence number of the first transaction in the log, or the next one to be used where it is empty.
+    pub fn sequence(&self) -> u32 {
+        self.get(SEQUENCE)
+    }
+    /// First block of the first transaction in the log; 0 where the log is empty.
+    pub fn start(&self) -> u32 {
+        self.get(START)
+    }
+    /// Error that stopped the journal earlier (a negative errno), or 0.
+    pub fn errno(&self) -> i32 {
+        self.get(ERRNO) as i32
+    }
+    /// Compatible features.
+    pub fn compat(&self) -> u32 {
+        self.get(COMPAT)
+    }
+    /// Incompatible features.
+    pub fn incompat(&self) -> u32 {
+        self.get(INCOMPAT)
+    }
+    /// Whether all these incompatible features are set.
+    pub fn has_incompat(&self, bits: u32) -> bool {
+        self.incompat() & bits == bits
+    }
+    /// The journal's UUID.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.raw[UUID..UUID + 16].try_into().expect("16 bytes")
+    }
+    /// How the blocks of the log are laid out.
+    pub fn layout(&self) -> Layout {
+        let checksums = if self.has_incompat(incompat::CSUM_V3) {
+            Checksums::V3
+        } else if self.has_incompat(incompat::CSUM_V2) {
+            Checksums::V2
+        } else if self.compat() & compat::CHECKSUM != 0 {
+            Checksums::V1
+        } else {
+            Checksums::None
+        };
+        Layout {
+            block_size: self.get(BLOCK_SIZE) as usize,
+            bits64: self.has_incompat(incompat::BITS64),
+            checksums,
+            seed: checksum::seed(&self.uuid()),
+        }
+    }
+
+    /// Says where the log starts; `start` = 0 marks it empty.
+    pub fn set_tail(&mut self, start: u32, sequence: u32) {
+        self.put(START, start);
+        self.put(SEQUENCE, sequence);
+    }
+    /// Records why the journal stopped (a negative errno), or that all is well (0).
+    pub fn set_errno(&mut self, errno: i32) {
+        self.put(ERRNO, errno as u32);
+    }
+    /// Turns on what SluiceFS writes logs with. Only for an empty log. `checksums` asks for csum v3 (which replaces
+    /// earlier versions) with `uuid` as its seed where the journal has no UUID of its own; `bits64` for block numbers
+    /// of 64 bits. A feature that is set stays set.
+    pub fn upgrade(&mut self, checksums: bool, bits64: bool, uuid: &[u8; 16]) {
+        assert_eq!(self.start(), 0, "the format of a log in use cannot change");
+        // A super block of version 1 has no feature fields; it becomes one of version 2, as the kernel does it.
+        put_u32(&mut self.raw[..], 4, block_type::SUPERBLOCK_V2);
+        let mut bits = self.incompat() | incompat::REVOKE;
+        if bits64 || checksums {
+            bits |= incompat::BITS64;
+        }
+        if checksums {
+            bits = (bits & !incompat::CSUM_V2) | incompat::CSUM_V3;
+            self.put(COMPAT, self.compat() & !compat::CHECKSUM);
+            self.raw[CHECKSUM_TYPE] = CRC32C_TYPE;
+            if self.uuid() == [0; 16] {
+                self.raw[UUID..UUID + 16].copy_from_slice(uuid);
+            }
+        }
+        self.put(INCOMPAT, bits);
+        if self.get(NR_USERS) == 0 {
+            self.put(NR_USERS, 1);
+        }
+    }
+    /// The bytes for the device, with their checksum.
+    pub fn encode(&mut self) -> &[u8; SUPERBLOCK_BYTES] {
+        if self.layout().block_checksums() {
+            let sum = self.sum();
+            self.put(CHECKSUM, sum);
+        }
+        &self.raw
+    }
+}
+
+/// Journal block 0 of a fresh and clean journal of `blocks` blocks, for a mkfs: `block_size` bytes, to be followed by
+/// blocks that hold nothing (zeroes, best). `incompat_features` are bits of [`incompat`].
+pub fn format_new(blocks: u32, block_size: u32, uuid: [u8; 16], incompat_features: u32) -> Vec<u8> {
+    let mut sb = JournalSuperblock::fresh(blocks, block_size, uuid, incompat_features);
+    let mut bytes = sb.encode().to_vec();
+    bytes.resize((block_size as usize).max(SUPERBLOCK_BYTES), 0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V3: u32 = incompat::CSUM_V3 | incompat::BITS64 | incompat::REVOKE;
+
+    #[test]
+    fn fresh_journal_parses() {
+        let bytes = format_new(1024, 4096, [9; 16], V3);
+        assert_eq!(bytes.len(), 4096);
+        let sb = JournalSuperblock::parse(&bytes, 4096, 1024).unwrap();
+        assert_eq!((sb.start(), sb.sequence(), sb.first()), (0, 1, 1));
+        assert_eq!(sb.log_end(), 1024);
+        assert_eq!(sb.layout().checksums, Checksums::V3);
+    }
+
+    #[test]
+    fn hostile_super_blocks_are_refused() {
+        let good = format_new(1024, 4096, [9; 16], incompat::REVOKE);
+        let with = |at: usize, value: u32| {
+            let mut bytes = good.clone();
+            put_u32(&mut bytes, at, value);
+            JournalSuperblock::parse(&bytes, 4096, 1024)
+        };
+        assert!(with(0x200, 1).is_ok());
+        for (at, value) in [
+            (0, 1),
+            (4, 1),
+            (BLOCK_SIZE, 1024),
+            (BLOCK_SIZE, 0),
+            (MAX_LEN, 1025),
+            (MAX_LEN, 0),
+            (FIRST, 0),
+            (FIRST, 1020),
+            (FIRST, u32::MAX),
+            (START, 1024),
+            (START, u32::MAX),
+            (INCOMPAT, incompat::CSUM_V2 | incompat::CSUM_V3),
+        ] {
+            assert!(
+                matches!(with(at, value), Err(JournalError::Corrupt { block: 0, .. })),
+                "{at:#x} = {value:#x}"
+            );
+        }
+        for (at, value) in [
+            (INCOMPAT, 0x40),
+            (RO_COMPAT, 1),
+            (INCOMPAT, incompat::CSUM_V3),
+        ] {
+            assert!(matches!(with(at, value), Err(JournalError::Unsupported(_))));
+        }
+        assert!(JournalSuperblock::parse(&good[..100], 4096, 1024).is_err());
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed() {
+        let mut bytes = format_new(1024, 4096, [9; 16], V3);
+        bytes[SEQUENCE + 3] ^= 4;
+        assert!(JournalSuperblock::parse(&bytes, 4096, 1024).is_err());
+    }
+
+    #[test]
+    fn upgrade_replaces_old_checksums_and_keeps_the_uuid() {
+        let bytes = format_new(1024, 4096, [9; 16], incompat::CSUM_V2);
+        let mut sb = JournalSuperblock::parse(&bytes, 4096, 1024).unwrap();
+        sb.upgrade(true, false, &[1; 16]);
+        assert_eq!(sb.incompat(), V3);
+        assert_eq!(sb.uuid(), [9; 16]);
+        let again = JournalSuperblock::parse(sb.encode(), 4096, 1024).unwrap();
+        assert_eq!(again, sb);
+    }
+
+    #[test]
+    fn fast_commit_area_is_not_part_of_the_log() {
+        let bytes = format_new(4096, 4096, [9; 16], incompat::FAST_COMMIT);
+        let sb = JournalSuperblock::parse(&bytes, 4096, 4096).unwrap();
+        assert_eq!(sb.log_end(), 4096 - 256);
+    }
+}

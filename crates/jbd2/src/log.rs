@@ -1,0 +1,137 @@
+//! Where the journal's blocks lie on the volume.
+
+use crate::{JournalError, JournalExtent};
+use block::{Bio, BioFlags, Buf, Class, Completion, Queue};
+use smallvec::SmallVec;
+
+/// Most blocks that one bio of the log carries; the queue splits further where the device wants less.
+const MAX_RUN_BLOCKS: u32 = 256;
+
+/// The journal's blocks, from 0 without a gap, mapped to the volume.
+#[derive(Clone, Debug)]
+pub(crate) struct LogMap {
+    extents: Vec<JournalExtent>,
+    block_size: u32,
+    blocks: u32,
+}
+
+impl LogMap {
+    /// Checks that the extents cover the journal without gaps and lie on the device.
+    pub fn new(
+        extents: &[JournalExtent],
+        block_size: u32,
+        queue: &Queue,
+    ) -> Result<LogMap, JournalError> {
+        let bad = |block, what| Err(JournalError::Corrupt { block, what });
+        if !matches!(block_size, 1024 | 2048 | 4096) {
+            return Err(JournalError::Unsupported(format!(
+                "blocks of {block_size} bytes"
+            )));
+        }
+        let volume_blocks = queue.capacity() / u64::from(block_size);
+        let mut extents = extents.to_vec();
+        extents.sort_by_key(|extent| extent.logical);
+        extents.retain(|extent| extent.len > 0);
+        let mut next = 0u32;
+        for extent in &extents {
+            if extent.logical != next {
+                return bad(next, "the journal's extents leave a gap or overlap");
+            }
+            match extent.physical.checked_add(u64::from(extent.len)) {
+                Some(end) if end <= volume_blocks => {}
+                _ => return bad(next, "an extent of the journal lies beyond the volume"),
+            }
+            next = match next.checked_add(extent.len) {
+                Some(next) => next,
+                None => return bad(next, "the journal's extents are too long"),
+            };
+        }
+        if next == 0 {
+            return bad(0, "the journal has no blocks");
+        }
+        Ok(LogMap {
+            extents,
+            block_size,
+            blocks: next,
+        })
+    }
+
+    /// A map without blocks, for a volume that nothing is written to.
+    pub fn empty(block_size: u32) -> LogMap {
+        LogMap {
+            extents: Vec::new(),
+            block_size,
+            blocks: 0,
+        }
+    }
+
+    /// Blocks of the journal.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Byte offset of journal block `logical` on the device, and how many blocks from there are adjacent.
+    pub fn run(&self, logical: u32) -> (u64, u32) {
+        let i = self
+            .extents
+            .partition_point(|extent| extent.logical + (extent.len - 1) < logical);
+        let extent = self.extents[i];
+        let skip = logical - extent.logical;
+        let offset = (extent.physical + u64::from(skip)) * u64::from(self.block_size);
+        (offset, extent.len - skip)
+    }
+
+    /// Reads `count` blocks from `logical` on, which do not wrap around.
+    pub fn read(&self, queue: &Queue, logical: u32, count: u32) -> Result<Vec<Buf>, JournalError> {
+        let mut bufs = Vec::with_capacity(count as usize);
+        let mut at = logical;
+        let end = logical + count;
+        while at < end {
+            let (offset, adjacent) = self.run(at);
+            let n = adjacent.min(end - at);
+            let bytes = n as usize * self.block_size as usize;
+            bufs.extend(queue.read(offset, bytes, self.block_size as usize, Class::Journal)?);
+            at += n;
+        }
+        Ok(bufs)
+    }
+
+    /// Writes `bufs` from log block `start` on, going on at `first` where `end` is reached, and waits.
+    pub fn write(
+        &self,
+        queue: &Queue,
+        start: u32,
+        (first, end): (u32, u32),
+        bufs: Vec<Buf>,
+    ) -> Result<(), JournalError> {
+        let done = Completion::new();
+        let mut bios = Vec::new();
+        let mut at = start;
+        let mut bufs = bufs.into_iter();
+        while bufs.len() > 0 {
+            if at == end {
+                at = first;
+            }
+            let (offset, adjacent) = self.run(at);
+            let n = adjacent.min(end - at).min(MAX_RUN_BLOCKS);
+            let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(n as usize).collect();
+            at += part.len() as u32;
+            let mut bio = Bio::write(offset, part, Class::Journal, done.clone(), 0);
+            bio.flags = BioFlags {
+                sync: true,
+                ..BioFlags::default()
+            };
+            bios.push(bio);
+        }
+        done.expect(bios.len());
+        queue.submit_and_wait(&mut bios, &done)?;
+        Ok(())
+    }
+
+    /// Writes one block durably (FUA) and waits.
+    pub fn write_fua(&self, queue: &Queue, logical: u32, buf: Buf) -> Result<(), JournalError> {
+        let (offset, _) = self.run(logical);
+        queue.write(offset, &[buf], Class::Journal, true)?;
+        Ok(())
+    }
+}
