@@ -257,6 +257,72 @@ pub fn find<'a>(
     Ok(None)
 }
 
+/// What [`probe`] learned of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe<'a> {
+    /// The name is there.
+    Found(DirEntryRef<'a>),
+    /// It is not, and the record at `offset` has slack for it (see [`insert_at`]).
+    Room {
+        /// Where the record starts in the block, in bytes.
+        offset: u32,
+    },
+    /// It is not, and no record has slack for it.
+    Full {
+        /// The bytes that live records need without their slack.
+        used: u32,
+    },
+}
+
+/// Finds `name`, and where it could be put, in one walk.
+///
+/// # Errors
+///
+/// As [`find`].
+#[inline]
+pub fn probe<'a>(block: &'a [u8], name: &[u8], inodes_count: u32) -> Result<Probe<'a>> {
+    let name_len = u8::try_from(name.len()).map_err(|_| FormatError::DirName { offset: 0 })?;
+    let needed = rec_len_for(name.len());
+    let end = usable_len(block);
+    let (mut offset, mut used, mut room) = (0u32, 0u32, None);
+    while (offset as usize) < end {
+        let record = record_at(block, offset)?;
+        if record.name_len == name_len
+            && record.ino != 0
+            && name_at(block, offset, name_len) == name
+        {
+            record.check_live(block, offset, inodes_count)?;
+            return Ok(Probe::Found(record.entry(block, offset)));
+        }
+        let record_used = record.used();
+        if room.is_none() && record.rec_len.saturating_sub(record_used) >= needed {
+            room = Some(offset);
+        }
+        used = used.saturating_add(record_used);
+        offset = offset.saturating_add(record.rec_len);
+    }
+    Ok(match room {
+        Some(offset) => Probe::Room { offset },
+        None => Probe::Full { used },
+    })
+}
+
+/// The bytes that live records need without their slack.
+///
+/// # Errors
+///
+/// `DirRecLen` for a broken chain.
+pub fn used_bytes(block: &[u8]) -> Result<u32> {
+    let end = usable_len(block);
+    let (mut offset, mut used) = (0u32, 0u32);
+    while (offset as usize) < end {
+        let record = record_at(block, offset)?;
+        used = used.saturating_add(record.used());
+        offset = offset.saturating_add(record.rec_len);
+    }
+    Ok(used)
+}
+
 fn put_record(
     block: &mut [u8],
     offset: u32,
@@ -357,6 +423,92 @@ pub(crate) fn append_all<'a>(
         Some(last) => set_rec_len(block, last, end.checked_sub(last)?),
         None => Some(()),
     }
+}
+
+/// Puts an entry into the slack of the record at `offset`, which [`probe`] found, and returns where it is.
+///
+/// # Errors
+///
+/// `DirName` for an empty or too long name, `DirRecLen` if no sound record with that much slack starts at `offset`.
+pub fn insert_at(
+    block: &mut [u8],
+    offset: u32,
+    name: &[u8],
+    ino: Ino,
+    file_type: Option<FileType>,
+) -> Result<u32> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(FormatError::DirName { offset });
+    }
+    let record = record_at(block, offset)?;
+    let bad = FormatError::DirRecLen {
+        offset,
+        rec_len: record.rec_len,
+    };
+    let used = record.used();
+    let slack = record.rec_len.saturating_sub(used);
+    let at = offset.saturating_add(used);
+    let end = at.saturating_add(slack) as usize;
+    if slack < rec_len_for(name.len()) || end > usable_len(block) {
+        return Err(bad);
+    }
+    if used > 0 {
+        set_rec_len(block, offset, used).ok_or_else(|| bad.clone())?;
+    }
+    put_record(block, at, (ino, slack), name, file_type).ok_or(bad)?;
+    Ok(at)
+}
+
+/// Makes `block` a directory block that holds copies of the live records at `offsets` of `source`, without slack between
+/// them: the last one gets all of it.
+///
+/// # Errors
+///
+/// `DirRecLen` if no sound record starts at an offset, `NoRoom` if they do not fit.
+pub fn pack(
+    block: &mut [u8],
+    tail: Tail,
+    source: &[u8],
+    offsets: impl IntoIterator<Item = u32>,
+) -> Result<()> {
+    init_empty(block, tail);
+    let end = usable_len(block);
+    let mut last = None;
+    let mut at = 0u32;
+    for offset in offsets {
+        let record = record_at(source, offset)?;
+        let len = rec_len_for(usize::from(record.name_len));
+        let no_room = FormatError::NoRoom {
+            structure: "directory block",
+            need: u64::from(at).saturating_add(u64::from(len)),
+            have: end as u64,
+        };
+        let next = at.saturating_add(len);
+        if next as usize > end {
+            return Err(no_room);
+        }
+        let named = HEADER.saturating_add(usize::from(record.name_len));
+        let from = source.get(offset as usize..).and_then(|s| s.get(..named));
+        let to = block
+            .get_mut(at as usize..)
+            .and_then(|b| b.get_mut(..named));
+        let (Some(from), Some(to)) = (from, to) else {
+            return Err(no_room);
+        };
+        to.copy_from_slice(from);
+        set_rec_len(block, at, len).ok_or(no_room)?;
+        last = Some(at);
+        at = next;
+    }
+    if let Some(last) = last {
+        let rec_len = u32::try_from(end).unwrap_or(0).saturating_sub(last);
+        let bad = FormatError::DirRecLen {
+            offset: last,
+            rec_len,
+        };
+        set_rec_len(block, last, rec_len).ok_or(bad)?;
+    }
+    Ok(())
 }
 
 /// Removes the entry at `offset`: its predecessor takes its space over, or it becomes unused.
@@ -570,4 +722,68 @@ pub fn is_empty(block: &[u8], inodes_count: u32) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block_with(names: &[&[u8]]) -> Vec<u8> {
+        let mut block = vec![0; 1024];
+        init_empty(&mut block, Tail::Checksum);
+        for (index, name) in names.iter().enumerate() {
+            let ino = Ino(u32::try_from(index).unwrap() + 11);
+            insert(&mut block, name, ino, None).unwrap().unwrap();
+        }
+        block
+    }
+
+    #[test]
+    fn probe_finds_names_and_room() {
+        let mut block = block_with(&[b"a", b"bb"]);
+        assert!(
+            matches!(probe(&block, b"bb", 100), Ok(Probe::Found(entry)) if entry.ino == Ino(12))
+        );
+        let Ok(Probe::Room { offset }) = probe(&block, b"ccc", 100) else {
+            panic!("there is room");
+        };
+        let at = insert_at(&mut block, offset, b"ccc", Ino(13), None).unwrap();
+        assert_eq!(find(&block, b"ccc", 100).unwrap().unwrap().offset, at);
+        // Slack that is not there, and the tail's bytes, are refused.
+        assert!(insert_at(&mut block, 0, b"d", Ino(14), None).is_err());
+        assert!(insert_at(&mut block, 1012, b"d", Ino(14), None).is_err());
+    }
+
+    #[test]
+    fn a_full_block_tells_what_its_records_use() {
+        let mut block = block_with(&[]);
+        let mut number = 0u32;
+        while let Ok(Probe::Room { offset }) = probe(&block, &[b'x'; 56], 1000) {
+            let mut name = [b'x'; 56];
+            name[..4].copy_from_slice(&(number | 0x3030_3030).to_le_bytes());
+            insert_at(&mut block, offset, &name, Ino(11), None).unwrap();
+            number += 1;
+        }
+        assert_eq!(number, 1012 / 64);
+        assert_eq!(
+            probe(&block, &[b'y'; 56], 1000),
+            Ok(Probe::Full { used: 64 * number })
+        );
+        assert_eq!(used_bytes(&block), Ok(64 * number));
+    }
+
+    #[test]
+    fn pack_drops_slack() {
+        let mut block = block_with(&[b"one", b"two", b"three", b"four"]);
+        let two = find(&block, b"two", 100).unwrap().unwrap().offset;
+        remove(&mut block, two).unwrap();
+        let offsets: Vec<u32> = entries(&block, 100).map(|e| e.unwrap().offset).collect();
+        let mut packed = vec![0xff; 1024];
+        pack(&mut packed, Tail::Checksum, &block, offsets).unwrap();
+        let names: Vec<&[u8]> = entries(&packed, 100).map(|e| e.unwrap().name).collect();
+        assert_eq!(names, [&b"one"[..], b"three", b"four"]);
+        assert!(has_tail(&packed));
+        assert_eq!(used_bytes(&packed), Ok(12 + 16 + 12));
+        assert_eq!(records(&packed, 100).count(), 4);
+    }
 }

@@ -115,7 +115,12 @@ pub fn parse_root(block: &[u8], tail: Tail, max_levels: u8) -> Result<(RootInfo,
     Ok((info, parse(block, NodeKind::Root, tail)?))
 }
 
-fn root_info(block: &[u8]) -> Result<RootInfo> {
+/// What a root says, without its entries.
+///
+/// # Errors
+///
+/// `OutOfRange` for a header that is not a root's.
+pub fn root_info(block: &[u8]) -> Result<RootInfo> {
     let truncated = FormatError::Truncated {
         structure: "htree root",
         need: ROOT_ENTRIES as u64,
@@ -152,6 +157,32 @@ fn root_info(block: &[u8]) -> Result<RootInfo> {
 /// `Truncated`, or `HtreeCount` if the limit is not the block's, or the entries are out of order.
 pub fn parse_node(block: &[u8], tail: Tail) -> Result<DxNode<'_>> {
     parse(block, NodeKind::Interior, tail)
+}
+
+/// A node that [`parse_root`] or [`parse_node`] has accepted before: only what memory safety and
+/// termination need is checked again, so that a look-up does not pay for every entry of the node.
+///
+/// # Errors
+///
+/// `Truncated` or `HtreeCount` if the entries would not lie in the block.
+#[inline]
+pub fn open_node(block: &[u8], kind: NodeKind) -> Result<DxNode<'_>> {
+    let entries_offset = kind.entries_offset();
+    let (limit, count) = header(block, entries_offset).ok_or(FormatError::Truncated {
+        structure: "htree node",
+        need: entries_offset.saturating_add(ENTRY) as u64,
+        have: block.len() as u64,
+    })?;
+    let node = DxNode {
+        block,
+        entries_offset,
+        limit,
+        count,
+    };
+    if count == 0 || count > limit || count > kind.limit(block.len(), Tail::None) {
+        return Err(no_room(count, limit));
+    }
+    Ok(node)
 }
 
 fn parse(block: &[u8], kind: NodeKind, tail: Tail) -> Result<DxNode<'_>> {
