@@ -64,6 +64,15 @@ impl<'q> Plug<'q> {
         }
     }
 
+    /// Submits what is held, on behalf of a caller that is about to wait for it: see [`Queue::submit_inline`].
+    pub fn flush_inline(&mut self) {
+        self.bytes = 0;
+        if !self.bios.is_empty() {
+            self.queue.submit_inline(&mut self.bios);
+            self.bios.clear();
+        }
+    }
+
     /// Bytes held back.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -178,18 +178,23 @@ impl Queue {
         bios: &mut Vec<Bio>,
         done: &crate::Completion,
     ) -> Result<(), IoError> {
+        self.submit_inline(bios);
+        done.wait()
+    }
+
+    /// As [`Queue::submit_batch`], for a caller that is about to wait: a single merged request is executed by the
+    /// calling thread and has completed on return.
+    pub fn submit_inline(&self, bios: &mut Vec<Bio>) {
         self.refuse_bad(bios);
         if has_conflict(bios) {
-            self.submit_batch(bios);
-        } else {
-            let mut requests = self.start(bios, false).0;
-            match requests.len() {
-                0 => {}
-                1 => self.device.execute(requests.pop().expect("there is one")),
-                _ => self.device.submit(requests),
-            }
+            return self.submit_batch(bios);
         }
-        done.wait()
+        let mut requests = self.start(bios, false).0;
+        match requests.len() {
+            0 => {}
+            1 => self.device.execute(requests.pop().expect("there is one")),
+            _ => self.device.submit(requests),
+        }
     }
 
     /// Makes every completed write durable and waits. Skipped where no write has completed since the last flush began.

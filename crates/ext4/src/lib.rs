@@ -34,7 +34,7 @@ pub use error::{Error, Result};
 pub use ext4_format::inode::{FileType, Timestamp};
 pub use ext4_format::types::Ino;
 pub use file_io::{FallocateMode, SeekWhence};
-pub use fs::{Fs, MountOptions, StatFs};
+pub use fs::{Fs, MountOptions, OrphanReport, StatFs, VolumeInfo, VolumeStats};
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{NewInode, RenameFlags};

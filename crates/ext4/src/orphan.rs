@@ -30,3 +30,17 @@ pub(crate) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()
     let _ = (fs, handle, inode);
     todo!()
 }
+
+/// What is remembered of the orphan list or file.
+#[derive(Default)]
+pub(crate) struct OrphanState {}
+/// Whether any orphan is recorded.
+pub(crate) fn any(fs: &Fs) -> bool {
+    let _ = fs;
+    todo!()
+}
+/// Deletes or truncates what a crash left; see [`crate::OrphanReport`].
+pub(crate) fn recover(fs: &Fs) -> Result<crate::OrphanReport> {
+    let _ = fs;
+    todo!()
+}

@@ -102,6 +102,12 @@ impl Groups {
         let _ = ino;
         todo!()
     }
+    /// Whether no inode of this inode table block has ever been used, so that it need not be read (see
+    /// [`jbd2::Handle::create`]).
+    pub fn itable_block_is_fresh(&self, block: FsBlock) -> bool {
+        let _ = block;
+        todo!()
+    }
     /// Whether the inode bitmap says that it is in use (hostile images refer to free ones).
     pub fn inode_in_use(&self, ino: Ino) -> Result<bool> {
         let _ = ino;

@@ -28,6 +28,11 @@ pub(crate) enum Map {
     },
 }
 
+/// Blocks in one written extent at most.
+pub(crate) const MAX_LEN: u32 = 32768;
+/// Blocks in one unwritten extent at most.
+pub(crate) const MAX_UNWRITTEN_LEN: u32 = 32767;
+
 /// Credits that [`insert`] or [`convert`] may use.
 pub(crate) const INSERT_CREDITS: u32 = 24;
 /// Credits that [`remove`] needs to make progress.

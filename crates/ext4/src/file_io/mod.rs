@@ -1,25 +1,15 @@
 //! Contents of files: read, write, truncate, fallocate, seek.
-/// What fallocate does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FallocateMode {
-    /// Allocate; `keep_size` leaves the size alone.
-    Allocate {
-        /// Do not grow the file.
-        keep_size: bool,
-    },
-    /// Free the blocks of the range; the size stays.
-    PunchHole,
-    /// Let the range read as zeroes.
-    ZeroRange {
-        /// Do not grow the file.
-        keep_size: bool,
-    },
-}
-/// What to look for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeekWhence {
-    /// Data at or after the offset.
-    Data,
-    /// A hole at or after the offset (the end of the file is one).
-    Hole,
-}
+//!
+//! Locks: whoever changes contents or blocks holds [`crate::Inode`]'s `lock` exclusively and waits for readahead in
+//! flight; a reader takes it shared only to fetch pages that are not cached. Taking blocks away (truncate, punch) also
+//! holds `writeback_lock` and waits for batches in flight, so that nothing is recorded for a range that is gone.
+
+mod fallocate;
+mod read;
+pub(crate) mod readahead;
+mod seek;
+mod truncate;
+mod write;
+
+pub use fallocate::FallocateMode;
+pub use seek::SeekWhence;

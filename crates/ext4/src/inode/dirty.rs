@@ -1,3 +1,156 @@
 //! Inodes whose in-memory fields differ from their inode table block.
+//!
+//! An inode registers once, however often it changes, under its table block's number; the commit serialises all inodes
+//! of a block with one change of that block. `registered` is cleared *before* an inode's fields are read, so that a
+//! change that comes later registers it again.
+//!
+//! ```text
+//!   change, mark_dirty ──> registered ──(write_back: clear flag, copy fields, encode)──> clean
+//!          ^                                                  │ changed meanwhile
+//!          └──────────────────────────────────────────────────┘
+//! ```
+
+use crate::inode::Inode;
+use crate::{Error, Fs, Result};
+use ext4_format::inode::{InodeFields, in_inode_xattr_area_mut, update_checksum};
+use ext4_format::types::Ino;
+use jbd2::Handle;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const SHARDS: usize = 32;
+
+/// Block numbers are spread well enough by a multiplication.
+#[derive(Default)]
+struct BlockHasher(u64);
+
+impl std::hash::Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only u64 keys are hashed")
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
+type Blocks = HashMap<u64, SmallVec<[Arc<Inode>; 16]>, BuildHasherDefault<BlockHasher>>;
+
 /// The registry, by inode table block.
-pub(crate) struct DirtyInodes {}
+pub(crate) struct DirtyInodes {
+    shards: [Mutex<Blocks>; SHARDS],
+    /// Distinct blocks in all shards.
+    blocks: AtomicU32,
+}
+
+impl Default for DirtyInodes {
+    fn default() -> Self {
+        DirtyInodes {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            blocks: AtomicU32::new(0),
+        }
+    }
+}
+
+/// What is written of one inode.
+struct Snapshot {
+    ino: Ino,
+    offset: usize,
+    fields: InodeFields,
+    inline_xattrs: Option<Box<[u8]>>,
+}
+
+impl DirtyInodes {
+    /// Registers an inode whose `registered` flag the caller just set.
+    pub fn add(&self, fs: &Fs, inode: &Arc<Inode>) {
+        // The location was valid when the inode was loaded or allocated.
+        let Ok((block, _)) = fs.groups.inode_location(inode.ino) else {
+            return;
+        };
+        let mut shard = self.shards[(block.0 % SHARDS as u64) as usize].lock();
+        let list = shard.entry(block.0).or_default();
+        if list.is_empty() {
+            self.blocks.fetch_add(1, Ordering::Relaxed);
+        }
+        list.push(inode.clone());
+    }
+
+    /// Inode table blocks that [`DirtyInodes::write_back`] would change.
+    pub fn pending_blocks(&self) -> u32 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// Serialises every registered inode, as part of `handle`'s transaction.
+    pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>) -> Result<()> {
+        let mut first_error = None;
+        for shard in &self.shards {
+            let blocks = std::mem::take(&mut *shard.lock());
+            self.blocks
+                .fetch_sub(blocks.len() as u32, Ordering::Relaxed);
+            for (block, inodes) in blocks {
+                if let Err(e) = write_block(fs, handle, block, &inodes) {
+                    // They stay registered, so that nothing is lost should the journal go on.
+                    for inode in &inodes {
+                        inode.registered.store(true, Ordering::Release);
+                        self.add(fs, inode);
+                    }
+                    first_error.get_or_insert(e);
+                }
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+}
+
+fn write_block(fs: &Fs, handle: &Handle<'_>, block: u64, inodes: &[Arc<Inode>]) -> Result<()> {
+    let buffer = if fs
+        .groups
+        .itable_block_is_fresh(ext4_format::types::FsBlock(block))
+    {
+        handle.create(block)
+    } else {
+        handle.get(block)?
+    };
+    let mut snapshots = SmallVec::<[Snapshot; 16]>::new();
+    for inode in inodes {
+        let (_, offset) = fs.groups.inode_location(inode.ino)?;
+        inode.registered.store(false, Ordering::Release);
+        let i_block = *inode.i_block.read();
+        let meta = inode.meta.lock();
+        let fields = InodeFields {
+            i_block,
+            ..meta.fields.clone()
+        };
+        snapshots.push(Snapshot {
+            ino: inode.ino,
+            offset,
+            fields,
+            inline_xattrs: meta.inline_xattrs.clone(),
+        });
+    }
+    let size = usize::from(fs.geo.inode_size);
+    handle.modify(&buffer, None, |bytes| {
+        for snapshot in &snapshots {
+            let raw = bytes
+                .get_mut(snapshot.offset..snapshot.offset + size)
+                .ok_or(Error::CorruptInode {
+                    ino: snapshot.ino.0,
+                    what: "lies beyond its table",
+                })?;
+            snapshot.fields.encode(&fs.geo, raw)?;
+            let area = in_inode_xattr_area_mut(&fs.geo, raw)?;
+            match &snapshot.inline_xattrs {
+                Some(xattrs) if xattrs.len() == area.len() => area.copy_from_slice(xattrs),
+                _ => area.fill(0),
+            }
+            update_checksum(&fs.geo, snapshot.ino, raw)?;
+        }
+        Ok(())
+    })
+}

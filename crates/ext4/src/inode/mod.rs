@@ -6,15 +6,19 @@
 
 pub(crate) mod dirty;
 
+use crate::file_io::readahead::Readahead;
 use crate::writepages::Batch;
-use crate::{Fs, Result};
+use crate::{Error, Fs, Result, extents};
 use cache::{CachedInode, ErrSeq, Mapping, Pins};
-use ext4_format::inode::{FileType, InodeFields, Timestamp};
+use ext4_format::inode::{
+    DeviceNumber, FileType, InodeFields, InodeFlags, InodeMode, Timestamp, in_inode_xattr_area,
+    verify_checksum,
+};
 use ext4_format::types::Ino;
-use jbd2::Handle;
+use jbd2::{Handle, Tid};
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use writeback::DirtyState;
 
@@ -50,13 +54,18 @@ pub struct Inode {
     pub(crate) meta: Mutex<InodeMeta>,
     /// Whether it is in [`dirty::DirtyInodes`].
     pub(crate) registered: AtomicBool,
-    /// Transaction of the last metadata change, and of the last that fdatasync must wait for.
-    pub(crate) tid: AtomicU32,
-    pub(crate) datasync_tid: AtomicU32,
+    /// Last transaction that changed it; what fsync commits. See [`TidCell`].
+    pub(crate) tid: TidCell,
+    /// Last transaction that changed what fdatasync must wait for (size, extents).
+    pub(crate) datasync_tid: TidCell,
     /// Where the allocator should look first (file block, volume block of the last extent written).
     pub(crate) goal: Mutex<Option<(u32, u64)>>,
     /// Batches with I/O of this inode in flight.
     pub(crate) batches: Mutex<SmallVec<[Arc<Batch>; 2]>>,
+    /// State of sequential reading.
+    pub(crate) readahead: Readahead,
+    /// Time stamps changed in memory only; the next thing that marks the inode dirty carries them.
+    pub(crate) lazy_times: AtomicBool,
     /// Serialises picking pages and blocks for writeback.
     pub(crate) writeback_lock: Mutex<()>,
 }
@@ -126,29 +135,161 @@ pub struct SetAttr {
     pub crtime: Option<Timestamp>,
 }
 
+/// A transaction number or none, read without a lock.
+#[derive(Default)]
+pub(crate) struct TidCell(AtomicU64);
+
+impl TidCell {
+    /// Sets it.
+    pub fn set(&self, tid: Tid) {
+        self.0.store(u64::from(tid.0) + 1, Ordering::Release);
+    }
+    /// Reads it.
+    pub fn get(&self) -> Option<Tid> {
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            n => Some(Tid((n - 1) as u32)),
+        }
+    }
+}
+
 impl Inode {
+    /// Puts the parts together.
+    fn assemble(fs: &Fs, ino: Ino, fields: InodeFields, inline_xattrs: Option<Box<[u8]>>) -> Inode {
+        Inode {
+            ino,
+            fs: fs.me.clone(),
+            pins: Pins::default(),
+            dirty_state: DirtyState::default(),
+            mapping: Mapping::new(fs.budget.clone()),
+            errors: ErrSeq::default(),
+            lock: RwLock::new(()),
+            i_block: RwLock::new(fields.i_block),
+            meta: Mutex::new(InodeMeta {
+                size: fields.size,
+                fields,
+                inline_xattrs,
+                orphan: None,
+            }),
+            registered: AtomicBool::new(false),
+            tid: TidCell::default(),
+            datasync_tid: TidCell::default(),
+            goal: Mutex::new(None),
+            batches: Mutex::new(SmallVec::new()),
+            writeback_lock: Mutex::new(()),
+            readahead: Readahead::default(),
+            lazy_times: AtomicBool::new(false),
+        }
+    }
+
     /// Its number.
     pub fn ino(&self) -> u32 {
         self.ino.0
     }
+
     /// Its type.
     pub fn kind(&self) -> FileType {
-        todo!()
+        // The type was checked when the inode was loaded or made, and never changes.
+        self.meta
+            .lock()
+            .fields
+            .file_type()
+            .unwrap_or(FileType::Regular)
     }
+
     /// Its attributes.
     pub fn attr(&self) -> Attr {
-        todo!()
+        let (rdev, meta) = {
+            let i_block = self.i_block.read();
+            let meta = self.meta.lock();
+            let rdev = match meta.fields.file_type() {
+                Ok(FileType::CharDevice | FileType::BlockDevice) => {
+                    encode_rdev(DeviceNumber::decode(&i_block))
+                }
+                _ => 0,
+            };
+            (rdev, meta)
+        };
+        let f = &meta.fields;
+        Attr {
+            ino: self.ino.0,
+            generation: f.generation,
+            mode: f.mode.0,
+            kind: f.file_type().unwrap_or(FileType::Regular),
+            nlink: u32::from(f.links_count),
+            uid: f.uid,
+            gid: f.gid,
+            rdev,
+            size: meta.size,
+            // Pages without a block yet will have one.
+            blocks: f.blocks
+                + self.mapping.dirty_pages().min(meta.size.div_ceil(4096))
+                    * 8
+                    * u64::from(f.blocks == 0),
+            atime: f.atime,
+            mtime: f.mtime,
+            ctime: f.ctime,
+            crtime: f.crtime.unwrap_or(f.ctime),
+            flags: (f.flags & InodeFlags::USER_VISIBLE).bits(),
+        }
     }
+
+    /// The size that users see, in bytes.
+    pub fn size(&self) -> u64 {
+        self.meta.lock().size
+    }
+
     /// Registers a change of `meta` or `i_block` made under `handle`: the inode will be serialised into its table
-    /// block before the handle's transaction commits.
+    /// block before the handle's transaction commits. To be called *after* the change: a commit that begins in between
+    /// may serialise the inode at any moment after the call.
     pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
-        let _ = (fs, handle);
-        todo!()
+        self.tid.set(handle.tid());
+        self.datasync_tid.set(handle.tid());
+        self.register_dirty(fs);
     }
+
+    /// [`Inode::mark_dirty`] for a change that fdatasync need not wait for (times, owner, mode).
+    pub(crate) fn mark_dirty_attributes(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
+        self.tid.set(handle.tid());
+        self.register_dirty(fs);
+    }
+
+    fn register_dirty(self: &Arc<Self>, fs: &Fs) {
+        self.lazy_times.store(false, Ordering::Relaxed);
+        if !self.registered.swap(true, Ordering::AcqRel) {
+            fs.dirty_inodes.add(fs, self);
+        }
+    }
+
     /// The seed of checksums of what belongs to this inode (extent blocks, directory blocks); 0 without metadata_csum.
     pub(crate) fn csum_seed(&self, fs: &Fs) -> u32 {
-        let _ = fs;
-        todo!()
+        let generation = self.meta.lock().fields.generation;
+        fs.geo
+            .inode_csum_seed(self.ino, generation)
+            .map_or(0, |seed| seed.0)
+    }
+
+    /// `Err(NotPermitted)` where a flag forbids changes of contents (`append` says that it is one at the end).
+    pub(crate) fn check_may_write(&self, append: bool) -> Result<()> {
+        let flags = self.meta.lock().fields.flags;
+        if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append)
+        {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+}
+
+/// Linux's 32-bit `dev_t` (new encoding).
+fn encode_rdev(number: DeviceNumber) -> u32 {
+    (number.minor & 0xff) | (number.major << 8) | ((number.minor & !0xff) << 12)
+}
+
+/// The reverse of [`Attr::rdev`]'s encoding.
+pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
+    DeviceNumber {
+        major: (rdev >> 8) & 0xfff,
+        minor: (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00),
     }
 }
 
@@ -163,8 +304,97 @@ impl Fs {
         uid: u32,
         gid: u32,
     ) -> Result<InodeRef> {
-        let _ = (handle, ino, mode, uid, gid);
-        todo!()
+        let now = self.now();
+        let mode = InodeMode(mode);
+        let mut flags = InodeFlags::empty();
+        let mut i_block = [0; 60];
+        if mode.is_regular() || mode.is_dir() || mode.is_symlink() {
+            flags |= InodeFlags::EXTENTS;
+            i_block = extents::empty_root();
+        }
+        let extra_isize = if self.geo.inode_size > 128 {
+            self.geo.want_extra_isize
+        } else {
+            0
+        };
+        let fields = InodeFields {
+            mode,
+            uid,
+            gid,
+            size: 0,
+            atime: now,
+            ctime: now,
+            mtime: now,
+            crtime: (extra_isize > 0).then_some(now),
+            dtime: 0,
+            links_count: 1,
+            blocks: 0,
+            flags,
+            version: 1,
+            i_block,
+            generation: self.next_generation(),
+            file_acl: ext4_format::types::FsBlock(0),
+            extra_isize,
+            projid: 0,
+        };
+        let inode = self
+            .inodes
+            .insert(ino.0, Inode::assemble(self, ino, fields, None));
+        inode.mark_dirty(self, handle);
+        Ok(inode)
+    }
+
+    /// An inode by number, loaded if need be. Numbers that no directory can name are refused.
+    pub fn inode(&self, ino: u32) -> Result<InodeRef> {
+        if let Some(inode) = self.inodes.get(ino) {
+            return Ok(inode);
+        }
+        if ino != Ino::ROOT.0 && ino < self.geo.first_ino.0 {
+            return Err(Error::CorruptInode {
+                ino,
+                what: "a reserved inode is used as a file",
+            });
+        }
+        self.load_inode(Ino(ino), false)
+    }
+
+    /// Loads any inode, reserved ones included; `unlinked` says that one without links is expected (an orphan).
+    pub(crate) fn load_inode(&self, ino: Ino, unlinked: bool) -> Result<InodeRef> {
+        self.inodes.get_or_load(ino.0, || {
+            let (block, offset) = self.groups.inode_location(ino)?;
+            let buffer = self.journal.get(block.0)?;
+            let data = buffer.data();
+            let raw = data
+                .get(offset..offset + usize::from(self.geo.inode_size))
+                .ok_or(Error::CorruptInode {
+                    ino: ino.0,
+                    what: "lies beyond its table",
+                })?;
+            verify_checksum(&self.geo, ino, raw)?;
+            let fields = InodeFields::decode(&self.geo, raw)?;
+            if fields.links_count == 0 && !unlinked {
+                return Err(Error::CorruptInode {
+                    ino: ino.0,
+                    what: "is named by a directory but deleted",
+                });
+            }
+            fields.file_type()?;
+            if fields.file_type()? != FileType::Directory && fields.size > self.geo.max_file_size()
+            {
+                return Err(Error::CorruptInode {
+                    ino: ino.0,
+                    what: "has an impossible size",
+                });
+            }
+            let area = in_inode_xattr_area(&self.geo, raw)?;
+            let inline = area.iter().any(|&b| b != 0).then(|| area.into());
+            Ok(Inode::assemble(self, ino, fields, inline))
+        })
+    }
+
+    /// A number for `i_generation` that the last user of the same inode did not have.
+    fn next_generation(&self) -> u32 {
+        self.generation.fetch_add(0x9e37_79b1, Ordering::Relaxed)
     }
 }
 
@@ -172,16 +402,41 @@ impl CachedInode for Inode {
     fn pins(&self) -> &Pins {
         &self.pins
     }
+
     fn mapping(&self) -> &Mapping {
         &self.mapping
     }
+
     fn is_clean(&self) -> bool {
-        todo!()
+        if self.registered.load(Ordering::Acquire)
+            || self.mapping.dirty_pages() > 0
+            || self.mapping.writeback_pages() > 0
+            || self.lazy_times.load(Ordering::Relaxed)
+            || self.meta.lock().orphan.is_some()
+        {
+            return false;
+        }
+        // A later fsync must still find the transaction to commit.
+        match (self.tid.get(), self.fs.upgrade()) {
+            (Some(tid), Some(fs)) => fs.journal.is_committed(tid),
+            _ => true,
+        }
     }
+
     fn footprint(&self) -> usize {
-        todo!()
+        let inline = self
+            .meta
+            .try_lock()
+            .and_then(|m| m.inline_xattrs.as_ref().map(|x| x.len()));
+        // The value, its Arc's counts, and its entries in the table and on the LRU list.
+        size_of::<Inode>() + 16 + 48 + inline.unwrap_or(0)
     }
+
     fn last_unpinned(self: &Arc<Self>) {
-        todo!()
+        if self.meta.lock().fields.links_count == 0
+            && let Some(fs) = self.fs.upgrade()
+        {
+            fs.doomed.lock().push(self.clone());
+        }
     }
 }

@@ -1,0 +1,192 @@
+//! fallocate: blocks ahead of data, holes, zeroes.
+
+use crate::extents::{self, Map};
+use crate::{Error, Fs, Inode, InodeRef, Result};
+use block::PAGE_SIZE;
+use ext4_format::inode::FileType;
+use ext4_format::types::{FileBlock, FsBlock};
+use std::ops::Range;
+use std::sync::Arc;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// What fallocate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FallocateMode {
+    /// Allocate; `keep_size` leaves the size alone.
+    Allocate {
+        /// Do not grow the file.
+        keep_size: bool,
+    },
+    /// Free the blocks of the range; the size stays.
+    PunchHole,
+    /// Let the range read as zeroes.
+    ZeroRange {
+        /// Do not grow the file.
+        keep_size: bool,
+    },
+}
+
+impl Fs {
+    /// Changes how `len` bytes at `offset` are stored, without writing data.
+    pub fn fallocate(
+        &self,
+        inode: &InodeRef,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.check_writable()?;
+        if inode.kind() != FileType::Regular {
+            return Err(Error::NotSupported);
+        }
+        if len == 0 {
+            return Err(Error::Invalid("the length is 0"));
+        }
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        if end > self.geo.max_file_size() {
+            return Err(Error::FileTooLarge);
+        }
+        let _exclusive = inode.lock.write();
+        inode.readahead.quiesce();
+        inode.check_may_write(false)?;
+        match mode {
+            FallocateMode::Allocate { keep_size } => {
+                let result = self.allocate(inode, offset / PAGE..end.div_ceil(PAGE));
+                // What was allocated before the volume was full stays, beyond the end of the file.
+                result?;
+                self.grow_to(inode, end, keep_size)
+            }
+            FallocateMode::PunchHole => {
+                let inner = self.zero_edges(inode, offset, end)?;
+                if !inner.is_empty() {
+                    self.drop_pages(inode, inner.clone());
+                    self.cut(inode, inner, None)?;
+                }
+                self.grow_to(inode, 0, true)
+            }
+            FallocateMode::ZeroRange { keep_size } => {
+                let inner = self.zero_edges(inode, offset, end)?;
+                if !inner.is_empty() {
+                    self.drop_pages(inode, inner.clone());
+                    self.unwrite(inode, inner)?;
+                }
+                self.allocate(inode, offset / PAGE..end.div_ceil(PAGE))?;
+                self.grow_to(inode, end, keep_size)
+            }
+        }
+    }
+
+    /// Zeroes the parts of the range that do not fill a page; the whole pages in between.
+    fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<Range<u64>> {
+        let inner = offset.div_ceil(PAGE)..end / PAGE;
+        if offset / PAGE == end / PAGE {
+            self.zero_in_page(
+                inode,
+                offset / PAGE,
+                (offset % PAGE) as usize..(end % PAGE) as usize,
+            )?;
+            return Ok(0..0);
+        }
+        if !offset.is_multiple_of(PAGE) {
+            self.zero_in_page(inode, offset / PAGE, (offset % PAGE) as usize..PAGE_SIZE)?;
+        }
+        self.zero_in_page(inode, end / PAGE, 0..(end % PAGE) as usize)?;
+        Ok(inner)
+    }
+
+    /// Maps the holes of `pages` to unwritten blocks.
+    fn allocate(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
+        // Blocks that were picked for data in flight must be recorded before holes are looked for.
+        let _lock = inode.writeback_lock.lock();
+        self.wait_writeback(inode);
+        let mut at = pages.start;
+        let mut goal = self.groups.goal_for(inode.ino);
+        while at < pages.end {
+            let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
+            match extents::lookup(self, inode, block)? {
+                Map::Mapped { start, len, .. } => {
+                    at += u64::from(len);
+                    goal = FsBlock(start.0 + u64::from(len));
+                }
+                Map::Hole { len } => {
+                    let want = u64::from(len)
+                        .min(pages.end - at)
+                        .min(u64::from(extents::MAX_UNWRITTEN_LEN));
+                    // Pages in the range may hold reservations for themselves; this is beside them.
+                    self.groups.reserve(want)?;
+                    let picked = self.groups.pick(goal, want as u32);
+                    let result = picked.and_then(|run| {
+                        let recorded = self
+                            .journal
+                            .start(extents::INSERT_CREDITS + 8)
+                            .map_err(Error::from)
+                            .and_then(|handle| {
+                                self.groups.record(&handle, run)?;
+                                extents::insert(
+                                    self, &handle, inode, block, run.start, run.len, true,
+                                )
+                            });
+                        if recorded.is_err() {
+                            self.groups.unpick(run);
+                        }
+                        recorded.map(|()| run)
+                    });
+                    self.groups.unreserve(want);
+                    let run = result?;
+                    at += u64::from(run.len);
+                    goal = FsBlock(run.start.0 + u64::from(run.len));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the mapped parts of `pages` unwritten.
+    fn unwrite(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
+        let _lock = inode.writeback_lock.lock();
+        self.wait_writeback(inode);
+        let mut at = pages.start;
+        while at < pages.end {
+            let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
+            match extents::lookup(self, inode, block)? {
+                Map::Hole { len }
+                | Map::Mapped {
+                    len,
+                    unwritten: true,
+                    ..
+                } => at += u64::from(len),
+                Map::Mapped {
+                    len,
+                    unwritten: false,
+                    ..
+                } => {
+                    let end = pages
+                        .end
+                        .min(at + u64::from(len.min(extents::MAX_UNWRITTEN_LEN)));
+                    let handle = self.journal.start(extents::INSERT_CREDITS + 4)?;
+                    extents::convert(self, &handle, inode, at..end, true)?;
+                    at = end;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The size is at least `end` (unless `keep_size`), and times are now.
+    fn grow_to(&self, inode: &Arc<Inode>, end: u64, keep_size: bool) -> Result<()> {
+        let handle = self.journal.start(2)?;
+        {
+            let mut meta = inode.meta.lock();
+            if !keep_size && end > meta.size {
+                meta.size = end;
+                meta.fields.size = end;
+            }
+            let now = self.now();
+            meta.fields.mtime = now;
+            meta.fields.ctime = now;
+        }
+        inode.mark_dirty(self, &handle);
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Reading.
+
+use super::readahead::{Arrival, live_bytes};
+use crate::extents::{self, Map};
+use crate::{Error, Fs, Inode, InodeRef, Result};
+use block::{Bio, BioFlags, Buf, BufMut, Class, PAGE_SIZE};
+use ext4_format::inode::FileType;
+use ext4_format::types::FileBlock;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Pages in one read request at most (1 MiB).
+const MAX_READ_PAGES: u64 = 256;
+
+/// What a run of pages is.
+enum Run {
+    /// Reads as zeroes.
+    Zeroes,
+    /// On the device, at this byte offset.
+    Device(u64),
+}
+
+impl Fs {
+    /// Reads from byte `offset` into `buf`: how many bytes, fewer than asked for at the end of the file only.
+    pub fn read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if inode.kind() != FileType::Regular {
+            return Err(if inode.kind() == FileType::Directory {
+                Error::IsDirectory
+            } else {
+                Error::NotSupported
+            });
+        }
+        let size = inode.size();
+        let len = (buf.len() as u64).min(size.saturating_sub(offset)) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        let buf = &mut buf[..len];
+        let pages = offset / PAGE..(offset + len as u64).div_ceil(PAGE);
+        let ahead = inode.readahead.advance(pages.clone(), size.div_ceil(PAGE));
+        if !ahead.is_empty() {
+            // Where a change of the file is under way, readahead can wait for another time.
+            if let Some(_shared) = inode.lock.try_read() {
+                self.start_readahead(inode, ahead);
+            }
+        }
+        let mut at = pages.start;
+        while at < pages.end {
+            at = self.copy_cached(inode, at..pages.end, offset, buf);
+            if at < pages.end {
+                at = self.read_missing(inode, at..pages.end, offset, buf)?;
+            }
+        }
+        self.touch_atime(inode);
+        Ok(len)
+    }
+
+    /// Copies cached pages from the start of `pages`; the first page that is not cached.
+    fn copy_cached(&self, inode: &Inode, pages: Range<u64>, offset: u64, out: &mut [u8]) -> u64 {
+        let mut at = pages.start;
+        while at < pages.end {
+            // References are taken under the mapping's lock, bytes are copied outside it.
+            let mut found = SmallVec::<[Buf; 16]>::new();
+            let end = pages.end.min(at + 16);
+            let mut missed = false;
+            inode.mapping.get_range(at..end, |_, buf| match buf {
+                Some(buf) if !missed => found.push(buf.clone()),
+                _ => missed = true,
+            });
+            if found.is_empty() {
+                break;
+            }
+            for buf in found {
+                copy_page(&buf, at, offset, out);
+                at += 1;
+            }
+            if missed {
+                break;
+            }
+        }
+        at
+    }
+
+    /// Reads a run of pages that begins with one that is not cached; the page behind it.
+    fn read_missing(
+        &self,
+        inode: &InodeRef,
+        pages: Range<u64>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<u64> {
+        if inode.readahead.wait_for(pages.start) && inode.mapping.state(pages.start).is_some() {
+            return Ok(pages.start);
+        }
+        let _shared = inode.lock.read();
+        if inode.mapping.state(pages.start).is_some() {
+            return Ok(pages.start);
+        }
+        // The run ends before the next cached page.
+        let mut end = pages.end.min(pages.start + MAX_READ_PAGES);
+        let mut cached = false;
+        inode.mapping.get_range(pages.start..end, |index, buf| {
+            if buf.is_some() && !cached {
+                cached = true;
+                end = index;
+            }
+        });
+        let (run, count) = self.run_at(inode, pages.start, end)?;
+        let pages = pages.start..pages.start + count;
+        match run {
+            Run::Zeroes => {
+                for index in pages.clone() {
+                    if let Some(buf) = inode.mapping.get(index) {
+                        copy_page(&buf, index, offset, out);
+                    } else {
+                        fill_page(index, offset, out);
+                    }
+                }
+            }
+            Run::Device(from) => {
+                let size = inode.size();
+                let bufs =
+                    self.queue
+                        .read(from, (count * PAGE) as usize, PAGE_SIZE, Class::Data)?;
+                for (index, buf) in pages.clone().zip(bufs) {
+                    let buf = inode.mapping.insert_clean(index, trim(buf, index, size));
+                    copy_page(&buf, index, offset, out);
+                }
+                self.budget.make_room();
+            }
+        }
+        Ok(pages.end)
+    }
+
+    /// What the pages from `index` on are (at most up to `end`), and how many of them.
+    fn run_at(&self, inode: &Inode, index: u64, end: u64) -> Result<(Run, u64)> {
+        let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+        Ok(match extents::lookup(self, inode, block)? {
+            Map::Hole { len }
+            | Map::Mapped {
+                len,
+                unwritten: true,
+                ..
+            } => (Run::Zeroes, u64::from(len).min(end - index)),
+            Map::Mapped { start, len, .. } => (
+                Run::Device(start.0 * u64::from(self.geo.block_size)),
+                u64::from(len).min(end - index),
+            ),
+        })
+    }
+
+    /// One page for a change of a part of it: cached, read, or zeroes. The caller holds the inode's lock exclusively.
+    /// `None` where it is cached already.
+    pub(crate) fn page_for_update(
+        &self,
+        inode: &Inode,
+        index: u64,
+        size: u64,
+    ) -> Result<Option<Buf>> {
+        if inode.mapping.state(index).is_some() {
+            return Ok(None);
+        }
+        if index * PAGE < size
+            && let Run::Device(from) = self.run_at(inode, index, index + 1)?.0
+        {
+            let mut bufs = self.queue.read(from, PAGE_SIZE, PAGE_SIZE, Class::Data)?;
+            return Ok(bufs.pop().map(|buf| trim(buf, index, size)));
+        }
+        Ok(Some(BufMut::zeroed(PAGE_SIZE).freeze()))
+    }
+
+    /// Requests `pages` as far as they are on the device and not cached. The caller holds the inode's lock shared.
+    fn start_readahead(&self, inode: &Arc<Inode>, pages: Range<u64>) {
+        let mut plug = self.queue.plug();
+        let mut at = pages.start;
+        while at < pages.end {
+            if inode.mapping.state(at).is_some() {
+                at += 1;
+                continue;
+            }
+            let Ok((run, count)) = self.run_at(inode, at, pages.end) else {
+                return;
+            };
+            if let Run::Device(from) = run {
+                let mut done = 0;
+                while done < count {
+                    let n = (count - done).min(MAX_READ_PAGES);
+                    let range = at + done..at + done + n;
+                    let bufs = range.clone().map(|_| BufMut::scratch(PAGE_SIZE)).collect();
+                    inode.readahead.begin(range.clone());
+                    let end = Arc::new(Arrival {
+                        inode: inode.clone(),
+                        range,
+                    });
+                    let mut bio = Bio::read(from + done * PAGE, bufs, Class::Data, end, 0);
+                    bio.flags = BioFlags {
+                        readahead: true,
+                        ..BioFlags::default()
+                    };
+                    plug.add(bio);
+                    done += n;
+                }
+            }
+            at += count;
+        }
+        plug.flush();
+        self.budget.make_room();
+    }
+}
+
+/// The part of page `index` that `out` (which begins at byte `offset` of the file) covers: ranges in page and `out`.
+fn overlap(index: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
+    let page = index * PAGE;
+    let start = page.max(offset);
+    let end = (page + PAGE).min(offset + len as u64);
+    (
+        (start - page) as usize..(end - page) as usize,
+        (start - offset) as usize..(end - offset) as usize,
+    )
+}
+
+/// Zeroes what lies beyond the end of the file.
+fn trim(mut buf: Buf, index: u64, size: u64) -> Buf {
+    let live = live_bytes(index, size);
+    if live < PAGE_SIZE {
+        buf.make_mut()[live..].fill(0);
+    }
+    buf
+}
+
+fn copy_page(buf: &Buf, index: u64, offset: u64, out: &mut [u8]) {
+    let (from, to) = overlap(index, offset, out.len());
+    out[to].copy_from_slice(&buf[from]);
+}
+
+fn fill_page(index: u64, offset: u64, out: &mut [u8]) {
+    let (_, to) = overlap(index, offset, out.len());
+    out[to].fill(0);
+}

@@ -1,0 +1,123 @@
+//! Readahead: a sequential reader finds its pages in memory.
+//!
+//! The window doubles with every sequential read up to [`MAX_WINDOW`] and the next window is requested when the reader
+//! enters the last one, so that the device works while the reader copies. Pages under readahead are inserted when
+//! their I/O completes; whoever changes the file's contents or blocks waits for that first ([`Readahead::quiesce`]).
+
+use crate::Inode;
+use block::{EndIo, IoError, PAGE_SIZE, Payload};
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Pages of the first window.
+pub(crate) const MIN_WINDOW: u64 = 32;
+/// Pages of the largest window (4 MiB).
+pub(crate) const MAX_WINDOW: u64 = 1024;
+
+/// State of sequential reading of one inode.
+#[derive(Default)]
+pub(crate) struct Readahead {
+    state: Mutex<State>,
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Page where a sequential reader comes next.
+    next: u64,
+    /// First page that was not requested yet.
+    requested: u64,
+    /// Pages of the last window.
+    window: u64,
+    /// Ranges in flight.
+    in_flight: SmallVec<[Range<u64>; 2]>,
+}
+
+impl Readahead {
+    /// A reader comes for `pages`. What should be requested beyond them (empty if nothing).
+    pub fn advance(&self, pages: Range<u64>, end_of_file: u64) -> Range<u64> {
+        let mut s = self.state.lock();
+        let sequential = pages.start == s.next || pages.start + 1 == s.next;
+        s.next = pages.end;
+        if !sequential {
+            s.window = 0;
+            s.requested = pages.end;
+            return 0..0;
+        }
+        s.requested = s.requested.max(pages.start);
+        // Still far from the end of what was requested?
+        if s.requested > pages.end && s.requested - pages.end > s.window / 2 {
+            return 0..0;
+        }
+        s.window = (s.window * 2).clamp(MIN_WINDOW, MAX_WINDOW);
+        let start = s.requested.max(pages.end);
+        let end = (start + s.window).min(end_of_file);
+        if start >= end {
+            return 0..0;
+        }
+        s.requested = end;
+        start..end
+    }
+
+    /// I/O for `range` is about to be submitted.
+    pub fn begin(&self, range: Range<u64>) {
+        self.state.lock().in_flight.push(range);
+    }
+
+    fn end(&self, range: &Range<u64>) {
+        let mut s = self.state.lock();
+        if let Some(at) = s.in_flight.iter().position(|r| r == range) {
+            s.in_flight.swap_remove(at);
+        }
+        drop(s);
+        self.idle.notify_all();
+    }
+
+    /// Waits while `page` is in flight; whether it was.
+    pub fn wait_for(&self, page: u64) -> bool {
+        let mut s = self.state.lock();
+        let mut waited = false;
+        while s.in_flight.iter().any(|r| r.contains(&page)) {
+            waited = true;
+            self.idle.wait(&mut s);
+        }
+        waited
+    }
+
+    /// Waits until nothing is in flight. The caller holds the inode's lock exclusively, so nothing new begins.
+    pub fn quiesce(&self) {
+        let mut s = self.state.lock();
+        while !s.in_flight.is_empty() {
+            self.idle.wait(&mut s);
+        }
+    }
+}
+
+/// Puts pages that were read ahead into the mapping.
+pub(crate) struct Arrival {
+    pub inode: Arc<Inode>,
+    pub range: Range<u64>,
+}
+
+impl EndIo for Arrival {
+    fn end_io(&self, _tag: u64, payload: Payload, result: Result<(), IoError>) {
+        if let (Payload::Read(bufs), Ok(())) = (payload, result) {
+            let size = self.inode.size();
+            for (index, mut buf) in self.range.clone().zip(bufs) {
+                buf[live_bytes(index, size)..].fill(0);
+                self.inode.mapping.insert_clean(index, buf.freeze());
+            }
+        }
+        // A failed readahead is silent: the reader that needs the page meets the error itself.
+        self.inode.readahead.end(&self.range);
+    }
+}
+
+/// Bytes of page `index` that lie before the end of a file of `size` bytes. The others are zero in memory, whatever the
+/// device holds.
+pub(crate) fn live_bytes(index: u64, size: u64) -> usize {
+    size.saturating_sub(index * PAGE_SIZE as u64)
+        .min(PAGE_SIZE as u64) as usize
+}

@@ -1,0 +1,61 @@
+//! SEEK_DATA and SEEK_HOLE.
+
+use crate::extents::{self, Map};
+use crate::{Error, Fs, Inode, InodeRef, Result};
+use block::PAGE_SIZE;
+use ext4_format::types::FileBlock;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// What to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekWhence {
+    /// Data at or after the offset.
+    Data,
+    /// A hole at or after the offset (the end of the file is one).
+    Hole,
+}
+
+impl Fs {
+    /// The first byte at or after `offset` that is data (or in a hole). `Err(NoData)` beyond the end of the file, or
+    /// where no data follows.
+    pub fn seek(&self, inode: &InodeRef, offset: u64, whence: SeekWhence) -> Result<u64> {
+        let _shared = inode.lock.read();
+        let size = inode.size();
+        if offset >= size {
+            return Err(Error::NoData);
+        }
+        let pages = size.div_ceil(PAGE);
+        let mut at = offset / PAGE;
+        while at < pages {
+            let (data, end) = self.data_run(inode, at)?;
+            match whence {
+                SeekWhence::Data if data => return Ok(offset.max(at * PAGE)),
+                SeekWhence::Hole if !data => return Ok(offset.max(at * PAGE).min(size)),
+                _ => at = end,
+            }
+        }
+        match whence {
+            SeekWhence::Data => Err(Error::NoData),
+            SeekWhence::Hole => Ok(size),
+        }
+    }
+
+    /// Whether page `at` is data, and the first page where that may change.
+    fn data_run(&self, inode: &Inode, at: u64) -> Result<(bool, u64)> {
+        let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
+        let (mapped, end) = match extents::lookup(self, inode, block)? {
+            Map::Mapped { len, unwritten, .. } => (!unwritten, at + u64::from(len.max(1))),
+            Map::Hole { len } => (false, at + u64::from(len.max(1))),
+        };
+        if mapped {
+            return Ok((true, end));
+        }
+        // Pages that have not landed are data where the tree still shows a hole.
+        match inode.mapping.next_unlanded(at) {
+            Some(page) if page == at => Ok((true, at + 1)),
+            Some(page) => Ok((false, end.min(page))),
+            None => Ok((false, end)),
+        }
+    }
+}

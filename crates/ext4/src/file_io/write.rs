@@ -1,0 +1,260 @@
+//! Writing: into the page cache, with a reservation for every page that has no block yet.
+
+use crate::extents::{self, Map};
+use crate::{Error, Fs, Inode, InodeRef, Result};
+use block::{BufMut, PAGE_SIZE};
+use cache::PageState;
+use ext4_format::inode::FileType;
+use ext4_format::types::FileBlock;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Bytes written under one hold of the inode's lock; between two, the writer is slowed if too much is dirty.
+const CHUNK: usize = 4 << 20;
+
+/// Where to write.
+#[derive(Clone, Copy)]
+enum At {
+    Offset(u64),
+    End,
+}
+
+impl Fs {
+    /// Writes `data` at byte `offset`: how many bytes, fewer than asked for only where the volume or the file is full.
+    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_chunks(inode, At::Offset(offset), data)
+            .map(|(_, written)| written)
+    }
+
+    /// Writes `data` at the end of the file: the offset where it begins, and how many bytes were written.
+    pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
+        self.write_chunks(inode, At::End, data)
+    }
+
+    fn write_chunks(&self, inode: &InodeRef, at: At, data: &[u8]) -> Result<(u64, usize)> {
+        self.check_writable()?;
+        match inode.kind() {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsDirectory),
+            _ => return Err(Error::NotSupported),
+        }
+        if data.is_empty() {
+            return Ok((0, 0));
+        }
+        let (mut first, mut written) = (0, 0);
+        while written < data.len() {
+            let chunk = &data[written..data.len().min(written + CHUNK)];
+            let at = match at {
+                At::Offset(offset) => At::Offset(
+                    offset
+                        .checked_add(written as u64)
+                        .ok_or(Error::FileTooLarge)?,
+                ),
+                At::End => At::End,
+            };
+            match self.write_chunk(inode, at, chunk) {
+                Ok((offset, n)) => {
+                    if written == 0 {
+                        first = offset;
+                    }
+                    written += n;
+                    if n < chunk.len() {
+                        break;
+                    }
+                }
+                Err(_) if written > 0 => break,
+                Err(error) => return Err(error),
+            }
+            self.bdi.balance_dirty_pages();
+            self.budget.make_room();
+        }
+        Ok((first, written))
+    }
+
+    fn write_chunk(&self, inode: &Arc<Inode>, at: At, data: &[u8]) -> Result<(u64, usize)> {
+        let _exclusive = inode.lock.write();
+        inode.readahead.quiesce();
+        inode.check_may_write(matches!(at, At::End))?;
+        let size = inode.size();
+        let offset = match at {
+            At::Offset(offset) => offset,
+            At::End => size,
+        };
+        let room = self.geo.max_file_size().saturating_sub(offset);
+        if room == 0 {
+            return Err(Error::FileTooLarge);
+        }
+        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        let (done, dirtied, outcome) = self.fill_pages(inode, offset, data, size);
+        if dirtied > 0 {
+            self.bdi.add_dirty(dirtied);
+        }
+        if done == 0 {
+            return outcome.map(|()| (offset, 0));
+        }
+        let kill_priv = {
+            let mut meta = inode.meta.lock();
+            meta.size = meta.size.max(offset + done as u64);
+            let now = self.now();
+            meta.fields.mtime = now;
+            meta.fields.ctime = now;
+            clears_privileges(meta.fields.mode.0)
+        };
+        inode.lazy_times.store(true, Ordering::Relaxed);
+        self.bdi.mark_dirty(inode);
+        if kill_priv {
+            let handle = self.journal.start(2)?;
+            let mut meta = inode.meta.lock();
+            meta.fields.mode.0 = without_privileges(meta.fields.mode.0);
+            drop(meta);
+            inode.mark_dirty_attributes(self, &handle);
+        }
+        Ok((offset, done))
+    }
+
+    /// Copies `data` into pages: bytes copied, pages that became dirty, and why it stopped early.
+    fn fill_pages(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        data: &[u8],
+        size: u64,
+    ) -> (usize, u64, Result<()>) {
+        let (mut done, mut dirtied) = (0, 0);
+        let mut mapped = Mapped::default();
+        while done < data.len() {
+            let position = offset + done as u64;
+            let index = position / PAGE;
+            let within = (position % PAGE) as usize;
+            let part = &data[done..data.len().min(done + PAGE_SIZE - within)];
+            match self.fill_page(inode, index, within, part, size, &mut mapped) {
+                Ok(before) => dirtied += u64::from(!before.dirty),
+                Err(error) => return (done, dirtied, Err(error)),
+            }
+            done += part.len();
+        }
+        (done, dirtied, Ok(()))
+    }
+
+    /// Copies `part` into page `index` at byte `within`; the page's state before.
+    fn fill_page(
+        &self,
+        inode: &Arc<Inode>,
+        index: u64,
+        within: usize,
+        part: &[u8],
+        size: u64,
+        mapped: &mut Mapped,
+    ) -> Result<PageState> {
+        let cached = inode.mapping.state(index);
+        // A cached page has a block or a reservation: holes are not cached.
+        let reserve = cached.is_none() && !mapped.contains(self, inode, index)?;
+        if part.len() == PAGE_SIZE {
+            if reserve {
+                self.groups.reserve(1)?;
+            }
+            let mut buf = BufMut::scratch(PAGE_SIZE);
+            buf.copy_from_slice(part);
+            return Ok(inode.mapping.store_dirty(index, buf.freeze(), reserve));
+        }
+        let copy = |bytes: &mut [u8]| bytes[within..within + part.len()].copy_from_slice(part);
+        if cached.is_some()
+            && let Some(before) = inode.mapping.modify(index, false, copy)
+        {
+            return Ok(before);
+        }
+        // It was not cached, or has been reclaimed just now and then it has a block.
+        let Some(mut buf) = self.page_for_update(inode, index, size)? else {
+            return inode
+                .mapping
+                .modify(index, false, copy)
+                .ok_or(Error::Invalid("a page left the cache twice"));
+        };
+        if reserve {
+            self.groups.reserve(1)?;
+        }
+        copy(buf.make_mut());
+        Ok(inode.mapping.store_dirty(index, buf, reserve))
+    }
+
+    /// Lets bytes `range` of page `index` be zero, as part of a change that keeps the rest of the page. Does nothing for
+    /// a hole. The caller holds the inode's lock exclusively.
+    pub(crate) fn zero_in_page(
+        &self,
+        inode: &Arc<Inode>,
+        index: u64,
+        range: Range<usize>,
+    ) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let zero = |bytes: &mut [u8]| bytes[range.clone()].fill(0);
+        let before = match inode.mapping.modify(index, false, zero) {
+            Some(before) => before,
+            None => {
+                let file_block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+                if !matches!(
+                    extents::lookup(self, inode, file_block)?,
+                    Map::Mapped {
+                        unwritten: false,
+                        ..
+                    }
+                ) {
+                    return Ok(());
+                }
+                let Some(mut buf) = self.page_for_update(inode, index, inode.size())? else {
+                    return Ok(());
+                };
+                zero(buf.make_mut());
+                inode.mapping.store_dirty(index, buf, false)
+            }
+        };
+        self.bdi.add_dirty(u64::from(!before.dirty));
+        self.bdi.mark_dirty(inode);
+        Ok(())
+    }
+}
+
+/// The run of the last look-up, so that a long write looks up once per extent and not once per page.
+#[derive(Default)]
+struct Mapped {
+    run: Range<u64>,
+    mapped: bool,
+}
+
+impl Mapped {
+    /// Whether page `index` has a block.
+    fn contains(&mut self, fs: &Fs, inode: &Inode, index: u64) -> Result<bool> {
+        if !self.run.contains(&index) {
+            let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+            let (len, mapped) = match extents::lookup(fs, inode, block)? {
+                Map::Mapped { len, .. } => (len, true),
+                Map::Hole { len } => (len, false),
+            };
+            self.run = index..index + u64::from(len.max(1));
+            self.mapped = mapped;
+        }
+        Ok(self.mapped)
+    }
+}
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+fn clears_privileges(mode: u16) -> bool {
+    without_privileges(mode) != mode
+}
+
+/// What a write leaves of the mode: no set-user-ID, no set-group-ID (which without group execution means mandatory
+/// locking and stays).
+fn without_privileges(mode: u16) -> u16 {
+    let mode = mode & !SET_UID;
+    if mode & GROUP_EXECUTE != 0 {
+        mode & !SET_GID
+    } else {
+        mode
+    }
+}

@@ -1,0 +1,146 @@
+//! Attributes.
+
+use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
+use ext4_format::inode::{FileType, InodeFlags, Timestamp};
+use std::sync::Arc;
+
+/// relatime: an access time older than this is updated even if nothing was changed since, in seconds.
+const RELATIME_AGE: i64 = 24 * 60 * 60;
+
+impl Fs {
+    /// Changes attributes; the size first (see [`Fs::truncate`]). What they are afterwards.
+    pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
+        self.check_writable()?;
+        if set.flags.is_none()
+            && inode
+                .meta
+                .lock()
+                .fields
+                .flags
+                .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        {
+            let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
+            let immutable = inode
+                .meta
+                .lock()
+                .fields
+                .flags
+                .contains(InodeFlags::IMMUTABLE);
+            if immutable
+                || set.mode.is_some()
+                || set.uid.is_some()
+                || set.gid.is_some()
+                || explicit(set.mtime)
+                || explicit(set.atime)
+            {
+                return Err(Error::NotPermitted);
+            }
+        }
+        if let Some(size) = set.size {
+            self.truncate(inode, size)?;
+        }
+        let rest = SetAttr { size: None, ..*set };
+        if !rest.is_empty() {
+            let _exclusive = inode.lock.write();
+            let handle = self.journal.start(xattr::XATTR_CREDITS + 2)?;
+            if let Some(mode) = rest.mode {
+                xattr::chmod_acl(self, &handle, inode, mode)?;
+            }
+            self.apply(inode, &rest);
+            inode.mark_dirty_attributes(self, &handle);
+        }
+        Ok(inode.attr())
+    }
+
+    fn apply(&self, inode: &Inode, set: &SetAttr) {
+        let now = self.now();
+        let time = |t: SetTime| match t {
+            SetTime::Now => now,
+            SetTime::At(t) => t.clamped(),
+        };
+        let mut meta = inode.meta.lock();
+        let f = &mut meta.fields;
+        if let Some(mode) = set.mode {
+            f.mode = f.mode.with_permissions(mode);
+        }
+        f.uid = set.uid.unwrap_or(f.uid);
+        f.gid = set.gid.unwrap_or(f.gid);
+        f.atime = set.atime.map_or(f.atime, time);
+        f.mtime = set.mtime.map_or(f.mtime, time);
+        if let Some(flags) = set.flags {
+            let settable = InodeFlags::USER_MODIFIABLE;
+            f.flags = (f.flags & !settable) | (InodeFlags::from_bits_retain(flags) & settable);
+        }
+        if let (Some(crtime), true) = (set.crtime, f.crtime.is_some()) {
+            f.crtime = Some(crtime.clamped());
+        }
+        f.ctime = now;
+    }
+
+    /// A read happened: brings the access time up to date as relatime asks.
+    pub(crate) fn touch_atime(&self, inode: &Arc<Inode>) {
+        if !self.options.atime || self.is_read_only() {
+            return;
+        }
+        let now = self.now();
+        {
+            let mut meta = inode.meta.lock();
+            let f = &mut meta.fields;
+            let stale =
+                f.atime <= f.mtime || f.atime <= f.ctime || now.secs - f.atime.secs >= RELATIME_AGE;
+            if !stale || f.flags.contains(InodeFlags::NOATIME) {
+                return;
+            }
+            f.atime = now;
+        }
+        // A read succeeds even where its time cannot be recorded.
+        if let Ok(handle) = self.journal.start(2) {
+            inode.mark_dirty_attributes(self, &handle);
+        }
+    }
+}
+
+impl SetAttr {
+    /// Whether nothing is to be set.
+    pub fn is_empty(&self) -> bool {
+        let SetAttr {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+            flags,
+            crtime,
+        } = self;
+        mode.is_none()
+            && uid.is_none()
+            && gid.is_none()
+            && size.is_none()
+            && atime.is_none()
+            && mtime.is_none()
+            && flags.is_none()
+            && crtime.is_none()
+    }
+}
+
+trait Clamped {
+    fn clamped(self) -> Self;
+}
+
+impl Clamped for Timestamp {
+    /// Within what the format can hold.
+    fn clamped(self) -> Timestamp {
+        Timestamp {
+            secs: self.secs.clamp(Timestamp::MIN_SECS, Timestamp::MAX_SECS),
+            nanos: self.nanos.min(999_999_999),
+        }
+    }
+}
+
+impl Attr {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileType::Directory
+    }
+}

@@ -1,0 +1,411 @@
+//! A mounted volume: what belongs to all of it, sync, statfs, attributes.
+
+mod attr;
+mod bootstrap;
+mod mount;
+
+use crate::alloc::Groups;
+use crate::inode::dirty::DirtyInodes;
+use crate::{Error, Inode, InodeRef, Result};
+use block::{Queue, StatsSnapshot};
+use cache::{Budget, InodeTable, Kind};
+use ext4_format::features::RoCompatFeatures;
+use ext4_format::geometry::Geometry;
+use ext4_format::inode::Timestamp;
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
+use ext4_format::types::Ino;
+use jbd2::{
+    FreedExtent, Handle, Journal, JournalClient, JournalError, JournalStats, Phase, RecoveryReport,
+    Tid,
+};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use writeback::{BackingDev, Clock, SystemClock, Tunables};
+
+pub use mount::OrphanReport;
+
+/// How to mount.
+#[derive(Clone)]
+pub struct MountOptions {
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Memory for pages, inodes and metadata, in bytes. Ignored where `budget` is given.
+    pub memory: u64,
+    /// A budget to share with other volumes.
+    pub budget: Option<Arc<Budget>>,
+    /// Writeback parameters.
+    pub tunables: Tunables,
+    /// How long a transaction gathers changes.
+    pub commit_interval: Duration,
+    /// Update access times as relatime does; otherwise never (noatime).
+    pub atime: bool,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            read_only: false,
+            memory: 1 << 30,
+            budget: None,
+            tunables: Tunables::default(),
+            commit_interval: Duration::from_secs(5),
+            atime: false,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+/// What statfs tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatFs {
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks for data (without the file system's own overhead).
+    pub blocks: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Free blocks less what is reserved for root.
+    pub available: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+}
+
+/// Counters of a volume.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VolumeStats {
+    /// The device's.
+    pub device: StatsSnapshot,
+    /// The journal's.
+    pub journal: JournalStats,
+    /// Pages that are dirty or being written.
+    pub dirty_pages: u64,
+    /// Inodes in memory.
+    pub cached_inodes: u64,
+    /// Bytes of the memory budget that are in use, by everyone who shares it.
+    pub memory_used: u64,
+    /// Of them, pages of files.
+    pub page_bytes: u64,
+    /// Of them, metadata blocks.
+    pub metadata_bytes: u64,
+}
+
+/// What a volume is.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// Label.
+    pub label: String,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Features by e2fsprogs' names.
+    pub features: Vec<String>,
+    /// Bytes in a block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Bytes in an inode.
+    pub inode_size: u16,
+    /// Block groups.
+    pub groups: u32,
+    /// Blocks of the journal (0: none).
+    pub journal_blocks: u32,
+    /// Whether it is mounted read-only.
+    pub read_only: bool,
+    /// Why, where that was not asked for.
+    pub read_only_reason: Option<String>,
+    /// Whether the volume is marked as having errors.
+    pub errors: bool,
+    /// Times it was mounted for writing.
+    pub mount_count: u16,
+    /// When it was made, in seconds since 1970.
+    pub created: u64,
+    /// What journal recovery did at this mount.
+    pub recovery: RecoveryReport,
+    /// What became of orphans at this mount.
+    pub orphans: OrphanReport,
+}
+
+/// A mounted volume. Every method may be called from any number of threads.
+pub struct Fs {
+    pub(crate) me: Weak<Fs>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) geo: Geometry,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) groups: Groups,
+    pub(crate) inodes: Arc<InodeTable<Inode>>,
+    pub(crate) dirty_inodes: DirtyInodes,
+    pub(crate) bdi: Arc<BackingDev<Fs>>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) options: MountOptions,
+    pub(crate) superblock: Mutex<Superblock>,
+    superblock_dirty: AtomicBool,
+    read_only: AtomicBool,
+    read_only_reason: Mutex<Option<String>>,
+    unmounted: Mutex<bool>,
+    journal_blocks: u32,
+    recovery: RecoveryReport,
+    orphans: Mutex<OrphanReport>,
+    /// Serialises renames of directories across directories (rank 1).
+    pub(crate) rename_lock: Mutex<()>,
+    /// Unlinked inodes whose last user is gone, to be deleted.
+    pub(crate) doomed: Mutex<Vec<Arc<Inode>>>,
+    /// The next inode's generation.
+    pub(crate) generation: AtomicU32,
+    /// Block behind the small file that was written last; 0: none yet.
+    pub(crate) stream_goal: AtomicU64,
+    /// In-memory state of the orphan list or file.
+    pub(crate) orphan_state: crate::orphan::OrphanState,
+}
+
+impl Fs {
+    /// The time for inode time stamps.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (secs, nanos) = self.options.clock.realtime();
+        Timestamp { secs, nanos }
+    }
+
+    /// `Err(ReadOnly)` on a read-only volume.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            Err(Error::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether changes are refused, by wish or after an error.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Result<InodeRef> {
+        self.inode(Ino::ROOT.0)
+    }
+
+    /// The super block changed under `handle` (see [`Fs::superblock`]); it goes out with the handle's transaction.
+    pub(crate) fn mark_superblock_dirty(&self, _handle: &Handle<'_>) {
+        self.superblock_dirty.store(true, Ordering::Release);
+    }
+
+    /// Makes everything that is dirty now durable: data, then metadata by one commit.
+    pub fn sync(&self) -> Result<()> {
+        self.reap_doomed();
+        let data = self.bdi.sync();
+        let tid = self.journal.running_tid();
+        if !self.is_read_only() {
+            self.journal.commit(tid)?;
+        }
+        data.map_err(|e| Error::Io(io_error(&e)))
+    }
+
+    /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as fdatasync does.
+    pub fn fsync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
+        if self.is_read_only() {
+            return self.journal.error().map_or(Ok(()), |e| Err(e.into()));
+        }
+        self.write_and_wait(inode)?;
+        let tid = if data_only {
+            inode.datasync_tid.get()
+        } else {
+            inode.tid.get()
+        };
+        match tid {
+            Some(tid) if !self.journal.is_committed(tid) => self.journal.commit(tid)?,
+            // Data that was overwritten in place may sit in the device's cache.
+            _ => self.queue.flush()?,
+        }
+        Ok(())
+    }
+
+    /// Space and inodes.
+    pub fn statfs(&self) -> StatFs {
+        let counts = self.groups.counts();
+        let (overhead, reserved) = {
+            let sb = self.superblock.lock();
+            (
+                u64::from(sb.overhead_clusters.get()),
+                sb.reserved_blocks_count(),
+            )
+        };
+        let free = counts.free_blocks.saturating_sub(counts.reserved_blocks);
+        StatFs {
+            block_size: self.geo.block_size,
+            blocks: self.geo.blocks_count.saturating_sub(overhead),
+            free,
+            available: free.saturating_sub(reserved),
+            inodes: u64::from(self.geo.inodes_count),
+            free_inodes: counts.free_inodes,
+        }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> VolumeStats {
+        VolumeStats {
+            device: self.queue.stats().snapshot(),
+            journal: self.journal.stats(),
+            dirty_pages: self.bdi.dirty_pages(),
+            cached_inodes: self.inodes.len() as u64,
+            memory_used: self.budget.used(),
+            page_bytes: self.budget.used_by(Kind::Pages),
+            metadata_bytes: self.budget.used_by(Kind::Metadata),
+        }
+    }
+
+    /// What the volume is.
+    pub fn info(&self) -> VolumeInfo {
+        let sb = self.superblock.lock();
+        let mut features = sb.compat().names();
+        features.extend(sb.incompat().names());
+        features.extend(sb.ro_compat().names());
+        VolumeInfo {
+            label: String::from_utf8_lossy(sb.label()).into_owned(),
+            uuid: sb.uuid,
+            features,
+            block_size: self.geo.block_size,
+            blocks: self.geo.blocks_count,
+            inodes: self.geo.inodes_count,
+            inode_size: self.geo.inode_size,
+            groups: self.geo.groups,
+            journal_blocks: self.journal_blocks,
+            read_only: self.is_read_only(),
+            read_only_reason: self.read_only_reason.lock().clone(),
+            errors: sb.state().contains(State::ERROR),
+            mount_count: sb.mnt_count.get(),
+            created: u64::from(sb.mkfs_time.get()) | u64::from(sb.mkfs_time_hi) << 32,
+            recovery: self.recovery,
+            orphans: *self.orphans.lock(),
+        }
+    }
+
+    /// The device's queue.
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// The memory budget.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Writeback's parameters.
+    pub fn tunables(&self) -> Tunables {
+        self.bdi.tunables()
+    }
+
+    /// Changes them.
+    pub fn set_tunables(&self, tunables: Tunables) {
+        self.bdi.set_tunables(tunables);
+    }
+
+    /// Drops clean pages and inodes from memory.
+    pub fn drop_caches(&self) {
+        self.inodes.shrink(u64::MAX);
+    }
+
+    /// Forgets the cached clean pages of one file.
+    pub fn invalidate(&self, inode: &InodeRef) {
+        inode.mapping.invalidate(0..u64::MAX);
+    }
+
+    fn become_read_only(&self, why: &str) {
+        self.read_only.store(true, Ordering::Relaxed);
+        self.read_only_reason
+            .lock()
+            .get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Encodes the super block with the counts of now into its place in block `bytes` that holds it.
+    fn encode_superblock(&self, bytes: &mut [u8]) {
+        let counts = self.groups.counts();
+        let mut sb = self.superblock.lock();
+        sb.set_free_blocks_count(counts.free_blocks);
+        sb.set_free_inodes_count(counts.free_inodes as u32);
+        sb.set_write_time(self.options.clock.realtime().0.max(0) as u64);
+        sb.update_checksum();
+        let at = SUPERBLOCK_OFFSET as usize % bytes.len().max(1);
+        if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_SIZE) {
+            place.copy_from_slice(sb.as_bytes());
+        }
+    }
+
+    /// Block that holds the super block.
+    fn superblock_block(&self) -> u64 {
+        SUPERBLOCK_OFFSET / u64::from(self.geo.block_size)
+    }
+}
+
+/// What is left of an I/O error that went through [`std::io::Error`].
+fn io_error(e: &std::io::Error) -> block::IoError {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::Io(io)) => *io,
+        other => block::IoError {
+            op: block::Op::Write,
+            offset: 0,
+            len: 0,
+            errno: other
+                .map(Error::errno)
+                .or(e.raw_os_error())
+                .unwrap_or(rustix::io::Errno::IO.raw_os_error()),
+        },
+    }
+}
+
+impl JournalClient for Fs {
+    fn write_back_state(&self, handle: &Handle<'_>, _phase: Phase) {
+        let mut result = self.dirty_inodes.write_back(self, handle);
+        result = result.and(self.groups.write_back_state(handle));
+        if self.superblock_dirty.swap(false, Ordering::AcqRel) {
+            match handle.get(self.superblock_block()) {
+                Ok(buffer) => handle.modify(&buffer, None, |bytes| self.encode_superblock(bytes)),
+                Err(e) => result = result.and(Err(e.into())),
+            }
+        }
+        if let Err(error) = result {
+            // The transaction would be incomplete: better none.
+            tracing::error!("metadata could not be put into the journal: {error}");
+            self.journal
+                .abort(&JournalError::Aborted(error.to_string()));
+        }
+    }
+
+    fn pending_blocks(&self) -> u32 {
+        self.dirty_inodes.pending_blocks() + self.groups.pending_blocks() + 1
+    }
+
+    fn committed(&self, _tid: Tid, freed: &[FreedExtent]) {
+        self.groups.released(freed);
+    }
+
+    fn aborted(&self, error: &JournalError) {
+        tracing::error!(
+            "{}: {error}; the volume is read-only now",
+            self.queue.name()
+        );
+        self.become_read_only(&error.to_string());
+        self.superblock
+            .lock()
+            .set_state(State::VALID | State::ERROR);
+    }
+}
+
+impl Drop for Fs {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            tracing::error!("{}: unmount: {error}", self.queue.name());
+        }
+    }
+}
+
+/// Whether the read-only compatible features of `sb` say that orphans may be present.
+pub(crate) fn orphans_present(sb: &Superblock) -> bool {
+    sb.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT)
+}

@@ -1,0 +1,261 @@
+//! Mount and unmount.
+//!
+//! ```text
+//!  open device ─> super block, features ─> journal found ─> log replayed ─> super block read again
+//!     ─> journal opened, needs_recovery set on disk ─> groups ─> orphans deleted ─> in use
+//!  in use ─> sync, orphans deleted ─> log emptied, journal closed ─> super block: counts, needs_recovery cleared
+//! ```
+
+use super::{Fs, MountOptions, bootstrap};
+use crate::alloc::Groups;
+use crate::inode::dirty::DirtyInodes;
+use crate::{Error, Result, orphan};
+use block::{BufMut, Class, Queue};
+use cache::{Budget, InodeTable};
+use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::{Access, Superblock};
+use ext4_format::types::Ino;
+use jbd2::{Journal, JournalClient, JournalExtent, JournalOptions, Overlay, RecoveryReport};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use writeback::BackingDev;
+
+/// What became of orphans at mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrphanReport {
+    /// Unlinked inodes that were deleted.
+    pub deleted: u32,
+    /// Truncations that were completed.
+    pub truncated: u32,
+}
+
+/// A journal, ready, and what its recovery did.
+struct Opened {
+    journal: Arc<Journal>,
+    blocks: u32,
+    recovery: RecoveryReport,
+}
+
+impl Fs {
+    /// Mounts the volume on the device behind `queue`: replays the journal, deletes orphans, and is then ready.
+    pub fn mount(queue: Arc<Queue>, options: MountOptions) -> Result<Arc<Fs>> {
+        let mut superblock = bootstrap::read_superblock(&queue)?;
+        let (read_only, reason) = effective_access(&queue, &superblock, &options)?;
+        let mut geo = geometry(&queue, &superblock)?;
+        let budget = options
+            .budget
+            .clone()
+            .unwrap_or_else(|| Budget::new(options.memory));
+        let opened = open_journal(&queue, &geo, &superblock, read_only, &budget, &options)?;
+        if opened.recovery.replayed > 0 && !read_only {
+            superblock = bootstrap::read_superblock(&queue)?;
+            geo = geometry(&queue, &superblock)?;
+        }
+        let groups = Groups::load(opened.journal.clone(), &geo, &superblock)?;
+        let mut seed = [0; 4];
+        // Generations only have to differ from those of earlier mounts; the time does where random bytes are not to be had.
+        if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
+            seed = options.clock.realtime().1.to_le_bytes();
+        }
+        let fs = Arc::new_cyclic(|me: &Weak<Fs>| Fs {
+            me: me.clone(),
+            bdi: BackingDev::new(
+                me.clone(),
+                queue.clone(),
+                budget.clone(),
+                options.clock.clone(),
+                options.tunables.clone(),
+            ),
+            inodes: InodeTable::new(budget.clone()),
+            dirty_inodes: DirtyInodes::default(),
+            journal: opened.journal,
+            groups,
+            geo,
+            queue,
+            budget,
+            options,
+            superblock: Mutex::new(superblock),
+            superblock_dirty: AtomicBool::new(false),
+            read_only: AtomicBool::new(read_only),
+            read_only_reason: Mutex::new(reason),
+            unmounted: Mutex::new(false),
+            journal_blocks: opened.blocks,
+            recovery: opened.recovery,
+            orphans: Mutex::default(),
+            rename_lock: Mutex::new(()),
+            doomed: Mutex::default(),
+            generation: AtomicU32::new(u32::from_le_bytes(seed)),
+            stream_goal: AtomicU64::new(0),
+            orphan_state: orphan::OrphanState::default(),
+        });
+        let me: Weak<Fs> = fs.me.clone();
+        fs.journal.set_client(me as Weak<dyn JournalClient>);
+        if !read_only {
+            fs.begin_use()?;
+        }
+        Ok(fs)
+    }
+
+    /// Marks the volume as in use, on disk and before anything else changes, and deletes orphans.
+    fn begin_use(&self) -> Result<()> {
+        {
+            let mut sb = self.superblock.lock();
+            let incompat = sb.incompat() | IncompatFeatures::RECOVER;
+            sb.set_incompat(incompat);
+            let count = sb.mnt_count.get().saturating_add(1);
+            sb.mnt_count.set(count);
+            sb.set_mount_time(self.options.clock.realtime().0.max(0) as u64);
+        }
+        self.write_superblock()?;
+        *self.orphans.lock() = orphan::recover(self)?;
+        Ok(())
+    }
+
+    /// Writes the super block home, past the journal.
+    fn write_superblock(&self) -> Result<()> {
+        let block = self.superblock_block();
+        let size = self.geo.block_size as usize;
+        let mut bytes = BufMut::copy_of(&self.journal.get(block)?.data());
+        self.encode_superblock(&mut bytes);
+        self.queue.write(
+            block * size as u64,
+            &[bytes.freeze()],
+            Class::Metadata,
+            true,
+        )?;
+        Ok(())
+    }
+
+    /// Writes everything, empties the journal and marks the volume clean. Later calls do nothing.
+    pub fn unmount(&self) -> Result<()> {
+        let mut unmounted = self.unmounted.lock();
+        if *unmounted {
+            return Ok(());
+        }
+        *unmounted = true;
+        if self.is_read_only() {
+            self.bdi.shutdown();
+            let closed = self.journal.close();
+            return if self.journal.error().is_some() {
+                Ok(())
+            } else {
+                closed.map_err(Error::from)
+            };
+        }
+        let synced = self.sync();
+        self.bdi.shutdown();
+        let synced = synced.and(self.sync());
+        self.become_read_only("unmounted");
+        self.journal.close()?;
+        {
+            let mut sb = self.superblock.lock();
+            let incompat = sb.incompat() - IncompatFeatures::RECOVER;
+            sb.set_incompat(incompat);
+            if !orphan::any(self) {
+                let ro_compat = sb.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT;
+                sb.set_ro_compat(ro_compat);
+            }
+        }
+        self.write_superblock()?;
+        self.queue.flush()?;
+        synced
+    }
+
+    /// Stops without writing anything more, as if the process had been killed: for tests of recovery.
+    pub fn crash(&self) {
+        *self.unmounted.lock() = true;
+        self.read_only.store(true, Ordering::Relaxed);
+        self.journal
+            .abort(&jbd2::JournalError::Aborted("crash requested".into()));
+        self.bdi.shutdown();
+        let _ = self.journal.close();
+    }
+}
+
+/// Whether the mount will be read-only, and why if that was not asked for.
+fn effective_access(
+    queue: &Queue,
+    sb: &Superblock,
+    options: &MountOptions,
+) -> Result<(bool, Option<String>)> {
+    sb.check_features(Access::ReadOnly)?;
+    if options.read_only {
+        return Ok((true, None));
+    }
+    let reason = if queue.read_only() {
+        Some("the device is opened for reading only".to_owned())
+    } else if let Err(e) = sb.check_features(Access::ReadWrite) {
+        Some(e.to_string())
+    } else if !sb.compat().contains(CompatFeatures::HAS_JOURNAL) {
+        Some("the volume has no journal; add one with `tune2fs -j` to write to it".to_owned())
+    } else {
+        None
+    };
+    if let Some(reason) = &reason {
+        tracing::warn!("{}: mounted read-only: {reason}", queue.name());
+    }
+    Ok((reason.is_some(), reason))
+}
+
+fn geometry(queue: &Queue, sb: &Superblock) -> Result<Geometry> {
+    let geo = Geometry::from_superblock(sb)?;
+    if geo.block_size != 4096 {
+        return Err(Error::Unsupported(format!(
+            "blocks of {} bytes; only 4096 yet (mke2fs makes them with -b 4096)",
+            geo.block_size
+        )));
+    }
+    let bytes = geo.blocks_count.saturating_mul(u64::from(geo.block_size));
+    if bytes > queue.capacity() {
+        return Err(Error::Unsupported(format!(
+            "{} has {} bytes but the volume on it {bytes}: the image was cut off",
+            queue.name(),
+            queue.capacity()
+        )));
+    }
+    Ok(geo)
+}
+
+fn open_journal(
+    queue: &Arc<Queue>,
+    geo: &Geometry,
+    sb: &Superblock,
+    read_only: bool,
+    budget: &Arc<Budget>,
+    mount: &MountOptions,
+) -> Result<Opened> {
+    let options = JournalOptions {
+        commit_interval: mount.commit_interval,
+        block_size: geo.block_size,
+        checksums: geo.has_metadata_csum(),
+        uuid: sb.uuid,
+    };
+    let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);
+    let extents = if sb.compat().contains(CompatFeatures::HAS_JOURNAL) {
+        bootstrap::journal_extents(queue, geo, Ino(sb.journal_inum.get()))?
+    } else {
+        Vec::new()
+    };
+    let blocks = extents.iter().map(|e: &JournalExtent| e.len).sum();
+    let mut recovery = RecoveryReport::default();
+    let journal = if read_only {
+        let mut overlay = Overlay::default();
+        if needs_recovery && !extents.is_empty() {
+            (overlay, recovery) = jbd2::recover_to_memory(queue, &extents, geo.block_size)?;
+        }
+        Journal::read_only(queue.clone(), overlay, budget.clone(), options)
+    } else {
+        if needs_recovery {
+            recovery = jbd2::recover(queue, &extents, geo.block_size)?;
+            tracing::info!("{}: journal replayed: {recovery:?}", queue.name());
+        }
+        Journal::open(queue.clone(), extents, budget.clone(), options)?
+    };
+    Ok(Opened {
+        journal,
+        blocks,
+        recovery,
+    })
+}
