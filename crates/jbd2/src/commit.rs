@@ -53,12 +53,27 @@ impl Journal {
             self.queue.flush()?;
             return Ok(());
         };
+        match self.write_transaction(&closed) {
+            Ok(log_blocks) => {
+                self.publish(lock, closed, log_blocks);
+                Ok(())
+            }
+            Err(error) => {
+                // The journal stops, but what readers have seen must not fall back to what the device holds.
+                self.lost.lock().extend(closed.blocks);
+                Err(error)
+            }
+        }
+    }
+
+    /// Steps 4 and 5; the log blocks used.
+    fn write_transaction(&self, closed: &Closed) -> Result<u32, JournalError> {
         // The client may have met an error while it wrote its state, and then the transaction is not whole.
         self.check()?;
         let needed = self.log_blocks(closed.blocks.len(), closed.revokes.len());
         self.ensure_log_space(needed)?;
         let head = self.set.lock().head();
-        let blocks = self.encode(&closed);
+        let blocks = self.encode(closed);
         assert_eq!(
             blocks.len() as u32 + 1,
             needed,
@@ -82,8 +97,7 @@ impl Journal {
         self.counters
             .logged_blocks
             .fetch_add(u64::from(needed), Ordering::Relaxed);
-        self.publish(lock, closed, needed);
-        Ok(())
+        Ok(needed)
     }
 
     /// Steps 1 to 3; `None` where there is nothing to commit.

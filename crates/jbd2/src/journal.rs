@@ -25,6 +25,7 @@
 use crate::background::Background;
 use crate::buffer_cache::BufferCache;
 use crate::checkpoint::CheckpointSet;
+use crate::commit::Frozen;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{Layout, descriptor, revoke};
 use crate::handle::assert_none_held;
@@ -144,6 +145,9 @@ pub struct Journal {
     /// Signalled when checkpoint writes have ended.
     pub(crate) set_changed: Condvar,
 
+    /// Blocks of a transaction that failed to reach the log, kept so that they stay cached.
+    pub(crate) lost: Mutex<Vec<Frozen>>,
+
     client: OnceLock<Weak<dyn JournalClient>>,
     failed: OnceLock<JournalError>,
     closed: AtomicBool,
@@ -219,6 +223,7 @@ impl Journal {
             tail: Mutex::new(sb),
             set: Mutex::new(CheckpointSet::new(bounds.0)),
             set_changed: Condvar::new(),
+            lost: Mutex::default(),
             client: OnceLock::new(),
             failed: OnceLock::new(),
             closed: AtomicBool::new(false),
@@ -439,5 +444,8 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.background.stop();
         self.set.get_mut().release_all(&self.budget);
+        for frozen in std::mem::take(self.lost.get_mut()) {
+            frozen.buffer.release(frozen.data, &self.budget);
+        }
     }
 }

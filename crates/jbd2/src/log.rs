@@ -70,6 +70,13 @@ impl LogMap {
         self.blocks
     }
 
+    /// Whether a block of the volume belongs to the journal.
+    pub fn contains(&self, block: u64) -> bool {
+        self.extents.iter().any(|extent| {
+            (extent.physical..extent.physical + u64::from(extent.len)).contains(&block)
+        })
+    }
+
     /// Byte offset of journal block `logical` on the device, and how many blocks from there are adjacent.
     pub fn run(&self, logical: u32) -> (u64, u32) {
         let i = self

@@ -1,0 +1,368 @@
+//! The scan of the log: which transactions are complete, and what they say.
+//!
+//! What to do with a block is decided by [`DECISIONS`]. Damage is not the end by itself: a transaction begins only after
+//! the one before it is durable, so a commit block of a later transaction proves that the damaged one had been committed
+//! and that its loss is an error. Without such a proof the damaged transaction is the torn last one.
+
+use crate::format::superblock::JournalSuperblock;
+use crate::format::{Checksums, Header, Layout, block_type, checksum, commit, descriptor, revoke};
+use crate::log::LogMap;
+use crate::{JournalError, Tid};
+use block::{Buf, Queue};
+use std::collections::HashMap;
+
+/// Blocks that one read of the log covers at most.
+const MAX_READ_BLOCKS: u32 = 256;
+const MIN_READ_BLOCKS: u32 = 16;
+
+/// The newest copy of a block.
+pub(super) struct Copy {
+    /// Where it lies in the log.
+    pub at: u32,
+    /// The transaction that it belongs to.
+    pub tid: Tid,
+    /// Its first bytes were the magic.
+    pub escaped: bool,
+}
+
+/// What a log says.
+pub(super) struct Scan {
+    /// By block of the volume.
+    pub copies: HashMap<u64, Copy>,
+    /// The last transaction that revoked a block.
+    pub revokes: HashMap<u64, Tid>,
+    /// Complete transactions.
+    pub transactions: u32,
+    /// The number after the last complete transaction.
+    pub end: Tid,
+}
+
+/// What a block at the place where a transaction goes on turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    NoMagic,
+    OtherSequence,
+    UnknownType,
+    Descriptor,
+    DamagedDescriptor,
+    Revoke,
+    DamagedRevoke,
+    Commit,
+    DamagedCommit,
+    /// A commit block that is fine, of a transaction whose blocks are not.
+    CommitOfDamaged,
+}
+
+/// What follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The log ends before this transaction.
+    End,
+    /// The log ends before this transaction, unless a later one is complete: then it is corrupt.
+    EndUnlessLater(&'static str),
+    /// Note the tags and skip the copies behind.
+    TakeTags,
+    /// Note the revoke records.
+    TakeRevokes,
+    /// The transaction is complete.
+    Complete,
+}
+
+/// Every case with its consequence.
+const DECISIONS: [(Found, Next); 10] = [
+    (Found::NoMagic, Next::End),
+    (Found::OtherSequence, Next::End),
+    (Found::UnknownType, Next::End),
+    (Found::Descriptor, Next::TakeTags),
+    (
+        Found::DamagedDescriptor,
+        Next::EndUnlessLater("a descriptor block's checksum is wrong"),
+    ),
+    (Found::Revoke, Next::TakeRevokes),
+    (
+        Found::DamagedRevoke,
+        Next::EndUnlessLater("a revoke block's checksum is wrong"),
+    ),
+    (Found::Commit, Next::Complete),
+    (
+        Found::DamagedCommit,
+        Next::EndUnlessLater("a commit block's checksum is wrong"),
+    ),
+    (
+        Found::CommitOfDamaged,
+        Next::EndUnlessLater("a logged block's checksum is wrong"),
+    ),
+];
+
+fn decide(found: Found) -> Next {
+    DECISIONS
+        .iter()
+        .find(|(case, _)| *case == found)
+        .map_or(Next::End, |&(_, next)| next)
+}
+
+/// Reads log blocks one after the other, in large pieces.
+pub(super) struct LogReader<'a> {
+    queue: &'a Queue,
+    log: &'a LogMap,
+    /// One past the last block that may be read.
+    end: u32,
+    start: u32,
+    piece: Vec<Buf>,
+    next_len: u32,
+}
+impl<'a> LogReader<'a> {
+    pub fn new(queue: &'a Queue, log: &'a LogMap, end: u32) -> LogReader<'a> {
+        LogReader {
+            queue,
+            log,
+            end,
+            start: 0,
+            piece: Vec::new(),
+            next_len: MIN_READ_BLOCKS,
+        }
+    }
+    /// Log block `at`, which lies before the end.
+    pub fn block(&mut self, at: u32) -> Result<&Buf, JournalError> {
+        let held = at
+            .checked_sub(self.start)
+            .is_some_and(|skip| (skip as usize) < self.piece.len());
+        if !held {
+            let len = self.next_len.min(self.end - at);
+            self.next_len = (self.next_len * 2).min(MAX_READ_BLOCKS);
+            self.piece = self.log.read(self.queue, at, len)?;
+            self.start = at;
+        }
+        Ok(&self.piece[(at - self.start) as usize])
+    }
+}
+
+/// What a transaction has said so far; counts once its commit block is found.
+struct Pending {
+    copies: Vec<(u64, u32, bool)>,
+    revokes: Vec<u64>,
+    /// CRC-32 of descriptors and copies (checksums v1).
+    sum_v1: u32,
+    /// A copy does not agree with its tag.
+    damaged: bool,
+    /// Something that no writer writes; an error if the transaction is complete.
+    absurd: Option<(u32, &'static str)>,
+}
+impl Pending {
+    fn new() -> Pending {
+        Pending {
+            copies: Vec::new(),
+            revokes: Vec::new(),
+            sum_v1: !0,
+            damaged: false,
+            absurd: None,
+        }
+    }
+}
+
+struct Scanner<'a> {
+    reader: LogReader<'a>,
+    layout: Layout,
+    /// First block of the log and the one past its last.
+    bounds: (u32, u32),
+    /// Where the next block to look at lies.
+    at: u32,
+    /// Blocks not looked at yet. Each is looked at once: the log is a circle.
+    left: u32,
+    /// Homes lie before this block.
+    volume_blocks: u64,
+    log: &'a LogMap,
+    expected: Tid,
+    pending: Pending,
+    /// When the last complete transaction was committed.
+    last_time: (u64, u32),
+    result: Scan,
+}
+
+/// Scans the log that `sb` describes.
+pub(super) fn scan(
+    queue: &Queue,
+    log: &LogMap,
+    sb: &JournalSuperblock,
+) -> Result<Scan, JournalError> {
+    let layout = sb.layout();
+    let bounds = (sb.first(), sb.log_end());
+    let expected = Tid(sb.sequence());
+    let scanner = Scanner {
+        reader: LogReader::new(queue, log, bounds.1),
+        layout,
+        bounds,
+        at: sb.start(),
+        left: bounds.1 - bounds.0,
+        volume_blocks: queue.capacity() / layout.block_size as u64,
+        log,
+        expected,
+        pending: Pending::new(),
+        last_time: (0, 0),
+        result: Scan {
+            copies: HashMap::new(),
+            revokes: HashMap::new(),
+            transactions: 0,
+            end: expected,
+        },
+    };
+    scanner.run()
+}
+
+impl Scanner<'_> {
+    fn run(mut self) -> Result<Scan, JournalError> {
+        while let Some((at, block)) = self.next_block()? {
+            match decide(self.classify(&block)) {
+                Next::End => break,
+                Next::EndUnlessLater(what) => {
+                    if self.later_commit()? {
+                        return Err(JournalError::Corrupt { block: at, what });
+                    }
+                    tracing::warn!(
+                        log_block = at,
+                        tid = self.expected.0,
+                        what,
+                        "the last transaction of the log is torn and left out"
+                    );
+                    break;
+                }
+                Next::TakeTags => {
+                    if !self.take_tags(at, &block)? {
+                        break;
+                    }
+                }
+                Next::TakeRevokes => self.take_revokes(at, &block),
+                Next::Complete => self.complete(&block)?,
+            }
+        }
+        self.result.end = self.expected;
+        Ok(self.result)
+    }
+
+    /// The next block of the circle, with its place; `None` after a whole round.
+    fn next_block(&mut self) -> Result<Option<(u32, Buf)>, JournalError> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let at = self.at;
+        let block = self.reader.block(at)?.clone();
+        self.left -= 1;
+        self.at = if at + 1 == self.bounds.1 {
+            self.bounds.0
+        } else {
+            at + 1
+        };
+        Ok(Some((at, block)))
+    }
+
+    fn classify(&self, block: &[u8]) -> Found {
+        let Some(header) = Header::parse(block) else {
+            return Found::NoMagic;
+        };
+        if header.sequence != self.expected.0 {
+            return Found::OtherSequence;
+        }
+        let layout = &self.layout;
+        match header.kind {
+            block_type::DESCRIPTOR if layout.tail_valid(block) => Found::Descriptor,
+            block_type::DESCRIPTOR => Found::DamagedDescriptor,
+            block_type::REVOKE if layout.tail_valid(block) => Found::Revoke,
+            block_type::REVOKE => Found::DamagedRevoke,
+            block_type::COMMIT if !commit::block_valid(layout, block) => Found::DamagedCommit,
+            block_type::COMMIT
+                if self.pending.damaged
+                    || !commit::transaction_valid(layout, self.pending.sum_v1, block) =>
+            {
+                Found::CommitOfDamaged
+            }
+            block_type::COMMIT => Found::Commit,
+            _ => Found::UnknownType,
+        }
+    }
+
+    /// Notes a descriptor's tags and passes over their copies; `false` where the log has not that many blocks.
+    fn take_tags(&mut self, at: u32, block: &Buf) -> Result<bool, JournalError> {
+        let v1 = self.layout.checksums == Checksums::V1;
+        if v1 {
+            self.pending.sum_v1 = checksum::crc32_be(self.pending.sum_v1, block);
+        }
+        for tag in descriptor::parse(&self.layout, block) {
+            let Some((copy_at, copy)) = self.next_block()? else {
+                return Ok(false);
+            };
+            if v1 {
+                self.pending.sum_v1 = checksum::crc32_be(self.pending.sum_v1, &copy);
+            }
+            if !descriptor::block_valid(&self.layout, &tag, self.expected.0, &copy) {
+                self.pending.damaged = true;
+            }
+            if tag.block >= self.volume_blocks {
+                self.pending.absurd = Some((at, "a tag names a block beyond the volume"));
+            } else if self.log.contains(tag.block) {
+                self.pending.absurd = Some((at, "a tag names a block of the journal itself"));
+            }
+            if !tag.deleted {
+                self.pending.copies.push((tag.block, copy_at, tag.escaped));
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_revokes(&mut self, at: u32, block: &[u8]) {
+        match revoke::parse(&self.layout, block) {
+            Ok(blocks) => self.pending.revokes.extend(blocks),
+            Err(what) => self.pending.absurd = Some((at, what)),
+        }
+    }
+
+    fn complete(&mut self, block: &[u8]) -> Result<(), JournalError> {
+        let pending = std::mem::replace(&mut self.pending, Pending::new());
+        if let Some((block, what)) = pending.absurd {
+            return Err(JournalError::Corrupt { block, what });
+        }
+        let tid = self.expected;
+        for (block, at, escaped) in pending.copies {
+            self.result.copies.insert(block, Copy { at, tid, escaped });
+        }
+        for block in pending.revokes {
+            self.result.revokes.insert(block, tid);
+        }
+        self.last_time = commit::time(block);
+        self.result.transactions += 1;
+        self.expected = tid.next();
+        Ok(())
+    }
+
+    /// Whether the rest of the log holds the commit block of a later transaction. One that is left over from an earlier
+    /// life of the journal (numbers may start anew after a repair) is older than the last transaction found.
+    fn later_commit(&mut self) -> Result<bool, JournalError> {
+        let most = self.left;
+        while let Some((_, block)) = self.next_block()? {
+            let Some(header) = Header::parse(&block) else {
+                continue;
+            };
+            let ahead = header.sequence.wrapping_sub(self.expected.0);
+            if header.kind == block_type::COMMIT
+                && (1..=most).contains(&ahead)
+                && commit::block_valid(&self.layout, &block)
+                && commit::time(&block) >= self.last_time
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_decided_once() {
+        for (i, (case, _)) in DECISIONS.iter().enumerate() {
+            assert!(DECISIONS[i + 1..].iter().all(|(other, _)| other != case));
+        }
+        assert_eq!(decide(Found::Commit), Next::Complete);
+    }
+}
