@@ -1,5 +1,14 @@
 //! One number that bounds pages, inodes and metadata blocks together.
+//!
+//! Charging never fails and never blocks: whoever is about to use memory calls [`Budget::make_room`] first, while it
+//! holds no locks, and pays there. One thread reclaims at a time; the others pass unless the budget is far exceeded,
+//! where they queue behind it.
 
+use crate::counter::ShardedCounter;
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 /// What memory is used for.
@@ -19,51 +28,230 @@ pub trait Shrinker: Send + Sync {
     fn shrink(&self, want: u64) -> u64;
 }
 
+/// Bytes a counter's shard may gather, where the limit is large enough for that not to matter.
+const CHARGE_BATCH: u64 = 64 << 10;
+/// Calls of `make_room` that do not try again after a reclaim that freed nothing.
+const FRUITLESS_CALLS: u32 = 64;
+/// Bytes a reclaim frees beyond what is over the limit, at most.
+const RECLAIM_BATCH: u64 = 4 << 20;
+
+thread_local! {
+    /// A shrinker that ends up in `make_room` again must not wait for itself.
+    static RECLAIMING: Cell<bool> = const { Cell::new(false) };
+}
+
 /// A budget of memory, shared by every volume of a process that is given the same one.
-pub struct Budget {}
+pub struct Budget {
+    limit: CachePadded<AtomicU64>,
+    total: ShardedCounter,
+    kinds: [ShardedCounter; 3],
+    shrinkers: Mutex<Vec<Weak<dyn Shrinker>>>,
+    /// Held by the thread that reclaims.
+    reclaimer: Mutex<()>,
+    /// The shrinker that is asked first next time.
+    turn: AtomicUsize,
+    /// Calls that still pass after a fruitless reclaim.
+    fruitless: AtomicU32,
+}
 
 impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Arc<Budget> {
-        let _ = bytes;
-        todo!()
+        // Below 8 MiB a shard's batch would be a page or less: count centrally, so that small budgets are exact.
+        let batch = match (bytes / 2048).min(CHARGE_BATCH) {
+            small if small <= block::PAGE_SIZE as u64 => 0,
+            batch => batch as i64,
+        };
+        Arc::new(Budget {
+            limit: CachePadded::new(AtomicU64::new(bytes)),
+            total: ShardedCounter::new(batch),
+            kinds: std::array::from_fn(|_| ShardedCounter::new(batch)),
+            shrinkers: Mutex::new(Vec::new()),
+            reclaimer: Mutex::new(()),
+            turn: AtomicUsize::new(0),
+            fruitless: AtomicU32::new(0),
+        })
     }
     /// The limit in bytes.
     pub fn limit(&self) -> u64 {
-        todo!()
+        self.limit.load(Relaxed)
     }
     /// Changes the limit.
     pub fn set_limit(&self, bytes: u64) {
-        let _ = bytes;
-        todo!()
+        self.limit.store(bytes, Relaxed);
+        self.fruitless.store(0, Relaxed);
     }
     /// Bytes in use, all kinds.
     pub fn used(&self) -> u64 {
-        todo!()
+        self.total.exact()
     }
     /// Bytes in use of one kind.
     pub fn used_by(&self, kind: Kind) -> u64 {
-        let _ = kind;
-        todo!()
+        self.kinds[kind as usize].exact()
     }
     /// Counts bytes in. Never fails and never blocks; [`Budget::make_room`] is where a caller pays.
+    #[inline]
     pub fn charge(&self, kind: Kind, bytes: u64) {
-        let _ = (kind, bytes);
-        todo!()
+        self.kinds[kind as usize].add(bytes as i64);
+        self.total.add(bytes as i64);
     }
     /// Counts bytes out.
+    #[inline]
     pub fn uncharge(&self, kind: Kind, bytes: u64) {
-        let _ = (kind, bytes);
-        todo!()
+        self.kinds[kind as usize].add(-(bytes as i64));
+        self.total.add(-(bytes as i64));
     }
     /// Adds a source of memory.
     pub fn register(&self, shrinker: Weak<dyn Shrinker>) {
-        let _ = shrinker;
-        todo!()
+        let mut shrinkers = self.shrinkers.lock();
+        shrinkers.retain(|held| held.strong_count() > 0);
+        shrinkers.push(shrinker);
     }
     /// Cheap when within the limit. Otherwise reclaims clean memory, in batches, one reclaiming thread at a time with
-    /// the others passing unless far over; whether the budget is kept now.
+    /// the others passing unless far over; whether the budget is kept now. Call with no locks held.
+    #[inline]
     pub fn make_room(&self) -> bool {
-        todo!()
+        self.total.approximate() <= self.limit() || self.make_room_slow()
+    }
+
+    #[cold]
+    fn make_room_slow(&self) -> bool {
+        if RECLAIMING.get() {
+            return false;
+        }
+        let pass = |left: u32| left.checked_sub(1);
+        if self.fruitless.fetch_update(Relaxed, Relaxed, pass).is_ok() {
+            return false;
+        }
+        let limit = self.limit();
+        let far_over = self.total.approximate() > limit + limit / 8;
+        let guard = if far_over {
+            Some(self.reclaimer.lock())
+        } else {
+            self.reclaimer.try_lock()
+        };
+        let Some(_guard) = guard else {
+            return false;
+        };
+        let used = self.used();
+        if used <= limit {
+            return true;
+        }
+        let want = used - limit + (limit / 64).min(RECLAIM_BATCH);
+        RECLAIMING.set(true);
+        let _reset = ResetOnDrop;
+        if self.reclaim(want) == 0 {
+            self.fruitless.store(FRUITLESS_CALLS, Relaxed);
+        }
+        self.used() <= self.limit()
+    }
+
+    /// Asks the shrinkers in turn for `want` bytes; how many came.
+    fn reclaim(&self, want: u64) -> u64 {
+        let shrinkers: Vec<_> = self
+            .shrinkers
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        if shrinkers.is_empty() {
+            return 0;
+        }
+        let first = self.turn.fetch_add(1, Relaxed);
+        let mut freed = 0;
+        for i in 0..shrinkers.len() {
+            if freed >= want {
+                break;
+            }
+            freed += shrinkers[(first + i) % shrinkers.len()].shrink(want - freed);
+        }
+        freed
+    }
+}
+
+/// Ends a reclaim also where a shrinker panicked.
+struct ResetOnDrop;
+impl Drop for ResetOnDrop {
+    fn drop(&mut self) {
+        RECLAIMING.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives back what it is asked for while it has some.
+    struct Hoard {
+        budget: Weak<Budget>,
+        held: AtomicU64,
+        asked: AtomicU64,
+    }
+    impl Shrinker for Hoard {
+        fn shrink(&self, want: u64) -> u64 {
+            self.asked.fetch_add(1, Relaxed);
+            let budget = self.budget.upgrade().unwrap();
+            // Must neither recurse nor deadlock.
+            assert!(!budget.make_room());
+            let give = want.min(self.held.load(Relaxed));
+            self.held.fetch_sub(give, Relaxed);
+            budget.uncharge(Kind::Metadata, give);
+            give
+        }
+    }
+    fn hoard(budget: &Arc<Budget>, bytes: u64) -> Arc<Hoard> {
+        let hoard = Arc::new(Hoard {
+            budget: Arc::downgrade(budget),
+            held: AtomicU64::new(bytes),
+            asked: AtomicU64::new(0),
+        });
+        budget.charge(Kind::Metadata, bytes);
+        budget.register(Arc::downgrade(&hoard) as Weak<dyn Shrinker>);
+        hoard
+    }
+
+    #[test]
+    fn counts_by_kind() {
+        let budget = Budget::new(1 << 20);
+        budget.charge(Kind::Pages, 4096);
+        budget.charge(Kind::Inodes, 300);
+        assert_eq!(budget.used(), 4396);
+        assert_eq!(budget.used_by(Kind::Inodes), 300);
+        budget.uncharge(Kind::Pages, 4096);
+        assert_eq!(budget.used_by(Kind::Pages), 0);
+        assert!(budget.make_room());
+    }
+
+    #[test]
+    fn reclaims_only_when_over() {
+        let budget = Budget::new(1 << 20);
+        let hoard = hoard(&budget, 1 << 20);
+        assert!(budget.make_room());
+        assert_eq!(hoard.asked.load(Relaxed), 0);
+        budget.charge(Kind::Pages, 1000);
+        assert!(budget.make_room());
+        assert!(budget.used() <= budget.limit());
+        assert_eq!(hoard.asked.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_fruitless_reclaim_is_not_repeated_at_once() {
+        let budget = Budget::new(1 << 20);
+        let hoard = hoard(&budget, 0);
+        budget.charge(Kind::Pages, 2 << 20);
+        for _ in 0..FRUITLESS_CALLS + 1 {
+            assert!(!budget.make_room());
+        }
+        assert_eq!(hoard.asked.load(Relaxed), 1);
+        assert!(!budget.make_room());
+        assert_eq!(hoard.asked.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn the_fast_path_may_lag_by_the_batches_only() {
+        let budget = Budget::new(1 << 30);
+        budget.charge(Kind::Pages, 4096);
+        assert_eq!(budget.used(), 4096);
+        assert!(budget.total.approximate() <= 4096);
     }
 }

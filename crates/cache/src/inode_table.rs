@@ -1,12 +1,24 @@
 //! Inodes in memory: look-ups without locks, pins, and reclaim from sharded LRU lists.
+//!
+//! Invariants:
+//! - For one number at most one object is alive (not dead, not removed) at any time. Objects enter the table only
+//!   under a claim on their number ([`crate::loading`]), after a dead predecessor has been taken out.
+//! - An object leaves the table once, by whoever wins the conditional removal; the winner gives back its LRU slot and
+//!   its charge.
+//! - An object with users or with something to lose is never evicted: see [`crate::pins`] for how the two are decided
+//!   together.
+//!
+//! Locks: none is held over a call into `T`. A look-up takes none at all.
 
-use crate::{Budget, Mapping};
+use crate::loading::Loading;
+use crate::lru::Lru;
+use crate::pins::{Pins, Unpinned};
+use crate::{Budget, Kind, Mapping, Shrinker};
+use block::PAGE_SIZE;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
-use std::sync::Arc;
-
-/// How many users an inode has; zero users may become *dead*, and a dead inode is never handed out again.
-#[derive(Default)]
-pub struct Pins {}
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 /// What the table needs to know of an inode.
 pub trait CachedInode: Send + Sync + 'static {
@@ -14,11 +26,13 @@ pub trait CachedInode: Send + Sync + 'static {
     fn pins(&self) -> &Pins;
     /// Its pages.
     fn mapping(&self) -> &Mapping;
-    /// Whether nothing would be lost by forgetting it (clean, not under writeback, not doomed). Called with no pins held.
+    /// Whether nothing would be lost by forgetting it (clean, not under writeback, not doomed). Called with no pins
+    /// held; whoever wants to pin it waits meanwhile, so it must be quick and must not pin.
     fn is_clean(&self) -> bool;
-    /// Bytes it takes in memory beside its pages.
+    /// Bytes it takes in memory beside its pages. Asked once, when it enters the table.
     fn footprint(&self) -> usize;
-    /// The last pin was dropped. Must not block: an inode without links is queued for deletion here.
+    /// The last pin was dropped. Must not block: an inode without links is queued for deletion here. Not called once
+    /// the inode has been removed from the table.
     fn last_unpinned(self: &Arc<Self>);
 }
 
@@ -32,67 +46,266 @@ impl<T: CachedInode> Deref for InodeRef<T> {
 }
 impl<T: CachedInode> Clone for InodeRef<T> {
     fn clone(&self) -> Self {
-        todo!()
+        self.0.pins().pin_again();
+        InodeRef(self.0.clone())
+    }
+}
+impl<T: CachedInode> Drop for InodeRef<T> {
+    fn drop(&mut self) {
+        if self.0.pins().unpin() == Unpinned::Idle {
+            self.0.last_unpinned();
+        }
     }
 }
 
+/// Inode numbers are dense: one multiplication spreads them well enough.
+#[derive(Default)]
+struct InoHasher(u64);
+impl Hasher for InoHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+    fn write_u32(&mut self, word: u32) {
+        // The golden ratio; the high half, which is mixed best, is folded onto the low one.
+        let product = (self.0 ^ u64::from(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = product ^ product >> 32;
+    }
+}
+type Map<T> = papaya::HashMap<u32, Arc<T>, BuildHasherDefault<InoHasher>>;
+
+/// Slots that the clock's hand passes under one lock.
+const VISITS: usize = 64;
+/// Turns of the clock in one shrink: an inode and then its pages may each be spared once before they go.
+const TURNS: usize = 4;
+
 /// Every inode in memory of one volume.
 pub struct InodeTable<T: CachedInode> {
-    #[allow(dead_code)]
-    marker: std::marker::PhantomData<T>,
+    inodes: Map<T>,
+    budget: Arc<Budget>,
+    lru: Lru,
+    loading: Loading,
+    /// The LRU shard that the next shrink begins with.
+    next_shard: AtomicUsize,
 }
 
 impl<T: CachedInode> InodeTable<T> {
     /// An empty table whose inodes count against `budget`; it registers itself as a shrinker.
     pub fn new(budget: Arc<Budget>) -> Arc<InodeTable<T>> {
-        let _ = budget;
-        todo!()
+        let table = Arc::new(InodeTable {
+            inodes: Map::default(),
+            budget: budget.clone(),
+            lru: Lru::default(),
+            loading: Loading::default(),
+            next_shard: AtomicUsize::new(0),
+        });
+        budget.register(Arc::downgrade(&table) as Weak<dyn Shrinker>);
+        table
     }
     /// Inodes held.
     pub fn len(&self) -> usize {
-        todo!()
+        self.inodes.len()
     }
     /// Whether none is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
     /// A cached inode, pinned. Takes no lock.
+    #[inline]
     pub fn get(&self, ino: u32) -> Option<InodeRef<T>> {
-        let _ = ino;
-        todo!()
+        let inodes = self.inodes.pin();
+        self.pin(inodes.get(&ino)?)
     }
-    /// A cached inode, or the one that `load` makes; concurrent callers for one number load it once.
+    /// A cached inode, or the one that `load` makes; concurrent callers for one number load it once. `load` may block
+    /// and may get other inodes, but not this one.
     pub fn get_or_load<E>(
         &self,
         ino: u32,
         load: impl FnOnce() -> Result<T, E>,
     ) -> Result<InodeRef<T>, E> {
-        let _ = (ino, load);
-        todo!()
+        if let Some(found) = self.get(ino) {
+            return Ok(found);
+        }
+        let _claim = self.loading.claim(ino);
+        match self.settle(ino) {
+            Some(found) => Ok(found),
+            None => Ok(self.publish(ino, load()?)),
+        }
     }
-    /// Adds a new inode. A live one of that number must not exist.
+    /// Adds a new inode. A live one of that number must not exist (it panics in debug builds; otherwise the old one is
+    /// removed first).
     pub fn insert(&self, ino: u32, inode: T) -> InodeRef<T> {
-        let _ = (ino, inode);
-        todo!()
+        let _claim = self.loading.claim(ino);
+        if self.settle(ino).is_some() {
+            debug_assert!(false, "inode {ino} is inserted while it is alive");
+            self.remove(ino);
+        }
+        self.publish(ino, inode)
     }
-    /// Takes an inode out of the table for good (it was deleted); whoever still holds it keeps it.
+    /// Takes an inode out of the table for good (it was deleted); whoever still holds it keeps it, and the last of them
+    /// makes it dead.
     pub fn remove(&self, ino: u32) {
-        let _ = ino;
-        todo!()
+        let inodes = self.inodes.pin();
+        if let Some(inode) = inodes.remove(&ino) {
+            inode.pins().remove();
+            self.released(ino, inode);
+        }
     }
     /// Pins an inode that the caller holds an `Arc` of; `None` where it is dead.
+    #[inline]
     pub fn pin(&self, inode: &Arc<T>) -> Option<InodeRef<T>> {
-        let _ = inode;
-        todo!()
+        if !inode.pins().try_pin() {
+            return None;
+        }
+        inode.pins().reference();
+        Some(InodeRef(inode.clone()))
     }
     /// Calls `each` for every inode held, in no order, without stopping others.
-    pub fn for_each(&self, each: impl FnMut(&Arc<T>)) {
-        let _ = each;
-        todo!()
+    pub fn for_each(&self, mut each: impl FnMut(&Arc<T>)) {
+        let inodes = self.inodes.pin();
+        for inode in inodes.values() {
+            if !inode.pins().is_dead() {
+                each(inode);
+            }
+        }
     }
-    /// Frees about `want` bytes: clean pages first touched longest ago, then unpinned clean inodes.
+    /// Frees about `want` bytes: clean pages first touched longest ago, then unpinned clean inodes. How many it freed.
+    /// Does not block.
     pub fn shrink(&self, want: u64) -> u64 {
-        let _ = want;
-        todo!()
+        let mut freed = 0;
+        let mut visited = Vec::with_capacity(VISITS);
+        for _ in 0..TURNS {
+            let first = self.next_shard.fetch_add(1, Relaxed);
+            for i in 0..self.lru.shards() {
+                let shard = (first + i) % self.lru.shards();
+                let mut left = self.lru.turn(shard);
+                while left > 0 {
+                    if freed >= want {
+                        return freed;
+                    }
+                    let visits = left.min(VISITS);
+                    left -= visits;
+                    self.lru.advance(shard, visits, &mut visited);
+                    for ino in visited.drain(..) {
+                        freed += self.visit(ino, want.saturating_sub(freed));
+                    }
+                }
+            }
+        }
+        freed
+    }
+
+    /// Whoever is alive under this number, pinned; a dead one is taken out. The caller has the claim, so nobody else
+    /// puts one in.
+    fn settle(&self, ino: u32) -> Option<InodeRef<T>> {
+        let inodes = self.inodes.pin();
+        let held = inodes.get(&ino)?;
+        let pinned = self.pin(held);
+        if pinned.is_none() {
+            self.take_out(ino, held);
+        }
+        pinned
+    }
+    /// Puts in an inode of a claimed number, pinned once.
+    fn publish(&self, ino: u32, inode: T) -> InodeRef<T> {
+        let footprint = inode.footprint().min(u32::MAX as usize) as u32;
+        self.budget.charge(Kind::Inodes, footprint.into());
+        let inode = Arc::new(inode);
+        let pins = inode.pins();
+        assert!(pins.try_pin(), "an inode that has been used is inserted");
+        pins.charged.store(footprint, Relaxed);
+        pins.slot.store(self.lru.insert(ino), Relaxed);
+        // The map publishes what was stored above.
+        let replaced = self.inodes.pin().insert(ino, inode.clone()).is_some();
+        assert!(!replaced, "two inodes of one number");
+        InodeRef(inode)
+    }
+    /// Takes a dead inode out, unless somebody did.
+    fn take_out(&self, ino: u32, inode: &Arc<T>) -> bool {
+        let inodes = self.inodes.pin();
+        let won = matches!(
+            inodes.remove_if(&ino, |_, held| Arc::ptr_eq(held, inode)),
+            Ok(Some(_))
+        );
+        if won {
+            self.released(ino, inode);
+        }
+        won
+    }
+    /// Gives back what an inode that left the table took.
+    fn released(&self, ino: u32, inode: &T) {
+        let pins = inode.pins();
+        self.lru.remove(ino, pins.slot.load(Relaxed));
+        self.budget
+            .uncharge(Kind::Inodes, pins.charged.load(Relaxed).into());
+    }
+    /// The clock's hand is at this inode: spare it, take pages of it, or take it. Bytes freed.
+    fn visit(&self, ino: u32, want: u64) -> u64 {
+        let inodes = self.inodes.pin();
+        let Some(inode) = inodes.get(&ino) else {
+            return 0;
+        };
+        if inode.pins().spare() {
+            return 0;
+        }
+        let mapping = inode.mapping();
+        if mapping.pages() > 0 {
+            let pages = want.div_ceil(PAGE_SIZE as u64);
+            return mapping.reclaim(pages) * PAGE_SIZE as u64;
+        }
+        self.evict(ino, inode)
+    }
+    fn evict(&self, ino: u32, inode: &Arc<T>) -> u64 {
+        let pins = inode.pins();
+        if !pins.kill() {
+            return 0;
+        }
+        // A panic in `is_clean` must not leave it dying for ever.
+        let verdict = Verdict(pins);
+        let forget = inode.is_clean() && inode.mapping().pages() == 0;
+        std::mem::forget(verdict);
+        if !forget {
+            pins.revive();
+            return 0;
+        }
+        pins.bury();
+        let bytes = pins.charged.load(Relaxed);
+        if self.take_out(ino, inode) {
+            bytes.into()
+        } else {
+            0
+        }
     }
 }
+
+/// Revives a dying inode on drop.
+struct Verdict<'a>(&'a Pins);
+impl Drop for Verdict<'_> {
+    fn drop(&mut self) {
+        self.0.revive();
+    }
+}
+
+impl<T: CachedInode> Shrinker for InodeTable<T> {
+    fn shrink(&self, want: u64) -> u64 {
+        InodeTable::shrink(self, want)
+    }
+}
+
+impl<T: CachedInode> Drop for InodeTable<T> {
+    fn drop(&mut self) {
+        let inodes = self.inodes.pin();
+        let charged: u64 = inodes
+            .values()
+            .map(|inode| u64::from(inode.pins().charged.load(Relaxed)))
+            .sum();
+        self.budget.uncharge(Kind::Inodes, charged);
+    }
+}
+
+#[cfg(test)]
+mod tests;

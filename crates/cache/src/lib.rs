@@ -1,11 +1,27 @@
 //! What is in memory: pages of files, inodes, and the one budget that bounds them. No I/O happens here.
 
 pub mod budget;
+pub mod counter;
 pub mod errseq;
 pub mod inode_table;
+mod loading;
+mod lru;
 pub mod mapping;
+pub mod pins;
 
 pub use budget::{Budget, Kind, Shrinker};
+pub use counter::ShardedCounter;
 pub use errseq::ErrSeq;
-pub use inode_table::{CachedInode, InodeRef, InodeTable, Pins};
+pub use inode_table::{CachedInode, InodeRef, InodeTable};
 pub use mapping::{DirtyPage, Mapping, PageState, Removed};
+pub use pins::Pins;
+
+/// What [`pins`] is built on; `tests/pins_model.rs` puts a model checker's in its place.
+mod sync {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    /// Lets another thread go on while this one waits for it.
+    pub(crate) fn relax() {
+        std::hint::spin_loop();
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,86 @@
+//! A counter that many threads bump and few read.
+//!
+//! Each thread adds to one of a few padded shards; a shard is folded into the central value once it has gathered a
+//! batch. Reading the centre is one load and is off by less than `shards × batch`; reading exactly adds the shards up.
+//! (The kernel's `percpu_counter`, `lib/percpu_counter.c`.)
+
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+
+/// Shards of a counter. A power of two; threads are dealt out over them in turn.
+pub const SHARDS: usize = 8;
+
+static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static SHARD: usize = NEXT_THREAD.fetch_add(1, Relaxed) % SHARDS;
+}
+
+/// The calling thread's shard number, below [`SHARDS`].
+#[inline]
+pub fn this_shard() -> usize {
+    SHARD.with(|shard| *shard)
+}
+
+/// See the module.
+pub struct ShardedCounter {
+    center: CachePadded<AtomicI64>,
+    shards: [CachePadded<AtomicI64>; SHARDS],
+    batch: i64,
+}
+
+impl ShardedCounter {
+    /// A counter at zero whose shards are folded at `batch`; 0 makes every read exact and every add central.
+    pub fn new(batch: i64) -> ShardedCounter {
+        ShardedCounter {
+            center: CachePadded::default(),
+            shards: Default::default(),
+            batch,
+        }
+    }
+    /// Adds, which may be negative.
+    #[inline]
+    pub fn add(&self, delta: i64) {
+        if self.batch == 0 {
+            self.center.fetch_add(delta, Relaxed);
+            return;
+        }
+        let shard = &self.shards[this_shard()];
+        let gathered = shard.fetch_add(delta, Relaxed) + delta;
+        if gathered.abs() >= self.batch {
+            self.center.fetch_add(shard.swap(0, Relaxed), Relaxed);
+        }
+    }
+    /// The value but for what shards have gathered; one load, never negative.
+    #[inline]
+    pub fn approximate(&self) -> u64 {
+        self.center.load(Relaxed).max(0) as u64
+    }
+    /// The value; exact where nobody adds meanwhile, never negative.
+    pub fn exact(&self) -> u64 {
+        let gathered: i64 = self.shards.iter().map(|shard| shard.load(Relaxed)).sum();
+        (self.center.load(Relaxed) + gathered).max(0) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adds_up_over_threads_and_stays_near() {
+        let counter = ShardedCounter::new(100);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        counter.add(3);
+                        counter.add(-1);
+                    }
+                });
+            }
+        });
+        assert_eq!(counter.exact(), 160_000);
+        let far = counter.exact().abs_diff(counter.approximate());
+        assert!(far <= SHARDS as u64 * 100);
+    }
+}

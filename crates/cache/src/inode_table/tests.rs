@@ -1,0 +1,214 @@
+use super::*;
+use block::BufMut;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// What the tests know of every number: how many objects are alive, and the state "on disk".
+#[derive(Default)]
+struct World {
+    alive: Vec<AtomicU32>,
+    disk: Vec<AtomicU64>,
+    idle: AtomicU64,
+}
+struct Inode {
+    ino: u32,
+    pins: Pins,
+    mapping: Mapping,
+    clean: AtomicBool,
+    value: AtomicU64,
+    world: Arc<World>,
+}
+impl CachedInode for Inode {
+    fn pins(&self) -> &Pins {
+        &self.pins
+    }
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+    fn is_clean(&self) -> bool {
+        assert_eq!(self.pins.count(), 0);
+        let clean = self.clean.load(Relaxed);
+        if clean {
+            // From here on it is forgotten: the next object of this number may come alive.
+            assert_eq!(
+                self.value.load(Relaxed),
+                self.world.disk[self.ino as usize].load(Relaxed)
+            );
+            self.world.alive[self.ino as usize].fetch_sub(1, Relaxed);
+        }
+        clean
+    }
+    fn footprint(&self) -> usize {
+        300
+    }
+    fn last_unpinned(self: &Arc<Self>) {
+        self.world.idle.fetch_add(1, Relaxed);
+    }
+}
+
+struct Setup {
+    budget: Arc<Budget>,
+    world: Arc<World>,
+    table: Arc<InodeTable<Inode>>,
+}
+fn setup(inodes: usize) -> Setup {
+    let budget = Budget::new(4 << 20);
+    let world = Arc::new(World {
+        alive: (0..inodes).map(|_| AtomicU32::new(0)).collect(),
+        disk: (0..inodes).map(|_| AtomicU64::new(0)).collect(),
+        idle: AtomicU64::new(0),
+    });
+    Setup {
+        table: InodeTable::new(budget.clone()),
+        budget,
+        world,
+    }
+}
+impl Setup {
+    fn load(&self, ino: u32) -> InodeRef<Inode> {
+        let load = || -> Result<Inode, ()> {
+            let others = self.world.alive[ino as usize].fetch_add(1, Relaxed);
+            assert_eq!(others, 0, "two live objects of inode {ino}");
+            Ok(self.make(ino))
+        };
+        self.table.get_or_load(ino, load).unwrap()
+    }
+    fn make(&self, ino: u32) -> Inode {
+        Inode {
+            ino,
+            pins: Pins::default(),
+            mapping: Mapping::new(self.budget.clone()),
+            clean: AtomicBool::new(true),
+            value: AtomicU64::new(self.world.disk[ino as usize].load(Relaxed)),
+            world: self.world.clone(),
+        }
+    }
+    fn page(&self) -> block::Buf {
+        BufMut::zeroed(8).freeze()
+    }
+}
+
+#[test]
+fn loads_once_and_finds_again() {
+    let t = setup(10);
+    let a = t.load(3);
+    let b = t.table.get(3).unwrap();
+    assert!(Arc::ptr_eq(&a, &b));
+    assert_eq!(a.pins.count(), 2);
+    let c = b.clone();
+    drop((a, b));
+    assert_eq!(t.world.idle.load(Relaxed), 0);
+    drop(c);
+    assert_eq!(t.world.idle.load(Relaxed), 1);
+    assert!(t.table.get(4).is_none());
+    assert_eq!(t.table.get_or_load(5, || Err(7)).err(), Some(7));
+    assert_eq!(t.table.len(), 1);
+    assert_eq!(t.budget.used(), 300);
+}
+
+#[test]
+fn shrinks_pages_first_and_spares_what_was_used() {
+    let t = setup(40);
+    for ino in 1..=20 {
+        t.load(ino).mapping.insert_clean(0, t.page());
+    }
+    // Insertion leaves a reference; the first turn takes that off.
+    assert_eq!(t.table.shrink(10 * 4096), 10 * 4096);
+    assert_eq!(t.table.len(), 20);
+    assert_eq!(t.budget.used_by(Kind::Pages), 10 * 4096);
+    let kept = t.load(7);
+    t.load(8).clean.store(false, Relaxed);
+    t.table.shrink(u64::MAX);
+    assert_eq!(t.budget.used_by(Kind::Pages), 0);
+    t.table.shrink(u64::MAX);
+    assert_eq!(t.table.len(), 2, "one is pinned and one not clean");
+    assert!(t.table.pin(&kept).is_some());
+    assert_eq!(t.budget.used(), 600);
+}
+
+#[test]
+fn a_removed_inode_stays_with_its_holders_only() {
+    let t = setup(10);
+    let held = t.load(3);
+    t.table.remove(3);
+    assert!(t.table.get(3).is_none());
+    let weak = Arc::downgrade(&held);
+    let arc = Arc::clone(&held);
+    assert!(t.table.pin(&arc).is_some());
+    let next = t.table.insert(3, t.make(3));
+    drop(held);
+    assert!(t.table.pin(&arc).is_none());
+    assert_eq!(t.world.idle.load(Relaxed), 0);
+    drop(arc);
+    drop(next);
+    t.table.remove(3);
+    assert_eq!(t.table.len(), 0);
+    assert_eq!(t.budget.used(), 0);
+    drop(weak);
+}
+
+#[test]
+fn a_full_budget_makes_room_by_evicting() {
+    let t = setup(60_000);
+    for ino in 1..60_000 {
+        t.load(ino);
+        t.budget.make_room();
+    }
+    assert!(t.budget.used() <= t.budget.limit() + t.budget.limit() / 8);
+    assert!(t.table.len() > 10_000);
+    let mut counted = 0;
+    t.table.for_each(|_| counted += 1);
+    assert_eq!(counted, t.table.len());
+    drop(t.table);
+    assert_eq!(t.budget.used(), 0);
+}
+
+/// Threads load, write, write back and evict few inodes for a while: never two live objects of a number, never a lost
+/// write, never a dead one handed out.
+#[test]
+fn hammered_by_threads() {
+    const INODES: u32 = 48;
+    let t = setup(INODES as usize);
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(700);
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for seed in 0..4u64 {
+            let (t, written) = (&t, &written);
+            scope.spawn(move || {
+                let mut random = seed.wrapping_mul(0x9E37_79B9).wrapping_add(1);
+                while std::time::Instant::now() < until {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    let ino = (random >> 33) as u32 % INODES;
+                    if ino == 0 {
+                        t.table.shrink(3000);
+                        continue;
+                    }
+                    let inode = match random >> 60 {
+                        0..8 => t.load(ino),
+                        _ => match t.table.get(ino) {
+                            Some(inode) => inode,
+                            None => continue,
+                        },
+                    };
+                    assert!(!inode.pins.is_dead());
+                    assert_eq!(t.world.alive[ino as usize].load(Relaxed), 1);
+                    if random & 1 << 40 != 0 {
+                        inode.clean.store(false, Relaxed);
+                        inode.value.fetch_add(1, Relaxed);
+                        written.fetch_add(1, Relaxed);
+                        let late = Arc::clone(&inode);
+                        drop(inode);
+                        // The flusher holds no pin, and the inode is not clean: it must not be dead.
+                        let inode = t.table.pin(&late).expect("a dirty inode died");
+                        let disk = &t.world.disk[ino as usize];
+                        disk.fetch_add(1, Relaxed);
+                        if inode.value.load(Relaxed) == disk.load(Relaxed) {
+                            inode.clean.store(true, Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let disk: u64 = t.world.disk.iter().map(|v| v.load(Relaxed)).sum();
+    assert_eq!(disk, written.load(Relaxed));
+}

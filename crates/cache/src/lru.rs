@@ -1,0 +1,107 @@
+//! The order in which inodes are reclaimed: a clock per shard.
+//!
+//! A shard is a ring of inode numbers with a hand. An insertion takes a free slot or adds one; the inode remembers the
+//! slot, so that a removal costs one store. Numbers and not references are held: nothing here keeps an inode alive,
+//! and the memory of a deleted one goes at once. The table looks up what the hand passes, without the shard's lock.
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+/// Shards, by inode number.
+const SHARDS: u32 = 16;
+/// Not an inode number.
+const FREE: u32 = 0;
+
+#[derive(Default)]
+struct Clock {
+    ring: Vec<u32>,
+    free: Vec<u32>,
+    hand: usize,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Lru {
+    shards: [CachePadded<Mutex<Clock>>; SHARDS as usize],
+}
+
+impl Lru {
+    fn shard(&self, ino: u32) -> &Mutex<Clock> {
+        // Neighbours are often created by the same thread: keep runs of 8 together and spread the runs.
+        &self.shards[((ino >> 3) % SHARDS) as usize]
+    }
+    /// Adds an inode; its slot, to be handed back.
+    pub(crate) fn insert(&self, ino: u32) -> u32 {
+        let mut clock = self.shard(ino).lock();
+        match clock.free.pop() {
+            Some(slot) => {
+                clock.ring[slot as usize] = ino;
+                slot
+            }
+            None => {
+                clock.ring.push(ino);
+                (clock.ring.len() - 1) as u32
+            }
+        }
+    }
+    /// Takes an inode off.
+    pub(crate) fn remove(&self, ino: u32, slot: u32) {
+        let mut clock = self.shard(ino).lock();
+        let held = std::mem::replace(&mut clock.ring[slot as usize], FREE);
+        assert_eq!(held, ino, "an LRU slot belongs to another inode");
+        clock.free.push(slot);
+    }
+    /// Shards there are.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+    /// Slots of a shard: how far the hand goes in a turn.
+    pub(crate) fn turn(&self, shard: usize) -> usize {
+        self.shards[shard].lock().ring.len()
+    }
+    /// Moves a shard's hand over up to `max` slots; the inodes there are added to `out`.
+    pub(crate) fn advance(&self, shard: usize, max: usize, out: &mut Vec<u32>) {
+        let mut clock = self.shards[shard].lock();
+        let clock = &mut *clock;
+        for _ in 0..max.min(clock.ring.len()) {
+            if clock.hand >= clock.ring.len() {
+                clock.hand = 0;
+            }
+            let ino = clock.ring[clock.hand];
+            clock.hand += 1;
+            if ino != FREE {
+                out.push(ino);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_visits_each_once_and_slots_are_used_again() {
+        let lru = Lru::default();
+        let slots: Vec<_> = (1..1000).map(|ino| (ino, lru.insert(ino))).collect();
+        for (ino, slot) in &slots[..500] {
+            lru.remove(*ino, *slot);
+        }
+        let size: usize = (0..lru.shards()).map(|shard| lru.turn(shard)).sum();
+        for (ino, _) in &slots[..500] {
+            lru.insert(*ino);
+        }
+        assert_eq!(
+            size,
+            (0..lru.shards())
+                .map(|shard| lru.turn(shard))
+                .sum::<usize>()
+        );
+        let mut seen = Vec::new();
+        for shard in 0..lru.shards() {
+            lru.advance(shard, lru.turn(shard), &mut seen);
+        }
+        seen.sort();
+        assert_eq!(seen, (1..1000).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,473 @@
+//! The pages of one file: an index from page number to buffer, with tags.
+//!
+//! Tags of a page: *dirty* (differs from the device), *writeback* (a bio holds a reference to this or an earlier
+//! content), *delalloc* (a block is reserved but none is mapped). A page that is written while under writeback is
+//! copied; it is then both dirty and under writeback, and is not picked for writeback again until the first landed.
+//!
+//! ```text
+//!              store_dirty, modify             take_dirty                     end_writeback
+//!    clean ───────────────────────▶ dirty ───────────────────▶ writeback ───────────────────▶ clean
+//!      ▲                              ▲                          │    │ store_dirty, modify
+//!      │ insert_clean                 ├──────────────────────────┘    ▼
+//!   (absent)                          │       fail_writeback    dirty + writeback
+//!                                     └───────────────────────────────┘ end_writeback, fail_writeback
+//! ```
+//!
+//! Invariants, all under the one lock of the mapping:
+//! - `nr_pages`, `nr_dirty` and `nr_writeback` are what counting the tags would give; each page held is charged to the
+//!   budget once.
+//! - A page counted twice (dirty *and* under writeback) is two units of `dirty_pages() + writeback_pages()`. A caller
+//!   that keeps a total of dirty and under-writeback pages adds one where `store_dirty` or `modify` say that the page
+//!   was not dirty, and subtracts what `end_writeback` returns; for a failure it subtracts the pages it had submitted
+//!   and adds what `fail_writeback` returns.
+//! - A page that is dirty, under writeback or delalloc is never reclaimed or invalidated.
+//!
+//! The index has two forms: most files are one page, which needs no memory beyond the mapping itself; all others are
+//! a [`Tree`].
+
+mod page;
+mod tree;
+
+use crate::{Budget, Kind};
+use block::{Buf, PAGE_SIZE};
+use page::Page;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tree::Tree;
+
+/// The tags of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageState {
+    /// Differs from the device.
+    pub dirty: bool,
+    /// Being written.
+    pub writeback: bool,
+    /// Has a reservation instead of a block.
+    pub delalloc: bool,
+}
+
+/// A page picked for writeback.
+pub struct DirtyPage {
+    /// Page number in the file.
+    pub index: u64,
+    /// Its content, stable.
+    pub buf: Buf,
+    /// Whether it needs a block.
+    pub delalloc: bool,
+}
+
+/// What a removal took away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Pages.
+    pub pages: u64,
+    /// Of them, dirty ones.
+    pub dirty: u64,
+    /// Of them, ones with a reservation.
+    pub delalloc: u64,
+}
+
+/// How an operation changed the counts.
+#[derive(Default)]
+struct Tally {
+    pages: i64,
+    dirty: i64,
+    writeback: i64,
+}
+
+/// Which pages a search stops at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seek {
+    /// Dirty and not under writeback.
+    Takeable,
+    /// Dirty, delalloc or under writeback.
+    Unlanded,
+}
+
+enum Index {
+    Empty,
+    One(Page),
+    Many(Box<Tree>),
+}
+
+/// Page numbers above this do not exist in a file.
+const MAX_INDEX: u64 = u32::MAX as u64;
+/// Chunks a reclaim visits before it lets others at the mapping.
+const RECLAIM_CHUNKS: usize = 64;
+
+/// The pages of one file.
+pub struct Mapping {
+    budget: Arc<Budget>,
+    /// Changed only under the lock of `index`, so that plain stores do.
+    nr_pages: AtomicU32,
+    nr_dirty: AtomicU32,
+    nr_writeback: AtomicU32,
+    index: Mutex<Index>,
+}
+
+fn narrow(index: u64) -> Option<u32> {
+    u32::try_from(index).ok()
+}
+fn must_narrow(index: u64) -> u32 {
+    assert!(
+        index <= MAX_INDEX,
+        "page {index} is beyond the largest file"
+    );
+    index as u32
+}
+fn clamp(range: Range<u64>) -> Range<u64> {
+    range.start..range.end.min(MAX_INDEX + 1)
+}
+
+impl Mapping {
+    /// An empty mapping whose pages count against `budget`.
+    pub fn new(budget: Arc<Budget>) -> Mapping {
+        Mapping {
+            budget,
+            nr_pages: AtomicU32::new(0),
+            nr_dirty: AtomicU32::new(0),
+            nr_writeback: AtomicU32::new(0),
+            index: Mutex::new(Index::Empty),
+        }
+    }
+    /// Pages held.
+    #[inline]
+    pub fn pages(&self) -> u64 {
+        self.nr_pages.load(Ordering::Acquire).into()
+    }
+    /// Dirty pages held (an atomic, no lock).
+    #[inline]
+    pub fn dirty_pages(&self) -> u64 {
+        self.nr_dirty.load(Ordering::Acquire).into()
+    }
+    /// Pages under writeback (an atomic, no lock).
+    #[inline]
+    pub fn writeback_pages(&self) -> u64 {
+        self.nr_writeback.load(Ordering::Acquire).into()
+    }
+
+    /// Publishes the counts; `_index` proves that the lock is held.
+    #[inline]
+    fn apply(&self, tally: &Tally, _index: &mut Index) {
+        fn bump(count: &AtomicU32, delta: i64) {
+            if delta != 0 {
+                let now = i64::from(count.load(Ordering::Relaxed)) + delta;
+                debug_assert!(now >= 0, "a page count below zero");
+                count.store(now as u32, Ordering::Release);
+            }
+        }
+        bump(&self.nr_pages, tally.pages);
+        bump(&self.nr_dirty, tally.dirty);
+        bump(&self.nr_writeback, tally.writeback);
+        let bytes = tally.pages.unsigned_abs() * PAGE_SIZE as u64;
+        match tally.pages {
+            0 => (),
+            1.. => self.budget.charge(Kind::Pages, bytes),
+            _ => self.budget.uncharge(Kind::Pages, bytes),
+        }
+    }
+
+    /// A page's content, if cached; marks it referenced.
+    pub fn get(&self, index: u64) -> Option<Buf> {
+        let index = narrow(index)?;
+        match &mut *self.index.lock() {
+            Index::Empty => None,
+            Index::One(page) => (page.index == index).then(|| {
+                page.reference();
+                page.buf.clone()
+            }),
+            Index::Many(tree) => tree.get(index).cloned(),
+        }
+    }
+    /// The pages of `range` under one lock: calls `each` in order with the content or `None`. The mapping is locked
+    /// meanwhile: `each` must not call it.
+    pub fn get_range(&self, range: Range<u64>, mut each: impl FnMut(u64, Option<&Buf>)) {
+        match &mut *self.index.lock() {
+            Index::Empty => range.for_each(|index| each(index, None)),
+            Index::One(page) => {
+                for index in range {
+                    let found = u64::from(page.index) == index;
+                    if found {
+                        page.reference();
+                    }
+                    each(index, found.then_some(&page.buf));
+                }
+            }
+            Index::Many(tree) => tree.get_range(range, each),
+        }
+    }
+    /// A page's tags, if cached.
+    pub fn state(&self, index: u64) -> Option<PageState> {
+        let index = narrow(index)?;
+        match &*self.index.lock() {
+            Index::Empty => None,
+            Index::One(page) => (page.index == index).then(|| page.state()),
+            Index::Many(tree) => tree.state(index),
+        }
+    }
+    /// Caches a page read from the device. Where one is there already that one wins and is returned.
+    pub fn insert_clean(&self, index: u64, buf: Buf) -> Buf {
+        let index = must_narrow(index);
+        let mut guard = self.index.lock();
+        let mut tally = Tally::default();
+        let kept = match &mut *guard {
+            slot @ Index::Empty => {
+                *slot = Index::One(Page::clean(index, buf.clone()));
+                tally.pages = 1;
+                buf
+            }
+            Index::One(page) if page.index == index => page.buf.clone(),
+            other => Self::tree(other).insert_clean(index, buf, &mut tally),
+        };
+        self.apply(&tally, &mut guard);
+        kept
+    }
+    /// Stores a page's whole content and makes it dirty, replacing what was there. `delalloc` says that the caller
+    /// reserved a block for it. The state before (default where it was not cached); a page's `delalloc` tag stays if it was set.
+    pub fn store_dirty(&self, index: u64, buf: Buf, delalloc: bool) -> PageState {
+        let index = must_narrow(index);
+        let mut tally = Tally::default();
+        let mut guard = self.index.lock();
+        let (before, replaced) = match &mut *guard {
+            slot @ Index::Empty => {
+                *slot = Index::One(Page::dirty(index, buf, delalloc));
+                tally.pages = 1;
+                tally.dirty = 1;
+                (PageState::default(), None)
+            }
+            Index::One(page) if page.index == index => {
+                let old = std::mem::replace(&mut page.buf, buf);
+                (page.make_dirty(delalloc, &mut tally), Some(old))
+            }
+            other => Self::tree(other).store_dirty(index, buf, delalloc, &mut tally),
+        };
+        self.apply(&tally, &mut guard);
+        drop(guard);
+        drop(replaced);
+        before
+    }
+    /// Changes a cached page in place (copied first if shared) and makes it dirty; `None` where it is not cached
+    /// (and `change` was not called). The mapping is locked meanwhile: `change` must not call it.
+    pub fn modify(
+        &self,
+        index: u64,
+        delalloc: bool,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Option<PageState> {
+        let index = narrow(index)?;
+        let mut tally = Tally::default();
+        let mut guard = self.index.lock();
+        let before = match &mut *guard {
+            Index::One(page) if page.index == index => {
+                change(page.buf.make_mut());
+                page.make_dirty(delalloc, &mut tally)
+            }
+            Index::Many(tree) => {
+                change(tree.buf_mut(index)?.make_mut());
+                tree.make_dirty(index, delalloc, &mut tally)
+            }
+            _ => return None,
+        };
+        self.apply(&tally, &mut guard);
+        Some(before)
+    }
+    /// Changes a cached page's bytes without touching its tags (zeroing beyond the end of the file).
+    pub fn patch(&self, index: u64, change: impl FnOnce(&mut [u8])) -> bool {
+        let Some(index) = narrow(index) else {
+            return false;
+        };
+        let mut guard = self.index.lock();
+        let buf = match &mut *guard {
+            Index::One(page) if page.index == index => Some(&mut page.buf),
+            Index::Many(tree) => tree.buf_mut(index),
+            _ => None,
+        };
+        let found = buf.is_some();
+        if let Some(buf) = buf {
+            change(buf.make_mut());
+        }
+        found
+    }
+    /// The first dirty page at or after `from` that is not under writeback.
+    pub fn next_dirty(&self, from: u64) -> Option<u64> {
+        if self.dirty_pages() == 0 {
+            return None;
+        }
+        self.seek(from, Seek::Takeable)
+    }
+    /// The first page at or after `from` that is cached and dirty, delalloc or under writeback (for SEEK_DATA).
+    pub fn next_unlanded(&self, from: u64) -> Option<u64> {
+        self.seek(from, Seek::Unlanded)
+    }
+    fn seek(&self, from: u64, seek: Seek) -> Option<u64> {
+        let from = narrow(from)?;
+        match &*self.index.lock() {
+            Index::Empty => None,
+            Index::One(page) => {
+                (page.index >= from && page.matches(seek)).then_some(page.index.into())
+            }
+            Index::Many(tree) => tree.seek(from, seek).map(u64::from),
+        }
+    }
+    /// Picks up to `max` dirty pages of `range` that are not under writeback, in order: dirty off, writeback on.
+    pub fn take_dirty(&self, range: Range<u64>, max: usize, out: &mut Vec<DirtyPage>) -> usize {
+        let mut guard = self.index.lock();
+        let mut tally = Tally::default();
+        let before = out.len();
+        match &mut *guard {
+            Index::Empty => (),
+            Index::One(page) => {
+                if max > 0 && range.contains(&page.index.into()) && page.matches(Seek::Takeable) {
+                    out.push(page.take(&mut tally));
+                }
+            }
+            Index::Many(tree) => tree.take_dirty(clamp(range), max, out, &mut tally),
+        }
+        self.apply(&tally, &mut guard);
+        out.len() - before
+    }
+    /// Writeback of `range` ended well: writeback and delalloc off for pages that were under writeback. How many
+    /// there were.
+    pub fn end_writeback(&self, range: Range<u64>) -> u64 {
+        let mut guard = self.index.lock();
+        let mut tally = Tally::default();
+        match &mut *guard {
+            Index::Empty => (),
+            Index::One(page) => {
+                if range.contains(&page.index.into()) {
+                    page.end_writeback(&mut tally);
+                }
+            }
+            Index::Many(tree) => tree.end_writeback(clamp(range), &mut tally),
+        }
+        self.apply(&tally, &mut guard);
+        tally.writeback.unsigned_abs()
+    }
+    /// Writeback of `range` failed: writeback off, dirty on again. How many pages became dirty that were not.
+    pub fn fail_writeback(&self, range: Range<u64>) -> u64 {
+        let mut guard = self.index.lock();
+        let mut tally = Tally::default();
+        match &mut *guard {
+            Index::Empty => (),
+            Index::One(page) => {
+                if range.contains(&page.index.into()) {
+                    page.fail_writeback(&mut tally);
+                }
+            }
+            Index::Many(tree) => tree.fail_writeback(clamp(range), &mut tally),
+        }
+        self.apply(&tally, &mut guard);
+        tally.dirty.unsigned_abs()
+    }
+    /// Removes the pages of `range` whatever their state (truncate, punch). The caller has waited for writeback.
+    pub fn remove(&self, range: Range<u64>) -> Removed {
+        let mut guard = self.index.lock();
+        let mut tally = Tally::default();
+        let mut trash = tree::Trash::default();
+        let mut removed = Removed::default();
+        match &mut *guard {
+            Index::Empty => (),
+            Index::One(page) => {
+                if range.contains(&page.index.into()) {
+                    removed = page.removed(&mut tally);
+                    trash.index = std::mem::replace(&mut *guard, Index::Empty);
+                }
+            }
+            Index::Many(tree) => {
+                tree.remove(clamp(range), &mut tally, &mut removed, &mut trash);
+                Self::collapse(&mut guard, &mut trash);
+            }
+        }
+        self.apply(&tally, &mut guard);
+        drop(guard);
+        removed
+    }
+    /// Removes the clean pages of `range` that are not under writeback (drop caches). How many.
+    pub fn invalidate(&self, range: Range<u64>) -> u64 {
+        let mut guard = self.index.lock();
+        let mut tally = Tally::default();
+        let mut trash = tree::Trash::default();
+        match &mut *guard {
+            Index::Empty => (),
+            Index::One(page) => {
+                if range.contains(&page.index.into()) && page.evictable() {
+                    page.removed(&mut tally);
+                    trash.index = std::mem::replace(&mut *guard, Index::Empty);
+                }
+            }
+            Index::Many(tree) => {
+                tree.invalidate(clamp(range), &mut tally, &mut trash);
+                Self::collapse(&mut guard, &mut trash);
+            }
+        }
+        self.apply(&tally, &mut guard);
+        drop(guard);
+        tally.pages.unsigned_abs()
+    }
+    /// Gives back up to `want` clean pages, by a clock over the index: a page referenced since the hand's last visit is
+    /// spared once. One call is one turn of the hand at most. How many it gave back.
+    pub fn reclaim(&self, want: u64) -> u64 {
+        let mut freed = 0;
+        let mut left = usize::MAX;
+        while freed < want && left > 0 && self.dirty_pages() < self.pages() {
+            let mut guard = self.index.lock();
+            let mut tally = Tally::default();
+            let mut trash = tree::Trash::default();
+            match &mut *guard {
+                Index::Empty => left = 0,
+                Index::One(page) => {
+                    left = 0;
+                    if page.evictable() && !page.spare() {
+                        page.removed(&mut tally);
+                        trash.index = std::mem::replace(&mut *guard, Index::Empty);
+                    }
+                }
+                Index::Many(tree) => {
+                    left = left.min(tree.chunk_count());
+                    let visits = left.min(RECLAIM_CHUNKS);
+                    tree.reclaim(want - freed, visits, &mut tally, &mut trash);
+                    left -= visits;
+                    Self::collapse(&mut guard, &mut trash);
+                }
+            }
+            self.apply(&tally, &mut guard);
+            drop(guard);
+            freed += tally.pages.unsigned_abs();
+        }
+        freed
+    }
+
+    /// The index as a tree, grown out of its one page where it was that.
+    fn tree(index: &mut Index) -> &mut Tree {
+        if !matches!(index, Index::Many(_)) {
+            let old = std::mem::replace(index, Index::Many(Box::default()));
+            if let (Index::One(page), Index::Many(tree)) = (old, &mut *index) {
+                tree.adopt(page);
+            }
+        }
+        match index {
+            Index::Many(tree) => tree,
+            _ => unreachable!("made a tree above"),
+        }
+    }
+    /// Gives up a tree that holds nothing.
+    fn collapse(index: &mut Index, trash: &mut tree::Trash) {
+        if matches!(index, Index::Many(tree) if tree.chunk_count() == 0) {
+            trash.index = std::mem::replace(index, Index::Empty);
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let bytes = self.pages() * PAGE_SIZE as u64;
+        if bytes > 0 {
+            self.budget.uncharge(Kind::Pages, bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
