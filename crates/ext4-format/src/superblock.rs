@@ -485,7 +485,6 @@ impl Superblock {
                 names: ro_compat.names().join(" "),
             });
         }
-        // bigalloc changes the meaning of bitmaps, which even a reader of free space must know.
         Ok(())
     }
 

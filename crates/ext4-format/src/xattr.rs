@@ -40,6 +40,39 @@ const BLOCK_HEADER: usize = 32;
 const BLOCK_CHECKSUM: usize = 0x10;
 const BLOCK_HASH: usize = 0xc;
 
+/// Where a set of attributes lives: the two places differ in their headers, in what value offsets count
+/// from, and in that only a block's entries are hashed (the kernel keeps 0 in inodes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Inode,
+    Block,
+}
+
+impl Place {
+    /// Where the first entry starts in the area.
+    const fn header(self) -> usize {
+        match self {
+            Place::Inode => IBODY_HEADER,
+            Place::Block => BLOCK_HEADER,
+        }
+    }
+
+    /// What value offsets count from.
+    const fn value_base(self) -> usize {
+        match self {
+            Place::Inode => IBODY_HEADER,
+            Place::Block => 0,
+        }
+    }
+
+    const fn structure(self) -> &'static str {
+        match self {
+            Place::Inode => "inode attributes",
+            Place::Block => "xattr block",
+        }
+    }
+}
+
 /// Prefixes by index. The ACL names are whole: nothing may follow them.
 const PREFIXES: &[(u8, &[u8])] = &[
     (INDEX_USER, b"user."),
@@ -174,7 +207,7 @@ fn align4(len: usize) -> usize {
 /// `XattrBounds` or `OutOfRange`.
 pub fn parse_ibody(area: &[u8]) -> Result<Vec<XattrEntry<'_>>> {
     match get_u32(area, 0) {
-        Some(XATTR_MAGIC) => parse_entries(area, IBODY_HEADER, IBODY_HEADER),
+        Some(XATTR_MAGIC) => parse_entries(area, Place::Inode),
         _ => Ok(Vec::new()),
     }
 }
@@ -224,13 +257,12 @@ pub fn parse_block(block: &[u8]) -> Result<(BlockHeader, Vec<XattrEntry<'_>>)> {
     if header.refcount == 0 || header.refcount > REFCOUNT_MAX {
         return Err(range("h_refcount", u64::from(header.refcount)));
     }
-    Ok((header, parse_entries(block, BLOCK_HEADER, 0)?))
+    Ok((header, parse_entries(block, Place::Block)?))
 }
 
-/// Parses entries from `first` on, with value offsets that count from `base`.
-fn parse_entries(area: &[u8], first: usize, base: usize) -> Result<Vec<XattrEntry<'_>>> {
+fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
     let mut entries = Vec::new();
-    let mut offset = first;
+    let mut offset = place.header();
     // The table's end is known only after a first pass; values must lie behind it.
     let mut lowest_value = area.len();
     loop {
@@ -266,12 +298,13 @@ fn parse_entries(area: &[u8], first: usize, base: usize) -> Result<Vec<XattrEntr
                 value: u64::from(inum),
             });
         }
-        if name.contains(&0) {
+        // Without name, prefix and value an entry would be the end mark: no writer makes such a name.
+        if name.contains(&0) || (name.is_empty() && index == 0) {
             return Err(bounds("e_name", 0));
         }
         let mut value: &[u8] = &[];
         if size > 0 {
-            let start = base.saturating_add(usize::from(value_offset));
+            let start = place.value_base().saturating_add(usize::from(value_offset));
             let value_end = start.saturating_add(size as usize);
             value = area
                 .get(start..value_end)
@@ -329,14 +362,14 @@ pub fn fits_block(attributes: &[Xattr<'_>], block_size: usize) -> bool {
 ///
 /// # Errors
 ///
-/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes; nothing is changed then.
+/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes or none at all; nothing is changed then.
 pub fn build_ibody(attributes: &[Xattr<'_>], area: &mut [u8]) -> Result<()> {
     if attributes.is_empty() {
         area.fill(0);
         return Ok(());
     }
-    check_build("inode attributes", attributes, area.len(), IBODY_HEADER)?;
-    build_entries(attributes, area, IBODY_HEADER, IBODY_HEADER)?;
+    check_build(Place::Inode, attributes, area.len())?;
+    build_entries(attributes, area, Place::Inode)?;
     put_u32(area, 0, XATTR_MAGIC).ok_or(no_room("inode attributes", IBODY_HEADER, area.len()))
 }
 
@@ -345,10 +378,10 @@ pub fn build_ibody(attributes: &[Xattr<'_>], area: &mut [u8]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes; nothing is changed then.
+/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes or none at all; nothing is changed then.
 pub fn build_block(attributes: &[Xattr<'_>], refcount: u32, block: &mut [u8]) -> Result<()> {
-    check_build("xattr block", attributes, block.len(), BLOCK_HEADER)?;
-    build_entries(attributes, block, BLOCK_HEADER, 0)?;
+    check_build(Place::Block, attributes, block.len())?;
+    build_entries(attributes, block, Place::Block)?;
     let hash = block_hash(attributes);
     let have = block.len();
     let mut write = || {
@@ -403,14 +436,11 @@ fn no_room(structure: &'static str, need: usize, have: usize) -> FormatError {
     }
 }
 
-fn check_build(
-    structure: &'static str,
-    attributes: &[Xattr<'_>],
-    have: usize,
-    header: usize,
-) -> Result<()> {
+fn check_build(place: Place, attributes: &[Xattr<'_>], have: usize) -> Result<()> {
+    let structure = place.structure();
     for attribute in attributes {
-        if attribute.name.len() > NAME_MAX {
+        let is_nameless = attribute.name.is_empty() && attribute.index == 0;
+        if attribute.name.len() > NAME_MAX || is_nameless {
             let value = attribute.name.len() as u64;
             return Err(FormatError::OutOfRange {
                 structure,
@@ -419,7 +449,7 @@ fn check_build(
             });
         }
     }
-    let need = space_for_all(attributes).saturating_add(header);
+    let need = space_for_all(attributes).saturating_add(place.header());
     if need > have {
         Err(no_room(structure, need, have))
     } else {
@@ -427,24 +457,23 @@ fn check_build(
     }
 }
 
-fn build_entries(
-    attributes: &[Xattr<'_>],
-    area: &mut [u8],
-    first: usize,
-    base: usize,
-) -> Result<()> {
+fn build_entries(attributes: &[Xattr<'_>], area: &mut [u8], place: Place) -> Result<()> {
     let have = area.len();
     area.fill(0);
-    let mut offset = first;
+    let mut offset = place.header();
     let mut value_end = have & !3;
     for attribute in sorted(attributes) {
         let padded = align4(attribute.value.len());
+        let hash = match place {
+            Place::Inode => 0,
+            Place::Block => entry_hash(attribute.name, attribute.value),
+        };
         let mut write = || {
             let value_start = value_end.checked_sub(padded)?;
             let relative = if padded == 0 {
                 0
             } else {
-                value_start.checked_sub(base)?
+                value_start.checked_sub(place.value_base())?
             };
             let entry = area.get_mut(offset..)?;
             put(
@@ -454,7 +483,7 @@ fn build_entries(
             )?;
             put_u16(entry, 2, u16::try_from(relative).ok()?)?;
             put_u32(entry, 8, u32::try_from(attribute.value.len()).ok()?)?;
-            put_u32(entry, 12, entry_hash(attribute.name, attribute.value))?;
+            put_u32(entry, 12, hash)?;
             let name_end = ENTRY.checked_add(attribute.name.len())?;
             entry
                 .get_mut(ENTRY..name_end)?
