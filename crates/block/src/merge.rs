@@ -16,6 +16,12 @@ const MAX_BUFS: usize = 1024;
 
 /// Merges `bios`, none of which overlap unless both read, and leaves it empty.
 pub(crate) fn merge(bios: &mut Vec<Bio>, max_bytes: u64) -> Vec<Request> {
+    if let [bio] = &bios[..]
+        && bio.len() <= max_bytes
+        && bio.payload.buf_count() <= MAX_BUFS
+    {
+        return bios.drain(..).map(Request::of).collect();
+    }
     if !bios.is_sorted_by_key(|b| b.offset) {
         bios.sort_by_key(|b| b.offset);
     }

@@ -214,3 +214,50 @@ fn missing_files_and_directories_are_named() {
     let error = create_image(&path, 4096, Create::New).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
 }
+
+/// A loop device over an image; detached when dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// `None` where we may not make one.
+    fn attach(image: &Path) -> Option<Loop> {
+        let out = std::process::Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(image)
+            .output()
+            .ok()?;
+        let name = String::from_utf8(out.stdout).ok()?;
+        (out.status.success()).then(|| Loop(name.trim().into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup")
+            .arg("--detach")
+            .arg(&self.0)
+            .status();
+    }
+}
+
+#[test]
+fn block_devices_work_like_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(device) = Loop::attach(&image(&dir, SIZE)) else {
+        eprintln!("skipped: no loop device to be had");
+        return;
+    };
+    for _ in 0..3 {
+        // At once after the last one was closed: nothing may linger that still claims it.
+        let queue = queue(&device.0, IoEngine::Auto);
+        assert_eq!(queue.capacity(), SIZE);
+        let second = UringDevice::open(&device.0, OpenMode::ReadWrite);
+        assert_eq!(
+            second.err().expect("claimed").kind(),
+            std::io::ErrorKind::ResourceBusy
+        );
+        queue.write_zeroes(0, SIZE).unwrap();
+        hammer(&queue);
+        queue.discard(0, SIZE).unwrap();
+    }
+}

@@ -104,8 +104,10 @@ fn a_plug_flushes_itself_at_its_limit_and_without_plugging_at_once() {
     for n in 0..(block::plug::PLUG_BYTES / 4096) {
         plug.add(write(&done, n * 4096, 1, Class::Data));
     }
-    assert!(plug.is_empty());
+    // On a slow machine its age may have made it flush before.
+    assert!(plug.bytes() < block::plug::PLUG_BYTES);
     assert!(!log.lock().is_empty());
+    plug.flush();
     log.lock().clear();
     queue.set_plugging(false);
     plug.add(write(&done, 0, 1, Class::Data));

@@ -169,6 +169,10 @@ impl Drop for AbortOnUnwind {
 impl Reaper {
     fn new(opened: Arc<Opened>, inbox: Arc<Inbox>) -> io::Result<Reaper> {
         let ring = build()?;
+        // Came with 5.13, as did the multishot poll that wakes us.
+        if !ring.params().is_feature_resource_tagging() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let files = [opened.file.as_raw_fd(), inbox.wake.as_raw_fd()];
         ring.submitter().register_files(&files)?;
         Ok(Reaper {
