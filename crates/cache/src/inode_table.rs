@@ -155,6 +155,16 @@ impl<T: CachedInode> InodeTable<T> {
             self.released(ino, inode);
         }
     }
+    /// Takes an inode that nobody uses out of the table, dirty or not, because the caller is about to delete it. `false`
+    /// where it is in use again or somebody else took it out.
+    pub fn retire(&self, ino: u32, inode: &Arc<T>) -> bool {
+        let pins = inode.pins();
+        if !pins.kill() {
+            return false;
+        }
+        pins.bury();
+        self.take_out(ino, inode)
+    }
     /// Pins an inode that the caller holds an `Arc` of; `None` where it is dead.
     #[inline]
     pub fn pin(&self, inode: &Arc<T>) -> Option<InodeRef<T>> {

@@ -106,13 +106,16 @@ impl Fs {
     }
 
     /// Deletes the unlinked inodes whose last user is gone. Called with no lock and no handle held.
-    pub(crate) fn reap_doomed(&self) {
+    pub fn reap_doomed(&self) {
         loop {
             let Some(inode) = self.doomed.lock().pop() else {
                 return;
             };
-            // Somebody may have it again (an open by number); dropping that reference queues it once more.
-            if self.is_read_only() {
+            // Somebody may have it again, or have given it a name; dropping that reference queues it once more.
+            if self.is_read_only()
+                || inode.meta.lock().fields.links_count > 0
+                || !self.inodes.retire(inode.ino.0, &inode)
+            {
                 continue;
             }
             if let Err(error) = self.delete_inode(&inode) {
@@ -122,7 +125,7 @@ impl Fs {
         }
     }
 
-    /// Frees an inode's blocks, attributes and number. Nobody else uses it.
+    /// Frees an inode's blocks, attributes and number. Nobody else uses it, and the inode table does not hold it any more.
     pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.bdi.forget(inode);
         inode.readahead.quiesce();
@@ -144,8 +147,6 @@ impl Fs {
             meta.fields.dtime = u32::try_from(self.now().secs).unwrap_or(u32::MAX).max(1);
         }
         inode.mark_dirty(self, &handle);
-        // Before the number can be given out again.
-        self.inodes.remove(inode.ino.0);
         self.groups.free_inode(&handle, inode.ino, directory)
     }
 }
