@@ -125,7 +125,7 @@ impl Fs {
         }
     }
 
-    /// Frees an inode's blocks, attributes and number. Nobody else uses it, and the inode table does not hold it any more.
+    /// Frees an inode's blocks, attributes and number. Nobody else uses it.
     pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.bdi.forget(inode);
         inode.readahead.quiesce();
@@ -147,6 +147,8 @@ impl Fs {
             meta.fields.dtime = u32::try_from(self.now().secs).unwrap_or(u32::MAX).max(1);
         }
         inode.mark_dirty(self, &handle);
+        // Orphan recovery deletes inodes that it has just loaded; before the number can be given out again.
+        self.inodes.remove(inode.ino.0);
         self.groups.free_inode(&handle, inode.ino, directory)
     }
 }
