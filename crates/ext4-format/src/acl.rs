@@ -330,3 +330,76 @@ fn after_version(bytes: &[u8], version: u32) -> Result<&[u8]> {
     }
     Ok(bytes.get(4..).unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named() -> Acl {
+        let entry = |tag, perm| AclEntry { tag, perm };
+        Acl {
+            entries: vec![
+                entry(AclTag::UserObj, 7),
+                entry(AclTag::User(1000), 6),
+                entry(AclTag::GroupObj, 5),
+                entry(AclTag::Group(50), 4),
+                entry(AclTag::Mask, 6),
+                entry(AclTag::Other, 1),
+            ],
+        }
+    }
+
+    #[test]
+    fn both_forms_round_trip() {
+        let acl = named();
+        assert_eq!(Acl::from_disk(&acl.to_disk()), Ok(acl.clone()));
+        assert_eq!(Acl::from_xattr(&acl.to_xattr()), Ok(acl.clone()));
+        // Header, four entries without an id, two with one; and all with one.
+        assert_eq!(acl.to_disk().len(), 4 + 4 * 4 + 2 * 8);
+        assert_eq!(acl.to_xattr().len(), 4 + 6 * 8);
+        assert!(Acl::from_disk(&acl.to_xattr()).is_err());
+    }
+
+    #[test]
+    fn modes_follow_and_lead() {
+        let mut acl = named();
+        assert_eq!(acl.equiv_mode(), (0o761, false));
+        acl.chmod(0o640);
+        assert_eq!(acl.equiv_mode(), (0o640, false));
+        assert_eq!(Acl::from_mode(0o754).equiv_mode(), (0o754, true));
+        let inherited = named().inherit(0o100_644, false);
+        assert_eq!(inherited.mode, 0o100_640);
+        assert_eq!(inherited.default, None);
+        assert_eq!(
+            inherited.access.map(|acl| acl.equiv_mode()),
+            Some((0o640, false))
+        );
+        let plain = Acl::from_mode(0o770).inherit(0o777, true);
+        assert_eq!(
+            (plain.mode, plain.access.is_none(), plain.default.is_some()),
+            (0o770, true, true)
+        );
+    }
+
+    #[test]
+    fn invalid_lists_are_refused() {
+        let mut unmasked = named();
+        unmasked.entries.remove(4);
+        let mut disordered = named();
+        disordered.entries.swap(1, 2);
+        let mut doubled = named();
+        doubled.entries.insert(
+            0,
+            AclEntry {
+                tag: AclTag::UserObj,
+                perm: 7,
+            },
+        );
+        let mut wild = named();
+        wild.entries[0].perm = 8;
+        for acl in [unmasked, disordered, doubled, wild, Acl::default()] {
+            assert!(acl.validate().is_err(), "{acl:?}");
+            assert!(Acl::from_disk(&acl.to_disk()).is_err());
+        }
+    }
+}

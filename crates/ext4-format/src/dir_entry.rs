@@ -8,21 +8,22 @@
 //! metadata checksums the last 12 bytes are a record with inode 0 and type 0xde that holds the checksum.
 //! No live record can look like that, so the tail is recognised without knowing the volume's features.
 
-use crate::bytes::{get, get_u32, put, put_u16, put_u32};
-use crate::checksum::{Seed, compare, crc32c};
+use crate::bytes::{get, put, put_u16, put_u32};
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
 use crate::types::Ino;
+
+pub use crate::dir_block::{
+    TAIL_SIZE, Tail, has_tail, init_dot_dotdot, init_empty, init_tail, update_checksum, usable_len,
+    verify_checksum,
+};
 
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;
 /// The size of a record without its name.
 pub const HEADER: usize = 8;
-/// The size of the checksum record at the end of a block.
-pub const TAIL_SIZE: usize = 12;
 /// The smallest record that can hold a name.
 const MIN_REC_LEN: u32 = 12;
-const TAIL_FILE_TYPE: u8 = 0xde;
 
 /// A record of a directory block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,7 +324,7 @@ pub fn used_bytes(block: &[u8]) -> Result<u32> {
     Ok(used)
 }
 
-fn put_record(
+pub(crate) fn put_record(
     block: &mut [u8],
     offset: u32,
     (ino, rec_len): (Ino, u32),
@@ -348,19 +349,9 @@ fn put_record(
     Some(())
 }
 
-fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) -> Option<()> {
+pub(crate) fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) -> Option<()> {
     let raw_len = encode_rec_len(rec_len, block.len());
     put_u16(block, (offset as usize).checked_add(4)?, raw_len)
-}
-
-/// The bytes of a block that records of files may use: all but the tail.
-#[must_use]
-pub fn usable_len(block: &[u8]) -> usize {
-    if has_tail(block) {
-        block.len().saturating_sub(TAIL_SIZE)
-    } else {
-        block.len()
-    }
 }
 
 /// Puts an entry where there is slack for it and returns its offset, or `None` if the block is full.
@@ -571,134 +562,6 @@ pub fn set_target(
         .ok_or(bad)
 }
 
-fn tail(block: &[u8]) -> Option<[u8; TAIL_SIZE]> {
-    block.last_chunk::<TAIL_SIZE>().copied()
-}
-
-/// Whether the block ends in a checksum record.
-#[must_use]
-pub fn has_tail(block: &[u8]) -> bool {
-    tail(block)
-        .is_some_and(|tail| tail.starts_with(&[0, 0, 0, 0, TAIL_SIZE as u8, 0, 0, TAIL_FILE_TYPE]))
-}
-
-/// Writes an empty checksum record at the block's end.
-pub fn init_tail(block: &mut [u8]) {
-    if let Some(tail) = block.last_chunk_mut::<TAIL_SIZE>() {
-        *tail = [
-            0,
-            0,
-            0,
-            0,
-            TAIL_SIZE as u8,
-            0,
-            0,
-            TAIL_FILE_TYPE,
-            0,
-            0,
-            0,
-            0,
-        ];
-    }
-}
-
-fn compute(seed: Seed, block: &[u8]) -> u32 {
-    let covered = block.len().saturating_sub(TAIL_SIZE);
-    crc32c(seed, block.get(..covered).unwrap_or_default())
-}
-
-/// Verifies the checksum of a leaf or linear directory block. Hash tree nodes have another: see
-/// [`htree`](crate::htree).
-///
-/// `seed` is the directory's inode's; `place` is the block's number, for the error.
-///
-/// # Errors
-///
-/// `MissingTail` or `Checksum`.
-pub fn verify_checksum(seed: Option<Seed>, block: &[u8], place: u64) -> Result<()> {
-    let Some(seed) = seed else { return Ok(()) };
-    if !has_tail(block) {
-        return Err(FormatError::MissingTail {
-            structure: "directory block",
-            place,
-        });
-    }
-    let stored = get_u32(block, block.len().saturating_sub(4)).unwrap_or(0);
-    compare("directory block", place, stored, compute(seed, block))
-}
-
-/// Writes the checksum of a leaf or linear directory block. Does nothing without a seed, nor to a block
-/// that has no tail (from before checksums were turned on).
-pub fn update_checksum(seed: Option<Seed>, block: &mut [u8]) {
-    let Some(seed) = seed.filter(|_| has_tail(block)) else {
-        return;
-    };
-    let (checksum, at) = (compute(seed, block), block.len().saturating_sub(4));
-    let _ = put_u32(block, at, checksum);
-}
-
-/// Whether a new directory block gets a checksum record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tail {
-    /// The volume has metadata checksums.
-    Checksum,
-    /// It has none.
-    None,
-}
-
-impl Tail {
-    /// What an inode's checksum seed implies.
-    #[must_use]
-    pub fn for_seed(seed: Option<Seed>) -> Tail {
-        if seed.is_some() {
-            Tail::Checksum
-        } else {
-            Tail::None
-        }
-    }
-
-    fn len(self) -> u32 {
-        if self == Tail::Checksum {
-            TAIL_SIZE as u32
-        } else {
-            0
-        }
-    }
-}
-
-/// Makes `block` a directory block without entries.
-pub fn init_empty(block: &mut [u8], tail: Tail) {
-    block.fill(0);
-    let usable = u32::try_from(block.len())
-        .unwrap_or(0)
-        .saturating_sub(tail.len());
-    let _ = set_rec_len(block, 0, usable);
-    if tail == Tail::Checksum {
-        init_tail(block);
-    }
-}
-
-/// Makes `block` the first block of a new directory, with `.` and `..` only.
-pub fn init_dot_dotdot(block: &mut [u8], ino: Ino, parent: Ino, tail: Tail) {
-    block.fill(0);
-    let usable = u32::try_from(block.len())
-        .unwrap_or(0)
-        .saturating_sub(tail.len());
-    let dot_len = rec_len_for(1);
-    let directory = Some(FileType::Directory);
-    let _ = put_record(block, 0, (ino, dot_len), b".", directory);
-    let _ = put_record(
-        block,
-        dot_len,
-        (parent, usable.saturating_sub(dot_len)),
-        b"..",
-        directory,
-    );
-    if tail == Tail::Checksum {
-        init_tail(block);
-    }
-}
-
 /// The number of entries that name files, `.` and `..` included.
 ///
 /// # Errors
@@ -726,7 +589,10 @@ pub fn is_empty(block: &[u8], inodes_count: u32) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::testing::Rng;
 
     fn block_with(names: &[&[u8]]) -> Vec<u8> {
         let mut block = vec![0; 1024];
@@ -785,5 +651,61 @@ mod tests {
         assert!(has_tail(&packed));
         assert_eq!(used_bytes(&packed), Ok(12 + 16 + 12));
         assert_eq!(records(&packed, 100).count(), 4);
+    }
+
+    /// Random insertions and removals keep the block equal to a map, and its chain whole.
+    #[test]
+    fn agrees_with_a_map() {
+        for (size, tail) in [
+            (1024, Tail::Checksum),
+            (4096, Tail::None),
+            (65_536, Tail::Checksum),
+        ] {
+            let mut rng = Rng::new(size as u64);
+            let mut block = vec![0u8; size];
+            init_dot_dotdot(&mut block, Ino(12), Ino::ROOT, tail);
+            let mut model = BTreeMap::from([(b".".to_vec(), Ino(12)), (b"..".to_vec(), Ino::ROOT)]);
+            for step in 0..4000u32 {
+                let name = vec![b'a' + (rng.below(26)) as u8; 1 + rng.below(40) as usize];
+                let found = find(&block, &name, u32::MAX)
+                    .unwrap()
+                    .map(|entry| (entry.offset, entry.ino));
+                assert_eq!(found.map(|found| found.1), model.get(&name).copied());
+                if let Some((offset, _)) = found {
+                    remove(&mut block, offset).unwrap();
+                    model.remove(&name);
+                } else if insert(&mut block, &name, Ino(step + 20), Some(FileType::Regular))
+                    .unwrap()
+                    .is_some()
+                {
+                    model.insert(name, Ino(step + 20));
+                }
+                let listed: BTreeMap<Vec<u8>, Ino> = entries(&block, u32::MAX)
+                    .map(|entry| entry.unwrap())
+                    .map(|entry| (entry.name.to_vec(), entry.ino))
+                    .collect();
+                assert_eq!(listed, model);
+                assert_eq!(has_tail(&block), tail == Tail::Checksum);
+            }
+            assert_eq!(count(&block, u32::MAX), Ok(model.len()));
+        }
+    }
+
+    #[test]
+    fn a_new_directory_is_empty_until_it_is_not() {
+        let mut block = vec![0u8; 4096];
+        init_dot_dotdot(&mut block, Ino(12), Ino::ROOT, Tail::Checksum);
+        assert_eq!(is_empty(&block, 100), Ok(true));
+        let offset = insert(&mut block, b"name", Ino(13), None).unwrap().unwrap();
+        assert_eq!(is_empty(&block, 100), Ok(false));
+        assert!(matches!(
+            find(&block, b"name", 12),
+            Err(FormatError::DirInode { ino: 13, .. })
+        ));
+        set_target(&mut block, offset, Ino(9), Some(FileType::Fifo)).unwrap();
+        let entry = find(&block, b"name", 12).unwrap().unwrap();
+        assert_eq!((entry.ino, entry.file_type), (Ino(9), Some(FileType::Fifo)));
+        assert!(remove(&mut block, offset + 4).is_err());
+        assert_eq!(entries_from(&block, 100, 13).count(), 1);
     }
 }

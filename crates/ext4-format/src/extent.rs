@@ -473,3 +473,75 @@ pub fn update_checksum(seed: Option<Seed>, block: &mut [u8]) {
     let checksum = crc32c(seed, block.get(..offset).unwrap_or_default());
     let _ = put_u32(block, offset, checksum);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(file_block: u32, len: u32, unwritten: bool) -> Extent {
+        Extent {
+            file_block,
+            len,
+            unwritten,
+            start: 1 << 40,
+        }
+    }
+
+    #[test]
+    fn the_longest_extents_keep_their_kind() {
+        let mut root = [0; I_BLOCK_SIZE];
+        init(&mut root, 0).unwrap();
+        let extents = [
+            extent(0, MAX_WRITTEN_LEN, false),
+            extent(MAX_WRITTEN_LEN, MAX_UNWRITTEN_LEN, true),
+            extent(u32::MAX, 1, true),
+        ];
+        set_extents(&mut root, &extents).unwrap();
+        let node = ExtentNode::parse_root(&root).unwrap();
+        assert_eq!(node.extents().collect::<Vec<_>>(), extents);
+        assert_eq!(node.max(), usize::from(ROOT_CAPACITY));
+        assert_eq!(node.search(u32::MAX - 1), Some(1));
+        let too_long = extent(0, MAX_WRITTEN_LEN, true);
+        assert!(set_extents(&mut root, &[too_long]).is_err());
+        assert!(set_extents(&mut root, &[extent(0, 1, false); 5]).is_err());
+    }
+
+    #[test]
+    fn overlaps_and_disorder_are_found() {
+        for starts in [[0, 1], [5, 0], [3, 3]] {
+            let mut root = [0; I_BLOCK_SIZE];
+            init(&mut root, 0).unwrap();
+            set_extents(&mut root, &starts.map(|start| extent(start, 2, false))).unwrap();
+            let found = ExtentNode::parse_root(&root);
+            assert!(
+                matches!(found, Err(FormatError::ExtentOrder { index: 1, .. })),
+                "{starts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn blocks_of_every_size_have_room_for_the_checksum() {
+        for size in [1024usize, 2048, 4096, 65_536] {
+            let mut block = vec![0; size];
+            init(&mut block, 1).unwrap();
+            let seed = Some(Seed(7));
+            set_indexes(
+                &mut block,
+                1,
+                &[ExtentIndex {
+                    file_block: 0,
+                    child: 99,
+                }],
+            )
+            .unwrap();
+            update_checksum(seed, &mut block);
+            verify_checksum(seed, &block, 5).unwrap();
+            block[13] ^= 1;
+            assert!(matches!(
+                verify_checksum(seed, &block, 5),
+                Err(FormatError::Checksum { place: 5, .. })
+            ));
+        }
+    }
+}
