@@ -1,0 +1,285 @@
+//! Entries of a node in place: the 12-byte header and the 12-byte entries of a root or of a block.
+//!
+//! The codec ([`ext4_format::extent`]) checks a whole node, which is done once for a block that comes from the device. What
+//! is here is for the many times after that: a view checks the header only and reads single entries, and changes move
+//! entries within the bytes. Nothing here panics, whatever the bytes are.
+
+use crate::{Error, Result};
+use ext4_format::error::FormatError;
+use ext4_format::extent::{
+    self, EXTENT_MAGIC, Extent, MAX_DEPTH, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN,
+};
+use smallvec::SmallVec;
+
+/// Bytes of the header, and of an entry.
+const SIZE: usize = 12;
+
+/// An entry as it is on disk; its first four bytes are its file block, in leaves and above.
+pub(super) type Raw = [u8; SIZE];
+/// Entries on their way into a node: at most three in all but splits.
+pub(super) type Raws = SmallVec<[Raw; 4]>;
+
+/// The file block that an entry starts at.
+pub(super) fn key(raw: &Raw) -> u32 {
+    u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]])
+}
+
+/// An extent as an entry.
+pub(super) fn pack(extent: &Extent) -> Raw {
+    let flag = if extent.unwritten { MAX_WRITTEN_LEN } else { 0 };
+    let len = ((extent.len + flag) as u16).to_le_bytes();
+    let block = extent.file_block.to_le_bytes();
+    let start = extent.start.to_le_bytes();
+    [
+        block[0], block[1], block[2], block[3], len[0], len[1], start[4], start[5], start[0],
+        start[1], start[2], start[3],
+    ]
+}
+
+/// An entry of a leaf.
+pub(super) fn unpack(raw: &Raw) -> Extent {
+    let len = u32::from(u16::from_le_bytes([raw[4], raw[5]]));
+    let unwritten = len > MAX_WRITTEN_LEN;
+    Extent {
+        file_block: key(raw),
+        len: if unwritten {
+            len - MAX_WRITTEN_LEN
+        } else {
+            len
+        },
+        unwritten,
+        start: u64::from_le_bytes([raw[8], raw[9], raw[10], raw[11], raw[6], raw[7], 0, 0]),
+    }
+}
+
+/// An entry that points to a child.
+pub(super) fn pack_index(file_block: u32, child: u64) -> Raw {
+    let block = file_block.to_le_bytes();
+    let child = child.to_le_bytes();
+    [
+        block[0], block[1], block[2], block[3], child[0], child[1], child[2], child[3], child[4],
+        child[5], 0, 0,
+    ]
+}
+
+/// The child that an entry points to.
+pub(super) fn unpack_child(raw: &Raw) -> u64 {
+    u64::from_le_bytes([raw[4], raw[5], raw[6], raw[7], raw[8], raw[9], 0, 0])
+}
+
+/// The longest extent of its kind, in blocks.
+pub(super) fn max_len(unwritten: bool) -> u32 {
+    if unwritten {
+        MAX_UNWRITTEN_LEN
+    } else {
+        MAX_WRITTEN_LEN
+    }
+}
+
+fn get_u16(bytes: &[u8], offset: usize) -> u16 {
+    match bytes.get(offset..).and_then(|tail| tail.first_chunk()) {
+        Some(two) => u16::from_le_bytes(*two),
+        None => 0,
+    }
+}
+
+fn put_u16(bytes: &mut [u8], offset: usize, value: u16) {
+    if let Some(two) = bytes
+        .get_mut(offset..)
+        .and_then(|tail| tail.first_chunk_mut())
+    {
+        *two = value.to_le_bytes();
+    }
+}
+
+/// A node whose header has been checked.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    entries: &'a [Raw],
+    max: usize,
+    depth: u16,
+}
+
+impl<'a> View<'a> {
+    /// The view of a node at `depth`; `None` takes the depth that a root says.
+    #[inline]
+    pub fn new(bytes: &'a [u8], depth: Option<u16>) -> Result<View<'a>> {
+        let (found, entries) = (get_u16(bytes, 6), get_u16(bytes, 2));
+        let (max, room) = (get_u16(bytes, 4), extent::capacity(bytes.len()));
+        let good = get_u16(bytes, 0) == EXTENT_MAGIC
+            && found == depth.unwrap_or(found)
+            && found <= MAX_DEPTH
+            && entries <= max
+            && max <= room
+            && (entries > 0 || found == 0);
+        match bytes.get(SIZE..SIZE + usize::from(entries) * SIZE) {
+            Some(area) if good => Ok(View {
+                entries: area.as_chunks().0,
+                max: usize::from(max),
+                depth: found,
+            }),
+            _ => Err(bad_header(bytes, depth)),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+    /// Entries that there is room for.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+    /// Levels below.
+    pub fn depth(&self) -> u16 {
+        self.depth
+    }
+    pub fn raws(&self) -> &'a [Raw] {
+        self.entries
+    }
+    pub fn raw(&self, at: usize) -> Option<&'a Raw> {
+        self.entries.get(at)
+    }
+    /// File block that the entry at `at` starts with.
+    pub fn key(&self, at: usize) -> Option<u32> {
+        self.entries.get(at).map(key)
+    }
+    pub fn extent(&self, at: usize) -> Option<Extent> {
+        self.entries.get(at).map(unpack)
+    }
+    /// How many entries start at or before `block`: the one that may contain it is the last of these.
+    #[inline]
+    pub fn rank(&self, block: u32) -> usize {
+        self.entries.partition_point(|raw| key(raw) <= block)
+    }
+}
+
+/// What is wrong with a header: the slow path of [`View::new`].
+#[cold]
+fn bad_header(bytes: &[u8], depth: Option<u16>) -> Error {
+    let (magic, found) = (get_u16(bytes, 0), get_u16(bytes, 6));
+    let expected = depth.unwrap_or(found).min(MAX_DEPTH);
+    let error = if magic != EXTENT_MAGIC {
+        FormatError::BadMagic {
+            structure: "extent node",
+            expected: u32::from(EXTENT_MAGIC),
+            found: u32::from(magic),
+        }
+    } else if found != expected {
+        FormatError::ExtentDepth { expected, found }
+    } else {
+        FormatError::ExtentCount {
+            entries: get_u16(bytes, 2),
+            max: get_u16(bytes, 4),
+            capacity: extent::capacity(bytes.len()),
+        }
+    };
+    Error::Corrupt(error)
+}
+
+/// Replaces `old` entries from `at` on by `new`; the caller has checked that there is room.
+pub(super) fn splice(bytes: &mut [u8], at: usize, old: usize, new: &[Raw]) {
+    let entries = usize::from(get_u16(bytes, 2));
+    let Some((_, area)) = bytes.split_at_mut_checked(SIZE) else {
+        return;
+    };
+    let slots = area.as_chunks_mut().0;
+    let (tail, end) = (at + old, entries + new.len() - old.min(entries));
+    if tail > entries || end > slots.len() {
+        return;
+    }
+    slots.copy_within(tail..entries, at + new.len());
+    slots[at..at + new.len()].copy_from_slice(new);
+    put_u16(bytes, 2, end as u16);
+}
+
+/// Makes an entry start at `key`.
+pub(super) fn set_key(bytes: &mut [u8], at: usize, key: u32) {
+    let offset = SIZE + at * SIZE;
+    if let Some(four) = bytes
+        .get_mut(offset..)
+        .and_then(|tail| tail.first_chunk_mut())
+    {
+        *four = key.to_le_bytes();
+    }
+}
+
+/// Makes `bytes` a node at `depth` with these entries; `false` where they do not fit.
+pub(super) fn fill(bytes: &mut [u8], depth: u16, entries: &[Raw]) -> bool {
+    if entries.len() > usize::from(extent::capacity(bytes.len())) {
+        return false;
+    }
+    if extent::init(bytes, depth).is_err() {
+        return false;
+    }
+    splice(bytes, 0, 0, entries);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(block: u32, len: u32, unwritten: bool) -> Extent {
+        Extent {
+            file_block: block,
+            len,
+            unwritten,
+            start: 0x1234_5678_9abc,
+        }
+    }
+
+    #[test]
+    fn entries_read_as_the_codec_reads_them() {
+        let mut bytes = [0; 60];
+        let extents = [
+            sample(0, 32_768, false),
+            sample(40_000, 32_767, true),
+            sample(u32::MAX - 9, 9, true),
+        ];
+        let raws: Vec<Raw> = extents.iter().map(pack).collect();
+        assert!(fill(&mut bytes, 0, &raws));
+        let node = extent::ExtentNode::parse(&bytes, 0).unwrap();
+        assert!(node.extents().eq(extents));
+        let view = View::new(&bytes, Some(0)).unwrap();
+        assert!((0..3).all(|at| view.extent(at) == Some(extents[at])));
+        assert_eq!([0, 39_999, 40_000].map(|block| view.rank(block)), [1, 1, 2]);
+    }
+
+    #[test]
+    fn indexes_read_as_the_codec_reads_them() {
+        let mut bytes = [0; 60];
+        assert!(fill(&mut bytes, 2, &[pack_index(7, 0xabcd_1234_5678)]));
+        let node = extent::ExtentNode::parse(&bytes, 2).unwrap();
+        let index = node.index(0).unwrap();
+        assert_eq!((index.file_block, index.child), (7, 0xabcd_1234_5678));
+        let view = View::new(&bytes, None).unwrap();
+        assert_eq!(view.raw(0).map(unpack_child), Some(0xabcd_1234_5678));
+    }
+
+    #[test]
+    fn splices_move_the_rest() {
+        let mut bytes = [0; 60];
+        let raw = |n| pack(&sample(n, 1, false));
+        assert!(fill(&mut bytes, 0, &[raw(1), raw(5)]));
+        splice(&mut bytes, 1, 0, &[raw(3), raw(4)]);
+        splice(&mut bytes, 0, 2, &[raw(2)]);
+        let view = View::new(&bytes, Some(0)).unwrap();
+        let keys: Vec<_> = view.raws().iter().map(key).collect();
+        assert_eq!(keys, [2, 4, 5]);
+    }
+
+    #[test]
+    fn bad_headers_are_refused() {
+        let mut bytes = [0; 60];
+        assert!(View::new(&bytes, None).is_err());
+        assert!(fill(&mut bytes, 0, &[]));
+        assert!(View::new(&bytes, None).is_ok());
+        assert!(View::new(&bytes, Some(1)).is_err());
+        for (offset, value) in [(2, 5), (4, 5), (6, 6), (6, 1)] {
+            let mut bad = bytes;
+            put_u16(&mut bad, offset, value);
+            assert!(View::new(&bad, None).is_err(), "{offset} {value}");
+        }
+        assert!(View::new(&bytes[..8], None).is_err());
+    }
+}

@@ -1,0 +1,119 @@
+//! Nodes in the journal's metadata blocks.
+
+use super::tree::{Nodes, NodesMut};
+use crate::alloc::BlockRun;
+use crate::{Fs, Inode, Result};
+use block::Buf;
+use ext4_format::checksum::Seed;
+use ext4_format::extent::{self, ExtentNode};
+use ext4_format::types::{FsBlock, Ino};
+use jbd2::{Buffer, Handle, Seal};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// Nodes for look-ups.
+pub(super) struct Reader<'a> {
+    pub fs: &'a Fs,
+    pub inode: &'a Inode,
+}
+
+/// Nodes for changes as part of a handle's transaction.
+pub(super) struct Writer<'a, 'j> {
+    pub reader: Reader<'a>,
+    pub handle: &'a Handle<'j>,
+    /// Node blocks taken less those freed.
+    pub nodes: Cell<i64>,
+}
+
+impl<'a, 'j> Writer<'a, 'j> {
+    pub fn new(fs: &'a Fs, handle: &'a Handle<'j>, inode: &'a Inode) -> Writer<'a, 'j> {
+        Writer {
+            reader: Reader { fs, inode },
+            handle,
+            nodes: Cell::new(0),
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn seed(&self) -> Option<Seed> {
+        let has_csum = self.fs.geo.has_metadata_csum();
+        has_csum.then(|| Seed(self.inode.csum_seed(self.fs)))
+    }
+    fn verify(&self, buffer: &Buffer, depth: u16) -> Result<()> {
+        buffer.verify_once(|bytes| {
+            extent::verify_checksum(self.seed(), bytes, buffer.block())?;
+            ExtentNode::parse(bytes, depth)?;
+            Ok(())
+        })
+    }
+}
+
+/// Puts the checksum into a node on its way to the log.
+fn seal_node(seed: u32, _block: u64, bytes: &mut [u8]) {
+    extent::update_checksum(Some(Seed(seed)), bytes);
+}
+
+impl Nodes for Reader<'_> {
+    type Node = Arc<Buffer>;
+
+    fn get(&self, block: u64, depth: u16) -> Result<Arc<Buffer>> {
+        let buffer = self.fs.journal.get(block)?;
+        self.verify(&buffer, depth)?;
+        Ok(buffer)
+    }
+    fn bytes(&self, node: &Arc<Buffer>) -> Buf {
+        node.data()
+    }
+    fn on_volume(&self, start: u64, len: u32) -> bool {
+        self.fs.geo.contains_blocks(FsBlock(start), u64::from(len))
+    }
+    fn ino(&self) -> Ino {
+        self.inode.ino
+    }
+}
+
+impl Nodes for Writer<'_, '_> {
+    type Node = Arc<Buffer>;
+
+    fn get(&self, block: u64, depth: u16) -> Result<Arc<Buffer>> {
+        let buffer = self.handle.get(block)?;
+        self.reader.verify(&buffer, depth)?;
+        Ok(buffer)
+    }
+    fn bytes(&self, node: &Arc<Buffer>) -> Buf {
+        node.data()
+    }
+    fn on_volume(&self, start: u64, len: u32) -> bool {
+        self.reader.on_volume(start, len)
+    }
+    fn ino(&self) -> Ino {
+        self.reader.ino()
+    }
+}
+
+impl NodesMut for Writer<'_, '_> {
+    fn modify(&self, node: &Arc<Buffer>, change: impl FnOnce(&mut [u8])) {
+        let seal = self.reader.seed().map(|seed| Seal {
+            seal: seal_node,
+            seed: seed.0,
+        });
+        self.handle.modify(node, seal, change);
+    }
+    fn create(&self, goal: u64) -> Result<(u64, Arc<Buffer>)> {
+        let fs = self.reader.fs;
+        let block = fs.groups.alloc_metadata_block(self.handle, FsBlock(goal))?;
+        self.nodes.set(self.nodes.get() + 1);
+        Ok((block.0, self.handle.create(block.0)))
+    }
+    fn release(&self, block: u64) -> Result<()> {
+        self.handle.forget(block);
+        let run = BlockRun {
+            start: FsBlock(block),
+            len: 1,
+        };
+        self.reader.fs.groups.free(self.handle, run)?;
+        self.nodes.set(self.nodes.get() - 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,563 @@
+//! The tree over nodes in a map, tiny so that few extents make deep trees, against a map of single blocks.
+
+use super::node::{self, View, max_len};
+use super::tree::{END, Nodes, NodesMut, Tree, descend};
+use super::{Map, empty_root, lookup_from};
+use crate::{Error, Result};
+use block::{Buf, BufMut};
+use ext4_format::extent::{Extent, ExtentNode};
+use ext4_format::types::Ino;
+use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// Where the fake volume ends; node blocks are taken from behind it.
+const VOLUME: u64 = 1 << 40;
+
+/// Nodes in a map.
+struct Fake {
+    bytes: usize,
+    nodes: RefCell<BTreeMap<u64, Buf>>,
+    next: Cell<u64>,
+    /// Nodes that can still be made.
+    free: Cell<usize>,
+}
+
+impl Fake {
+    /// Nodes with room for `entries`.
+    fn new(entries: usize) -> Fake {
+        Fake {
+            bytes: 12 + entries * 12,
+            nodes: RefCell::default(),
+            next: Cell::new(1 << 39),
+            free: Cell::new(usize::MAX),
+        }
+    }
+}
+
+impl Nodes for Fake {
+    type Node = u64;
+    fn get(&self, block: u64, _depth: u16) -> Result<u64> {
+        match self.nodes.borrow().contains_key(&block) {
+            true => Ok(block),
+            false => Err(self.corrupt("no such node")),
+        }
+    }
+    fn bytes(&self, node: &u64) -> Buf {
+        self.nodes.borrow()[node].clone()
+    }
+    fn on_volume(&self, start: u64, len: u32) -> bool {
+        start > 0 && start + u64::from(len) <= VOLUME
+    }
+    fn ino(&self) -> Ino {
+        Ino(12)
+    }
+}
+
+impl NodesMut for Fake {
+    fn modify(&self, node: &u64, change: impl FnOnce(&mut [u8])) {
+        change(self.nodes.borrow_mut().get_mut(node).unwrap().make_mut());
+    }
+    fn create(&self, _goal: u64) -> Result<(u64, u64)> {
+        self.free
+            .set(self.free.get().checked_sub(1).ok_or(Error::NoSpace)?);
+        let block = self.next.replace(self.next.get() + 1);
+        let zeroes = BufMut::zeroed(self.bytes).freeze();
+        self.nodes.borrow_mut().insert(block, zeroes);
+        Ok((block, block))
+    }
+    fn release(&self, block: u64) -> Result<()> {
+        self.free.set(self.free.get().saturating_add(1));
+        self.nodes
+            .borrow_mut()
+            .remove(&block)
+            .map(drop)
+            .ok_or(self.corrupt("freed twice"))
+    }
+}
+
+/// Extents of a checked tree; panics where an invariant does not hold.
+fn all_extents(store: &Fake, root: &[u8; 60]) -> Vec<Extent> {
+    fn walk(store: &Fake, bytes: &[u8], depth: u16, seen: &mut usize, out: &mut Vec<Extent>) {
+        let node = ExtentNode::parse(bytes, depth).unwrap();
+        for (at, index) in node.indexes().enumerate() {
+            *seen += 1;
+            let child = store.bytes(&index.child);
+            let view = View::new(&child, Some(depth - 1)).unwrap();
+            assert!(!view.is_empty_leaf(), "an empty node stays");
+            assert_eq!(
+                view.key(0),
+                Some(index.file_block),
+                "entry {at} at depth {depth}"
+            );
+            walk(store, &child, depth - 1, seen, out);
+        }
+        out.extend(node.extents());
+    }
+    let (mut out, mut seen) = (Vec::new(), 0);
+    let depth = View::new(root, None).unwrap().depth();
+    walk(store, root, depth, &mut seen, &mut out);
+    assert_eq!(seen, store.nodes.borrow().len(), "a node is lost");
+    for pair in out.windows(2) {
+        assert!(pair[0].end() <= u64::from(pair[1].file_block), "{pair:?}");
+    }
+    out
+}
+
+impl View<'_> {
+    fn is_empty_leaf(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+type Model = BTreeMap<u32, (u64, bool)>;
+
+fn blocks_of(extents: &[Extent]) -> Model {
+    let blocks = extents.iter().flat_map(|e| {
+        (0..e.len).map(move |n| (e.file_block + n, (e.start + u64::from(n), e.unwritten)))
+    });
+    blocks.collect()
+}
+
+fn check_lookups(store: &Fake, root: &[u8; 60], model: &Model, blocks: impl Iterator<Item = u32>) {
+    let view = View::new(root, None).unwrap();
+    for block in blocks {
+        match (lookup_from(store, &view, block).unwrap(), model.get(&block)) {
+            (Map::Hole { len }, None) => {
+                let next = model
+                    .range(block..)
+                    .next()
+                    .map_or(END, |(next, _)| u64::from(*next));
+                assert!(
+                    len > 0 && u64::from(block) + u64::from(len) <= next,
+                    "hole {block}+{len}"
+                );
+            }
+            (
+                Map::Mapped {
+                    start,
+                    len,
+                    unwritten,
+                },
+                Some(found),
+            ) => {
+                assert_eq!((start.0, unwritten), *found, "block {block}");
+                let last = block + len - 1;
+                assert_eq!(
+                    model.get(&last),
+                    Some(&(start.0 + u64::from(len) - 1, unwritten))
+                );
+            }
+            (map, expected) => panic!("block {block}: {map:?}, not {expected:?}"),
+        }
+    }
+}
+
+fn extent(file_block: u32, start: u64, len: u32, unwritten: bool) -> Extent {
+    Extent {
+        file_block,
+        len,
+        unwritten,
+        start,
+    }
+}
+
+/// A tree to play with.
+struct Toy {
+    store: Fake,
+    root: [u8; 60],
+}
+
+impl Toy {
+    fn new(entries: usize) -> Toy {
+        Toy {
+            store: Fake::new(entries),
+            root: empty_root(),
+        }
+    }
+    fn tree(&mut self) -> Tree<'_, Fake> {
+        Tree {
+            store: &self.store,
+            root: &mut self.root,
+        }
+    }
+    fn extents(&self) -> Vec<Extent> {
+        all_extents(&self.store, &self.root)
+    }
+    fn depth(&self) -> u16 {
+        View::new(&self.root, None).unwrap().depth()
+    }
+    fn convert(&mut self, from: u64, to: u64, unwritten: bool) {
+        let mut at = from;
+        while at < to {
+            at = self.tree().convert_first(at..to, unwritten).unwrap();
+        }
+        self.tree().collapse().unwrap();
+    }
+    fn remove(&mut self, from: u64, to: u64, batch: usize) -> Vec<Extent> {
+        let (mut left, mut gone) = (from..to, Vec::new());
+        while left.start < left.end {
+            let mut room = batch;
+            let removed = self.tree().remove_last(&left, &mut |_| {
+                room = room.saturating_sub(1);
+                room > 0
+            });
+            let removed = removed.unwrap();
+            gone.extend(removed.extents);
+            left.end = removed.end;
+        }
+        self.tree().collapse().unwrap();
+        gone
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert {
+        block: u32,
+        len: u32,
+        near: bool,
+        unwritten: bool,
+    },
+    Convert {
+        block: u32,
+        len: u32,
+        unwritten: bool,
+    },
+    Remove {
+        block: u32,
+        len: u32,
+        batch: usize,
+    },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let range = || (0u32..600, 1u32..12);
+    let long = || (0u32..600, 1u32..120);
+    let insert =
+        (range(), any::<bool>(), any::<bool>()).prop_map(|((block, len), near, unwritten)| {
+            Op::Insert {
+                block,
+                len,
+                near,
+                unwritten,
+            }
+        });
+    let convert = (long(), any::<bool>()).prop_map(|((block, len), unwritten)| Op::Convert {
+        block,
+        len,
+        unwritten,
+    });
+    let remove =
+        (long(), 1usize..5).prop_map(|((block, len), batch)| Op::Remove { block, len, batch });
+    proptest::collection::vec(prop_oneof![6 => insert, 2 => convert, 1 => remove], 1..250)
+}
+
+fn run(entries: usize, ops: &[Op]) {
+    let mut toy = Toy::new(entries);
+    let mut model = Model::new();
+    let mut fresh = 1u64 << 20;
+    for op in ops {
+        match *op {
+            Op::Insert {
+                block,
+                len,
+                near,
+                unwritten,
+            } => {
+                let is_hole = model.range(block..block + len).next().is_none();
+                let behind = block.checked_sub(1).and_then(|prev| model.get(&prev));
+                let start = match behind {
+                    Some((start, _)) if near => start + 1,
+                    _ => {
+                        fresh += 1000;
+                        fresh
+                    }
+                };
+                let result = toy.tree().insert(extent(block, start, len, unwritten));
+                assert_eq!(result.is_ok(), is_hole, "{op:?}: {result:?}");
+                if is_hole {
+                    let mapped = (0..len).map(|n| (block + n, (start + u64::from(n), unwritten)));
+                    model.extend(mapped);
+                }
+            }
+            Op::Convert {
+                block,
+                len,
+                unwritten,
+            } => {
+                toy.convert(u64::from(block), u64::from(block + len), unwritten);
+                model
+                    .range_mut(block..block + len)
+                    .for_each(|(_, found)| found.1 = unwritten);
+            }
+            Op::Remove { block, len, batch } => {
+                let gone = blocks_of(&toy.remove(u64::from(block), u64::from(block + len), batch));
+                let rest = model.split_off(&block);
+                let (cut, keep): (Model, Model) =
+                    rest.into_iter().partition(|(at, _)| *at < block + len);
+                model.extend(keep);
+                assert_eq!(gone, cut);
+            }
+        }
+        assert_eq!(blocks_of(&toy.extents()), model, "after {op:?}");
+    }
+    check_lookups(&toy.store, &toy.root, &model, 0..700);
+    toy.remove(0, END, 3);
+    assert_eq!(toy.depth(), 0);
+    assert!(toy.store.nodes.borrow().is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn behaves_as_a_map_of_blocks(ops in ops(), entries in 6usize..10) {
+        run(entries, &ops);
+    }
+}
+
+/// Extents that never merge, in an order given by a step.
+fn fragmented(toy: &mut Toy, count: u32, step: u32) {
+    for n in 0..count {
+        let at = (n * step) % count;
+        let one = extent(at * 2, 1 << 20 | u64::from(at) * 3, 1, false);
+        toy.tree().insert(one).unwrap();
+    }
+}
+
+#[test]
+fn every_depth_grows_and_shrinks() {
+    for (step, entries) in [(1, 8), (7919, 16), (49_999, 16)] {
+        let mut toy = Toy::new(entries);
+        fragmented(&mut toy, 50_000, step);
+        // Appending fills nodes, so that the tree is as low as it can be: 4 * 8^4 extents fit at depth 4.
+        if step == 1 {
+            assert_eq!(toy.depth(), 5);
+        }
+        let extents = toy.extents();
+        assert_eq!(extents.len(), 50_000);
+        let model = blocks_of(&extents);
+        check_lookups(&toy.store, &toy.root, &model, (0..100_010).step_by(37));
+        if step == 1 {
+            let leaves = 50_000usize.div_ceil(8);
+            let least: usize = [leaves, leaves.div_ceil(8), leaves.div_ceil(64)]
+                .iter()
+                .sum();
+            assert!(
+                toy.store.nodes.borrow().len() < least + 200,
+                "half-full nodes"
+            );
+        }
+        assert_eq!(toy.remove(0, END, 100).len(), 50_000);
+        assert_eq!((toy.depth(), toy.store.nodes.borrow().len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_full_tree_is_an_error_and_unchanged() {
+    let mut toy = Toy::new(6);
+    let mut inserted = 0;
+    // Inserting backwards leaves nodes half full, which fills depth 5 soonest.
+    let error = loop {
+        let at = 1_000_000 - inserted;
+        match toy
+            .tree()
+            .insert(extent(at * 2, u64::from(at) * 3 + 1, 1, false))
+        {
+            Ok(()) => inserted += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::FileTooLarge), "{error:?}");
+    assert_eq!(toy.extents().len(), inserted as usize);
+}
+
+#[test]
+fn running_out_of_space_changes_nothing() {
+    let mut toy = Toy::new(6);
+    fragmented(&mut toy, 500, 1);
+    toy.store.free.set(0);
+    let before = toy.extents();
+    let mut failed = 0;
+    for at in (1..800).step_by(2) {
+        let middle = extent(at, 1 << 30 | u64::from(at) * 3, 1, true);
+        match toy.tree().insert(middle) {
+            Ok(()) => assert_eq!(toy.remove(u64::from(at), u64::from(at) + 1, 1).len(), 1),
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace));
+                failed += 1;
+            }
+        }
+        toy.store.free.set(0);
+    }
+    assert!(failed > 0);
+    assert_eq!(toy.extents(), before);
+}
+
+#[test]
+fn runs_merge_up_to_the_limit() {
+    for unwritten in [false, true] {
+        // 1 GiB in pieces that do not divide the longest extent.
+        let (mut toy, total, piece) = (Toy::new(6), 262_144, 300);
+        for at in (0..total).step_by(piece) {
+            let len = (piece as u32).min(total - at);
+            toy.tree()
+                .insert(extent(at, 5000 + u64::from(at), len, unwritten))
+                .unwrap();
+        }
+        let extents = toy.extents();
+        assert_eq!(
+            extents.len(),
+            (total as usize).div_ceil(max_len(unwritten) as usize)
+        );
+        assert!(
+            extents
+                .iter()
+                .rev()
+                .skip(1)
+                .all(|e| e.len == max_len(unwritten))
+        );
+    }
+}
+
+#[test]
+fn a_gap_that_is_filled_makes_one_extent() {
+    let mut toy = Toy::new(6);
+    for at in [0, 20, 10] {
+        toy.tree()
+            .insert(extent(at, 100 + u64::from(at), 10, true))
+            .unwrap();
+    }
+    assert_eq!(toy.extents(), [extent(0, 100, 30, true)]);
+    toy.convert(10, 20, false);
+    assert_eq!(toy.extents().len(), 3);
+    toy.convert(0, 10, false);
+    toy.convert(20, 30, false);
+    assert_eq!(toy.extents(), [extent(0, 100, 30, false)]);
+}
+
+#[test]
+fn a_written_extent_of_the_longest_kind_becomes_two_unwritten() {
+    let mut toy = Toy::new(6);
+    toy.tree().insert(extent(0, 100, 32_768, false)).unwrap();
+    toy.convert(0, 32_768, true);
+    let expected = [
+        extent(0, 100, 32_767, true),
+        extent(32_767, 32_867, 1, true),
+    ];
+    assert_eq!(toy.extents(), expected);
+    toy.convert(0, 32_768, false);
+    assert_eq!(toy.extents(), [extent(0, 100, 32_768, false)]);
+}
+
+#[test]
+fn the_last_block_is_reserved() {
+    let mut toy = Toy::new(6);
+    toy.tree()
+        .insert(extent(u32::MAX - 1, 100, 1, false))
+        .unwrap();
+    let result = toy.tree().insert(extent(u32::MAX, 101, 1, false));
+    assert!(matches!(result, Err(Error::FileTooLarge)));
+    let view = View::new(&toy.root, None).unwrap();
+    let map = lookup_from(&toy.store, &view, u32::MAX).unwrap();
+    assert_eq!(map, Map::Hole { len: 1 });
+    let map = lookup_from(&toy.store, &view, 0).unwrap();
+    assert_eq!(map, Map::Hole { len: u32::MAX - 1 });
+    assert_eq!(toy.remove(0, END, 1).len(), 1);
+}
+
+#[test]
+fn insertions_outside_are_refused() {
+    let mut toy = Toy::new(6);
+    for bad in [
+        extent(0, 0, 1, false),
+        extent(0, VOLUME, 1, false),
+        extent(0, 5, 0, false),
+        extent(0, 5, 32_768, true),
+        extent(0, 5, 32_769, false),
+    ] {
+        assert!(
+            matches!(toy.tree().insert(bad), Err(Error::Invalid(_))),
+            "{bad:?}"
+        );
+    }
+}
+
+/// Two levels of nodes whose bytes the tests then spoil.
+fn deep() -> Toy {
+    let mut toy = Toy::new(6);
+    fragmented(&mut toy, 100, 1);
+    assert!(toy.depth() >= 2);
+    toy
+}
+
+#[test]
+fn loops_and_misplaced_nodes_are_corruption() {
+    let toy = deep();
+    let blocks: Vec<u64> = toy.store.nodes.borrow().keys().copied().collect();
+    // Every index entry pointed at every other node, the tree's own included: an error or a right answer, no hang.
+    for from in &blocks {
+        for to in &blocks {
+            let saved = toy.store.nodes.borrow()[from].clone();
+            let other = toy.store.nodes.borrow()[to].clone();
+            toy.store.nodes.borrow_mut().insert(*from, other);
+            for block in 0..210 {
+                let path = descend(&toy.store, &toy.root, block);
+                if from == to {
+                    assert!(path.is_ok());
+                }
+            }
+            toy.store.nodes.borrow_mut().insert(*from, saved);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    #[test]
+    fn no_bytes_make_it_panic(
+        flips in proptest::collection::vec((0usize..200, 0usize..84, any::<u8>()), 1..6),
+        in_root in any::<bool>(),
+        block in 0u32..220,
+    ) {
+        let mut toy = deep();
+        for (node, at, value) in flips {
+            if in_root {
+                toy.root[at % 60] = value;
+            } else {
+                let mut nodes = toy.store.nodes.borrow_mut();
+                let count = nodes.len();
+                nodes.values_mut().nth(node % count).unwrap().make_mut()[at] = value;
+            }
+        }
+        let _ = toy.tree().insert(extent(block, 1 << 30, 3, false));
+        let _ = toy.tree().convert_first(u64::from(block)..u64::from(block) + 50, true);
+        let mut left = 0..END;
+        for _ in 0..500 {
+            match toy.tree().remove_last(&left, &mut |_| true) {
+                Ok(removed) => left.end = removed.end,
+                Err(_) => break,
+            }
+        }
+        let _ = toy.tree().collapse();
+    }
+}
+
+#[test]
+fn lookups_in_a_root_are_fast() {
+    // Not a benchmark, but a look-up that allocates or locks its way through would fail it by far.
+    let mut toy = Toy::new(6);
+    fragmented(&mut toy, 4, 1);
+    let started = std::time::Instant::now();
+    let mut mapped = 0u32;
+    for n in 0..1_000_000u32 {
+        let view = View::new(&toy.root, None).unwrap();
+        let map = lookup_from(&toy.store, &view, std::hint::black_box(n % 8)).unwrap();
+        mapped += u32::from(matches!(map, Map::Mapped { .. }));
+    }
+    let each_ns = started.elapsed().as_nanos() / 1_000_000;
+    eprintln!("{each_ns} ns each");
+    assert_eq!(mapped, 500_000);
+    assert!(each_ns < 2000, "{each_ns} ns");
+    assert_eq!(node::max_len(false), 32_768);
+}
