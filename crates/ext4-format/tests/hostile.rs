@@ -241,6 +241,16 @@ fn exercise_directory(bytes: &[u8], inodes: u32, tail: Tail, seed: Option<Seed>,
     let _ = dir_entry::remove(&mut copy, rng.next() as u32);
     let _ = dir_entry::set_target(&mut copy, rng.next() as u32, Ino(1), None);
 
+    let _ = (
+        dir_entry::probe(bytes, b"fresh", inodes),
+        dir_entry::used_bytes(bytes),
+    );
+    let mut copy = bytes.to_vec();
+    let _ = dir_entry::insert_at(&mut copy, rng.next() as u32, b"fresh", Ino(12), None);
+    let _ = dir_entry::insert_at(&mut copy, 4 * rng.below(64) as u32, b"fresh", Ino(12), None);
+    let offsets = names.iter().map(|(offset, _)| *offset).chain([u32::MAX, 6]);
+    let _ = dir_entry::pack(&mut copy, tail, bytes, offsets);
+
     let hash_of = |name: &[u8]| dirhash::hash(HashVersion::Legacy, &[0; 4], name).major;
     let mut fresh = vec![0; bytes.len()];
     let _ = htree_leaf::split(&mut copy, &mut fresh, inodes, tail, hash_of);
@@ -258,6 +268,9 @@ fn exercise_directory(bytes: &[u8], inodes: u32, tail: Tail, seed: Option<Seed>,
     }
     for kind in [NodeKind::Root, NodeKind::Interior] {
         let _ = htree::verify_checksum(seed, bytes, kind, 0);
+        if let Ok(node) = htree::open_node(bytes, kind) {
+            let _ = (node.search(hash), node.entries().count());
+        }
         htree::update_checksum(seed, &mut copy, kind);
         let _ = htree::insert_entry(&mut copy, kind, 1 + rng.below(4), hash, FileBlock(5));
         let _ = htree::split_node(&mut copy, kind, &mut fresh, tail);

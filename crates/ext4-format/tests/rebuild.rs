@@ -254,6 +254,20 @@ fn rebuild(recipe: &Recipe, levels: u8) {
 
     let (code, text) = run("e2fsck", &["-fn", path_arg]);
     assert_eq!(code, 0, "{}: {text}", recipe.name);
+
+    // A canary: a tree that hides one leaf from a search must not pass.
+    let mut spoilt = Image::open(&path);
+    let root = spoilt.block_mut(places[0]);
+    let entry = 0x20 + 8;
+    root[entry + 3] ^= 0x40;
+    htree::update_checksum(
+        geometry.inode_csum_seed(dir, fields.generation),
+        root,
+        NodeKind::Root,
+    );
+    fs::write(&path, &spoilt.bytes).unwrap();
+    let (code, _) = run("e2fsck", &["-fn", path_arg]);
+    assert_ne!(code, 0, "{}: e2fsck sees nothing", recipe.name);
 }
 
 #[test]
