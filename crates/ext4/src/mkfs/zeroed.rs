@@ -1,0 +1,57 @@
+//! Whether ranges of a device are known to read as zeroes.
+//!
+//! Inode tables and the journal of a new volume must not hold what was on the device before; where they read as zeroes
+//! already, nothing needs to be written, and a new image stays sparse.
+
+use block::Queue;
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use std::os::fd::OwnedFd;
+
+/// What is known about a device's zeroes.
+pub(super) enum Zeroed {
+    /// All of it reads as zeroes.
+    Everything,
+    /// An image file: holes read as zeroes.
+    Holes(OwnedFd),
+    /// Nothing is known.
+    Unknown,
+}
+
+impl Zeroed {
+    /// Looks at the device, after it was discarded if it was.
+    pub fn probe(queue: &Queue, discarded: bool) -> Zeroed {
+        let name = queue.name();
+        if name.starts_with("mem:") {
+            // Memory that was discarded is dropped.
+            return if discarded {
+                Zeroed::Everything
+            } else {
+                Zeroed::Unknown
+            };
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let is_file = std::fs::metadata(name).is_ok_and(|data| data.is_file());
+        match is_file.then(|| rustix::fs::open(name, flags, Mode::empty())) {
+            Some(Ok(file)) if no_data(&file, 0, queue.capacity()) => Zeroed::Everything,
+            Some(Ok(file)) => Zeroed::Holes(file),
+            _ => Zeroed::Unknown,
+        }
+    }
+
+    /// Whether `len` bytes at `offset` are known to be zero.
+    pub fn covers(&self, offset: u64, len: u64) -> bool {
+        match self {
+            Zeroed::Everything => true,
+            Zeroed::Holes(file) => no_data(file, offset, len),
+            Zeroed::Unknown => false,
+        }
+    }
+}
+
+fn no_data(file: &OwnedFd, offset: u64, len: u64) -> bool {
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => data >= offset.saturating_add(len),
+        Err(rustix::io::Errno::NXIO) => true,
+        Err(_) => false,
+    }
+}
