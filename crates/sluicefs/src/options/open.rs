@@ -1,0 +1,208 @@
+//! How to open a file.
+
+use crate::dir::Dir;
+use crate::error::Cause;
+use crate::file::{Access, File};
+use crate::path::{Last, LastLink, Parent, resolve, walk_parent};
+use ext4::{Error, FileType, InodeRef, NewInode, SetAttr};
+use std::io;
+use std::path::Path;
+
+/// How to open a file, as [`std::fs::OpenOptions`].
+///
+/// ```
+/// use sluicefs::{FormatOptions, OpenOptions, Volume};
+/// use std::io::Write;
+/// # fn main() -> std::io::Result<()> {
+/// let volume = Volume::format("mem:64MiB", FormatOptions::new())?;
+/// let mut log = OpenOptions::new().append(true).create(true).mode(0o600).open(&volume, "log")?;
+/// writeln!(log, "one more line")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    last: LastLink,
+    mode: u16,
+    umask: Option<u16>,
+    owner: Option<(u32, u32)>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Everything off.
+    pub const fn new() -> OpenOptions {
+        OpenOptions {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            last: LastLink::Follow,
+            mode: 0o666,
+            umask: None,
+            owner: None,
+        }
+    }
+    /// For reading.
+    pub fn read(&mut self, read: bool) -> &mut Self {
+        self.read = read;
+        self
+    }
+    /// For writing.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.write = write;
+        self
+    }
+    /// For writing at the end, wherever that is at the time.
+    pub fn append(&mut self, append: bool) -> &mut Self {
+        self.append = append;
+        self
+    }
+    /// Empties an existing file.
+    pub fn truncate(&mut self, truncate: bool) -> &mut Self {
+        self.truncate = truncate;
+        self
+    }
+    /// Creates the file if it is not there.
+    pub fn create(&mut self, create: bool) -> &mut Self {
+        self.create = create;
+        self
+    }
+    /// Creates the file and fails if it is there. The fastest way to create: nothing is looked up first.
+    pub fn create_new(&mut self, create_new: bool) -> &mut Self {
+        self.create_new = create_new;
+        self
+    }
+    /// Refuses a symbolic link as the last component.
+    pub fn no_follow(&mut self, no_follow: bool) -> &mut Self {
+        self.last = if no_follow {
+            LastLink::Keep
+        } else {
+            LastLink::Follow
+        };
+        self
+    }
+    /// Permission bits of a new file, less the volume's umask (0666).
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.mode = (mode & 0o7777) as u16;
+        self
+    }
+    /// A umask instead of the volume's; 0 lets [`OpenOptions::mode`] stand as it is.
+    pub fn umask(&mut self, umask: u32) -> &mut Self {
+        self.umask = Some((umask & 0o777) as u16);
+        self
+    }
+    /// Owner and group of a new file instead of the volume's defaults.
+    pub fn owner(&mut self, uid: u32, gid: u32) -> &mut Self {
+        self.owner = Some((uid, gid));
+        self
+    }
+
+    /// Opens `path`, from `dir` or, if it is absolute, from the root. A [`crate::Volume`] is its root directory.
+    ///
+    /// # Errors
+    /// `InvalidInput` for options that contradict each other; otherwise what open(2) says.
+    pub fn open(&self, dir: &Dir, path: impl AsRef<Path>) -> io::Result<File> {
+        let path = path.as_ref();
+        let op = if self.create || self.create_new {
+            "create"
+        } else {
+            "open"
+        };
+        let access = self.access().map_err(|e| e.at(op, dir.full(path)))?;
+        let inode = self
+            .inode(dir, path)
+            .map_err(|e| e.at(op, dir.full(path)))?;
+        Ok(File::new(dir, inode, path, access))
+    }
+
+    fn access(&self) -> Result<Access, Cause> {
+        let write = self.write || self.append;
+        if !self.read && !write {
+            return Err(Cause::Invalid("neither reading nor writing was asked for"));
+        }
+        if !write && (self.truncate || self.create || self.create_new) {
+            return Err(Cause::Invalid("creating and truncating need write access"));
+        }
+        if self.append && self.truncate && !self.create_new {
+            return Err(Cause::Invalid(
+                "appending and truncating exclude each other",
+            ));
+        }
+        Ok(Access {
+            read: self.read,
+            write,
+            append: self.append,
+        })
+    }
+
+    fn inode(&self, dir: &Dir, path: &Path) -> Result<InodeRef, Cause> {
+        let path = path.as_os_str().as_encoded_bytes();
+        if self.create_new {
+            let parent = walk_parent(dir.fs(), dir.inode(), path)?;
+            return self.make(dir, &parent);
+        }
+        loop {
+            let target = resolve(dir.fs(), dir.inode(), path, self.last)?;
+            match target.inode {
+                Some(inode) => return self.take(dir, inode),
+                None if !self.create => return Err(Error::NotFound.into()),
+                // Whoever created it since has made what was asked for.
+                None => match self.make(dir, &target.parent) {
+                    Err(Cause::Fs(Error::Exists)) => {}
+                    made => return made,
+                },
+            }
+        }
+    }
+
+    fn make(&self, dir: &Dir, parent: &Parent<'_>) -> Result<InodeRef, Cause> {
+        let Last::Name(name) = &parent.last else {
+            return Err(Error::Exists.into());
+        };
+        if parent.wants_dir {
+            return Err(Error::IsDirectory.into());
+        }
+        let defaults = dir.defaults();
+        let (uid, gid) = self.owner.unwrap_or((defaults.uid, defaults.gid));
+        let new = NewInode {
+            mode: FileType::Regular.mode_bits() | self.mode,
+            umask: self.umask.unwrap_or(defaults.umask),
+            uid,
+            gid,
+            rdev: 0,
+        };
+        Ok(dir.fs().create(&parent.dir, name, new)?)
+    }
+
+    fn take(&self, dir: &Dir, inode: InodeRef) -> Result<InodeRef, Cause> {
+        match inode.kind() {
+            FileType::Regular => {}
+            FileType::Directory if !(self.write || self.append) => {}
+            FileType::Directory => return Err(Error::IsDirectory.into()),
+            FileType::Symlink => return Err(Cause::LinkLoop),
+            _ => return Err(Error::NotSupported.into()),
+        }
+        if self.truncate {
+            let empty = SetAttr {
+                size: Some(0),
+                ..SetAttr::default()
+            };
+            dir.fs().set_attr(&inode, &empty)?;
+        }
+        Ok(inode)
+    }
+}

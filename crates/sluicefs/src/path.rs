@@ -1,0 +1,286 @@
+//! From paths to inodes, inside one volume.
+//!
+//! [`walk_parent`] follows every component but the last, so that a creation costs no look-up of what is to be made;
+//! [`resolve`] looks the last one up too and follows it if it is a symbolic link. Links are expanded by walking
+//! `target/rest` from the directory that holds the link; 40 of them end in [`Cause::LinkLoop`]. `..` of the root is the
+//! root, so nothing leads out.
+
+use crate::error::Cause;
+use ext4::{Error, FileType, Fs, InodeRef};
+use std::borrow::Cow;
+
+/// Symbolic links followed in one resolution, as in Linux.
+const MAX_LINKS: u32 = 40;
+/// Bytes in a name.
+const MAX_NAME: usize = 255;
+
+type Result<T> = std::result::Result<T, Cause>;
+
+/// What to do with a symbolic link that is the last component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastLink {
+    /// Go where it points.
+    Follow,
+    /// Take the link itself (unless a trailing slash asks for a directory).
+    Keep,
+}
+
+/// The last component of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Last<'p> {
+    /// A name in the parent.
+    Name(Cow<'p, [u8]>),
+    /// The parent itself: the path ended in `/`, `.` or `..`.
+    This(Special),
+}
+
+/// How a path came to name a directory without naming an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    /// `/`
+    Root,
+    /// `.`
+    Dot,
+    /// `..`
+    DotDot,
+}
+
+/// All of a path but its last component.
+pub(crate) struct Parent<'p> {
+    /// The directory.
+    pub dir: InodeRef,
+    /// What follows.
+    pub last: Last<'p>,
+    /// A slash follows the last component.
+    pub wants_dir: bool,
+}
+
+/// A resolved path.
+pub(crate) struct Target<'p> {
+    /// Where its name is.
+    pub parent: Parent<'p>,
+    /// The inode, if it exists.
+    pub inode: Option<InodeRef>,
+}
+
+/// Components walked, for [`canonical`]; `None` where nobody asks.
+type Trail<'t> = Option<&'t mut Vec<Vec<u8>>>;
+
+impl Parent<'_> {
+    fn into_owned<'o>(self) -> Parent<'o> {
+        Parent {
+            dir: self.dir,
+            last: match self.last {
+                Last::Name(name) => Last::Name(Cow::Owned(name.into_owned())),
+                Last::This(special) => Last::This(special),
+            },
+            wants_dir: self.wants_dir,
+        }
+    }
+}
+
+/// Follows all components of `path` but the last, from `base` or, for an absolute path, from the root.
+pub(crate) fn walk_parent<'p>(fs: &Fs, base: &InodeRef, path: &'p [u8]) -> Result<Parent<'p>> {
+    walk(fs, base, path, &mut MAX_LINKS.clone(), &mut None)
+}
+
+/// Follows the whole of `path`. What does not exist is no error as long as its parent does.
+pub(crate) fn resolve<'p>(
+    fs: &Fs,
+    base: &InodeRef,
+    path: &'p [u8],
+    last: LastLink,
+) -> Result<Target<'p>> {
+    resolve_trailing(fs, base, path, last, &mut None)
+}
+
+/// Follows the whole of `path` to something that exists.
+pub(crate) fn find(fs: &Fs, base: &InodeRef, path: &[u8], last: LastLink) -> Result<InodeRef> {
+    let target = resolve(fs, base, path, last)?;
+    target.inode.ok_or(Cause::Fs(Error::NotFound))
+}
+
+/// The absolute path of `path` without links, `.` and `..`; it must exist.
+pub(crate) fn canonical(fs: &Fs, root: &InodeRef, path: &[u8]) -> Result<Vec<u8>> {
+    let mut trail = Vec::new();
+    let target = resolve_trailing(fs, root, path, LastLink::Follow, &mut Some(&mut trail))?;
+    if target.inode.is_none() {
+        return Err(Error::NotFound.into());
+    }
+    if let Last::Name(name) = target.parent.last {
+        trail.push(name.into_owned());
+    }
+    let mut out = Vec::new();
+    for name in &trail {
+        out.push(b'/');
+        out.extend_from_slice(name);
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    Ok(out)
+}
+
+fn resolve_trailing<'p>(
+    fs: &Fs,
+    base: &InodeRef,
+    path: &'p [u8],
+    last: LastLink,
+    trail: &mut Trail<'_>,
+) -> Result<Target<'p>> {
+    let mut links = MAX_LINKS;
+    let mut parent = walk(fs, base, path, &mut links, trail)?;
+    loop {
+        let Last::Name(name) = &parent.last else {
+            let inode = Some(parent.dir.clone());
+            return Ok(Target { parent, inode });
+        };
+        let inode = match fs.lookup(&parent.dir, name) {
+            Ok(inode) => inode,
+            Err(Error::NotFound) => {
+                return Ok(Target {
+                    parent,
+                    inode: None,
+                });
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let kind = inode.kind();
+        if kind == FileType::Symlink && (last == LastLink::Follow || parent.wants_dir) {
+            let rest: &[u8] = if parent.wants_dir { b"/" } else { b"" };
+            let path = expand(fs, &inode, rest, &mut links)?;
+            parent = walk(fs, &parent.dir, &path, &mut links, trail)?.into_owned();
+            continue;
+        }
+        if parent.wants_dir && kind != FileType::Directory {
+            return Err(Error::NotDirectory.into());
+        }
+        return Ok(Target {
+            parent,
+            inode: Some(inode),
+        });
+    }
+}
+
+fn walk<'p>(
+    fs: &Fs,
+    base: &InodeRef,
+    path: &'p [u8],
+    links: &mut u32,
+    trail: &mut Trail<'_>,
+) -> Result<Parent<'p>> {
+    if path.is_empty() {
+        return Err(Error::NotFound.into());
+    }
+    let mut dir = if path[0] == b'/' {
+        if let Some(trail) = trail {
+            trail.clear();
+        }
+        fs.root()?
+    } else {
+        base.clone()
+    };
+    let mut special = Special::Root;
+    let mut rest = path;
+    loop {
+        let Some((name, after, slash)) = next_component(rest) else {
+            return Ok(Parent {
+                dir,
+                last: Last::This(special),
+                wants_dir: true,
+            });
+        };
+        rest = after;
+        match name {
+            b"." => special = Special::Dot,
+            b".." => {
+                special = Special::DotDot;
+                if let Some(trail) = trail {
+                    trail.pop();
+                }
+                if dir.ino() != ext4::Ino::ROOT.0 {
+                    dir = fs.parent(&dir)?;
+                }
+            }
+            _ => {
+                check_name(name)?;
+                if rest.is_empty() {
+                    return Ok(Parent {
+                        dir,
+                        last: Last::Name(Cow::Borrowed(name)),
+                        wants_dir: slash,
+                    });
+                }
+                let child = fs.lookup(&dir, name)?;
+                match child.kind() {
+                    FileType::Directory => {}
+                    FileType::Symlink => {
+                        let path = expand(fs, &child, rest, links)?;
+                        return Ok(walk(fs, &dir, &path, links, trail)?.into_owned());
+                    }
+                    _ => return Err(Error::NotDirectory.into()),
+                }
+                if let Some(trail) = trail {
+                    trail.push(name.to_vec());
+                }
+                dir = child;
+            }
+        }
+    }
+}
+
+/// `target/rest` of a symbolic link.
+fn expand(fs: &Fs, link: &InodeRef, rest: &[u8], links: &mut u32) -> Result<Vec<u8>> {
+    *links = links.checked_sub(1).ok_or(Cause::LinkLoop)?;
+    let mut path = fs.readlink(link)?;
+    if !rest.is_empty() {
+        path.push(b'/');
+        path.extend_from_slice(rest);
+    }
+    Ok(path)
+}
+
+/// The first component, what follows its slashes, and whether there were any.
+fn next_component(path: &[u8]) -> Option<(&[u8], &[u8], bool)> {
+    let start = path.iter().position(|&b| b != b'/')?;
+    let path = &path[start..];
+    let len = path.iter().position(|&b| b == b'/').unwrap_or(path.len());
+    let (name, after) = path.split_at(len);
+    let slashes = after.iter().take_while(|&&b| b == b'/').count();
+    Some((name, &after[slashes..], slashes > 0))
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > MAX_NAME {
+        return Err(Error::NameTooLong.into());
+    }
+    if name.contains(&0) {
+        return Err(Cause::Invalid("the path contains a NUL byte"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_are_cut_at_slashes() {
+        let next = |p: &'static str| next_component(p.as_bytes());
+        assert_eq!(next(""), None);
+        assert_eq!(next("///"), None);
+        assert_eq!(next("a"), Some((&b"a"[..], &b""[..], false)));
+        assert_eq!(next("//a//"), Some((&b"a"[..], &b""[..], true)));
+        assert_eq!(next("a//b/"), Some((&b"a"[..], &b"b/"[..], true)));
+    }
+
+    #[test]
+    fn names_have_limits() {
+        assert!(check_name(&[b'x'; 255]).is_ok());
+        assert!(matches!(
+            check_name(&[b'x'; 256]),
+            Err(Cause::Fs(Error::NameTooLong))
+        ));
+        assert!(matches!(check_name(b"a\0b"), Err(Cause::Invalid(_))));
+    }
+}

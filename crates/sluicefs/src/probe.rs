@@ -1,0 +1,62 @@
+//! What a device holds before it is formatted, so that nothing is overwritten unawares.
+
+use block::{Class, Queue};
+
+/// Bytes looked at: every signature known here, and enough to see that a device is not empty.
+const WINDOW: u64 = 128 << 10;
+
+/// Signatures: offset, bytes, name.
+const SIGNATURES: &[(usize, &[u8], &str)] = &[
+    (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    (0, b"XFSB", "an XFS file system"),
+    (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+    (0, b"LUKS\xba\xbe", "a LUKS volume"),
+    (0xff6, b"SWAPSPACE2", "swap space"),
+    (0x400, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    (3, b"NTFS    ", "an NTFS file system"),
+    (3, b"EXFAT   ", "an exFAT file system"),
+    (0x52, b"FAT32   ", "a FAT file system"),
+    (0x36, b"FAT", "a FAT file system"),
+    (0, b"hsqs", "a squashfs image"),
+    (0x8001, b"CD001", "an ISO 9660 image"),
+    (0x218, b"LVM2 001", "an LVM volume"),
+    (0x1018, b"LVM2 001", "an LVM volume"),
+    (0x1000, &[0xfc, 0x4e, 0x2b, 0xa9], "a RAID member"),
+    (0x200, b"EFI PART", "a partition table"),
+    (0x1fe, &[0x55, 0xaa], "a partition table or boot sector"),
+];
+
+/// What is on the device; `None` where its beginning is blank.
+pub(crate) fn what_is_there(queue: &Queue) -> Result<Option<&'static str>, block::IoError> {
+    let len = queue.capacity().min(WINDOW) as usize;
+    let bufs = queue.read(0, len, block::PAGE_SIZE, Class::Metadata)?;
+    let bytes: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
+    Ok(identify(&bytes))
+}
+
+fn identify(bytes: &[u8]) -> Option<&'static str> {
+    let known = SIGNATURES.iter().find(|(offset, signature, _)| {
+        bytes.get(*offset..offset + signature.len()) == Some(*signature)
+    });
+    match known {
+        Some((_, _, name)) => Some(name),
+        None if bytes.iter().any(|&b| b != 0) => Some("data of an unknown kind"),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_what_is_there() {
+        let mut bytes = vec![0u8; WINDOW as usize];
+        assert_eq!(identify(&bytes), None);
+        bytes[77] = 1;
+        assert_eq!(identify(&bytes), Some("data of an unknown kind"));
+        bytes[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
+        assert_eq!(identify(&bytes), Some("an ext2, ext3 or ext4 file system"));
+        assert_eq!(identify(&[]), None);
+    }
+}
