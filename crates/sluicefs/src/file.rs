@@ -166,7 +166,7 @@ impl File {
     /// `StorageFull`, `ReadOnlyFilesystem`, …, or a file that was not opened for writing.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         if self.access.append {
-            return self.ctx("write", self.append(buf)).map(|_| buf.len());
+            return Ok(self.ctx("write", self.append(buf))?.1);
         }
         self.ctx("write", self.write_to(offset, buf))
     }
@@ -188,7 +188,8 @@ impl File {
         Ok(())
     }
 
-    fn append(&self, buf: &[u8]) -> Result<u64> {
+    /// Where the bytes went and how many.
+    fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.writable()?;
         Ok(self.shared.fs.append(&self.inode, buf)?)
     }
@@ -377,9 +378,9 @@ impl File {
 
     fn stream_write(&self, position: &mut u64, buf: &[u8]) -> io::Result<usize> {
         if self.access.append {
-            let offset = self.ctx("write", self.append(buf))?;
-            *position = offset + buf.len() as u64;
-            return Ok(buf.len());
+            let (offset, n) = self.ctx("write", self.append(buf))?;
+            *position = offset + n as u64;
+            return Ok(n);
         }
         let n = self.ctx("write", self.write_to(*position, buf))?;
         *position += n as u64;

@@ -56,7 +56,7 @@ pub use block::{StatsSnapshot as DeviceStats, parse_size};
 pub use cache::Budget as MemoryBudget;
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};
 pub use error::{Cause, Error, errno};
-pub use ext4::{RenameFlags, SetXattrMode, StatFs};
+pub use ext4::{RenameFlags, StatFs, VolumeInfo, VolumeStats};
 pub use file::File;
 pub use metadata::{FileTimes, FileType, Metadata, SetAttributes};
 pub use options::{FormatOptions, OpenOptions, VolumeOptions};

@@ -7,12 +7,13 @@ use crate::dir::Dir;
 use crate::error::Cause;
 use crate::options::{FormatOptions, VolumeOptions};
 use block::{DeviceUrl, Queue};
-use ext4::{Fs, MountOptions, StatFs};
+use ext4::{Fs, MountOptions, StatFs, VolumeInfo, VolumeStats};
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use writeback::Tunables;
 
 /// What formatting made.
 pub type FormatReport = ext4::mkfs::MkfsReport;
@@ -126,9 +127,29 @@ impl Volume {
         self.root.shared().queue.capacity()
     }
 
-    /// Counters of the device since it was opened.
-    pub fn device_stats(&self) -> block::StatsSnapshot {
-        self.root.shared().queue.stats().snapshot()
+    /// Counters of the device, the journal and the caches since it was opened.
+    pub fn stats(&self) -> VolumeStats {
+        self.fs().stats()
+    }
+
+    /// Label, UUID, features, geometry, state, and what recovery did at this mount.
+    pub fn info(&self) -> VolumeInfo {
+        self.fs().info()
+    }
+
+    /// Whether changes are refused, by wish or after an error.
+    pub fn is_read_only(&self) -> bool {
+        self.fs().is_read_only()
+    }
+
+    /// Writeback's parameters.
+    pub fn tunables(&self) -> Tunables {
+        self.fs().tunables()
+    }
+
+    /// Changes writeback's parameters at once.
+    pub fn set_tunables(&self, tunables: Tunables) {
+        self.fs().set_tunables(tunables);
     }
 
     /// The file system beneath, for a server or benchmark that works on inodes. It follows no stability promise.
