@@ -1,0 +1,215 @@
+//! The orphan file: slots for inode numbers, in blocks that threads spread over.
+//!
+//! Which slots are free is known in memory, one lock per block. A slot is taken in memory first and then on disk; it is
+//! freed on disk first and then in memory, so that nobody can be given a slot whose old number is still to be cleared.
+
+use super::OrphanPlace;
+use crate::{Error, Fs, Inode, Result, extents};
+use ext4_format::checksum::Seed;
+use ext4_format::features::RoCompatFeatures;
+use ext4_format::orphan_file;
+use ext4_format::types::{FileBlock, FsBlock, Ino};
+use jbd2::{Buffer, Handle, Seal};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Blocks that an orphan file may have: mke2fs makes at most 512 unless asked for more.
+const MAX_BLOCKS: u64 = 1 << 12;
+
+/// The file.
+pub(super) struct OrphanFile {
+    /// Of the blocks' checksums; `None` without metadata_csum.
+    seed: Option<Seed>,
+    blocks: Box<[SlotBlock]>,
+    /// ORPHAN_PRESENT is in the super block.
+    is_flagged: AtomicBool,
+}
+
+/// A block of it.
+struct SlotBlock {
+    place: FsBlock,
+    /// Bit n is set while slot n is taken.
+    taken: Mutex<Box<[u64]>>,
+}
+
+/// Puts the checksum into a block on its way to the log.
+fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
+    // It fails only for blocks too small to have slots.
+    let _ = orphan_file::update_checksum(Some(Seed(seed)), bytes, FsBlock(block));
+}
+
+/// A number for the calling thread, small and dense.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
+}
+
+impl OrphanFile {
+    /// Reads the orphan file `inode`, and which of its slots are taken.
+    pub fn load(fs: &Fs, inode: &Inode) -> Result<OrphanFile> {
+        let damaged = |what| Error::CorruptInode {
+            ino: inode.ino.0,
+            what,
+        };
+        let (size, is_regular) = {
+            let meta = inode.meta.lock();
+            (meta.fields.size, meta.fields.mode.is_regular())
+        };
+        let count = size / u64::from(fs.geo.block_size.max(1));
+        if !is_regular || count == 0 || count > MAX_BLOCKS {
+            return Err(damaged("the orphan file is no file, or of an absurd size"));
+        }
+        let mut places = Vec::new();
+        for block in 0..count as u32 {
+            match extents::lookup(fs, inode, FileBlock(block))? {
+                extents::Map::Mapped {
+                    start,
+                    unwritten: false,
+                    ..
+                } => places.push(start.0),
+                _ => return Err(damaged("the orphan file has a hole")),
+            }
+        }
+        fs.journal.prefetch(&places);
+        let has_csum = fs.geo.has_metadata_csum();
+        let mut file = OrphanFile {
+            seed: has_csum.then(|| Seed(inode.csum_seed(fs))),
+            blocks: Box::default(),
+            is_flagged: AtomicBool::new(crate::fs::orphans_present(&fs.superblock.lock())),
+        };
+        let words = orphan_file::slots_per_block(fs.geo.block_size as usize).div_ceil(64);
+        let mut blocks = Vec::new();
+        for place in places {
+            let mut taken = vec![0u64; words].into_boxed_slice();
+            let buffer = fs.journal.get(place)?;
+            file.verify(&buffer)?;
+            for (slot, _) in orphan_file::slots(&buffer.data()) {
+                taken[slot / 64] |= 1 << (slot % 64);
+            }
+            blocks.push(SlotBlock {
+                place: FsBlock(place),
+                taken: Mutex::new(taken),
+            });
+        }
+        file.blocks = blocks.into();
+        Ok(file)
+    }
+
+    fn verify(&self, buffer: &Buffer) -> Result<()> {
+        let place = FsBlock(buffer.block());
+        buffer.verify_once(|bytes| orphan_file::verify(self.seed, bytes, place))?;
+        Ok(())
+    }
+
+    /// What the slots say: place and inode number of each that is taken.
+    pub fn orphans(&self, fs: &Fs) -> Result<Vec<(OrphanPlace, Ino)>> {
+        let mut orphans = Vec::new();
+        for (block, at) in (0..).zip(&self.blocks) {
+            let buffer = fs.journal.get(at.place.0)?;
+            self.verify(&buffer)?;
+            for (slot, ino) in orphan_file::slots(&buffer.data()) {
+                let slot = slot as u32;
+                orphans.push((OrphanPlace::File { block, slot }, ino));
+            }
+        }
+        Ok(orphans)
+    }
+
+    /// Puts a number into a free slot; `None` where there is none.
+    pub fn add(&self, fs: &Fs, handle: &Handle<'_>, ino: Ino) -> Result<Option<OrphanPlace>> {
+        let slots = orphan_file::slots_per_block(fs.geo.block_size as usize);
+        let first = thread_number() % self.blocks.len();
+        let order = (first..self.blocks.len()).chain(0..first);
+        for block in order {
+            let Some(slot) = self.blocks[block].take(slots) else {
+                continue;
+            };
+            if let Err(error) = self.set(handle, block, slot, Some(ino)) {
+                self.blocks[block].give_back(slot);
+                return Err(error);
+            }
+            self.flag(fs, handle);
+            let (block, slot) = (block as u32, slot as u32);
+            return Ok(Some(OrphanPlace::File { block, slot }));
+        }
+        Ok(None)
+    }
+
+    /// Frees a slot.
+    pub fn del(&self, _fs: &Fs, handle: &Handle<'_>, block: u32, slot: u32) -> Result<()> {
+        let (block, slot) = (block as usize, slot as usize);
+        self.set(handle, block, slot, None)?;
+        self.blocks[block].give_back(slot);
+        Ok(())
+    }
+
+    fn set(&self, handle: &Handle<'_>, block: usize, slot: usize, ino: Option<Ino>) -> Result<()> {
+        let buffer: Arc<Buffer> = handle.get(self.blocks[block].place.0)?;
+        self.verify(&buffer)?;
+        let seal = self.seed.map(|seed| Seal {
+            seal: seal_block,
+            seed: seed.0,
+        });
+        handle.modify(&buffer, seal, |bytes| {
+            orphan_file::set_slot(bytes, slot, ino)
+        })?;
+        Ok(())
+    }
+
+    /// Says in the super block that there may be orphans, once and in the transaction of the first.
+    fn flag(&self, fs: &Fs, handle: &Handle<'_>) {
+        if self.is_flagged.load(Ordering::Relaxed) || self.is_flagged.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        {
+            let mut superblock = fs.superblock.lock();
+            let features = superblock.ro_compat() | RoCompatFeatures::ORPHAN_PRESENT;
+            superblock.set_ro_compat(features);
+        }
+        fs.mark_superblock_dirty(handle);
+    }
+}
+
+impl SlotBlock {
+    /// Takes the first free of `slots` slots.
+    fn take(&self, slots: usize) -> Option<usize> {
+        let mut taken = self.taken.lock();
+        let (at, word) = taken
+            .iter_mut()
+            .enumerate()
+            .find(|(_, word)| **word != u64::MAX)?;
+        let slot = at * 64 + word.trailing_ones() as usize;
+        if slot >= slots {
+            return None;
+        }
+        *word |= 1 << (slot % 64);
+        Some(slot)
+    }
+
+    fn give_back(&self, slot: usize) {
+        let mut taken = self.taken.lock();
+        taken[slot / 64] &= !(1 << (slot % 64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_given_out_once() {
+        let block = SlotBlock {
+            place: FsBlock(1),
+            taken: Mutex::new(vec![0; 2].into()),
+        };
+        let all: Vec<_> = std::iter::from_fn(|| block.take(100)).collect();
+        assert!(all.into_iter().eq(0..100));
+        block.give_back(70);
+        block.give_back(3);
+        assert_eq!([3, 70].map(Some), [block.take(100), block.take(100)]);
+        assert_eq!(block.take(100), None);
+    }
+}

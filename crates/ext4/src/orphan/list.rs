@@ -1,0 +1,94 @@
+//! The list that begins in the super block and goes on in each inode's deletion time.
+//!
+//! On disk it is linked in one direction; in memory in both, so that taking an inode out changes its predecessor at once
+//! instead of walking the list.
+
+use super::OrphanPlace;
+use crate::{Fs, Inode};
+use jbd2::Handle;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// An inode on the list.
+struct Entry {
+    inode: Arc<Inode>,
+    /// Towards the head; 0 at the head.
+    prev: u32,
+    /// As its `i_dtime` says; 0 at the end.
+    next: u32,
+}
+
+/// The list in memory. Inodes that recovery has not come to are on disk only: the last entry then has a `next` that is not
+/// here.
+#[derive(Default)]
+pub(super) struct OrphanList {
+    entries: HashMap<u32, Entry>,
+    /// 0: empty. What `s_last_orphan` says.
+    head: u32,
+}
+
+impl OrphanList {
+    /// Makes `inode`, the head on disk, the only entry.
+    pub fn adopt_head(&mut self, inode: &Arc<Inode>, next: u32) {
+        self.head = inode.ino.0;
+        let inode = inode.clone();
+        let entry = Entry {
+            inode,
+            prev: 0,
+            next,
+        };
+        self.entries.insert(self.head, entry);
+    }
+}
+
+/// Puts an inode at the head.
+pub(super) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
+    {
+        let mut list = fs.orphan_state.list.lock();
+        let (head, ino) = (list.head, inode.ino.0);
+        if let Some(old) = list.entries.get_mut(&head) {
+            old.prev = ino;
+        }
+        list.adopt_head(inode, head);
+        let mut meta = inode.meta.lock();
+        meta.fields.dtime = head;
+        meta.orphan = Some(OrphanPlace::List);
+        drop(meta);
+        fs.superblock.lock().last_orphan.set(ino);
+    }
+    fs.mark_superblock_dirty(handle);
+    inode.mark_dirty_attributes(fs, handle);
+}
+
+/// Takes an inode out.
+pub(super) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
+    let mut list = fs.orphan_state.list.lock();
+    {
+        let mut meta = inode.meta.lock();
+        meta.fields.dtime = 0;
+        meta.orphan = None;
+    }
+    let Some(Entry { prev, next, .. }) = list.entries.remove(&inode.ino.0) else {
+        return;
+    };
+    if let Some(after) = list.entries.get_mut(&next) {
+        after.prev = prev;
+    }
+    let before = list.entries.get_mut(&prev).map(|before| {
+        before.next = next;
+        before.inode.meta.lock().fields.dtime = next;
+        before.inode.clone()
+    });
+    if before.is_none() {
+        list.head = next;
+        fs.superblock.lock().last_orphan.set(next);
+    }
+    // The neighbour stays an orphan until the lock is gone, so that its own removal cannot free its number before this
+    // change of it is registered.
+    match before {
+        Some(before) => before.mark_dirty_attributes(fs, handle),
+        None => fs.mark_superblock_dirty(handle),
+    }
+    drop(list);
+    inode.mark_dirty_attributes(fs, handle);
+}

@@ -1,0 +1,96 @@
+//! Inodes to be deleted (or truncated) after a crash: the orphan file where the volume has one, otherwise the list
+//! that begins in the super block.
+//!
+//! ```text
+//! orphan file (a slot each; one block per thread, so that threads do not meet)      list, where there is no file or it is full
+//!
+//!  block 0 [ 14 ·  · 17 ·  · ]   ob_magic, checksum                                s_last_orphan ─▶ 31
+//!  block 1 [  · ·  ·  · ·  · ]                                                          31.i_dtime ─▶ 29
+//!  block 2 [ 20 21 ·  · ·  · ]                                                          29.i_dtime ─▶ 0
+//! ```
+//!
+//! An inode's place is in its `meta.orphan`. Whoever calls [`add`] and [`del`] sees to it that they do not run at once for
+//! one inode (it holds the inode's lock, or is its last user). Locks: `OrphanState`'s come before `Inode::meta` and
+//! `Fs::superblock`, and are never held during I/O.
+
+mod file;
+mod list;
+mod recover;
+
+pub(crate) use recover::recover;
+
+use crate::{Fs, Inode, Result};
+use file::OrphanFile;
+use jbd2::Handle;
+use list::OrphanList;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Where an orphan is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanPlace {
+    /// On the linked list of the super block.
+    List,
+    /// In a slot of the orphan file.
+    File {
+        /// Block of the orphan file.
+        block: u32,
+        /// Slot in it.
+        slot: u32,
+    },
+}
+
+/// What is remembered of the orphan list or file.
+#[derive(Default)]
+pub(crate) struct OrphanState {
+    /// Set by [`recover`] on a volume that has one.
+    file: OnceLock<OrphanFile>,
+    list: Mutex<OrphanList>,
+    /// Orphans recorded in either.
+    count: AtomicU64,
+}
+
+/// Credits of [`add`] and [`del`]: a block of the orphan file or the super block, the inode, and a neighbour on the list.
+pub(crate) const ORPHAN_CREDITS: u32 = 4;
+
+/// Records an inode as an orphan (its link count went to 0, or a truncate begins). Does nothing if it is one.
+pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    if inode.meta.lock().orphan.is_some() {
+        return Ok(());
+    }
+    let state = &fs.orphan_state;
+    let place = match state.file.get() {
+        Some(file) => file.add(fs, handle, inode.ino)?,
+        None => None,
+    };
+    match place {
+        Some(place) => inode.meta.lock().orphan = Some(place),
+        None => list::add(fs, handle, inode),
+    }
+    state.count.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Takes the record back. Does nothing if there is none.
+pub(crate) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    let state = &fs.orphan_state;
+    let place = inode.meta.lock().orphan;
+    match (place, state.file.get()) {
+        (None, _) => return Ok(()),
+        (Some(OrphanPlace::List), _) => list::del(fs, handle, inode),
+        (Some(OrphanPlace::File { block, slot }), Some(file)) => {
+            file.del(fs, handle, block, slot)?;
+            inode.meta.lock().orphan = None;
+        }
+        // Places in a file are given out by the file.
+        (Some(OrphanPlace::File { .. }), None) => {}
+    }
+    state.count.fetch_sub(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether any orphan is recorded.
+pub(crate) fn any(fs: &Fs) -> bool {
+    fs.orphan_state.count.load(Ordering::Relaxed) > 0
+}
