@@ -23,7 +23,7 @@ use crate::{Error, Fs, Inode, Result};
 use block::{Bio, BioFlags, Buf, Class, EndIo, IoError, PAGE_SIZE, Payload, Plug};
 use cache::DirtyPage;
 use ext4_format::types::{FileBlock, FsBlock};
-use jbd2::Handle;
+use jbd2::{Handle, JournalError};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::io;
@@ -414,16 +414,8 @@ impl Fs {
             Record::Overwrite => changed = false,
             Record::Convert => extents::convert(self, handle, inode, range.pages(), false)?,
             Record::Insert(run) => {
-                self.groups.record(handle, run)?;
-                extents::insert(
-                    self,
-                    handle,
-                    inode,
-                    FileBlock(range.first as u32),
-                    run.start,
-                    run.len,
-                    false,
-                )?;
+                let block = FileBlock(range.first as u32);
+                self.map_picked(handle, inode, block, run, false)?;
             }
         }
         {
@@ -440,6 +432,23 @@ impl Fs {
             inode.mark_dirty_attributes(self, handle);
         }
         Ok(())
+    }
+
+    /// Maps a hole to picked blocks and records these. Where it fails nothing has changed and the blocks are still picked.
+    pub(crate) fn map_picked(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        block: FileBlock,
+        run: BlockRun,
+        unwritten: bool,
+    ) -> Result<()> {
+        extents::insert(self, handle, inode, block, run.start, run.len, unwritten)?;
+        // Only a damaged bitmap makes this fail, and then the tree must not be committed.
+        self.groups.record(handle, run).inspect_err(|error| {
+            self.journal
+                .abort(&JournalError::Aborted(error.to_string()));
+        })
     }
 
     /// The range's pages are dirty again, its blocks free; the error is kept for every fsync to come.

@@ -117,20 +117,15 @@ impl Fs {
                     self.groups.reserve(want)?;
                     let picked = self.groups.pick(goal, want as u32);
                     let result = picked.and_then(|run| {
-                        let recorded = self
+                        let mapped = self
                             .journal
                             .start(extents::INSERT_CREDITS + 8)
                             .map_err(Error::from)
-                            .and_then(|handle| {
-                                self.groups.record(&handle, run)?;
-                                extents::insert(
-                                    self, &handle, inode, block, run.start, run.len, true,
-                                )
-                            });
-                        if recorded.is_err() {
+                            .and_then(|handle| self.map_picked(&handle, inode, block, run, true));
+                        if mapped.is_err() {
                             self.groups.unpick(run);
                         }
-                        recorded.map(|()| run)
+                        mapped.map(|()| run)
                     });
                     self.groups.unreserve(want);
                     let run = result?;
