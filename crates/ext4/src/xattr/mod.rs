@@ -1,8 +1,31 @@
 //! Extended attributes, in the inode and in a block of their own, and POSIX ACLs in ext4's form.
+//!
+//! | file | what |
+//! |---|---|
+//! | `store` | both places read, changed and written; blocks that inodes share |
+//! | `acl` | access and default ACLs: their bond with the mode, inheritance |
+//!
+//! Setting and removing hold the inode's lock exclusively and then a handle, so that one change is one transaction and no
+//! two mix; reading holds it shared. Values in inodes of their own (`ea_inode`) are refused at mount.
+//!
+//! Who may read or set what is for the caller to decide (Linux: `trusted.` needs a privilege, `user.` follows the file's
+//! permissions); what depends on the file alone is decided here.
 
-use crate::{Fs, Inode, InodeRef, Result};
+mod acl;
+mod store;
+
+pub(crate) use acl::{chmod_acl, inherit_acl};
+
+use crate::{Error, Fs, Inode, InodeRef, Result};
+use ext4_format::acl::Acl;
+use ext4_format::inode::FileType;
+use ext4_format::xattr::{
+    INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SYSTEM, INDEX_USER, full_name,
+    split_name,
+};
 use jbd2::Handle;
 use std::sync::Arc;
+use store::Attributes;
 
 /// Whether setting an attribute may create or replace it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,18 +39,53 @@ pub enum SetXattrMode {
     Replace,
 }
 
+/// The longest full name, in bytes.
+const NAME_MAX: usize = 255;
+/// The longest value that Linux passes on, in bytes; less fits into a block.
+const VALUE_MAX: usize = 65_536;
+
 impl Fs {
     /// Value of the attribute with the full name `name` ("user.x"). ACLs come in Linux's xattr form.
+    ///
+    /// # Errors
+    /// `NoAttribute`; `NotSupported` for a namespace that ext4 does not have.
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
-        let _ = (inode, name);
-        todo!()
+        let (index, rest) = resolve(name)?;
+        // Most inodes have none, and Linux asks for "security.capability" at every write.
+        if !Attributes::any(inode) || is_barred(inode, index) {
+            return Err(Error::NoAttribute);
+        }
+        let attributes = {
+            let _shared = inode.lock.read();
+            Attributes::read(self, inode)?
+        };
+        let value = attributes.get(index, rest).ok_or(Error::NoAttribute)?;
+        if is_acl(index) {
+            return Ok(Acl::from_disk(value)?.to_xattr());
+        }
+        Ok(value.to_vec())
     }
-    /// Full names of all attributes.
+
+    /// Full names of all attributes: those in the inode, then those in the block, each in the order in which they are
+    /// stored. Attributes of namespaces that are not known are left out (and kept).
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        let _ = inode;
-        todo!()
+        if !Attributes::any(inode) {
+            return Ok(Vec::new());
+        }
+        let attributes = {
+            let _shared = inode.lock.read();
+            Attributes::read(self, inode)?
+        };
+        let names = attributes.iter().filter(|a| a.index != INDEX_SYSTEM);
+        Ok(names.filter_map(|a| full_name(a.index, &a.name)).collect())
     }
+
     /// Sets one; an access ACL changes the mode bits with it.
+    ///
+    /// # Errors
+    /// `Exists` and `NoAttribute` as `mode` asks (which ACLs ignore, as on Linux); `NoSpace` where the value does not fit
+    /// beside the others; `ValueTooLarge` above 64 KiB; `NotPermitted` for `user.` on what is neither file nor directory,
+    /// for a default ACL on what is no directory, and on immutable and append-only files; `Invalid` for a bad ACL.
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -35,38 +93,136 @@ impl Fs {
         value: &[u8],
         mode: SetXattrMode,
     ) -> Result<()> {
-        let _ = (inode, name, value, mode);
-        todo!()
+        let (index, rest) = self.check_change(inode, name)?;
+        if value.len() > VALUE_MAX {
+            return Err(Error::ValueTooLarge);
+        }
+        let parsed = match is_acl(index) {
+            // Linux takes an empty list, with or without a header, for the wish to remove it.
+            true if value.len() <= 4 => None,
+            true => Some(Acl::from_xattr(value).map_err(|_| Error::Invalid("not an ACL"))?),
+            false => None,
+        };
+        let _exclusive = inode.lock.write();
+        let handle = self.journal.start(XATTR_CREDITS)?;
+        match index {
+            INDEX_POSIX_ACL_ACCESS => acl::set_access(self, &handle, inode, parsed)?,
+            INDEX_POSIX_ACL_DEFAULT => acl::set_default(self, &handle, inode, parsed.as_ref())?,
+            _ => store::change(self, &handle, inode, (index, rest), Some(value), mode)?,
+        }
+        changed(self, &handle, inode);
+        Ok(())
     }
+
     /// Removes one.
+    ///
+    /// # Errors
+    /// `NoAttribute`; `NotPermitted` as for [`Fs::set_xattr`].
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
-        let _ = (inode, name);
-        todo!()
+        let (index, rest) = self.check_change(inode, name)?;
+        let _exclusive = inode.lock.write();
+        let handle = self.journal.start(XATTR_CREDITS)?;
+        let mode = SetXattrMode::Replace;
+        store::change(self, &handle, inode, (index, rest), None, mode)?;
+        changed(self, &handle, inode);
+        Ok(())
+    }
+
+    /// The parts of a name, where the attribute may be changed.
+    fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
+        self.check_writable()?;
+        let (index, rest) = resolve(name)?;
+        inode.check_may_write(false)?;
+        let kind = inode.kind();
+        if is_barred(inode, index) {
+            return Err(Error::NotPermitted);
+        }
+        if is_acl(index) && kind == FileType::Symlink {
+            return Err(Error::NotSupported);
+        }
+        if index == INDEX_POSIX_ACL_DEFAULT && kind != FileType::Directory {
+            return Err(Error::NotPermitted);
+        }
+        Ok((index, rest))
     }
 }
 
-/// Credits of [`inherit_acl`] and of setting an attribute.
+/// Index and rest of a full name.
+fn resolve(name: &[u8]) -> Result<(u8, &[u8])> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.contains(&0) {
+        return Err(Error::Invalid("an attribute's name contains NUL"));
+    }
+    match split_name(name) {
+        // Inline data lives under "system.", and Linux lets nobody see it.
+        Some((INDEX_SYSTEM, _)) => Err(Error::NotSupported),
+        Some(found) => Ok(found),
+        None if [&b"user."[..], b"trusted.", b"security."].contains(&name) => {
+            Err(Error::Invalid("an attribute without a name"))
+        }
+        None => Err(Error::NotSupported),
+    }
+}
+
+fn is_acl(index: u8) -> bool {
+    index == INDEX_POSIX_ACL_ACCESS || index == INDEX_POSIX_ACL_DEFAULT
+}
+
+/// Whether the file's type rules attributes of that namespace out: users may fill the space of files and directories
+/// only, as others have permissions with another meaning.
+fn is_barred(inode: &Inode, index: u8) -> bool {
+    index == INDEX_USER && !matches!(inode.kind(), FileType::Regular | FileType::Directory)
+}
+
+/// Attributes of an inode changed.
+fn changed(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
+    inode.meta.lock().fields.ctime = fs.now();
+    inode.mark_dirty(fs, handle);
+}
+
+/// Credits of [`inherit_acl`] and of setting an attribute: the old block and a new one, a bitmap and a descriptor block for
+/// each, the inode, the super block.
 pub(crate) const XATTR_CREDITS: u32 = 8;
 
-/// Gives a new inode its parent's default ACL, or applies the umask where there is none. Part of create's handle;
-/// called with no lock of `inode` held.
-pub(crate) fn inherit_acl(
-    fs: &Fs,
-    handle: &Handle<'_>,
-    dir: &Inode,
-    inode: &Arc<Inode>,
-    umask: u16,
-) -> Result<()> {
-    let _ = (fs, handle, dir, inode, umask);
-    todo!()
-}
-/// chmod: brings an access ACL in line with new permission bits.
-pub(crate) fn chmod_acl(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, mode: u16) -> Result<()> {
-    let _ = (fs, handle, inode, mode);
-    todo!()
-}
 /// The inode is being deleted: drops its reference to a (possibly shared) attribute block.
 pub(crate) fn release_block(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    let _ = (fs, handle, inode);
-    todo!()
+    store::release(fs, handle, inode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_resolve_as_on_linux() {
+        let ok: [(&[u8], _); 4] = [
+            (b"user.a", (1, &b"a"[..])),
+            (b"system.posix_acl_access", (2, b"")),
+            (b"trusted.overlay.x", (4, b"overlay.x")),
+            (b"security.selinux", (6, b"selinux")),
+        ];
+        for (name, parts) in ok {
+            assert_eq!(resolve(name).unwrap(), parts);
+        }
+        let unsupported: [&[u8]; 5] = [
+            b"",
+            b"a",
+            b"system.data",
+            b"btrfs.x",
+            b"system.posix_acl_accessx",
+        ];
+        for name in unsupported {
+            assert!(
+                matches!(resolve(name), Err(Error::NotSupported)),
+                "{name:?}"
+            );
+        }
+        assert!(matches!(resolve(b"user."), Err(Error::Invalid(_))));
+        assert!(matches!(resolve(b"user.a\0b"), Err(Error::Invalid(_))));
+        let long = [&b"user."[..], &[b'x'; 251]].concat();
+        assert!(matches!(resolve(&long), Err(Error::NameTooLong)));
+        assert!(resolve(&long[..255]).is_ok());
+    }
 }

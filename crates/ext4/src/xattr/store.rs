@@ -1,0 +1,399 @@
+//! Where attributes are: in the bytes of the inode behind its fields, and in one block.
+//!
+//! A change reads both places, decides what goes where, and writes what differs. The inode is preferred: it is read
+//! anyway, and a block costs 4 KiB. The block may belong to several inodes (the kernel shares equal ones and counts
+//! them): it is then left alone, less one reference, and the inode gets one of its own. We never share.
+//!
+//! ```text
+//!            set, no room in the inode           set or removed
+//!   no block ─────────────────────────▶ own block ─────▶ own block (in place)
+//!      ▲                                   │  ▲
+//!      └── all fit into the inode ─────────┘  └── set or removed ── shared block (a reference less)
+//! ```
+
+use super::SetXattrMode;
+use crate::alloc::BlockRun;
+use crate::{Error, Fs, Inode, Result};
+use block::BufMut;
+use ext4_format::checksum::Seed;
+use ext4_format::features::CompatFeatures;
+use ext4_format::types::FsBlock;
+use ext4_format::xattr::{
+    Xattr, XattrEntry, build_block, build_ibody, fits_block, fits_ibody, parse_block, parse_ibody,
+    set_refcount, space_for, update_block_checksum, verify_block_checksum,
+};
+use jbd2::{Buffer, Handle, Seal};
+use std::sync::Arc;
+
+/// An attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attribute {
+    /// Stands for the name's prefix.
+    pub index: u8,
+    /// Without the prefix.
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+impl From<XattrEntry<'_>> for Attribute {
+    fn from(entry: XattrEntry<'_>) -> Attribute {
+        Attribute {
+            index: entry.index,
+            name: entry.name.to_vec(),
+            value: entry.value.to_vec(),
+        }
+    }
+}
+
+impl Attribute {
+    fn borrow(&self) -> Xattr<'_> {
+        Xattr {
+            index: self.index,
+            name: &self.name,
+            value: &self.value,
+        }
+    }
+    fn is(&self, index: u8, name: &[u8]) -> bool {
+        self.index == index && self.name == name
+    }
+    fn space(&self) -> usize {
+        space_for(&self.name, &self.value)
+    }
+}
+
+/// The attributes of an inode.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attributes {
+    inode: Vec<Attribute>,
+    block: Vec<Attribute>,
+}
+
+/// Room for attributes, in bytes.
+#[derive(Clone, Copy)]
+struct Room {
+    inode: usize,
+    block: usize,
+}
+
+impl Attributes {
+    /// Whether there may be any, at a glance.
+    pub fn any(inode: &Inode) -> bool {
+        let meta = inode.meta.lock();
+        meta.inline_xattrs.is_some() || meta.fields.file_acl.0 != 0
+    }
+
+    /// Reads them. The caller keeps others from changing them meanwhile.
+    pub fn read(fs: &Fs, inode: &Inode) -> Result<Attributes> {
+        let (area, block) = {
+            let meta = inode.meta.lock();
+            (meta.inline_xattrs.clone(), meta.fields.file_acl)
+        };
+        let mut attributes = Attributes::default();
+        if let Some(area) = area {
+            attributes.inode = own(parse_ibody(&area)?);
+        }
+        if block.0 != 0 {
+            let data = get_block(fs, inode, block)?.data();
+            attributes.block = own(parse_block(&data)?.1);
+        }
+        Ok(attributes)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Attribute> {
+        self.inode.iter().chain(&self.block)
+    }
+
+    pub fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
+        let found = self.iter().find(|attribute| attribute.is(index, name))?;
+        Some(&found.value)
+    }
+
+    /// These with one more, or another value of one; `None` where they do not fit.
+    fn with(mut self, new: Attribute, room: Room) -> Option<Attributes> {
+        self.take_out(new.index, &new.name);
+        // The kernel's order: where it fits at once, in the inode first.
+        self.inode.push(new);
+        if self.inode_fits(room) {
+            return Some(self);
+        }
+        self.block.extend(self.inode.pop());
+        if self.block_fits(room) {
+            return Some(self);
+        }
+        // All anew, those that are hard to place first.
+        let mut all: Vec<Attribute> = self.inode.drain(..).chain(self.block.drain(..)).collect();
+        all.sort_by_key(|attribute| std::cmp::Reverse(attribute.space()));
+        for attribute in all {
+            self.inode.push(attribute);
+            if !self.inode_fits(room) {
+                self.block.extend(self.inode.pop());
+            }
+        }
+        self.block_fits(room).then_some(self)
+    }
+
+    /// These less one, in the inode alone if they fit there.
+    fn without(mut self, index: u8, name: &[u8], room: Room) -> Attributes {
+        self.take_out(index, name);
+        let count = self.inode.len();
+        self.inode.append(&mut self.block);
+        if !self.inode_fits(room) {
+            self.block = self.inode.split_off(count);
+        }
+        self
+    }
+
+    fn take_out(&mut self, index: u8, name: &[u8]) {
+        self.inode.retain(|attribute| !attribute.is(index, name));
+        self.block.retain(|attribute| !attribute.is(index, name));
+    }
+    fn inode_fits(&self, room: Room) -> bool {
+        fits_ibody(&borrow(&self.inode), room.inode)
+    }
+    fn block_fits(&self, room: Room) -> bool {
+        self.block.is_empty() || fits_block(&borrow(&self.block), room.block)
+    }
+}
+
+fn own(entries: Vec<XattrEntry<'_>>) -> Vec<Attribute> {
+    entries.into_iter().map(Attribute::from).collect()
+}
+
+fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
+    attributes.iter().map(Attribute::borrow).collect()
+}
+
+/// Sets an attribute, or removes it (`value` is `None`), as part of the handle's transaction. On an error nothing has
+/// changed. The caller sets the ctime and marks the inode dirty, and keeps others from changing attributes meanwhile.
+pub(super) fn change(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    inode: &Arc<Inode>,
+    (index, name): (u8, &[u8]),
+    value: Option<&[u8]>,
+    mode: SetXattrMode,
+) -> Result<()> {
+    let old = Attributes::read(fs, inode)?;
+    match (old.get(index, name), mode) {
+        (None, SetXattrMode::Replace) => return Err(Error::NoAttribute),
+        (Some(_), SetXattrMode::Create) => return Err(Error::Exists),
+        (None, _) if value.is_none() => return Ok(()),
+        (Some(same), _) if value == Some(same) => return Ok(()),
+        _ => {}
+    }
+    let room = room(fs, inode);
+    let new = match value {
+        None => old.clone().without(index, name, room),
+        Some(value) => {
+            let new = Attribute {
+                index,
+                name: name.to_vec(),
+                value: value.to_vec(),
+            };
+            old.clone().with(new, room).ok_or(Error::NoSpace)?
+        }
+    };
+    write(fs, handle, inode, &old, &new, room)
+}
+
+fn room(fs: &Fs, inode: &Inode) -> Room {
+    let extra = inode.meta.lock().fields.extra_isize;
+    let used = 128 + usize::from(extra);
+    // An inode without extra fields keeps its attributes in a block: where they would begin depends on `i_extra_isize`.
+    let inode = match extra {
+        0 => 0,
+        _ => usize::from(fs.geo.inode_size).saturating_sub(used),
+    };
+    Room {
+        inode,
+        block: fs.geo.block_size as usize,
+    }
+}
+
+fn write(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    inode: &Arc<Inode>,
+    old: &Attributes,
+    new: &Attributes,
+    room: Room,
+) -> Result<()> {
+    let mut area = vec![0; room.inode].into_boxed_slice();
+    build_ibody(&borrow(&new.inode), &mut area)?;
+    if new.block != old.block {
+        write_block(fs, handle, inode, &new.block)?;
+    }
+    inode.meta.lock().inline_xattrs = (!new.inode.is_empty()).then_some(area);
+    announce(fs, handle);
+    Ok(())
+}
+
+fn write_block(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    inode: &Arc<Inode>,
+    attributes: &[Attribute],
+) -> Result<()> {
+    if attributes.is_empty() {
+        return release(fs, handle, inode);
+    }
+    let mut bytes = BufMut::zeroed(fs.geo.block_size as usize);
+    build_block(&borrow(attributes), 1, &mut bytes)?;
+    let old = inode.meta.lock().fields.file_acl;
+    if old.0 != 0 {
+        let buffer = get_block(fs, inode, old)?;
+        // One reference is ours, and nobody but us could add another.
+        if parse_block(&buffer.data())?.0.refcount == 1 {
+            handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
+            return Ok(());
+        }
+    }
+    let goal = fs.groups.goal_for(inode.ino);
+    let place = fs.groups.alloc_metadata_block(handle, goal)?;
+    let buffer = handle.create(place.0);
+    handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
+    release(fs, handle, inode)?;
+    let sectors = u64::from(fs.geo.block_size / 512);
+    let mut meta = inode.meta.lock();
+    meta.fields.file_acl = place;
+    meta.fields.blocks = meta.fields.blocks.saturating_add(sectors);
+    Ok(())
+}
+
+/// Drops the inode's reference to its block, if it has one, and frees the block with the last reference.
+pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    let place = inode.meta.lock().fields.file_acl;
+    if place.0 == 0 {
+        return Ok(());
+    }
+    let buffer = get_block(fs, inode, place)?;
+    parse_block(&buffer.data())?;
+    // Another inode may be dropping its own reference: the count is read where it is changed.
+    let is_last = handle.modify(&buffer, seal(fs), |block| {
+        let refcount = parse_block(block)?.0.refcount;
+        match refcount {
+            0 | 1 => Ok(true),
+            shared => set_refcount(block, shared - 1).map(|()| false),
+        }
+    })?;
+    drop(buffer);
+    if is_last {
+        handle.forget(place.0);
+        let run = BlockRun {
+            start: place,
+            len: 1,
+        };
+        fs.groups.free(handle, run)?;
+    }
+    let sectors = u64::from(fs.geo.block_size / 512);
+    {
+        let mut meta = inode.meta.lock();
+        meta.fields.file_acl = FsBlock(0);
+        meta.fields.blocks = meta.fields.blocks.saturating_sub(sectors);
+    }
+    inode.mark_dirty(fs, handle);
+    Ok(())
+}
+
+/// Puts the checksum into a block on its way to the log.
+fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
+    update_block_checksum(Some(Seed(seed)), bytes, FsBlock(block));
+}
+
+/// The volume's own seed, as inodes share blocks.
+fn seal(fs: &Fs) -> Option<Seal> {
+    fs.geo.csum_seed.map(|seed| Seal {
+        seal: seal_block,
+        seed: seed.0,
+    })
+}
+
+fn get_block(fs: &Fs, inode: &Inode, place: FsBlock) -> Result<Arc<Buffer>> {
+    if !fs.geo.contains_blocks(place, 1) {
+        return Err(Error::CorruptInode {
+            ino: inode.ino.0,
+            what: "its attribute block is outside of the volume",
+        });
+    }
+    let buffer = fs.journal.get(place.0)?;
+    buffer.verify_once(|bytes| verify_block_checksum(fs.geo.csum_seed, bytes, place))?;
+    Ok(buffer)
+}
+
+/// Says in the super block that there are attributes.
+fn announce(fs: &Fs, handle: &Handle<'_>) {
+    if fs.geo.compat.contains(CompatFeatures::EXT_ATTR) {
+        return;
+    }
+    {
+        let mut superblock = fs.superblock.lock();
+        let features = superblock.compat() | CompatFeatures::EXT_ATTR;
+        superblock.set_compat(features);
+    }
+    fs.mark_superblock_dirty(handle);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: Room = Room {
+        inode: 96,
+        block: 1024,
+    };
+
+    fn attribute(name: &str, len: usize) -> Attribute {
+        Attribute {
+            index: 1,
+            name: name.into(),
+            value: vec![b'v'; len],
+        }
+    }
+    fn names(attributes: &[Attribute]) -> Vec<&str> {
+        let names = attributes.iter().map(|a| std::str::from_utf8(&a.name));
+        names.map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn the_inode_is_preferred() {
+        let attributes = Attributes::default();
+        let attributes = attributes.with(attribute("a", 20), ROOM).unwrap();
+        let attributes = attributes.with(attribute("b", 20), ROOM).unwrap();
+        let attributes = attributes.with(attribute("c", 20), ROOM).unwrap();
+        assert_eq!(names(&attributes.inode), ["a", "b"]);
+        assert_eq!(names(&attributes.block), ["c"]);
+        // A value that has shrunk comes back.
+        let attributes = attributes.with(attribute("a", 0), ROOM).unwrap();
+        let attributes = attributes.with(attribute("c", 0), ROOM).unwrap();
+        assert_eq!(names(&attributes.inode), ["b", "a"]);
+        assert_eq!(names(&attributes.block), ["c"]);
+        // One less, and the block is not needed any more.
+        let attributes = attributes.without(1, b"b", ROOM);
+        assert_eq!(names(&attributes.inode), ["a", "c"]);
+        assert!(attributes.block.is_empty());
+    }
+
+    #[test]
+    fn what_is_in_the_way_moves() {
+        let mut attributes = Attributes::default();
+        for (name, len) in [("small", 4), ("large", 900)] {
+            attributes = attributes.with(attribute(name, len), ROOM).unwrap();
+        }
+        assert_eq!(names(&attributes.inode), ["small"]);
+        // It fits neither beside the small one nor beside the large one, but where the small one is.
+        let attributes = attributes.with(attribute("middle", 64), ROOM).unwrap();
+        assert_eq!(names(&attributes.inode), ["middle"]);
+        assert_eq!(names(&attributes.block), ["large", "small"]);
+        assert_eq!(attributes.clone().with(attribute("more", 40), ROOM), None);
+        assert_eq!(attributes.with(attribute("large", 2000), ROOM), None);
+    }
+
+    #[test]
+    fn inodes_without_room_use_the_block() {
+        let room = Room { inode: 0, ..ROOM };
+        let attributes = Attributes::default().with(attribute("a", 1), room).unwrap();
+        assert_eq!(names(&attributes.block), ["a"]);
+        let attributes = attributes.without(1, b"a", room);
+        assert_eq!(attributes, Attributes::default());
+    }
+}
