@@ -26,6 +26,16 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// A block of a directory is damaged.
+    #[error("inode {ino}: directory block {block}: {error}; run e2fsck")]
+    CorruptDirectory {
+        /// The directory's inode.
+        ino: u32,
+        /// The block on the volume.
+        block: u64,
+        /// What is wrong with it.
+        error: FormatError,
+    },
     /// The journal failed or is damaged.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -90,7 +100,9 @@ impl Error {
             Error::Io(e) if e.errno != 0 => return e.errno,
             Error::Io(_) | Error::Journal(_) => Errno::IO,
             // The kernel's EFSCORRUPTED.
-            Error::Corrupt(_) | Error::CorruptInode { .. } => Errno::UCLEAN,
+            Error::Corrupt(_) | Error::CorruptInode { .. } | Error::CorruptDirectory { .. } => {
+                Errno::UCLEAN
+            }
             Error::Unsupported(_) | Error::NotSupported => Errno::OPNOTSUPP,
             Error::NoSpace => Errno::NOSPC,
             Error::NotFound => Errno::NOENT,

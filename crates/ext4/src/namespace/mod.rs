@@ -1,6 +1,31 @@
 //! Names: look up, create, link, unlink, rename.
+//!
+//! A change goes in four steps, and only the last one changes anything:
+//!
+//! 1. Lock the directories (exclusive), see that they are alive and may be changed.
+//! 2. Find the names and the inodes that they refer to; decide; lock the victims. No handle is held while a lock is waited
+//!    for, and no lock of a directory is waited for while another's is held (see `locks`): damaged volumes whose
+//!    directories form circles cannot dead-lock us.
+//! 3. Start a handle with credits for what was found.
+//! 4. Change. What can fail comes first and is undone if a later step fails, so that a handle never ends half-done.
+//!
+//! An inode that loses its last name becomes an orphan in the same handle. Its blocks are freed when its last user is
+//! gone: [`Fs::reap_doomed`] is called at the end of everything that may drop one, without locks or handle.
+//!
+//! Permissions are not checked here (FUSE's `default_permissions` does); the immutable and append-only flags are.
 
-use crate::{DirEntry, Fs, InodeRef, Result};
+mod create;
+mod link;
+mod locks;
+mod rename;
+mod symlink;
+
+use crate::{DirEntry, Error, Fs, Inode, InodeRef, Result, directory};
+use ext4_format::dir_entry::NAME_MAX;
+use ext4_format::features::RoCompatFeatures;
+use ext4_format::inode::{FileType, InodeFlags, LINK_MAX, Timestamp};
+use jbd2::Handle;
+use std::sync::Arc;
 
 /// What a new inode is to be.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,82 +55,221 @@ pub enum RenameFlags {
 }
 
 impl Fs {
-    /// The inode that `name` in `dir` refers to.
+    /// The inode that `name` in `dir` refers to; "." and ".." too.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotDirectory`, `NameTooLong`, or what reading the directory or the inode meets.
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
-        let _ = (dir, name);
-        todo!()
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        // The inode is pinned before the lock goes: it cannot be deleted in between.
+        let _shared = dir.lock.read();
+        check_directory(dir)?;
+        match directory::lookup(self, dir, name)? {
+            Some((ino, _)) => self.inode(ino.0),
+            None => Err(Error::NotFound),
+        }
     }
-    /// Creates a regular file, FIFO, socket or device.
-    pub fn create(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
-        let _ = (dir, name, new);
-        todo!()
-    }
-    /// Creates a directory.
-    pub fn mkdir(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
-        let _ = (dir, name, new);
-        todo!()
-    }
-    /// Creates a symbolic link.
-    pub fn symlink(
-        &self,
-        dir: &InodeRef,
-        name: &[u8],
-        target: &[u8],
-        new: NewInode,
-    ) -> Result<InodeRef> {
-        let _ = (dir, name, target, new);
-        todo!()
-    }
-    /// A symbolic link's target.
-    pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
-        let _ = inode;
-        todo!()
-    }
-    /// Adds a name for `inode`.
-    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        let _ = (inode, dir, name);
-        todo!()
-    }
-    /// Removes a name of something that is not a directory.
-    pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        let _ = (dir, name);
-        todo!()
-    }
-    /// Removes an empty directory.
-    pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        let _ = (dir, name);
-        todo!()
-    }
-    /// Renames.
-    pub fn rename(
-        &self,
-        from: &InodeRef,
-        from_name: &[u8],
-        to: &InodeRef,
-        to_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        let _ = (from, from_name, to, to_name, flags);
-        todo!()
-    }
-    /// Creates an unnamed regular file (O_TMPFILE) in the group of `dir`; it is an orphan until linked.
-    pub fn tmpfile(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
-        let _ = (dir, new);
-        todo!()
-    }
-    /// Reads a directory, "." and ".." included; see [`DirEntry::next`].
+
+    /// Reads a directory, "." and ".." included; see [`DirEntry::next`]. The entry that `each` refuses is not taken. `each`
+    /// may use the volume, and change this directory: no lock is held while it runs.
+    ///
+    /// # Errors
+    ///
+    /// `NotDirectory`, `NotFound` for a removed directory, or the place of damage; entries before it have been given out.
     pub fn read_dir(
         &self,
         dir: &InodeRef,
         pos: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        let _ = (dir, pos, each);
-        todo!()
+        check_directory(dir)?;
+        directory::read(self, dir, pos, each)
     }
+
     /// The inode of the directory's "..".
     pub fn parent(&self, dir: &InodeRef) -> Result<InodeRef> {
-        let _ = dir;
-        todo!()
+        self.lookup(dir, b"..")
+    }
+
+    /// A creation failed: its inode becomes an orphan, which goes when its last user does.
+    fn give_back(&self, handle: &Handle<'_>, inode: &Arc<Inode>) {
+        inode.meta.lock().fields.links_count = 0;
+        inode.mark_dirty(self, handle);
+        if let Err(error) = crate::orphan::add(self, handle, inode) {
+            // It has no name and no link: e2fsck frees it.
+            tracing::error!("inode {}: could not be given back: {error}", inode.ino);
+        }
+    }
+}
+
+/// Refuses what is not a directory.
+fn check_directory(dir: &Inode) -> Result<()> {
+    if dir.meta.lock().fields.mode.is_dir() {
+        Ok(())
+    } else {
+        Err(Error::NotDirectory)
+    }
+}
+
+/// Refuses what cannot be a new name: "." and "..", which exist, and what no directory may hold.
+fn check_new_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Error::NotFound),
+        b"." | b".." => Err(Error::Exists),
+        _ => check_bytes(name),
+    }
+}
+
+/// Refuses what cannot be the name of something that is removed or renamed.
+fn check_old_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Error::NotFound),
+        b"." | b".." => Err(Error::Invalid("the name is \".\" or \"..\"")),
+        _ => check_bytes(name),
+    }
+}
+
+fn check_bytes(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.iter().any(|&byte| byte == 0 || byte == b'/') {
+        return Err(Error::Invalid("the name has a slash or a NUL"));
+    }
+    Ok(())
+}
+
+/// What a directory is to undergo.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Names come.
+    Add,
+    /// Names go, or come to mean something else.
+    Remove,
+}
+
+/// A directory, locked exclusively, that the caller will change: alive, and its flags allow it.
+fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
+    let meta = dir.meta.lock();
+    let fields = &meta.fields;
+    if !fields.mode.is_dir() {
+        return Err(Error::NotDirectory);
+    }
+    // It was removed while somebody still held it.
+    if fields.links_count == 0 {
+        return Err(Error::NotFound);
+    }
+    let append = change == Change::Remove && fields.flags.contains(InodeFlags::APPEND);
+    if append || fields.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+/// An inode that is to lose or change a name, or to get another.
+fn check_may_rename(inode: &Inode) -> Result<()> {
+    let flags = inode.meta.lock().fields.flags;
+    if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+/// Whether a directory's link count may stop counting (1: "many").
+fn counts_to_many(fs: &Fs, flags: InodeFlags) -> bool {
+    fs.geo.ro_compat.contains(RoCompatFeatures::DIR_NLINK) && flags.contains(InodeFlags::INDEX)
+}
+
+/// Refuses one more subdirectory in a directory that is full of them.
+fn check_subdirectory_fits(fs: &Fs, dir: &Inode) -> Result<()> {
+    let meta = dir.meta.lock();
+    if meta.fields.links_count >= LINK_MAX && !counts_to_many(fs, meta.fields.flags) {
+        return Err(Error::TooManyLinks);
+    }
+    Ok(())
+}
+
+/// What a change does to the number of a directory's subdirectories.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Keep,
+    More,
+    Fewer,
+}
+
+/// A directory's entries changed: its times, and its link count, which says 1 once there were 65,000 subdirectories
+/// (`dir_nlink`; the kernel's `ext4_inc_count` and `ext4_dec_count`).
+fn touch_directory(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, now: Timestamp, links: Links) {
+    {
+        let mut meta = dir.meta.lock();
+        let fields = &mut meta.fields;
+        fields.mtime = now;
+        fields.ctime = now;
+        match links {
+            Links::Keep => {}
+            Links::More => {
+                let many = counts_to_many(fs, fields.flags);
+                fields.links_count = fields.links_count.saturating_add(1);
+                if many && (fields.links_count > LINK_MAX || fields.links_count == 2) {
+                    fields.links_count = 1;
+                }
+            }
+            Links::Fewer if fields.links_count > 2 => fields.links_count -= 1,
+            Links::Fewer => {}
+        }
+    }
+    dir.mark_dirty(fs, handle);
+}
+
+/// A name that is about to go, of an inode that is locked.
+struct Unlink<'a> {
+    inode: &'a Arc<Inode>,
+    /// Links that stay.
+    left: u16,
+}
+
+impl<'a> Unlink<'a> {
+    /// Records the inode as an orphan if this is its last name. An error has changed nothing.
+    fn begin(fs: &Fs, handle: &Handle<'_>, inode: &'a Arc<Inode>) -> Result<Unlink<'a>> {
+        let left = {
+            let fields = &inode.meta.lock().fields;
+            // A directory has one name; its other links are its own "." and its subdirectories' "..".
+            match fields.mode.is_dir() {
+                true => 0,
+                false => fields.links_count.saturating_sub(1),
+            }
+        };
+        if left == 0 {
+            crate::orphan::add(fs, handle, inode)?;
+        }
+        Ok(Unlink { inode, left })
+    }
+    /// The name is gone.
+    fn finish(self, fs: &Fs, handle: &Handle<'_>, now: Timestamp) {
+        {
+            let fields = &mut self.inode.meta.lock().fields;
+            fields.links_count = self.left;
+            fields.ctime = now;
+        }
+        self.inode.mark_dirty(fs, handle);
+    }
+    /// The name stays after all.
+    fn undo(self, fs: &Fs, handle: &Handle<'_>) -> Result<()> {
+        match self.left {
+            0 => crate::orphan::del(fs, handle, self.inode),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The type that an entry or, where volumes do not record types, the inode says.
+fn kind_of(fs: &Fs, place: &directory::Place) -> Result<Option<FileType>> {
+    match (place.ino(), place.kind()) {
+        (None, _) => Ok(None),
+        (Some(_), Some(kind)) => Ok(Some(kind)),
+        (Some(ino), None) => Ok(Some(fs.inode(ino.0)?.kind())),
     }
 }

@@ -1,0 +1,372 @@
+//! What adding an entry to a full block changes, worked out as whole block images before anything changes.
+//!
+//! | directory | plan |
+//! |---|---|
+//! | leaf with holes | its entries are packed, the block number stays |
+//! | linear, one block, `dir_index` | root in block 0, two leaves behind it |
+//! | linear | one more block |
+//! | htree | leaf split at the middle of its bytes in hash order; each full node above it split in halves; a full root handed down to a new node, if the depth allows |
+//!
+//! An htree entry is entered under the lowest hash of its leaf; bit 0 says that names with that hash already began in the
+//! leaf before (see `ext4_format::htree`).
+
+use super::Place;
+use super::block::{Dir, Kind};
+use super::linear;
+use super::tree::{self, node_kind};
+use crate::extents::INSERT_CREDITS;
+use crate::{Error, Inode, Result};
+use ext4_format::dir_entry::{self, rec_len_for};
+use ext4_format::dirhash::HashVersion;
+use ext4_format::error::FormatError;
+use ext4_format::features::CompatFeatures;
+use ext4_format::htree::{self, NodeKind};
+use ext4_format::inode::{FileType, InodeFlags};
+use ext4_format::types::{FileBlock, Ino};
+use jbd2::{Buffer, Handle};
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
+
+/// The entry to add.
+pub(super) struct NewEntry<'a> {
+    pub name: &'a [u8],
+    pub ino: Ino,
+    pub kind: Option<FileType>,
+}
+
+/// An existing block and what it is to hold.
+struct Changed {
+    buffer: Arc<Buffer>,
+    kind: Kind,
+    image: Vec<u8>,
+}
+
+/// Block images, existing and new.
+#[derive(Default)]
+pub(super) struct Plan {
+    changed: SmallVec<[Changed; 4]>,
+    /// In the order of their block numbers, from the directory's end on.
+    fresh: SmallVec<[(Kind, Vec<u8>); 4]>,
+    becomes_tree: bool,
+    leaves_tree: bool,
+}
+
+/// Upper bound of the blocks that a plan changes in a directory with `levels` of nodes (0: linear).
+pub(super) fn credits(levels: usize) -> u32 {
+    let levels = levels.max(1) as u32;
+    // Leaf and nodes, each with a new sibling; each new block may split extents.
+    2 * (levels + 1) + (levels + 1) * INSERT_CREDITS
+}
+
+/// Adds `entry` where `place`, whose leaf has no room, says.
+pub(super) fn make(dir: &Dir<'_>, place: &Place, used: u32, entry: &NewEntry<'_>) -> Result<Plan> {
+    let tree = !place.path.is_empty();
+    let hash = if tree {
+        tree::root(dir)?.map(|(_, version, _)| version)
+    } else if hash_ordered(dir) {
+        linear::default_hash(dir)
+    } else {
+        None
+    };
+    let Some(hash) = hash else {
+        return append(dir, entry);
+    };
+    let capacity = capacity(dir);
+    let wanted = used.saturating_add(rec_len_for(entry.name.len()));
+    // Packing pays only where it leaves room for more; positions of readers are hashes, so entries may move.
+    if wanted <= capacity / 4 * 3 {
+        return compact(dir, place, entry);
+    }
+    if tree {
+        split(dir, place, hash, entry)
+    } else {
+        plant(dir, place, hash, entry)
+    }
+}
+
+/// Whether a directory is read in the order of hashes: a tree, or one block that may become a tree.
+pub(super) fn hash_ordered(dir: &Dir<'_>) -> bool {
+    let possible = dir.fs.geo.compat.contains(CompatFeatures::DIR_INDEX);
+    possible && !dir.flagged && dir.blocks == 1
+}
+
+/// Bytes for entries in a block.
+fn capacity(dir: &Dir<'_>) -> u32 {
+    let tail = match dir.tail() {
+        dir_entry::Tail::Checksum => dir_entry::TAIL_SIZE,
+        dir_entry::Tail::None => 0,
+    };
+    dir.block_size().saturating_sub(tail) as u32
+}
+
+/// A record on its way to another block.
+#[derive(Clone, Copy)]
+struct Item {
+    hash: u32,
+    /// Where it is in the old block; `NEW` for the entry to add.
+    offset: u32,
+    len: u32,
+}
+const NEW: u32 = u32::MAX;
+
+/// The live records of `block` but "." and "..", and `entry`, in the order of their hashes.
+fn collect(
+    dir: &Dir<'_>,
+    block: &[u8],
+    version: HashVersion,
+    entry: &NewEntry<'_>,
+) -> Result<Vec<Item>, FormatError> {
+    let mut items = vec![Item {
+        hash: tree::hash(dir, version, entry.name).major,
+        offset: NEW,
+        len: rec_len_for(entry.name.len()),
+    }];
+    for old in dir_entry::entries(block, dir.inodes_count()) {
+        let old = old?;
+        if !old.is_dot_or_dotdot() {
+            items.push(Item {
+                hash: tree::hash(dir, version, old.name).major,
+                offset: old.offset,
+                len: rec_len_for(old.name.len()),
+            });
+        }
+    }
+    items.sort_unstable_by_key(|item| (item.hash, item.offset));
+    Ok(items)
+}
+
+/// A leaf with `items` of `source`.
+fn leaf_image(
+    dir: &Dir<'_>,
+    source: &[u8],
+    items: &[Item],
+    entry: &NewEntry<'_>,
+) -> Result<Vec<u8>, FormatError> {
+    let mut image = vec![0; dir.block_size()];
+    let old = items.iter().map(|item| item.offset).filter(|&o| o != NEW);
+    dir_entry::pack(&mut image, dir.tail(), source, old)?;
+    if items.iter().any(|item| item.offset == NEW) {
+        put(&mut image, entry)?;
+    }
+    Ok(image)
+}
+
+fn put(image: &mut [u8], entry: &NewEntry<'_>) -> Result<(), FormatError> {
+    let at = dir_entry::insert(image, entry.name, entry.ino, entry.kind)?;
+    at.map(|_| ()).ok_or(FormatError::NoRoom {
+        structure: "directory block",
+        need: u64::from(rec_len_for(entry.name.len())),
+        have: 0,
+    })
+}
+
+/// Where to split `items`: the index of the first one of the upper leaf. The middle of the bytes, or a boundary between
+/// hashes near it if both leaves can hold what that gives them.
+fn split_at(items: &[Item], capacity: u32) -> usize {
+    let total: u32 = items.iter().map(|item| item.len).sum();
+    let (mut best, mut best_score) = (items.len() / 2, u32::MAX);
+    let mut before = 0;
+    for (index, pair) in items.windows(2).enumerate() {
+        before += pair[0].len;
+        if before > capacity || total - before > capacity {
+            continue;
+        }
+        // Cutting a hash in two costs look-ups a second leaf: only where nothing else is possible.
+        let collision = if pair[0].hash == pair[1].hash {
+            1 << 20
+        } else {
+            0
+        };
+        let score = before.abs_diff(total - before) + collision;
+        if score < best_score {
+            (best, best_score) = (index + 1, score);
+        }
+    }
+    best
+}
+
+/// The images of a split's two leaves and the hash that the upper one is entered under.
+fn halves(
+    dir: &Dir<'_>,
+    source: &[u8],
+    version: HashVersion,
+    entry: &NewEntry<'_>,
+) -> Result<(Vec<u8>, Vec<u8>, u32), FormatError> {
+    let items = collect(dir, source, version, entry)?;
+    let (lower, upper) = items.split_at(split_at(&items, capacity(dir)));
+    let (Some(last), Some(first)) = (lower.last(), upper.first()) else {
+        return Err(FormatError::NoRoom {
+            structure: "directory block",
+            need: u64::from(rec_len_for(entry.name.len())),
+            have: u64::from(capacity(dir)),
+        });
+    };
+    let hash = first.hash | u32::from(last.hash == first.hash);
+    Ok((
+        leaf_image(dir, source, lower, entry)?,
+        leaf_image(dir, source, upper, entry)?,
+        hash,
+    ))
+}
+
+/// Packs a leaf (or the only block of a directory, "." and ".." staying first).
+fn compact(dir: &Dir<'_>, place: &Place, entry: &NewEntry<'_>) -> Result<Plan> {
+    let source = place.leaf.data();
+    let pack = || {
+        let mut offsets = Vec::new();
+        for old in dir_entry::entries(&source, dir.inodes_count()) {
+            offsets.push(old?.offset);
+        }
+        let mut image = vec![0; dir.block_size()];
+        dir_entry::pack(&mut image, dir.tail(), &source, offsets)?;
+        put(&mut image, entry)?;
+        Ok(image)
+    };
+    let image = pack().map_err(|e| dir.corrupt(&place.leaf, e))?;
+    Ok(Plan {
+        changed: smallvec![Changed::leaf(place, image)],
+        ..Plan::default()
+    })
+}
+
+/// Adds a block to a linear directory.
+fn append(dir: &Dir<'_>, entry: &NewEntry<'_>) -> Result<Plan> {
+    let mut image = vec![0; dir.block_size()];
+    dir_entry::init_empty(&mut image, dir.tail());
+    put(&mut image, entry)?;
+    Ok(Plan {
+        fresh: smallvec![(Kind::Leaf, image)],
+        leaves_tree: dir.flagged,
+        ..Plan::default()
+    })
+}
+
+/// Makes a tree of a directory of one block.
+fn plant(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_>) -> Result<Plan> {
+    let parent = linear::find_parent(dir)?.ino().unwrap_or(Ino::ROOT);
+    let source = place.leaf.data();
+    let images = || {
+        let (lower, upper, hash) = halves(dir, &source, version, entry)?;
+        let mut root = vec![0; dir.block_size()];
+        let stored = dir.fs.geo.hash_version;
+        htree::init_root(
+            &mut root,
+            dir.inode.ino,
+            parent,
+            stored,
+            dir.tail(),
+            FileBlock(1),
+        )?;
+        htree::insert_entry(&mut root, NodeKind::Root, 1, hash, FileBlock(2))?;
+        Ok((root, lower, upper))
+    };
+    let (root, lower, upper) = images().map_err(|e| dir.corrupt(&place.leaf, e))?;
+    Ok(Plan {
+        changed: smallvec![Changed {
+            kind: Kind::Node(NodeKind::Root),
+            ..Changed::leaf(place, root)
+        }],
+        fresh: smallvec![(Kind::Leaf, lower), (Kind::Leaf, upper)],
+        becomes_tree: true,
+        leaves_tree: false,
+    })
+}
+
+/// Splits a leaf, and the nodes above it that have no room for one more child.
+fn split(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_>) -> Result<Plan> {
+    let mut plan = Plan::default();
+    let source = place.leaf.data();
+    let (lower, upper, mut hash) =
+        halves(dir, &source, version, entry).map_err(|e| dir.corrupt(&place.leaf, e))?;
+    plan.changed.push(Changed::leaf(place, lower));
+    let mut child = plan.push_fresh(dir, Kind::Leaf, upper);
+    for (level, frame) in place.path.frames.iter().enumerate().rev() {
+        let kind = node_kind(level);
+        let corrupt = |e| dir.corrupt(&frame.buffer, e);
+        let mut image = frame.buffer.data().to_vec();
+        let node = htree::open_node(&image, kind).map_err(corrupt)?;
+        let (count, full) = (node.count(), node.is_full());
+        let index = frame.index + 1;
+        if !full {
+            htree::insert_entry(&mut image, kind, index, hash, child).map_err(corrupt)?;
+            plan.change_node(&frame.buffer, kind, image);
+            return Ok(plan);
+        }
+        let mut fresh = vec![0; dir.block_size()];
+        if level == 0 {
+            if place.path.len() > usize::from(dir.max_levels()) {
+                return Err(Error::NoSpace);
+            }
+            let at = plan.next_fresh(dir);
+            htree::grow_root(&mut image, &mut fresh, at, dir.tail(), dir.max_levels())
+                .map_err(corrupt)?;
+            htree::insert_entry(&mut fresh, NodeKind::Interior, index, hash, child)
+                .map_err(corrupt)?;
+            plan.change_node(&frame.buffer, kind, image);
+            plan.push_fresh(dir, Kind::Node(NodeKind::Interior), fresh);
+            return Ok(plan);
+        }
+        let keep = count / 2;
+        let fresh_hash =
+            htree::split_node(&mut image, kind, &mut fresh, dir.tail()).map_err(corrupt)?;
+        if frame.index >= keep {
+            htree::insert_entry(&mut fresh, kind, index - keep, hash, child)
+        } else {
+            htree::insert_entry(&mut image, kind, index, hash, child)
+        }
+        .map_err(corrupt)?;
+        plan.change_node(&frame.buffer, kind, image);
+        child = plan.push_fresh(dir, Kind::Node(NodeKind::Interior), fresh);
+        hash = fresh_hash;
+    }
+    // Level 0 always returns.
+    Err(tree::circle(dir))
+}
+
+impl Changed {
+    fn leaf(place: &Place, image: Vec<u8>) -> Changed {
+        Changed {
+            buffer: place.leaf.clone(),
+            kind: Kind::Leaf,
+            image,
+        }
+    }
+}
+
+impl Plan {
+    fn change_node(&mut self, buffer: &Arc<Buffer>, kind: NodeKind, image: Vec<u8>) {
+        self.changed.push(Changed {
+            buffer: buffer.clone(),
+            kind: Kind::Node(kind),
+            image,
+        });
+    }
+    /// The number of the next new block.
+    fn next_fresh(&self, dir: &Dir<'_>) -> FileBlock {
+        FileBlock(dir.blocks.saturating_add(self.fresh.len() as u32))
+    }
+    fn push_fresh(&mut self, dir: &Dir<'_>, kind: Kind, image: Vec<u8>) -> FileBlock {
+        let at = self.next_fresh(dir);
+        self.fresh.push((kind, image));
+        at
+    }
+
+    /// Carries the plan out. An error (no space) has changed nothing.
+    pub fn apply(self, dir: &Dir<'_>, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        if self.leaves_tree {
+            dir.leave_index(handle, inode)?;
+        }
+        let buffers = dir.append(handle, inode, self.fresh.len())?;
+        for (buffer, (kind, image)) in buffers.iter().zip(&self.fresh) {
+            dir.overwrite(handle, buffer, *kind, image);
+        }
+        for changed in &self.changed {
+            dir.overwrite(handle, &changed.buffer, changed.kind, &changed.image);
+        }
+        if self.becomes_tree {
+            inode.meta.lock().fields.flags.insert(InodeFlags::INDEX);
+            inode.mark_dirty(dir.fs, handle);
+        }
+        Ok(())
+    }
+}

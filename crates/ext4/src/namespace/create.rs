@@ -1,0 +1,235 @@
+//! New inodes: files, directories, devices, and unnamed files.
+
+use super::{
+    Change, Links, NewInode, check_may_change, check_new_name, check_subdirectory_fits,
+    touch_directory,
+};
+use crate::directory::{self, Place};
+use crate::inode::decode_rdev;
+use crate::orphan::{self, ORPHAN_CREDITS};
+use crate::xattr::{self, XATTR_CREDITS};
+use crate::{Error, Fs, Inode, InodeRef, Result};
+use ext4_format::inode::{FileType, InodeFlags, InodeMode};
+use ext4_format::types::Ino;
+use jbd2::Handle;
+use std::sync::Arc;
+
+/// What the allocation of an inode, and giving it back, may cost beside the entry.
+const NEW_INODE_CREDITS: u32 = ORPHAN_CREDITS + 4;
+
+/// What a new inode takes over from its directory.
+pub(super) struct Parent {
+    ino: Ino,
+    flags: InodeFlags,
+    set_gid: Option<u32>,
+    /// It has attributes, among which a default ACL may be.
+    has_xattrs: bool,
+    projid: u32,
+}
+
+impl Parent {
+    /// Looks at a directory, which the caller has locked.
+    pub fn of(dir: &Inode) -> Parent {
+        let meta = dir.meta.lock();
+        let fields = &meta.fields;
+        let set_gid = fields.mode.0 & InodeMode::SET_GID != 0;
+        Parent {
+            ino: dir.ino,
+            flags: fields.flags,
+            set_gid: set_gid.then_some(fields.gid),
+            has_xattrs: meta.inline_xattrs.is_some() || fields.file_acl.0 != 0,
+            projid: fields.projid,
+        }
+    }
+    /// Blocks that [`Fs::make_inode`] may change.
+    pub fn credits(&self) -> u32 {
+        NEW_INODE_CREDITS + if self.has_xattrs { XATTR_CREDITS } else { 0 }
+    }
+}
+
+impl Fs {
+    /// Creates a regular file, FIFO, socket or device.
+    ///
+    /// # Errors
+    ///
+    /// `Exists`, `NotFound` for a removed directory, `NotPermitted` for an immutable one, `NoSpace`, `Invalid` for a
+    /// type that needs a call of its own.
+    pub fn create(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
+        let kind = match new.mode & !InodeMode::PERMISSIONS {
+            0 => Some(FileType::Regular),
+            _ => InodeMode(new.mode).file_type(),
+        };
+        let kind = kind.filter(|kind| !matches!(kind, FileType::Directory | FileType::Symlink));
+        let kind = kind.ok_or(Error::Invalid("not a type of file that create makes"))?;
+        self.create_with(dir, name, kind, new, 0, |fs, _, inode| {
+            if matches!(kind, FileType::CharDevice | FileType::BlockDevice) {
+                *inode.i_block.write() = decode_rdev(new.rdev).encode();
+            }
+            let _ = fs;
+            Ok(())
+        })
+    }
+
+    /// Creates a directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::create`], and `TooManyLinks` where the parent cannot have another subdirectory.
+    pub fn mkdir(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
+        let parent = dir.ino;
+        self.create_with(
+            dir,
+            name,
+            FileType::Directory,
+            new,
+            directory::INIT_CREDITS,
+            |fs, handle, inode| {
+                directory::init(fs, handle, inode, parent)?;
+                inode.meta.lock().fields.links_count = 2;
+                Ok(())
+            },
+        )
+    }
+
+    /// Creates an unnamed regular file (O_TMPFILE) in the group of `dir`; it is an orphan until linked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::create`].
+    pub fn tmpfile(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
+        self.check_writable()?;
+        let made = {
+            let _shared = dir.lock.read();
+            check_may_change(dir, Change::Add)?;
+            let parent = Parent::of(dir);
+            let handle = self.journal.start(parent.credits())?;
+            let made = self.make_inode(&handle, dir, &parent, FileType::Regular, new);
+            made.and_then(|inode| {
+                inode.meta.lock().fields.links_count = 0;
+                inode.mark_dirty(self, &handle);
+                orphan::add(self, &handle, &inode)?;
+                Ok(inode)
+            })
+        };
+        if made.is_err() {
+            self.reap_doomed();
+        }
+        made
+    }
+
+    /// Creates an inode of `kind` under `name`; `fill` gives it its contents and uses `credits` at most.
+    pub(super) fn create_with(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        kind: FileType,
+        new: NewInode,
+        credits: u32,
+        fill: impl FnOnce(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
+    ) -> Result<InodeRef> {
+        self.check_writable()?;
+        check_new_name(name)?;
+        let made = {
+            let _exclusive = dir.lock.write();
+            // What exists is reported before what is forbidden, as Linux does; a removed directory has no names.
+            let may = check_may_change(dir, Change::Add);
+            if matches!(may, Err(Error::NotDirectory | Error::NotFound)) {
+                return Err(may.err().unwrap_or(Error::NotFound));
+            }
+            let place = directory::find(self, dir, name)?;
+            if place.ino().is_some() {
+                return Err(Error::Exists);
+            }
+            may?;
+            if kind == FileType::Directory {
+                check_subdirectory_fits(self, dir)?;
+            }
+            let parent = Parent::of(dir);
+            let credits = credits + place.add_credits() + parent.credits();
+            let handle = self.journal.start(credits)?;
+            let made = self.make_inode(&handle, dir, &parent, kind, new);
+            made.and_then(|inode| {
+                let done = fill(self, &handle, &inode)
+                    .and_then(|()| self.enter(&handle, dir, &place, name, &inode, kind));
+                match done {
+                    Ok(()) => Ok(inode),
+                    Err(error) => {
+                        self.give_back(&handle, &inode);
+                        Err(error)
+                    }
+                }
+            })
+        };
+        if made.is_err() {
+            self.reap_doomed();
+        }
+        made
+    }
+
+    /// Enters a new inode into its directory.
+    fn enter(
+        &self,
+        handle: &Handle<'_>,
+        dir: &InodeRef,
+        place: &Place,
+        name: &[u8],
+        inode: &InodeRef,
+        kind: FileType,
+    ) -> Result<()> {
+        directory::add(self, handle, dir, place, name, (inode.ino, kind))?;
+        inode.mark_dirty(self, handle);
+        let links = match kind {
+            FileType::Directory => Links::More,
+            _ => Links::Keep,
+        };
+        touch_directory(self, handle, dir, self.now(), links);
+        Ok(())
+    }
+
+    /// Allocates an inode and gives it what it inherits. An error has changed nothing, or left an orphan to be reaped.
+    fn make_inode(
+        &self,
+        handle: &Handle<'_>,
+        dir: &InodeRef,
+        parent: &Parent,
+        kind: FileType,
+        new: NewInode,
+    ) -> Result<InodeRef> {
+        let directory = kind == FileType::Directory;
+        let mut permissions = new.mode & InodeMode::PERMISSIONS;
+        if directory && parent.set_gid.is_some() {
+            permissions |= InodeMode::SET_GID;
+        }
+        let masked = kind != FileType::Symlink;
+        if masked && !parent.has_xattrs {
+            permissions &= !new.umask;
+        }
+        let mode = InodeMode::new(kind, permissions);
+        let gid = parent.set_gid.unwrap_or(new.gid);
+        let ino = self.groups.alloc_inode(handle, parent.ino, directory)?;
+        let made = self.new_inode(handle, ino, mode.0, new.uid, gid);
+        let inode = match made {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.groups.free_inode(handle, ino, directory)?;
+                return Err(error);
+            }
+        };
+        let inherited = parent.flags.inherit(kind);
+        if !inherited.is_empty() {
+            let mut meta = inode.meta.lock();
+            meta.fields.flags |= inherited;
+            if parent.flags.contains(InodeFlags::PROJINHERIT) {
+                meta.fields.projid = parent.projid;
+            }
+        }
+        if masked
+            && parent.has_xattrs
+            && let Err(error) = xattr::inherit_acl(self, handle, dir, &inode, new.umask)
+        {
+            self.give_back(handle, &inode);
+            return Err(error);
+        }
+        Ok(inode)
+    }
+}

@@ -1,0 +1,152 @@
+//! Names of existing inodes come and go: link, unlink, rmdir.
+
+use super::locks::{lock_victim, wait_for};
+use super::{
+    Change, Links, Unlink, check_may_change, check_may_rename, check_new_name, check_old_name,
+    touch_directory,
+};
+use crate::directory::{self, CHANGE_CREDITS};
+use crate::orphan::{self, ORPHAN_CREDITS};
+use crate::{Error, Fs, InodeRef, Result};
+use ext4_format::inode::{FileType, LINK_MAX};
+
+impl Fs {
+    /// Adds a name for `inode`. An unnamed file ([`Fs::tmpfile`]) gets its first one.
+    ///
+    /// # Errors
+    ///
+    /// `Exists`; `NotPermitted` for a directory, and for immutable and append-only files; `TooManyLinks` from 65,000 on;
+    /// `NotFound` where the inode or the directory has been removed; `NoSpace`.
+    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        check_new_name(name)?;
+        let kind = inode.kind();
+        if kind == FileType::Directory {
+            return Err(Error::NotPermitted);
+        }
+        let _exclusive = dir.lock.write();
+        check_may_change(dir, Change::Add)?;
+        let place = directory::find(self, dir, name)?;
+        if place.ino().is_some() {
+            return Err(Error::Exists);
+        }
+        let _inode_exclusive = inode.lock.write();
+        check_may_rename(inode)?;
+        let unnamed = {
+            let meta = inode.meta.lock();
+            if meta.fields.links_count >= LINK_MAX {
+                return Err(Error::TooManyLinks);
+            }
+            if meta.fields.links_count == 0 && meta.orphan.is_none() {
+                return Err(Error::NotFound);
+            }
+            meta.fields.links_count == 0
+        };
+        let handle = self
+            .journal
+            .start(place.add_credits() + 2 * ORPHAN_CREDITS + 2)?;
+        if unnamed {
+            orphan::del(self, &handle, inode)?;
+        }
+        if let Err(error) = directory::add(self, &handle, dir, &place, name, (inode.ino, kind)) {
+            if unnamed {
+                orphan::add(self, &handle, inode)?;
+            }
+            return Err(error);
+        }
+        let now = self.now();
+        {
+            let mut meta = inode.meta.lock();
+            meta.fields.links_count += 1;
+            meta.fields.ctime = now;
+        }
+        inode.mark_dirty(self, &handle);
+        touch_directory(self, &handle, dir, now, Links::Keep);
+        Ok(())
+    }
+
+    /// Removes a name of something that is not a directory. The file itself goes with its last name and its last user.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `IsDirectory`, `NotPermitted` for immutable and append-only files and directories.
+    pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        check_old_name(name)?;
+        self.remove_name(dir, name, Removal::File)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `NotDirectory`, `NotEmpty`, `NotPermitted` as in [`Fs::unlink`].
+    pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        if name == b".." {
+            return Err(Error::NotEmpty);
+        }
+        check_old_name(name)?;
+        self.remove_name(dir, name, Removal::Directory)
+    }
+
+    fn remove_name(&self, dir: &InodeRef, name: &[u8], removal: Removal) -> Result<()> {
+        self.check_writable()?;
+        while let Some(busy) = self.try_remove_name(dir, name, removal)? {
+            wait_for(&busy);
+        }
+        self.reap_doomed();
+        Ok(())
+    }
+
+    /// Removes a name, or says whose lock has to be waited for.
+    fn try_remove_name(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        removal: Removal,
+    ) -> Result<Option<InodeRef>> {
+        let _exclusive = dir.lock.write();
+        check_may_change(dir, Change::Remove)?;
+        let place = directory::find(self, dir, name)?;
+        let victim = self.inode(place.ino().ok_or(Error::NotFound)?.0)?;
+        match (victim.kind(), removal) {
+            (FileType::Directory, Removal::File) => return Err(Error::IsDirectory),
+            (FileType::Directory, Removal::Directory) => {}
+            (_, Removal::Directory) => return Err(Error::NotDirectory),
+            (_, Removal::File) => {}
+        }
+        check_may_rename(&victim)?;
+        if victim.ino == dir.ino {
+            return Err(Error::CorruptInode {
+                ino: dir.ino.0,
+                what: "the directory contains itself",
+            });
+        }
+        let Some(_victim_exclusive) = lock_victim(&victim) else {
+            return Ok(Some(victim.clone()));
+        };
+        let mut links = Links::Keep;
+        if removal == Removal::Directory {
+            if !directory::is_empty(self, &victim)? {
+                return Err(Error::NotEmpty);
+            }
+            links = Links::Fewer;
+        }
+        let handle = self.journal.start(CHANGE_CREDITS + ORPHAN_CREDITS + 2)?;
+        let now = self.now();
+        let unlink = Unlink::begin(self, &handle, &victim)?;
+        if let Err(error) = directory::remove(self, &handle, dir, &place) {
+            unlink.undo(self, &handle)?;
+            return Err(error);
+        }
+        unlink.finish(self, &handle, now);
+        touch_directory(self, &handle, dir, now, links);
+        Ok(None)
+    }
+}
+
+/// What is to be removed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    File,
+    Directory,
+}
