@@ -1,10 +1,20 @@
 //! A backing device: its dirty inodes, its flusher thread, its share of the dirty limit.
+//!
+//! Locks, from the outside in; none is held over a call into the file system:
+//! `control` (what the flusher is asked to do) · `b_dirty` (the list that writers add to). The flusher's own lists have
+//! no lock, because only its thread touches them.
 
+use crate::balance::{DirtyLimits, Share, Thresholds};
+use crate::control::Control;
+use crate::dirty_inodes::{DirtyList, DirtyState};
+use crate::sync::{Foreground, ForegroundList};
 use crate::{Clock, Tunables};
 use block::{Plug, Queue};
 use cache::Budget;
+use parking_lot::{Mutex, RwLock};
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Why a pass runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +32,8 @@ pub enum Reason {
 /// How much of one inode to write before the next one has its turn.
 #[derive(Clone, Copy, Debug)]
 pub struct PassLimits {
-    /// Pages at most.
+    /// Pages at most. `usize::MAX` for a sync: the dirty pages in one sweep, so that a file that is written all the
+    /// time cannot keep the sync from ending.
     pub pages: usize,
     /// Why.
     pub reason: Reason,
@@ -39,10 +50,6 @@ pub struct Progress {
     pub blocked: bool,
 }
 
-/// An inode's place on the dirty lists, embedded in the inode.
-#[derive(Default)]
-pub struct DirtyState {}
-
 /// The file system under writeback: whoever owns inodes that can write their pages.
 pub trait WritebackFs: Send + Sync + 'static {
     /// An inode.
@@ -53,7 +60,8 @@ pub trait WritebackFs: Send + Sync + 'static {
     fn dirty_state(inode: &Self::Inode) -> &DirtyState;
     /// Starts a batch.
     fn new_batch(&self) -> Arc<Self::Batch>;
-    /// Submits a slice of the inode's dirty pages into `plug`, on behalf of `batch`.
+    /// Submits a slice of the inode's dirty pages into `plug`, on behalf of `batch`. It must look for dirty pages under
+    /// a lock that writers hold while they dirty them, and must not wait for I/O that `plug` may hold back.
     fn write_pages(
         &self,
         inode: &Arc<Self::Inode>,
@@ -61,7 +69,7 @@ pub trait WritebackFs: Send + Sync + 'static {
         plug: &mut Plug<'_>,
         batch: &Arc<Self::Batch>,
     ) -> Progress;
-    /// Whether all I/O of a (closed) batch has completed.
+    /// Whether all I/O of a (closed) batch has completed. Asked only once nothing more will be added.
     fn batch_landed(&self, batch: &Self::Batch) -> bool;
     /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; anybody may call it. Errors
     /// belong to the inodes (they are dirty again); the flusher only backs off.
@@ -69,80 +77,202 @@ pub trait WritebackFs: Send + Sync + 'static {
     /// Whether the inode still has dirty pages.
     fn is_dirty(inode: &Self::Inode) -> bool;
     /// Called on the flusher's idle tick (at least every `dirty_writeback`): deferred housekeeping of the file system.
+    /// No plug is held and no batch is open. It must not call [`BackingDev::sync`].
     fn tick(&self);
 }
 
 /// One device's writeback.
 pub struct BackingDev<F: WritebackFs> {
-    #[allow(dead_code)]
-    marker: std::marker::PhantomData<F>,
+    /// For the flusher's thread, which holds a reference.
+    pub(crate) me: Weak<BackingDev<F>>,
+    pub(crate) fs: Weak<F>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) clock: Arc<dyn Clock>,
+    tunables: RwLock<Tunables>,
+    pub(crate) limits: Arc<DirtyLimits>,
+    pub(crate) share: Arc<Share>,
+    pub(crate) b_dirty: Mutex<DirtyList<F::Inode>>,
+    /// Inodes whose state is not clean.
+    pub(crate) listed: AtomicUsize,
+    /// Batches that are open or in flight.
+    pub(crate) in_flight: AtomicUsize,
+    foreground: ForegroundList,
+    pub(crate) control: Control,
 }
 
 impl<F: WritebackFs> BackingDev<F> {
-    /// Makes a backing device; its flusher thread starts when something is dirty. Holds `fs` weakly.
+    /// Makes a backing device; its flusher thread starts when something is dirty. Holds `fs` weakly. Every device on
+    /// the same `budget` shares its dirty limits.
     pub fn new(
-        fs: std::sync::Weak<F>,
+        fs: Weak<F>,
         queue: Arc<Queue>,
         budget: Arc<Budget>,
         clock: Arc<dyn Clock>,
         tunables: Tunables,
     ) -> Arc<BackingDev<F>> {
-        let _ = (fs, queue, budget, clock, tunables);
-        todo!()
+        Self::with_limits(fs, queue, DirtyLimits::of(&budget), clock, tunables)
     }
-    /// Puts the inode on the dirty list if it is not on a list. Cheap when it is (one atomic load).
+    /// The same, with dirty limits that the caller shares out.
+    pub fn with_limits(
+        fs: Weak<F>,
+        queue: Arc<Queue>,
+        limits: Arc<DirtyLimits>,
+        clock: Arc<dyn Clock>,
+        tunables: Tunables,
+    ) -> Arc<BackingDev<F>> {
+        Arc::new_cyclic(|me| BackingDev {
+            me: me.clone(),
+            fs,
+            queue,
+            clock,
+            tunables: RwLock::new(tunables),
+            share: limits.join(),
+            limits,
+            b_dirty: Mutex::new(DirtyList::new()),
+            listed: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            foreground: ForegroundList::default(),
+            control: Control::default(),
+        })
+    }
+
+    /// Puts the inode on the dirty list if it is not on a list. Cheap when it is (one atomic load). Call it after the
+    /// pages were made dirty.
+    #[inline]
     pub fn mark_dirty(&self, inode: &Arc<F::Inode>) {
-        let _ = inode;
-        todo!()
+        if !F::dirty_state(inode).note_dirtied() {
+            self.list_dirty(inode);
+        }
+    }
+    fn list_dirty(&self, inode: &Arc<F::Inode>) {
+        let state = F::dirty_state(inode);
+        let now_ns = self.now_ns();
+        loop {
+            // Counted first: the flusher may take it off at once.
+            self.listed.fetch_add(1, Ordering::SeqCst);
+            if self.b_dirty.lock().add(inode, state, now_ns) {
+                break self.ensure_flusher();
+            }
+            self.listed.fetch_sub(1, Ordering::SeqCst);
+            if state.note_dirtied() {
+                break;
+            }
+        }
     }
     /// Takes the inode off (it was deleted).
     pub fn forget(&self, inode: &Arc<F::Inode>) {
-        let _ = inode;
-        todo!()
+        let state = F::dirty_state(inode);
+        if state.is_clean() {
+            return;
+        }
+        let held = self.b_dirty.lock().forget(inode, state);
+        if held.is_some() {
+            self.listed.fetch_sub(1, Ordering::SeqCst);
+        }
     }
     /// Counts pages that became dirty, then slows the caller according to the thresholds. Call with no locks held.
     pub fn account_dirtied(&self, pages: u64) {
-        let _ = pages;
-        todo!()
+        self.add_dirty(pages);
+        self.balance_dirty_pages();
     }
     /// See [`BackingDev::account_dirtied`]: the counting half (may be called under locks).
+    #[inline]
     pub fn add_dirty(&self, pages: u64) {
-        let _ = pages;
-        todo!()
+        if pages > 0 {
+            self.limits.add(&self.share, pages);
+        }
     }
     /// Pages left the dirty or writeback state (landed, or were truncated away).
     pub fn sub_dirty(&self, pages: u64) {
-        let _ = pages;
-        todo!()
+        if pages > 0 {
+            self.limits.sub(&self.share, pages);
+        }
     }
     /// Slows the caller if too much is dirty; wakes the flusher above the background threshold. No locks may be held.
+    /// A pause is 200 ms at most; only where the hard threshold is exceeded does the caller wait for pages to land, and
+    /// never for ever.
     pub fn balance_dirty_pages(&self) {
-        todo!()
+        self.limits.balance(
+            &self.share,
+            || self.thresholds(),
+            &*self.clock,
+            || self.kick_background(),
+        );
     }
     /// Dirty and under-writeback pages of this device.
     pub fn dirty_pages(&self) -> u64 {
-        todo!()
+        self.share.dirty_pages()
+    }
+    /// Pages a second that the device was last measured to take.
+    pub fn write_bandwidth(&self) -> u64 {
+        self.share.bandwidth()
     }
     /// Writes what is dirty now and waits for it to land and its metadata to be in the running transaction. What is
-    /// dirtied later is not waited for. (The caller then commits the journal.)
+    /// dirtied later is not waited for. (The caller then commits the journal.) The first error of any inode; each is
+    /// tried once and stays dirty where it failed. Not to be called from the flusher ([`WritebackFs::tick`]).
     pub fn sync(&self) -> io::Result<()> {
-        todo!()
+        let mark = self.foreground.mark();
+        let outcome = if self.is_idle() {
+            Ok(())
+        } else {
+            let group = self.request_sync();
+            group.and_then(|group| group.wait())
+        };
+        self.foreground.wait_before(mark);
+        outcome
+    }
+    /// Announces writeback that the caller does itself (fsync); see [`Foreground`].
+    pub fn begin_foreground(&self) -> Foreground<'_> {
+        self.foreground.begin()
     }
     /// Wakes the flusher because memory is wanted.
     pub fn kick_reclaim(&self) {
-        todo!()
+        if !self.is_idle() {
+            self.kick(|asked| asked.reclaim = true);
+        }
+    }
+    /// Has the flusher call [`WritebackFs::tick`] soon, starting it where it is not running.
+    pub fn kick_tick(&self) {
+        self.kick(|asked| asked.tick = true);
     }
     /// The parameters.
     pub fn tunables(&self) -> Tunables {
-        todo!()
+        self.tunables.read().clone()
     }
-    /// Changes them.
+    /// Changes them. Values that [`Tunables::validate`] refuses are the caller's to refuse; see
+    /// [`BackingDev::try_set_tunables`].
     pub fn set_tunables(&self, tunables: Tunables) {
-        let _ = tunables;
-        todo!()
+        *self.tunables.write() = tunables;
+        self.limits.wake();
+        if !self.is_idle() {
+            self.kick_background();
+        }
     }
-    /// Stops the flusher thread (after a final sync by the caller) and joins it.
+    /// Changes them if they make sense; `InvalidInput` says what does not.
+    pub fn try_set_tunables(&self, tunables: Tunables) -> io::Result<()> {
+        tunables.validate()?;
+        self.set_tunables(tunables);
+        Ok(())
+    }
+    /// Stops the flusher thread (after a final sync by the caller) and joins it, unless it is the caller itself.
+    /// Writers are not slowed any more, and what is dirtied from here on stays so.
     pub fn shutdown(&self) {
-        todo!()
+        self.share.closed.store(true, Ordering::SeqCst);
+        self.limits.wake();
+        self.control.stop();
+    }
+
+    /// Whether nothing is dirty or in flight, as far as the flusher's work goes.
+    pub(crate) fn is_idle(&self) -> bool {
+        // In this order: a batch is counted before its inodes are off the lists.
+        self.listed.load(Ordering::SeqCst) == 0 && self.in_flight.load(Ordering::SeqCst) == 0
+    }
+    pub(crate) fn thresholds(&self) -> Thresholds {
+        let budget = self.limits.budget().limit();
+        self.tunables.read().thresholds(budget)
+    }
+    /// The time for list entries; never 0, which stands for an inode that had its turn.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.monotonic().as_nanos() as u64 + 1
     }
 }

@@ -1,20 +1,64 @@
 //! Time as a parameter, so that policies can be tested.
-use std::time::Duration;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
 /// A clock.
 pub trait Clock: Send + Sync {
     /// Time since an arbitrary fixed moment; never goes back.
     fn monotonic(&self) -> Duration;
     /// Time since 1970-01-01 UTC (seconds, nanoseconds).
     fn realtime(&self) -> (i64, u32);
+    /// Lets the calling thread pause.
+    fn sleep(&self, pause: Duration) {
+        std::thread::sleep(pause);
+    }
 }
+
 /// The system's clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 impl Clock for SystemClock {
     fn monotonic(&self) -> Duration {
-        todo!()
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        START.get_or_init(Instant::now).elapsed()
     }
     fn realtime(&self) -> (i64, u32) {
-        todo!()
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
+            // Before 1970: seconds round down, so that the nanoseconds count up.
+            Err(error) => {
+                let before = error.duration();
+                match before.subsec_nanos() {
+                    0 => (-(before.as_secs() as i64), 0),
+                    nanos => (-(before.as_secs() as i64) - 1, 1_000_000_000 - nanos),
+                }
+            }
+        }
+    }
+}
+
+/// A clock that moves when it is told to, and when somebody sleeps.
+#[derive(Debug, Default)]
+pub struct ManualClock {
+    nanos: AtomicU64,
+}
+impl ManualClock {
+    /// Moves it on.
+    pub fn advance(&self, by: Duration) {
+        self.nanos
+            .fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+impl Clock for ManualClock {
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+    fn realtime(&self) -> (i64, u32) {
+        let now = self.monotonic();
+        (now.as_secs() as i64, now.subsec_nanos())
+    }
+    fn sleep(&self, pause: Duration) {
+        self.advance(pause);
     }
 }

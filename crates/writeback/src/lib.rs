@@ -2,9 +2,22 @@
 //! thresholds that slow a writer, and sync. It never knows ext4: it calls a [`WritebackFs`].
 
 pub mod backing_dev;
+pub mod balance;
+mod bandwidth;
 pub mod clock;
+mod control;
+pub mod dirty_inodes;
+mod flusher;
+mod pass;
+pub mod sync;
 pub mod tunables;
 
-pub use backing_dev::{BackingDev, DirtyState, PassLimits, Progress, Reason, WritebackFs};
-pub use clock::{Clock, SystemClock};
+pub use backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
+pub use balance::DirtyLimits;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use dirty_inodes::DirtyState;
+pub use sync::Foreground;
 pub use tunables::Tunables;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! What a flusher is asked to do, and the life of its thread.
+//!
+//! ```text
+//!              ensure_flusher                    stop
+//!   no thread ────────────────▶ running ──────────────────▶ stopped, for good
+//!       ▲                          │
+//!       └──── idle for a minute ───┘ (retire)
+//! ```
+//!
+//! A flusher retires only if nothing is listed after it has said so (`running` off), and whoever lists an inode counts
+//! it before looking at `running`: one of the two sees the other.
+
+use crate::backing_dev::{BackingDev, WritebackFs};
+use crate::flusher::Flusher;
+use crate::sync::Group;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What is asked and not yet taken up.
+#[derive(Default)]
+pub(crate) struct Asked {
+    pub(crate) sync: Option<Arc<Group>>,
+    pub(crate) reclaim: bool,
+    pub(crate) tick: bool,
+    pub(crate) stop: bool,
+    /// A test drives the flusher by hand.
+    pub(crate) by_hand: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Control {
+    asked: Mutex<Asked>,
+    changed: Condvar,
+    /// Something was asked since the flusher last looked: who only repeats it need not lock.
+    kicked: AtomicBool,
+    /// A sync waits: a pass for another reason ends early.
+    pub(crate) sync_waits: AtomicBool,
+    running: AtomicBool,
+}
+
+impl Control {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock()
+    }
+    /// The flusher looks at what is asked; whoever asks from here on wakes it.
+    pub(crate) fn looked(&self, _asked: &mut Asked) {
+        self.kicked.store(false, Ordering::SeqCst);
+    }
+    pub(crate) fn wait(&self, asked: &mut MutexGuard<'_, Asked>, at_most: Duration) {
+        self.changed.wait_for(asked, at_most);
+    }
+    /// The flusher ends for want of work, unless `is_idle` turns out to be wrong.
+    pub(crate) fn retire(&self, asked: &mut Asked, is_idle: impl Fn() -> bool) -> bool {
+        self.running.store(false, Ordering::SeqCst);
+        let retires = is_idle();
+        if retires {
+            // Nobody joins it: it has nothing left to do.
+            asked.thread = None;
+        } else {
+            self.running.store(true, Ordering::SeqCst);
+        }
+        retires
+    }
+    /// The flusher cannot go on: nobody will serve what is asked.
+    pub(crate) fn gone(&self) {
+        let mut asked = self.asked.lock();
+        asked.stop = true;
+        let group = asked.sync.take();
+        drop(asked);
+        if let Some(group) = group {
+            group.end(Err(stopped()));
+        }
+    }
+    pub(crate) fn stop(&self) {
+        let mut asked = self.asked.lock();
+        asked.stop = true;
+        let thread = asked.thread.take();
+        drop(asked);
+        self.changed.notify_all();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the flusher was reported when it was met.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a sync is told that nobody will serve.
+pub(crate) fn stopped() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotConnected,
+        "writeback of this device has stopped",
+    )
+}
+
+impl<F: WritebackFs> BackingDev<F> {
+    /// Has the flusher look at the thresholds. Cheap where it has yet to look since the last time.
+    #[inline]
+    pub(crate) fn kick_background(&self) {
+        if !self.control.kicked.load(Ordering::SeqCst) {
+            self.kick(|_| ());
+        }
+    }
+    /// Asks the flusher for something.
+    pub(crate) fn kick(&self, ask: impl FnOnce(&mut Asked)) {
+        self.control.kicked.store(true, Ordering::SeqCst);
+        ask(&mut self.control.lock());
+        self.control.changed.notify_all();
+        self.ensure_flusher();
+    }
+    /// Joins the group of syncs that is served next.
+    pub(crate) fn request_sync(&self) -> io::Result<Arc<Group>> {
+        let mut asked = self.control.lock();
+        if asked.stop {
+            return Err(stopped());
+        }
+        let group = asked.sync.get_or_insert_default().clone();
+        self.control.sync_waits.store(true, Ordering::SeqCst);
+        drop(asked);
+        self.control.changed.notify_all();
+        self.start_flusher()?;
+        Ok(group)
+    }
+    /// Starts the flusher where it is not running.
+    #[inline]
+    pub(crate) fn ensure_flusher(&self) {
+        if !self.control.running.load(Ordering::SeqCst)
+            && let Err(error) = self.start_flusher()
+        {
+            // The next inode that becomes dirty tries again.
+            tracing::error!("no flusher for {}: {error}", self.queue.name());
+        }
+    }
+    #[cold]
+    fn start_flusher(&self) -> io::Result<()> {
+        let mut asked = self.control.lock();
+        if asked.stop || asked.by_hand || self.control.running.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        // Fifteen bytes are what the system keeps of a thread's name.
+        let name = self.queue.name();
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let name: String = format!("flush-{name}").chars().take(15).collect();
+        let Some(me) = self.me.upgrade() else {
+            return Ok(());
+        };
+        let flusher = Flusher::new(me);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || flusher.run())?;
+        asked.thread = Some(thread);
+        self.control.running.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}

@@ -1,0 +1,381 @@
+//! One pass of the flusher over dirty inodes, under one plug.
+//!
+//! Algorithm:
+//! 1. Move inodes from `b_dirty` to `b_io`: all of them (background, reclaim, sync) or those that are old (periodic). See
+//!    [`crate::dirty_inodes`] for the queues before and after.
+//! 2. Take the oldest, have the file system submit a slice of its pages into the plug, on behalf of the open batch. What
+//!    has more goes to `b_more_io`, what is blocked to `waiting`, what was dirtied meanwhile to the end of `b_dirty`.
+//! 3. A batch is closed when it has enough inodes or pages: the plug is flushed, and up to four batches are in flight. The
+//!    oldest is finished as soon as it has landed, or waited for when the window is full.
+//! 4. When `b_io` is empty, `b_more_io` and what became eligible since are next (not for a sync, which ends there): every
+//!    inode has its turn, whatever others have dirty.
+//! 5. The pass ends when nothing is eligible, when the reason is gone, when a sync waits, after an error, or after
+//!    `dirty_writeback`, so that the tick is kept. Then all batches are finished.
+//!
+//! A sync sweeps each inode once. Pages that were under writeback with an earlier content are taken in a second round,
+//! after everything in flight was finished; inodes that are still blocked are tried again for a second.
+
+use crate::backing_dev::{BackingDev, PassLimits, Reason, WritebackFs};
+use crate::dirty_inodes::{Entry, Written};
+use crate::flusher::{BACKOFF, Flusher};
+use block::{PAGE_SIZE, Plug, Queue};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Inodes of a batch at most.
+const BATCH_INODES: usize = 2048;
+/// Pages of a batch, and of a slice of one inode, at most (16 MiB) and at least (1 MiB).
+const BATCH_PAGES: u64 = (16 << 20) / PAGE_SIZE as u64;
+const MIN_BATCH_PAGES: u64 = (1 << 20) / PAGE_SIZE as u64;
+/// Batches in flight at most.
+const WINDOW: usize = 4;
+/// Instead of the time at which an inode became dirty, for one that had its turn: it is eligible whatever its age.
+pub(crate) const HAD_ITS_TURN: u64 = 0;
+/// How often a sync comes back to inodes that are blocked while nothing of this flusher's is in flight.
+const SYNC_RETRIES: u32 = 50;
+
+/// A batch, open or in flight.
+pub(crate) struct OpenBatch<F: WritebackFs> {
+    batch: Arc<F::Batch>,
+    inodes: Vec<Arc<F::Inode>>,
+    pages: u64,
+}
+
+impl<F: WritebackFs> OpenBatch<F> {
+    /// Puts its inodes that are dirty (again) on a list.
+    pub(crate) fn mark_dirty(&self, dev: &BackingDev<F>) {
+        for inode in self.inodes.iter().filter(|inode| F::is_dirty(inode)) {
+            dev.mark_dirty(inode);
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Pass<'a, F: WritebackFs> {
+    flusher: &'a mut Flusher<F>,
+    fs: &'a Arc<F>,
+    reason: Reason,
+    /// Pages of a batch.
+    batch_pages: u64,
+    /// Pages that are in flight in this flusher's batches.
+    pages_in_flight: u64,
+    /// Dirty pages, in flight or not, at which the pass may stop.
+    enough: u64,
+    until: Duration,
+    /// Inodes that became dirty later than this are too young, in nanoseconds.
+    until_ns: u64,
+    /// The first error.
+    outcome: io::Result<()>,
+    /// How often a sync came back to inodes.
+    round: u32,
+    /// Inodes that a sync comes back to.
+    again: VecDeque<Entry<F::Inode>>,
+}
+
+impl<'a, F: WritebackFs> Pass<'a, F> {
+    /// Runs a pass. The first error of any batch that was finished in it.
+    pub(crate) fn run(
+        flusher: &'a mut Flusher<F>,
+        fs: &'a Arc<F>,
+        queue: &Queue,
+        reason: Reason,
+    ) -> io::Result<()> {
+        let mut pass = Pass::new(flusher, fs, reason);
+        // The one plug: callees add to it, batches flush it.
+        let mut plug = queue.plug();
+        pass.write_inodes(&mut plug);
+        pass.close_batch(&mut plug);
+        pass.finish_all();
+        if reason == Reason::Sync {
+            pass.write_again(&mut plug);
+        }
+        pass.outcome
+    }
+    /// Finishes what an earlier pass left in flight.
+    pub(crate) fn finish(flusher: &'a mut Flusher<F>, fs: &'a Arc<F>) -> io::Result<()> {
+        let mut pass = Pass::new(flusher, fs, Reason::Sync);
+        pass.finish_all();
+        pass.outcome
+    }
+
+    fn new(flusher: &'a mut Flusher<F>, fs: &'a Arc<F>, reason: Reason) -> Pass<'a, F> {
+        let dev = &flusher.dev;
+        let t = dev.thresholds();
+        let dirty = dev.limits.dirty_pages();
+        // A batch counts as dirty until it is finished: it must be small beside the room that writers have, and take
+        // the device no longer than a tenth of a second.
+        let batch_pages = BATCH_PAGES
+            .min((t.hard - t.background) / WINDOW as u64)
+            .min(dev.share.bandwidth() / 10)
+            .max(MIN_BATCH_PAGES);
+        let period = dev.tunables().dirty_writeback.max(BACKOFF);
+        let pages_in_flight = flusher.in_flight.iter().map(|batch| batch.pages).sum();
+        Pass {
+            enough: match reason {
+                Reason::Background => t.background,
+                Reason::Reclaim => dirty / 2,
+                Reason::Periodic | Reason::Sync => 0,
+            },
+            until: dev.clock.monotonic() + period,
+            until_ns: 0,
+            fs,
+            reason,
+            batch_pages,
+            pages_in_flight,
+            outcome: Ok(()),
+            round: 0,
+            again: VecDeque::new(),
+            flusher,
+        }
+    }
+
+    fn write_inodes(&mut self, plug: &mut Plug<'_>) {
+        self.queue_io();
+        while !self.is_over() {
+            let Some(entry) = self.next_inode() else {
+                return;
+            };
+            self.write_inode(entry, plug);
+            self.reap();
+            let full = |open: &OpenBatch<F>| {
+                open.pages >= self.batch_pages || open.inodes.len() >= BATCH_INODES
+            };
+            if self.flusher.open.as_ref().is_some_and(full) {
+                self.close_batch(plug);
+                while self.flusher.in_flight.len() > WINDOW {
+                    self.finish_oldest();
+                }
+            }
+        }
+    }
+
+    /// Whether the pass ends although there may be more to write.
+    fn is_over(&self) -> bool {
+        let dev = &self.flusher.dev;
+        if self.reason == Reason::Sync {
+            return false;
+        }
+        let submitted =
+            self.pages_in_flight + self.flusher.open.as_ref().map_or(0, |open| open.pages);
+        let now = dev.clock.monotonic();
+        dev.control.sync_waits.load(Ordering::Relaxed)
+            || dev.share.closed.load(Ordering::Relaxed)
+            || self.flusher.backoff_until > now
+            || now >= self.until
+            || (self.enough > 0
+                && dev.limits.roughly_dirty().saturating_sub(submitted) <= self.enough)
+    }
+
+    /// Moves what is eligible to `b_io`.
+    fn queue_io(&mut self) {
+        self.until_ns = self.eligible_until();
+        let until_ns = self.until_ns;
+        let all = self.reason == Reason::Sync;
+        let flusher = &mut *self.flusher;
+        let now = flusher.dev.clock.monotonic();
+        let due = flusher
+            .waiting
+            .extract_if(.., |waiting| all || waiting.retry_at <= now);
+        flusher.b_more_io.extend(due.map(|waiting| waiting.entry));
+        if flusher.b_io.is_empty() {
+            std::mem::swap(&mut flusher.b_io, &mut flusher.b_more_io);
+        } else {
+            for entry in flusher.b_more_io.drain(..).rev() {
+                flusher.b_io.push_front(entry);
+            }
+        }
+        flusher.dev.b_dirty.lock().take(until_ns, &mut flusher.b_io);
+    }
+    /// Inodes that became dirty up to here are written in this pass, in nanoseconds.
+    fn eligible_until(&self) -> u64 {
+        let dev = &self.flusher.dev;
+        match self.reason {
+            Reason::Periodic => {
+                let expire = dev.tunables().dirty_expire.as_nanos() as u64;
+                dev.now_ns().saturating_sub(expire)
+            }
+            _ => u64::MAX,
+        }
+    }
+    fn next_inode(&mut self) -> Option<Entry<F::Inode>> {
+        if self.flusher.b_io.is_empty() && self.reason != Reason::Sync {
+            self.queue_io();
+        }
+        let b_io = &mut self.flusher.b_io;
+        // What a background pass left may be too young for a periodic one.
+        let young = |first: &Entry<F::Inode>| first.dirtied_ns > self.until_ns;
+        if b_io.front().is_none_or(young) {
+            return None;
+        }
+        b_io.pop_front()
+    }
+
+    /// Writes a slice of an inode and says where it goes next.
+    fn write_inode(&mut self, mut entry: Entry<F::Inode>, plug: &mut Plug<'_>) {
+        let Some(inode) = entry.inode.clone() else {
+            return;
+        };
+        let state = F::dirty_state(&inode);
+        if !state.begin_write() {
+            return self.flusher.unlisted();
+        }
+        let limits = PassLimits {
+            pages: match self.reason {
+                Reason::Sync => usize::MAX,
+                _ => self.batch_pages as usize,
+            },
+            reason: self.reason,
+        };
+        if self.flusher.open.is_none() {
+            self.open_batch();
+        }
+        self.flusher.in_hand = Some(Entry {
+            inode: Some(inode.clone()),
+            ..entry
+        });
+        let progress = match &self.flusher.open {
+            Some(open) => self.fs.write_pages(&inode, limits, plug, &open.batch),
+            None => unreachable!("opened above"),
+        };
+        self.flusher.in_hand = None;
+        if let Some(open) = &mut self.flusher.open {
+            open.pages += progress.pages as u64;
+            open.inodes.push(inode.clone());
+        }
+        let remains = progress.more || progress.blocked;
+        let stuck = progress.pages == 0;
+        if !stuck {
+            entry.blocked = 0;
+        }
+        // A sync comes back once even where nothing more can be written now: a page may be under writeback with an
+        // earlier content. After the second sweep the rest was dirtied after the sync began.
+        let sync = self.reason == Reason::Sync;
+        if sync && (remains || F::is_dirty(&inode)) && (self.round == 0 || stuck) {
+            if self.flusher.list_again(&entry) {
+                self.again.push_back(entry);
+            }
+        } else if remains && stuck {
+            let now = self.flusher.dev.clock.monotonic();
+            self.flusher.put_aside(entry, now);
+        } else if remains {
+            if self.flusher.list_again(&entry) {
+                entry.dirtied_ns = HAD_ITS_TURN;
+                self.flusher.b_more_io.push_back(entry);
+            }
+        } else {
+            let written = if F::is_dirty(&inode) {
+                state.list_again()
+            } else {
+                state.end_write()
+            };
+            match written {
+                Written::Clean | Written::Forgotten => self.flusher.unlisted(),
+                Written::Redirtied => self.flusher.list_dirty(inode),
+            }
+        }
+    }
+
+    fn open_batch(&mut self) {
+        self.flusher.dev.in_flight.fetch_add(1, Ordering::SeqCst);
+        self.flusher.open = Some(OpenBatch {
+            batch: self.fs.new_batch(),
+            inodes: Vec::new(),
+            pages: 0,
+        });
+    }
+    /// Sends what is gathered on its way.
+    fn close_batch(&mut self, plug: &mut Plug<'_>) {
+        plug.flush();
+        let Some(open) = self.flusher.open.take() else {
+            return;
+        };
+        self.pages_in_flight += open.pages;
+        self.flusher
+            .bandwidth
+            .busy(self.flusher.dev.clock.monotonic());
+        self.flusher.in_flight.push_back(open);
+    }
+    /// Finishes what has landed, from the oldest on.
+    fn reap(&mut self) {
+        while let Some(oldest) = self.flusher.in_flight.front() {
+            if !self.fs.batch_landed(&oldest.batch) {
+                return;
+            }
+            self.finish_oldest();
+        }
+    }
+    fn finish_all(&mut self) {
+        while !self.flusher.in_flight.is_empty() {
+            self.finish_oldest();
+        }
+    }
+    fn finish_oldest(&mut self) {
+        let Some(oldest) = self.flusher.in_flight.pop_front() else {
+            return;
+        };
+        let dev = self.flusher.dev.clone();
+        let _count = CountDown(&dev.in_flight);
+        let batch = oldest.batch.clone();
+        self.flusher.finishing = Some(oldest);
+        let result = self.fs.finish_batch(&batch);
+        let Some(oldest) = self.flusher.finishing.take() else {
+            unreachable!("put there above")
+        };
+        self.pages_in_flight = self.pages_in_flight.saturating_sub(oldest.pages);
+        let flusher = &mut *self.flusher;
+        let now = flusher.dev.clock.monotonic();
+        let idle = flusher.in_flight.is_empty() && flusher.open.is_none();
+        if let Some(measured) = flusher.bandwidth.landed(oldest.pages, idle, now) {
+            flusher.dev.share.set_bandwidth(measured);
+            flusher.dev.limits.refresh();
+        }
+        match result {
+            Ok(()) => {
+                flusher.failures = 0;
+                flusher.dev.share.failing.store(false, Ordering::Relaxed);
+            }
+            Err(error) => {
+                flusher.failed(now);
+                oldest.mark_dirty(&dev);
+                if self.outcome.is_ok() {
+                    self.outcome = Err(error);
+                }
+            }
+        }
+    }
+
+    /// The second round of a sync, and more for what is blocked.
+    fn write_again(&mut self, plug: &mut Plug<'_>) {
+        while !self.again.is_empty() && self.round < SYNC_RETRIES {
+            if self.round > 0 {
+                self.flusher.dev.clock.sleep(BACKOFF);
+            }
+            self.round += 1;
+            for entry in std::mem::take(&mut self.again) {
+                self.write_inode(entry, plug);
+            }
+            self.close_batch(plug);
+            self.finish_all();
+        }
+        let now = self.flusher.dev.clock.monotonic();
+        for entry in std::mem::take(&mut self.again) {
+            if self.outcome.is_ok() {
+                self.outcome = Err(io::Error::other(
+                    "dirty pages could not be written: no space, or held by others for too long",
+                ));
+            }
+            self.flusher.put_aside(entry, now);
+        }
+    }
+}
+
+/// Takes one off on drop.
+struct CountDown<'a>(&'a std::sync::atomic::AtomicUsize);
+impl Drop for CountDown<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,270 @@
+//! A file system of bare mappings over a memory device.
+
+use crate::control::Asked;
+use crate::flusher::Flusher;
+use crate::*;
+use block::{Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, Payload, Plug, Queue};
+use cache::{Budget, Mapping};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub const DEVICE_BYTES: u64 = 64 << 20;
+
+pub struct Inode {
+    pub ino: u32,
+    pub state: DirtyState,
+    pub mapping: Mapping,
+    /// Nothing of it can be written.
+    pub blocked: AtomicBool,
+    pub panics: AtomicBool,
+    /// The highest version whose page landed.
+    pub landed: AtomicU64,
+}
+
+/// Pages of an inode, and the version that is on its way.
+type Written = (Arc<Inode>, Range<u64>, u64);
+
+pub struct Batch {
+    pending: AtomicUsize,
+    failed: AtomicBool,
+    ranges: Mutex<Vec<Written>>,
+    finished: Mutex<bool>,
+    landed: Condvar,
+    lock: Mutex<()>,
+}
+impl EndIo for Batch {
+    fn end_io(&self, _tag: u64, _payload: Payload, result: Result<(), IoError>) {
+        if result.is_err() {
+            self.failed.store(true, SeqCst);
+        }
+        if self.pending.fetch_sub(1, SeqCst) == 1 {
+            drop(self.lock.lock());
+            self.landed.notify_all();
+        }
+    }
+}
+
+/// A slice that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    pub ino: u32,
+    pub pages: usize,
+    pub reason: Reason,
+}
+type Hook = Box<dyn Fn(&FakeFs, &Arc<Inode>) + Send + Sync>;
+
+pub struct FakeFs {
+    dev: OnceLock<Arc<BackingDev<FakeFs>>>,
+    pub queue: Arc<Queue>,
+    pub budget: Arc<Budget>,
+    pub log: Mutex<Vec<Slice>>,
+    /// Called after a slice was submitted.
+    pub hook: Mutex<Option<Hook>>,
+    pub fails: AtomicBool,
+    pub ticks: AtomicUsize,
+    pub finished: AtomicUsize,
+    next_offset: AtomicU64,
+}
+
+impl FakeFs {
+    pub fn new(clock: Arc<dyn Clock>, budget_pages: u64, tunables: Tunables) -> Arc<FakeFs> {
+        let queue = block::open(&DeviceUrl::Memory(DEVICE_BYTES), OpenMode::ReadWrite).unwrap();
+        let budget = Budget::new(budget_pages * 4096);
+        let fs = Arc::new(FakeFs {
+            dev: OnceLock::new(),
+            queue: queue.clone(),
+            budget: budget.clone(),
+
+            log: Mutex::default(),
+            hook: Mutex::default(),
+            fails: AtomicBool::new(false),
+            ticks: AtomicUsize::new(0),
+            finished: AtomicUsize::new(0),
+            next_offset: AtomicU64::new(0),
+        });
+        let dev = BackingDev::new(Arc::downgrade(&fs), queue, budget, clock, tunables);
+        fs.dev.set(dev).ok().unwrap();
+        fs
+    }
+    pub fn dev(&self) -> &Arc<BackingDev<FakeFs>> {
+        self.dev.get().unwrap()
+    }
+    pub fn inode(&self, ino: u32) -> Arc<Inode> {
+        Arc::new(Inode {
+            ino,
+            state: DirtyState::default(),
+            mapping: Mapping::new(self.budget.clone()),
+            blocked: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
+            landed: AtomicU64::new(0),
+        })
+    }
+    /// Stores a version in a page and marks the inode dirty.
+    pub fn write(&self, inode: &Arc<Inode>, page: u64, version: u64) {
+        let before = inode.mapping.store_dirty(page, content(version), false);
+        self.dev().add_dirty(u64::from(!before.dirty));
+        self.dev().mark_dirty(inode);
+    }
+    pub fn take_log(&self) -> Vec<Slice> {
+        std::mem::take(&mut self.log.lock())
+    }
+    /// The numbers of the inodes written since last asked.
+    pub fn written(&self) -> Vec<u32> {
+        self.take_log().iter().map(|slice| slice.ino).collect()
+    }
+}
+
+fn content(version: u64) -> Buf {
+    let mut buf = BufMut::zeroed(4096);
+    buf[..8].copy_from_slice(&version.to_le_bytes());
+    buf.freeze()
+}
+
+impl WritebackFs for FakeFs {
+    type Inode = Inode;
+    type Batch = Batch;
+    fn dirty_state(inode: &Inode) -> &DirtyState {
+        &inode.state
+    }
+    fn new_batch(&self) -> Arc<Batch> {
+        Arc::new(Batch {
+            pending: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            ranges: Mutex::default(),
+            finished: Mutex::new(false),
+            landed: Condvar::new(),
+            lock: Mutex::default(),
+        })
+    }
+    fn write_pages(
+        &self,
+        inode: &Arc<Inode>,
+        limits: PassLimits,
+        plug: &mut Plug<'_>,
+        batch: &Arc<Batch>,
+    ) -> Progress {
+        assert!(
+            !inode.panics.swap(false, SeqCst),
+            "a panic that a test asked for"
+        );
+        let mut pages = Vec::new();
+        if !inode.blocked.load(SeqCst) {
+            inode
+                .mapping
+                .take_dirty(0..u64::MAX, limits.pages, &mut pages);
+        }
+        for page in &pages {
+            let version = u64::from_le_bytes(page.buf[..8].try_into().unwrap());
+            batch
+                .ranges
+                .lock()
+                .push((inode.clone(), page.index..page.index + 1, version));
+            batch.pending.fetch_add(1, SeqCst);
+            let offset = self.next_offset.fetch_add(4096, SeqCst) % DEVICE_BYTES;
+            let bufs = std::iter::once(page.buf.clone()).collect();
+            plug.add(Bio::write(offset, bufs, Class::Data, batch.clone(), 0));
+        }
+        self.log.lock().push(Slice {
+            ino: inode.ino,
+            pages: pages.len(),
+            reason: limits.reason,
+        });
+        if let Some(hook) = &*self.hook.lock() {
+            hook(self, inode);
+        }
+        let more = inode.mapping.dirty_pages() > 0;
+        Progress {
+            pages: pages.len(),
+            more,
+            blocked: pages.is_empty() && more,
+        }
+    }
+    fn batch_landed(&self, batch: &Batch) -> bool {
+        batch.pending.load(SeqCst) == 0
+    }
+    fn finish_batch(&self, batch: &Batch) -> io::Result<()> {
+        let mut guard = batch.lock.lock();
+        while batch.pending.load(SeqCst) > 0 {
+            batch.landed.wait(&mut guard);
+        }
+        drop(guard);
+        let mut finished = batch.finished.lock();
+        if std::mem::replace(&mut *finished, true) {
+            return Ok(());
+        }
+        self.finished.fetch_add(1, SeqCst);
+        let failed = batch.failed.load(SeqCst) || self.fails.load(SeqCst);
+        for (inode, range, version) in batch.ranges.lock().drain(..) {
+            if failed {
+                let redirtied = inode.mapping.fail_writeback(range);
+                self.dev().sub_dirty(1 - redirtied);
+            } else {
+                inode.landed.fetch_max(version, SeqCst);
+                self.dev().sub_dirty(inode.mapping.end_writeback(range));
+            }
+        }
+        if failed {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        Ok(())
+    }
+    fn is_dirty(inode: &Inode) -> bool {
+        inode.mapping.dirty_pages() > 0
+    }
+    fn tick(&self) {
+        self.ticks.fetch_add(1, SeqCst);
+    }
+}
+
+/// A file system whose flusher a test drives.
+pub struct ByHand {
+    pub fs: Arc<FakeFs>,
+    pub clock: Arc<ManualClock>,
+    pub flusher: Flusher<FakeFs>,
+}
+impl ByHand {
+    /// A budget of 10,000 pages: 1,000 are the background threshold, 2,000 the hard one.
+    pub fn new() -> ByHand {
+        Self::with(Tunables::default())
+    }
+    pub fn with(tunables: Tunables) -> ByHand {
+        let clock = Arc::new(ManualClock::default());
+        let fs = FakeFs::new(clock.clone(), 10_000, tunables);
+        fs.dev().control.lock().by_hand = true;
+        let flusher = Flusher::new(fs.dev().clone());
+        ByHand { fs, clock, flusher }
+    }
+    /// Does what there is to do now, at most `most` pieces of it.
+    pub fn step(&mut self, most: usize) {
+        for _ in 0..most {
+            let dev = self.fs.dev().clone();
+            let mut asked: parking_lot::MutexGuard<'_, Asked> = dev.control.lock();
+            let work = self.flusher.next_work(&mut asked, self.clock.monotonic());
+            drop(asked);
+            match work {
+                Some(work) => assert!(self.flusher.carry_out(work)),
+                None => return,
+            }
+        }
+        assert!(most == 1, "there is always something to do");
+    }
+    pub fn settle(&mut self) {
+        self.step(100);
+    }
+    pub fn advance(&mut self, by: Duration) {
+        self.clock.advance(by);
+        self.settle();
+    }
+    pub fn files(&self, inos: Range<u32>, pages: u64) -> Vec<Arc<Inode>> {
+        let file = |ino| {
+            let inode = self.fs.inode(ino);
+            (0..pages).for_each(|page| self.fs.write(&inode, page, 1));
+            inode
+        };
+        inos.map(file).collect()
+    }
+}

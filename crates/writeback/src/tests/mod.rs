@@ -1,0 +1,5 @@
+//! The policies, driven by hand on a clock that stands still until it is moved, and with threads.
+
+mod fake;
+mod policy;
+mod stress;

@@ -1,0 +1,290 @@
+use super::fake::*;
+use crate::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn many_small_files_leave_in_one_write_in_their_order() {
+    let mut t = ByHand::new();
+    let files = t.files(0..100, 1);
+    t.advance(4 * SECOND);
+    assert_eq!(t.fs.written(), []);
+    t.advance(29 * SECOND);
+    assert_eq!(t.fs.written(), (0..100).collect::<Vec<_>>());
+    let stats = t.fs.queue.stats().snapshot();
+    assert_eq!((stats.write_ios, stats.write_bytes), (1, 100 * 4096));
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+    assert!(files.iter().all(|file| file.state.is_clean()));
+    assert!(t.fs.ticks.load(SeqCst) >= 1);
+    assert!(t.fs.dev().is_idle());
+}
+
+#[test]
+fn periodic_writes_what_is_old_and_only_that() {
+    let mut t = ByHand::new();
+    let _old = t.files(0..3, 1);
+    t.advance(20 * SECOND);
+    let _young = t.files(3..6, 1);
+    t.advance(15 * SECOND);
+    assert_eq!(t.fs.written(), [0, 1, 2]);
+    t.advance(20 * SECOND);
+    assert_eq!(t.fs.written(), [3, 4, 5]);
+}
+
+#[test]
+fn background_writes_down_to_its_threshold() {
+    let mut t = ByHand::new();
+    let files = t.files(0..50, 20);
+    t.settle();
+    assert_eq!(t.fs.written(), [], "at the threshold, not above");
+    let more = t.files(50..80, 20);
+    t.settle();
+    let log = t.fs.take_log();
+    assert!(log.iter().all(|slice| slice.reason == Reason::Background));
+    assert!(t.fs.dev().dirty_pages() <= 1000);
+    // The oldest went; the youngest stay until they are old.
+    assert!(files[0].state.is_clean());
+    assert!(!more[29].state.is_clean());
+    let left = t.fs.dev().dirty_pages();
+    t.advance(6 * SECOND);
+    assert_eq!(t.fs.dev().dirty_pages(), left, "what is left is young");
+    t.advance(30 * SECOND);
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+}
+
+#[test]
+fn a_deleted_inode_is_not_written_and_not_held() {
+    let mut t = ByHand::new();
+    let files = t.files(0..3, 1);
+    t.fs.dev().forget(&files[1]);
+    assert_eq!(Arc::strong_count(&files[1]), 1);
+    // One that the flusher already has on its own list, and then deletes.
+    let many = t.files(10..1100, 1);
+    t.settle();
+    let held = many
+        .iter()
+        .rev()
+        .find(|file| !file.state.is_clean())
+        .unwrap();
+    t.fs.dev().forget(held);
+    t.fs.take_log();
+    t.advance(40 * SECOND);
+    assert!(!t.fs.written().contains(&held.ino));
+    assert!(held.state.is_clean());
+    assert_eq!(t.flusher.b_io.len(), 0);
+    assert!(t.fs.dev().is_idle());
+}
+
+#[test]
+fn a_big_file_does_not_hold_back_small_ones() {
+    let mut t = ByHand::new();
+    let _big = t.files(0..1, 5000);
+    let _small = t.files(1..21, 1);
+    t.settle();
+    t.fs.dev().kick_reclaim();
+    t.settle();
+    let written = t.fs.written();
+    let last_small = written.iter().rposition(|ino| *ino == 20).unwrap();
+    let slices_before = written[..last_small]
+        .iter()
+        .filter(|ino| **ino == 0)
+        .count();
+    assert!(slices_before <= 2, "{written:?}");
+    assert!(written.iter().filter(|ino| **ino == 0).count() > 5);
+}
+
+#[test]
+fn a_file_that_is_written_all_the_time_holds_back_nobody() {
+    let mut t = ByHand::new();
+    let hot = t.files(0..1, 1).remove(0);
+    let _others = t.files(1..10, 1);
+    let clock = t.clock.clone();
+    *t.fs.hook.lock() = Some(Box::new(move |fs, inode| {
+        clock.advance(50 * MS);
+        if inode.ino == 0 {
+            let page = fs.log.lock().len() as u64;
+            fs.write(inode, page, page);
+        }
+    }));
+    t.clock.advance(31 * SECOND);
+    t.step(1);
+    let written = t.fs.written();
+    for ino in 1..10 {
+        assert_eq!(written.iter().filter(|i| **i == ino).count(), 1);
+    }
+    assert!(!hot.state.is_clean());
+    // And the tick is kept: the pass ended although there was always more.
+    let ticks = t.fs.ticks.load(SeqCst);
+    t.step(1);
+    assert_eq!(t.fs.ticks.load(SeqCst), ticks + 1);
+}
+
+#[test]
+fn a_sync_writes_what_was_dirty_and_waits_for_no_more() {
+    let mut t = ByHand::new();
+    let files = t.files(0..5, 2);
+    let late = t.fs.inode(100);
+    let hook_late = late.clone();
+    *t.fs.hook.lock() = Some(Box::new(move |fs, _| {
+        fs.write(&hook_late, fs.log.lock().len() as u64, 9);
+    }));
+    let first = t.fs.dev().request_sync().unwrap();
+    let same = t.fs.dev().request_sync().unwrap();
+    assert!(Arc::ptr_eq(&first, &same));
+    t.step(1);
+    first.ended().unwrap().unwrap();
+    assert_eq!(t.fs.written(), [0, 1, 2, 3, 4]);
+    assert!(files.iter().all(|file| file.landed.load(SeqCst) == 1));
+    assert!(!late.state.is_clean());
+    *t.fs.hook.lock() = None;
+    // The next one takes it.
+    let next = t.fs.dev().request_sync().unwrap();
+    assert!(next.ended().is_none());
+    t.step(1);
+    next.ended().unwrap().unwrap();
+    assert_eq!(t.fs.written(), [100]);
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+    // With nothing dirty no thread is needed.
+    t.fs.dev().sync().unwrap();
+}
+
+#[test]
+fn a_sync_ends_while_a_file_is_written_all_the_time() {
+    let mut t = ByHand::new();
+    let _hot = t.files(0..1, 3);
+    *t.fs.hook.lock() = Some(Box::new(|fs, inode| {
+        let n = fs.log.lock().len() as u64;
+        (0..50).for_each(|page| fs.write(inode, n * 50 + page, 2));
+    }));
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    group.ended().unwrap().unwrap();
+    assert_eq!(t.fs.take_log().len(), 2);
+}
+
+#[test]
+fn a_page_dirtied_again_in_flight_is_in_the_sync() {
+    let mut t = ByHand::new();
+    let file = t.files(0..1, 1).remove(0);
+    let again = std::sync::atomic::AtomicBool::new(true);
+    *t.fs.hook.lock() = Some(Box::new(move |fs, inode| {
+        if again.swap(false, SeqCst) {
+            // Before the sync is asked for, while an older content is under writeback.
+            fs.write(inode, 0, 2);
+            fs.dev().request_sync().unwrap();
+        }
+    }));
+    t.advance(36 * SECOND);
+    assert_eq!(file.landed.load(SeqCst), 2);
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+    assert!(file.state.is_clean());
+}
+
+#[test]
+fn a_failed_write_is_reported_once_and_tried_again_with_growing_pauses() {
+    let mut t = ByHand::new();
+    let files = t.files(0..4, 1);
+    t.fs.fails.store(true, SeqCst);
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    let error = group.ended().unwrap().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5));
+    assert_eq!(t.fs.written(), [0, 1, 2, 3], "one attempt each");
+    assert_eq!(t.fs.dev().dirty_pages(), 4);
+    assert!(files.iter().all(|file| !file.state.is_clean()));
+    // Too much dirty: attempts come, but ever more slowly.
+    let _more = t.files(10..1100, 1);
+    for _ in 0..1000 {
+        t.advance(10 * MS);
+    }
+    let finished = t.fs.finished.load(SeqCst);
+    assert!((5..40).contains(&finished), "{finished}");
+    // A sync does not wait for the pause.
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    assert!(group.ended().unwrap().is_err());
+    t.fs.fails.store(false, SeqCst);
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    group.ended().unwrap().unwrap();
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+    assert!(files.iter().all(|file| file.state.is_clean()));
+}
+
+#[test]
+fn a_blocked_inode_waits_without_holding_back_others() {
+    let mut t = ByHand::new();
+    let files = t.files(0..3, 1);
+    files[0].blocked.store(true, SeqCst);
+    t.advance(36 * SECOND);
+    assert_eq!(t.fs.written(), [0, 1, 2]);
+    for _ in 0..100 {
+        t.advance(10 * MS);
+    }
+    let tries = t.fs.written().len();
+    assert!((3..10).contains(&tries), "{tries}");
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    assert!(
+        group.ended().unwrap().is_err(),
+        "a sync does not wait for ever"
+    );
+    files[0].blocked.store(false, SeqCst);
+    t.advance(6 * SECOND);
+    assert_eq!(files[0].landed.load(SeqCst), 1);
+    assert!(t.fs.dev().is_idle());
+}
+
+#[test]
+fn a_panic_ends_the_pass_and_loses_nothing() {
+    let mut t = ByHand::new();
+    let files = t.files(0..5, 1);
+    files[2].panics.store(true, SeqCst);
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    assert!(group.ended().unwrap().is_err());
+    t.advance(SECOND);
+    let group = t.fs.dev().request_sync().unwrap();
+    t.settle();
+    group.ended().unwrap().unwrap();
+    assert!(files.iter().all(|file| file.landed.load(SeqCst) == 1));
+    assert!(t.fs.dev().is_idle());
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+}
+
+#[test]
+fn changed_tunables_hold_at_once() {
+    let mut t = ByHand::new();
+    let _files = t.files(0..500, 1);
+    t.settle();
+    assert_eq!(t.fs.written(), []);
+    let bad = Tunables {
+        dirty_ratio: 0,
+        ..Tunables::default()
+    };
+    assert!(t.fs.dev().try_set_tunables(bad).is_err());
+    t.fs.dev().set_tunables(Tunables {
+        dirty_background_bytes: Some(100 * 4096),
+        ..Tunables::default()
+    });
+    t.settle();
+    assert!(t.fs.dev().dirty_pages() <= 100);
+}
+
+#[test]
+fn zero_writeback_interval_writes_nothing_for_its_age() {
+    let mut t = ByHand::with(Tunables {
+        dirty_writeback: Duration::ZERO,
+        ..Tunables::default()
+    });
+    let _files = t.files(0..5, 1);
+    for _ in 0..20 {
+        t.advance(5 * SECOND);
+    }
+    assert_eq!(t.fs.written(), []);
+    assert!(t.fs.ticks.load(SeqCst) > 10);
+}

@@ -1,0 +1,138 @@
+use super::fake::*;
+use crate::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+fn fs(budget_pages: u64) -> Arc<FakeFs> {
+    FakeFs::new(Arc::new(SystemClock), budget_pages, Tunables::default())
+}
+
+#[test]
+fn the_thread_starts_by_itself_and_stops() {
+    let fs = fs(10_000);
+    let inode = fs.inode(1);
+    fs.write(&inode, 0, 7);
+    fs.dev().sync().unwrap();
+    assert_eq!(inode.landed.load(SeqCst), 7);
+    fs.dev().kick_tick();
+    let start = Instant::now();
+    while fs.ticks.load(SeqCst) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fs.dev().shutdown();
+    fs.write(&inode, 0, 8);
+    assert!(fs.dev().sync().is_err());
+    fs.dev().balance_dirty_pages();
+    fs.dev().shutdown();
+}
+
+#[test]
+fn the_flusher_does_not_keep_the_file_system() {
+    let fs = fs(10_000);
+    let inode = fs.inode(1);
+    fs.write(&inode, 0, 7);
+    fs.dev().sync().unwrap();
+    let dev = fs.dev().clone();
+    let start = Instant::now();
+    while Arc::strong_count(&fs) > 1 {
+        assert!(start.elapsed() < Duration::from_secs(5));
+        std::thread::yield_now();
+    }
+    drop(fs);
+    dev.mark_dirty(&inode);
+    assert!(dev.sync().is_err());
+    dev.shutdown();
+}
+
+#[test]
+fn a_sync_waits_for_writeback_in_the_foreground() {
+    let fs = fs(10_000);
+    let foreground = fs.dev().begin_foreground();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            fs.dev().sync().unwrap();
+            ended.store(true, SeqCst);
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!ended.load(SeqCst));
+        drop(foreground);
+    });
+    assert!(ended.load(SeqCst));
+}
+
+/// Writers, syncs, deletions and failures for a while: every sync that succeeds has landed what was written before it,
+/// nothing is lost in the end, and the counts come out at zero.
+#[test]
+fn nothing_is_lost_between_writers_syncs_and_failures() {
+    const FILES: usize = 64;
+    let fs = fs(4000);
+    let files: Vec<_> = (0..FILES).map(|ino| fs.inode(ino as u32)).collect();
+    // Versions count up per file; page 0 of each carries them.
+    let versions: Vec<_> = (0..FILES).map(|_| AtomicU64::new(0)).collect();
+    let until = Instant::now() + Duration::from_millis(1500);
+    let synced = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for seed in 0..3usize {
+            let (fs, files, versions) = (&fs, &files, &versions);
+            scope.spawn(move || {
+                let mut random = seed as u64 + 1;
+                while Instant::now() < until {
+                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    // Each writer has files of its own, so that versions arrive in order.
+                    let file = (random >> 33) as usize % (FILES / 3) * 3 + seed;
+                    let version = versions[file].load(SeqCst) + 1;
+                    fs.write(&files[file], 0, version);
+                    versions[file].store(version, SeqCst);
+                    for page in 0..random >> 59 {
+                        fs.write(&files[file], 1 + page, 0);
+                    }
+                    fs.dev().balance_dirty_pages();
+                    if random >> 40 & 0xff == 0 {
+                        let temporary = fs.inode(1000 + seed as u32);
+                        fs.write(&temporary, 0, 1);
+                        fs.dev().forget(&temporary);
+                        while temporary.mapping.writeback_pages() > 0 {
+                            std::thread::yield_now();
+                        }
+                        let removed = temporary.mapping.remove(0..u64::MAX);
+                        fs.dev().sub_dirty(removed.dirty);
+                    }
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while Instant::now() < until {
+                    let before: Vec<_> = versions.iter().map(|v| v.load(SeqCst)).collect();
+                    if fs.dev().sync().is_ok() {
+                        synced.fetch_add(1, SeqCst);
+                        for (file, version) in files.iter().zip(before) {
+                            assert!(file.landed.load(SeqCst) >= version, "a sync lied");
+                        }
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            while Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(37));
+                fs.fails.store(true, SeqCst);
+                std::thread::sleep(Duration::from_millis(3));
+                fs.fails.store(false, SeqCst);
+                fs.dev().kick_reclaim();
+            }
+        });
+    });
+    fs.dev().sync().unwrap();
+    for (file, version) in files.iter().zip(&versions) {
+        assert_eq!(file.landed.load(SeqCst), version.load(SeqCst));
+        assert!(file.state.is_clean());
+    }
+    assert_eq!(fs.dev().dirty_pages(), 0);
+    assert!(fs.dev().is_idle());
+    assert!(synced.load(SeqCst) > 0);
+    fs.dev().shutdown();
+}
