@@ -211,6 +211,11 @@ impl File {
         self.ctx("sync", self.shared.fs.fsync(&self.inode, true))
     }
 
+    /// Forgets the file's clean pages in memory, as `POSIX_FADV_DONTNEED` does; what is dirty stays.
+    pub fn drop_cache(&self) {
+        self.shared.fs.invalidate(&self.inode);
+    }
+
     /// What stat tells.
     ///
     /// # Errors
