@@ -75,6 +75,16 @@ pub enum FormatError {
         /// What was found.
         value: u64,
     },
+    /// A bitmap contradicts the rest of the volume.
+    #[error("{structure} of group {group}: {what}")]
+    Bitmap {
+        /// Which bitmap.
+        structure: &'static str,
+        /// The group.
+        group: u32,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// A directory record's length is unaligned, too small for its name or crosses the block's end.
     #[error("directory entry at {offset}: bad record length {rec_len}")]
     DirRecLen {

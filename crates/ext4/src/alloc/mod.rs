@@ -3,12 +3,51 @@
 //! Two truths per group: what the *bitmap* says in the running transaction (changed under a handle), and what is
 //! *unavailable* in memory: the bitmap's blocks, blocks picked for data that has not landed, and blocks freed by a
 //! transaction that has not committed.
+//!
+//! ```text
+//!              pick                     record                   free                  released
+//!   available ──────▶ picked (memory) ──────────▶ in use (bitmap) ────▶ freed (memory) ─────────▶ available
+//!       ▲                │ unpick                                        until its transaction commits
+//!       └────────────────┘
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `space` | the counters of the volume, and promises of space |
+//! | `free_map` | a group's unavailable blocks as a searchable bit map |
+//! | `system` | the file system's own blocks |
+//! | `group` | a group's state, and how its bitmaps are read, checked and made |
+//! | `blocks` | pick, record, free |
+//! | `inodes` | inode numbers |
+//! | `spread` | which group a new directory goes to |
+//! | `write_back` | descriptors and checksums, once per commit |
+//!
+//! There is no lock for the volume: each group has one for its blocks and one for its inodes, and groups are chosen by
+//! atomic copies of their counts. A group's state is made at its first use and dropped when too many are in memory and
+//! nothing of it is outstanding, so that a volume of any size is used in bounded memory.
+
+mod blocks;
+mod free_map;
+mod group;
+mod inodes;
+mod space;
+mod spread;
+mod system;
+#[cfg(test)]
+mod tests;
+mod write_back;
 
 use crate::{Error, Result};
 use ext4_format::geometry::Geometry;
-use ext4_format::types::{FsBlock, Ino};
-use jbd2::{FreedExtent, Handle, Journal};
+use ext4_format::group_desc::{self, GroupDesc};
+use ext4_format::types::{FsBlock, GroupNo, Ino};
+use group::Group;
+use jbd2::Journal;
+use parking_lot::Mutex;
+use space::Space;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use system::SystemBlocks;
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,103 +71,141 @@ pub(crate) struct Counts {
     pub dirs: u64,
 }
 
+/// Groups whose bitmaps are kept in memory, at most (but for those with blocks outstanding): 12 KiB each.
+const LOADED_MAX: u32 = 4096;
+
 /// The groups of a volume.
-pub(crate) struct Groups {}
+pub(crate) struct Groups {
+    journal: Arc<Journal>,
+    geo: Geometry,
+    groups: Box<[Group]>,
+    system: SystemBlocks,
+    space: Space,
+    free_inodes: AtomicU64,
+    dirs: AtomicU64,
+    /// Groups whose descriptor has changed since it was encoded; each has its `listed` flag set.
+    changed: Mutex<Vec<u32>>,
+    /// For each block of the descriptor table, whether a group of it is in `changed`.
+    gdt_changed: Box<[AtomicBool]>,
+    /// How many of these are set, and inode table blocks nobody has written yet.
+    pending: AtomicU32,
+    /// First blocks of the inode tables and their groups, sorted.
+    tables: Box<[(u64, u32)]>,
+    /// Groups whose block bitmap is in memory, and where the next one is to be dropped.
+    loaded: AtomicU32,
+    evict_hand: AtomicU32,
+    /// Where the next top-level directory goes.
+    next_top_dir: AtomicU32,
+}
 
 impl Groups {
     /// Reads the group descriptors (bitmaps are read when first needed).
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` for a descriptor with a wrong checksum or whose numbers make no sense.
     pub fn load(
         journal: Arc<Journal>,
         geo: &Geometry,
         superblock: &ext4_format::superblock::Superblock,
     ) -> Result<Groups> {
-        let _ = (journal, geo, superblock);
-        todo!()
+        let first_ino = superblock.first_ino.get();
+        debug_assert_eq!(first_ino, geo.first_ino.0);
+        let gdt_first = geo.first_data_block + 1;
+        let gdt: Vec<u64> = (gdt_first..gdt_first + u64::from(geo.gdt_blocks)).collect();
+        // In pieces, so that the table of a huge volume is not all in flight at once.
+        let mut groups = Vec::new();
+        let per_block = geo.block_size / u32::from(geo.desc_size);
+        for blocks in gdt.chunks(256) {
+            journal.prefetch(blocks);
+            for block in blocks {
+                let data = journal.get(*block)?.data();
+                let first = (block - gdt_first) as u32 * per_block;
+                for group in (first..geo.groups.min(first + per_block)).map(GroupNo) {
+                    let at = geo.group_desc_location(group).1 as usize;
+                    let raw = data.get(at..).unwrap_or_default();
+                    group_desc::verify_checksum(geo, group, raw)?;
+                    let desc = GroupDesc::decode(raw, geo.desc_size)?;
+                    desc.validate(geo, group)?;
+                    groups.push(Group::new(geo, desc));
+                }
+            }
+        }
+        let sum = |count: fn(&GroupDesc) -> u32| -> u64 {
+            groups.iter().map(|g| u64::from(count(&g.desc))).sum()
+        };
+        let free_blocks = sum(|desc| desc.free_blocks_count);
+        let mut tables: Vec<_> = (0..)
+            .zip(&groups)
+            .map(|(nth, g)| (g.desc.inode_table.0, nth))
+            .collect();
+        tables.sort_unstable();
+        Ok(Groups {
+            system: SystemBlocks::new(geo, groups.iter().map(|g| &g.desc)),
+            space: Space::new(free_blocks, geo.blocks_count),
+            free_inodes: AtomicU64::new(sum(|desc| desc.free_inodes_count)),
+            dirs: AtomicU64::new(sum(|desc| desc.used_dirs_count)),
+            groups: groups.into(),
+            changed: Mutex::default(),
+            gdt_changed: (0..geo.gdt_blocks)
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+            pending: AtomicU32::new(0),
+            tables: tables.into(),
+            loaded: AtomicU32::new(0),
+            evict_hand: AtomicU32::new(0),
+            next_top_dir: AtomicU32::new(0),
+            geo: geo.clone(),
+            journal,
+        })
     }
+
     /// Promises blocks for later [`Groups::pick`] calls, metadata overhead included; `Err(NoSpace)` if they are not there. Lock-free.
+    ///
+    /// Blocks that were freed count only once their transaction has committed, so that a commit may cure `NoSpace`.
     pub fn reserve(&self, blocks: u64) -> Result<()> {
-        let _ = blocks;
-        Err(Error::NoSpace)
+        self.space.reserve(blocks)
     }
+
     /// Takes a promise back.
     pub fn unreserve(&self, blocks: u64) {
-        let _ = blocks;
-        todo!()
+        self.space.unreserve(blocks);
     }
-    /// Takes 1 to `want` contiguous blocks, as near behind `goal` as possible, in memory only (nothing is journaled).
-    /// Prefers a run that holds all of `want`. `Err(NoSpace)` only when nothing at all is free.
-    pub fn pick(&self, goal: FsBlock, want: u32) -> Result<BlockRun> {
-        let _ = (goal, want);
-        todo!()
-    }
-    /// Gives picked blocks back (their data failed to land or was truncated before).
-    pub fn unpick(&self, run: BlockRun) {
-        let _ = run;
-        todo!()
-    }
-    /// Sets the bits of picked blocks in the bitmap, as part of the handle's transaction.
-    pub fn record(&self, handle: &Handle<'_>, run: BlockRun) -> Result<()> {
-        let _ = (handle, run);
-        todo!()
-    }
-    /// Picks and records a block for metadata (extent node, directory block, attribute block) near `goal`.
-    pub fn alloc_metadata_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
-        let _ = (handle, goal);
-        todo!()
-    }
-    /// Clears bits in the bitmap as part of the handle's transaction; the blocks stay unavailable until
-    /// [`Groups::released`] (this calls [`Handle::free_blocks`]). Freeing what is free already, or the file system's own blocks, is an error.
-    pub fn free(&self, handle: &Handle<'_>, run: BlockRun) -> Result<()> {
-        let _ = (handle, run);
-        todo!()
-    }
-    /// The transaction that freed them has committed.
-    pub fn released(&self, freed: &[FreedExtent]) {
-        let _ = freed;
-        todo!()
-    }
-    /// Takes an inode number: directories spread over groups, files near their parent directory.
-    pub fn alloc_inode(&self, handle: &Handle<'_>, parent: Ino, directory: bool) -> Result<Ino> {
-        let _ = (handle, parent, directory);
-        todo!()
-    }
-    /// Frees an inode number.
-    pub fn free_inode(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
-        let _ = (handle, ino, directory);
-        todo!()
-    }
-    /// Block and byte offset of an inode in the inode table; `Err` for numbers out of range.
-    pub fn inode_location(&self, ino: Ino) -> Result<(FsBlock, usize)> {
-        let _ = ino;
-        todo!()
-    }
-    /// Whether no inode of this inode table block has ever been used, so that it need not be read (see
-    /// [`jbd2::Handle::create`]).
-    pub fn itable_block_is_fresh(&self, block: FsBlock) -> bool {
-        let _ = block;
-        todo!()
-    }
-    /// Whether the inode bitmap says that it is in use (hostile images refer to free ones).
-    pub fn inode_in_use(&self, ino: Ino) -> Result<bool> {
-        let _ = ino;
-        todo!()
-    }
-    /// A good place for the first block of an inode: its group, or its parent's last written place.
-    pub fn goal_for(&self, ino: Ino) -> FsBlock {
-        let _ = ino;
-        todo!()
-    }
-    /// Puts changed bitmaps (with checksums) and group descriptors into their buffers. See [`jbd2::JournalClient`].
-    pub fn write_back_state(&self, handle: &Handle<'_>) -> Result<()> {
-        let _ = handle;
-        todo!()
-    }
-    /// Blocks that [`Groups::write_back_state`] would change now, at most.
-    pub fn pending_blocks(&self) -> u32 {
-        todo!()
-    }
+
     /// The counts now.
     pub fn counts(&self) -> Counts {
-        todo!()
+        Counts {
+            free_blocks: self.space.free(),
+            reserved_blocks: self.space.reserved(),
+            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+            dirs: self.dirs.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A good place for the first block of an inode: its group.
+    pub fn goal_for(&self, ino: Ino) -> FsBlock {
+        let group = self
+            .geo
+            .inode_group(ino)
+            .map_or(GroupNo(0), |(group, _)| group);
+        self.geo.group_first_block(group)
+    }
+
+    /// Groups in a cluster: what is kept together. A flex group, or eight groups without `flex_bg`.
+    fn cluster_size(&self) -> u32 {
+        (1 << self.geo.flex_bg_log.min(20)).max(8)
+    }
+
+    /// The groups of the cluster that `group` is in.
+    fn cluster_of(&self, group: u32) -> std::ops::Range<u32> {
+        let size = self.cluster_size();
+        let first = group / size * size;
+        first..first.saturating_add(size).min(self.geo.groups)
+    }
+
+    fn group(&self, group: GroupNo) -> Result<&Group> {
+        // Callers located the group by the geometry; this is for what they got from elsewhere.
+        self.groups
+            .get(group.0 as usize)
+            .ok_or(Error::Invalid("no such group"))
     }
 }
