@@ -1,0 +1,366 @@
+//! Power failures under load: whatever the device kept of what was not flushed, sector by sector, recovery brings back
+//! every committed handle whole.
+//!
+//! `SLUICE_SEED=n` replays one seed.
+
+mod common;
+
+use common::*;
+use jbd2::{Journal, Tid};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+
+const LOG: u32 = 300;
+const GROUPS: u64 = 24;
+const GROUP_BLOCKS: u64 = 3;
+const THREADS: u64 = 4;
+
+/// Blocks that one handle changes together: after a crash they agree.
+fn group_block(group: u64, i: u64) -> u64 {
+    // Spread out, so that groups do not lie side by side.
+    FREE + i * 200 + group * 3
+}
+/// A block that is metadata and a file's by turns.
+fn turning_block(thread: u64) -> u64 {
+    FREE + 1000 + thread
+}
+
+/// What one thread claims, readable at the moment of the crash.
+#[derive(Default)]
+struct Claims {
+    /// By group: the last serial started and the last one acknowledged.
+    started: Vec<AtomicU64>,
+    durable: Vec<AtomicU64>,
+    /// The turning block: step started and step acknowledged. Odd steps are metadata, even ones data.
+    step_started: AtomicU64,
+    step_durable: AtomicU64,
+}
+
+fn put(bytes: &mut [u8], serial: u64) {
+    for (i, part) in bytes.chunks_mut(8).enumerate() {
+        part.copy_from_slice(&(serial ^ (i as u64) << 40).to_be_bytes());
+    }
+}
+/// The serial of a block that [`put`] wrote, if it is whole.
+fn whole(bytes: &[u8]) -> Option<u64> {
+    if bytes.iter().all(|&b| b == 0) {
+        return Some(0);
+    }
+    let serial = u64::from_be_bytes(bytes[..8].try_into().unwrap());
+    let mut expected = vec![0; bytes.len()];
+    put(&mut expected, serial);
+    (bytes == expected).then_some(serial)
+}
+
+fn change_groups(journal: &Journal, claims: &Claims, thread: u64, rng: &mut Rng, serial: u64) {
+    // Groups belong to threads, so that a group's serials grow.
+    let mine = GROUPS / THREADS;
+    let group = thread * mine + rng.below(mine);
+    let slot = (group % mine) as usize;
+    claims.started[slot].store(serial, Ordering::SeqCst);
+    let Ok(handle) = journal.start(GROUP_BLOCKS as u32) else {
+        return;
+    };
+    for i in 0..GROUP_BLOCKS {
+        let buffer = handle.get(group_block(group, i)).unwrap();
+        handle.modify(&buffer, None, |bytes| put(bytes, serial));
+    }
+    let tid = handle.tid();
+    drop(handle);
+    if rng.below(4) == 0 && journal.commit(tid).is_ok() {
+        claims.durable[slot].store(serial, Ordering::SeqCst);
+    }
+}
+
+fn turn(rig: &Rig, claims: &Claims, thread: u64) {
+    let block = turning_block(thread);
+    let step = claims.step_started.load(Ordering::SeqCst) + 1;
+    let commit = |change: &dyn Fn(&jbd2::Handle<'_>)| -> Result<Tid, jbd2::JournalError> {
+        let handle = rig.journal.start(1)?;
+        change(&handle);
+        let tid = handle.tid();
+        drop(handle);
+        rig.journal.commit(tid).map(|()| tid)
+    };
+    if step % 2 == 1 {
+        claims.step_started.store(step, Ordering::SeqCst);
+        let done = commit(&|handle| {
+            let buffer = handle.create(block);
+            handle.modify(&buffer, None, |bytes| put(bytes, step));
+        });
+        if done.is_ok() {
+            claims.step_durable.store(step, Ordering::SeqCst);
+        }
+        return;
+    }
+    // Freed, committed, and only then a file's: this write bypasses the journal. From the free on the content is anyone's.
+    claims.step_started.store(step, Ordering::SeqCst);
+    if commit(&|handle| handle.forget(block)).is_err() {
+        return;
+    }
+    let mut buf = block::BufMut::zeroed(BLOCK as usize);
+    put(&mut buf, step);
+    let offset = block * u64::from(BLOCK);
+    rig.queue
+        .write(offset, &[buf.freeze()], block::Class::Data, false)
+        .unwrap();
+    rig.queue.flush().unwrap();
+    claims.step_durable.store(step, Ordering::SeqCst);
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn run(seed: u64) {
+    let mut rng = Rng(seed);
+    let rig = Arc::new(rig(LOG));
+    let claims: Arc<Vec<Claims>> = Arc::new(
+        (0..THREADS)
+            .map(|_| {
+                let zeroes = || (0..GROUPS / THREADS).map(|_| AtomicU64::new(0)).collect();
+                Claims {
+                    started: zeroes(),
+                    durable: zeroes(),
+                    ..Claims::default()
+                }
+            })
+            .collect(),
+    );
+    let stop = AtomicBool::new(false);
+    let barrier = Barrier::new(THREADS as usize + 1);
+    let crashes = 6;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let mut rng = Rng(seed ^ thread << 32);
+            let (rig, claims, stop, barrier) = (&rig, &claims[thread as usize], &stop, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                let mut serial = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    serial += 1;
+                    change_groups(&rig.journal, claims, thread, &mut rng, serial);
+                    if rng.below(8) == 0 {
+                        turn(rig, claims, thread);
+                    }
+                }
+            });
+        }
+        barrier.wait();
+        // Also when a check fails: the scope waits for its threads.
+        let _stop = StopOnDrop(&stop);
+        for _ in 0..crashes {
+            std::thread::sleep(std::time::Duration::from_millis(2 + rng.below(15)));
+            // What was acknowledged before the crash is due after it; what had been started by then may be there.
+            let due: Vec<(Vec<u64>, u64)> = claims
+                .iter()
+                .map(|c| {
+                    let durable = c.durable.iter().map(|n| n.load(Ordering::SeqCst));
+                    (durable.collect(), c.step_durable.load(Ordering::SeqCst))
+                })
+                .collect();
+            let image = rig.control.crash(&mut rng);
+            let possible: Vec<(Vec<u64>, u64)> = claims
+                .iter()
+                .map(|c| {
+                    let started = c.started.iter().map(|n| n.load(Ordering::SeqCst));
+                    (started.collect(), c.step_started.load(Ordering::SeqCst))
+                })
+                .collect();
+            check(seed, image, &due, &possible);
+        }
+    });
+    let stats = rig.journal.stats();
+    assert!(stats.commits > 5, "seed {seed}: {stats:?}");
+}
+
+fn check(seed: u64, image: Vec<u8>, due: &[(Vec<u64>, u64)], possible: &[(Vec<u64>, u64)]) {
+    let (image, _) = recovered(image, LOG);
+    let mine = GROUPS / THREADS;
+    for group in 0..GROUPS {
+        let (thread, slot) = ((group / mine) as usize, (group % mine) as usize);
+        let serials: Vec<_> = (0..GROUP_BLOCKS)
+            .map(|i| whole(block_of(&image, group_block(group, i))))
+            .collect();
+        let first = serials[0].unwrap_or_else(|| panic!("seed {seed}: group {group} is torn"));
+        assert!(
+            serials.iter().all(|s| *s == Some(first)),
+            "seed {seed}: group {group} disagrees: {serials:?}"
+        );
+        assert!(
+            (due[thread].0[slot]..=possible[thread].0[slot]).contains(&first),
+            "seed {seed}: group {group} has {first}, due {} of {}",
+            due[thread].0[slot],
+            possible[thread].0[slot]
+        );
+    }
+    for thread in 0..THREADS {
+        let bytes = block_of(&image, turning_block(thread));
+        let (due, possible) = (due[thread as usize].1, possible[thread as usize].1);
+        if possible > due && possible % 2 == 0 {
+            continue;
+        }
+        let step = whole(bytes);
+        assert!(
+            step.is_some_and(|step| (due..=possible).contains(&step)),
+            "seed {seed}: the turning block is at {step:?}, due {due} of {possible}"
+        );
+    }
+}
+
+#[test]
+fn committed_changes_survive_any_power_failure() {
+    if let Ok(seed) = std::env::var("SLUICE_SEED") {
+        return run(seed.parse().unwrap());
+    }
+    for seed in 1..=5 {
+        run(seed);
+    }
+}
+
+#[test]
+fn the_checker_notices_lost_and_torn_changes() {
+    // The canary: an image that lacks an acknowledged change, and one where a group disagrees.
+    let none = vec![(vec![0; 6], 0); 4];
+    let one = vec![(vec![1; 6], 0); 4];
+    let empty = || volume(VOLUME, LOG, 0);
+    check(0, empty(), &none, &none);
+    assert!(std::panic::catch_unwind(|| check(0, empty(), &one, &one)).is_err());
+    let mut torn = empty();
+    let at = group_block(3, 1) as usize * BLOCK as usize;
+    put(&mut torn[at..at + BLOCK as usize], 1);
+    assert!(std::panic::catch_unwind(|| check(0, torn, &none, &one)).is_err());
+}
+
+#[test]
+fn an_interrupted_recovery_can_be_repeated() {
+    let rig = rig(LOG);
+    for serial in 1..=40u64 {
+        let handle = rig.journal.start(2).unwrap();
+        for i in 0..2 {
+            let buffer = handle.get(FREE + serial % 10 * 2 + i).unwrap();
+            handle.modify(&buffer, None, |bytes| put(bytes, serial));
+        }
+        let tid = handle.tid();
+        drop(handle);
+        rig.journal.commit(tid).unwrap();
+    }
+    let crashed = rig.control.crash(&mut Rng(5));
+    let (expected, _) = recovered(crashed.clone(), LOG);
+    for writes in 0..6 {
+        let (device, control) = CrashDevice::new(crashed.clone());
+        let queue = block::Queue::new(Box::new(device));
+        control.writes_left.store(writes, Ordering::Relaxed);
+        let _ = jbd2::recover(&queue, &extents(LOG), BLOCK);
+        let (again, _) = recovered(control.crash(&mut Rng(writes)), LOG);
+        for block in FREE..FREE + 30 {
+            assert_eq!(block_of(&again, block), block_of(&expected, block));
+        }
+    }
+}
+
+/// A journal with three committed transactions of one block each (log blocks 1 to 9).
+fn three_transactions() -> Vec<u8> {
+    let rig = rig(LOG);
+    for serial in 1..=3u64 {
+        let handle = rig.journal.start(1).unwrap();
+        let buffer = handle.get(FREE + serial).unwrap();
+        handle.modify(&buffer, None, |bytes| put(bytes, serial));
+        let tid = handle.tid();
+        drop(handle);
+        rig.journal.commit(tid).unwrap();
+    }
+    rig.control.crash(&mut Rng(5))
+}
+
+fn log_block(image: &mut [u8], logical: u32) -> &mut [u8] {
+    let physical = extents(LOG)[0].physical as usize + logical as usize;
+    &mut image[physical * BLOCK as usize..][..BLOCK as usize]
+}
+
+fn recover_image(image: Vec<u8>) -> Result<jbd2::RecoveryReport, jbd2::JournalError> {
+    let (device, _) = CrashDevice::new(image);
+    let queue = block::Queue::new(Box::new(device));
+    jbd2::recover(&queue, &extents(LOG), BLOCK)
+}
+
+#[test]
+fn damage_ends_the_log_at_its_end_and_is_an_error_in_its_middle() {
+    let image = three_transactions();
+    assert_eq!(recover_image(image.clone()).unwrap().transactions, 3);
+    for logical in 7..=9 {
+        let mut image = image.clone();
+        log_block(&mut image, logical)[2000] ^= 1;
+        let report = recover_image(image).unwrap();
+        assert_eq!(report.transactions, 2, "log block {logical}");
+    }
+    for logical in 1..=6 {
+        let mut image = image.clone();
+        log_block(&mut image, logical)[2000] ^= 1;
+        let error = recover_image(image).unwrap_err();
+        assert!(
+            matches!(error, jbd2::JournalError::Corrupt { .. }),
+            "log block {logical}: {error}"
+        );
+    }
+}
+
+#[test]
+fn hostile_logs_are_refused_or_ended_but_never_followed() {
+    use jbd2::format::{Checksums, Layout, commit, descriptor, put_u32};
+    // Without checksums every byte is believed, so these must be caught by what they say.
+    let layout = Layout {
+        block_size: BLOCK as usize,
+        bits64: true,
+        checksums: Checksums::None,
+        seed: 0,
+    };
+    let tag = |block| descriptor::Tag {
+        block,
+        escaped: false,
+        deleted: false,
+        checksum: 0,
+    };
+    let with = |tags: &[descriptor::Tag]| {
+        let mut image = volume(VOLUME, LOG, jbd2::format::incompat::BITS64);
+        put_u32(log_block(&mut image, 0), 0x1c, 1);
+        descriptor::write(&layout, 1, tags, &[0; 16], log_block(&mut image, 1));
+        let commit_at = 2 + tags.len() as u32;
+        if commit_at < LOG / 3 {
+            let now = std::time::SystemTime::now();
+            commit::write(&layout, 1, now, 0, log_block(&mut image, commit_at));
+        }
+        image
+    };
+    assert_eq!(recover_image(with(&[tag(FREE)])).unwrap().replayed, 1);
+    for beyond in [VOLUME, u64::MAX, 1 << 40] {
+        let error = recover_image(with(&[tag(FREE), tag(beyond)])).unwrap_err();
+        assert!(matches!(
+            error,
+            jbd2::JournalError::Corrupt { block: 1, .. }
+        ));
+    }
+    let own = extents(LOG)[1].physical;
+    assert!(recover_image(with(&[tag(own)])).is_err());
+    // More copies than the log has blocks.
+    let many: Vec<_> = (0..descriptor::tags_per_block(&layout) as u64)
+        .map(|i| tag(FREE + i))
+        .collect();
+    let report = recover_image(with(&many)).unwrap();
+    assert_eq!(report.transactions, 0);
+    // Noise everywhere.
+    for seed in 0..30 {
+        let mut rng = Rng(seed);
+        let mut image = three_transactions();
+        for _ in 0..20 {
+            let logical = rng.below(12) as u32;
+            let at = rng.below(64) as usize * 4;
+            let noise = rng.next() as u32 >> rng.below(32);
+            put_u32(log_block(&mut image, logical), at, noise);
+        }
+        let _ = recover_image(image);
+    }
+}

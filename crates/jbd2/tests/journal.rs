@@ -1,0 +1,496 @@
+//! The journal on a device in memory: what a commit costs, who shares it, what happens when things fail.
+
+mod common;
+
+use cache::Kind;
+use common::*;
+use jbd2::{FreedExtent, Handle, Journal, JournalClient, JournalError, Phase, Seal, Tid};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+
+fn fill(journal: &Journal, block: u64, byte: u8) -> Tid {
+    let handle = journal.start(1).unwrap();
+    let buffer = handle.get(block).unwrap();
+    handle.modify(&buffer, None, |bytes| bytes.fill(byte));
+    handle.tid()
+}
+
+#[test]
+fn what_is_committed_survives_and_the_rest_does_not() {
+    let rig = rig(1024);
+    let tid = fill(&rig.journal, FREE, 1);
+    assert!(!rig.journal.is_committed(tid));
+    rig.journal.commit(tid).unwrap();
+    assert!(rig.journal.is_committed(tid));
+    fill(&rig.journal, FREE, 2);
+    fill(&rig.journal, FREE + 1, 2);
+    for seed in 0..20 {
+        let (image, report) = recovered(rig.control.crash(&mut Rng(seed)), 1024);
+        assert!(block_of(&image, FREE).iter().all(|&b| b == 1));
+        assert!(block_of(&image, FREE + 1).iter().all(|&b| b == 0));
+        assert_eq!((report.transactions, report.replayed), (1, 1));
+    }
+}
+
+#[test]
+fn an_fsync_costs_one_stream_one_flush_and_one_commit_block() {
+    let rig = rig(1024);
+    rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
+    let requests = rig.control.requests.load(Ordering::Relaxed);
+    let flushes = rig.control.flushes.load(Ordering::Relaxed);
+    rig.journal.commit(fill(&rig.journal, FREE, 2)).unwrap();
+    let flushes = rig.control.flushes.load(Ordering::Relaxed) - flushes;
+    assert_eq!(flushes, 1);
+    let requests = rig.control.requests.load(Ordering::Relaxed) - requests;
+    assert_eq!(requests, 3, "descriptor and block, flush, commit block");
+}
+
+#[test]
+fn a_commit_of_nothing_writes_nothing_but_flushes_data() {
+    let rig = rig(1024);
+    let buf = block::BufMut::zeroed(4096).freeze();
+    rig.queue
+        .write(FREE * 4096, &[buf], block::Class::Data, false)
+        .unwrap();
+    let flushes = rig.control.flushes.load(Ordering::Relaxed);
+    rig.journal.commit(rig.journal.running_tid()).unwrap();
+    assert_eq!(rig.control.flushes.load(Ordering::Relaxed), flushes + 1);
+    assert_eq!(rig.journal.stats().commits, 0);
+}
+
+#[test]
+fn many_callers_share_commits() {
+    let rig = rig(4096);
+    let (threads, rounds) = (8, 50);
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        for t in 0..threads {
+            let (journal, barrier) = (&rig.journal, &barrier);
+            scope.spawn(move || {
+                for i in 0..rounds {
+                    barrier.wait();
+                    let tid = fill(journal, FREE + t as u64, i as u8);
+                    barrier.wait();
+                    journal.commit(tid).unwrap();
+                }
+            });
+        }
+    });
+    // All changes of a round are made before any is committed.
+    assert_eq!(rig.journal.stats().commits, rounds as u64);
+}
+
+#[test]
+fn blocks_that_look_like_the_log_are_escaped() {
+    let rig = rig(1024);
+    let handle = rig.journal.start(1).unwrap();
+    let buffer = handle.create(FREE);
+    handle.modify(&buffer, None, |bytes| {
+        bytes.fill(9);
+        bytes[..4].copy_from_slice(&jbd2::format::MAGIC.to_be_bytes());
+    });
+    let tid = handle.tid();
+    drop(handle);
+    rig.journal.commit(tid).unwrap();
+    let (image, report) = recovered(rig.control.crash(&mut Rng(3)), 1024);
+    assert_eq!(block_of(&image, FREE), &buffer.data()[..]);
+    assert_eq!(report.replayed, 1);
+}
+
+#[test]
+fn forgotten_blocks_are_neither_replayed_nor_written_home() {
+    let rig = rig(1024);
+    rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
+    let handle = rig.journal.start(1).unwrap();
+    handle.forget(FREE);
+    let tid = handle.tid();
+    drop(handle);
+    rig.journal.commit(tid).unwrap();
+    // The block is a file's now.
+    let data = block::BufMut::copy_of(&[0xDD; 4096]).freeze();
+    rig.queue
+        .write(FREE * 4096, &[data], block::Class::Data, true)
+        .unwrap();
+    let (image, report) = recovered(rig.control.crash(&mut Rng(3)), 1024);
+    assert!(block_of(&image, FREE).iter().all(|&b| b == 0xDD));
+    assert_eq!((report.revoked, report.replayed), (1, 0));
+    rig.journal.flush().unwrap();
+    assert!(
+        block_of(&rig.control.content(), FREE)
+            .iter()
+            .all(|&b| b == 0xDD)
+    );
+    // And metadata again: the old revoke does not cover it.
+    let handle = rig.journal.start(1).unwrap();
+    let buffer = handle.create(FREE);
+    handle.modify(&buffer, None, |bytes| bytes.fill(3));
+    let tid = handle.tid();
+    drop(handle);
+    rig.journal.commit(tid).unwrap();
+    let (image, _) = recovered(rig.control.crash(&mut Rng(4)), 1024);
+    assert!(block_of(&image, FREE).iter().all(|&b| b == 3));
+}
+
+#[test]
+fn a_block_made_anew_in_the_same_transaction_is_not_revoked() {
+    let rig = rig(1024);
+    rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
+    let handle = rig.journal.start(2).unwrap();
+    let old = handle.get(FREE).unwrap();
+    handle.modify(&old, None, |bytes| bytes.fill(2));
+    handle.forget(FREE);
+    let new = handle.create(FREE);
+    assert!(new.data().iter().all(|&b| b == 0));
+    handle.modify(&new, None, |bytes| bytes[0] = 4);
+    let tid = handle.tid();
+    drop(handle);
+    rig.journal.commit(tid).unwrap();
+    let (image, report) = recovered(rig.control.crash(&mut Rng(3)), 1024);
+    assert_eq!(block_of(&image, FREE), &new.data()[..]);
+    assert_eq!(report.revoked, 0);
+    rig.journal.close().unwrap();
+    assert_eq!(block_of(&rig.control.content(), FREE), &new.data()[..]);
+}
+
+static SEALED: AtomicU32 = AtomicU32::new(0);
+
+#[test]
+fn blocks_are_sealed_once_per_commit_and_without_a_copy() {
+    fn seal(seed: u32, block: u64, bytes: &mut [u8]) {
+        SEALED.fetch_add(1, Ordering::Relaxed);
+        bytes[..4].copy_from_slice(&seed.to_le_bytes());
+        bytes[4..12].copy_from_slice(&block.to_le_bytes());
+    }
+    let rig = rig(1024);
+    let handle = rig.journal.start(1).unwrap();
+    let buffer = handle.get(FREE).unwrap();
+    for i in 0..10 {
+        handle.modify(&buffer, Some(Seal { seal, seed: 77 }), |bytes| {
+            bytes[100] = i;
+        });
+    }
+    let tid = handle.tid();
+    drop(handle);
+    rig.journal.commit(tid).unwrap();
+    assert_eq!(SEALED.load(Ordering::Relaxed), 1);
+    let data = buffer.data();
+    assert_eq!(data[..4], 77u32.to_le_bytes());
+    assert_eq!(data[4..12], FREE.to_le_bytes());
+    let (image, _) = recovered(rig.control.crash(&mut Rng(0)), 1024);
+    assert_eq!(block_of(&image, FREE), &data[..]);
+}
+
+#[test]
+fn a_small_log_wraps_around_under_load() {
+    let log = 256;
+    let rig = rig(log);
+    let threads = 8;
+    let per_thread = 400u32;
+    std::thread::scope(|scope| {
+        for t in 0..threads {
+            let journal = &rig.journal;
+            scope.spawn(move || {
+                let mut rng = Rng(t);
+                for i in 1..=per_thread {
+                    let handle = journal.start(4).unwrap();
+                    for k in 0..4u64 {
+                        let buffer = handle.get(FREE + t * 64 + rng.below(16) * 4 + k).unwrap();
+                        handle.modify(&buffer, None, |bytes| {
+                            bytes[..4].copy_from_slice(&i.to_le_bytes());
+                        });
+                    }
+                    let tid = handle.tid();
+                    drop(handle);
+                    if i % 16 == 0 {
+                        journal.commit(tid).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let stats = rig.journal.stats();
+    assert!(stats.logged_blocks > 3 * u64::from(log), "{stats:?}");
+    rig.journal.commit(rig.journal.running_tid()).unwrap();
+    let (image, _) = recovered(rig.control.crash(&mut Rng(8)), log);
+    for block in FREE..FREE + threads * 64 {
+        let buffer = rig.journal.get(block).unwrap();
+        assert_eq!(block_of(&image, block), &buffer.data()[..], "block {block}");
+    }
+    rig.journal.close().unwrap();
+    assert!(matches!(rig.journal.start(1), Err(JournalError::Closed)));
+    let (home, report) = recovered(rig.control.crash(&mut Rng(9)), log);
+    assert_eq!(report, jbd2::RecoveryReport::default());
+    for block in FREE..FREE + threads * 64 {
+        assert_eq!(block_of(&home, block), block_of(&image, block));
+    }
+}
+
+#[test]
+fn a_write_error_stops_the_journal_for_good() {
+    #[derive(Default)]
+    struct Client(AtomicUsize);
+    impl JournalClient for Client {
+        fn write_back_state(&self, _: &Handle<'_>, _: Phase) {}
+        fn pending_blocks(&self) -> u32 {
+            0
+        }
+        fn committed(&self, _: Tid, _: &[FreedExtent]) {}
+        fn aborted(&self, _: &JournalError) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let rig = rig(1024);
+    let client = Arc::new(Client::default());
+    let weak: std::sync::Weak<dyn JournalClient> = Arc::downgrade(&(client.clone() as Arc<_>));
+    rig.journal.set_client(weak);
+    rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
+    let tid = fill(&rig.journal, FREE, 2);
+    rig.control.writes_left.store(0, Ordering::Relaxed);
+    assert!(matches!(rig.journal.commit(tid), Err(JournalError::Io(_))));
+    rig.control.writes_left.store(u64::MAX, Ordering::Relaxed);
+    assert!(matches!(
+        rig.journal.commit(tid),
+        Err(JournalError::Aborted(_))
+    ));
+    assert!(matches!(
+        rig.journal.start(1),
+        Err(JournalError::Aborted(_))
+    ));
+    assert!(rig.journal.close().is_err());
+    assert_eq!(client.0.load(Ordering::Relaxed), 1);
+    // Readers still see what they saw, even when memory is short.
+    rig.budget.set_limit(1);
+    rig.budget.make_room();
+    let buffer = rig.journal.get(FREE).unwrap();
+    assert!(buffer.data().iter().all(|&b| b == 2));
+    let (image, _) = recovered(rig.control.crash(&mut Rng(1)), 1024);
+    assert!(block_of(&image, FREE).iter().all(|&b| b == 1));
+}
+
+#[test]
+fn the_clients_state_is_part_of_the_commit_and_frees_come_after_it() {
+    struct Client {
+        phases: Mutex<Vec<Phase>>,
+        freed: Mutex<Vec<FreedExtent>>,
+    }
+    impl JournalClient for Client {
+        fn write_back_state(&self, handle: &Handle<'_>, phase: Phase) {
+            self.phases.lock().unwrap().push(phase);
+            let block = FREE + 10 + phase as u64;
+            let buffer = handle.get(block).unwrap();
+            handle.modify(&buffer, None, |bytes| bytes.fill(5));
+        }
+        fn pending_blocks(&self) -> u32 {
+            2
+        }
+        fn committed(&self, _: Tid, freed: &[FreedExtent]) {
+            self.freed.lock().unwrap().extend_from_slice(freed);
+        }
+        fn aborted(&self, _: &JournalError) {}
+    }
+    let client = Arc::new(Client {
+        phases: Mutex::default(),
+        freed: Mutex::default(),
+    });
+    let rig = rig(1024);
+    let weak: std::sync::Weak<dyn JournalClient> = Arc::downgrade(&(client.clone() as Arc<_>));
+    rig.journal.set_client(weak);
+    let handle = rig.journal.start(1).unwrap();
+    let extent = FreedExtent {
+        start: 6000,
+        len: 3,
+    };
+    handle.free_blocks(extent);
+    let tid = handle.tid();
+    drop(handle);
+    assert!(client.freed.lock().unwrap().is_empty());
+    rig.journal.commit(tid).unwrap();
+    assert_eq!(*client.freed.lock().unwrap(), [extent]);
+    assert_eq!(
+        *client.phases.lock().unwrap(),
+        [Phase::Early, Phase::Locked]
+    );
+    let (image, report) = recovered(rig.control.crash(&mut Rng(1)), 1024);
+    assert_eq!(report.replayed, 2);
+    assert_eq!(block_of(&image, FREE + 10)[0], 5);
+    assert_eq!(block_of(&image, FREE + 11)[0], 5);
+}
+
+#[test]
+fn credits_are_bounded_and_a_full_transaction_commits() {
+    let rig = rig(256);
+    let most = rig.journal.max_credits();
+    assert!(matches!(
+        rig.journal.start(most + 1),
+        Err(JournalError::TooLarge { .. })
+    ));
+    let handle = rig.journal.start(most - 1).unwrap();
+    assert_eq!(handle.credits(), most - 1);
+    assert!(!handle.extend(2));
+    assert!(handle.extend(1));
+    for i in 0..u64::from(most) {
+        let buffer = handle.create(FREE + i);
+        handle.modify(&buffer, None, |bytes| bytes.fill(1));
+    }
+    assert_eq!(handle.credits(), 0);
+    let full = handle.tid();
+    drop(handle);
+    let handle = rig.journal.start(1).unwrap();
+    assert_eq!(handle.tid(), Tid(full.0 + 1));
+    assert!(rig.journal.is_committed(full));
+}
+
+#[test]
+fn memory_is_given_back_only_where_nothing_is_lost() {
+    let rig = rig(1024);
+    for i in 0..100 {
+        rig.journal.get(FREE + i).unwrap();
+    }
+    let tid = fill(&rig.journal, FREE, 7);
+    let held = rig.journal.get(FREE + 1).unwrap();
+    let before = rig.budget.used_by(Kind::Metadata);
+    rig.budget.set_limit(1);
+    for _ in 0..4 {
+        rig.budget.make_room();
+    }
+    let after = rig.budget.used_by(Kind::Metadata);
+    assert!(after * 10 < before, "{before} → {after}");
+    assert_eq!(rig.journal.get(FREE).unwrap().data()[0], 7);
+    rig.journal.commit(tid).unwrap();
+    rig.budget.make_room();
+    // Committed but not home: reading it from the device would bring the old content back.
+    assert_eq!(rig.journal.get(FREE).unwrap().data()[0], 7);
+    rig.journal.flush().unwrap();
+    rig.budget.make_room();
+    assert_eq!(rig.journal.get(FREE).unwrap().data()[0], 7);
+    drop(held);
+    let budget = rig.budget.clone();
+    drop(rig);
+    assert_eq!(budget.used_by(Kind::Metadata), 0);
+}
+
+#[test]
+fn the_budget_balances_when_blocks_change_while_committed() {
+    let rig = rig(256);
+    for round in 0..50u8 {
+        let mut last = None;
+        for i in 0..20 {
+            last = Some(fill(&rig.journal, FREE + i, round));
+        }
+        rig.journal.commit(last.unwrap()).unwrap();
+        fill(&rig.journal, FREE + 3, round);
+        if round % 7 == 0 {
+            let handle = rig.journal.start(1).unwrap();
+            handle.forget(FREE + 5);
+        }
+    }
+    let budget = rig.budget.clone();
+    rig.journal.close().unwrap();
+    drop(rig);
+    assert_eq!(budget.used_by(Kind::Metadata), 0);
+}
+
+#[test]
+fn prefetch_reads_neighbours_at_once() {
+    let rig = rig(1024);
+    let requests = rig.control.requests.load(Ordering::Relaxed);
+    let blocks: Vec<u64> = (0..64).map(|i| FREE + i).chain([FREE + 100]).collect();
+    rig.journal.prefetch(&blocks);
+    rig.journal.prefetch(&blocks);
+    rig.journal.prefetch(&[u64::MAX, 1 << 40]);
+    for block in blocks {
+        rig.journal.get(block).unwrap();
+    }
+    assert_eq!(rig.control.requests.load(Ordering::Relaxed) - requests, 2);
+}
+
+#[test]
+fn a_read_only_journal_reads_through_the_log() {
+    let rig = rig(1024);
+    rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
+    let (device, control) = CrashDevice::new(rig.control.crash(&mut Rng(1)));
+    let queue = block::Queue::new(Box::new(device));
+    let (overlay, _) = jbd2::recover_to_memory(&queue, &extents(1024), BLOCK).unwrap();
+    let before = control.content();
+    let journal = Journal::read_only(queue.clone(), overlay, rig.budget.clone(), options());
+    assert_eq!(journal.get(FREE).unwrap().data()[0], 1);
+    assert_eq!(journal.get(FREE + 1).unwrap().data()[0], 0);
+    assert!(matches!(journal.start(1), Err(JournalError::ReadOnly)));
+    journal.commit(Tid(99)).unwrap();
+    journal.close().unwrap();
+    assert_eq!(control.content(), before);
+    assert!(matches!(
+        Journal::open(queue, extents(1024), rig.budget.clone(), options()),
+        Err(JournalError::Corrupt { block: 0, .. })
+    ));
+}
+
+#[test]
+fn the_background_thread_commits_at_intervals() {
+    let mut options = options();
+    options.commit_interval = std::time::Duration::from_millis(20);
+    let rig = rig_with(volume(VOLUME, 1024, 0), 1024, options);
+    let tid = fill(&rig.journal, FREE, 1);
+    let start = std::time::Instant::now();
+    while !rig.journal.is_committed(tid) {
+        assert!(start.elapsed().as_secs() < 20, "never committed");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_panic_within_a_handle_stops_the_journal() {
+    let rig = rig(1024);
+    let journal = rig.journal.clone();
+    let result = std::thread::spawn(move || {
+        let handle = journal.start(2).unwrap();
+        let buffer = handle.get(FREE).unwrap();
+        handle.modify(&buffer, None, |bytes| bytes.fill(1));
+        panic!("half of a change");
+    })
+    .join();
+    assert!(result.is_err());
+    assert!(rig.journal.error().is_some());
+    assert!(rig.journal.start(1).is_err());
+}
+
+#[test]
+fn an_old_checksum_format_is_kept_where_the_volume_has_none() {
+    use jbd2::format::{compat, incompat, put_u32};
+    for (features, v1) in [
+        (0, false),
+        (0, true),
+        (incompat::BITS64, false),
+        (incompat::CSUM_V2, false),
+        (incompat::CSUM_V2 | incompat::BITS64, false),
+        (incompat::CSUM_V3, false),
+    ] {
+        let mut image = volume(VOLUME, 1024, features);
+        if v1 {
+            put_u32(&mut image[2000 * 4096..], 0x24, compat::CHECKSUM);
+        }
+        let mut options = options();
+        options.checksums = false;
+        let rig = rig_with(image, 1024, options);
+        for i in 0..400 {
+            fill(&rig.journal, FREE + i, 1 + (i % 100) as u8);
+        }
+        rig.journal.commit(rig.journal.running_tid()).unwrap();
+        let handle = rig.journal.start(1).unwrap();
+        handle.forget(FREE + 5);
+        let tid = handle.tid();
+        drop(handle);
+        rig.journal.commit(tid).unwrap();
+        let (image, report) = recovered(rig.control.crash(&mut Rng(1)), 1024);
+        assert_eq!(report.replayed + report.revoked, 400, "{features:#x} {v1}");
+        assert_eq!(report.revoked, 1);
+        assert_eq!(block_of(&image, FREE + 399)[0], 1 + 99);
+    }
+}
+
+#[test]
+fn journals_and_buffers_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Journal>();
+    shared::<jbd2::Buffer>();
+}
