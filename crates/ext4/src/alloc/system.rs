@@ -41,7 +41,9 @@ impl SystemBlocks {
 
     /// Whether any of the blocks is the file system's own.
     pub fn overlaps(&self, start: u64, len: u64) -> bool {
-        let after = self.runs.partition_point(|(first, _)| *first < start + len);
+        // Numbers from a damaged volume may be anything.
+        let end = start.saturating_add(len);
+        let after = self.runs.partition_point(|(first, _)| *first < end);
         after > 0 && self.runs[after - 1].1 > start
     }
 

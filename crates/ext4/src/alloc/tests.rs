@@ -1,1 +1,683 @@
+//! The allocator on real volumes: against a model, from several threads, and judged by e2fsck.
 
+use super::*;
+use crate::MkfsOptions;
+use crate::fs::bootstrap;
+use block::{Create, DeviceUrl, OpenMode, Queue};
+use cache::Budget;
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use jbd2::{FreedExtent, Handle, JournalClient, JournalError, JournalOptions, Phase, Tid};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// A volume with nothing above the allocator.
+struct Volume {
+    groups: Groups,
+    journal: Arc<Journal>,
+    geo: Geometry,
+    superblock: Mutex<Superblock>,
+}
+
+impl JournalClient for Volume {
+    fn write_back_state(&self, handle: &Handle<'_>, _phase: Phase) {
+        self.groups.write_back_state(handle).unwrap();
+        let block = SUPERBLOCK_OFFSET / u64::from(self.geo.block_size);
+        let buffer = handle.get(block).unwrap();
+        let counts = self.groups.counts();
+        let mut sb = self.superblock.lock();
+        sb.set_free_blocks_count(counts.free_blocks);
+        sb.set_free_inodes_count(counts.free_inodes as u32);
+        sb.update_checksum();
+        let at = SUPERBLOCK_OFFSET as usize % self.geo.block_size as usize;
+        handle.modify(&buffer, None, |bytes| {
+            bytes[at..at + SUPERBLOCK_SIZE].copy_from_slice(sb.as_bytes());
+        });
+    }
+    fn pending_blocks(&self) -> u32 {
+        self.groups.pending_blocks() + 1
+    }
+    fn committed(&self, _tid: Tid, freed: &[FreedExtent]) {
+        self.groups.released(freed);
+    }
+    fn aborted(&self, error: &JournalError) {
+        panic!("{error}");
+    }
+}
+
+impl Volume {
+    fn open(queue: &Arc<Queue>) -> Arc<Volume> {
+        let superblock = bootstrap::read_superblock(queue).unwrap();
+        let geo = Geometry::from_superblock(&superblock).unwrap();
+        let extents = bootstrap::journal_extents(queue, &geo, Ino::JOURNAL).unwrap();
+        let options = JournalOptions {
+            commit_interval: Duration::from_secs(3600),
+            block_size: geo.block_size,
+            checksums: geo.has_metadata_csum(),
+            uuid: geo.uuid,
+        };
+        let budget = Budget::new(256 << 20);
+        let journal = Journal::open(queue.clone(), extents, budget, options).unwrap();
+        let volume = Arc::new(Volume {
+            groups: Groups::load(journal.clone(), &geo, &superblock).unwrap(),
+            journal: journal.clone(),
+            superblock: Mutex::new(superblock),
+            geo,
+        });
+        let client: Weak<dyn JournalClient> = Arc::downgrade(&volume) as Weak<dyn JournalClient>;
+        journal.set_client(client);
+        volume
+    }
+
+    fn commit(&self) {
+        self.journal.commit(self.journal.running_tid()).unwrap();
+    }
+
+    fn record(&self, run: BlockRun) {
+        let handle = self.journal.start(8).unwrap();
+        self.groups.record(&handle, run).unwrap();
+    }
+
+    fn free(&self, run: BlockRun) -> Result<()> {
+        let handle = self.journal.start(8).unwrap();
+        self.groups.free(&handle, run)
+    }
+}
+
+fn memory(url: &str, features: &str) -> Arc<Queue> {
+    let queue = block::open(&DeviceUrl::parse(url).unwrap(), OpenMode::ReadWrite).unwrap();
+    format(&queue, features);
+    queue
+}
+
+fn format(queue: &Queue, features: &str) {
+    let options = MkfsOptions {
+        features: vec![features.to_owned()],
+        ..MkfsOptions::default()
+    };
+    crate::mkfs(queue, &options).unwrap();
+}
+
+fn image(path: &Path, size: u64, features: &str) -> Arc<Queue> {
+    block::create_image(path, size, Create::Overwrite).unwrap();
+    let queue = block::open(&DeviceUrl::Path(path.to_owned()), OpenMode::ReadWrite).unwrap();
+    format(&queue, features);
+    queue
+}
+
+/// `Some(clean)`, or `None` where there is no e2fsck.
+fn fsck(path: &Path) -> Option<bool> {
+    let output = Command::new("e2fsck").arg("-fn").arg(path).output().ok()?;
+    if !output.status.success() {
+        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
+    }
+    Some(output.status.success())
+}
+
+/// xorshift64*; a failing seed is in the test's name.
+struct Rng(u64);
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+/// Random operations against sets of blocks; what the bitmaps say after a new mount is what was recorded; and when all is
+/// freed again, e2fsck finds the volume as it was.
+fn model(seed: u64, size: u64, features: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let queue = image(&path, size, features);
+    let mut rng = Rng(seed | 1);
+    let mut recorded: HashMap<u64, u32> = HashMap::new();
+    let mut inodes: HashMap<u32, bool> = HashMap::new();
+    let first_counts = Volume::open(&queue).groups.counts();
+    for _round in 0..3 {
+        let volume = Volume::open(&queue);
+        let mut picked: Vec<BlockRun> = Vec::new();
+        let mut in_use: HashSet<u64> = recorded
+            .iter()
+            .flat_map(|(s, l)| *s..s + u64::from(*l))
+            .collect();
+        let mut freed: HashSet<u64> = HashSet::new();
+        for _step in 0..1500 {
+            match rng.below(100) {
+                0..40 => {
+                    let goal = FsBlock(rng.below(volume.geo.blocks_count + 10));
+                    let most = 1 << rng.below(11);
+                    let want = 1 + rng.below(most) as u32;
+                    let Ok(run) = volume.groups.pick(goal, want) else {
+                        continue;
+                    };
+                    assert!((1..=want).contains(&run.len));
+                    assert!(!volume.groups.is_system(run));
+                    for block in run.start.0..run.start.0 + u64::from(run.len) {
+                        assert!(block < volume.geo.blocks_count);
+                        assert!(in_use.insert(block), "block {block} was given out twice");
+                        assert!(!freed.contains(&block), "block {block} was not released");
+                    }
+                    picked.push(run);
+                }
+                40..65 if !picked.is_empty() => {
+                    let run = picked.swap_remove(rng.below(picked.len() as u64) as usize);
+                    volume.record(run);
+                    recorded.insert(run.start.0, run.len);
+                }
+                65..75 if !picked.is_empty() => {
+                    let run = picked.swap_remove(rng.below(picked.len() as u64) as usize);
+                    volume.groups.unpick(run);
+                    (run.start.0..run.start.0 + u64::from(run.len)).for_each(|b| {
+                        in_use.remove(&b);
+                    });
+                }
+                75..88 if !recorded.is_empty() => {
+                    let (start, len) = recorded.iter().next().map(|(s, l)| (*s, *l)).unwrap();
+                    recorded.remove(&start);
+                    let run = BlockRun {
+                        start: FsBlock(start),
+                        len,
+                    };
+                    volume.free(run).unwrap();
+                    assert!(volume.free(run).is_err(), "a double free goes unnoticed");
+                    for block in start..start + u64::from(len) {
+                        in_use.remove(&block);
+                        freed.insert(block);
+                    }
+                }
+                88..90 => {
+                    volume.commit();
+                    freed.clear();
+                }
+                90..96 => {
+                    let handle = volume.journal.start(8).unwrap();
+                    let directory = rng.below(4) == 0;
+                    let ino = volume
+                        .groups
+                        .alloc_inode(&handle, Ino::ROOT, directory)
+                        .unwrap();
+                    assert!(ino.0 >= volume.geo.first_ino.0);
+                    assert!(inodes.insert(ino.0, directory).is_none());
+                    assert!(volume.groups.inode_in_use(ino).unwrap());
+                }
+                96.. if !inodes.is_empty() => {
+                    let (ino, directory) = inodes.iter().next().map(|(i, d)| (*i, *d)).unwrap();
+                    inodes.remove(&ino);
+                    let handle = volume.journal.start(8).unwrap();
+                    volume
+                        .groups
+                        .free_inode(&handle, Ino(ino), directory)
+                        .unwrap();
+                    assert!(
+                        volume
+                            .groups
+                            .free_inode(&handle, Ino(ino), directory)
+                            .is_err()
+                    );
+                }
+                _ => {}
+            }
+        }
+        let counts = volume.groups.counts();
+        let blocks: u64 = recorded.values().map(|len| u64::from(*len)).sum();
+        assert_eq!(counts.free_blocks, first_counts.free_blocks - blocks);
+        assert_eq!(
+            counts.free_inodes,
+            first_counts.free_inodes - inodes.len() as u64
+        );
+        volume.journal.close().unwrap();
+    }
+    // A fresh look: checksums hold, and exactly what was recorded is in use.
+    let volume = Volume::open(&queue);
+    assert_eq!(
+        volume.groups.counts().dirs,
+        first_counts.dirs + inodes.values().filter(|d| **d).count() as u64
+    );
+    for (ino, directory) in inodes {
+        let handle = volume.journal.start(8).unwrap();
+        volume
+            .groups
+            .free_inode(&handle, Ino(ino), directory)
+            .unwrap();
+    }
+    for (start, len) in recorded {
+        volume
+            .free(BlockRun {
+                start: FsBlock(start),
+                len,
+            })
+            .unwrap();
+    }
+    assert_eq!(volume.groups.counts(), first_counts);
+    volume.journal.close().unwrap();
+    drop(volume);
+    drop(queue);
+    assert_ne!(fsck(&path), Some(false));
+}
+
+#[test]
+fn model_small() {
+    model(1, 100 << 20, "");
+}
+
+#[test]
+fn model_several_groups() {
+    model(2, 600 << 20, "");
+}
+
+#[test]
+fn model_without_flex_bg() {
+    model(3, 600 << 20, "^flex_bg");
+}
+
+#[test]
+fn model_without_checksums() {
+    model(4, 400 << 20, "^metadata_csum,^64bit");
+}
+
+#[test]
+fn model_uninit_bg() {
+    model(5, 600 << 20, "^metadata_csum,uninit_bg,^flex_bg");
+}
+
+#[test]
+fn the_whole_volume_can_be_taken() {
+    let queue = memory("mem:300MiB", "");
+    let volume = Volume::open(&queue);
+    let free = volume.groups.counts().free_blocks;
+    let mut runs = Vec::new();
+    while let Ok(run) = volume.groups.pick(FsBlock(0), 5000) {
+        runs.push(run);
+    }
+    assert_eq!(runs.iter().map(|run| u64::from(run.len)).sum::<u64>(), free);
+    assert!(matches!(
+        volume.groups.pick(FsBlock(7), 1),
+        Err(Error::NoSpace)
+    ));
+    for run in &runs {
+        volume.record(*run);
+    }
+    assert_eq!(volume.groups.counts().free_blocks, 0);
+    assert!(volume.groups.reserve(1).is_err());
+    // Freed blocks are back after the commit, not before.
+    volume.free(runs[0]).unwrap();
+    assert!(volume.groups.pick(FsBlock(0), 1).is_err());
+    volume.commit();
+    let run = volume.groups.pick(FsBlock(0), 5000).unwrap();
+    assert_eq!(run, runs[0]);
+    volume.groups.unpick(run);
+    volume.groups.unpick(run);
+    assert_eq!(volume.groups.pick(FsBlock(0), 5000).unwrap(), run);
+    volume.journal.close().unwrap();
+}
+
+#[test]
+fn a_large_file_gets_long_extents() {
+    let queue = memory("mem:4GiB", "");
+    let volume = Volume::open(&queue);
+    let mut goal = volume.groups.goal_for(Ino(12));
+    let (mut left, mut extents) = (1u32 << 18, 0);
+    while left > 0 {
+        // What writeback asks for at a time: 4 MiB.
+        let run = volume.groups.pick(goal, left.min(1024)).unwrap();
+        if run.start != goal || extents == 0 {
+            extents += 1;
+        }
+        left -= run.len;
+        goal = FsBlock(run.start.0 + u64::from(run.len));
+    }
+    assert!(extents <= 8, "{extents} runs");
+}
+
+#[test]
+fn small_files_are_adjacent() {
+    let queue = memory("mem:1GiB", "");
+    let volume = Volume::open(&queue);
+    let mut goal = volume.groups.goal_for(Ino(12));
+    let mut runs = Vec::new();
+    for nth in 0..1000 {
+        let run = volume.groups.pick(goal, 1 + nth % 16).unwrap();
+        assert_eq!(run.len, 1 + nth % 16);
+        goal = FsBlock(run.start.0 + u64::from(run.len));
+        runs.push(run);
+    }
+    let breaks = runs
+        .windows(2)
+        .filter(|w| w[0].start.0 + u64::from(w[0].len) != w[1].start.0)
+        .count();
+    assert!(breaks <= 1, "{breaks}");
+}
+
+#[test]
+fn threads_never_share_blocks_or_inodes() {
+    let queue = memory("mem:700MiB", "");
+    let volume = Volume::open(&queue);
+    let taken = Mutex::new((HashSet::new(), HashSet::new()));
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (volume, taken) = (&volume, &taken);
+            scope.spawn(move || {
+                let mut rng = Rng(thread * 2 + 1);
+                let parent = {
+                    let handle = volume.journal.start(8).unwrap();
+                    volume.groups.alloc_inode(&handle, Ino::ROOT, true).unwrap()
+                };
+                let mut goal = volume.groups.goal_for(Ino(12));
+                let mut mine = Vec::new();
+                let mut inos = Vec::new();
+                for step in 0..3000 {
+                    let run = volume.groups.pick(goal, 1 + rng.below(16) as u32).unwrap();
+                    goal = FsBlock(run.start.0 + u64::from(run.len));
+                    if rng.below(8) == 0 {
+                        volume.groups.unpick(run);
+                        continue;
+                    }
+                    volume.record(run);
+                    mine.push(run);
+                    let handle = volume.journal.start(8).unwrap();
+                    inos.push(volume.groups.alloc_inode(&handle, parent, false).unwrap());
+                    drop(handle);
+                    if step % 500 == 0 {
+                        volume.commit();
+                    }
+                }
+                let mut taken = taken.lock();
+                for run in mine {
+                    for block in run.start.0..run.start.0 + u64::from(run.len) {
+                        assert!(taken.0.insert(block));
+                    }
+                }
+                for ino in inos {
+                    assert!(taken.1.insert(ino));
+                }
+            });
+        }
+    });
+    volume.journal.close().unwrap();
+    // What is on the device agrees.
+    let counts = volume.groups.counts();
+    drop(volume);
+    let again = Volume::open(&queue);
+    assert_eq!(again.groups.counts(), counts);
+    let taken = taken.lock();
+    for ino in &taken.1 {
+        assert!(again.groups.inode_in_use(*ino).unwrap());
+    }
+    let fresh = again.groups.pick(FsBlock(0), 1).unwrap();
+    assert!(!taken.0.contains(&fresh.start.0));
+}
+
+#[test]
+fn directories_spread_and_files_stay() {
+    let queue = memory("mem:2GiB", "");
+    let volume = Volume::open(&queue);
+    let handle = volume.journal.start(60).unwrap();
+    let group_of = |ino: Ino| volume.geo.inode_group(ino).unwrap().0;
+    let dirs: Vec<Ino> = (0..8)
+        .map(|_| volume.groups.alloc_inode(&handle, Ino::ROOT, true).unwrap())
+        .collect();
+    let distinct: HashSet<u32> = dirs.iter().map(|dir| group_of(*dir).0).collect();
+    assert_eq!(distinct.len(), 8);
+    for dir in &dirs {
+        let file = volume.groups.alloc_inode(&handle, *dir, false).unwrap();
+        assert_eq!(group_of(file), group_of(*dir));
+        let sub = volume.groups.alloc_inode(&handle, *dir, true).unwrap();
+        assert!(
+            volume
+                .groups
+                .cluster_of(group_of(*dir).0)
+                .contains(&group_of(sub).0)
+        );
+    }
+}
+
+#[test]
+fn every_inode_can_be_taken() {
+    let queue = memory("mem:64MiB", "");
+    let volume = Volume::open(&queue);
+    let free = volume.groups.counts().free_inodes;
+    let mut last = None;
+    for _ in 0..free {
+        let handle = volume.journal.start(8).unwrap();
+        last = Some(
+            volume
+                .groups
+                .alloc_inode(&handle, Ino::ROOT, false)
+                .unwrap(),
+        );
+    }
+    let handle = volume.journal.start(8).unwrap();
+    assert!(matches!(
+        volume.groups.alloc_inode(&handle, Ino::ROOT, false),
+        Err(Error::NoSpace)
+    ));
+    volume
+        .groups
+        .free_inode(&handle, last.unwrap(), false)
+        .unwrap();
+    assert_eq!(
+        volume
+            .groups
+            .alloc_inode(&handle, Ino::ROOT, false)
+            .unwrap(),
+        last.unwrap()
+    );
+    drop(handle);
+    volume.journal.close().unwrap();
+}
+
+#[test]
+fn fresh_inode_table_blocks_are_told_once() {
+    let queue = memory("mem:64MiB", "");
+    let volume = Volume::open(&queue);
+    let per_block = volume.geo.inodes_per_block();
+    let mut told = 0;
+    for _ in 0..per_block * 3 {
+        let handle = volume.journal.start(8).unwrap();
+        let ino = volume
+            .groups
+            .alloc_inode(&handle, Ino::ROOT, false)
+            .unwrap();
+        let (block, _) = volume.groups.inode_location(ino).unwrap();
+        told += u32::from(volume.groups.itable_block_is_fresh(block));
+    }
+    assert_eq!(told, 3);
+    volume.commit();
+    let (first, _) = volume.groups.inode_location(Ino(1)).unwrap();
+    assert!(!volume.groups.itable_block_is_fresh(first));
+    assert!(!volume.groups.itable_block_is_fresh(FsBlock(0)));
+    assert!(!volume.groups.itable_block_is_fresh(FsBlock(u64::MAX)));
+}
+
+#[test]
+fn system_blocks_are_never_freed() {
+    let queue = memory("mem:300MiB", "");
+    let volume = Volume::open(&queue);
+    for start in [0, 1, 40, 32768, volume.geo.blocks_count, u64::MAX] {
+        let run = BlockRun {
+            start: FsBlock(start),
+            len: 1,
+        };
+        assert!(volume.free(run).is_err(), "{start}");
+    }
+    let run = BlockRun {
+        start: FsBlock(1),
+        len: u32::MAX,
+    };
+    assert!(volume.free(run).is_err());
+    let handle = volume.journal.start(8).unwrap();
+    for ino in [0, 1, 2, 8, 10, u32::MAX] {
+        assert!(
+            volume.groups.free_inode(&handle, Ino(ino), false).is_err(),
+            "{ino}"
+        );
+    }
+}
+
+#[test]
+fn damaged_bitmaps_are_left_alone() {
+    let queue = memory("mem:1GiB", "");
+    let (block, geo) = {
+        let volume = Volume::open(&queue);
+        // Group 0's block bitmap is in use from the start.
+        (
+            volume.groups.groups[0].desc.block_bitmap.0,
+            volume.geo.clone(),
+        )
+    };
+    let size = geo.block_size as usize;
+    let zeroes = block::BufMut::zeroed(size).freeze();
+    queue
+        .write(
+            block * size as u64,
+            &[zeroes],
+            block::Class::Metadata,
+            false,
+        )
+        .unwrap();
+    let volume = Volume::open(&queue);
+    let run = volume.groups.pick(FsBlock(0), 10).unwrap();
+    assert_ne!(geo.group_of_block(run.start).unwrap(), GroupNo(0));
+    let error = volume
+        .free(BlockRun {
+            start: FsBlock(20_000),
+            len: 1,
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("block bitmap"), "{error}");
+    assert!(matches!(error, Error::Corrupt(_)));
+}
+
+/// Images by mke2fs, where it is installed, load with all their groups.
+#[test]
+fn images_by_mke2fs_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    for features in [
+        "^64bit",
+        "^metadata_csum",
+        "^metadata_csum,uninit_bg",
+        "^flex_bg",
+        "metadata_csum_seed,orphan_file",
+    ] {
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(600 << 20).unwrap();
+        let made = Command::new("mke2fs")
+            .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", features])
+            .arg(&path)
+            .status();
+        if !made.is_ok_and(|status| status.success()) {
+            return;
+        }
+        let queue = block::open(&DeviceUrl::Path(path.clone()), OpenMode::ReadWrite).unwrap();
+        let volume = Volume::open(&queue);
+        let free = volume.groups.counts().free_blocks;
+        let mut taken = 0;
+        let mut runs = Vec::new();
+        while let Ok(run) = volume.groups.pick(FsBlock(0), 32768) {
+            taken += u64::from(run.len);
+            runs.push(run);
+        }
+        assert_eq!(taken, free, "{features}");
+        for run in &runs {
+            volume.record(*run);
+        }
+        volume.commit();
+        for run in runs {
+            volume.free(run).unwrap();
+        }
+        volume.journal.close().unwrap();
+        drop(volume);
+        drop(queue);
+        assert_eq!(fsck(&path), Some(true), "{features}");
+    }
+}
+
+/// Prints nanoseconds per operation: `cargo test --release -p sluicefs-ext4 --lib alloc::tests::speed -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    const COUNT: u32 = 200_000;
+    let per = |what: &str, start: std::time::Instant, count: u32| {
+        println!(
+            "{what}: {} ns",
+            start.elapsed().as_nanos() / u128::from(count)
+        );
+    };
+    let queue = memory("mem:16GiB", "");
+    let volume = Volume::open(&queue);
+    let mut goal = volume.groups.goal_for(Ino(12));
+    let start = std::time::Instant::now();
+    let runs: Vec<BlockRun> = (0..COUNT)
+        .map(|_| {
+            let run = volume.groups.pick(goal, 1).unwrap();
+            goal = FsBlock(run.start.0 + 1);
+            run
+        })
+        .collect();
+    per("pick, one block", start, COUNT);
+    let start = std::time::Instant::now();
+    for runs in runs.chunks(64) {
+        let handle = volume.journal.start(100).unwrap();
+        for run in runs {
+            volume.groups.record(&handle, *run).unwrap();
+        }
+    }
+    per("record, one block", start, COUNT);
+    let start = std::time::Instant::now();
+    for _ in 0..COUNT / 64 {
+        volume.groups.reserve(64).unwrap();
+        volume.groups.unreserve(64);
+    }
+    per("reserve and unreserve", start, COUNT / 64);
+    let start = std::time::Instant::now();
+    for _ in 0..COUNT / 64 {
+        let handle = volume.journal.start(100).unwrap();
+        for _ in 0..64 {
+            volume
+                .groups
+                .alloc_inode(&handle, Ino::ROOT, false)
+                .unwrap();
+        }
+    }
+    per("alloc_inode, one directory", start, COUNT);
+    for threads in [1, 2] {
+        let parents: Vec<Ino> = (0..threads)
+            .map(|_| {
+                let handle = volume.journal.start(8).unwrap();
+                volume.groups.alloc_inode(&handle, Ino::ROOT, true).unwrap()
+            })
+            .collect();
+        let start = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for parent in &parents {
+                let volume = &volume;
+                scope.spawn(move || {
+                    let mut goal = volume.groups.goal_for(*parent);
+                    for _ in 0..COUNT / 64 {
+                        let handle = volume.journal.start(200).unwrap();
+                        for _ in 0..64 {
+                            volume.groups.alloc_inode(&handle, *parent, false).unwrap();
+                            let run = volume.groups.pick(goal, 1).unwrap();
+                            goal = FsBlock(run.start.0 + 1);
+                            volume.groups.record(&handle, run).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        per(
+            "inode, pick and record, each thread in its directory",
+            start,
+            COUNT * threads,
+        );
+    }
+    let start = std::time::Instant::now();
+    volume.commit();
+    println!("commit: {:?}", start.elapsed());
+}

@@ -1,7 +1,7 @@
 //! A mounted volume: what belongs to all of it, sync, statfs, attributes.
 
 mod attr;
-mod bootstrap;
+pub(crate) mod bootstrap;
 mod mount;
 
 use crate::alloc::Groups;

@@ -99,19 +99,15 @@ impl Shape {
             orphan_blocks: 0,
         };
         let inodes = wanted_inodes(device_blocks, options)?;
-        shape.settle_groups(device_blocks, inodes, options.reserved_percent)?;
+        let reserved = shape.root_blocks;
+        shape.settle_groups(device_blocks, inodes, reserved)?;
         shape.journal_blocks = shape.wanted_journal(options)?;
         shape.orphan_blocks = shape.wanted_orphan_file();
         Ok(shape)
     }
 
     /// Finds a number of groups and inodes per group that fit each other.
-    fn settle_groups(
-        &mut self,
-        device_blocks: u64,
-        inodes: u64,
-        percent_reserved: u32,
-    ) -> Result<()> {
+    fn settle_groups(&mut self, device_blocks: u64, inodes: u64, reserved: u64) -> Result<()> {
         let per_block = self.block_size / INODE_SIZE;
         let max_per_group = (self.block_size * 8).min((1 << 16) - per_block);
         loop {
@@ -176,7 +172,9 @@ impl Shape {
                 return Ok(());
             }
             self.blocks -= last;
-            self.root_blocks = percent(self.blocks, percent_reserved);
+            // The share of what was reserved of the whole device, in whole blocks.
+            let scaled = u128::from(reserved) * u128::from(self.blocks) / u128::from(device_blocks);
+            self.root_blocks = scaled as u64;
         }
     }
 
