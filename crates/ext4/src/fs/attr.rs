@@ -68,7 +68,9 @@ impl Fs {
         f.atime = set.atime.map_or(f.atime, time);
         f.mtime = set.mtime.map_or(f.mtime, time);
         if let Some(flags) = set.flags {
-            let settable = InodeFlags::USER_MODIFIABLE;
+            // How the inode's blocks are mapped is not for a caller to say.
+            let settable = InodeFlags::USER_MODIFIABLE
+                - (InodeFlags::EXTENTS | InodeFlags::EOFBLOCKS | InodeFlags::INLINE_DATA);
             f.flags = (f.flags & !settable) | (InodeFlags::from_bits_retain(flags) & settable);
         }
         if let (Some(crtime), true) = (set.crtime, f.crtime.is_some()) {

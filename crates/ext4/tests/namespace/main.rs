@@ -1,0 +1,9 @@
+//! Directories and names, on volumes in files that e2fsck looks at afterwards.
+
+mod entries;
+mod hashes;
+mod model;
+mod races;
+mod rename;
+mod rules;
+mod volume;
