@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - For one number at most one object is alive (not dead, not removed) at any time. Objects enter the table only
-//!   under a claim on their number ([`crate::loading`]), after a dead predecessor has been taken out.
+//!   under a claim on their number (`loading`), after a dead predecessor has been taken out.
 //! - An object leaves the table once, by whoever wins the conditional removal; the winner gives back its LRU slot and
 //!   its charge.
 //! - An object with users or with something to lose is never evicted: see [`crate::pins`] for how the two are decided

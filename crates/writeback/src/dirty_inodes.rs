@@ -4,7 +4,7 @@
 //! - An inode is on at most one list, and on one exactly while its state is not *clean* (while it is being written the
 //!   flusher has it in hand). Lists hold strong references: a dirty inode stays in memory.
 //! - `b_dirty` is sorted by the time of becoming dirty, because entries are only ever added at its end.
-//! - Whoever changes pages makes them dirty *before* [`DirtyState::note_dirtied`], under a lock that the inode's
+//! - Whoever changes pages makes them dirty *before* `note_dirtied`, under a lock that the inode's
 //!   `write_pages` takes too. So either the flusher sees the pages, or the writer sees *being written* and the inode
 //!   goes round again.
 //!

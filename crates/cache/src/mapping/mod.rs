@@ -23,7 +23,7 @@
 //! - A page that is dirty, under writeback or delalloc is never reclaimed or invalidated.
 //!
 //! The index has two forms: most files are one page, which needs no memory beyond the mapping itself; all others are
-//! a [`Tree`].
+//! a `Tree`.
 
 mod page;
 mod tree;

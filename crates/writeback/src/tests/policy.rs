@@ -288,3 +288,24 @@ fn zero_writeback_interval_writes_nothing_for_its_age() {
     assert_eq!(t.fs.written(), []);
     assert!(t.fs.ticks.load(SeqCst) > 10);
 }
+
+#[test]
+fn a_sync_comes_back_for_a_page_that_others_were_writing() {
+    let mut t = ByHand::new();
+    let file = t.files(0..1, 2).remove(0);
+    // An fsync has page 0 in flight, and it is dirtied again before the sync.
+    file.mapping.take_dirty(0..1, 1, &mut Vec::new());
+    t.fs.write(&file, 0, 2);
+    let in_flight = std::sync::atomic::AtomicBool::new(true);
+    *t.fs.hook.lock() = Some(Box::new(move |fs, inode| {
+        // It lands when the sync has swept the file once.
+        if in_flight.swap(false, SeqCst) {
+            fs.dev().sub_dirty(inode.mapping.end_writeback(0..1));
+        }
+    }));
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    group.ended().unwrap().unwrap();
+    assert_eq!(file.landed.load(SeqCst), 2);
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+}
