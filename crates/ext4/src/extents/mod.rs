@@ -21,9 +21,11 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
+#[cfg(test)]
+mod volume_tests;
 
 use crate::alloc::BlockRun;
-use crate::{Error, Fs, Inode, Result};
+use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::extent::{EXTENT_MAGIC, Extent};
 use ext4_format::inode::InodeFlags;
 use ext4_format::types::{FileBlock, FsBlock};
@@ -71,6 +73,7 @@ pub(crate) const REMOVE_CREDITS: u32 = 32;
 /// Credits that [`remove`] keeps for a step beside the groups of the freed extents: the nodes on a path, and the
 /// bitmaps and descriptor blocks of those that become empty.
 const STEP_CREDITS: u32 = 18;
+const _: () = assert!(STEP_CREDITS + 4 < REMOVE_CREDITS && INSERT_CREDITS + 8 <= REMOVE_CREDITS);
 /// Extents that one call of [`remove`] takes away at most, whatever the credits: handles are short.
 const REMOVE_EXTENTS: usize = 4096;
 /// Blocks of directories and the like that one call takes away at most: each needs a revoke record.
@@ -372,6 +375,22 @@ pub(crate) fn count_extents(fs: &Fs, inode: &Inode) -> Result<u64> {
         true
     })?;
     Ok(count)
+}
+
+impl Fs {
+    /// How many extents map the file's blocks; data that has not been written back yet has none. 0 for what has no extent
+    /// tree (devices, FIFOs, sockets, short symbolic links).
+    pub fn extent_count(&self, inode: &InodeRef) -> Result<u64> {
+        let has_tree = {
+            let fields = &inode.meta.lock().fields;
+            fields.flags.contains(InodeFlags::EXTENTS)
+        };
+        if has_tree {
+            count_extents(self, inode)
+        } else {
+            Ok(0)
+        }
+    }
 }
 
 /// An empty root.

@@ -320,7 +320,7 @@ proptest! {
 fn fragmented(toy: &mut Toy, count: u32, step: u32) {
     for n in 0..count {
         let at = (n * step) % count;
-        let one = extent(at * 2, 1 << 20 | u64::from(at) * 3, 1, false);
+        let one = extent(at * 2, (1 << 20) + u64::from(at) * 3, 1, false);
         toy.tree().insert(one).unwrap();
     }
 }
@@ -380,7 +380,7 @@ fn running_out_of_space_changes_nothing() {
     let before = toy.extents();
     let mut failed = 0;
     for at in (1..800).step_by(2) {
-        let middle = extent(at, 1 << 30 | u64::from(at) * 3, 1, true);
+        let middle = extent(at, (1 << 30) + u64::from(at) * 3, 1, true);
         match toy.tree().insert(middle) {
             Ok(()) => assert_eq!(toy.remove(u64::from(at), u64::from(at) + 1, 1).len(), 1),
             Err(error) => {

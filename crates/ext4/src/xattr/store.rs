@@ -362,9 +362,9 @@ mod tests {
         let attributes = attributes.with(attribute("c", 20), ROOM).unwrap();
         assert_eq!(names(&attributes.inode), ["a", "b"]);
         assert_eq!(names(&attributes.block), ["c"]);
-        // A value that has shrunk comes back.
+        // Of two that have shrunk, there is room for one.
         let attributes = attributes.with(attribute("a", 0), ROOM).unwrap();
-        let attributes = attributes.with(attribute("c", 0), ROOM).unwrap();
+        let attributes = attributes.with(attribute("c", 12), ROOM).unwrap();
         assert_eq!(names(&attributes.inode), ["b", "a"]);
         assert_eq!(names(&attributes.block), ["c"]);
         // One less, and the block is not needed any more.

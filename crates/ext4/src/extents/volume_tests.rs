@@ -1,0 +1,313 @@
+//! The tree on real volumes: over a journal and groups, with e2fsck and debugfs as judges.
+
+use super::{Map, convert, convert_some, count_extents, for_each, insert, lookup, remove};
+use crate::alloc::BlockRun;
+use crate::{Fs, InodeRef, MkfsOptions, MountOptions};
+use block::{DeviceUrl, OpenMode};
+use ext4_format::types::{FileBlock, FsBlock};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+
+struct Volume {
+    image: tempfile::NamedTempFile,
+}
+
+impl Volume {
+    fn new(mib: u64) -> Volume {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(mib << 20).unwrap();
+        let volume = Volume { image };
+        let queue = block::open(&volume.url(), OpenMode::ReadWrite).unwrap();
+        crate::mkfs(&queue, &MkfsOptions::default()).unwrap();
+        volume
+    }
+    fn url(&self) -> DeviceUrl {
+        DeviceUrl::Path(self.image.path().to_owned())
+    }
+    fn mount(&self) -> Arc<Fs> {
+        let queue = block::open(&self.url(), OpenMode::ReadWrite).unwrap();
+        Fs::mount(queue, MountOptions::default()).unwrap()
+    }
+    fn tool(&self, program: &str, args: &[&str]) -> String {
+        let output = Command::new(program)
+            .args(args)
+            .arg(self.image.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{program}: {text}");
+        text
+    }
+    /// Unmounts, asks e2fsck, and takes the map of "/file" from debugfs.
+    fn check(&self, fs: Arc<Fs>) -> Vec<(u32, u64, bool)> {
+        fs.unmount().unwrap();
+        drop(fs);
+        self.tool("e2fsck", &["-fn"]);
+        blocks_in(&self.tool("debugfs", &["-R", "ex -l /file"]))
+    }
+}
+
+/// (file block, block, unwritten) of every line of `ex -l`: "0/ 0   1/  3     0 -     9 1000 -  1009     10 Uninit".
+fn blocks_in(text: &str) -> Vec<(u32, u64, bool)> {
+    let mut blocks = Vec::new();
+    for line in text.lines().skip(1) {
+        let line = line.replace('/', " / ").replace('-', " - ");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+        let [_, _, _, _, first, last, start, ..] = numbers[..] else {
+            panic!("{line}");
+        };
+        let unwritten = words.contains(&"Uninit");
+        blocks.extend((first..=last).map(|n| (n as u32, start + n - first, unwritten)));
+    }
+    blocks
+}
+
+fn create(fs: &Arc<Fs>, blocks: u64) -> InodeRef {
+    let new = crate::NewInode {
+        mode: 0o100_644,
+        ..Default::default()
+    };
+    let file = fs.create(&fs.root().unwrap(), b"file", new).unwrap();
+    let mut meta = file.meta.lock();
+    (meta.size, meta.fields.size) = (blocks * 4096, blocks * 4096);
+    drop(meta);
+    file
+}
+
+/// Maps `block..` to at most `len` new blocks and returns where they are.
+fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, unwritten: bool) -> BlockRun {
+    let handle = fs.journal.start(super::INSERT_CREDITS + 4).unwrap();
+    let run = fs.groups.pick(FsBlock(goal), len).unwrap();
+    insert(
+        fs,
+        &handle,
+        file,
+        FileBlock(block),
+        run.start,
+        run.len,
+        unwritten,
+    )
+    .unwrap();
+    fs.groups.record(&handle, run).unwrap();
+    run
+}
+
+fn unmap(fs: &Fs, file: &InodeRef, from: u64, to: u64, credits: u32) -> usize {
+    let (mut end, mut handles) = (to, 0);
+    while end > from {
+        let handle = fs.journal.start(credits).unwrap();
+        let left = remove(fs, &handle, file, from..end).unwrap();
+        assert!(left < end, "no progress");
+        (end, handles) = (left, handles + 1);
+    }
+    handles
+}
+
+type Model = BTreeMap<u32, (u64, bool)>;
+
+fn list(model: &Model) -> Vec<(u32, u64, bool)> {
+    model
+        .iter()
+        .map(|(block, (start, unwritten))| (*block, *start, *unwritten))
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Map {
+        block: u32,
+        len: u32,
+        behind: bool,
+        unwritten: bool,
+    },
+    Convert {
+        block: u32,
+        len: u32,
+        unwritten: bool,
+    },
+    Unmap {
+        block: u32,
+        len: u32,
+    },
+    Commit,
+    Forget,
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let (at, short, long) = (|| 0u32..2000, 1u32..8, || 1u32..400);
+    prop_oneof![
+        10 => (at(), short, any::<bool>(), any::<bool>())
+            .prop_map(|(block, len, behind, unwritten)| Op::Map { block, len, behind, unwritten }),
+        2 => (at(), long(), any::<bool>())
+            .prop_map(|(block, len, unwritten)| Op::Convert { block, len, unwritten }),
+        1 => (at(), long()).prop_map(|(block, len)| Op::Unmap { block, len }),
+        1 => Just(Op::Commit),
+        1 => Just(Op::Forget),
+    ]
+}
+
+fn many_ops() -> impl Strategy<Value = Vec<Op>> {
+    proptest::collection::vec(ops(), 1..600)
+}
+
+fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
+    match *op {
+        Op::Map {
+            block,
+            len,
+            behind,
+            unwritten,
+        } => {
+            // Up to the next mapped block, if this one is not.
+            let end = model
+                .range(block..)
+                .next()
+                .map_or(u32::MAX, |(next, _)| *next);
+            let len = len.min(end - block);
+            if len == 0 {
+                return;
+            }
+            let prev = block.checked_sub(1).and_then(|prev| model.get(&prev));
+            let goal = match prev {
+                Some((start, _)) if behind => start + 1,
+                _ => 5000 + u64::from(block) * 7 % 3000,
+            };
+            let run = map(fs, file, block, len, goal, unwritten);
+            model
+                .extend((0..run.len).map(|n| (block + n, (run.start.0 + u64::from(n), unwritten))));
+        }
+        Op::Convert {
+            block,
+            len,
+            unwritten,
+        } => {
+            let (mut from, end) = (u64::from(block), u64::from(block + len));
+            while from < end {
+                let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
+                from = convert_some(fs, &handle, file, from..end, unwritten).unwrap();
+            }
+            model
+                .range_mut(block..block + len)
+                .for_each(|(_, found)| found.1 = unwritten);
+        }
+        Op::Unmap { block, len } => {
+            unmap(
+                fs,
+                file,
+                u64::from(block),
+                u64::from(block + len),
+                super::REMOVE_CREDITS,
+            );
+            model.retain(|at, _| !(block..block + len).contains(at));
+        }
+        Op::Commit => fs.journal.commit(fs.journal.running_tid()).unwrap(),
+        Op::Forget => fs.drop_caches(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn random_changes_leave_a_clean_volume(ops in many_ops()) {
+        let volume = Volume::new(64);
+        let fs = volume.mount();
+        let file = create(&fs, 4000);
+        let mut model = Model::new();
+        for op in &ops {
+            apply(&fs, &file, &mut model, op);
+        }
+        let mut seen = Vec::new();
+        for_each(&fs, &file, 0..1 << 32, &mut |block, map| {
+            let Map::Mapped { start, len, unwritten } = map else { unreachable!() };
+            seen.extend((0..len).map(|n| (block + n, start.0 + u64::from(n), unwritten)));
+            true
+        }).unwrap();
+        prop_assert_eq!(&seen, &list(&model));
+        drop(file);
+        prop_assert_eq!(volume.check(fs), list(&model));
+    }
+}
+
+#[test]
+fn fifty_thousand_fragments_come_and_go() {
+    let volume = Volume::new(512);
+    let fs = volume.mount();
+    let file = create(&fs, 100_000);
+    let (mut model, count) = (Model::new(), 50_000u32);
+    for n in 0..count {
+        // Neither in order nor adjacent.
+        let block = n * 7919 % count * 2;
+        let run = map(&fs, &file, block, 1, 3000, n % 2 == 0);
+        model.insert(block, (run.start.0, n % 2 == 0));
+    }
+    assert_eq!(count_extents(&fs, &file).unwrap(), u64::from(count));
+    let nodes = file.attr().blocks / 8 - u64::from(count);
+    assert!((148..320).contains(&nodes), "{nodes} nodes");
+    drop(file);
+    assert_eq!(volume.check(fs), list(&model));
+
+    // What is read from the device is what was written, and goes again in bounded steps.
+    let fs = volume.mount();
+    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    for (block, (start, unwritten)) in model.iter().step_by(97) {
+        let found = lookup(&fs, &file, FileBlock(*block)).unwrap();
+        let (start, unwritten) = (FsBlock(*start), *unwritten);
+        assert_eq!(
+            found,
+            Map::Mapped {
+                start,
+                len: 1,
+                unwritten
+            }
+        );
+        assert_eq!(
+            lookup(&fs, &file, FileBlock(block + 1)).unwrap(),
+            Map::Hole { len: 1 }
+        );
+    }
+    let before = fs.statfs().free;
+    assert!(unmap(&fs, &file, 30_000, 1 << 32, super::REMOVE_CREDITS) > 5);
+    model.retain(|block, _| *block < 30_000);
+    drop(file);
+    assert_eq!(volume.check(fs), list(&model));
+
+    let fs = volume.mount();
+    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    unmap(&fs, &file, 0, 1 << 32, 256);
+    assert_eq!(file.attr().blocks, 0);
+    assert_eq!(*file.i_block.read(), super::empty_root());
+    assert!(fs.statfs().free > before + u64::from(count));
+    drop(file);
+    assert!(volume.check(fs).is_empty());
+}
+
+#[test]
+fn a_damaged_node_is_an_error() {
+    let volume = Volume::new(64);
+    let fs = volume.mount();
+    let file = create(&fs, 4000);
+    for block in (0..1000).step_by(2) {
+        map(&fs, &file, block, 1, 3000, false);
+    }
+    let root = *file.i_block.read();
+    let child = u64::from(u32::from_le_bytes([root[16], root[17], root[18], root[19]]));
+    drop(file);
+    volume.check(fs);
+    // The node that the root points to, with one bit changed.
+    let mut image = std::fs::read(volume.image.path()).unwrap();
+    image[child as usize * 4096 + 100] ^= 1;
+    std::fs::write(volume.image.path(), image).unwrap();
+    let fs = volume.mount();
+    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    let result = lookup(&fs, &file, FileBlock(0));
+    assert!(
+        matches!(result, Err(crate::Error::Corrupt(_))),
+        "{result:?}"
+    );
+    let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
+    assert!(convert(&fs, &handle, &file, 0..1, true).is_err());
+    assert!(remove(&fs, &handle, &file, 0..100).is_err());
+}
