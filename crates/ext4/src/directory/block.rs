@@ -7,7 +7,7 @@ use ext4_format::error::FormatError;
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{FileType, InodeFlags};
-use ext4_format::types::{FileBlock, FsBlock};
+use ext4_format::types::{FileBlock, FsBlock, Ino};
 use extents::Map;
 use jbd2::{Buffer, Handle, Seal};
 use smallvec::SmallVec;
@@ -100,6 +100,12 @@ impl<'a> Dir<'a> {
     pub fn entry_kind(&self, kind: FileType) -> Option<FileType> {
         let recorded = self.fs.geo.incompat.contains(IncompatFeatures::FILETYPE);
         recorded.then_some(kind)
+    }
+    /// "." and ".." of a first block that was just made, as the volume records types.
+    pub fn fix_dots(&self, bytes: &mut [u8], parent: Ino) -> Result<(), FormatError> {
+        let kind = self.entry_kind(FileType::Directory);
+        dir_entry::set_target(bytes, 0, self.inode.ino, kind)?;
+        dir_entry::set_target(bytes, dir_entry::rec_len_for(1), parent, kind)
     }
     /// The largest number of blocks that the directory can have.
     pub fn max_blocks(&self) -> u32 {

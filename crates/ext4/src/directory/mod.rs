@@ -210,7 +210,9 @@ pub(crate) fn init(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, parent: Ino) 
     for buffer in view.append(handle, dir, 1)? {
         view.change_leaf(handle, &buffer, |bytes| {
             dir_entry::init_dot_dotdot(bytes, dir.ino, parent, view.tail());
-        });
+            view.fix_dots(bytes, parent)
+        })
+        .map_err(|e| view.corrupt(&buffer, e))?;
     }
     Ok(())
 }

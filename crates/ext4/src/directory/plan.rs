@@ -258,6 +258,7 @@ fn plant(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_
             FileBlock(1),
         )?;
         htree::insert_entry(&mut root, NodeKind::Root, 1, hash, FileBlock(2))?;
+        dir.fix_dots(&mut root, parent)?;
         Ok((root, lower, upper))
     };
     let (root, lower, upper) = images().map_err(|e| dir.corrupt(&place.leaf, e))?;

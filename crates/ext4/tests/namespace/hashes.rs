@@ -19,8 +19,8 @@ fn read_and_change(hash: &str, unsigned: bool) {
     let big = tree.path().join("big");
     std::fs::create_dir(&big).unwrap();
     // Bytes above 127 tell signed hashes from unsigned ones.
-    let names: Vec<String> = (0..1500)
-        .map(|n| format!("näme {n} ☂ {:o}", n * 77))
+    let names: Vec<String> = (0..400)
+        .map(|n| format!("näme {n} ☂ {:-<90o}", n * 77))
         .collect();
     for name in &names {
         std::fs::write(big.join(name), "").unwrap();
@@ -56,7 +56,7 @@ fn read_and_change(hash: &str, unsigned: bool) {
     for name in names.iter().step_by(2) {
         fs.unlink(&dir, name.as_bytes()).unwrap();
     }
-    for number in 0..1500 {
+    for number in 0..1000 {
         touch(&fs, &dir, &format!("neü {number}")).unwrap();
     }
     let ours = mkdir(&fs, &root, "ours").unwrap();

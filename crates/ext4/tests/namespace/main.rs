@@ -6,4 +6,5 @@ mod model;
 mod races;
 mod rename;
 mod rules;
+mod speed;
 mod volume;

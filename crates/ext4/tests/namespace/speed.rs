@@ -1,0 +1,88 @@
+//! How long names take: `cargo test --release -p sluicefs-ext4 --test namespace -- --ignored --nocapture speed`.
+
+use crate::volume::{Volume, file, list, mkdir, touch};
+use ext4::{Fs, InodeRef};
+use std::time::Instant;
+
+fn timed(what: &str, count: usize, run: impl FnOnce()) {
+    let start = Instant::now();
+    run();
+    let ns = start.elapsed().as_nanos() as f64 / count as f64;
+    println!("{what:40} {ns:8.0} ns");
+}
+
+fn names(prefix: &str, count: usize) -> Vec<Vec<u8>> {
+    (0..count)
+        .map(|n| format!("{prefix}{n:08}").into_bytes())
+        .collect()
+}
+
+#[test]
+#[ignore = "a benchmark"]
+fn speed_of_creating_and_finding() {
+    let volume = Volume::theirs(8 << 30, &["-N", "1200000", "-J", "size=256"], None);
+    let fs = volume.mount();
+    let root = fs.root().unwrap();
+    for count in [1000, 10_000, 100_000, 500_000] {
+        let dir = mkdir(&fs, &root, &format!("dir{count}")).unwrap();
+        let names = names("file", count);
+        println!("{count} names");
+        timed("create", count, || {
+            for name in &names {
+                fs.create(&dir, name, file()).unwrap();
+            }
+        });
+        timed("look up", count, || {
+            for name in &names {
+                fs.lookup(&dir, name).unwrap();
+            }
+        });
+        timed("read", count, || {
+            assert_eq!(list(&fs, &dir, 1000).len(), count);
+        });
+        timed("unlink", count, || {
+            for name in &names {
+                fs.unlink(&dir, name).unwrap();
+            }
+        });
+    }
+    drop(root);
+    volume.unmount(fs);
+}
+
+fn link_all(fs: &Fs, dir: &InodeRef, targets: &[InodeRef], names: &[Vec<u8>]) {
+    for (index, name) in names.iter().enumerate() {
+        fs.link(&targets[index / 60_000], dir, name).unwrap();
+    }
+}
+
+/// Entries alone: links to a few files.
+#[test]
+#[ignore = "a benchmark"]
+fn speed_of_a_million_entries() {
+    let volume = Volume::theirs(4 << 30, &["-J", "size=256"], None);
+    let fs = volume.mount();
+    let root = fs.root().unwrap();
+    let dir = mkdir(&fs, &root, "dir").unwrap();
+    let count = 1_000_000;
+    let targets: Vec<_> = (0..=count / 60_000)
+        .map(|n| touch(&fs, &root, &format!("target{n}")).unwrap())
+        .collect();
+    let names = names("entry", count);
+    timed("link", count, || link_all(&fs, &dir, &targets, &names));
+    timed("look up", count, || {
+        for name in &names {
+            fs.lookup(&dir, name).unwrap();
+        }
+    });
+    timed("read", count, || {
+        assert_eq!(list(&fs, &dir, 1000).len(), count)
+    });
+    timed("unlink", count, || {
+        for name in &names {
+            fs.unlink(&dir, name).unwrap();
+        }
+    });
+    drop((root, dir, targets));
+    volume.unmount(fs);
+}
