@@ -483,6 +483,11 @@ impl Fs {
 
     /// Writes what is dirty in `inode` now and waits for it to land and be recorded in the running transaction.
     pub(crate) fn write_and_wait(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.mapping.dirty_pages() == 0 && inode.batches.lock().is_empty() {
+            return Ok(());
+        }
+        // A sync that runs beside this waits for it too.
+        let _foreground = self.bdi.begin_foreground();
         // The second round takes pages that were dirtied again while an earlier content of them was in flight.
         for _ in 0..2 {
             if inode.mapping.dirty_pages() > 0 {
