@@ -128,9 +128,9 @@ impl<F: WritebackFs> BackingDev<F> {
         self.start_flusher()?;
         Ok(group)
     }
-    /// Starts the flusher where it is not running.
+    /// Starts the flusher where it is not running, so that its next tick comes. Cheap where it is.
     #[inline]
-    pub(crate) fn ensure_flusher(&self) {
+    pub fn ensure_flusher(&self) {
         if !self.control.running.load(Ordering::SeqCst)
             && let Err(error) = self.start_flusher()
         {

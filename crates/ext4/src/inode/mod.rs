@@ -437,6 +437,8 @@ impl CachedInode for Inode {
             && let Some(fs) = self.fs.upgrade()
         {
             fs.doomed.lock().push(self.clone());
+            // Most callers reap at once; for the others the flusher's tick does.
+            fs.bdi.ensure_flusher();
         }
     }
 }
