@@ -1,0 +1,156 @@
+//! What the kernel remembers: how often each inode was handed to it.
+//!
+//! A count alone does not pin an inode in memory: it can be loaded again by its number, so that a kernel which remembers
+//! a million names does not hold a million inodes of the memory budget. Only a *deleted* inode (no links) that the kernel
+//! still knows, because a process has it open, is pinned here, since nothing else keeps it from being freed:
+//!
+//! ```text
+//!            lookup, create, link, readdirplus               links go to 0: keep
+//!   unknown ───────────────────────────────────▶ counted ─────────────────────────▶ counted and pinned
+//!      ▲                                            │                                      │
+//!      └──────────── forget, count is 0 ────────────┴──────── forget: unpin, reap ─────────┘
+//! ```
+//!
+//! Whoever takes the last name away and whoever counts a lookup both look at the links *after* their own step, so that one
+//! of the two sees the other's and keeps the inode.
+
+use ext4::InodeRef;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
+
+const SHARDS: usize = 64;
+
+/// Inode numbers are spread well enough by a multiplication.
+#[derive(Default)]
+struct InoHasher(u64);
+
+impl Hasher for InoHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.0 = (self.0 ^ u64::from(n))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(32);
+    }
+}
+
+#[derive(Default)]
+struct Node {
+    lookups: u64,
+    pin: Option<InodeRef>,
+}
+
+type Shard = HashMap<u32, Node, BuildHasherDefault<InoHasher>>;
+
+/// The lookup counts of all inodes.
+pub(crate) struct Nodes {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Default for Nodes {
+    fn default() -> Nodes {
+        Nodes {
+            shards: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+impl Nodes {
+    fn shard(&self, ino: u32) -> &Mutex<Shard> {
+        // Neighbours were often made by one thread; they share a shard so that it stays in that thread's cache.
+        &self.shards[(ino as usize / 64) % SHARDS]
+    }
+
+    /// The kernel was (or is about to be) told about `ino` once more. The caller then looks at the inode's links and calls
+    /// [`Nodes::keep`] if there are none.
+    pub fn count(&self, ino: u32) {
+        self.shard(ino).lock().entry(ino).or_default().lookups += 1;
+    }
+
+    /// Pins an inode without links for as long as the kernel knows it: whether it does.
+    pub fn keep(&self, inode: &InodeRef) -> bool {
+        match self.shard(inode.ino()).lock().get_mut(&inode.ino()) {
+            Some(node) => {
+                node.pin.get_or_insert_with(|| inode.clone());
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The kernel forgot `lookups` of what it was told about `ino`. Returns the pin, if there is one and it is over.
+    #[must_use]
+    pub fn forget(&self, ino: u32, lookups: u64) -> Option<InodeRef> {
+        let mut shard = self.shard(ino).lock();
+        let Entry::Occupied(mut entry) = shard.entry(ino) else {
+            tracing::warn!("the kernel forgot inode {ino}, which it was never told about");
+            return None;
+        };
+        let node = entry.get_mut();
+        debug_assert!(node.lookups >= lookups);
+        node.lookups = node.lookups.saturating_sub(lookups);
+        if node.lookups > 0 {
+            return None;
+        }
+        // The caller drops the pin without the shard's lock.
+        entry.remove().pin
+    }
+
+    /// Forgets everything: the connection has ended.
+    pub fn clear(&self) {
+        for shard in &self.shards {
+            let nodes = std::mem::take(&mut *shard.lock());
+            drop(nodes);
+        }
+    }
+
+    /// Inodes that the kernel knows.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_exact() {
+        let nodes = Nodes::default();
+        for ino in 11..5000 {
+            nodes.count(ino);
+            nodes.count(ino);
+        }
+        assert_eq!(nodes.len(), 4989);
+        for ino in 11..5000 {
+            assert!(nodes.forget(ino, 1).is_none());
+        }
+        assert_eq!(nodes.len(), 4989);
+        for ino in 11..4000 {
+            assert!(nodes.forget(ino, 1).is_none());
+        }
+        assert_eq!(nodes.len(), 1000);
+        nodes.clear();
+        assert_eq!(nodes.len(), 0);
+    }
+
+    #[test]
+    fn shards_share_the_work() {
+        let nodes = Nodes::default();
+        for ino in 0..64 * 1024 {
+            nodes.count(ino);
+        }
+        for shard in &nodes.shards {
+            assert_eq!(shard.lock().len(), 1024);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Contents of files.
+
+use super::Server;
+use super::attr::has_privileges;
+use ext4::{Error, FallocateMode, InodeRef, Result, SeekWhence};
+use fuser::INodeNo;
+use std::cell::RefCell;
+
+/// Bytes that one copy_file_range request copies at most; the kernel asks again for the rest.
+const MAX_COPY: u64 = 16 << 20;
+/// Bytes copied at a time.
+const COPY_CHUNK: usize = 1 << 20;
+
+thread_local! {
+    /// A thread serves one request at a time, so one buffer a thread is enough.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `work` with the thread's buffer, `len` bytes of it.
+fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        work(&mut buffer[..len])
+    })
+}
+
+impl Server {
+    /// Reads, and hands the bytes to `reply`.
+    pub(super) fn read(
+        &self,
+        node: INodeNo,
+        offset: u64,
+        len: u32,
+        reply: impl FnOnce(Result<&[u8]>),
+    ) {
+        let inode = match self.inode(node) {
+            Ok(inode) => inode,
+            Err(error) => return reply(Err(error)),
+        };
+        with_buffer(len as usize, |buffer| {
+            let result = self.fs.read(&inode, offset, buffer);
+            reply(result.map(|n| &buffer[..n]));
+        });
+    }
+
+    /// Writes: how many bytes.
+    pub(super) fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<u32> {
+        let attr = inode.attr();
+        let result = self.with_space(|| match self.fs.write(inode, offset, data) {
+            // The kernel sends an append as a write at the end, and is the only writer.
+            Err(Error::NotPermitted) if offset == inode.size() => {
+                self.fs.append(inode, data).map(|(_, n)| n)
+            }
+            result => result,
+        });
+        self.after_change(inode, attr.mode);
+        result.map(|n| n as u32)
+    }
+
+    /// Contents changed: the kernel must learn if that cleared set-user-ID or set-group-ID, which it knew of.
+    fn after_change(&self, inode: &InodeRef, mode_before: u16) {
+        if has_privileges(mode_before) {
+            self.forget_attributes(inode);
+        }
+    }
+
+    pub(super) fn fallocate(&self, node: INodeNo, offset: u64, len: u64, mode: i32) -> Result<()> {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let mode = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => FallocateMode::Allocate { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => FallocateMode::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => FallocateMode::ZeroRange { keep_size },
+            _ => return Err(Error::NotSupported),
+        };
+        let inode = self.inode(node)?;
+        self.with_space(|| self.fs.fallocate(&inode, mode, offset, len))
+    }
+
+    pub(super) fn lseek(&self, node: INodeNo, offset: i64, whence: i32) -> Result<i64> {
+        let whence = match whence {
+            libc::SEEK_DATA => SeekWhence::Data,
+            libc::SEEK_HOLE => SeekWhence::Hole,
+            _ => return Err(Error::Invalid("whence")),
+        };
+        let offset = u64::try_from(offset).map_err(|_| Error::NoData)?;
+        let found = self.fs.seek(&self.inode(node)?, offset, whence)?;
+        i64::try_from(found).map_err(|_| Error::FileTooLarge)
+    }
+
+    /// Copies within the volume: how many bytes, which may be fewer than asked for.
+    pub(super) fn copy_file_range(
+        &self,
+        from: (INodeNo, u64),
+        to: (INodeNo, u64),
+        len: u64,
+    ) -> Result<u32> {
+        let source = self.inode(from.0)?;
+        let target = self.inode(to.0)?;
+        let len = len.min(MAX_COPY);
+        with_buffer(COPY_CHUNK, |buffer| {
+            let mut done = 0;
+            while done < len {
+                let want = (len - done).min(COPY_CHUNK as u64) as usize;
+                let step = self
+                    .fs
+                    .read(&source, from.1 + done, &mut buffer[..want])
+                    .and_then(|n| match n {
+                        0 => Ok((0, 0)),
+                        n => self
+                            .write(&target, to.1 + done, &buffer[..n])
+                            .map(|written| (n, written as usize)),
+                    });
+                match step {
+                    Ok((read, written)) => {
+                        done += written as u64;
+                        if written < want || read < want {
+                            break;
+                        }
+                    }
+                    Err(error) if done == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok(done as u32)
+        })
+    }
+}

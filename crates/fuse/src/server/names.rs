@@ -1,0 +1,174 @@
+//! Names: look up, create, link, remove, rename.
+
+use super::{FUSE_ROOT, Server, ino_of};
+use ext4::{Error, InodeRef, NewInode, RenameFlags, Result};
+use fuser::{FileAttr, Generation, INodeNo};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// What the kernel is told of a name.
+pub(crate) struct Entry {
+    pub attr: FileAttr,
+    pub generation: Generation,
+}
+
+/// Who makes something, and how.
+pub(crate) struct New {
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u32,
+    pub umask: u32,
+    pub rdev: u32,
+}
+
+impl New {
+    fn inode(&self) -> NewInode {
+        NewInode {
+            mode: self.mode as u16,
+            umask: (self.umask & 0o777) as u16,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+        }
+    }
+}
+
+const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
+
+impl Server {
+    /// What to answer where the kernel learns of `inode`.
+    pub(super) fn entry(&self, inode: &InodeRef) -> Entry {
+        let attr = self.count_lookup(inode);
+        Entry {
+            attr: self.fuse_attr(&attr),
+            generation: Generation(u64::from(attr.generation)),
+        }
+    }
+
+    /// `None`: there is no such name.
+    pub(super) fn lookup(&self, parent: INodeNo, name: &OsStr) -> Result<Option<Entry>> {
+        let dir = self.inode(parent)?;
+        let found = match name.as_bytes() {
+            // These come from file handles (NFS), for inodes that the kernel has forgotten.
+            b"." => Ok(dir),
+            b".." => self.fs.parent(&dir),
+            name => self.fs.lookup(&dir, name),
+        };
+        match found {
+            Ok(inode) => {
+                let mut entry = self.entry(&inode);
+                if inode.ino() == ino_of(INodeNo(FUSE_ROOT))? {
+                    entry.attr.ino = INodeNo(FUSE_ROOT);
+                }
+                Ok(Some(entry))
+            }
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn mknod(&self, parent: INodeNo, name: &OsStr, new: &New) -> Result<Entry> {
+        let dir = self.inode(parent)?;
+        let inode = self.with_space(|| self.fs.create(&dir, name.as_bytes(), new.inode()))?;
+        Ok(self.entry(&inode))
+    }
+
+    pub(super) fn mkdir(&self, parent: INodeNo, name: &OsStr, new: &New) -> Result<Entry> {
+        let dir = self.inode(parent)?;
+        let new = NewInode {
+            mode: (DIRECTORY | new.mode & 0o7777) as u16,
+            ..new.inode()
+        };
+        let inode = self.with_space(|| self.fs.mkdir(&dir, name.as_bytes(), new))?;
+        Ok(self.entry(&inode))
+    }
+
+    pub(super) fn symlink(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        by: (u32, u32),
+    ) -> Result<Entry> {
+        let dir = self.inode(parent)?;
+        let new = NewInode {
+            mode: (SYMLINK | 0o777) as u16,
+            uid: by.0,
+            gid: by.1,
+            ..NewInode::default()
+        };
+        let target = target.as_os_str().as_bytes();
+        let inode = self.with_space(|| self.fs.symlink(&dir, name.as_bytes(), target, new))?;
+        Ok(self.entry(&inode))
+    }
+
+    pub(super) fn readlink(&self, node: INodeNo) -> Result<Vec<u8>> {
+        self.fs.readlink(&self.inode(node)?)
+    }
+
+    pub(super) fn link(&self, node: INodeNo, parent: INodeNo, name: &OsStr) -> Result<Entry> {
+        let inode = self.inode(node)?;
+        let dir = self.inode(parent)?;
+        self.with_space(|| self.fs.link(&inode, &dir, name.as_bytes()))?;
+        Ok(self.entry(&inode))
+    }
+
+    pub(super) fn unlink(&self, parent: INodeNo, name: &OsStr) -> Result<()> {
+        let dir = self.inode(parent)?;
+        // Held until it is known whether it has to be kept: it must not be deleted at once if it is open.
+        let target = self.fs.lookup(&dir, name.as_bytes())?;
+        self.fs.unlink(&dir, name.as_bytes())?;
+        self.after_unlink(target);
+        Ok(())
+    }
+
+    pub(super) fn rmdir(&self, parent: INodeNo, name: &OsStr) -> Result<()> {
+        let dir = self.inode(parent)?;
+        let target = self.fs.lookup(&dir, name.as_bytes())?;
+        self.fs.rmdir(&dir, name.as_bytes())?;
+        self.after_unlink(target);
+        Ok(())
+    }
+
+    pub(super) fn rename(
+        &self,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+        flags: fuser::RenameFlags,
+    ) -> Result<()> {
+        let flags = if flags.is_empty() {
+            RenameFlags::Replace
+        } else if flags == fuser::RenameFlags::RENAME_NOREPLACE {
+            RenameFlags::NoReplace
+        } else if flags == fuser::RenameFlags::RENAME_EXCHANGE {
+            RenameFlags::Exchange
+        } else {
+            return Err(Error::Invalid("flags of rename that are not supported"));
+        };
+        let from_dir = self.inode(from.0)?;
+        let to_dir = self.inode(to.0)?;
+        let replaced = match flags {
+            RenameFlags::Replace => match self.fs.lookup(&to_dir, to.1.as_bytes()) {
+                Ok(target) => Some(target),
+                Err(Error::NotFound) => None,
+                Err(error) => return Err(error),
+            },
+            RenameFlags::NoReplace | RenameFlags::Exchange => None,
+        };
+        self.with_space(|| {
+            self.fs.rename(
+                &from_dir,
+                from.1.as_bytes(),
+                &to_dir,
+                to.1.as_bytes(),
+                flags,
+            )
+        })?;
+        if let Some(target) = replaced {
+            self.after_unlink(target);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,51 @@
+//! What is agreed with the kernel when the connection begins.
+
+use fuser::{InitFlags, KernelConfig};
+
+/// Bytes in the largest write request; 256 pages, what kernels allow by default.
+const MAX_WRITE: u32 = 1 << 20;
+/// Requests in the background (readahead, asynchronous direct I/O) before their callers wait.
+const MAX_BACKGROUND: u16 = 512;
+
+/// Each on its own: an old kernel may lack some.
+///
+/// Left out on purpose: `OVER_IO_URING` (fuser reads /dev/fuse), `ATOMIC_O_TRUNC` (without OPEN requests truncation
+/// arrives as a setattr), `WRITEBACK_CACHE` (writes would rest in the kernel, out of reach of our own writeback, its limits
+/// and its errors), `AUTO_INVAL_DATA` (nobody else writes), `HANDLE_KILLPRIV` and `_V2` (the kernel then keeps, and goes by,
+/// a mode with set-user-ID after a write has cleared it here).
+const WANTED: [InitFlags; 15] = [
+    InitFlags::FUSE_ASYNC_READ,
+    InitFlags::FUSE_BIG_WRITES,
+    InitFlags::FUSE_MAX_PAGES,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_NO_OPEN_SUPPORT,
+    InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_EXPORT_SUPPORT,
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    // A default ACL replaces the umask, so the umask must arrive instead of being applied.
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_HAS_IOCTL_DIR,
+    InitFlags::FUSE_HAS_EXPIRE_ONLY,
+];
+
+/// Configures the connection.
+pub(super) fn configure(config: &mut KernelConfig, default_permissions: bool) {
+    for flag in WANTED {
+        if config.add_capabilities(flag).is_err() {
+            tracing::debug!("the kernel lacks {flag:?}");
+        }
+    }
+    // It makes the kernel check permissions, by ACLs too, and cache ACLs.
+    if default_permissions && config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_err() {
+        tracing::warn!("the kernel lacks FUSE_POSIX_ACL: ACLs are kept but not enforced");
+    }
+    if let Err(nearest) = config.set_max_write(MAX_WRITE) {
+        let _ = config.set_max_write(nearest);
+    }
+    let _ = config.set_max_background(MAX_BACKGROUND);
+    let _ = config.set_congestion_threshold(MAX_BACKGROUND / 4 * 3);
+}

@@ -1,0 +1,67 @@
+//! Extended attributes.
+
+use super::Server;
+use ext4::{Error, Result, SetXattrMode};
+use fuser::INodeNo;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const SET_GID: u16 = 0o2000;
+
+impl Server {
+    pub(super) fn getxattr(&self, node: INodeNo, name: &OsStr) -> Result<Vec<u8>> {
+        self.fs.get_xattr(&self.inode(node)?, name.as_bytes())
+    }
+
+    /// The names, each with a NUL behind it. `trusted.` is for root's eyes only, and the kernel leaves that to us.
+    pub(super) fn listxattr(&self, node: INodeNo, by_uid: u32) -> Result<Vec<u8>> {
+        let mut list = Vec::new();
+        for name in self.fs.list_xattr(&self.inode(node)?)? {
+            if by_uid == 0 || !name.starts_with(b"trusted.") {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+        }
+        Ok(list)
+    }
+
+    pub(super) fn setxattr(
+        &self,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        by: (u32, u32),
+    ) -> Result<()> {
+        let mode = match flags {
+            0 => SetXattrMode::Any,
+            libc::XATTR_CREATE => SetXattrMode::Create,
+            libc::XATTR_REPLACE => SetXattrMode::Replace,
+            _ => return Err(Error::Invalid("flags of setxattr")),
+        };
+        let inode = self.inode(node)?;
+        let name = name.as_bytes();
+        self.with_space(|| self.fs.set_xattr(&inode, name, value, mode))?;
+        // As chmod: who is not in the file's group must not leave set-group-ID on it. FUSE tells of no other groups than
+        // the first, so this clears the bit for members by another one, too; they can set it again.
+        if name == ACCESS_ACL && by.0 != 0 {
+            let attr = inode.attr();
+            if attr.mode & SET_GID != 0 && attr.gid != by.1 {
+                self.fs.set_attr(
+                    &inode,
+                    &ext4::SetAttr {
+                        mode: Some(attr.mode & 0o7777 & !SET_GID),
+                        ..ext4::SetAttr::default()
+                    },
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn removexattr(&self, node: INodeNo, name: &OsStr) -> Result<()> {
+        let inode = self.inode(node)?;
+        self.with_space(|| self.fs.remove_xattr(&inode, name.as_bytes()))
+    }
+}
