@@ -146,7 +146,7 @@ mod tests {
             from in 0u32..310,
             want in 1u32..200,
         ) {
-            let mut map = FreeMap::from_bitmap(&vec![0; 38], bits);
+            let mut map = FreeMap::from_bitmap(&[0; 38], bits);
             let mut model = vec![false; bits as usize];
             for (start, len, on) in edits {
                 let start = start % bits;

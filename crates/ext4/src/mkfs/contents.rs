@@ -12,6 +12,7 @@ use ext4_format::inode::{
 };
 use ext4_format::types::{GroupNo, Ino};
 use ext4_format::{bitmap, orphan_file};
+use jbd2::format::superblock::format_new;
 
 /// Inode of the orphan file, right behind `lost+found`.
 pub(super) const ORPHAN_FILE: Ino = Ino(12);
@@ -178,8 +179,8 @@ impl<'a> Contents<'a> {
         let fields = self.fields(InodeMode::new(FileType::Regular, 0o600), 1);
         let fields = self.file(writer, Ino::JOURNAL, fields, placed)?;
         let blocks: u64 = placed.runs.iter().map(|(_, len)| len).sum();
-        let mut block = vec![0; self.geo.block_size as usize];
-        journal_superblock(&mut block, blocks as u32, self.geo.block_size);
+        // Without features, as mke2fs makes it: whoever mounts adds those that it uses.
+        let block = format_new(blocks as u32, self.geo.block_size, self.geo.uuid, 0);
         if let Some((first, _)) = placed.runs.first() {
             writer.put(*first, &block);
         }
@@ -255,21 +256,4 @@ fn blocks_of(runs: &[Run]) -> impl Iterator<Item = u64> + '_ {
 fn put_le32(bytes: &mut [u8], index: u64, value: u64) {
     let at = index as usize * 4;
     bytes[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes());
-}
-
-/// The superblock of an empty journal without features, as mke2fs makes it; whoever mounts adds the features it uses.
-fn journal_superblock(block: &mut [u8], blocks: u32, block_size: u32) {
-    let fields: [(usize, u32); 7] = [
-        (0x00, 0xC03B_3998), // magic
-        (0x04, 4),           // superblock, version 2
-        (0x0c, block_size),
-        (0x10, blocks),
-        (0x14, 1), // first block of the log
-        (0x18, 1), // first transaction
-        (0x40, 1), // users
-    ];
-    block.fill(0);
-    for (at, value) in fields {
-        block[at..at + 4].copy_from_slice(&value.to_be_bytes());
-    }
 }
