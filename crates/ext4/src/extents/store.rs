@@ -66,7 +66,10 @@ impl Nodes for Reader<'_> {
         node.data()
     }
     fn on_volume(&self, start: u64, len: u32) -> bool {
-        self.fs.geo.contains_blocks(FsBlock(start), u64::from(len))
+        // A damaged or hostile tree must not lead reads and writes of data to the volume's own blocks.
+        let start = FsBlock(start);
+        self.fs.geo.contains_blocks(start, u64::from(len))
+            && !self.fs.groups.is_system(BlockRun { start, len })
     }
     fn ino(&self) -> Ino {
         self.inode.ino

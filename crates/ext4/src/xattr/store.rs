@@ -309,10 +309,14 @@ fn seal(fs: &Fs) -> Option<Seal> {
 }
 
 fn get_block(fs: &Fs, inode: &Inode, place: FsBlock) -> Result<Arc<Buffer>> {
-    if !fs.geo.contains_blocks(place, 1) {
+    let run = BlockRun {
+        start: place,
+        len: 1,
+    };
+    if !fs.geo.contains_blocks(place, 1) || fs.groups.is_system(run) {
         return Err(Error::CorruptInode {
             ino: inode.ino.0,
-            what: "its attribute block is outside of the volume",
+            what: "its attribute block is outside of the volume or the volume's own",
         });
     }
     let buffer = fs.journal.get(place.0)?;
