@@ -176,8 +176,11 @@ pub fn create_image(path: &Path, size: u64, create: Create) -> io::Result<()> {
     // A mounted image must not be emptied under its user.
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .map_err(|e| named(e.into()))?;
-    file.set_len(0).map_err(named)?;
-    file.set_len(size).map_err(named)
+    let sized = file.set_len(0).and_then(|()| file.set_len(size));
+    // Closing would do, were it not that a child which another thread is just forking may hold the file open until it
+    // executes its program.
+    let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
+    sized.map_err(named)
 }
 
 /// Opens a device and puts a queue in front of it.
