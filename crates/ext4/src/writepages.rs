@@ -346,7 +346,10 @@ impl Fs {
         let mut outcome = Ok(());
         let mut rest = &mut ranges[..];
         while !rest.is_empty() {
-            let done = match self.journal.start(FINISH_CREDITS) {
+            let done = match self
+                .journal
+                .start(FINISH_CREDITS.min(self.journal.max_credits()))
+            {
                 Ok(handle) => self.record_ranges(&handle, rest, &mut outcome),
                 Err(error) => {
                     let error = Error::from(error);

@@ -166,6 +166,11 @@ impl Groups {
         self.space.reserve(blocks)
     }
 
+    /// Whether `blocks` may be missing now but not once the running transaction has committed: what it freed.
+    pub fn waits_for_commit(&self, blocks: u64) -> bool {
+        self.space.waits_for_commit(blocks)
+    }
+
     /// Takes a promise back.
     pub fn unreserve(&self, blocks: u64) {
         self.space.unreserve(blocks);

@@ -103,6 +103,13 @@ impl Space {
         self.reserved_exact().max(0) as u64
     }
 
+    /// Whether a promise of `blocks` may fail now and not after a commit. Rough.
+    pub fn waits_for_commit(&self, blocks: u64) -> bool {
+        let held = self.held.load(Ordering::Relaxed);
+        let usable = self.free.load(Ordering::Relaxed) - held - self.margin;
+        held > 0 && usable - self.reserved() as i64 <= blocks as i64
+    }
+
     /// Clear bits of all bitmaps.
     pub fn free(&self) -> u64 {
         self.free.load(Ordering::Relaxed).max(0) as u64

@@ -114,7 +114,7 @@ impl Fs {
                         .min(pages.end - at)
                         .min(u64::from(extents::MAX_UNWRITTEN_LEN));
                     // Pages in the range may hold reservations for themselves; this is beside them.
-                    self.groups.reserve(want)?;
+                    self.reserve_blocks(want)?;
                     let picked = self.groups.pick(goal, want as u32);
                     let result = picked.and_then(|run| {
                         let mapped = self

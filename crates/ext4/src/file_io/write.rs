@@ -153,7 +153,7 @@ impl Fs {
         let reserve = cached.is_none() && !mapped.contains(self, inode, index)?;
         if part.len() == PAGE_SIZE {
             if reserve {
-                self.groups.reserve(1)?;
+                self.reserve_blocks(1)?;
             }
             let mut buf = BufMut::scratch(PAGE_SIZE);
             buf.copy_from_slice(part);
@@ -173,7 +173,7 @@ impl Fs {
                 .ok_or(Error::Invalid("a page left the cache twice"));
         };
         if reserve {
-            self.groups.reserve(1)?;
+            self.reserve_blocks(1)?;
         }
         copy(buf.make_mut());
         Ok(inode.mapping.store_dirty(index, buf, reserve))

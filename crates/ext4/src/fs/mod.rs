@@ -26,6 +26,9 @@ use writeback::{BackingDev, Clock, SystemClock, Tunables};
 
 pub use mount::OrphanReport;
 
+/// Blocks that one change of names or attributes may allocate, roughly.
+const NAMESPACE_BLOCKS: u64 = 16;
+
 /// How to mount.
 #[derive(Clone)]
 pub struct MountOptions {
@@ -178,6 +181,29 @@ impl Fs {
         } else {
             Ok(())
         }
+    }
+
+    /// Before something is created: commits where space is short and was freed lately. Called without a handle.
+    pub(crate) fn make_space(&self) -> Result<()> {
+        self.make_space_for(NAMESPACE_BLOCKS)
+    }
+
+    fn make_space_for(&self, blocks: u64) -> Result<()> {
+        if self.groups.waits_for_commit(blocks) {
+            self.journal.commit(self.journal.running_tid())?;
+        }
+        Ok(())
+    }
+
+    /// [`Groups::reserve`], after a commit where that gives the space.
+    pub(crate) fn reserve_blocks(&self, blocks: u64) -> Result<()> {
+        self.groups.reserve(blocks).or_else(|error| {
+            if !matches!(error, Error::NoSpace) {
+                return Err(error);
+            }
+            self.make_space_for(blocks)?;
+            self.groups.reserve(blocks)
+        })
     }
 
     /// Whether changes are refused, by wish or after an error.

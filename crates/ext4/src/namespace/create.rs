@@ -98,6 +98,7 @@ impl Fs {
     /// As [`Fs::create`].
     pub fn tmpfile(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
         self.check_writable()?;
+        self.make_space()?;
         let made = {
             let _shared = dir.lock.read();
             check_may_change(dir, Change::Add)?;
@@ -128,6 +129,7 @@ impl Fs {
         fill: impl FnOnce(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
     ) -> Result<InodeRef> {
         self.check_writable()?;
+        self.make_space()?;
         check_new_name(name)?;
         let made = {
             let _exclusive = dir.lock.write();

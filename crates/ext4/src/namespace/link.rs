@@ -19,6 +19,7 @@ impl Fs {
     /// `NotFound` where the inode or the directory has been removed; `NoSpace`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         self.check_writable()?;
+        self.make_space()?;
         check_new_name(name)?;
         let kind = inode.kind();
         if kind == FileType::Directory {

@@ -75,6 +75,7 @@ impl Fs {
         flags: RenameFlags,
     ) -> Result<()> {
         self.check_writable()?;
+        self.make_space()?;
         check_old_name(from_name)?;
         match check_old_name(to_name) {
             Err(Error::Invalid(_)) if flags == RenameFlags::NoReplace && to_name.len() <= 2 => {

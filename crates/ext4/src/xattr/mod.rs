@@ -131,6 +131,7 @@ impl Fs {
     /// The parts of a name, where the attribute may be changed.
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
+        self.make_space()?;
         let (index, rest) = resolve(name)?;
         inode.check_may_write(false)?;
         let kind = inode.kind();
