@@ -62,7 +62,7 @@ pub(super) fn credits(levels: usize) -> u32 {
 pub(super) fn make(dir: &Dir<'_>, place: &Place, used: u32, entry: &NewEntry<'_>) -> Result<Plan> {
     let tree = !place.path.is_empty();
     let hash = if tree {
-        tree::root(dir)?.map(|(_, version, _)| version)
+        tree::root(dir)?.map(|root| root.version)
     } else if hash_ordered(dir) {
         linear::default_hash(dir)
     } else {

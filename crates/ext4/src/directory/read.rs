@@ -126,7 +126,7 @@ pub(crate) fn read(
             match hash_order(&dir)? {
                 Some(order) => (
                     dots(&dir, pos)?,
-                    gather_hashed(&dir, &order, pos, &mut chunk)?,
+                    gather_hashed(&dir, order, pos, &mut chunk)?,
                 ),
                 None => (None, gather_linear(&dir, pos, &mut chunk)?),
             }
@@ -169,16 +169,16 @@ pub(crate) fn read(
 /// How a directory is read by hash.
 struct HashOrder {
     version: HashVersion,
-    /// The tree's root and levels; `None` for a single block.
-    tree: Option<(std::sync::Arc<jbd2::Buffer>, u8)>,
+    /// The tree; `None` for a single block.
+    tree: Option<tree::Root>,
 }
 
 /// `None` for a directory that is read by offset.
 fn hash_order(dir: &Dir<'_>) -> Result<Option<HashOrder>> {
     if dir.indexed {
-        return Ok(tree::root(dir)?.map(|(root, version, levels)| HashOrder {
-            version,
-            tree: Some((root, levels)),
+        return Ok(tree::root(dir)?.map(|root| HashOrder {
+            version: root.version,
+            tree: Some(root),
         }));
     }
     if !plan::hash_ordered(dir) {
@@ -213,12 +213,12 @@ fn key(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> u64 {
 /// Gathers the leaf at a position, and the leaves that its last hash goes on in. Returns where the next one begins.
 fn gather_hashed(
     dir: &Dir<'_>,
-    order: &HashOrder,
+    order: HashOrder,
     pos: u64,
     chunk: &mut Chunk,
 ) -> Result<Option<u64>> {
     let from = pos.saturating_sub(FIRST_HASH);
-    let Some((root, levels)) = &order.tree else {
+    let Some(root) = order.tree else {
         gather_leaf(dir, order.version, 0, from, chunk)?;
         chunk.order(from);
         return Ok(None);
@@ -226,7 +226,7 @@ fn gather_hashed(
     let Ok(major) = u32::try_from(from >> 32) else {
         return Ok(None);
     };
-    let (mut path, mut leaf) = Path::descend(dir, root.clone(), *levels, major << 1)?;
+    let (mut path, mut leaf) = Path::descend(dir, root, major << 1)?;
     let turning = path
         .frames
         .last()
@@ -237,7 +237,7 @@ fn gather_hashed(
     }
     loop {
         gather_leaf(dir, order.version, leaf, from, chunk)?;
-        let next = path.next_hash(dir)?;
+        let next = path.next;
         match next {
             Some(hash) if hash & 1 != 0 => {}
             _ => {

@@ -6,6 +6,7 @@
 use super::block::{Dir, Kind};
 use super::{At, Place};
 use crate::{Error, Result};
+use block::Buf;
 use ext4_format::dir_entry::{self, Probe};
 use ext4_format::dirhash::{self, DirHash, HashVersion};
 use ext4_format::error::FormatError;
@@ -28,6 +29,8 @@ pub(super) type Frames = SmallVec<[Frame; 3]>;
 #[derive(Default)]
 pub(super) struct Path {
     pub frames: Frames,
+    /// The hash of the next leaf, with the collision bit; `None` at the last leaf.
+    pub next: Option<u32>,
 }
 
 /// The shape of the node at `level` (0 is the root).
@@ -49,13 +52,23 @@ pub(super) fn hash(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> DirHash 
     dirhash::hash(version, &dir.fs.geo.hash_seed, name)
 }
 
-/// The root of a directory's tree, and how it hashes: `None` if it has no tree, or one of an unknown hash.
-pub(super) fn root(dir: &Dir<'_>) -> Result<Option<(Arc<Buffer>, HashVersion, u8)>> {
+/// The root of a directory's tree.
+pub(super) struct Root {
+    pub buffer: Arc<Buffer>,
+    pub version: HashVersion,
+    /// Levels of nodes below it.
+    pub levels: u8,
+    data: Buf,
+}
+
+/// The root of a directory's tree; `None` if it has no tree, or one of an unknown hash.
+pub(super) fn root(dir: &Dir<'_>) -> Result<Option<Root>> {
     if !dir.indexed {
         return Ok(None);
     }
     let buffer = dir.get(0, Kind::Node(NodeKind::Root))?;
-    let info = htree::root_info(&buffer.data()).map_err(|e| dir.corrupt(&buffer, e))?;
+    let data = buffer.data();
+    let info = htree::root_info(&data).map_err(|e| dir.corrupt(&buffer, e))?;
     if info.indirect_levels > dir.max_levels() {
         let error = FormatError::OutOfRange {
             structure: "htree root",
@@ -64,7 +77,12 @@ pub(super) fn root(dir: &Dir<'_>) -> Result<Option<(Arc<Buffer>, HashVersion, u8
         };
         return Err(dir.corrupt(&buffer, error));
     }
-    Ok(hash_version(dir, info.hash_version).map(|version| (buffer, version, info.indirect_levels)))
+    Ok(hash_version(dir, info.hash_version).map(|version| Root {
+        buffer,
+        version,
+        levels: info.indirect_levels,
+        data,
+    }))
 }
 
 impl Path {
@@ -78,32 +96,27 @@ impl Path {
     }
 
     /// The way from `root` to the first leaf that may have `hash`, and that leaf's block.
-    pub fn descend(dir: &Dir<'_>, root: Arc<Buffer>, levels: u8, hash: u32) -> Result<(Path, u32)> {
+    pub fn descend(dir: &Dir<'_>, root: Root, hash: u32) -> Result<(Path, u32)> {
         let mut path = Path::default();
-        let mut buffer = root;
-        for level in 0.. {
-            let child = {
-                let data = buffer.data();
-                let node = htree::open_node(&data, node_kind(level))
-                    .map_err(|e| dir.corrupt(&buffer, e))?;
-                let index = node.search(hash);
-                path.frames.push(Frame {
-                    buffer: buffer.clone(),
-                    index,
-                });
-                node.entry(index)
-            };
-            let child = child_of(dir, &buffer, child)?;
-            if level == usize::from(levels) {
+        let (mut buffer, mut data) = (root.buffer, root.data);
+        loop {
+            let kind = node_kind(path.frames.len());
+            let node = htree::open_node(&data, kind).map_err(|e| dir.corrupt(&buffer, e))?;
+            let index = node.search(hash);
+            if let Some(next) = node.entry(index + 1) {
+                path.next = Some(next.hash);
+            }
+            let child = child_of(dir, &buffer, node.entry(index))?;
+            path.frames.push(Frame { buffer, index });
+            if path.frames.len() > usize::from(root.levels) {
                 return Ok((path, child));
             }
             buffer = dir.get(child, Kind::Node(NodeKind::Interior))?;
+            data = buffer.data();
         }
-        Ok((path, 0))
     }
 
-    /// The hash of the next leaf, with the collision bit; `None` behind the last leaf.
-    pub fn next_hash(&self, dir: &Dir<'_>) -> Result<Option<u32>> {
+    fn find_next(&self, dir: &Dir<'_>) -> Result<Option<u32>> {
         for (level, frame) in self.frames.iter().enumerate().rev() {
             let data = frame.buffer.data();
             let node = htree::open_node(&data, node_kind(level))
@@ -139,6 +152,7 @@ impl Path {
                 child = child_of(dir, &buffer, first)?;
                 self.frames.push(Frame { buffer, index: 0 });
             }
+            self.next = self.find_next(dir)?;
             return Ok(Some(child));
         }
         Ok(None)
@@ -188,20 +202,18 @@ pub(super) fn circle(dir: &Dir<'_>) -> Error {
 ///
 /// A new name goes into the first leaf of its hash, where later look-ups begin.
 pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
-    let Some((root, version, levels)) = root(dir)? else {
+    let Some(root) = root(dir)? else {
         return Ok(None);
     };
-    let hash = hash(dir, version, name).major;
-    let (mut path, mut leaf_at) = Path::descend(dir, root, levels, hash)?;
+    let hash = hash(dir, root.version, name).major;
+    let (mut path, mut leaf_at) = Path::descend(dir, root, hash)?;
     let mut first = None;
     for _ in 0..dir.blocks {
         let leaf = dir.get(leaf_at, Kind::Leaf)?;
         let at = probe(dir, &leaf, name)?;
         let continues = match at {
             At::Entry { .. } => false,
-            _ => path
-                .next_hash(dir)?
-                .is_some_and(|next| htree::continues(next, hash)),
+            _ => path.next.is_some_and(|next| htree::continues(next, hash)),
         };
         if !continues {
             let here = Place {
@@ -224,6 +236,7 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
                     index: frame.index,
                 })
                 .collect(),
+            next: path.next,
         };
         let Some(next_at) = next.advance(dir)? else {
             return Err(circle(dir));

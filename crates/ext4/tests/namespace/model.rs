@@ -38,13 +38,13 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(RenameFlags::Exchange)
     ];
     prop_oneof![
-        4 => (d.clone(), n.clone()).prop_map(|(d, n)| Op::Create(d, n)),
-        3 => (d.clone(), n.clone()).prop_map(|(d, n)| Op::Mkdir(d, n)),
-        1 => (d.clone(), n.clone()).prop_map(|(d, n)| Op::Symlink(d, n)),
-        2 => (d.clone(), n.clone(), d.clone(), n.clone()).prop_map(|(d, n, e, m)| Op::Link(d, n, e, m)),
-        2 => (d.clone(), n.clone()).prop_map(|(d, n)| Op::Unlink(d, n)),
-        1 => (d.clone(), n.clone()).prop_map(|(d, n)| Op::Rmdir(d, n)),
-        4 => (d.clone(), n.clone(), d, n, flags).prop_map(|(d, n, e, m, f)| Op::Rename(d, n, e, m, f)),
+        4 => (d, n.clone()).prop_map(|(d, n)| Op::Create(d, n)),
+        3 => (d, n.clone()).prop_map(|(d, n)| Op::Mkdir(d, n)),
+        1 => (d, n.clone()).prop_map(|(d, n)| Op::Symlink(d, n)),
+        2 => (d, n.clone(), d, n.clone()).prop_map(|(d, n, e, m)| Op::Link(d, n, e, m)),
+        2 => (d, n.clone()).prop_map(|(d, n)| Op::Unlink(d, n)),
+        1 => (d, n.clone()).prop_map(|(d, n)| Op::Rmdir(d, n)),
+        4 => (d, n.clone(), d, n, flags).prop_map(|(d, n, e, m, f)| Op::Rename(d, n, e, m, f)),
     ]
 }
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 /// A volume, mounted between [`Volume::mount`] and [`Volume::unmount`].
 pub struct Volume {
-    dir: TempDir,
+    _dir: TempDir,
     pub image: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Volume {
             .unwrap()
             .set_len(bytes)
             .unwrap();
-        Volume { dir, image }
+        Volume { _dir: dir, image }
     }
     /// Formatted by us.
     pub fn ours(bytes: u64, features: &[&str]) -> Volume {
@@ -68,9 +68,6 @@ impl Volume {
         }
         run(command.arg(&volume.image));
         volume
-    }
-    pub fn path(&self) -> &Path {
-        self.dir.path()
     }
     fn queue(&self) -> Arc<Queue> {
         let url: DeviceUrl = self.image.to_str().unwrap().parse().unwrap();
