@@ -379,7 +379,6 @@ impl Groups {
 
     /// Whether any of the blocks is the file system's own (superblock, descriptors, bitmaps, inode tables): no file may
     /// map these.
-    #[allow(dead_code, reason = "for whoever maps blocks of an untrusted volume")]
     pub fn is_system(&self, run: BlockRun) -> bool {
         self.system.overlaps(run.start.0, u64::from(run.len))
     }
