@@ -18,6 +18,7 @@ use std::time::Duration;
 /// | `dirty_ratio=PERCENT`, `dirty_background_ratio=PERCENT` | of the memory, that may be dirty before writers are slowed, or writeback starts |
 /// | `dirty_expire=SECONDS`, `dirty_writeback=SECONDS` | age at which dirty data is written, and how often that is looked for |
 /// | `threads=N` | threads that serve requests (one per processor, at least 2) |
+/// | `killpriv`, `no_killpriv` | who clears set-user-ID upon a write: this side, or the kernel, which then asks for `security.capability` before every write (`no_killpriv`) |
 /// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect here |
 #[derive(Clone, Debug, PartialEq)]
 pub struct MountOptions {
@@ -35,6 +36,9 @@ pub struct MountOptions {
     pub exec: bool,
     /// Keep access times as relatime does; otherwise never.
     pub atime: bool,
+    /// Set-user-ID, set-group-ID and file capabilities are cleared here upon a change of contents, by root's too, and the
+    /// kernel is told. Otherwise the kernel does it, at the price of one more request for every write.
+    pub killpriv: bool,
     /// Every write is synchronous.
     pub sync: bool,
     /// Every change of a directory is synchronous.
@@ -65,6 +69,7 @@ impl Default for MountOptions {
             dev: false,
             exec: true,
             atime: false,
+            killpriv: false,
             sync: false,
             dirsync: false,
             commit_interval: None,
@@ -123,6 +128,8 @@ impl MountOptions {
             "noexec" => self.exec = false,
             "relatime" => self.atime = true,
             "noatime" => self.atime = false,
+            "killpriv" => self.killpriv = true,
+            "no_killpriv" => self.killpriv = false,
             "sync" => self.sync = true,
             "async" => self.sync = false,
             "dirsync" => self.dirsync = true,

@@ -145,7 +145,7 @@ impl Server {
             mode: request
                 .mode
                 .map(|mode| (mode & 0o7777) as u16)
-                .or_else(|| mode_without_privileges(&inode, by_uid, request)),
+                .or_else(|| self.mode_without_privileges(&inode, by_uid, request)),
             uid: request.uid,
             gid: request.gid,
             size: request.size,
@@ -156,19 +156,25 @@ impl Server {
         let attr = self.with_space(|| self.fs.set_attr(&inode, &set))?;
         Ok(self.fuse_attr(&attr))
     }
-}
 
-/// The mode that a change of owner or size leaves, if it is another one than before. (Whoever may change the size without
-/// losing the bits is CAP_FSETID's business, which a FUSE server does not see; root has it.)
-fn mode_without_privileges(inode: &InodeRef, by_uid: u32, request: &SetAttrRequest) -> Option<u16> {
-    let changes_owner = request.uid.is_some() || request.gid.is_some();
-    let changes_size = request.size.is_some() && by_uid != 0;
-    if !changes_owner && !changes_size {
-        return None;
+    /// The mode that a change of owner or size leaves, if it is another one than before. Whoever may change the size and
+    /// keep the bits is CAP_FSETID's business, which a FUSE server does not see; with `killpriv` nobody may, and else the
+    /// kernel has left it to us for root only, who has it.
+    fn mode_without_privileges(
+        &self,
+        inode: &InodeRef,
+        by_uid: u32,
+        request: &SetAttrRequest,
+    ) -> Option<u16> {
+        let changes_owner = request.uid.is_some() || request.gid.is_some();
+        let changes_size = request.size.is_some() && (by_uid != 0 || self.killpriv);
+        if !changes_owner && !changes_size {
+            return None;
+        }
+        let attr = inode.attr();
+        let mode = attr.mode & 0o7777;
+        (attr.kind == FileType::Regular && has_privileges(mode)).then(|| without_privileges(mode))
     }
-    let attr = inode.attr();
-    let mode = attr.mode & 0o7777;
-    (attr.kind == FileType::Regular && has_privileges(mode)).then(|| without_privileges(mode))
 }
 
 #[cfg(test)]

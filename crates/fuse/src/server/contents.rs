@@ -1,8 +1,8 @@
 //! Contents of files.
 
 use super::Server;
-use super::attr::has_privileges;
-use ext4::{Error, FallocateMode, InodeRef, Result, SeekWhence};
+use super::attr::{has_privileges, without_privileges};
+use ext4::{Error, FallocateMode, InodeRef, Result, SeekWhence, SetAttr};
 use fuser::INodeNo;
 use std::cell::RefCell;
 
@@ -59,8 +59,9 @@ impl Server {
         result.map(|n| n as u32)
     }
 
-    /// Contents changed: the kernel must learn if that cleared set-user-ID or set-group-ID, which it knew of.
-    fn after_change(&self, inode: &InodeRef, mode_before: u16) {
+    /// Contents changed: the kernel must learn if that cleared set-user-ID or set-group-ID, of which it knew. It has
+    /// learned before the request is answered, so nobody can run the changed file with its old mode.
+    pub(super) fn after_change(&self, inode: &InodeRef, mode_before: u16) {
         if has_privileges(mode_before) {
             self.forget_attributes(inode);
         }
@@ -75,7 +76,17 @@ impl Server {
             _ => return Err(Error::NotSupported),
         };
         let inode = self.inode(node)?;
-        self.with_space(|| self.fs.fallocate(&inode, mode, offset, len))
+        self.with_space(|| self.fs.fallocate(&inode, mode, offset, len))?;
+        let mode = inode.attr().mode & 0o7777;
+        if self.killpriv && has_privileges(mode) {
+            let set = SetAttr {
+                mode: Some(without_privileges(mode)),
+                ..SetAttr::default()
+            };
+            self.fs.set_attr(&inode, &set)?;
+            self.forget_attributes(&inode);
+        }
+        Ok(())
     }
 
     pub(super) fn lseek(&self, node: INodeNo, offset: i64, whence: i32) -> Result<i64> {

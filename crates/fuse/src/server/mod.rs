@@ -15,6 +15,7 @@ use crate::background::{Pool, Reaper};
 use crate::nodes::Nodes;
 use ext4::{Error, Fs, Ino, InodeRef, Result};
 use fuser::{Errno, INodeNo, Notifier};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 /// FUSE's number of the root directory.
@@ -28,6 +29,9 @@ pub(crate) struct Server {
     reaper: Reaper,
     notifier: OnceLock<Notifier>,
     default_permissions: bool,
+    killpriv: bool,
+    /// The kernel sends FSYNC after a synchronous write, so that we need not sync.
+    kernel_syncs_writes: AtomicBool,
     block_size: u32,
 }
 
@@ -43,6 +47,8 @@ impl Server {
             reaper: Reaper::start(fs.clone())?,
             notifier: OnceLock::new(),
             default_permissions: options.default_permissions,
+            killpriv: options.killpriv,
+            kernel_syncs_writes: AtomicBool::new(false),
             block_size: fs.statfs().block_size,
             fs,
         })

@@ -6,13 +6,14 @@
 
 use super::attr::{SetAttrRequest, TTL, no_entry};
 use super::names::{Entry, New};
-use super::{Adapter, errno, setup};
+use super::{Adapter, errno};
 use crate::guard::guarded;
 use ext4::{InodeRef, Result};
 use fuser::*;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 fn reply_entry(reply: ReplyEntry, result: Result<Entry>) {
@@ -47,6 +48,11 @@ fn reply_xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>>) {
 }
 
 impl Adapter {
+    /// Whether a write with these flags has to be made durable before it is answered.
+    fn must_sync(&self, flags: OpenFlags) -> bool {
+        flags.0 & libc::O_DSYNC != 0 && !self.0.kernel_syncs_writes.load(Ordering::Relaxed)
+    }
+
     /// Makes a file durable on a thread that may wait, and replies.
     fn fsync_later(
         &self,
@@ -66,7 +72,7 @@ impl Adapter {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        setup::configure(config, self.0.default_permissions);
+        self.0.configure(config);
         Ok(())
     }
 
@@ -279,7 +285,7 @@ impl Filesystem for Adapter {
                 Ok((inode, written))
             });
             match result {
-                Ok((inode, written)) if flags.0 & libc::O_DSYNC != 0 => {
+                Ok((inode, written)) if self.must_sync(flags) => {
                     // O_SYNC has O_DSYNC's bit and one more.
                     let data_only = flags.0 & libc::O_SYNC != libc::O_SYNC;
                     self.fsync_later(inode, data_only, move |result| match result {

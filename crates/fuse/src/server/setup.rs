@@ -1,6 +1,8 @@
 //! What is agreed with the kernel when the connection begins.
 
+use super::Server;
 use fuser::{InitFlags, KernelConfig};
+use std::sync::atomic::Ordering;
 
 /// Bytes in the largest write request; 256 pages, what kernels allow by default.
 const MAX_WRITE: u32 = 1 << 20;
@@ -11,8 +13,10 @@ const MAX_BACKGROUND: u16 = 512;
 ///
 /// Left out on purpose: `OVER_IO_URING` (fuser reads /dev/fuse), `ATOMIC_O_TRUNC` (without OPEN requests truncation
 /// arrives as a setattr), `WRITEBACK_CACHE` (writes would rest in the kernel, out of reach of our own writeback, its limits
-/// and its errors), `AUTO_INVAL_DATA` (nobody else writes), `HANDLE_KILLPRIV` and `_V2` (the kernel then keeps, and goes by,
-/// a mode with set-user-ID after a write has cleared it here).
+/// and its errors; it makes small writes no faster than `killpriv` does), `AUTO_INVAL_DATA` (nobody else writes),
+/// `HANDLE_KILLPRIV` (the kernel then keeps, and goes by, a mode with set-user-ID after a write has cleared it here; `_V2`,
+/// by the mount option `killpriv`, has that trap too, but saves a GETXATTR before every write, so there the kernel is told:
+/// see [`Server::after_change`]).
 const WANTED: [InitFlags; 15] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_BIG_WRITES,
@@ -32,8 +36,27 @@ const WANTED: [InitFlags; 15] = [
     InitFlags::FUSE_HAS_EXPIRE_ONLY,
 ];
 
-/// Configures the connection.
-pub(super) fn configure(config: &mut KernelConfig, default_permissions: bool) {
+/// The first FUSE version of which it is known that the kernel itself sends FSYNC after a synchronous write (Linux 6.18).
+const SYNCS_WRITES: (u32, u32) = (7, 45);
+
+impl Server {
+    /// Configures the connection.
+    pub(super) fn configure(&self, config: &mut KernelConfig) {
+        let abi = config.kernel_abi();
+        self.kernel_syncs_writes
+            .store((abi.0, abi.1) >= SYNCS_WRITES, Ordering::Relaxed);
+        if self.killpriv
+            && config
+                .add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2)
+                .is_err()
+        {
+            tracing::debug!("the kernel lacks FUSE_HANDLE_KILLPRIV_V2");
+        }
+        request_capabilities(config, self.default_permissions);
+    }
+}
+
+fn request_capabilities(config: &mut KernelConfig, default_permissions: bool) {
     for flag in WANTED {
         if config.add_capabilities(flag).is_err() {
             tracing::debug!("the kernel lacks {flag:?}");

@@ -1,0 +1,35 @@
+//! Formats a device and mounts it, for profiles and by-hand trials: `serve DEVICE DIR [OPTIONS]`; with `KEEP=1` what is
+//! on the device is kept. It ends when it is unmounted or killed.
+
+use anyhow::{Context, Result};
+use std::path::Path;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [device, dir, rest @ ..] = args.as_slice() else {
+        anyhow::bail!("usage: serve DEVICE DIR [OPTIONS]");
+    };
+    fuse::catch_signals()?;
+    let queue = block::open(
+        &block::DeviceUrl::parse(device)?,
+        block::OpenMode::ReadWrite,
+    )?;
+    if std::env::var_os("KEEP").is_none() {
+        ext4::mkfs(&queue, &ext4::MkfsOptions::default())?;
+    }
+    let options = fuse::MountOptions::parse(rest.first().map_or("", String::as_str))?;
+    let fs = ext4::Fs::mount(queue, options.volume()).context("mount")?;
+    let session = fuse::mount(fs.clone(), Path::new(dir), options)?;
+    println!("{device} is on {dir}");
+    session.wait()?;
+    let stats = fs.stats();
+    println!(
+        "{} writes, {} MiB, {} merged, {} flushes; {} commits",
+        stats.device.write_ios,
+        stats.device.write_bytes >> 20,
+        stats.device.merged,
+        stats.device.flushes,
+        stats.journal.commits
+    );
+    Ok(())
+}
