@@ -83,6 +83,24 @@ impl Report {
         Ok(())
     }
 
+    /// The rounds of one workload as one report: each phase's median by wall-clock time, and the last round's device.
+    ///
+    /// # Panics
+    /// Where there is none.
+    pub fn median(mut rounds: Vec<Report>) -> Report {
+        let mut report = rounds.pop().expect("at least one round");
+        for (i, phase) in report.phases.iter_mut().enumerate() {
+            let mut all: Vec<Phase> = rounds
+                .iter()
+                .filter_map(|r| r.phases.get(i).cloned())
+                .collect();
+            all.push(phase.clone());
+            all.sort_by(|a, b| a.wall_s.total_cmp(&b.wall_s));
+            *phase = all.swap_remove(all.len() / 2);
+        }
+        report
+    }
+
     /// The phase of that name.
     pub fn phase(&self, name: &str) -> Option<&Phase> {
         self.phases.iter().find(|phase| phase.name == name)
