@@ -26,6 +26,8 @@ mod block;
 mod linear;
 mod plan;
 mod read;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 pub(crate) use read::read;

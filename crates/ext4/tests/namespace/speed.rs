@@ -1,7 +1,7 @@
 //! How long names take: `cargo test --release -p sluicefs-ext4 --test namespace -- --ignored --nocapture speed`.
 
 use crate::volume::{Volume, file, list, mkdir, touch};
-use ext4::{Fs, InodeRef};
+use ext4::{Error, Fs, InodeRef};
 use std::time::Instant;
 
 fn timed(what: &str, count: usize, run: impl FnOnce()) {
@@ -92,4 +92,37 @@ fn speed_of_a_million_entries() {
     });
     drop((root, dir, targets));
     volume.unmount(fs);
+}
+
+/// Three levels with `large_dir`; without it the tree is full before.
+#[test]
+#[ignore = "3 million entries"]
+fn deepest_trees() {
+    for (features, total) in [("large_dir", 3_500_000), ("^large_dir", 3_500_000)] {
+        let volume = Volume::theirs(6 << 30, &["-O", features, "-J", "size=256"], None);
+        let fs = volume.mount();
+        let root = fs.root().unwrap();
+        let dir = mkdir(&fs, &root, "dir").unwrap();
+        let mut targets = Vec::new();
+        let name = |n: usize| format!("{n:-<255}").into_bytes();
+        let mut made = 0;
+        while made < total {
+            if made % 60_000 == 0 {
+                targets.push(touch(&fs, &root, &format!("target{made}")).unwrap());
+            }
+            match fs.link(targets.last().unwrap(), &dir, &name(made)) {
+                Ok(()) => made += 1,
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        println!("{features}: {made} entries");
+        assert_eq!(made == total, features == "large_dir");
+        for n in (0..made).step_by(97) {
+            fs.lookup(&dir, &name(n)).unwrap();
+        }
+        assert_eq!(list(&fs, &dir, 5000).len(), made);
+        drop((root, dir, targets));
+        volume.unmount(fs);
+    }
 }
