@@ -361,6 +361,12 @@ impl Journal {
     pub fn abort(&self, why: &JournalError) {
         self.stop(why.clone());
     }
+    /// Stops the journal as if the process had ended: nothing is written any more, not even a note for the next mount.
+    pub fn crash(&self) {
+        let _ = self
+            .failed
+            .set(JournalError::Aborted("crash requested".into()));
+    }
     /// Why it was stopped, if it was.
     pub fn error(&self) -> Option<JournalError> {
         self.failed.get().cloned()

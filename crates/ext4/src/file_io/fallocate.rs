@@ -55,6 +55,9 @@ impl Fs {
                 let result = self.allocate(inode, offset / PAGE..end.div_ceil(PAGE));
                 // What was allocated before the volume was full stays, beyond the end of the file.
                 result?;
+                if !keep_size {
+                    self.zero_tail(inode, end)?;
+                }
                 self.grow_to(inode, end, keep_size)
             }
             FallocateMode::PunchHole => {
@@ -66,6 +69,9 @@ impl Fs {
                 self.grow_to(inode, 0, true)
             }
             FallocateMode::ZeroRange { keep_size } => {
+                if !keep_size {
+                    self.zero_tail(inode, end)?;
+                }
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
                     self.drop_pages(inode, inner.clone());
@@ -169,13 +175,16 @@ impl Fs {
     }
 
     /// The size is at least `end` (unless `keep_size`), and times are now.
-    fn grow_to(&self, inode: &Arc<Inode>, end: u64, keep_size: bool) -> Result<()> {
+    pub(super) fn grow_to(&self, inode: &Arc<Inode>, end: u64, keep_size: bool) -> Result<()> {
         let handle = self.journal.start(2)?;
         {
             let mut meta = inode.meta.lock();
             if !keep_size && end > meta.size {
                 meta.size = end;
-                meta.fields.size = end;
+            }
+            // Otherwise the size follows when the last dirty page has landed: see `record_range`.
+            if inode.mapping.dirty_pages() == 0 && inode.mapping.writeback_pages() == 0 {
+                meta.fields.size = meta.size;
             }
             let now = self.now();
             meta.fields.mtime = now;

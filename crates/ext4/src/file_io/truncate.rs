@@ -27,10 +27,8 @@ impl Fs {
         inode.check_may_write(false)?;
         let old = inode.size();
         if size >= old {
-            let handle = self.journal.start(2)?;
-            self.set_size(inode, size);
-            inode.mark_dirty(self, &handle);
-            return Ok(());
+            self.zero_tail(inode, size)?;
+            return self.grow_to(inode, size, false);
         }
         // What follows the new end in its page must read as zeroes if the file grows again.
         self.zero_in_page(
@@ -41,6 +39,16 @@ impl Fs {
         let first = size.div_ceil(PAGE);
         self.drop_pages(inode, first..u64::MAX);
         self.cut(inode, first..END, Some(size))
+    }
+
+    /// Before the file grows to `size`: what lies behind its end in its last block becomes zeroes, which it need not be on
+    /// the device (a crash before the zeroes of an earlier truncation had landed, a mapping of another system).
+    pub(crate) fn zero_tail(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let old = inode.size();
+        if size <= old || old.is_multiple_of(PAGE) {
+            return Ok(());
+        }
+        self.zero_in_page(inode, old / PAGE, (old % PAGE) as usize..PAGE_SIZE)
     }
 
     fn set_size(&self, inode: &Inode, size: u64) {

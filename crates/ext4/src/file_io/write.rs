@@ -87,6 +87,9 @@ impl Fs {
             return Err(Error::FileTooLarge);
         }
         let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        if offset > size {
+            self.zero_tail(inode, offset)?;
+        }
         let (done, dirtied, outcome) = self.fill_pages(inode, offset, data, size);
         if dirtied > 0 {
             self.bdi.add_dirty(dirtied);

@@ -14,7 +14,7 @@ use block::{BufMut, Class, Queue};
 use cache::{Budget, InodeTable};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::Geometry;
-use ext4_format::superblock::{Access, Superblock};
+use ext4_format::superblock::{Access, State, Superblock};
 use ext4_format::types::Ino;
 use jbd2::{Journal, JournalClient, JournalExtent, JournalOptions, Overlay, RecoveryReport};
 use parking_lot::Mutex;
@@ -100,8 +100,18 @@ impl Fs {
 
     /// Marks the volume as in use, on disk and before anything else changes, and deletes orphans.
     fn begin_use(&self) -> Result<()> {
+        // An earlier user's journal stopped with an error: the volume carries the mark from now on, for e2fsck to see.
+        let errno = self.journal.recorded_errno();
         {
             let mut sb = self.superblock.lock();
+            if errno != 0 {
+                tracing::warn!(
+                    "{}: the journal was stopped by an error earlier; run e2fsck",
+                    self.queue.name()
+                );
+                let state = sb.state() | State::ERROR;
+                sb.set_state(state);
+            }
             let incompat = sb.incompat() | IncompatFeatures::RECOVER;
             sb.set_incompat(incompat);
             let count = sb.mnt_count.get().saturating_add(1);
@@ -109,6 +119,9 @@ impl Fs {
             sb.set_mount_time(self.options.clock.realtime().0.max(0) as u64);
         }
         self.write_superblock()?;
+        if errno != 0 {
+            self.journal.clear_recorded_errno();
+        }
         *self.orphans.lock() = orphan::recover(self)?;
         Ok(())
     }
@@ -167,8 +180,7 @@ impl Fs {
     pub fn crash(&self) {
         *self.unmounted.lock() = true;
         self.read_only.store(true, Ordering::Relaxed);
-        self.journal
-            .abort(&jbd2::JournalError::Aborted("crash requested".into()));
+        self.journal.crash();
         self.bdi.shutdown();
         let _ = self.journal.close();
     }

@@ -1,0 +1,177 @@
+//! Random operations against a model: first one thread with remounts and crashes, then several threads at once. Afterwards
+//! e2fsck and the kernel judge the volume.
+
+use ext4::{Fs, MkfsOptions};
+use std::sync::Arc;
+use std::time::Duration;
+use testing::disk::Disk;
+use testing::image::assert_clean;
+use testing::kernel::KernelMount;
+use testing::needs::{Need, have};
+use testing::random_ops::Pair;
+use testing::scratch::Scratch;
+use testing::seed::Rng;
+use testing::snapshot::{Compare, Snapshot};
+use testing::volume::{self, options};
+use testing::watchdog::Watchdog;
+use testing::{rounds, snapshot};
+
+fn format(size: usize) -> Disk {
+    let disk = Disk::new(size);
+    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).expect("mkfs");
+    disk
+}
+
+fn mount(disk: &Disk) -> Arc<Fs> {
+    Fs::mount(disk.queue(), options()).expect("mount")
+}
+
+/// e2fsck finds nothing, and the kernel sees what we see.
+fn judge(disk: &Disk, ours: &snapshot::Snapshot, pairs: &[Pair]) {
+    if !have("model", &[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("model.img");
+    disk.save(&image);
+    assert_clean(&image, "after random operations");
+    if !have("model, by the kernel", &[Need::Loop]) {
+        return;
+    }
+    let kernel = KernelMount::read_only(&image);
+    let theirs = Snapshot::of_kernel(kernel.path());
+    ours.assert_same(&theirs, Compare::Everything, "we / the kernel");
+    for pair in pairs {
+        let theirs = Snapshot::of_kernel(&kernel.join(&pair.root));
+        let model = pair.model.snapshot();
+        model.assert_same(&theirs, Compare::Semantics, "model / kernel");
+    }
+    kernel.unmount();
+}
+
+#[test]
+fn one_thread_with_remounts_and_crashes() {
+    let mut rng = Rng::new("model, one thread");
+    let steps = rounds(12_000, 200_000);
+    let _watchdog = Watchdog::new(
+        "the model with one thread",
+        Duration::from_secs(60 + steps as u64 / 50),
+    );
+    let disk = format(1 << 30);
+    let mut fs = mount(&disk);
+    let mut pair = Pair::new(&fs, "model", rng.fork());
+    for step in 0..steps {
+        pair.step(&fs);
+        match rng.below(400) {
+            0 => fs.sync().expect("sync"),
+            1 => fs.drop_caches(),
+            2 | 3 => {
+                fs.sync().expect("sync");
+                fs.drop_caches();
+            }
+            4 => {
+                pair.close_all();
+                pair.compare(&fs);
+                fs.unmount().expect("unmount");
+                drop(fs);
+                fs = mount(&disk);
+                pair.compare(&fs);
+            }
+            5 => {
+                // All is on disk, and nobody said goodbye.
+                fs.sync().expect("sync");
+                if rng.one_in(2) {
+                    pair.close_all();
+                }
+                fs.crash();
+                pair.close_all();
+                drop(fs);
+                fs = mount(&disk);
+                pair.compare(&fs);
+            }
+            6 => pair.compare(&fs),
+            _ => {}
+        }
+        if step % 4000 == 3999 {
+            pair.population = if pair.population == 60 { 250 } else { 60 };
+        }
+    }
+    pair.close_all();
+    pair.compare(&fs);
+    fs.unmount().expect("unmount");
+    drop(fs);
+    let fs = mount(&disk);
+    pair.compare(&fs);
+    let ours = Snapshot::of_volume(&fs).expect("our view");
+    fs.unmount().expect("unmount");
+    drop(fs);
+    judge(&disk, &ours, &[pair]);
+}
+
+#[test]
+fn several_threads_each_with_a_model_and_one_shared_directory() {
+    let mut rng = Rng::new("model, several threads");
+    let steps = rounds(5_000, 60_000);
+    let _watchdog = Watchdog::new(
+        "the model with several threads",
+        Duration::from_secs(60 + steps as u64 / 20),
+    );
+    let disk = format(1 << 30);
+    let mut fs = mount(&disk);
+    volume::mkdir_all(&fs, "shared").expect("mkdir");
+    let mut pairs: Vec<Pair> = (0..4)
+        .map(|i| Pair::new(&fs, &format!("m{i}"), rng.fork()))
+        .collect();
+    for round in 0..3 {
+        std::thread::scope(|scope| {
+            for (i, pair) in pairs.iter_mut().enumerate() {
+                let (fs, mut rng) = (&fs, rng.fork());
+                scope.spawn(move || {
+                    for step in 0..steps / 3 {
+                        pair.step(fs);
+                        if step % 8 == 0 {
+                            disturb(fs, &mut rng);
+                        }
+                        if i == 0 && step % 300 == 0 {
+                            fs.sync().expect("sync");
+                            fs.drop_caches();
+                        }
+                    }
+                });
+            }
+        });
+        pairs.iter_mut().for_each(Pair::close_all);
+        pairs.iter().for_each(|pair| pair.compare(&fs));
+        if round % 2 == 0 {
+            fs.unmount().expect("unmount");
+        } else {
+            fs.sync().expect("sync");
+            fs.crash();
+        }
+        drop(fs);
+        fs = mount(&disk);
+        pairs.iter().for_each(|pair| pair.compare(&fs));
+    }
+    let ours = Snapshot::of_volume(&fs).expect("our view");
+    fs.unmount().expect("unmount");
+    drop(fs);
+    judge(&disk, &ours, &pairs);
+}
+
+/// Operations in a directory where others work too; they may fail as the others please.
+fn disturb(fs: &Fs, rng: &mut Rng) {
+    let shared = volume::at(fs, "shared").expect("the shared directory");
+    let name = |rng: &mut Rng| format!("s{}", rng.below(30)).into_bytes();
+    let (a, b) = (name(rng), name(rng));
+    let _ = match rng.below(7) {
+        0 | 1 => fs.create(&shared, &a, volume::new(0o100_644)).map(|_| ()),
+        2 => fs.mkdir(&shared, &a, volume::new(0o040_755)).map(|_| ()),
+        3 => fs.unlink(&shared, &a),
+        4 => fs.rmdir(&shared, &a),
+        5 => fs.rename(&shared, &a, &shared, &b, ext4::RenameFlags::Replace),
+        _ => fs.lookup(&shared, &a).and_then(|file| {
+            let data = rng.bytes(5000);
+            fs.write(&file, rng.below(20_000), &data).map(|_| ())
+        }),
+    };
+}
