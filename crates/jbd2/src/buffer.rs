@@ -2,7 +2,7 @@
 //!
 //! The content is a shared buffer ([`Buf`]): readers clone a reference, the commit and the checkpoint keep one, and
 //! whoever changes it while it is shared works on a copy. The journal's own references are counted in the budget only
-//! once they differ from the current content (see [`Buffer::release`]).
+//! once they differ from the current content (see `Buffer::release`).
 //!
 //! ```text
 //!            load ok                  modify/create: joins the running transaction

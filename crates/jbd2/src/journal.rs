@@ -375,9 +375,18 @@ impl Journal {
     pub fn recorded_errno(&self) -> i32 {
         self.tail.lock().errno()
     }
-    /// Forgets the recorded error; on the device with the next write of the super block.
-    pub fn clear_recorded_errno(&self) {
-        self.tail.lock().set_errno(0);
+    /// Forgets the recorded error, durably: for a client that has noted it elsewhere.
+    pub fn clear_recorded_errno(&self) -> Result<(), JournalError> {
+        if self.read_only {
+            return Err(JournalError::ReadOnly);
+        }
+        self.check()?;
+        let mut tail = self.tail.lock();
+        if tail.errno() == 0 {
+            return Ok(());
+        }
+        tail.set_errno(0);
+        self.write_superblock(&mut tail)
     }
     /// Counters since it was opened.
     pub fn stats(&self) -> JournalStats {

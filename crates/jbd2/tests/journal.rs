@@ -268,6 +268,22 @@ fn a_write_error_stops_the_journal_for_good() {
 }
 
 #[test]
+fn a_recorded_error_is_kept_until_it_is_cleared() {
+    use jbd2::format::put_u32;
+    let mut image = volume(VOLUME, 1024, 0);
+    put_u32(&mut image[2000 * 4096..], 0x20, -5i32 as u32);
+    let rig = rig_with(image, 1024, options());
+    assert_eq!(rig.journal.recorded_errno(), -5);
+    rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
+    rig.journal.close().unwrap();
+    let rig = rig_with(rig.control.content(), 1024, options());
+    assert_eq!(rig.journal.recorded_errno(), -5);
+    rig.journal.clear_recorded_errno().unwrap();
+    let rig = rig_with(rig.control.crash(&mut Rng(1)), 1024, options());
+    assert_eq!(rig.journal.recorded_errno(), 0);
+}
+
+#[test]
 fn the_clients_state_is_part_of_the_commit_and_frees_come_after_it() {
     struct Client {
         phases: Mutex<Vec<Phase>>,

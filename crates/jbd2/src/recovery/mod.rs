@@ -2,7 +2,7 @@
 //!
 //! Algorithm, in the three steps of the kernel's `jbd2`:
 //!
-//! 1. **Scan** ([`scan`]): read the log from where the super block says, transaction by transaction, for as long as blocks
+//! 1. **Scan** (`scan.rs`): read the log from where the super block says, transaction by transaction, for as long as blocks
 //!    carry the magic and the expected number, and verify every checksum there is. Only a transaction whose commit block
 //!    was found counts. The result is, for each block, where its newest copy lies in the log, and for each revoked block
 //!    the last transaction that revoked it.
