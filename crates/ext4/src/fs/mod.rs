@@ -244,7 +244,14 @@ impl Fs {
             inode.tid.get()
         };
         match tid {
-            Some(tid) if !self.journal.is_committed(tid) => self.journal.commit(tid)?,
+            Some(tid) if !self.journal.is_committed(tid) => {
+                // A commit that is under way may have flushed before this data had landed.
+                let under_way = tid != self.journal.running_tid();
+                self.journal.commit(tid)?;
+                if under_way {
+                    self.queue.flush()?;
+                }
+            }
             // Data that was overwritten in place may sit in the device's cache.
             _ => self.queue.flush()?,
         }
