@@ -120,7 +120,7 @@ impl Fs {
         }
         self.write_superblock()?;
         if errno != 0 {
-            self.journal.clear_recorded_errno();
+            self.journal.clear_recorded_errno()?;
         }
         *self.orphans.lock() = orphan::recover(self)?;
         Ok(())
