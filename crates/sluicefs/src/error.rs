@@ -92,8 +92,9 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
+    /// What lies beneath the cause, which the message has named already.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
+        self.cause.source()
     }
 }
 

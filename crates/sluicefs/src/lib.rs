@@ -29,7 +29,7 @@
 //! |---|---|
 //! | [`volume`] | [`Volume`]: open, format, sync, close |
 //! | [`dir`] | [`Dir`]: everything that takes a path; a volume is its root directory |
-//! | [`file`] | [`File`]: contents, in streams and by position |
+//! | [`mod@file`] | [`File`]: contents, in streams and by position |
 //! | [`options`] | [`VolumeOptions`], [`FormatOptions`], [`OpenOptions`] |
 //! | [`metadata`] | [`Metadata`], [`FileType`], [`FileTimes`], [`SetAttributes`] |
 //! | [`error`] | what the errors carry, and their numbers |

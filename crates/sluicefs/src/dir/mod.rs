@@ -126,7 +126,7 @@ impl SpecialFile {
             SpecialFile::Fifo | SpecialFile::Socket => Some(0),
             SpecialFile::CharDevice(major, minor) | SpecialFile::BlockDevice(major, minor) => {
                 let fits = major <= 0xfff && minor <= 0xf_ffff;
-                fits.then(|| (minor & 0xff) | (major << 8) | ((minor & 0xf_ff00) << 12))
+                fits.then_some((minor & 0xff) | (major << 8) | ((minor & 0xf_ff00) << 12))
             }
         }
     }

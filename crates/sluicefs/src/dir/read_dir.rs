@@ -88,12 +88,13 @@ impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        if self.batch.is_empty() && !self.done {
-            if let Err(e) = self.fetch() {
-                self.done = true;
-                self.batch.clear();
-                return Some(Err(e));
-            }
+        if self.batch.is_empty()
+            && !self.done
+            && let Err(e) = self.fetch()
+        {
+            self.done = true;
+            self.batch.clear();
+            return Some(Err(e));
         }
         let found = self.batch.pop_front()?;
         let dir = self.dir.clone();

@@ -42,6 +42,16 @@ impl Default for VolumeOptions {
     }
 }
 
+/// The file system's own options, as a server builds them from `-o`.
+impl From<MountOptions> for VolumeOptions {
+    fn from(mount: MountOptions) -> VolumeOptions {
+        VolumeOptions {
+            mount,
+            ..VolumeOptions::default()
+        }
+    }
+}
+
 impl VolumeOptions {
     /// Read and write, with defaults for everything else.
     pub fn new() -> VolumeOptions {
