@@ -1,0 +1,154 @@
+//! `sluice info`: what a volume is and how full it is.
+
+use crate::human;
+use crate::output::Output;
+use crate::target;
+use anyhow::Result;
+use serde_json::{Value, json};
+use sluicefs::{Volume, VolumeOptions};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Show what a volume is: label, UUID, features, size, use and state
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sluice info disk.img
+  sluice info --json /dev/sdb1 | jq .free_bytes")]
+pub struct Args {
+    /// Image file or block device
+    device: OsString,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        let volume = target::open(&self.device, VolumeOptions::new().read_only(true))?;
+        let mut out = Output::new();
+        if self.json {
+            out.json(&describe(&volume))?;
+        } else {
+            print(&volume, &mut out)?;
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn state(volume: &Volume) -> String {
+    let info = volume.info();
+    let mut words = Vec::new();
+    words.push(
+        if info.errors {
+            "has errors; run e2fsck"
+        } else {
+            "clean"
+        }
+        .to_string(),
+    );
+    if info.recovery.transactions > 0 {
+        words.push(format!(
+            "the journal holds {} transactions, which the next mount replays",
+            info.recovery.transactions
+        ));
+    }
+    if let Some(reason) = info.read_only_reason {
+        words.push(format!("read-only: {reason}"));
+    }
+    words.join("; ")
+}
+
+fn print(volume: &Volume, out: &mut Output) -> io::Result<()> {
+    let (info, space) = (volume.info(), volume.statfs());
+    let size = u64::from(space.block_size);
+    let used = space.blocks.saturating_sub(space.free);
+    let used_inodes = space.inodes.saturating_sub(space.free_inodes);
+    let mut row = |name: &str, value: String| writeln!(out, "{name:>10}  {value}");
+    row("device", volume.device().to_string())?;
+    row(
+        "label",
+        if info.label.is_empty() {
+            "(none)".into()
+        } else {
+            info.label
+        },
+    )?;
+    row("uuid", human::uuid(info.uuid))?;
+    row("state", state(volume))?;
+    row(
+        "space",
+        format!(
+            "{} of {} used ({:.1} %), {} available",
+            human::bytes(used * size),
+            human::bytes(space.blocks * size),
+            percent(used, space.blocks),
+            human::bytes(space.available * size)
+        ),
+    )?;
+    row(
+        "inodes",
+        format!(
+            "{} of {} used ({:.1} %), {} bytes each",
+            human::count(used_inodes),
+            human::count(space.inodes),
+            percent(used_inodes, space.inodes),
+            info.inode_size
+        ),
+    )?;
+    row(
+        "layout",
+        format!(
+            "{} blocks of {} in {} groups, {} on the device",
+            human::count(info.blocks),
+            human::bytes(u64::from(info.block_size)),
+            human::count(u64::from(info.groups)),
+            human::bytes(volume.device_bytes())
+        ),
+    )?;
+    row(
+        "journal",
+        match info.journal_blocks {
+            0 => "none".into(),
+            n => human::bytes(u64::from(n) * size),
+        },
+    )?;
+    row("features", info.features.join(" "))?;
+    let created = UNIX_EPOCH + Duration::from_secs(info.created);
+    row("created", human::local_minute(created))?;
+    row("mounted", format!("{} times", info.mount_count))
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+fn describe(volume: &Volume) -> Value {
+    let (info, space) = (volume.info(), volume.statfs());
+    let size = u64::from(space.block_size);
+    json!({
+        "device": volume.device(),
+        "device_bytes": volume.device_bytes(),
+        "label": info.label,
+        "uuid": human::uuid(info.uuid),
+        "errors": info.errors,
+        "recovery_transactions": info.recovery.transactions,
+        "read_only_reason": info.read_only_reason,
+        "features": info.features,
+        "block_size": info.block_size,
+        "blocks": info.blocks,
+        "groups": info.groups,
+        "inode_size": info.inode_size,
+        "journal_bytes": u64::from(info.journal_blocks) * size,
+        "total_bytes": space.blocks * size,
+        "free_bytes": space.free * size,
+        "available_bytes": space.available * size,
+        "inodes": space.inodes,
+        "free_inodes": space.free_inodes,
+        "created": info.created,
+        "mount_count": info.mount_count,
+    })
+}

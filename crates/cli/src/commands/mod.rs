@@ -1,0 +1,70 @@
+//! The subcommands, a file each.
+
+mod cat;
+mod completions;
+mod cp;
+mod export;
+mod import;
+mod info;
+mod ln;
+mod ls;
+mod man;
+mod mkdir;
+mod mkfs;
+mod mount;
+mod mv;
+mod rm;
+mod stat;
+mod tree;
+mod unmount;
+
+use anyhow::Result;
+use clap::Subcommand;
+use std::process::ExitCode;
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    Mkfs(mkfs::Args),
+    Mount(mount::Args),
+    Unmount(unmount::Args),
+    Info(info::Args),
+    Ls(ls::Args),
+    Tree(tree::Args),
+    Cat(cat::Args),
+    Stat(stat::Args),
+    Cp(cp::Args),
+    Import(import::Args),
+    Export(export::Args),
+    Mkdir(mkdir::Args),
+    Rm(rm::Args),
+    Mv(mv::Args),
+    Ln(ln::Args),
+    Man(man::Args),
+    Completions(completions::Args),
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode> {
+        match self {
+            Command::Mkfs(args) => args.run(),
+            Command::Mount(args) => args.run(),
+            Command::Unmount(args) => args.run(),
+            Command::Info(args) => args.run(),
+            Command::Ls(args) => args.run(),
+            Command::Tree(args) => args.run(),
+            Command::Cat(args) => args.run(),
+            Command::Stat(args) => args.run(),
+            Command::Cp(args) => args.run(),
+            Command::Import(args) => args.run(),
+            Command::Export(args) => args.run(),
+            Command::Mkdir(args) => args.run(),
+            Command::Rm(args) => args.run(),
+            Command::Mv(args) => args.run(),
+            Command::Ln(args) => args.run(),
+            Command::Man(args) => args.run(),
+            Command::Completions(args) => args.run(),
+        }
+    }
+}

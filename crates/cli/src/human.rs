@@ -1,0 +1,197 @@
+//! Sizes, times and modes as people read them.
+
+use sluicefs::FileType;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// `1.5 GiB`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{n} B"),
+        _ if value >= 100.0 => format!("{value:.0} {}", UNITS[unit]),
+        _ => format!("{value:.1} {}", UNITS[unit]),
+    }
+}
+
+/// `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// `drwxr-sr-t`.
+pub fn mode(kind: FileType, mode: u32) -> String {
+    let mut out = String::from(kind.letter());
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+        });
+    }
+    out
+}
+
+/// Seconds and nanoseconds since 1970.
+pub fn epoch(t: SystemTime) -> (i64, u32) {
+    match t.duration_since(UNIX_EPOCH) {
+        Ok(d) => (d.as_secs() as i64, d.subsec_nanos()),
+        Err(e) => {
+            let d = e.duration();
+            match d.subsec_nanos() {
+                0 => (-(d.as_secs() as i64), 0),
+                n => (-(d.as_secs() as i64) - 1, 1_000_000_000 - n),
+            }
+        }
+    }
+}
+
+/// `2026-11-20 14:02`, in local time.
+pub fn local_minute(t: SystemTime) -> String {
+    let tm = local(epoch(t).0);
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02}",
+        tm.tm_year + 1900,
+        tm.tm_mon + 1,
+        tm.tm_mday,
+        tm.tm_hour,
+        tm.tm_min
+    )
+}
+
+/// `2026-11-20 14:02:06.123456789 +0100`, in local time.
+pub fn local_full(t: SystemTime) -> String {
+    let (secs, nanos) = epoch(t);
+    let tm = local(secs);
+    let minutes = tm.tm_gmtoff / 60;
+    let sign = if minutes < 0 { '-' } else { '+' };
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{nanos:09} {sign}{:02}{:02}",
+        tm.tm_year + 1900,
+        tm.tm_mon + 1,
+        tm.tm_mday,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec,
+        minutes.abs() / 60,
+        minutes.abs() % 60
+    )
+}
+
+fn local(secs: i64) -> libc::tm {
+    let mut tm = std::mem::MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are valid for the call; localtime_r only reads the first and only writes the second.
+    let done = unsafe { libc::localtime_r(&secs, tm.as_mut_ptr()) };
+    debug_assert!(!done.is_null());
+    // SAFETY: all zeroes is a valid tm, and localtime_r stores whole fields.
+    unsafe { tm.assume_init() }
+}
+
+/// `2026-11-20T14:02:06.123456789Z`.
+pub fn rfc3339(t: SystemTime) -> String {
+    let (secs, nanos) = epoch(t);
+    let (days, second) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{nanos:09}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+/// Year, month and day of a day since 1970-01-01 (Howard Hinnant's `civil_from_days`).
+fn civil(days: i64) -> (i64, i64, i64) {
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let doe = z.rem_euclid(146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    (year, month, doy - (153 * mp + 2) / 5 + 1)
+}
+
+/// `550e8400-e29b-41d4-a716-446655440000`.
+pub fn uuid(bytes: [u8; 16]) -> String {
+    let mut out = String::new();
+    for (i, b) in bytes.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            out.push('-');
+        }
+        out.push_str(&format!("{b:02x}"));
+    }
+    out
+}
+
+/// The other way; hyphens may be anywhere or nowhere.
+pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+    let digits: String = text.chars().filter(|&c| c != '-').collect();
+    let bad = || format!("\"{text}\" is no UUID");
+    if digits.len() != 32 || !digits.is_ascii() {
+        return Err(bad());
+    }
+    let mut out = [0; 16];
+    for (i, byte) in out.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).map_err(|_| bad())?;
+    }
+    Ok(out)
+}
+
+/// For clap.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    sluicefs::parse_size(text).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(10 << 30), "10.0 GiB");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(7), "7");
+        assert_eq!(count(100), "100");
+    }
+
+    #[test]
+    fn dates() {
+        let at = |s| UNIX_EPOCH + Duration::from_secs(s);
+        assert_eq!(rfc3339(at(0)), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(rfc3339(at(951_782_400)), "2000-02-29T00:00:00.000000000Z");
+        assert_eq!(
+            rfc3339(UNIX_EPOCH - Duration::from_millis(500)),
+            "1969-12-31T23:59:59.500000000Z"
+        );
+    }
+
+    #[test]
+    fn uuids() {
+        let text = "550e8400-e29b-41d4-a716-446655440000";
+        assert_eq!(uuid(parse_uuid(text).unwrap()), text);
+        assert!(parse_uuid("550e").is_err());
+        assert!(parse_uuid("zz0e8400e29b41d4a716446655440000").is_err());
+    }
+}

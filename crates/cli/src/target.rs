@@ -1,0 +1,122 @@
+//! `DEVICE:/path`: something on a volume.
+
+use anyhow::Result;
+use sluicefs::{Volume, VolumeOptions};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Something on a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The device: a path or URL.
+    pub device: OsString,
+    /// Absolute path on the volume.
+    pub path: PathBuf,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.device.display(), self.path.display())
+    }
+}
+
+/// For clap: never fails, since any file may be called anything.
+pub fn parse(text: &OsStr) -> Target {
+    split(text).unwrap_or_else(|| Target {
+        device: text.to_owned(),
+        path: PathBuf::from("/"),
+    })
+}
+
+impl From<OsString> for Target {
+    fn from(text: OsString) -> Target {
+        parse(&text)
+    }
+}
+
+/// Splits at the last `:` that is followed by `/`; `None` where there is none.
+pub fn split(text: &OsStr) -> Option<Target> {
+    let bytes = text.as_bytes();
+    let at = bytes.windows(2).rposition(|w| w == b":/")?;
+    if at == 0 {
+        return None;
+    }
+    Some(Target {
+        device: OsStr::from_bytes(&bytes[..at]).to_owned(),
+        path: PathBuf::from(OsStr::from_bytes(&bytes[at + 1..])),
+    })
+}
+
+impl Target {
+    /// Opens the volume for reading only.
+    pub fn open_read_only(&self) -> Result<Volume> {
+        open(&self.device, VolumeOptions::new().read_only(true))
+    }
+    /// Opens the volume for reading and writing.
+    pub fn open_read_write(&self) -> Result<Volume> {
+        open(&self.device, VolumeOptions::new())
+    }
+    /// Puts the device before an error of the library, which names the path.
+    pub fn on<T>(&self, result: io::Result<T>) -> Result<T> {
+        result.map_err(|e| named(&self.device, e))
+    }
+}
+
+/// Opens a volume; errors say what to do.
+pub fn open(device: &OsStr, options: VolumeOptions) -> Result<Volume> {
+    options.open(device).map_err(|e| explain(device, e))
+}
+
+/// Adds what to do to errors that people meet when they open a device.
+fn explain(device: &OsStr, e: io::Error) -> anyhow::Error {
+    let name = device.display();
+    let advice = match e.kind() {
+        io::ErrorKind::NotFound => {
+            format!("there is no such device; `sluice mkfs {name} --size 10GiB` makes one")
+        }
+        io::ErrorKind::PermissionDenied => "it takes root, or write access to the device".into(),
+        _ => return named(device, e),
+    };
+    anyhow::anyhow!("{:#}: {advice}", named(device, e))
+}
+
+/// An error with the device's name before it, unless that stands there already.
+pub fn named(device: &OsStr, e: io::Error) -> anyhow::Error {
+    let name = device.display().to_string();
+    if e.to_string().contains(&name) {
+        e.into()
+    } else {
+        anyhow::Error::new(e).context(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn parts(text: &str) -> Option<(String, String)> {
+        split(OsStr::new(text)).map(|t| {
+            (
+                t.device.into_string().unwrap(),
+                t.path.display().to_string(),
+            )
+        })
+    }
+
+    #[test]
+    fn splits_at_the_last_colon_before_a_slash() {
+        let pair = |a: &str, b: &str| Some((a.to_string(), b.to_string()));
+        assert_eq!(parts("disk.img:/a/b"), pair("disk.img", "/a/b"));
+        assert_eq!(parts("mem:1GiB:/a"), pair("mem:1GiB", "/a"));
+        assert_eq!(parts("a:b:/c:/d"), pair("a:b:/c", "/d"));
+        assert_eq!(parts("/dev/sdb:/"), pair("/dev/sdb", "/"));
+        assert_eq!(parts("disk.img"), None);
+        assert_eq!(parts("mem:1GiB"), None);
+        assert_eq!(parts(":/a"), None);
+        assert_eq!(parse(OsStr::new("mem:1GiB")).path, Path::new("/"));
+    }
+}

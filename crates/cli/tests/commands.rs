@@ -1,0 +1,168 @@
+//! The commands on volumes, against e2fsck and debugfs.
+
+mod common;
+
+use common::Scratch;
+
+#[test]
+fn mkfs_makes_what_was_asked_for() {
+    let s = Scratch::new();
+    s.run(&[
+        "mkfs",
+        "d.img",
+        "--size",
+        "1GiB",
+        "-L",
+        "backup",
+        "-U",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "-N",
+        "20000",
+        "-m",
+        "1",
+        "-O",
+        "^orphan_file",
+    ]);
+    s.check("d.img");
+    let super_block = s.other("dumpe2fs", &["-h", "d.img"]);
+    assert!(super_block.contains("backup"));
+    assert!(super_block.contains("550e8400-e29b-41d4-a716-446655440000"));
+    assert!(!super_block.contains("orphan_file"));
+    let refused = s.fail(1, &["mkfs", "d.img"]);
+    assert!(
+        refused.contains("ext4") && refused.contains("--force"),
+        "{refused}"
+    );
+    s.fail(1, &["mkfs", "d.img", "--size", "2GiB"]);
+    assert_eq!(std::fs::metadata(s.path("d.img")).unwrap().len(), 1 << 30);
+    s.run(&["mkfs", "d.img", "--force"]);
+    s.run(&["mkfs", "d.img", "--size", "64MiB", "--force"]);
+    s.check("d.img");
+    s.write("data", vec![3; 1 << 20]);
+    let refused = s.fail(1, &["mkfs", "data"]);
+    assert!(refused.contains("unknown kind"), "{refused}");
+    let missing = s.fail(1, &["mkfs", "none.img"]);
+    assert!(missing.contains("--size"), "{missing}");
+    s.fail(2, &["mkfs", "d.img", "--size", "lots"]);
+    s.fail(2, &["mkfs", "d.img", "-U", "abc"]);
+}
+
+#[test]
+fn names_are_made_moved_and_removed() {
+    let s = Scratch::new();
+    let image = s.volume();
+    s.run(&["mkdir", "-p", "disk.img:/a/b/c"]);
+    s.run(&["mkdir", "-p", "disk.img:/a/b/c"]);
+    s.run(&["mkdir", "-m", "1777", "disk.img:/tmp"]);
+    s.fail(1, &["mkdir", "disk.img:/tmp"]);
+    s.fail(1, &["mkdir", "disk.img:/no/such"]);
+    s.write("f", "text\n");
+    s.run(&["cp", "f", "disk.img:/a"]);
+    s.run(&["ln", "disk.img:/a/f", "disk.img:/hard"]);
+    s.run(&["ln", "-s", "a/f", "disk.img:/soft"]);
+    assert_eq!(
+        s.run(&["cat", "disk.img:/hard", "disk.img:/soft"]),
+        "text\ntext\n"
+    );
+    s.run(&["mv", "disk.img:/a/f", "disk.img:/tmp"]);
+    s.run(&["mv", "disk.img:/a/b", "disk.img:/moved"]);
+    s.fail(1, &["mv", "-n", "disk.img:/hard", "disk.img:/soft"]);
+    s.run(&["mv", "--exchange", "disk.img:/tmp", "disk.img:/moved"]);
+    s.fail(1, &["mv", "disk.img:/hard", "other.img:/x"]);
+    let names = s.run(&["ls", "-R", "disk.img"]);
+    assert_eq!(
+        names,
+        "/:\na\nhard\nlost+found\nmoved\nsoft\ntmp\n\n/a:\n\n/lost+found:\n\n/moved:\nf\n\n/tmp:\nc\n\n/tmp/c:\n"
+    );
+    let listed = s.other("debugfs", &["-R", "ls -l /", image]);
+    assert!(
+        listed.contains("41777") && listed.contains("hard"),
+        "{listed}"
+    );
+    let refused = s.fail(1, &["rm", "disk.img:/tmp"]);
+    assert!(refused.contains("-r"), "{refused}");
+    s.fail(1, &["rm", "-rf", "disk.img:/"]);
+    s.fail(1, &["rm", "disk.img:/none"]);
+    s.run(&["rm", "-f", "disk.img:/none"]);
+    s.run(&[
+        "rm",
+        "-r",
+        "disk.img:/tmp",
+        "disk.img:/a",
+        "disk.img:/moved",
+    ]);
+    s.run(&["rm", "disk.img:/soft"]);
+    assert_eq!(s.run(&["ls", "disk.img"]), "hard\nlost+found\n");
+    s.check(image);
+}
+
+#[test]
+fn lists_and_descriptions_agree_with_debugfs() {
+    let s = Scratch::new();
+    let image = s.volume();
+    s.write("src/file", "twelve bytes");
+    s.write("src/.hidden", "");
+    s.run(&["import", "src", "disk.img:/src"]);
+    assert_eq!(s.run(&["ls", "disk.img:/src"]), "file\n");
+    assert_eq!(s.run(&["ls", "-a", "disk.img:/src"]), ".hidden\nfile\n");
+    assert!(s.run(&["tree", "disk.img"]).contains("└── file\n"));
+    let json: serde_json::Value =
+        serde_json::from_str(&s.run(&["ls", "--json", "disk.img:/src"])).unwrap();
+    assert_eq!(json[0]["path"], "/src/file");
+    assert_eq!(json[0]["size"], 12);
+    let json: serde_json::Value =
+        serde_json::from_str(&s.run(&["stat", "--json", "disk.img:/src/file"])).unwrap();
+    let told = s.other("debugfs", &["-R", "stat /src/file", image]);
+    assert!(told.contains(&format!("Inode: {} ", json["ino"])), "{told}");
+    assert!(s.run(&["stat", "disk.img:/src/file"]).contains("Size: 12 "));
+    let info: serde_json::Value = serde_json::from_str(&s.run(&["info", "--json", image])).unwrap();
+    assert_eq!(info["device_bytes"], 512 << 20);
+    assert_eq!(info["errors"], false);
+    let free = info["free_bytes"].as_u64().unwrap() / 4096;
+    let told = s.other("dumpe2fs", &["-h", image]);
+    assert!(
+        told.contains(&format!("{free}\n")),
+        "{free} is not in {told}"
+    );
+    assert!(s.run(&["info", image]).contains("clean"));
+}
+
+#[test]
+fn errors_name_the_device_once_and_say_what_to_do() {
+    let s = Scratch::new();
+    s.volume();
+    let missing = s.fail(1, &["ls", "none.img"]);
+    assert!(
+        missing.contains("none.img") && missing.contains("sluice mkfs"),
+        "{missing}"
+    );
+    let missing = s.fail(1, &["cat", "disk.img:/none"]);
+    assert_eq!(
+        missing,
+        "sluice: disk.img: cannot open /none: no such file or directory\n"
+    );
+    s.write("noise", vec![0xa5; 1 << 20]);
+    let noise = s.fail(1, &["ls", "noise"]);
+    assert!(
+        noise.starts_with("sluice: ") && noise.lines().count() == 1,
+        "{noise}"
+    );
+    s.write("short", [0; 100]);
+    s.fail(1, &["info", "short"]);
+    s.fail(2, &["ls"]);
+    s.fail(2, &["nonsense"]);
+}
+
+#[test]
+fn help_pages_and_completions() {
+    let s = Scratch::new();
+    assert!(s.run(&["help"]).contains("Examples:"));
+    assert!(s.run(&["cp", "--help"]).contains("disk.img:/dst"));
+    assert!(s.run(&["man"]).contains(".TH sluice"));
+    std::fs::create_dir(s.path("man")).unwrap();
+    s.run(&["man", "man"]);
+    assert!(s.path("man/sluice-import.1").exists());
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(s.run(&["completions", shell]).contains("import"));
+    }
+}

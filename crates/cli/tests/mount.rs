@@ -1,0 +1,79 @@
+//! Mounting through the command line. Needs FUSE, and says so where there is none.
+
+mod common;
+
+use common::Scratch;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Whether mounting can work here at all.
+fn fuse_is_there() -> bool {
+    let there = Path::new("/dev/fuse").exists() && common::is_root();
+    if !there {
+        eprintln!("skipped: this test needs root and /dev/fuse");
+    }
+    there
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let dev = |path: &Path| path.metadata().map(|m| m.dev()).ok();
+    dev(dir) != dev(dir.parent().unwrap())
+}
+
+#[test]
+fn a_volume_is_mounted_used_and_unmounted() {
+    if !fuse_is_there() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.volume();
+    let dir = s.path("a mount point");
+    std::fs::create_dir(&dir).unwrap();
+    s.run(&["mount", image, "a mount point"]);
+    assert!(is_mounted(&dir));
+    for i in 0..1000 {
+        std::fs::write(dir.join(format!("{i}")), format!("file {i}")).unwrap();
+    }
+    // Nobody else gets at it meanwhile.
+    let said = s.fail(1, &["ls", image]);
+    assert!(
+        said.contains("in use") && said.contains("unmount"),
+        "{said}"
+    );
+    std::fs::create_dir(s.path("second")).unwrap();
+    let said = s.fail(1, &["mount", image, "second"]);
+    assert!(said.contains("in use"), "{said}");
+    let open = std::fs::File::open(dir.join("1")).unwrap();
+    let said = s.fail(1, &["unmount", "a mount point"]);
+    assert!(said.contains("in use"), "{said}");
+    drop(open);
+    s.run(&["unmount", "a mount point"]);
+    assert!(!is_mounted(&dir));
+    // The server has ended: no waiting here.
+    s.check(image);
+    assert_eq!(s.run(&["cat", "disk.img:/777"]), "file 777");
+    let said = s.fail(1, &["unmount", "a mount point"]);
+    assert!(said.contains("nothing is mounted"), "{said}");
+    s.run(&["mount", "-o", "ro", image, "second"]);
+    assert_eq!(std::fs::read(s.path("second/5")).unwrap(), b"file 5");
+    assert!(std::fs::write(s.path("second/5"), "").is_err());
+    s.run(&["umount", "second"]);
+}
+
+#[test]
+fn failures_are_told_before_the_command_returns() {
+    if !fuse_is_there() {
+        return;
+    }
+    let s = Scratch::new();
+    s.volume();
+    std::fs::create_dir(s.path("mnt")).unwrap();
+    let said = s.fail(1, &["mount", "none.img", "mnt"]);
+    assert!(said.contains("none.img"), "{said}");
+    let said = s.fail(1, &["mount", "disk.img", "nowhere"]);
+    assert!(said.contains("nowhere"), "{said}");
+    let said = s.fail(1, &["mount", "-o", "rw,sideways", "disk.img", "mnt"]);
+    assert!(said.contains("sideways"), "{said}");
+    assert!(!is_mounted(&s.path("mnt")));
+    s.check("disk.img");
+}
