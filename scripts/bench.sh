@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# SluiceFS beside its peers, in one run, on the same disk: medians of several rounds, and ratios.
+# usage: bench.sh PATH_OF_SLUICE [small|stream|mount|import|scale …]      needs root, loop devices and /dev/fuse
+# environment: ROUNDS (3), FILES per thread (50000), BENCH_DIR (scratch on a real disk), TREE_FILES (100000)
+set -euo pipefail
+sluice=$(realpath "$1"); shift
+[ "$(id -u)" = 0 ] || { echo "bench: the kernel's file systems need root" >&2; exit 1; }
+what=${*:-small stream mount import scale}
+rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000}
+work=$(mktemp -d -p "${BENCH_DIR:-/var/tmp}" sluicefs-bench.XXXXXX)
+loop=
+mkdir "$work/kernel" "$work/fuse"
+cleanup() { set +e; umount "$work/kernel" 2>/dev/null; [ -n "$loop" ] && losetup -d "$loop"; umount "$work/fuse" 2>/dev/null; rm -rf "$work"; }
+trap cleanup EXIT
+
+title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+row() { printf '  %-52s %14s %10s\n' "$@"; }
+median() { sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN{printf "%.2f x", a/b}'; }
+per_sec() { jq -r --arg p "$1" '.phases[] | select(.name==$p) | .per_sec'; }
+seconds() { local a b; a=$(date +%s.%N); "$@" >/dev/null 2>&1; b=$(date +%s.%N); awk -v a="$a" -v b="$b" 'BEGIN{print b-a}'; }
+
+kernel_mount() {
+  rm -f "$work/kernel.img"; truncate -s 64G "$work/kernel.img"
+  mke2fs -q -F -t ext4 -E nodiscard "$work/kernel.img"
+  loop=$(losetup --direct-io=on -f --show "$work/kernel.img")
+  mount -o noatime "$loop" "$work/kernel"
+}
+kernel_umount() { umount "$work/kernel"; losetup -d "$loop"; loop=; rm -f "$work/kernel.img"; }
+
+small() {
+  title "Small files in process: 8 threads × $files × 4 KiB, everything on disk at the end (files/s)"
+  local ours=$work/ours.json theirs=$work/theirs.json
+  truncate -s 64G "$work/ours.img"
+  "$sluice" bench small-files --volume "$work/ours.img" --fresh -t 8 -n "$files" --memory 2GiB --rounds "$rounds" --json >"$ours"
+  for _ in $(seq "$rounds"); do
+    kernel_mount
+    "$sluice" bench small-files --dir "$work/kernel" -t 8 -n "$files" --json
+    kernel_umount
+  done | jq -s '{phases: [.[].phases] | transpose | map(sort_by(.wall_s) | .[length/2|floor])}' >"$theirs"
+  rm -f "$work/ours.img"
+  row "" "files/s" "ratio"
+  for phase in create durable stat read unlink; do
+    local a b; a=$(per_sec $phase <"$ours"); b=$(per_sec $phase <"$theirs")
+    row "$phase: SluiceFS" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
+    row "$phase: kernel ext4 (system calls, loop device)" "$(printf %.0f "$b")" ""
+  done
+  jq -r '.device | "  device writes \(.write_ios), \(.write_bytes/1048576|floor) MiB, \(.merged) merged, \(.flushes) flushes"' "$ours"
+}
+
+stream() {
+  title "One file of 1 GiB (MiB/s)"
+  truncate -s 8G "$work/ours.img"
+  "$sluice" bench stream --volume "$work/ours.img" --fresh --mib 1024 --memory 4GiB --rounds "$rounds" --json >"$work/ours.json"
+  rm -f "$work/ours.img"; truncate -s 1G "$work/fio"
+  local fio=(fio --name=x --filename="$work/fio" --size=1G --bs=1M --direct=1 --ioengine=io_uring --iodepth=16 --output-format=json)
+  "${fio[@]}" --rw=write >/dev/null
+  for mode in write read; do
+    local a b; a=$(per_sec $mode <"$work/ours.json")
+    b=$(for _ in $(seq "$rounds"); do "${fio[@]}" --rw=$mode | jq ".jobs[0].$mode.bw_bytes/1048576"; done | median)
+    row "$mode: SluiceFS (write with its fsync, read cold)" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
+    row "$mode: fio, O_DIRECT, 16 deep" "$(printf %.0f "$b")" ""
+  done
+  rm -f "$work/fio"
+}
+
+fs_mark_rate() { # mount point, directories, files
+  local dirs=() i
+  for i in $(seq 0 $(($2 - 1))); do mkdir -p "$1/$i"; dirs+=(-d "$1/$i"); done
+  fs_mark -S0 -D 10000 -n "$3" -s 4096 -L 1 -k "${dirs[@]}" 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {r=$4} END {print r}'
+}
+
+mounted() {
+  title "The real fs_mark through FUSE, -S0, 4 KiB (files/s)"
+  local a b i
+  a=$(for i in $(seq "$rounds"); do
+    "$sluice" mkfs "$work/ours.img" --size 64GiB --force >/dev/null
+    "$sluice" mount "$work/ours.img" "$work/fuse"
+    fs_mark_rate "$work/fuse" 8 10000
+    "$sluice" unmount "$work/fuse"; rm -f "$work/ours.img"
+  done | median)
+  b=$(for i in $(seq "$rounds"); do
+    truncate -s 8G "$work/f2.img"; mke2fs -q -F -t ext4 "$work/f2.img"
+    fuse2fs "$work/f2.img" "$work/fuse" 2>/dev/null
+    fs_mark_rate "$work/fuse" 2 1000
+    umount "$work/fuse"; while pgrep -x fuse2fs >/dev/null; do sleep 0.1; done; rm -f "$work/f2.img"
+  done | median)
+  row "SluiceFS, 8 directories × 10,000" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
+  row "fuse2fs, 2 directories × 1,000" "$(printf %.0f "$b")" ""
+}
+
+import() {
+  title "An image from a tree of $tree_files × 4 KiB files (seconds)"
+  mkdir -p "$work/tree"; "$sluice" mkfs "$work/seed.img" --size 4GiB >/dev/null
+  rm -f "$work/seed.img"
+  local d i per=$((tree_files / 100))
+  for d in $(seq 100); do
+    mkdir "$work/tree/$d"
+    head -c $((per * 4096)) /dev/urandom | split -a 4 -b 4096 - "$work/tree/$d/f"
+  done
+  cat "$work"/tree/*/* >/dev/null
+  local a b c
+  a=$(for i in $(seq "$rounds"); do rm -f "$work/ours.img"; seconds "$sluice" import "$work/tree" "$work/ours.img" --fresh --size 8GiB; done | median)
+  c=$(for i in $(seq "$rounds"); do
+    kernel_mount; seconds sh -c "cp -a '$work/tree/.' '$work/kernel/' && sync -f '$work/kernel'"; kernel_umount
+  done | median)
+  row "sluice import" "$(printf %.2f "$a")" ""
+  row "cp -a into the kernel's ext4, and sync" "$(printf %.2f "$c")" "$(ratio "$c" "$a")"
+  if [ "${MKE2FS_D:-1}" = 1 ]; then
+    truncate -s 8G "$work/d.img"
+    b=$(seconds mke2fs -q -F -t ext4 -N $((tree_files * 2)) -d "$work/tree" "$work/d.img")
+    row "mke2fs -d (once)" "$(printf %.2f "$b")" "$(ratio "$b" "$a")"
+  fi
+  rm -rf "$work/tree" "$work/ours.img" "$work/d.img"
+}
+
+scale() {
+  title "One thread and two, in directories of their own (files/s)"
+  truncate -s 64G "$work/ours.img"
+  local t
+  for t in 1 2; do
+    "$sluice" bench small-files --volume "$work/ours.img" --fresh -t $t -n "$files" --memory 4GiB --rounds "$rounds" --json >"$work/scale$t.json"
+  done
+  local phase a b
+  for phase in create stat read; do
+    a=$(per_sec $phase <"$work/scale1.json"); b=$(per_sec $phase <"$work/scale2.json")
+    row "$phase: one thread" "$(printf %.0f "$a")" ""
+    row "$phase: two threads" "$(printf %.0f "$b")" "$(ratio "$b" "$a")"
+  done
+  rm -f "$work/ours.img"
+}
+
+for part in $what; do
+  case $part in small | stream | import | scale) $part ;; mount) mounted ;; *) echo "bench: unknown part $part" >&2; exit 2 ;; esac
+done
