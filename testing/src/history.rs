@@ -67,9 +67,10 @@ impl History {
                 Err(Error::NotFound) => None,
                 Err(e) => return Err(format!("{path}: {e}")),
             };
+            // Acknowledged at the very position means after the crash: its last event may not have come back.
             let settled = versions
                 .iter()
-                .rposition(|v| v.acknowledged.is_some_and(|a| a <= position));
+                .rposition(|v| v.acknowledged.is_some_and(|a| a < position));
             let possible: Vec<&Version> = versions
                 .iter()
                 .enumerate()
@@ -87,10 +88,15 @@ impl History {
     }
 }
 
-fn judge(found: Option<&[u8]>, possible: &[&Version], may_be_absent: bool) -> Result<(), String> {
+fn judge(
+    found: Option<&[u8]>,
+    possible: &[&Version],
+    nothing_promised: bool,
+) -> Result<(), String> {
+    // A file that may not be there yet may also be there in part.
+    let may_be_absent = nothing_promised || possible.iter().any(|v| v.contents.is_none());
     let Some(found) = found else {
-        let absent = may_be_absent || possible.iter().any(|v| v.contents.is_none());
-        return if absent {
+        return if may_be_absent {
             Ok(())
         } else {
             Err("it is gone, but had been made durable".into())

@@ -100,7 +100,10 @@ pub fn recover_by_e2fsck(path: &Path) -> Result<(), String> {
             "Free blocks count wrong (",
             "Free inodes count wrong (",
             "Fix? yes",
-            "File size of ",
+            // Version 1.47 says this of the kernel's orphan files too, after it has released the orphans itself.
+            "Orphan file (inode ",
+            "Feature orphan_present is set but orphan file is clean",
+            "Clear? yes",
         ];
         line.trim().is_empty()
             || harmless.iter().any(|h| line.contains(h))

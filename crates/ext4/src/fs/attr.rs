@@ -56,7 +56,7 @@ impl Fs {
         let now = self.now();
         let time = |t: SetTime| match t {
             SetTime::Now => now,
-            SetTime::At(t) => t.clamped(),
+            SetTime::At(t) => self.storable(t),
         };
         let mut meta = inode.meta.lock();
         let f = &mut meta.fields;
@@ -74,7 +74,7 @@ impl Fs {
             f.flags = (f.flags & !settable) | (InodeFlags::from_bits_retain(flags) & settable);
         }
         if let (Some(crtime), true) = (set.crtime, f.crtime.is_some()) {
-            f.crtime = Some(crtime.clamped());
+            f.crtime = Some(self.storable(crtime));
         }
         f.ctime = now;
     }
@@ -123,20 +123,6 @@ impl SetAttr {
             && mtime.is_none()
             && flags.is_none()
             && crtime.is_none()
-    }
-}
-
-trait Clamped {
-    fn clamped(self) -> Self;
-}
-
-impl Clamped for Timestamp {
-    /// Within what the format can hold.
-    fn clamped(self) -> Timestamp {
-        Timestamp {
-            secs: self.secs.clamp(Timestamp::MIN_SECS, Timestamp::MAX_SECS),
-            nanos: self.nanos.min(999_999_999),
-        }
     }
 }
 

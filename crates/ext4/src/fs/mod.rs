@@ -171,7 +171,22 @@ impl Fs {
     /// The time for inode time stamps.
     pub(crate) fn now(&self) -> Timestamp {
         let (secs, nanos) = self.options.clock.realtime();
-        Timestamp { secs, nanos }
+        self.storable(Timestamp { secs, nanos })
+    }
+
+    /// The nearest time that this volume's inodes can hold, so that what users see now is what they see after a remount.
+    pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
+        if self.geo.inode_size > 128 {
+            return Timestamp {
+                secs: time.secs.clamp(Timestamp::MIN_SECS, Timestamp::MAX_SECS),
+                nanos: time.nanos.min(999_999_999),
+            };
+        }
+        // No room for nanoseconds, nor for more than 32 bits of seconds.
+        Timestamp {
+            secs: time.secs.clamp(i64::from(i32::MIN), i64::from(i32::MAX)),
+            nanos: 0,
+        }
     }
 
     /// `Err(ReadOnly)` on a read-only volume.
