@@ -27,7 +27,7 @@ use std::process::ExitCode;
 #[command(name = "sluice", version, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
     /// Say more on standard error (-vv: still more)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 100)]
     verbose: u8,
     #[command(subcommand)]
     command: commands::Command,
