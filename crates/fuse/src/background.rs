@@ -108,63 +108,75 @@ impl Shared {
 
 /// Deletes files that have neither a name nor a user.
 pub(crate) struct Reaper {
-    fs: Arc<Fs>,
+    work: Arc<Work>,
     wake: Option<Sender<()>>,
-    backlog: Arc<AtomicUsize>,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+struct Work {
+    fs: Arc<Fs>,
+    /// Files announced and not yet deleted, about.
+    backlog: AtomicUsize,
+    /// Held while files are deleted, so that one can wait for those of another thread.
+    reaping: Mutex<()>,
+}
+
+impl Work {
+    fn reap(&self) {
+        let _reaping = self.reaping.lock();
+        // What is announced from here on has a wake-up of its own.
+        let before = self.backlog.load(Ordering::Relaxed);
+        if before > 0 {
+            guarded("delete", || self.fs.reap_doomed());
+            self.backlog.fetch_sub(before, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Reaper {
     /// Starts the thread.
     pub fn start(fs: Arc<Fs>) -> std::io::Result<Reaper> {
         let (wake, woken) = bounded::<()>(1);
-        let backlog = Arc::new(AtomicUsize::new(0));
+        let work = Arc::new(Work {
+            fs,
+            backlog: AtomicUsize::new(0),
+            reaping: Mutex::new(()),
+        });
         let thread = thread::Builder::new().name("sluice-reap".into()).spawn({
-            let (fs, backlog) = (fs.clone(), backlog.clone());
+            let work = work.clone();
             move || {
                 while woken.recv().is_ok() {
-                    reap(&fs, &backlog);
+                    work.reap();
                 }
             }
         })?;
         Ok(Reaper {
-            fs,
+            work,
             wake: Some(wake),
-            backlog,
             thread: Some(thread),
         })
     }
 
-    /// The last user of `count` deleted files has just gone.
-    pub fn kick(&self, count: usize) {
-        if self.backlog.fetch_add(count, Ordering::Relaxed) + count > MAX_BACKLOG {
-            reap(&self.fs, &self.backlog);
-            return;
-        }
-        if let Some(wake) = &self.wake
-            && let Err(TrySendError::Disconnected(())) = wake.try_send(())
-        {
-            reap(&self.fs, &self.backlog);
+    /// The last user of a deleted file has just gone.
+    pub fn kick(&self) {
+        let backlog = self.work.backlog.fetch_add(1, Ordering::Relaxed) + 1;
+        let asleep = match &self.wake {
+            Some(wake) => matches!(wake.try_send(()), Err(TrySendError::Disconnected(()))),
+            None => true,
+        };
+        if asleep || backlog > MAX_BACKLOG {
+            self.work.reap();
         }
     }
 
-    /// Deletes now what waits: whether there was anything.
+    /// Deletes now what waits, or waits for who is at it: whether there was anything.
     pub fn catch_up(&self) -> bool {
-        if self.backlog.load(Ordering::Relaxed) == 0 {
-            return false;
+        let behind = self.work.backlog.load(Ordering::Relaxed) > 0;
+        if behind {
+            self.work.reap();
         }
-        reap(&self.fs, &self.backlog);
-        true
+        behind
     }
-}
-
-fn reap(fs: &Fs, backlog: &AtomicUsize) {
-    let before = backlog.load(Ordering::Relaxed);
-    guarded("delete", || fs.reap_doomed());
-    // What was added meanwhile has a wake-up of its own. Two that reap at once may both subtract.
-    let _ = backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-        Some(n.saturating_sub(before))
-    });
 }
 
 impl Drop for Reaper {

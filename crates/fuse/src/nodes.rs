@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SHARDS: usize = 64;
 
@@ -52,12 +53,15 @@ type Shard = HashMap<u32, Node, BuildHasherDefault<InoHasher>>;
 
 /// The lookup counts of all inodes.
 pub(crate) struct Nodes {
+    /// Deleted inodes that the kernel still knows.
+    kept: AtomicUsize,
     shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Default for Nodes {
     fn default() -> Nodes {
         Nodes {
+            kept: AtomicUsize::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
@@ -79,7 +83,10 @@ impl Nodes {
     pub fn keep(&self, inode: &InodeRef) -> bool {
         match self.shard(inode.ino()).lock().get_mut(&inode.ino()) {
             Some(node) => {
-                node.pin.get_or_insert_with(|| inode.clone());
+                if node.pin.is_none() {
+                    node.pin = Some(inode.clone());
+                    self.kept.fetch_add(1, Ordering::Relaxed);
+                }
                 true
             }
             None => false,
@@ -101,7 +108,16 @@ impl Nodes {
             return None;
         }
         // The caller drops the pin without the shard's lock.
-        entry.remove().pin
+        let pin = entry.remove().pin;
+        if pin.is_some() {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        pin
+    }
+
+    /// Whether the kernel still knows a deleted inode: it is open, or its forget is on the way.
+    pub fn keeps_any(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) > 0
     }
 
     /// Forgets everything: the connection has ended.
@@ -110,6 +126,7 @@ impl Nodes {
             let nodes = std::mem::take(&mut *shard.lock());
             drop(nodes);
         }
+        self.kept.store(0, Ordering::Relaxed);
     }
 
     /// Inodes that the kernel knows.

@@ -3,8 +3,8 @@
 //! Entries are gathered first and answered afterwards, so that the directory is not locked while their inodes are loaded.
 //! An inode is counted as looked up if its entry fitted into the reply, and only then.
 
-use super::Server;
 use super::attr::{TTL, fuse_type, no_entry};
+use super::{Server, node_of};
 use ext4::{InodeRef, Result};
 use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use std::ffi::OsStr;
@@ -123,7 +123,7 @@ impl Server {
                 self.nodes.count(entry.ino);
                 let full = add_bare(entry, name, reply);
                 if full {
-                    self.forget(u64::from(entry.ino), 1);
+                    self.forget(node_of(entry.ino), 1);
                 }
                 return full;
             };
@@ -136,9 +136,8 @@ impl Server {
                 &self.fuse_attr(&attr),
                 Generation(u64::from(attr.generation)),
             );
-            if full && self.forget(u64::from(entry.ino), 1) > 0 {
-                drop(inode);
-                self.reaper.kick(1);
+            if full {
+                self.forget(node_of(entry.ino), 1);
             }
             full
         })

@@ -17,9 +17,14 @@ use ext4::{Error, Fs, Ino, InodeRef, Result};
 use fuser::{Errno, INodeNo, Notifier};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// FUSE's number of the root directory.
 const FUSE_ROOT: u64 = 1;
+
+/// How often, and how long, a request that meets a full volume waits for forgets of deleted files.
+const MAX_WAITS: u32 = 3;
+const FORGET_DELAY: Duration = Duration::from_millis(5);
 
 /// One mounted volume, as its requests see it.
 pub(crate) struct Server {
@@ -88,33 +93,43 @@ impl Server {
     }
 
     /// The kernel forgot about a node.
-    fn forget(&self, node: u64, lookups: u64) -> usize {
-        if node == FUSE_ROOT {
-            return 0;
+    fn forget(&self, node: INodeNo, lookups: u64) {
+        // The root is neither counted nor deleted.
+        if node.0 == FUSE_ROOT {
+            return;
         }
-        let Ok(ino) = u32::try_from(node) else {
-            return 0;
-        };
-        usize::from(self.nodes.forget(ino, lookups).is_some())
+        if let Ok(ino) = ino_of(node)
+            && let Some(pin) = self.nodes.forget(ino, lookups)
+        {
+            drop(pin);
+            self.reaper.kick();
+        }
     }
 
     /// `target` may have lost its last name: keeps it while the kernel knows it, or else lets it be deleted.
     fn after_unlink(&self, target: InodeRef) {
         if target.attr().nlink == 0 && !self.nodes.keep(&target) {
             drop(target);
-            self.reaper.kick(1);
+            self.reaper.kick();
         }
     }
 
-    /// Runs `work`, and once more if the volume was full but deleted files had not been freed yet.
+    /// Runs `work`, and again if the volume is full but deleted files have not been freed yet. Who removes a file and then
+    /// writes counts on its space; but the kernel sends the forget that frees it without waiting, so it may come later.
     fn with_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        match work() {
-            Err(Error::NoSpace) if self.reaper.catch_up() => {
-                // Freed blocks can be taken again once the transaction that freed them has committed.
-                self.fs.sync()?;
-                work()
+        let mut waits = 0;
+        loop {
+            match work() {
+                Err(Error::NoSpace) if self.reaper.catch_up() => {
+                    // Freed blocks can be taken again once the transaction that freed them has committed.
+                    self.fs.sync()?;
+                }
+                Err(Error::NoSpace) if waits < MAX_WAITS && self.nodes.keeps_any() => {
+                    waits += 1;
+                    std::thread::sleep(FORGET_DELAY);
+                }
+                result => return result,
             }
-            result => result,
         }
     }
 

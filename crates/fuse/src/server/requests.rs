@@ -85,12 +85,7 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        guarded("forget", || {
-            let deleted = self.0.forget(ino.0, nlookup);
-            if deleted > 0 {
-                self.0.reaper.kick(deleted);
-            }
-        });
+        guarded("forget", || self.0.forget(ino, nlookup));
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
