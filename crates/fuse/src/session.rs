@@ -49,6 +49,12 @@ pub fn mount(fs: Arc<Fs>, dir: &Path, options: MountOptions) -> Result<Session> 
     if !dir.is_dir() {
         bail!("{}: the mount point is not a directory", dir.display());
     }
+    // fuser needs it even where fusermount3 mounts, and says no more than "permission denied".
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .context("/dev/fuse (is the fuse module loaded, and may this user open the device?)")?;
     let config = config(&fs, &options);
     let server = Arc::new(Server::new(fs, &options)?);
     let session = fuser::Session::new(Adapter(server.clone()), &dir, &config)

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How long a script may take before it is killed, in seconds.
 const TIMEOUT: &str = "60";
@@ -78,7 +79,19 @@ impl Image {
 
     fn queue(&self) -> Arc<block::Queue> {
         let url = block::DeviceUrl::parse(self.path().to_str().expect("UTF-8")).expect("a URL");
-        block::open(&url, block::OpenMode::ReadWrite).expect("the image opens")
+        // The kernel takes an io_uring apart, and lets go of the files in it, some time after its process has been killed.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            match block::open(&url, block::OpenMode::ReadWrite) {
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::ResourceBusy
+                        && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                result => return result.expect("the image opens"),
+            }
+        }
     }
 
     /// Mounts it.
