@@ -1,5 +1,6 @@
 //! The subcommands, a file each.
 
+mod bench;
 mod cat;
 mod completions;
 mod cp;
@@ -40,6 +41,7 @@ pub enum Command {
     Rm(rm::Args),
     Mv(mv::Args),
     Ln(ln::Args),
+    Bench(bench::Args),
     Man(man::Args),
     Completions(completions::Args),
 }
@@ -63,6 +65,7 @@ impl Command {
             Command::Rm(args) => args.run(),
             Command::Mv(args) => args.run(),
             Command::Ln(args) => args.run(),
+            Command::Bench(args) => args.run(),
             Command::Man(args) => args.run(),
             Command::Completions(args) => args.run(),
         }
