@@ -14,6 +14,7 @@ cleanup() {
   rm -rf "$work"
 }
 trap cleanup EXIT
+trap 'echo "demo: line $LINENO failed: $BASH_COMMAND" >&2' ERR
 
 step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 row() { printf '  %-34s %s\n' "$1" "$2"; }
@@ -26,7 +27,7 @@ tree=${DEMO_TREE:-}
 if [ -z "$tree" ]; then
   for candidate in "$(rustc --print sysroot 2>/dev/null)" "$HOME/.cargo/registry/src" /usr/lib /usr/share; do
     [ -d "$candidate" ] || continue
-    n=$(find "$candidate" -xdev -type f 2>/dev/null | head -40000 | wc -l)
+    n=$(find "$candidate" -xdev -type f 2>/dev/null | wc -l)
     tree=$candidate
     [ "$n" -ge 20000 ] && break
   done
