@@ -12,6 +12,15 @@
 //! A node's id is its inode's number, only that FUSE calls the root 1 and ext4 calls it 2 (ext4's inode 1, the list of bad
 //! blocks, has no name and never appears). The kernel is told to cache names, missing names, attributes and contents for
 //! as long as it likes: nobody else changes the volume while it is mounted.
+//!
+//! # What a small file costs
+//!
+//! `open(O_CREAT)`, `write`, `close` are four requests: LOOKUP, MKNOD, GETXATTR (the kernel looks for `security.capability`
+//! before a write) and WRITE. There is no CREATE, OPEN, FLUSH or RELEASE, because they are answered ENOSYS once. A profile
+//! of fs_mark with 4 KiB files on two processors shows where the serving threads' time goes: a third wakes the waiting
+//! program when a request is answered, a quarter switches threads, a sixth clears pages that the cache takes from the
+//! system for the first time, and a seventh is everything above the kernel, ours and the engine's. So the rate is that of
+//! a server that does nothing at all (the example `empty`) less about a tenth, and the way to more is fewer requests.
 
 pub mod options;
 pub mod session;
