@@ -1,4 +1,4 @@
-//! The requests, one method each: arguments in, a call of [`Server`], a reply out.
+//! The requests, one method each: arguments in, a call of [`super::Server`], a reply out.
 //!
 //! Some are answered ENOSYS on purpose, which the kernel remembers so that it never asks again: OPEN and OPENDIR (we keep
 //! no handles: a node stays alive by its lookup count), hence also RELEASE; CREATE (MKNOD does the same, and nothing has
