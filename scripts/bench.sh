@@ -32,7 +32,7 @@ small() {
   title "Small files in process: 8 threads × $files × 4 KiB, everything on disk at the end (files/s)"
   local ours=$work/ours.json theirs=$work/theirs.json
   truncate -s 64G "$work/ours.img"
-  "$sluice" bench small-files --volume "$work/ours.img" --fresh -t 8 -n "$files" --memory 2GiB --rounds "$rounds" --json >"$ours"
+  "$sluice" bench small-files --volume "$work/ours.img" --fresh -t 8 -n "$files" --memory 4GiB --rounds "$rounds" --json >"$ours"
   for _ in $(seq "$rounds"); do
     kernel_mount
     "$sluice" bench small-files --dir "$work/kernel" -t 8 -n "$files" --json

@@ -1,7 +1,7 @@
 //! Attributes.
 
 use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
-use ext4_format::inode::{FileType, InodeFlags, Timestamp};
+use ext4_format::inode::{FileType, InodeFlags};
 use std::sync::Arc;
 
 /// relatime: an access time older than this is updated even if nothing was changed since, in seconds.
