@@ -1,0 +1,375 @@
+//! Devices that fail and volumes that fill up: errors reach those whom they concern, again and again until the data has
+//! landed; nothing that was acknowledged is lost; nothing hangs.
+
+use block::{Class, Op};
+use ext4::{Error, Fs, MkfsOptions, MountOptions};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use testing::disk::Disk;
+use testing::image::assert_clean;
+use testing::needs::{Need, have};
+use testing::scratch::Scratch;
+use testing::seed::Rng;
+use testing::volume::{self, new, options, put, write_all};
+use testing::watchdog::Watchdog;
+
+fn format(size: usize) -> Disk {
+    let disk = Disk::new(size);
+    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
+    disk
+}
+
+fn mount(disk: &Disk) -> Arc<Fs> {
+    Fs::mount(disk.queue(), options()).unwrap()
+}
+
+fn assert_disk_clean(disk: &Disk, when: &str) {
+    if have(when, &[Need::Tool("e2fsck")]) {
+        let scratch = Scratch::new();
+        let image = scratch.join("image");
+        disk.save(&image);
+        assert_clean(&image, when);
+    }
+}
+
+fn watchdog(what: &str) -> Watchdog {
+    Watchdog::new(what, Duration::from_secs(120))
+}
+
+const EIO: i32 = 5;
+
+#[test]
+fn a_failed_data_write_is_reported_until_it_lands() {
+    let _watchdog = watchdog("failed data writes");
+    let disk = format(128 << 20);
+    let fs = mount(&disk);
+    let mut rng = Rng::new("faults, data");
+    let (first, second) = (rng.bytes(50_000), rng.bytes(70_001));
+    let file = put(&fs, "file", &first).unwrap();
+    fs.fsync(&file, false).unwrap();
+    let other = put(&fs, "other", b"not concerned").unwrap();
+    fs.fsync(&other, false).unwrap();
+
+    disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Data).then_some(EIO));
+    write_all(&fs, &file, 20_000, &second).unwrap();
+    for attempt in 0..4 {
+        let error = fs.fsync(&file, attempt % 2 == 0);
+        let error = error.expect_err("the data is not on disk, so fsync must not say so");
+        assert_eq!(error.errno(), EIO, "{error}");
+    }
+    assert!(fs.sync().is_err(), "sync says so too");
+    fs.fsync(&other, false)
+        .expect("another file is not concerned");
+    // What was written is still there to be read, and to be written again.
+    let mut expected = first.clone();
+    expected.resize(90_001, 0);
+    expected[20_000..].copy_from_slice(&second);
+    assert!(volume::contents(&fs, &file).unwrap() == expected);
+    fs.drop_caches();
+    assert!(
+        volume::contents(&fs, &file).unwrap() == expected,
+        "dirty pages stay"
+    );
+
+    disk.heal();
+    // One report more is allowed: nobody may have heard of the last failure. Then it is on disk, and stays there.
+    let _ = fs.fsync(&file, false);
+    fs.fsync(&file, false).expect("the device works again");
+    fs.fsync(&file, false).expect("and so it stays");
+    fs.crash();
+    drop((file, other, fs));
+    let fs = mount(&disk);
+    assert!(volume::get(&fs, "file").unwrap() == expected);
+    fs.unmount().unwrap();
+    assert_disk_clean(&disk, "after data writes failed and healed");
+}
+
+#[test]
+fn failed_writes_by_the_flusher_belong_to_the_next_fsync() {
+    let _watchdog = watchdog("failed writeback");
+    let disk = format(128 << 20);
+    let options = MountOptions {
+        tunables: writeback::Tunables {
+            dirty_expire: Duration::from_millis(50),
+            dirty_writeback: Duration::from_millis(50),
+            ..Default::default()
+        },
+        ..options()
+    };
+    let fs = Fs::mount(disk.queue(), options).unwrap();
+    disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Data).then_some(EIO));
+    let file = put(&fs, "file", &[7; 10_000]).unwrap();
+    std::thread::sleep(Duration::from_millis(600));
+    disk.heal();
+    // The flusher may have succeeded meanwhile; the failure before it must have been told or made good.
+    let told = fs.fsync(&file, false).is_err();
+    fs.fsync(&file, false).unwrap();
+    eprintln!(
+        "the flusher's failure was {}",
+        if told { "told" } else { "made good" }
+    );
+    assert_eq!(volume::contents(&fs, &file).unwrap(), [7; 10_000]);
+    fs.unmount().unwrap();
+    assert_disk_clean(&disk, "after writeback failed and healed");
+}
+
+#[test]
+fn a_failed_journal_write_makes_the_volume_read_only() {
+    for (n, op) in [Op::Write, Op::Flush].into_iter().enumerate() {
+        let _watchdog = watchdog("failed journal writes");
+        let disk = format(128 << 20);
+        let fs = mount(&disk);
+        let kept = put(&fs, "kept", b"fsynced before").unwrap();
+        fs.fsync(&kept, false).unwrap();
+        disk.inject(move |o, class, _, _| {
+            (o == op && (op == Op::Flush || class == Class::Journal)).then_some(EIO)
+        });
+        // Many wait for the same commit, and each must be told.
+        std::thread::scope(|scope| {
+            for t in 0..6 {
+                let fs = &fs;
+                scope.spawn(move || {
+                    let file = put(fs, &format!("file{t}"), b"never durable");
+                    let told = file.and_then(|file| fs.fsync(&file, false));
+                    assert!(
+                        told.is_err(),
+                        "thread {t} was told that its file is durable"
+                    );
+                });
+            }
+        });
+        assert!(fs.is_read_only(), "no journal, no changes");
+        let why = fs.info().read_only_reason.expect("and a reason");
+        eprintln!("read-only: {why}");
+        assert!(matches!(
+            put(&fs, "more", b""),
+            Err(Error::ReadOnly | Error::Journal(_))
+        ));
+        assert!(fs.sync().is_err() || n == 0 || fs.is_read_only());
+        assert_eq!(
+            volume::get(&fs, "kept").unwrap(),
+            b"fsynced before",
+            "reading goes on"
+        );
+        let _ = fs.unmount();
+        drop((kept, fs));
+        disk.heal();
+        let fs = mount(&disk);
+        assert_eq!(volume::get(&fs, "kept").unwrap(), b"fsynced before");
+        let file = put(&fs, "again", b"all is well").unwrap();
+        fs.fsync(&file, false).unwrap();
+        fs.unmount().unwrap();
+        assert_disk_clean(&disk, "after the journal had failed");
+    }
+}
+
+#[test]
+fn failed_reads_name_the_place_and_do_no_harm() {
+    let _watchdog = watchdog("failed reads");
+    let disk = format(128 << 20);
+    let fs = mount(&disk);
+    let mut rng = Rng::new("faults, reads");
+    let data = rng.bytes(300_000);
+    volume::mkdir_all(&fs, "dir/sub").unwrap();
+    for i in 0..200 {
+        put(&fs, &format!("dir/sub/{i}"), &data[..i * 100]).unwrap();
+    }
+    put(&fs, "file", &data).unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+
+    for class in [Class::Data, Class::Metadata] {
+        let fs = mount(&disk);
+        let root = fs.root().unwrap();
+        disk.inject(move |op, c, _, _| (op == Op::Read && c == class).then_some(EIO));
+        let result = match class {
+            Class::Data => volume::get(&fs, "file").map(|_| ()),
+            _ => volume::list(&fs, &root)
+                .and_then(|_| volume::get(&fs, "dir/sub/7"))
+                .map(|_| ()),
+        };
+        let error = result.expect_err("the device fails");
+        assert!(
+            error.to_string().contains("at byte"),
+            "no place in: {error}"
+        );
+        let _ = volume::at(&fs, "dir/sub/8").map(|f| f.attr());
+        let _ = put(&fs, "dir/sub/new", b"x");
+        disk.heal();
+        assert!(
+            volume::get(&fs, "file").unwrap() == data,
+            "nothing wrong was cached"
+        );
+        put(&fs, "dir/sub/works", b"x").unwrap();
+        fs.unmount().unwrap();
+    }
+    assert_disk_clean(&disk, "after reads failed");
+}
+
+#[test]
+fn random_failures_of_everything_never_hang_or_panic() {
+    let _watchdog = watchdog("random failures");
+    let mut rng = Rng::new("faults, random");
+    for round in 0..testing::rounds(12, 300) {
+        let disk = format(64 << 20);
+        let fs = mount(&disk);
+        let salt = rng.next_u64();
+        let rarity = 1 + rng.below(40);
+        let count = std::sync::atomic::AtomicU64::new(0);
+        disk.inject(move |_, _, _, _| {
+            let n = count.fetch_add(1, Ordering::Relaxed);
+            (Rng::from_seed(salt ^ n).below(rarity * 3) == 0).then_some(EIO)
+        });
+        let mut acknowledged = Vec::new();
+        for i in 0..60usize {
+            let name = format!("f{i}");
+            let len = rng.index(30_000);
+            let data = rng.bytes(len);
+            if let Ok(file) = put(&fs, &name, &data)
+                && fs.fsync(&file, false).is_ok()
+            {
+                acknowledged.push((name, data));
+            }
+            if i % 7 == 6 {
+                let _ = fs.sync();
+                fs.drop_caches();
+            }
+        }
+        let _ = fs.unmount();
+        drop(fs);
+        disk.heal();
+        let fs = mount(&disk);
+        for (name, data) in acknowledged {
+            let found =
+                volume::get(&fs, &name).unwrap_or_else(|e| panic!("round {round}, {name}: {e}"));
+            assert!(found == data, "round {round}: {name} had been fsynced");
+        }
+        fs.unmount().unwrap();
+        drop(fs);
+        assert_disk_clean(&disk, "after random failures");
+    }
+}
+
+/// Fills the volume by several threads; what each of them was told is there.
+fn fill(fs: &Fs, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
+    let full = AtomicBool::new(false);
+    let mut all = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|t| {
+                let (mut rng, full) = (rng.fork(), &full);
+                scope.spawn(move || {
+                    let mut written = BTreeMap::new();
+                    volume::mkdir_all(fs, &format!("t{t}")).unwrap();
+                    for i in 0.. {
+                        let (name, len) = (
+                            format!("t{t}/{i}"),
+                            1 + rng.index(if t == 0 { 2 << 20 } else { 9000 }),
+                        );
+                        let data = rng.bytes(len);
+                        let file = match put(fs, &name, &data) {
+                            Ok(file) => file,
+                            Err(Error::NoSpace) => {
+                                full.store(true, Ordering::Relaxed);
+                                // What was not written in whole is not asked for.
+                                break;
+                            }
+                            Err(e) => panic!("{name}: {e}"),
+                        };
+                        if i % 16 == 0 {
+                            fs.fsync(&file, false)
+                                .unwrap_or_else(|e| panic!("fsync of {name}: {e}"));
+                        }
+                        written.insert(name, data);
+                    }
+                    written
+                })
+            })
+            .collect();
+        for thread in threads {
+            all.extend(thread.join().unwrap());
+        }
+    });
+    assert!(full.into_inner());
+    all
+}
+
+#[test]
+fn a_full_volume_loses_nothing_that_was_acknowledged() {
+    let _watchdog = watchdog("a full volume");
+    let mut rng = Rng::new("faults, full");
+    for round in 0..testing::rounds(2, 10) {
+        let disk = format(48 << 20);
+        let fs = mount(&disk);
+        let before = fs.statfs().free;
+        let written = fill(&fs, &mut rng);
+        fs.sync().expect("what was written fits");
+        assert!(written.len() > 300, "{} files", written.len());
+        for (name, data) in &written {
+            assert!(&volume::get(&fs, name).unwrap() == data, "{name} before");
+        }
+        if round % 2 == 0 {
+            fs.unmount().unwrap();
+        } else {
+            fs.crash();
+        }
+        drop(fs);
+        let fs = mount(&disk);
+        for (name, data) in &written {
+            assert!(&volume::get(&fs, name).unwrap() == data, "{name} after");
+        }
+        // Overwriting needs no space.
+        let (name, data) = written.iter().next().unwrap();
+        write_all(&fs, &volume::at(&fs, name).unwrap(), 0, data).unwrap();
+        let root = fs.root().unwrap();
+        for t in 0..4 {
+            let dir = volume::at(&fs, &format!("t{t}")).unwrap();
+            for (name, ..) in volume::list(&fs, &dir).unwrap() {
+                fs.unlink(&dir, &name).unwrap();
+            }
+            fs.rmdir(&root, format!("t{t}").as_bytes()).unwrap();
+        }
+        fs.sync().unwrap();
+        let after = fs.statfs().free;
+        assert!(
+            after + 16 >= before,
+            "space returns: {before} blocks before, {after} after"
+        );
+        put(&fs, "fits again", &rng.bytes(8 << 20)).unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        assert_disk_clean(&disk, "after a volume was full");
+    }
+}
+
+#[test]
+fn no_inodes_left_is_no_space_left() {
+    let _watchdog = watchdog("no inodes");
+    let disk = Disk::new(32 << 20);
+    let mkfs = MkfsOptions {
+        inodes: Some(256),
+        ..MkfsOptions::default()
+    };
+    ext4::mkfs(&disk.queue(), &mkfs).unwrap();
+    let fs = mount(&disk);
+    let root = fs.root().unwrap();
+    let free = fs.statfs().free_inodes;
+    let mut made = 0;
+    let error = loop {
+        match fs.create(&root, format!("{made}").as_bytes(), new(0o100_644)) {
+            Ok(_) => made += 1,
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(error, Error::NoSpace), "{error}");
+    assert_eq!(made, free);
+    for i in 0..made {
+        fs.unlink(&root, format!("{i}").as_bytes()).unwrap();
+    }
+    fs.sync().unwrap();
+    assert_eq!(fs.statfs().free_inodes, free);
+    fs.unmount().unwrap();
+    assert_disk_clean(&disk, "after the inodes were used up");
+}

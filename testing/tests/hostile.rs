@@ -1,0 +1,481 @@
+//! Damaged and hostile volumes: an error that names what is wrong, never a panic, a hang or memory without bound.
+//!
+//! Volumes without metadata checksums let the damage go deep; on those with checksums the checksums of super block,
+//! descriptors and inodes are set right after the damage, as an attacker would.
+
+use ext4::{Fs, MkfsOptions, MountOptions, Result, SetXattrMode};
+use ext4_format::{Geometry, GroupNo, Superblock};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use testing::disk::Disk;
+use testing::image::Mke2fs;
+use testing::needs::{Need, have};
+use testing::scratch::Scratch;
+use testing::seed::Rng;
+use testing::volume::{self, new, options, put};
+use testing::watchdog::Watchdog;
+
+/// Counts what the heap holds.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn count(size: usize) {
+    let live = LIVE.fetch_add(size, Ordering::Relaxed) + size;
+    PEAK.fetch_max(live, Ordering::Relaxed);
+}
+
+// SAFETY: every call is handed to the system's allocator with the arguments it came with.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller's promises are the system allocator's conditions.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// More than any volume of the tests may make us use.
+const HEAP: usize = 400 << 20;
+/// Panics on any thread, also on those of the engine.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+fn count_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let shown = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            shown(info);
+        }));
+    });
+}
+
+const BLOCK: usize = 4096;
+const SIZE: usize = 16 << 20;
+
+/// Fills a volume with one of everything.
+fn furnish(disk: &Disk, unclean: bool) {
+    let fs = Fs::mount(disk.queue(), options()).unwrap();
+    let mut rng = Rng::from_seed(7);
+    for i in 0..40 {
+        put(&fs, &format!("file{i}"), &rng.bytes(i * 200)).unwrap();
+    }
+    let many = volume::mkdir_all(&fs, "many").unwrap();
+    for i in 0..1500 {
+        let name = format!("{i}-{}", "m".repeat(60));
+        fs.create(&many, name.as_bytes(), new(0o100_644)).unwrap();
+    }
+    volume::mkdir_all(&fs, "a/b/c/d").unwrap();
+    let fragmented = put(&fs, "fragmented", b"").unwrap();
+    for i in 0..900 {
+        volume::write_all(&fs, &fragmented, i * 8192, b"fragment").unwrap();
+    }
+    for i in 0..8 {
+        let file = put(&fs, &format!("x{i}"), b"x").unwrap();
+        let value = rng.bytes(i * 300);
+        fs.set_xattr(&file, b"user.value", &value, SetXattrMode::Any)
+            .unwrap();
+    }
+    fs.symlink(&fs.root().unwrap(), b"slow", &[b's'; 500], new(0o120_777))
+        .unwrap();
+    if unclean {
+        fs.sync().unwrap();
+        let open = volume::at(&fs, "file9").unwrap();
+        volume::remove(&fs, "file9").unwrap();
+        volume::remove(&fs, "fragmented").unwrap();
+        fs.sync().unwrap();
+        fs.crash();
+        drop(open);
+    } else {
+        fs.unmount().unwrap();
+    }
+}
+
+/// Blocks that hold something, the first of them more often: there is the metadata.
+struct Target {
+    image: Vec<u8>,
+    used: Vec<usize>,
+}
+
+impl Target {
+    fn new(disk: &Disk) -> Target {
+        let image = disk.bytes();
+        let used = image.chunks(BLOCK).enumerate();
+        let used = used
+            .filter(|(_, b)| b.iter().any(|&b| b != 0))
+            .map(|(i, _)| i);
+        Target {
+            used: used.collect(),
+            image,
+        }
+    }
+
+    fn block(&self, rng: &mut Rng) -> usize {
+        match rng.below(4) {
+            0 => self.used[rng.index(self.used.len().min(60))],
+            _ => *rng.pick(&self.used),
+        }
+    }
+
+    fn mutated(&self, rng: &mut Rng) -> Vec<u8> {
+        let mut image = self.image.clone();
+        for _ in 0..1 + rng.below(6) {
+            let block = self.block(rng);
+            let bytes = block * BLOCK..(block + 1) * BLOCK;
+            match rng.below(12) {
+                0 => image[bytes].fill(0),
+                1 => image[bytes].fill(0xff),
+                2 => {
+                    let other = self.block(rng) * BLOCK;
+                    image.copy_within(other..other + BLOCK, bytes.start);
+                }
+                3 => {
+                    let (from, to) = (rng.index(BLOCK / 64) * 64, rng.index(BLOCK / 64) * 64);
+                    image.copy_within(
+                        bytes.start + from..bytes.start + from + 64,
+                        bytes.start + to,
+                    );
+                }
+                _ => poke(&mut image[bytes], rng),
+            }
+        }
+        // The super block alone, now and then.
+        if rng.one_in(5) {
+            poke(&mut image[1024..2048], rng);
+        }
+        image
+    }
+}
+
+/// Changes a number, somewhere where there are some.
+fn poke(block: &mut [u8], rng: &mut Rng) {
+    let interesting = [
+        0,
+        1,
+        2,
+        4,
+        12,
+        0x7fff,
+        0xffff,
+        0x7fff_ffff,
+        u64::from(u32::MAX),
+        u64::MAX,
+        4095,
+        4096,
+        rng.next_u64(),
+        rng.below(4096),
+        rng.below(64),
+    ];
+    let value = *rng.pick(&interesting);
+    let width = *rng.pick(&[1, 2, 2, 4, 4, 8]);
+    let busy: Vec<usize> = (0..block.len()).filter(|&i| block[i] != 0).collect();
+    let at = match busy.is_empty() || rng.one_in(4) {
+        true => rng.index(block.len()),
+        false => *rng.pick(&busy),
+    };
+    let at = (at / width * width).min(block.len() - width);
+    block[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+}
+
+/// Sets right the checksums of what an attacker would change.
+fn fix_checksums(image: &mut [u8]) {
+    let Ok(mut superblock) = Superblock::parse_unverified(&image[1024..2048]) else {
+        return;
+    };
+    superblock.update_checksum();
+    image[1024..2048].copy_from_slice(superblock.as_bytes());
+    let Ok(geometry) = Geometry::from_superblock(&superblock) else {
+        return;
+    };
+    for group in 0..geometry.groups.min(4) {
+        let (block, offset) = geometry.group_desc_location(GroupNo(group));
+        let at = (block.0 as usize)
+            .saturating_mul(BLOCK)
+            .saturating_add(offset as usize);
+        let size = usize::from(geometry.desc_size);
+        let Some(raw) = image.get_mut(at..at.saturating_add(size)) else {
+            continue;
+        };
+        ext4_format::group_desc::update_checksum(&geometry, GroupNo(group), raw);
+        let Ok(desc) = ext4_format::group_desc::GroupDesc::decode(raw, geometry.desc_size) else {
+            continue;
+        };
+        let table = desc.inode_table.0 as usize;
+        let size = usize::from(geometry.inode_size);
+        for index in 0..geometry.inodes_per_group.min(4096) {
+            let Some(ino) = geometry.ino_at(GroupNo(group), index) else {
+                break;
+            };
+            let at = table
+                .saturating_mul(BLOCK)
+                .saturating_add(index as usize * size);
+            let Some(raw) = image.get_mut(at..at.saturating_add(size)) else {
+                break;
+            };
+            if raw.iter().any(|&b| b != 0) {
+                let _ = ext4_format::inode::update_checksum(&geometry, ino, raw);
+            }
+        }
+    }
+}
+
+/// Entries that a walk looks at; damaged directories can form a loop.
+const WALK: usize = 4000;
+
+/// Looks at everything and tries some changes, whatever the results; errors that say nothing are a failure.
+fn use_volume(fs: &Fs, rng: &mut Rng) -> Result<()> {
+    let mut left = vec![fs.root()?];
+    let mut buf = vec![0; 64 << 10];
+    let mut seen = 0;
+    let mut files = Vec::new();
+    while let Some(inode) = left.pop() {
+        let attr = inode.attr();
+        let _ = note(fs.list_xattr(&inode)).map(|names| {
+            for name in names {
+                let _ = note(fs.get_xattr(&inode, &name));
+            }
+        });
+        match attr.kind {
+            ext4::FileType::Directory => {
+                let mut names = Vec::new();
+                let result = fs.read_dir(&inode, 0, &mut |entry| {
+                    if entry.name != b"." && entry.name != b".." {
+                        names.push(entry.name.to_vec());
+                    }
+                    names.len() < WALK
+                });
+                let _ = note(result);
+                let _ = note(fs.lookup(&inode, b"no such name"));
+                for name in names {
+                    seen += 1;
+                    if seen < WALK
+                        && let Ok(child) = note(fs.lookup(&inode, &name))
+                    {
+                        left.push(child);
+                    }
+                }
+            }
+            ext4::FileType::Symlink => {
+                let _ = note(fs.readlink(&inode));
+            }
+            ext4::FileType::Regular => {
+                for at in [0, attr.size / 2, attr.size.saturating_sub(100)] {
+                    let _ = note(fs.read(&inode, at, &mut buf));
+                }
+                let _ = fs.seek(&inode, 0, ext4::SeekWhence::Hole);
+                if files.len() < 60 {
+                    files.push(inode);
+                }
+            }
+            _ => {}
+        }
+    }
+    change(fs, &files, rng)
+}
+
+fn change(fs: &Fs, files: &[ext4::InodeRef], rng: &mut Rng) -> Result<()> {
+    let root = fs.root()?;
+    for file in files {
+        let at = rng.below(100_000);
+        let _ = match rng.below(6) {
+            0 => note(fs.write(file, at, b"changed").map(|_| ())),
+            1 => note(fs.truncate(file, at / 8)),
+            2 => note(fs.append(file, b"appended").map(|_| ())),
+            3 => note(fs.set_xattr(file, b"user.new", b"value", SetXattrMode::Any)),
+            4 => note(fs.fallocate(file, ext4::FallocateMode::PunchHole, at, 9000)),
+            _ => note(fs.fsync(file, false)),
+        };
+    }
+    for i in 0..20 {
+        let _ = note(put(fs, &format!("new{i}"), b"new"));
+        let _ = note(volume::remove(fs, &format!("file{i}")));
+        let _ = note(volume::rename(fs, &format!("x{i}"), &format!("many/x{i}")));
+    }
+    let _ = note(volume::mkdir_all(fs, "a/b/new"));
+    let _ = note(volume::remove(fs, "fragmented"));
+    let _ = note(fs.rmdir(&root, b"a"));
+    note(fs.sync())
+}
+
+/// An error must say something.
+fn note<T>(result: Result<T>) -> Result<T> {
+    if let Err(e) = &result {
+        assert!(e.to_string().len() > 8, "an error that says nothing: {e:?}");
+    }
+    result
+}
+
+/// Mounts and uses an image.
+fn survive(image: Vec<u8>, what: &str, rng: &mut Rng) {
+    let _watchdog = Watchdog::new(what, Duration::from_secs(40));
+    let base = LIVE.load(Ordering::Relaxed);
+    PEAK.store(base, Ordering::Relaxed);
+    let disk = Disk::from_bytes(image);
+    let read_only = rng.one_in(4);
+    let options = MountOptions {
+        read_only,
+        ..options()
+    };
+    if let Ok(fs) = note(Fs::mount(disk.queue(), options)) {
+        let _ = use_volume(&fs, rng);
+        let _ = note(fs.unmount());
+    }
+    let used = PEAK.load(Ordering::Relaxed).saturating_sub(base);
+    assert!(used < HEAP, "{what}: {} MiB of heap", used >> 20);
+}
+
+fn torture(name: &str, disk: &Disk, fix: bool) {
+    count_panics();
+    let target = Target::new(disk);
+    let mut rng = Rng::new(name);
+    for n in 0..testing::rounds(260, 20_000) {
+        let replay = rng.clone();
+        let mut image = target.mutated(&mut rng);
+        if fix {
+            fix_checksums(&mut image);
+        }
+        let before = PANICS.load(Ordering::Relaxed);
+        let mut own = rng.fork();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            survive(image, &format!("{name}, image {n}, {replay:?}"), &mut own);
+        }));
+        assert!(
+            outcome.is_ok() && PANICS.load(Ordering::Relaxed) == before,
+            "{name}: image {n} made a thread panic; generator {replay:?}"
+        );
+    }
+}
+
+fn ours(features: &[&str]) -> Disk {
+    let disk = Disk::new(SIZE);
+    let mkfs = MkfsOptions {
+        features: features.iter().map(|f| (*f).to_owned()).collect(),
+        ..MkfsOptions::default()
+    };
+    ext4::mkfs(&disk.queue(), &mkfs).unwrap();
+    disk
+}
+
+#[test]
+fn damage_without_checksums() {
+    let disk = ours(&["^metadata_csum"]);
+    furnish(&disk, false);
+    torture("hostile, no checksums", &disk, false);
+}
+
+#[test]
+fn damage_with_checksums_set_right() {
+    let disk = ours(&[]);
+    furnish(&disk, false);
+    torture("hostile, checksums set right", &disk, true);
+}
+
+#[test]
+fn damage_of_unclean_volumes() {
+    for features in [&["^metadata_csum"][..], &[]] {
+        let disk = ours(features);
+        furnish(&disk, true);
+        torture(
+            "hostile, unclean",
+            &disk,
+            !features.contains(&"^metadata_csum"),
+        );
+    }
+}
+
+#[test]
+fn damage_of_the_journal() {
+    count_panics();
+    let mut rng = Rng::new("hostile, journal");
+    for features in [&["^metadata_csum"][..], &[]] {
+        let disk = ours(features);
+        furnish(&disk, true);
+        let image = disk.bytes();
+        let magic = [0xc0, 0x3b, 0x39, 0x98];
+        let log: Vec<usize> = (0..SIZE / BLOCK)
+            .filter(|&b| image[b * BLOCK..b * BLOCK + 4] == magic)
+            .collect();
+        assert!(log.len() > 3, "a log was found");
+        for n in 0..testing::rounds(150, 10_000) {
+            let mut image = image.clone();
+            for _ in 0..1 + rng.below(3) {
+                let block = if rng.one_in(3) {
+                    log[0]
+                } else {
+                    *rng.pick(&log)
+                };
+                let words = if rng.one_in(2) { 64 } else { BLOCK };
+                poke(&mut image[block * BLOCK..block * BLOCK + words], &mut rng);
+            }
+            survive(image, &format!("hostile journal, image {n}"), &mut rng);
+        }
+        assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn damage_of_volumes_by_mke2fs() {
+    let name = "hostile, by mke2fs";
+    if !have(name, &[Need::Tool("mke2fs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("image");
+    let build = Mke2fs::new(SIZE as u64).features("^metadata_csum,uninit_bg,^64bit");
+    build.make(&image).unwrap();
+    let disk = Disk::load(&image);
+    furnish(&disk, false);
+    torture(name, &disk, false);
+}
+
+#[test]
+fn truncated_images_and_other_things() {
+    count_panics();
+    let mut rng = Rng::new("hostile, truncated");
+    let disk = ours(&[]);
+    furnish(&disk, false);
+    let whole = disk.bytes();
+    for n in 0..60 {
+        let len = match n % 4 {
+            0 => rng.index(8) * 512,
+            1 => rng.index(64) * 1024,
+            _ => rng.index(SIZE / 512) * 512,
+        };
+        survive(
+            whole[..len].to_vec(),
+            &format!("the first {len} bytes"),
+            &mut rng,
+        );
+        let fs = Fs::mount(Disk::from_bytes(whole[..len].to_vec()).queue(), options());
+        assert!(
+            fs.is_err(),
+            "a volume cut off at byte {len} must be refused"
+        );
+    }
+    let refused = |image: Vec<u8>, says: &str| {
+        let error = Fs::mount(Disk::from_bytes(image).queue(), options());
+        let error = error.err().expect("refused").to_string();
+        assert!(error.contains(says), "\"{error}\" does not say \"{says}\"");
+    };
+    let mut magic = whole.clone();
+    magic[1024 + 56] ^= 0xff;
+    refused(magic, "superblock");
+    refused(vec![0; SIZE], "superblock");
+    refused(rng.bytes(SIZE), "superblock");
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+}

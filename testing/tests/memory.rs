@@ -1,0 +1,122 @@
+//! The memory budget holds: while ten times as much is written, and while files come and go by the hundred thousand.
+//! Resident memory is a process's, so all of it is one test.
+
+use ext4::{Fs, MountOptions};
+use std::sync::Arc;
+use std::time::Duration;
+use testing::image::assert_clean;
+use testing::needs::{Need, have};
+use testing::scratch::Scratch;
+use testing::volume::{mkfs, mount_with, new, options, put};
+use testing::watchdog::Watchdog;
+
+const BUDGET: u64 = 64 << 20;
+/// What a process has beside the budget: stacks, rings, the allocator's own.
+const CONSTANT: u64 = 32 << 20;
+
+fn status(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find(|l| l.starts_with(field));
+    let kib = line.and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kib.expect("a number of KiB") << 10
+}
+
+fn resident() -> u64 {
+    status("VmRSS:")
+}
+
+fn peak() -> u64 {
+    status("VmHWM:")
+}
+
+fn reset_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+fn assert_within(base: u64, what: &str) {
+    let used = peak().saturating_sub(base);
+    eprintln!(
+        "{what}: {} MiB over the start, budget {} MiB",
+        used >> 20,
+        BUDGET >> 20
+    );
+    let most = BUDGET + BUDGET / 5 + CONSTANT;
+    assert!(used <= most, "{what}: {} MiB resident", used >> 20);
+}
+
+fn stream(fs: &Fs) {
+    let chunk = vec![0xa5; 1 << 20];
+    let file = put(fs, "stream", b"").unwrap();
+    for i in 0..10 * BUDGET >> 20 {
+        fs.write(&file, i << 20, &chunk).unwrap();
+    }
+    fs.fsync(&file, false).unwrap();
+    let mut buf = vec![0; 1 << 20];
+    for i in 0..10 * BUDGET >> 20 {
+        assert_eq!(fs.read(&file, i << 20, &mut buf).unwrap(), buf.len());
+        assert!(buf.iter().all(|&b| b == 0xa5));
+    }
+}
+
+fn come_and_go(fs: &Fs, files: usize) {
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&root, b"dir", new(0o040_755)).unwrap();
+    let name = |i: usize| format!("file-{i:07}");
+    for i in 0..files {
+        let file = fs.create(&dir, name(i).as_bytes(), new(0o100_644)).unwrap();
+        if i % 4 == 0 {
+            fs.write(&file, 0, b"some bytes").unwrap();
+        }
+    }
+    for i in 0..files {
+        fs.lookup(&dir, name(i).as_bytes()).unwrap();
+    }
+    for i in 0..files {
+        fs.unlink(&dir, name(i).as_bytes()).unwrap();
+    }
+    fs.rmdir(&root, b"dir").unwrap();
+    fs.sync().unwrap();
+}
+
+#[test]
+fn the_budget_holds() {
+    let _watchdog = Watchdog::new(
+        "memory",
+        Duration::from_secs(if testing::long() { 1800 } else { 200 }),
+    );
+    let scratch = Scratch::new();
+    let image = scratch.join("image");
+    mkfs(&image, 4 << 30, &[]);
+    let options = MountOptions {
+        memory: BUDGET,
+        ..options()
+    };
+    let fs: Arc<Fs> = mount_with(&image, options).unwrap();
+    put(&fs, "warm", &[1; 100_000]).unwrap();
+    fs.sync().unwrap();
+    reset_peak();
+    let base = resident();
+    stream(&fs);
+    assert_within(base, "writing and reading ten times the budget");
+
+    let files = testing::rounds(50_000, 500_000);
+    come_and_go(&fs, files);
+    let first = resident();
+    come_and_go(&fs, files);
+    come_and_go(&fs, files / 2);
+    let second = resident();
+    assert_within(base, "files that come and go");
+    let growth = second.saturating_sub(first);
+    eprintln!(
+        "resident after one round {} MiB, after three {} MiB",
+        first >> 20,
+        second >> 20
+    );
+    assert!(growth < 12 << 20, "{} MiB of growth", growth >> 20);
+    assert!(fs.budget().used() <= BUDGET + BUDGET / 5);
+    fs.unmount().unwrap();
+    drop(fs);
+    if have("memory", &[Need::Tool("e2fsck")]) {
+        assert_clean(&image, "after the budget was tested");
+    }
+}
