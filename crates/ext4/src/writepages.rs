@@ -487,6 +487,8 @@ impl Fs {
             batch.wait_landed();
             // Errors belong to the inodes, which keep them.
             let _ = self.finish(&batch);
+            // A batch that this inode entered without a range (no place was found for its pages) does not know it.
+            inode.batches.lock().retain(|b| !Arc::ptr_eq(b, &batch));
         }
     }
 
@@ -497,6 +499,7 @@ impl Fs {
         }
         // A sync that runs beside this waits for it too.
         let _foreground = self.bdi.begin_foreground();
+        let mut errors = inode.errors.sample();
         // The second round takes pages that were dirtied again while an earlier content of them was in flight.
         for _ in 0..2 {
             if inode.mapping.dirty_pages() > 0 {
@@ -513,10 +516,19 @@ impl Fs {
             }
             self.wait_writeback(inode);
             if inode.mapping.dirty_pages() == 0 {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        // What is dirty still was dirtied meanwhile, or the flusher took it once more and failed.
+        match inode.errors.check(&mut errors) {
+            None => Ok(()),
+            Some(errno) => Err(Error::Io(IoError {
+                op: block::Op::Write,
+                offset: 0,
+                len: 0,
+                errno,
+            })),
+        }
     }
 }
 

@@ -179,8 +179,9 @@ impl Fs {
     /// Stops without writing anything more, as if the process had been killed: for tests of recovery.
     pub fn crash(&self) {
         *self.unmounted.lock() = true;
-        self.read_only.store(true, Ordering::Relaxed);
+        // In this order: an fsync that meets a read-only volume asks the journal whether all is well.
         self.journal.crash();
+        self.read_only.store(true, Ordering::Release);
         self.bdi.shutdown();
         let _ = self.journal.close();
     }

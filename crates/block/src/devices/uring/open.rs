@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// `BLKGETSIZE64`: bytes of a block device.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
@@ -140,14 +141,34 @@ fn lock(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
         OpenMode::ReadWrite => NonBlockingLockExclusive,
         OpenMode::ReadOnly => NonBlockingLockShared,
     };
-    match rustix::fs::flock(file, operation) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(in_use(path, &holder(file))),
-        Err(e) => Err(io::Error::other(format!(
-            "cannot lock {}: {e}",
-            path.display()
-        ))),
+    let give_up = Instant::now() + TEARDOWN;
+    loop {
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(()),
+            // A process that was killed holds its lock until the kernel has taken its ring apart and its last I/O has ended.
+            Err(rustix::io::Errno::WOULDBLOCK)
+                if !holder(file).is_some_and(is_alive) && Instant::now() < give_up =>
+            {
+                std::thread::sleep(TEARDOWN / 500);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(in_use(path, &describe(holder(file))));
+            }
+            Err(e) => {
+                return Err(io::Error::other(format!(
+                    "cannot lock {}: {e}",
+                    path.display()
+                )));
+            }
+        }
     }
+}
+
+/// How long to wait for what a dead process left behind.
+const TEARDOWN: Duration = Duration::from_secs(5);
+
+fn is_alive(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 fn in_use(path: &Path, by: &str) -> io::Error {
@@ -157,22 +178,23 @@ fn in_use(path: &Path, by: &str) -> io::Error {
     )
 }
 
-/// Who holds the lock, as far as /proc tells.
-fn holder(file: &File) -> String {
-    let find = || {
-        let inode = file.metadata().ok()?.ino();
-        let locks = std::fs::read_to_string("/proc/locks").ok()?;
-        // 1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
-        locks.lines().find_map(|line| {
-            let fields: Vec<_> = line.split_whitespace().collect();
-            let (pid, id) = (fields.get(4)?, fields.get(5)?);
-            let same = fields.get(1) == Some(&"FLOCK")
-                && id.rsplit(':').next() == Some(&inode.to_string());
-            same.then(|| pid.to_string())
-        })
-    };
-    match find() {
-        Some(pid) if pid == std::process::id().to_string() => "this very process".into(),
+/// Process that holds the lock, as far as /proc tells.
+fn holder(file: &File) -> Option<u32> {
+    let inode = file.metadata().ok()?.ino();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // 1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
+    locks.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let (pid, id) = (fields.get(4)?, fields.get(5)?);
+        let same =
+            fields.get(1) == Some(&"FLOCK") && id.rsplit(':').next() == Some(&inode.to_string());
+        same.then(|| pid.parse().ok()).flatten()
+    })
+}
+
+fn describe(holder: Option<u32>) -> String {
+    match holder {
+        Some(pid) if pid == std::process::id() => "this very process".into(),
         Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
             Ok(comm) => format!("another process ({}, pid {pid})", comm.trim()),
             Err(_) => format!("another process (pid {pid})"),
