@@ -56,6 +56,7 @@ else
   dirs=(); for i in 0 1 2 3 4 5 6 7; do mkdir "$mnt/$i"; dirs+=(-d "$mnt/$i"); done
   fs_mark -S0 -D 16 -n 10000 -s 4096 -L 1 -k "${dirs[@]}" >"$work/fs_mark.log" 2>&1 || { tail "$work/fs_mark.log"; exit 1; }
   row "files created and written" "$(awk '$1 ~ /^[0-9]+$/ {r=$4} END {printf "%d /s", r}' "$work/fs_mark.log")"
+  "$sluice" stats "$mnt" | sed 's/^/  /'
   t0=$(now); "$sluice" unmount "$mnt"; t1=$(now)
   row "unmount (everything written back)" "$(took "$t0" "$t1")"
 fi

@@ -16,6 +16,7 @@ mod mount;
 mod mv;
 mod rm;
 mod stat;
+mod stats;
 mod tree;
 mod unmount;
 
@@ -41,6 +42,7 @@ pub enum Command {
     Rm(rm::Args),
     Mv(mv::Args),
     Ln(ln::Args),
+    Stats(stats::Args),
     Bench(bench::Args),
     Man(man::Args),
     Completions(completions::Args),
@@ -65,6 +67,7 @@ impl Command {
             Command::Rm(args) => args.run(),
             Command::Mv(args) => args.run(),
             Command::Ln(args) => args.run(),
+            Command::Stats(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Man(args) => args.run(),
             Command::Completions(args) => args.run(),

@@ -8,6 +8,7 @@ mod flags;
 mod names;
 mod requests;
 mod setup;
+mod stats;
 mod xattrs;
 
 use crate::MountOptions;

@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use super::Server;
+use super::{FUSE_ROOT, Server, stats};
 use ext4::{Error, Result, SetXattrMode};
 use fuser::INodeNo;
 use std::ffi::OsStr;
@@ -11,6 +11,9 @@ const SET_GID: u16 = 0o2000;
 
 impl Server {
     pub(super) fn getxattr(&self, node: INodeNo, name: &OsStr) -> Result<Vec<u8>> {
+        if node.0 == FUSE_ROOT && name.as_bytes() == stats::NAME {
+            return Ok(stats::json(&self.fs));
+        }
         self.fs.get_xattr(&self.inode(node)?, name.as_bytes())
     }
 
