@@ -134,7 +134,8 @@ fn judge(
         let range = i * SECTOR..i * SECTOR + sector.len();
         let fits = |c: &&[u8]| zero_extended(c, range.clone()) == sector;
         let zero = sector.iter().all(|&b| b == 0);
-        if !contents.iter().any(fits) && !(may_be_absent && zero) {
+        let nothing = may_be_absent && zero;
+        if !nothing && !contents.iter().any(fits) {
             return Err(format!(
                 "bytes {range:?} of {} are of no version ({:02x?}…)",
                 found.len(),

@@ -47,12 +47,12 @@ fn assert_within(base: u64, what: &str) {
 fn stream(fs: &Fs) {
     let chunk = vec![0xa5; 1 << 20];
     let file = put(fs, "stream", b"").unwrap();
-    for i in 0..10 * BUDGET >> 20 {
+    for i in 0..(10 * BUDGET) >> 20 {
         fs.write(&file, i << 20, &chunk).unwrap();
     }
     fs.fsync(&file, false).unwrap();
     let mut buf = vec![0; 1 << 20];
-    for i in 0..10 * BUDGET >> 20 {
+    for i in 0..(10 * BUDGET) >> 20 {
         assert_eq!(fs.read(&file, i << 20, &mut buf).unwrap(), buf.len());
         assert!(buf.iter().all(|&b| b == 0xa5));
     }

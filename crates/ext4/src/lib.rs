@@ -12,7 +12,7 @@
 //! | `writepages` | delayed allocation and what happens when data has landed |
 //! | `xattr` | extended attributes and ACLs |
 //! | `orphan` | inodes to be deleted after a crash |
-//! | [`mkfs`] | new volumes |
+//! | [`mod@mkfs`] | new volumes |
 
 #![forbid(unsafe_code)]
 

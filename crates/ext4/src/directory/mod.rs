@@ -1,6 +1,6 @@
 //! Entries of directories, linear and hashed (htree).
 //!
-//! The caller holds the directory's `lock`: shared for look-ups, exclusive for changes; [`read`] takes it itself.
+//! The caller holds the directory's `lock`: shared for look-ups, exclusive for changes; [`read()`] takes it itself.
 //!
 //! Every change goes through a [`Place`], which [`find`] makes and which stays valid until the next change of the
 //! directory: a create needs one walk through one leaf for "is the name there?", "where does it go?" and "how many

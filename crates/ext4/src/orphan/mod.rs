@@ -44,7 +44,7 @@ pub(crate) enum OrphanPlace {
 /// What is remembered of the orphan list or file.
 #[derive(Default)]
 pub(crate) struct OrphanState {
-    /// Set by [`recover`] on a volume that has one.
+    /// Set by [`recover()`] on a volume that has one.
     file: OnceLock<OrphanFile>,
     list: Mutex<OrphanList>,
     /// Orphans recorded in either.
