@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 /// Not a test: what the child does, if it is one.
 #[test]
-#[ignore = "runs in a child process of the other tests"]
 fn serve() {
     let (Ok(image), Ok(dir)) = (std::env::var("SERVE_IMAGE"), std::env::var("SERVE_DIR")) else {
         return;
@@ -44,7 +43,7 @@ impl Server {
         let mut command = Command::new(words[0]);
         command
             .args(&words[1..])
-            .args(["--ignored", "--exact", "--nocapture", "serve"])
+            .args(["--exact", "--nocapture", "serve"])
             .env("SERVE_IMAGE", image.path())
             .env("SERVE_DIR", dir.path())
             .env("SERVE_OPTIONS", options)

@@ -6,5 +6,5 @@ mod model;
 mod races;
 mod rename;
 mod rules;
-mod speed;
+mod scale;
 mod volume;

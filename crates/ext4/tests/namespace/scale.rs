@@ -1,6 +1,7 @@
-//! How long names take: `cargo test --release -p sluicefs-ext4 --test namespace -- --ignored --nocapture speed`.
+//! Directories of millions of entries. They take minutes, so they run where `SLUICE_LONG` is set:
+//! `SLUICE_LONG=1 cargo test --release -p sluicefs-ext4 --test namespace -- --nocapture scale`.
 
-use crate::volume::{Volume, file, list, mkdir, touch};
+use crate::volume::{Volume, list, mkdir, touch};
 use ext4::{Error, Fs, InodeRef};
 use std::time::Instant;
 
@@ -18,43 +19,18 @@ fn cpu_ns() -> u128 {
     now.tv_sec as u128 * 1_000_000_000 + now.tv_nsec as u128
 }
 
+fn long() -> bool {
+    let long = std::env::var_os("SLUICE_LONG").is_some();
+    if !long {
+        eprintln!("SKIPPED: takes minutes; set SLUICE_LONG=1");
+    }
+    long
+}
+
 fn names(prefix: &str, count: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|n| format!("{prefix}{n:08}").into_bytes())
         .collect()
-}
-
-#[test]
-#[ignore = "a benchmark"]
-fn speed_of_creating_and_finding() {
-    let volume = Volume::theirs(8 << 30, &["-N", "1200000", "-J", "size=256"], None);
-    let fs = volume.mount();
-    let root = fs.root().unwrap();
-    for count in [1000, 10_000, 100_000, 500_000] {
-        let dir = mkdir(&fs, &root, &format!("dir{count}")).unwrap();
-        let names = names("file", count);
-        println!("{count} names");
-        timed("create", count, || {
-            for name in &names {
-                fs.create(&dir, name, file()).unwrap();
-            }
-        });
-        timed("look up", count, || {
-            for name in &names {
-                fs.lookup(&dir, name).unwrap();
-            }
-        });
-        timed("read", count, || {
-            assert_eq!(list(&fs, &dir, 1000).len(), count);
-        });
-        timed("unlink", count, || {
-            for name in &names {
-                fs.unlink(&dir, name).unwrap();
-            }
-        });
-    }
-    drop(root);
-    volume.unmount(fs);
 }
 
 fn link_all(fs: &Fs, dir: &InodeRef, targets: &[InodeRef], names: &[Vec<u8>]) {
@@ -65,8 +41,10 @@ fn link_all(fs: &Fs, dir: &InodeRef, targets: &[InodeRef], names: &[Vec<u8>]) {
 
 /// Entries alone: links to a few files.
 #[test]
-#[ignore = "a benchmark"]
-fn speed_of_a_million_entries() {
+fn a_million_entries() {
+    if !long() {
+        return;
+    }
     let volume = Volume::theirs(4 << 30, &["-J", "size=256"], None);
     let fs = volume.mount();
     let root = fs.root().unwrap();
@@ -96,8 +74,10 @@ fn speed_of_a_million_entries() {
 
 /// Three levels with `large_dir`; without it the tree is full before.
 #[test]
-#[ignore = "3 million entries"]
 fn deepest_trees() {
+    if !long() {
+        return;
+    }
     for (features, total) in [("large_dir", 3_500_000), ("^large_dir", 3_500_000)] {
         let volume = Volume::theirs(6 << 30, &["-O", features, "-J", "size=256"], None);
         let fs = volume.mount();
