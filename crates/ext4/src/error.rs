@@ -17,7 +17,7 @@ pub enum Error {
     Io(#[from] IoError),
     /// A structure on the volume is damaged; the error names it and its place.
     #[error("{0}; run e2fsck")]
-    Corrupt(#[from] FormatError),
+    Corrupt(FormatError),
     /// A structure on the volume is damaged in a way that shows only beside others.
     #[error("inode {ino}: {what}; run e2fsck")]
     CorruptInode {
@@ -121,6 +121,13 @@ impl Error {
             Error::NoData => Errno::NXIO,
         }
         .raw_os_error()
+    }
+}
+
+/// By hand and not by `#[from]`: the message holds the cause, which is therefore not given as a source once more.
+impl From<FormatError> for Error {
+    fn from(e: FormatError) -> Error {
+        Error::Corrupt(e)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::{Error, Result};
 use block::{Buf, Class, PAGE_SIZE, Queue};
+use ext4_format::error::FormatError;
 use ext4_format::extent::{self, ExtentNode};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc};
@@ -29,7 +30,13 @@ pub(crate) fn read_superblock(queue: &Queue) -> Result<Superblock> {
     let bytes = bufs
         .first()
         .and_then(|b| b.get(SUPERBLOCK_OFFSET as usize..need as usize));
-    Ok(Superblock::parse(bytes.unwrap_or(&[]))?)
+    Superblock::parse(bytes.unwrap_or(&[])).map_err(|error| match error {
+        FormatError::BadMagic { .. } => Error::Unsupported(format!(
+            "{} holds no ext2, ext3 or ext4 file system; make one with `sluice mkfs`",
+            queue.name()
+        )),
+        error => error.into(),
+    })
 }
 
 fn read_block(queue: &Queue, geo: &Geometry, block: u64) -> Result<Buf> {
