@@ -52,6 +52,8 @@ pub struct Budget {
     turn: AtomicUsize,
     /// Calls that still pass after a fruitless reclaim.
     fruitless: AtomicU32,
+    /// Free bytes that the pool of buffers had when it was last asked to give memory back, or fewer since.
+    pool_free: AtomicU64,
 }
 
 impl Budget {
@@ -70,6 +72,7 @@ impl Budget {
             reclaimer: Mutex::new(()),
             turn: AtomicUsize::new(0),
             fruitless: AtomicU32::new(0),
+            pool_free: AtomicU64::new(0),
         })
     }
     /// The limit in bytes.
@@ -143,7 +146,20 @@ impl Budget {
         if self.reclaim(want) == 0 {
             self.fruitless.store(FRUITLESS_CALLS, Relaxed);
         }
+        self.trim_pool(limit);
         self.used() <= self.limit()
+    }
+
+    /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it made room for other
+    /// buffers; where it made room for inodes, the system gets it back.
+    fn trim_pool(&self, limit: u64) {
+        let free = block::buf::pool::stats().free_bytes;
+        let before = self.pool_free.fetch_min(free, Relaxed).min(free);
+        if free - before > (limit / 16).max(2 * RECLAIM_BATCH) {
+            block::buf::pool::trim();
+            let left = block::buf::pool::stats().free_bytes;
+            self.pool_free.store(left, Relaxed);
+        }
     }
 
     /// Asks the shrinkers in turn for `want` bytes; how many came.
