@@ -124,12 +124,20 @@ fn apply(image: &mut [u8], event: &Event) {
     }
 }
 
-/// Applies each sector of a write or not.
+/// Where the two sectors of ext4's super block begin.
+const SUPERBLOCK: usize = 1024;
+
+/// Applies each sector of a write or not. The super block is written whole: its checksum covers two sectors, and no
+/// implementation of ext4 survives one without the other (docs/MEDIA_ASSUMPTIONS.md).
 fn tear(image: &mut [u8], event: &Event, rng: &mut Rng) {
     if let Event::Write { offset, data, .. } = event {
+        let mut applied = false;
         for (i, sector) in data.chunks(SECTOR).enumerate() {
-            if rng.one_in(2) {
-                let at = *offset as usize + i * SECTOR;
+            let at = *offset as usize + i * SECTOR;
+            if at != SUPERBLOCK + SECTOR {
+                applied = rng.one_in(2);
+            }
+            if applied {
                 image[at..at + sector.len()].copy_from_slice(sector);
             }
         }

@@ -42,6 +42,11 @@ impl History {
         });
     }
 
+    /// Adds the changes of other files.
+    pub fn merge(&mut self, other: History) {
+        self.0.extend(other.0);
+    }
+
     /// All changes so far of `path` were acknowledged at `position`.
     pub fn acknowledge(&mut self, path: &str, position: usize) {
         if let Some(version) = self.0.get_mut(path).and_then(|v| v.last_mut()) {

@@ -227,6 +227,63 @@ impl Work {
     }
 }
 
+/// Threads that share commits, and one that replaces a file again and again.
+fn at_once(work: &mut Work) -> Result<()> {
+    let histories: Vec<Result<History>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let mut own = Work {
+                    disk: work.disk.clone(),
+                    fs: work.fs.clone(),
+                    history: History::default(),
+                    rng: work.rng.fork(),
+                };
+                scope.spawn(move || own.one_of_many(thread).map(|()| own.history))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    for history in histories {
+        work.history.merge(history?);
+    }
+    Ok(())
+}
+
+impl Work {
+    fn one_of_many(&mut self, thread: usize) -> Result<()> {
+        let dir = volume::mkdir_all(&self.fs, &format!("t{thread}"))?;
+        for i in 0..40 {
+            let (path, data) = (format!("t{thread}/{i}"), self.bytes(20_000));
+            self.begin(&path, Some(&data));
+            let file = put(&self.fs, &path, &data)?;
+            if i % 3 > 0 {
+                self.fsync(&path, &file)?;
+            }
+            // Not the one that was renamed.
+            if i % 5 == 4 && i != 29 {
+                let gone = format!("t{thread}/{}", i - 3);
+                self.begin(&gone, None);
+                volume::remove(&self.fs, &gone)?;
+            }
+            if i % 7 == 6 {
+                let (old, new) = (format!("t{thread}/{}", i - 1), format!("t{thread}/renamed"));
+                let data = volume::get(&self.fs, &old)?;
+                let file = volume::at(&self.fs, &old)?;
+                self.fsync(&old, &file)?;
+                self.begin(&old, None);
+                let position = self.disk.position();
+                self.history.begin_atomic(&new, Some(data), position);
+                volume::rename(&self.fs, &old, &new)?;
+                self.fs.fsync(&dir, false)?;
+                let position = self.disk.position();
+                self.history.acknowledge(&old, position);
+                self.history.acknowledge(&new, position);
+            }
+        }
+        Ok(())
+    }
+}
+
 type Workload = fn(&mut Work) -> Result<()>;
 
 fn record(
@@ -284,6 +341,30 @@ fn recover(image: Vec<u8>, history: &History, at: usize, scratch: &Scratch) -> R
     check(&path).map_err(|e| format!("e2fsck after our recovery: {e}"))
 }
 
+/// Crashes once more while we recover; what is left then is recovered.
+fn recover_twice(
+    image: Vec<u8>,
+    history: &History,
+    at: usize,
+    scratch: &Scratch,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let disk = Disk::from_bytes(image);
+    let base = disk.start_recording();
+    let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
+    let events = disk.take_log();
+    fs.crash();
+    let mut recording = Recording::new(base, events, Promises::Kept);
+    let again = rng.index(recording.len() + 1);
+    let image = recording.image(again, rng);
+    recover(image, history, at, scratch).map_err(|e| {
+        format!(
+            "second crash at event {again} of {} of recovery: {e}",
+            recording.len()
+        )
+    })
+}
+
 /// Recovers an image by e2fsck alone.
 fn recover_by_others(
     image: &[u8],
@@ -320,6 +401,10 @@ fn crash(name: &str, work: Workload, features: &[&str]) {
         if n % 5 == 0 {
             result = recover_by_others(&image, &history, at, &scratch);
         }
+        if n % 4 == 1 {
+            let image = image.clone();
+            result = result.and_then(|()| recover_twice(image, &history, at, &scratch, &mut rng));
+        }
         let raw = image.clone();
         let result = result.and_then(|()| recover(image, &history, at, &scratch));
         if let Err(e) = result {
@@ -353,6 +438,7 @@ workloads! {
     truncating: Work::truncate, &[];
     making_trees: Work::trees, &[];
     wrapping_around: Work::wrap_around, &[];
+    threads_at_once: at_once, &[];
     wrapping_around_without_checksums: Work::wrap_around, &["^metadata_csum,^64bit"];
 }
 

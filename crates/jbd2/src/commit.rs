@@ -7,8 +7,8 @@
 //!    content, put a fresh transaction into the gate, let go. Nothing here grows with the size of the blocks.
 //! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched them yet.
 //! 4. *Space*: if the log has not enough, checkpoint everything.
-//! 5. *Write* revoke blocks, descriptors and blocks as one stream; wait; flush the device (data that landed before is
-//!    durable from here on, too); write the commit block with FUA.
+//! 5. *Write* revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream; wait; flush the
+//!    device (data that landed before is durable from here on, too); write the commit block with FUA.
 //! 6. *Publish*: put the blocks into the checkpoint set, take what was revoked out of it, tell the client, and only then
 //!    say that the number is committed.
 //!
@@ -73,12 +73,14 @@ impl Journal {
         let needed = self.log_blocks(closed.blocks.len(), closed.revokes.len());
         self.ensure_log_space(needed)?;
         let head = self.set.lock().head();
-        let blocks = self.encode(closed);
-        assert_eq!(
-            blocks.len() as u32 + 1,
-            needed,
-            "log space was reckoned wrong"
-        );
+        let mut blocks = self.encode(closed);
+        // Where the commit block will be there are zeroes first: what counts of it lies in its first sector, so that a
+        // torn write of it leaves either no commit block or a whole one. Recovery by others would take the mixture of a new
+        // sector and old ones for damage of the log.
+        blocks
+            .bufs
+            .push(BufMut::zeroed(self.layout.block_size).freeze());
+        assert_eq!(blocks.len() as u32, needed, "log space was reckoned wrong");
         self.mark_in_use(head, closed.tid)?;
         self.log
             .write(&self.queue, head, self.bounds, blocks.bufs)?;
