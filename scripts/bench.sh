@@ -51,24 +51,33 @@ small() {
 stream() {
   title "One file of 1 GiB (MiB/s)"
   truncate -s 8G "$work/ours.img"
-  "$sluice" bench stream --volume "$work/ours.img" --fresh --mib 1024 --memory 4GiB --rounds "$rounds" --json >"$work/ours.json"
-  rm -f "$work/ours.img"; truncate -s 1G "$work/fio"
+  truncate -s 1G "$work/fio"
   local fio=(fio --name=x --filename="$work/fio" --size=1G --bs=1M --direct=1 --ioengine=io_uring --iodepth=16 --output-format=json)
   "${fio[@]}" --rw=write >/dev/null
+  local round mode a b
+  for round in $(seq "$rounds"); do
+    "$sluice" bench stream --volume "$work/ours.img" --fresh --mib 1024 --rounds 1 --json >"$work/ours.json"
+    for mode in write read; do
+      per_sec $mode <"$work/ours.json" >>"$work/ours.$mode"
+      "${fio[@]}" --rw=$mode | jq ".jobs[0].$mode.bw_bytes/1048576" >>"$work/fio.$mode"
+    done
+  done
   for mode in write read; do
-    local a b; a=$(per_sec $mode <"$work/ours.json")
-    b=$(for _ in $(seq "$rounds"); do "${fio[@]}" --rw=$mode | jq ".jobs[0].$mode.bw_bytes/1048576"; done | median)
+    a=$(median <"$work/ours.$mode"); b=$(median <"$work/fio.$mode")
     row "$mode: SluiceFS (write with its fsync, read cold)" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
     row "$mode: fio, O_DIRECT, 16 deep" "$(printf %.0f "$b")" ""
   done
+  rm -f "$work/ours.img"
   rm -f "$work/fio"
 }
 
-fs_mark_rate() { # mount point, directories, files
-  local dirs=() i
-  for i in $(seq 0 $(($2 - 1))); do mkdir -p "$1/$i"; dirs+=(-d "$1/$i"); done
-  fs_mark -S0 -D 10000 -n "$3" -s 4096 -L 1 -k "${dirs[@]}" 2>/dev/null | awk '$1 ~ /^[0-9]+$/ {r=$4} END {print r}'
-}
+fs_mark_rate() ( # mount point, directories, files
+  # fs_mark keeps paths short and its log in the current directory.
+  cd "$1"
+  dirs=()
+  for i in $(seq 0 $(($2 - 1))); do mkdir -p "$i"; dirs+=(-d "$i"); done
+  fs_mark -S0 -D 10000 -n "$3" -s 4096 -L 1 -k "${dirs[@]}" 2>&1 | awk '$1 ~ /^[0-9]+$/ {r=$4} END {if (!r) exit 1; print r}'
+)
 
 mounted() {
   title "The real fs_mark through FUSE, -S0, 4 KiB (files/s)"
@@ -98,7 +107,7 @@ import() {
     mkdir "$work/tree/$d"
     head -c $((per * 4096)) /dev/urandom | split -a 4 -b 4096 - "$work/tree/$d/f"
   done
-  cat "$work"/tree/*/* >/dev/null
+  find "$work/tree" -type f -exec cat {} + >/dev/null
   local a b c
   a=$(for i in $(seq "$rounds"); do rm -f "$work/ours.img"; seconds "$sluice" import "$work/tree" "$work/ours.img" --fresh --size 8GiB; done | median)
   c=$(for i in $(seq "$rounds"); do
