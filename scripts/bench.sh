@@ -56,7 +56,7 @@ stream() {
   "${fio[@]}" --rw=write >/dev/null
   local round mode a b
   for round in $(seq "$rounds"); do
-    "$sluice" bench stream --volume "$work/ours.img" --fresh --mib 1024 --rounds 1 --json >"$work/ours.json"
+    "$sluice" bench stream --volume "$work/ours.img" --fresh --mib 1024 --rounds 3 --json >"$work/ours.json"
     for mode in write read; do
       per_sec $mode <"$work/ours.json" >>"$work/ours.$mode"
       "${fio[@]}" --rw=$mode | jq ".jobs[0].$mode.bw_bytes/1048576" >>"$work/fio.$mode"
@@ -91,11 +91,11 @@ mounted() {
   b=$(for i in $(seq "$rounds"); do
     truncate -s 8G "$work/f2.img"; mke2fs -q -F -t ext4 "$work/f2.img"
     fuse2fs "$work/f2.img" "$work/fuse" 2>/dev/null
-    fs_mark_rate "$work/fuse" 2 1000
+    fs_mark_rate "$work/fuse" 2 10000
     umount "$work/fuse"; while pgrep -x fuse2fs >/dev/null; do sleep 0.1; done; rm -f "$work/f2.img"
   done | median)
   row "SluiceFS, 8 directories × 10,000" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
-  row "fuse2fs, 2 directories × 1,000" "$(printf %.0f "$b")" ""
+  row "fuse2fs, 2 directories × 10,000" "$(printf %.0f "$b")" ""
 }
 
 import() {
