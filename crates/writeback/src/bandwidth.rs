@@ -2,7 +2,8 @@
 //!
 //! Algorithm (the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`, without its second filter): time counts
 //! only while a batch is in flight. Whenever 200 ms of such time have gathered, the pages that landed in them are a
-//! sample, which enters the mean with the weight `gathered / 3 s`; the first sample replaces the guess.
+//! sample, which enters the mean with the weight `gathered / 3 s`. The first sample replaces the guess and comes after
+//! 20 ms, so that a fast device is not throttled to the guess for long.
 
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub(crate) const INITIAL_PAGES_PER_SEC: u64 = 100_000_000 / block::PAGE_SIZE as u64;
 /// Busy time that makes a sample.
 const SAMPLE: Duration = Duration::from_millis(200);
+/// Busy time that makes the first one.
+const FIRST_SAMPLE: Duration = Duration::from_millis(20);
 /// Busy time that the mean looks back on.
 const PERIOD: Duration = Duration::from_secs(3);
 
@@ -44,7 +47,8 @@ impl Bandwidth {
             self.gathered += now.saturating_sub(since);
             self.busy_since = (!idle).then_some(now);
         }
-        if self.gathered < SAMPLE {
+        let enough = if self.measured { SAMPLE } else { FIRST_SAMPLE };
+        if self.gathered < enough {
             return None;
         }
         let sample = self.landed as f64 / self.gathered.as_secs_f64();
@@ -81,6 +85,7 @@ mod tests {
             }
             last
         };
+        assert_eq!(run(100, 1, Duration::ZERO), Some(2000));
         assert_eq!(run(100, 3, Duration::ZERO), None);
         assert_eq!(run(100, 1, Duration::ZERO), Some(2000));
         assert_eq!(run(100, 4, Duration::from_secs(60)), Some(2000));
