@@ -22,6 +22,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use writeback::DirtyState;
 
+/// Units of 512 bytes, as `st_blocks` counts, in a page.
+const SECTORS_PER_PAGE: u64 = block::PAGE_SIZE as u64 / 512;
+
 /// A pinned inode.
 pub type InodeRef = cache::InodeRef<Inode>;
 
@@ -211,6 +214,11 @@ impl Inode {
             (rdev, meta)
         };
         let f = &meta.fields;
+        // The pages of a new file have no blocks yet, but will.
+        let unplaced = match f.blocks {
+            0 => self.mapping.dirty_pages(),
+            _ => 0,
+        };
         Attr {
             ino: self.ino.0,
             generation: f.generation,
@@ -221,11 +229,7 @@ impl Inode {
             gid: f.gid,
             rdev,
             size: meta.size,
-            // Pages without a block yet will have one.
-            blocks: f.blocks
-                + self.mapping.dirty_pages().min(meta.size.div_ceil(4096))
-                    * 8
-                    * u64::from(f.blocks == 0),
+            blocks: f.blocks + unplaced * SECTORS_PER_PAGE,
             atime: f.atime,
             mtime: f.mtime,
             ctime: f.ctime,
