@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SluiceFS beside its peers, in one run, on the same disk: medians of several rounds, and ratios.
 # usage: bench.sh PATH_OF_SLUICE [small|stream|mount|import|scale …]      needs root, loop devices and /dev/fuse
-# environment: ROUNDS (3), FILES per thread (50000), BENCH_DIR (scratch on a real disk), TREE_FILES (100000)
+# environment: ROUNDS (3), FILES per thread (50000), BENCH_DIR (scratch on a real disk), TREE_FILES (100000), TREE_DIRS (1)
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: the kernel's file systems need root" >&2; exit 1; }
 what=${*:-small stream mount import scale}
-rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000}
+rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 work=$(mktemp -d -p "${BENCH_DIR:-/var/tmp}" sluicefs-bench.XXXXXX)
 loop=
 mkdir "$work/kernel" "$work/fuse"
@@ -99,11 +99,11 @@ mounted() {
 }
 
 import() {
-  title "An image from a tree of $tree_files × 4 KiB files (seconds)"
-  mkdir -p "$work/tree"; "$sluice" mkfs "$work/seed.img" --size 4GiB >/dev/null
-  rm -f "$work/seed.img"
-  local d i per=$((tree_files / 100))
-  for d in $(seq 100); do
+  title "An image from a tree of $tree_files × 4 KiB files in $tree_dirs directories (seconds)"
+  # mke2fs -d searches a directory from its start for every entry: the more directories, the faster it is.
+  local d i per=$((tree_files / tree_dirs))
+  mkdir "$work/tree"
+  for d in $(seq "$tree_dirs"); do
     mkdir "$work/tree/$d"
     head -c $((per * 4096)) /dev/urandom | split -a 4 -b 4096 - "$work/tree/$d/f"
   done
