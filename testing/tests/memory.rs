@@ -86,7 +86,12 @@ fn the_budget_holds() {
     );
     let scratch = Scratch::new();
     let image = scratch.join("image");
-    mkfs(&image, 4 << 30, &[]);
+    // An inode for every 16 KiB: the long form's million files need 16 GiB.
+    mkfs(
+        &image,
+        if testing::long() { 32 << 30 } else { 4 << 30 },
+        &[],
+    );
     let options = MountOptions {
         memory: BUDGET,
         ..options()
@@ -99,7 +104,7 @@ fn the_budget_holds() {
     stream(&fs);
     assert_within(base, "writing and reading ten times the budget");
 
-    let files = testing::rounds(50_000, 500_000);
+    let files = testing::rounds(50_000, 1_000_000);
     come_and_go(&fs, files);
     let first = resident();
     come_and_go(&fs, files);
