@@ -9,6 +9,7 @@
 //! | `directory` | entries in linear and hashed directories |
 //! | `namespace` | create, link, unlink, rename … |
 //! | `file_io` | read, write, truncate, fallocate, seek |
+//! | [`mod@fsync`] | files made durable: one, many, a subtree |
 //! | `writepages` | delayed allocation and what happens when data has landed |
 //! | `xattr` | extended attributes and ACLs |
 //! | `orphan` | inodes to be deleted after a crash |
@@ -22,6 +23,7 @@ pub mod error;
 pub(crate) mod extents;
 pub(crate) mod file_io;
 pub mod fs;
+pub mod fsync;
 pub mod inode;
 pub mod mkfs;
 pub(crate) mod namespace;
@@ -35,6 +37,7 @@ pub use ext4_format::inode::{FileType, Timestamp};
 pub use ext4_format::types::Ino;
 pub use file_io::{FallocateMode, SeekWhence};
 pub use fs::{Fs, MountOptions, OrphanReport, StatFs, VolumeInfo, VolumeStats};
+pub use fsync::SyncTarget;
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{NewInode, RenameFlags};

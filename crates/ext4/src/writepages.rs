@@ -22,7 +22,7 @@ use crate::extents::{self, Map};
 use crate::{Error, Fs, Inode, Result};
 use block::{Bio, BioFlags, Buf, Class, EndIo, IoError, PAGE_SIZE, Payload, Plug};
 use cache::DirtyPage;
-use ext4_format::types::{FileBlock, FsBlock};
+use ext4_format::types::{FileBlock, FsBlock, Ino};
 use jbd2::{Handle, JournalError};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
@@ -79,12 +79,23 @@ pub struct Batch {
     stream: Mutex<Option<FsBlock>>,
     landed: Mutex<()>,
     landed_cv: Condvar,
-    /// Held while finishing; true when finished.
-    finished: Mutex<bool>,
+    /// Held while finishing; set when finished.
+    finished: Mutex<Option<Outcome>>,
+}
+
+/// What became of a finished batch: the inodes of which something did not land, with the reason of each.
+type Outcome = SmallVec<[(Ino, Error); 1]>;
+
+/// What one call of [`Fs::submit_pages`] took.
+pub(crate) struct Submitted {
+    /// Pages.
+    pub pages: usize,
+    /// The page behind the last of them: where a sweep over the file goes on.
+    pub next: u64,
 }
 
 impl Batch {
-    fn new() -> Arc<Batch> {
+    pub(crate) fn new() -> Arc<Batch> {
         Arc::new(Batch {
             pending: AtomicUsize::new(1),
             open: AtomicBool::new(true),
@@ -93,7 +104,7 @@ impl Batch {
             stream: Mutex::default(),
             landed: Mutex::default(),
             landed_cv: Condvar::new(),
-            finished: Mutex::new(false),
+            finished: Mutex::default(),
         })
     }
 
@@ -105,13 +116,13 @@ impl Batch {
     }
 
     /// No more I/O will be added.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         if self.open.swap(false, Ordering::AcqRel) {
             self.put();
         }
     }
 
-    fn has_landed(&self) -> bool {
+    pub(crate) fn has_landed(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
     }
 
@@ -123,6 +134,11 @@ impl Batch {
         while !self.has_landed() {
             self.landed_cv.wait(&mut guard);
         }
+    }
+
+    /// After [`Fs::finish`]: the inodes of which something did not land.
+    pub(crate) fn failures(&self) -> Outcome {
+        self.finished.lock().clone().unwrap_or_default()
     }
 }
 
@@ -136,19 +152,28 @@ impl EndIo for Batch {
 }
 
 impl Fs {
-    /// Submits up to `max` dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `_lock`).
-    fn submit_pages(
+    /// Submits up to `max` dirty pages of `inode`, from page `from` on. The caller holds its `writeback_lock` (proved by
+    /// `_lock`).
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one submission; a struct would live for one call"
+    )]
+    pub(crate) fn submit_pages(
         &self,
         inode: &Arc<Inode>,
         _lock: &parking_lot::MutexGuard<'_, ()>,
+        from: u64,
         max: usize,
         sync: bool,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
-    ) -> Result<usize> {
+    ) -> Result<Submitted> {
         let mut pages: Vec<DirtyPage> = Vec::with_capacity(max.min(64));
-        if inode.mapping.take_dirty(0..u64::MAX, max, &mut pages) == 0 {
-            return Ok(0);
+        if inode.mapping.take_dirty(from..u64::MAX, max, &mut pages) == 0 {
+            return Ok(Submitted {
+                pages: 0,
+                next: from,
+            });
         }
         {
             let mut batches = inode.batches.lock();
@@ -157,7 +182,10 @@ impl Fs {
             }
         }
         let small = pages.len() <= SMALL_FILE_PAGES && inode.mapping.dirty_pages() == 0;
-        let total = pages.len();
+        let submitted = Submitted {
+            pages: pages.len(),
+            next: pages.last().map_or(from, |page| page.index + 1),
+        };
         let mut pages = pages.into_iter().peekable();
         while let Some(page) = pages.next() {
             let mut run = SmallVec::<[DirtyPage; 4]>::new();
@@ -198,7 +226,7 @@ impl Fs {
                 }
             }
         }
-        Ok(total)
+        Ok(submitted)
     }
 
     /// Where up to `left` pages from page `index` go: volume block, pages, and what to record.
@@ -329,21 +357,27 @@ impl Fs {
         }
     }
 
-    /// Waits until the batch has landed and records its metadata, unless somebody did. The first error of any range.
+    /// Waits until the batch has landed and records its metadata, unless somebody did. The first error of any range, for
+    /// whoever asks; [`Batch::failures`] has all of them.
     pub(crate) fn finish(&self, batch: &Batch) -> Result<()> {
         batch.close();
         batch.wait_landed();
         let mut finished = batch.finished.lock();
-        if *finished {
-            return Ok(());
-        }
+        let outcome = finished.get_or_insert_with(|| self.finish_landed(batch));
+        outcome
+            .first()
+            .map_or(Ok(()), |(_, error)| Err(error.clone()))
+    }
+
+    /// [`Fs::finish`] of a batch that has landed, for the first who asks.
+    fn finish_landed(&self, batch: &Batch) -> Outcome {
         let mut ranges = std::mem::take(&mut *batch.ranges.lock());
         for (tag, error) in batch.errors.lock().drain(..) {
             if let Some(range) = ranges.get_mut(tag as usize) {
                 range.error = Some(error);
             }
         }
-        let mut outcome = Ok(());
+        let mut outcome = Outcome::new();
         let mut rest = &mut ranges[..];
         while !rest.is_empty() {
             let done = match self
@@ -355,8 +389,8 @@ impl Fs {
                     let error = Error::from(error);
                     for range in &mut *rest {
                         self.fail_range(range, &error);
+                        outcome.push((range.inode.ino, error.clone()));
                     }
-                    outcome = outcome.and(Err(error));
                     rest.len()
                 }
             };
@@ -372,7 +406,6 @@ impl Fs {
         if let Some(goal) = *batch.stream.lock() {
             self.stream_goal.store(goal.0, Ordering::Relaxed);
         }
-        *finished = true;
         outcome
     }
 
@@ -381,7 +414,7 @@ impl Fs {
         &self,
         handle: &Handle<'_>,
         ranges: &mut [Range],
-        outcome: &mut Result<()>,
+        outcome: &mut Outcome,
     ) -> usize {
         let mut landed = 0;
         let mut done = 0;
@@ -402,7 +435,7 @@ impl Fs {
                 }
                 Err(error) => {
                     self.fail_range(range, &error);
-                    *outcome = std::mem::replace(outcome, Ok(())).and(Err(error));
+                    outcome.push((range.inode.ino, error));
                 }
             }
         }
@@ -491,45 +524,6 @@ impl Fs {
             inode.batches.lock().retain(|b| !Arc::ptr_eq(b, &batch));
         }
     }
-
-    /// Writes what is dirty in `inode` now and waits for it to land and be recorded in the running transaction.
-    pub(crate) fn write_and_wait(&self, inode: &Arc<Inode>) -> Result<()> {
-        if inode.mapping.dirty_pages() == 0 && inode.batches.lock().is_empty() {
-            return Ok(());
-        }
-        // A sync that runs beside this waits for it too.
-        let _foreground = self.bdi.begin_foreground();
-        let mut errors = inode.errors.sample();
-        // The second round takes pages that were dirtied again while an earlier content of them was in flight.
-        for _ in 0..2 {
-            if inode.mapping.dirty_pages() > 0 {
-                let batch = Batch::new();
-                let mut plug = self.queue.plug();
-                let result = {
-                    let lock = inode.writeback_lock.lock();
-                    self.submit_pages(inode, &lock, usize::MAX, true, &mut plug, &batch)
-                };
-                plug.flush_inline();
-                drop(plug);
-                self.finish(&batch)?;
-                result?;
-            }
-            self.wait_writeback(inode);
-            if inode.mapping.dirty_pages() == 0 {
-                return Ok(());
-            }
-        }
-        // What is dirty still was dirtied meanwhile, or the flusher took it once more and failed.
-        match inode.errors.check(&mut errors) {
-            None => Ok(()),
-            Some(errno) => Err(Error::Io(IoError {
-                op: block::Op::Write,
-                offset: 0,
-                len: 0,
-                errno,
-            })),
-        }
-    }
 }
 
 impl WritebackFs for Fs {
@@ -560,8 +554,8 @@ impl WritebackFs for Fs {
             };
         };
         let sync = limits.reason == Reason::Sync;
-        let pages = match self.submit_pages(inode, &lock, limits.pages, sync, plug, batch) {
-            Ok(pages) => pages,
+        let pages = match self.submit_pages(inode, &lock, 0, limits.pages, sync, plug, batch) {
+            Ok(submitted) => submitted.pages,
             Err(error) => {
                 tracing::warn!("inode {}: writeback: {error}", inode.ino);
                 return Progress {

@@ -103,6 +103,14 @@ impl File {
         self.from.join(&*self.name)
     }
 
+    pub(crate) fn inode(&self) -> &InodeRef {
+        &self.inode
+    }
+
+    pub(crate) fn is_on(&self, volume: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, volume)
+    }
+
     fn ctx<T, E: Into<Cause>>(
         &self,
         op: &'static str,

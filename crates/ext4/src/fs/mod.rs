@@ -247,32 +247,6 @@ impl Fs {
         data.map_err(|e| Error::Io(io_error(&e)))
     }
 
-    /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as fdatasync does.
-    pub fn fsync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
-        if self.is_read_only() {
-            return self.journal.error().map_or(Ok(()), |e| Err(e.into()));
-        }
-        self.write_and_wait(inode)?;
-        let tid = if data_only {
-            inode.datasync_tid.get()
-        } else {
-            inode.tid.get()
-        };
-        match tid {
-            Some(tid) if !self.journal.is_committed(tid) => {
-                // A commit that is under way may have flushed before this data had landed.
-                let under_way = tid != self.journal.running_tid();
-                self.journal.commit(tid)?;
-                if under_way {
-                    self.queue.flush()?;
-                }
-            }
-            // Data that was overwritten in place may sit in the device's cache.
-            _ => self.queue.flush()?,
-        }
-        Ok(())
-    }
-
     /// Space and inodes.
     pub fn statfs(&self) -> StatFs {
         let counts = self.groups.counts();

@@ -1,0 +1,179 @@
+//! The data of files that somebody waits for: written through one plug, landed, recorded.
+//!
+//! Algorithm:
+//! 1. *Sweep*: the dirty pages of each file, in the order given, go into the plug on behalf of the open batch, so that
+//!    files which were written one after another get adjacent blocks and leave in large requests. A batch that has enough
+//!    is sent; a few are in flight, and the oldest is finished first, so that memory is bounded however much is written.
+//! 2. *Wait* for what others have in flight of the same files.
+//! 3. *Once more*, for files that still have dirty pages: such a page was under writeback with an earlier content. What is
+//!    dirty after that was dirtied since the call.
+//!
+//! Nothing of other files is written or waited for, except where the flusher has put it into one batch with these.
+
+use crate::writepages::Batch;
+use crate::{Error, Fs, Inode, Result};
+use block::{IoError, Op, PAGE_SIZE, Plug};
+use ext4_format::types::Ino;
+use smallvec::SmallVec;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Pages of a batch at most (4 MiB).
+const BATCH_PAGES: usize = (4 << 20) / PAGE_SIZE;
+/// Files of a batch at most.
+const BATCH_INODES: usize = 1024;
+/// Batches in flight at most.
+const WINDOW: usize = 4;
+/// Sweeps over the files: see the module's third step.
+const SWEEPS: usize = 2;
+
+/// One result for each of the files, in their order.
+pub(super) type Results = SmallVec<[Result<()>; 1]>;
+
+impl Fs {
+    /// Writes what is dirty in `inodes` now and waits for it to land and be recorded in the running transaction.
+    pub(super) fn write_and_wait(&self, inodes: &[&Arc<Inode>]) -> Results {
+        let mut results: Results = inodes.iter().map(|_| Ok(())).collect();
+        // Each with the errors that were known before.
+        let mut todo: SmallVec<[(usize, u64); 1]> = (0..inodes.len())
+            .filter(|&i| has_unlanded(inodes[i]))
+            .map(|i| (i, inodes[i].errors.sample()))
+            .collect();
+        if todo.is_empty() {
+            return results;
+        }
+        // A sync that runs beside this waits for it too.
+        let _foreground = self.bdi.begin_foreground();
+        for _ in 0..SWEEPS {
+            let mut writer = Writer::new(self);
+            for &(i, _) in &todo {
+                results[i] = writer.write(inodes[i]);
+            }
+            let failures = writer.finish();
+            for &(i, _) in &todo {
+                self.wait_writeback(inodes[i]);
+                if let (Ok(()), Some(error)) = (&results[i], failures.get(&inodes[i].ino)) {
+                    results[i] = Err(error.clone());
+                }
+            }
+            todo.retain(|(i, _)| results[*i].is_ok() && inodes[*i].mapping.dirty_pages() > 0);
+            if todo.is_empty() {
+                return results;
+            }
+        }
+        // What is dirty still was dirtied meanwhile, or the flusher took it once more and failed.
+        for (i, mut known) in todo {
+            if let Some(errno) = inodes[i].errors.check(&mut known) {
+                results[i] = Err(Error::Io(IoError {
+                    op: Op::Write,
+                    offset: 0,
+                    len: 0,
+                    errno,
+                }));
+            }
+        }
+        results
+    }
+}
+
+/// Whether there is anything to write or to wait for.
+fn has_unlanded(inode: &Inode) -> bool {
+    inode.mapping.dirty_pages() > 0 || !inode.batches.lock().is_empty()
+}
+
+/// Step 1.
+struct Writer<'fs> {
+    fs: &'fs Fs,
+    plug: Plug<'fs>,
+    open: Option<Arc<Batch>>,
+    /// Pages and files in the open batch.
+    pages: usize,
+    inodes: usize,
+    /// Oldest first.
+    in_flight: VecDeque<Arc<Batch>>,
+    failures: HashMap<Ino, Error>,
+}
+
+impl<'fs> Writer<'fs> {
+    fn new(fs: &'fs Fs) -> Writer<'fs> {
+        Writer {
+            fs,
+            plug: fs.queue.plug(),
+            open: None,
+            pages: 0,
+            inodes: 0,
+            in_flight: VecDeque::new(),
+            failures: HashMap::new(),
+        }
+    }
+
+    /// Submits what is dirty in `inode`, in one sweep from its first page to its last.
+    fn write(&mut self, inode: &Arc<Inode>) -> Result<()> {
+        let mut from = 0;
+        while inode.mapping.dirty_pages() > 0 {
+            let lock = match inode.writeback_lock.try_lock() {
+                Some(lock) => lock,
+                None => {
+                    // Its holder may wait for I/O that this plug holds back, or for the open batch to be closed.
+                    self.send();
+                    inode.writeback_lock.lock()
+                }
+            };
+            let batch = self.open.get_or_insert_with(Batch::new);
+            let room = BATCH_PAGES - self.pages;
+            let (fs, plug) = (self.fs, &mut self.plug);
+            let submitted = fs.submit_pages(inode, &lock, from, room, true, plug, batch)?;
+            drop(lock);
+            self.pages += submitted.pages;
+            self.inodes += 1;
+            if self.pages == BATCH_PAGES || self.inodes == BATCH_INODES {
+                self.send();
+            }
+            if submitted.pages < room {
+                break;
+            }
+            from = submitted.next;
+        }
+        Ok(())
+    }
+
+    /// Sends what is gathered on its way, and finishes batches that have landed or are too many.
+    fn send(&mut self) {
+        self.plug.flush();
+        self.close();
+        while self.in_flight.len() > WINDOW
+            || self.in_flight.front().is_some_and(|b| b.has_landed())
+        {
+            self.finish_oldest();
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(batch) = self.open.take() {
+            batch.close();
+            self.in_flight.push_back(batch);
+        }
+        self.pages = 0;
+        self.inodes = 0;
+    }
+
+    fn finish_oldest(&mut self) {
+        let Some(batch) = self.in_flight.pop_front() else {
+            return;
+        };
+        if self.fs.finish(&batch).is_err() {
+            self.failures.extend(batch.failures());
+        }
+    }
+
+    /// Waits for everything; what did not land, by inode.
+    fn finish(mut self) -> HashMap<Ino, Error> {
+        // A lone request is carried out by this thread, which waits for it anyway.
+        self.plug.flush_inline();
+        self.close();
+        while !self.in_flight.is_empty() {
+            self.finish_oldest();
+        }
+        self.failures
+    }
+}

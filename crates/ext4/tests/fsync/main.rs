@@ -1,0 +1,5 @@
+//! Durability: what fsync costs, what it promises, and what it says when it cannot.
+
+mod bulk;
+mod single;
+mod volume;
