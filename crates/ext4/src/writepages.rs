@@ -33,8 +33,9 @@ use writeback::{DirtyState, PassLimits, Progress, Reason, WritebackFs};
 
 /// Files with at most this many dirty pages are placed in the batch's stream, one after another.
 const SMALL_FILE_PAGES: usize = 16;
-/// Credits of one handle that records landed data.
-const FINISH_CREDITS: u32 = 256;
+/// Credits of one handle that records landed data, at most. Most ranges use none, because another has changed the same
+/// blocks; asking for more would let the commit come early where the journal is small.
+const FINISH_CREDITS: u32 = 64;
 /// Credits that one landed range may use: its extents, a bitmap, a group descriptor, an inode table block.
 const RANGE_CREDITS: u32 = extents::INSERT_CREDITS + 4;
 /// Bytes in one bio at most.
@@ -380,10 +381,8 @@ impl Fs {
         let mut outcome = Outcome::new();
         let mut rest = &mut ranges[..];
         while !rest.is_empty() {
-            let done = match self
-                .journal
-                .start(FINISH_CREDITS.min(self.journal.max_credits()))
-            {
+            let credits = FINISH_CREDITS.min(rest.len() as u32 * RANGE_CREDITS);
+            let done = match self.journal.start(credits.min(self.journal.max_credits())) {
                 Ok(handle) => self.record_ranges(&handle, rest, &mut outcome),
                 Err(error) => {
                     let error = Error::from(error);

@@ -1,11 +1,12 @@
 //! Contents of files, in streams and by position.
 
+use crate::completion::SyncCompletion;
 use crate::dir::Dir;
 use crate::error::Cause;
 use crate::metadata::{FileTimes, Metadata, SetAttributes};
 use crate::options::OpenOptions;
 use crate::volume::Shared;
-use ext4::{Error, FallocateMode, InodeRef, SeekWhence, SetXattrMode};
+use ext4::{Error, FallocateMode, InodeRef, SeekWhence, SetXattrMode, SyncTarget};
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -217,6 +218,32 @@ impl File {
     /// As [`File::sync_all`].
     pub fn sync_data(&self) -> io::Result<()> {
         self.ctx("sync", self.shared.fs.fsync(&self.inode, true))
+    }
+
+    /// As [`File::sync_all`], without waiting: what many threads or one ask for at about the same time is done together,
+    /// with large writes and one commit. Waits only where thousands of such syncs are queued already.
+    ///
+    /// What is written after the call may be part of it or not.
+    pub fn sync_all_async(&self) -> SyncCompletion {
+        self.sync_later(false)
+    }
+
+    /// As [`File::sync_data`], without waiting; see [`File::sync_all_async`].
+    pub fn sync_data_async(&self) -> SyncCompletion {
+        self.sync_later(true)
+    }
+
+    fn sync_later(&self, data_only: bool) -> SyncCompletion {
+        let (tell, completion) = SyncCompletion::new(self.from.clone(), self.name.clone());
+        let target = SyncTarget {
+            inode: self.inode.clone(),
+            data_only,
+        };
+        self.shared.fs.fsync_later(target, move |outcome| {
+            // Nobody may want to know any more.
+            let _ = tell.send(outcome);
+        });
+        completion
     }
 
     /// Forgets the file's clean pages in memory, as `POSIX_FADV_DONTNEED` does; what is dirty stays.

@@ -30,6 +30,7 @@
 //! | [`volume`] | [`Volume`]: open, format, sync, close |
 //! | [`dir`] | [`Dir`]: everything that takes a path; a volume is its root directory |
 //! | [`mod@file`] | [`File`]: contents, in streams and by position |
+//! | [`completion`] | [`SyncCompletion`]: an asynchronous sync under way |
 //! | [`options`] | [`VolumeOptions`], [`FormatOptions`], [`OpenOptions`] |
 //! | [`metadata`] | [`Metadata`], [`FileType`], [`FileTimes`], [`SetAttributes`] |
 //! | [`error`] | what the errors carry, and their numbers |
@@ -43,6 +44,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod completion;
 pub mod dir;
 pub mod error;
 pub mod file;
@@ -54,6 +56,7 @@ pub mod volume;
 
 pub use block::{StatsSnapshot as DeviceStats, parse_size};
 pub use cache::Budget as MemoryBudget;
+pub use completion::SyncCompletion;
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};
 pub use error::{Cause, Error, errno};
 pub use ext4::{RenameFlags, StatFs, VolumeInfo, VolumeStats};

@@ -8,6 +8,7 @@ pub mod clock;
 mod control;
 pub mod dirty_inodes;
 mod flusher;
+pub mod fsync_queue;
 mod pass;
 pub mod sync;
 pub mod tunables;
@@ -16,6 +17,7 @@ pub use backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
 pub use balance::DirtyLimits;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use dirty_inodes::DirtyState;
+pub use fsync_queue::{FsyncQueue, SyncService};
 pub use sync::Foreground;
 pub use tunables::Tunables;
 

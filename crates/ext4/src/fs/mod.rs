@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use writeback::{BackingDev, Clock, SystemClock, Tunables};
+use writeback::{BackingDev, Clock, FsyncQueue, SystemClock, Tunables};
 
 pub use mount::OrphanReport;
 
@@ -145,6 +145,7 @@ pub struct Fs {
     pub(crate) inodes: Arc<InodeTable<Inode>>,
     pub(crate) dirty_inodes: DirtyInodes,
     pub(crate) bdi: Arc<BackingDev<Fs>>,
+    pub(crate) fsyncs: FsyncQueue<Fs>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: MountOptions,
     pub(crate) superblock: Mutex<Superblock>,

@@ -20,7 +20,7 @@ use jbd2::{Journal, JournalClient, JournalExtent, JournalOptions, Overlay, Recov
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use writeback::BackingDev;
+use writeback::{BackingDev, FsyncQueue};
 
 /// What became of orphans at mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +68,7 @@ impl Fs {
                 options.clock.clone(),
                 options.tunables.clone(),
             ),
+            fsyncs: FsyncQueue::new(me.clone()),
             inodes: InodeTable::new(budget.clone()),
             dirty_inodes: DirtyInodes::default(),
             journal: opened.journal,
@@ -148,6 +149,7 @@ impl Fs {
             return Ok(());
         }
         *unmounted = true;
+        self.fsyncs.close();
         if self.is_read_only() {
             self.bdi.shutdown();
             let closed = self.journal.close();
@@ -182,6 +184,7 @@ impl Fs {
         // In this order: an fsync that meets a read-only volume asks the journal whether all is well.
         self.journal.crash();
         self.read_only.store(true, Ordering::Release);
+        self.fsyncs.close();
         self.bdi.shutdown();
         let _ = self.journal.close();
     }

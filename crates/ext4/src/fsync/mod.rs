@@ -10,6 +10,7 @@
 //! land of it, or else the journal's error if it needed a commit.
 
 mod data;
+mod queued;
 
 use crate::{Fs, InodeRef, Result};
 use jbd2::Tid;

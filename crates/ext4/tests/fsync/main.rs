@@ -1,5 +1,6 @@
 //! Durability: what fsync costs, what it promises, and what it says when it cannot.
 
 mod bulk;
+mod queued;
 mod single;
 mod volume;

@@ -1,0 +1,105 @@
+//! Asynchronous fsyncs.
+
+use crate::volume::{Disk, all, cost, get, put};
+use block::Op;
+use ext4::{Fs, InodeRef, Result};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Asks for an fsync of each, and gives the outcomes as they come.
+fn ask(fs: &Fs, files: &[InodeRef]) -> Receiver<(usize, Result<()>)> {
+    let (tell, told) = channel();
+    for (i, target) in all(files).into_iter().enumerate() {
+        let tell = tell.clone();
+        fs.fsync_later(target, move |outcome| tell.send((i, outcome)).unwrap());
+    }
+    told
+}
+
+/// Lets the next flush wait until something is sent, and says when it has begun.
+fn hold_next_flush(disk: &Disk) -> (Receiver<()>, Sender<()>) {
+    let (begun, has_begun) = channel();
+    let (go, wait) = channel();
+    let mut held = false;
+    disk.inject(move |op, _, _| {
+        if op == Op::Flush && !std::mem::replace(&mut held, true) {
+            begun.send(()).unwrap();
+            let _ = wait.recv();
+        }
+        None
+    });
+    (has_begun, go)
+}
+
+#[test]
+fn what_is_asked_for_during_a_commit_shares_the_next() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let files: Vec<_> = (0..1000)
+        .map(|i| put(&fs, &format!("{i}"), format!("contents of {i}").as_bytes()))
+        .collect();
+    let (cost, ()) = cost(&fs, || {
+        let (has_begun, go) = hold_next_flush(&disk);
+        let first = ask(&fs, &files[..1]);
+        has_begun.recv().unwrap();
+        let rest = ask(&fs, &files[1..]);
+        assert!(rest.try_recv().is_err(), "nobody is told too early");
+        go.send(()).unwrap();
+        assert!(first.iter().all(|(_, outcome)| outcome.is_ok()));
+        let rest: Vec<_> = rest.iter().collect();
+        assert!(rest.iter().all(|(_, outcome)| outcome.is_ok()));
+        assert!(rest.iter().map(|(i, _)| *i).eq(0..999), "in their order");
+    });
+    assert_eq!((cost.commits, cost.flushes), (2, 2));
+    disk.heal();
+    let fs = disk.crash(fs);
+    for i in 0..1000 {
+        let expected = format!("contents of {i}");
+        assert_eq!(get(&fs, &format!("{i}")), expected.as_bytes());
+    }
+}
+
+#[test]
+fn every_waiter_is_told_of_a_dead_journal() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let files: Vec<_> = (0..100)
+        .map(|i| put(&fs, &format!("{i}"), b"never"))
+        .collect();
+    disk.inject(|op, _, _| (op == Op::Flush).then_some(5));
+    let outcomes: Vec<_> = ask(&fs, &files).iter().collect();
+    assert_eq!(outcomes.len(), 100);
+    assert!(outcomes.iter().all(|(_, outcome)| outcome.is_err()));
+    assert!(fs.is_read_only());
+    let later: Vec<_> = ask(&fs, &files).iter().collect();
+    assert!(later.iter().all(|(_, outcome)| outcome.is_err()));
+}
+
+#[test]
+fn a_failed_write_is_told_until_it_has_landed() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let file = put(&fs, "file", b"first");
+    disk.inject(|op, _, _| (op == Op::Write).then_some(28));
+    for _ in 0..3 {
+        let (_, outcome) = ask(&fs, std::slice::from_ref(&file)).recv().unwrap();
+        assert_eq!(outcome.unwrap_err().errno(), 28);
+    }
+    disk.heal();
+    let (_, outcome) = ask(&fs, &[file]).recv().unwrap();
+    outcome.unwrap();
+    let fs = disk.crash(fs);
+    assert_eq!(get(&fs, "file"), b"first");
+}
+
+#[test]
+fn unmount_serves_what_is_queued() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let files: Vec<_> = (0..50).map(|i| put(&fs, &format!("{i}"), b"x")).collect();
+    let told = ask(&fs, &files);
+    fs.unmount().unwrap();
+    assert!(told.try_iter().all(|(_, outcome)| outcome.is_ok()));
+    // Afterwards it is answered at once.
+    let after = ask(&fs, &files);
+    assert_eq!(after.try_iter().count(), 50);
+}

@@ -1,0 +1,333 @@
+//! The queue of asynchronous fsyncs: what arrives while one group is served is the next group.
+//!
+//! Algorithm:
+//! 1. A request joins a lane by how much it has to write, so that a small file never waits for the data of a large one.
+//! 2. The *light* lane has one worker. It takes what waits, oldest first, and has the file system serve it as one: one
+//!    plug, one commit, one flush. A group is bounded in requests and pages, so that the first of it does not wait for a
+//!    flood behind it.
+//! 3. The *heavy* lane serves each request by itself, several at a time; their commits are shared by the journal.
+//! 4. A lane that is full lets its callers wait: what is queued pins inodes and their dirty pages.
+//! 5. A worker is started by the first request that finds none idle, and ends when it had nothing to do for a while.
+//!
+//! ```text
+//!    submit ──▶ waiting: d e f g ──▶ worker: [a b c] one plug, one commit, one flush ──▶ each is told
+//! ```
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+/// How long a worker with nothing to do stays.
+const RETIRE: Duration = Duration::from_secs(10);
+
+/// Who makes things durable.
+pub trait SyncService: Send + Sync + 'static {
+    /// One thing to make durable, and whom to tell.
+    type Request: Send + 'static;
+    /// Makes all of a group durable together and tells everybody. Called without a lock.
+    fn serve(&self, group: Vec<Self::Request>);
+}
+
+/// What a lane takes.
+struct Limits {
+    /// Requests in a group.
+    requests: usize,
+    /// Pages in a group, beside its first request.
+    pages: u64,
+    /// Groups served at a time.
+    workers: usize,
+    /// Requests that wait before callers do.
+    backlog: usize,
+}
+
+/// Requests with at most this many pages to write (1 MiB) are light.
+const LIGHT_PAGES: u64 = 256;
+const LIGHT: Limits = Limits {
+    requests: 4096,
+    pages: 8192,
+    workers: 1,
+    backlog: 16384,
+};
+const HEAVY: Limits = Limits {
+    requests: 1,
+    pages: 0,
+    workers: 8,
+    backlog: 1024,
+};
+
+/// Requests that wait together.
+struct Lane<R> {
+    limits: Limits,
+    state: Mutex<LaneState<R>>,
+    /// There is work, or nothing more will come.
+    work: Condvar,
+    /// Callers may go on.
+    room: Condvar,
+    /// A worker has ended.
+    ended: Condvar,
+}
+
+struct LaneState<R> {
+    /// Each with the pages that it has to write.
+    waiting: VecDeque<(R, u64)>,
+    workers: Vec<ThreadId>,
+    /// Workers that wait for work.
+    idle: usize,
+    closed: bool,
+}
+
+impl<R> Lane<R> {
+    fn new(limits: Limits) -> Lane<R> {
+        Lane {
+            limits,
+            state: Mutex::new(LaneState {
+                waiting: VecDeque::new(),
+                workers: Vec::new(),
+                idle: 0,
+                closed: false,
+            }),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// What is served together next; there is something.
+    fn take_group(&self, state: &mut LaneState<R>) -> Vec<R> {
+        let (mut count, mut pages) = (0, 0);
+        for (_, more) in state.waiting.iter().take(self.limits.requests) {
+            pages += more;
+            if count > 0 && pages > self.limits.pages {
+                break;
+            }
+            count += 1;
+        }
+        if state.waiting.len() >= self.limits.backlog {
+            self.room.notify_all();
+        }
+        state
+            .waiting
+            .drain(..count)
+            .map(|(request, _)| request)
+            .collect()
+    }
+
+    /// Takes and serves groups until there are none for a while, or for good.
+    fn work<S: SyncService<Request = R>>(&self, service: &Weak<S>) {
+        let mut state = self.state.lock();
+        loop {
+            if !state.waiting.is_empty() {
+                let group = self.take_group(&mut state);
+                MutexGuard::unlocked(&mut state, || serve(service, group));
+                continue;
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let waited = self.work.wait_for(&mut state, RETIRE);
+            state.idle -= 1;
+            if waited.timed_out() && state.waiting.is_empty() {
+                break;
+            }
+        }
+        let me = thread::current().id();
+        state.workers.retain(|&worker| worker != me);
+        self.ended.notify_all();
+    }
+}
+
+fn serve<S: SyncService>(service: &Weak<S>, group: Vec<S::Request>) {
+    // Who asked learns from a request that is dropped unserved.
+    let Some(service) = service.upgrade() else {
+        return;
+    };
+    if catch_unwind(AssertUnwindSafe(|| service.serve(group))).is_err() {
+        tracing::error!("a panic while files were made durable");
+    }
+}
+
+/// See the module.
+pub struct FsyncQueue<S: SyncService> {
+    service: Weak<S>,
+    light: Arc<Lane<S::Request>>,
+    heavy: Arc<Lane<S::Request>>,
+}
+
+impl<S: SyncService> FsyncQueue<S> {
+    /// A queue without threads; they come with the work. Holds `service` weakly.
+    pub fn new(service: Weak<S>) -> FsyncQueue<S> {
+        FsyncQueue {
+            service,
+            light: Arc::new(Lane::new(LIGHT)),
+            heavy: Arc::new(Lane::new(HEAVY)),
+        }
+    }
+
+    /// Queues a request that has about `pages` dirty pages to write; waits where too many do already. The request comes
+    /// back where nobody will serve it: the queue is closed, or there can be no thread.
+    pub fn submit(&self, request: S::Request, pages: u64) -> Result<(), S::Request> {
+        let lane = match pages {
+            0..=LIGHT_PAGES => &self.light,
+            _ => &self.heavy,
+        };
+        let mut state = lane.state.lock();
+        while state.waiting.len() >= lane.limits.backlog && !state.closed {
+            lane.room.wait(&mut state);
+        }
+        if state.closed {
+            return Err(request);
+        }
+        state.waiting.push_back((request, pages));
+        if state.waiting.len() > state.idle && state.workers.len() < lane.limits.workers {
+            match self.start_worker(lane) {
+                Ok(id) => state.workers.push(id),
+                Err(error) if state.workers.is_empty() => {
+                    tracing::error!(%error, "no thread for asynchronous fsyncs");
+                    if let Some((request, _)) = state.waiting.pop_back() {
+                        return Err(request);
+                    }
+                }
+                // Those that there are will come to it.
+                Err(_) => {}
+            }
+        }
+        drop(state);
+        lane.work.notify_one();
+        Ok(())
+    }
+
+    fn start_worker(&self, lane: &Arc<Lane<S::Request>>) -> io::Result<ThreadId> {
+        let (lane, service) = (lane.clone(), self.service.clone());
+        let thread = thread::Builder::new()
+            .name("sluice-fsync".into())
+            .spawn(move || lane.work(&service))?;
+        Ok(thread.thread().id())
+    }
+
+    /// Refuses what comes from now on, and waits until all that was queued is served. Called by a worker (who holds the
+    /// last reference to the file system), it does not wait for that one.
+    pub fn close(&self) {
+        let me = thread::current().id();
+        for lane in [&self.light, &self.heavy] {
+            let mut state = lane.state.lock();
+            state.closed = true;
+            lane.work.notify_all();
+            lane.room.notify_all();
+            while state.workers.iter().any(|&worker| worker != me) {
+                lane.ended.wait(&mut state);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Serves a group when it is let to, and says what was in it.
+    struct Gated {
+        go: Mutex<Receiver<()>>,
+        served: Sender<Vec<u32>>,
+    }
+
+    impl SyncService for Gated {
+        type Request = u32;
+        fn serve(&self, group: Vec<u32>) {
+            assert_ne!(group, [666], "expected in this test");
+            let _ = self.go.lock().recv();
+            let _ = self.served.send(group);
+        }
+    }
+
+    fn gated() -> (
+        Arc<Gated>,
+        FsyncQueue<Gated>,
+        Sender<()>,
+        Receiver<Vec<u32>>,
+    ) {
+        let (go, wait) = channel();
+        let (served, groups) = channel();
+        let service = Arc::new(Gated {
+            go: Mutex::new(wait),
+            served,
+        });
+        let queue = FsyncQueue::new(Arc::downgrade(&service));
+        (service, queue, go, groups)
+    }
+
+    #[test]
+    fn what_arrives_while_a_group_is_served_is_the_next_group() {
+        let (_service, queue, go, groups) = gated();
+        queue.submit(0, 1).unwrap();
+        // The worker has it once nothing waits.
+        while !queue.light.state.lock().waiting.is_empty() {
+            thread::yield_now();
+        }
+        (1..100).for_each(|n| queue.submit(n, 1).unwrap());
+        (0..2).for_each(|_| go.send(()).unwrap());
+        assert_eq!(groups.recv().unwrap(), [0]);
+        assert_eq!(groups.recv().unwrap(), (1..100).collect::<Vec<_>>());
+        queue.close();
+        assert_eq!(queue.submit(7, 1), Err(7), "closed");
+    }
+
+    #[test]
+    fn groups_are_bounded() {
+        let lane = Lane::new(LIGHT);
+        let mut state = lane.state.lock();
+        state.waiting.extend((0..5000).map(|n| (n, 0)));
+        assert_eq!(lane.take_group(&mut state).len(), LIGHT.requests);
+        state.waiting.clear();
+        state.waiting.extend((0..100).map(|n| (n, LIGHT_PAGES)));
+        let full = (LIGHT.pages / LIGHT_PAGES) as usize;
+        assert_eq!(lane.take_group(&mut state).len(), full);
+        state.waiting.clear();
+        state.waiting.push_back((1, LIGHT.pages + 1));
+        assert_eq!(lane.take_group(&mut state), [1], "too large, yet served");
+    }
+
+    #[test]
+    fn a_large_file_holds_nobody_up() {
+        let (_service, queue, go, groups) = gated();
+        // Both of these wait for the gate, side by side.
+        queue.submit(1, LIGHT_PAGES + 1).unwrap();
+        queue.submit(2, LIGHT_PAGES + 1).unwrap();
+        queue.submit(3, 1).unwrap();
+        while [&queue.light, &queue.heavy].map(|lane| lane.state.lock().waiting.len()) != [0, 0] {
+            thread::yield_now();
+        }
+        drop(go);
+        let mut all: Vec<_> = groups.iter().take(3).collect();
+        all.sort();
+        assert_eq!(all, [[1], [2], [3]]);
+        queue.close();
+    }
+
+    #[test]
+    fn a_panic_ends_neither_the_worker_nor_the_next_group() {
+        let (_service, queue, go, groups) = gated();
+        queue.submit(666, 1).unwrap();
+        while !queue.light.state.lock().waiting.is_empty() {
+            thread::yield_now();
+        }
+        go.send(()).unwrap();
+        queue.submit(1, 1).unwrap();
+        assert_eq!(groups.recv().unwrap(), [1]);
+        queue.close();
+    }
+
+    #[test]
+    fn closing_serves_what_waits() {
+        let (_service, queue, go, groups) = gated();
+        (0..10).for_each(|n| queue.submit(n, 1).unwrap());
+        drop(go);
+        queue.close();
+        assert_eq!(groups.try_iter().flatten().count(), 10);
+    }
+}
