@@ -17,7 +17,7 @@ title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 row() { printf '  %-52s %14s %10s\n' "$@"; }
 median() { sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN{printf "%.2f x", a/b}'; }
-per_sec() { jq -r --arg p "$1" '.phases[] | select(.name==$p) | .per_sec'; }
+per_sec() { jq -r --arg p "$1" 'if $p == "durable" then .files_per_sec else .phases[] | select(.name==$p) | .per_sec end'; }
 seconds() { local a b; a=$(date +%s.%N); "$@" >/dev/null 2>&1; b=$(date +%s.%N); awk -v a="$a" -v b="$b" 'BEGIN{print b-a}'; }
 
 kernel_mount() {
@@ -37,7 +37,7 @@ small() {
     kernel_mount
     "$sluice" bench small-files --dir "$work/kernel" -t 8 -n "$files" --json
     kernel_umount
-  done | jq -s '{phases: [.[].phases] | transpose | map(sort_by(.wall_s) | .[length/2|floor])}' >"$theirs"
+  done | jq -s '(sort_by(.wall_s) | .[length/2|floor]) + {phases: [.[].phases] | transpose | map(sort_by(.wall_s) | .[length/2|floor])}' >"$theirs"
   rm -f "$work/ours.img"
   row "" "files/s" "ratio"
   for phase in create durable stat read unlink; do

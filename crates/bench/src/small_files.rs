@@ -1,8 +1,9 @@
-//! Many small files: what fs_mark does, in process, and then look-ups, reads and removal.
+//! Many small files, a directory for each thread, and then look-ups, reads and removal.
 
-use crate::target::Directory;
-use crate::{Report, Target};
+use crate::target::{Create, Directory};
+use crate::{Observer, Progress, Report, Target, measure, threads};
 use std::io;
+use std::path::Path;
 
 /// The workload.
 #[derive(Clone, Debug)]
@@ -15,87 +16,63 @@ pub struct SmallFiles {
     pub bytes: usize,
     /// fsync each file before it is closed.
     pub fsync: bool,
-    /// Look up, read and remove the files afterwards.
-    pub then_use: bool,
-}
-
-impl Default for SmallFiles {
-    fn default() -> Self {
-        SmallFiles {
-            threads: 8,
-            files: 10_000,
-            bytes: 4096,
-            fsync: false,
-            then_use: true,
-        }
-    }
 }
 
 impl SmallFiles {
-    /// Runs it. Phases: `create`, `sync`, `durable` (both), `stat`, `read`, `unlink`.
+    /// Runs it. Phases: `create`, `sync`, `stat`, `read`, `unlink`; the report's top is about the first two.
     ///
     /// # Errors
     /// The first of any thread.
-    pub fn run(&self, target: &dyn Target) -> io::Result<Report> {
+    pub fn run(&self, target: &dyn Target, observe: Observer<'_>) -> io::Result<Report> {
         let directories = (0..self.threads)
-            .map(|thread| target.directory(&format!("small-{thread}")))
+            .map(|thread| target.directory(Path::new(&format!("small-{thread}"))))
             .collect::<io::Result<Vec<_>>>()?;
-        let total = (self.threads * self.files) as u64;
+        let files = (self.threads * self.files) as u64;
         let data = vec![0x5a; self.bytes];
-        let mut report = Report::new(target);
-        report.time("create", total, || {
-            self.each(&directories, |directory, name| {
-                directory.create(name, &data, self.fsync)
-            })
-        })?;
-        report.time("sync", total, || target.sync())?;
-        let (create, sync) = (report.phases[0].clone(), report.phases[1].clone());
-        let (wall_s, cpu_s) = (create.wall_s + sync.wall_s, create.cpu_s + sync.cpu_s);
-        let per_sec = total as f64 / wall_s;
-        report.phases.push(crate::Phase {
-            name: "durable",
-            count: total,
-            wall_s,
-            cpu_s,
-            per_sec,
-        });
-        report.device = target.device();
-        if self.then_use {
-            report.time("stat", total, || {
-                self.each(&directories, |directory, name| directory.stat(name))
-            })?;
-            report.time("read", total, || {
-                self.each(&directories, |directory, name| {
-                    let mut buf = [0; 4096];
-                    directory.read(name, &mut buf).map(|_| ())
+        measure("small-files", target, observe, |run| {
+            run.phase("create", files, |progress| {
+                self.each(&directories, progress, |directory, name| {
+                    let file = directory.create(name, Create::New)?;
+                    file.write_all_at(&data, 0)?;
+                    if self.fsync { file.sync_all() } else { Ok(()) }
                 })
             })?;
-            report.time("unlink", total, || {
-                self.each(&directories, |directory, name| directory.unlink(name))
+            run.phase("sync", files, |_| target.sync())?;
+            run.durable(files, files * self.bytes as u64);
+            run.phase("stat", files, |progress| {
+                self.each(&directories, progress, |directory, name| {
+                    directory.stat(name)
+                })
             })?;
-        }
-        Ok(report)
+            run.phase("read", files, |progress| {
+                self.each(&directories, progress, |directory, name| {
+                    let mut buf = [0; 4096];
+                    directory.open(name)?.read_at(&mut buf, 0).map(|_| ())
+                })
+            })?;
+            run.phase("unlink", files, |progress| {
+                self.each(&directories, progress, |directory, name| {
+                    directory.unlink(name)
+                })
+            })
+        })
     }
 
     /// Runs `work` for every file, a thread a directory.
     fn each(
         &self,
         directories: &[Box<dyn Directory>],
+        progress: &Progress,
         work: impl Fn(&dyn Directory, &str) -> io::Result<()> + Sync,
     ) -> io::Result<()> {
-        let work = &work;
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = directories
-                .iter()
-                .map(|directory| {
-                    scope.spawn(|| (0..self.files).try_for_each(|i| work(&**directory, &name(i))))
-                })
-                .collect();
-            workers.into_iter().try_for_each(|w| {
-                w.join()
-                    .unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))
+        threads::each(directories, |directory| {
+            let mut ticker = progress.ticker();
+            (0..self.files).try_for_each(|i| {
+                ticker.tick();
+                work(&**directory, &name(i))
             })
         })
+        .map(|_| ())
     }
 }
 

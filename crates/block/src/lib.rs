@@ -20,4 +20,4 @@ pub use completion::Completion;
 pub use device::{Create, Device, DeviceUrl, OpenMode, create_image, open, parse_size};
 pub use plug::Plug;
 pub use queue::Queue;
-pub use stats::{Stats, StatsSnapshot};
+pub use stats::{SizeHistogram, Stats, StatsSnapshot};

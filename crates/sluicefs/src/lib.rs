@@ -54,7 +54,7 @@ mod path;
 mod probe;
 pub mod volume;
 
-pub use block::{StatsSnapshot as DeviceStats, parse_size};
+pub use block::{SizeHistogram, StatsSnapshot as DeviceStats, parse_size};
 pub use cache::Budget as MemoryBudget;
 pub use completion::SyncCompletion;
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};

@@ -103,8 +103,7 @@ impl Tracking {
                 add(&stats.read_bytes, len);
             }
             Op::Write => {
-                add(&stats.write_ios, 1);
-                add(&stats.write_bytes, len);
+                stats.count_write(len);
                 // A failed write may have landed in part.
                 if !flags.fua || result.is_err() {
                     self.shared.note_undurable_write();

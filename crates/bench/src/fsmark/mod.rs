@@ -1,0 +1,157 @@
+//! What fs_mark does, by its own flags: threads that create, write and close many files, and one of seven ways to make
+//! them durable.
+//!
+//! Facts from fs_mark 3.3's manual page and README and from watching it with strace. Its rate is the sum of its threads'
+//! rates; removing the files and what is still in memory at the end are not in it. Here a final sync follows, so that
+//! what a run left undone shows. It differs in three things: threads are threads and not processes, a subdirectory
+//! is made once and not before each file, and `sync` goes to the file systems under test and not to all of them.
+
+mod layout;
+mod sync_method;
+mod worker;
+
+pub use layout::Subdirectories;
+pub use sync_method::SyncMethod;
+
+use crate::measure::now;
+use crate::target::Directory;
+use crate::{Loop, Observer, Progress, Report, Target, measure, threads};
+use std::io;
+use std::path::PathBuf;
+use worker::{Calls, Outcome, Worker};
+
+/// The workload. The letters are fs_mark's.
+#[derive(Clone, Debug)]
+pub struct FsMark {
+    /// Directories to work in (-d).
+    pub directories: Vec<PathBuf>,
+    /// Subdirectories of each, and how files are spread over them (-D, -N).
+    pub subdirectories: Subdirectories,
+    /// Files that each thread makes in an iteration (-n).
+    pub files: u64,
+    /// Bytes in a file (-s).
+    pub size: u64,
+    /// How files are made durable (-S).
+    pub sync_method: SyncMethod,
+    /// Iterations (-L).
+    pub loops: u64,
+    /// Threads (-t): a multiple of the directories, over which they are spread.
+    pub threads: usize,
+    /// Bytes of one call of write (-w).
+    pub write_size: usize,
+    /// Keep the files (-k); they are kept anyway where there is more than one iteration, as fs_mark does.
+    pub keep: bool,
+}
+
+impl FsMark {
+    /// One that can be run; as fs_mark, at least one thread a directory.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with what is wrong and what would be right.
+    pub fn checked(mut self) -> io::Result<FsMark> {
+        let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        let directories = self.directories.len();
+        if directories == 0 {
+            return refuse("no directory to work in: give at least one -d".into());
+        }
+        self.threads = self.threads.max(directories);
+        if !self.threads.is_multiple_of(directories) {
+            return refuse(format!(
+                "-t {}: threads are spread evenly over the {directories} directories; give a multiple of {directories}",
+                self.threads
+            ));
+        }
+        for (flag, value) in [
+            ("n", self.files),
+            ("L", self.loops),
+            ("w", self.write_size as u64),
+        ] {
+            if value == 0 {
+                return refuse(format!("-{flag} 0: give at least 1"));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Files of all threads and iterations.
+    pub fn total(&self) -> u64 {
+        self.threads as u64 * self.files * self.loops
+    }
+
+    /// Runs it. Phases: `write` (the iterations), `sync` (what they left undone), `unlink` (unless files are kept); the
+    /// report's top is about the first two.
+    ///
+    /// # Errors
+    /// The first of any thread.
+    pub fn run(&self, target: &dyn Target, observe: Observer<'_>) -> io::Result<Report> {
+        let directories = (0..self.threads)
+            .map(|thread| target.directory(&self.directories[thread % self.directories.len()]))
+            .collect::<io::Result<Vec<_>>>()?;
+        let total = self.total();
+        measure("fsmark", target, observe, |run| {
+            let written = run.phase("write", total, |progress| {
+                self.write(target, &directories, progress)
+            })?;
+            run.phase("sync", total, |_| target.sync())?;
+            run.durable(total, total * self.size);
+            let report = run.report();
+            report.loops = written.loops;
+            report.latency = written.calls.latencies();
+            if self.keep || self.loops > 1 {
+                return Ok(());
+            }
+            let jobs: Vec<_> = directories.iter().zip(written.names).collect();
+            run.phase("unlink", total, |progress| {
+                threads::each(&jobs, |(directory, names)| {
+                    let mut ticker = progress.ticker();
+                    names.iter().try_for_each(|name| {
+                        ticker.tick();
+                        directory.unlink(name)
+                    })
+                })
+            })?;
+            Ok(())
+        })
+    }
+
+    /// The iterations.
+    fn write(
+        &self,
+        target: &dyn Target,
+        directories: &[Box<dyn Directory>],
+        progress: &Progress,
+    ) -> io::Result<Written> {
+        let mut written = Written::default();
+        for iteration in 1..=self.loops {
+            let fs_use_percent = target.used_percent()?;
+            let before = now();
+            let outcomes = threads::each(directories, |directory| {
+                Worker::new(self, target, &**directory).run(progress.ticker())
+            })?;
+            let time = now() - before;
+            written.loops.push(Loop {
+                fs_use_percent,
+                count: iteration * self.threads as u64 * self.files,
+                size: self.size,
+                files_per_sec: outcomes.iter().map(|o| o.files_per_sec(self.files)).sum(),
+                app_overhead_us: outcomes.iter().map(Outcome::app_overhead_us).sum(),
+                time,
+            });
+            outcomes.iter().for_each(|o| written.calls.add(&o.calls));
+            written.names = outcomes.into_iter().map(|o| o.names).collect();
+        }
+        Ok(written)
+    }
+}
+
+/// What the iterations have done.
+#[derive(Default)]
+struct Written {
+    loops: Vec<Loop>,
+    calls: Calls,
+    /// Each thread's files of the last iteration.
+    names: Vec<Vec<String>>,
+}
+
+#[cfg(test)]
+mod tests;

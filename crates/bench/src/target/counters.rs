@@ -1,0 +1,216 @@
+//! What reached the device of a mounted file system: the kernel's counters of the block device, or the volume's own
+//! where it is mounted by `sluice mount` on an image file.
+
+use crate::Device;
+use rustix::fs::{major, minor};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The attribute of a mount's root directory by which `sluice mount` tells its counters.
+const SLUICE_STATS: &str = "user.sluicefs.stats";
+
+/// Where the counters are read.
+pub(super) enum Source {
+    /// `stat` of a block device in sysfs, and the journal's commits where the kernel's jbd2 tells them.
+    Block { stat: PathBuf, journal: PathBuf },
+    /// The root directory of a mount by `sluice mount`.
+    Sluice { root: PathBuf },
+}
+
+/// Counters since the device was there. They never fall.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    read_ios: u64,
+    read_bytes: u64,
+    write_ios: u64,
+    write_bytes: u64,
+    merged: u64,
+    flushes: u64,
+    commits: Option<u64>,
+}
+
+impl Source {
+    /// The counters of the device beneath an open directory, if they can be had.
+    pub(super) fn of(dir: &File) -> Option<Source> {
+        let dev = dir.metadata().ok()?.dev();
+        Source::block(dev).or_else(|| {
+            // btrfs and FUSE have device numbers of their own; the mount table knows what is beneath.
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).ok()?;
+            let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+            let (root, device) = mount_of(&table, &path)?;
+            let beneath = std::fs::metadata(device).ok();
+            let block = beneath
+                .filter(|m| m.file_type().is_block_device())
+                .and_then(|m| Source::block(m.rdev()));
+            block.or(Some(Source::Sluice { root }))
+        })
+    }
+
+    fn block(dev: u64) -> Option<Source> {
+        let sysfs = PathBuf::from(format!("/sys/dev/block/{}:{}", major(dev), minor(dev)));
+        let name = std::fs::canonicalize(&sysfs).ok()?;
+        let name = name.file_name()?.to_str()?.to_owned();
+        let stat = sysfs.join("stat");
+        stat.is_file().then(|| Source::Block {
+            stat,
+            journal: PathBuf::from(format!("/proc/fs/jbd2/{name}-8/info")),
+        })
+    }
+
+    /// The counters now.
+    pub(super) fn read(&self) -> Option<Counters> {
+        match self {
+            Source::Block { stat, journal } => {
+                let mut counters = parse_block_stat(&std::fs::read_to_string(stat).ok()?)?;
+                let info = std::fs::read_to_string(journal).ok();
+                counters.commits = info.and_then(|text| parse_jbd2_info(&text));
+                Some(counters)
+            }
+            Source::Sluice { root } => {
+                let mut buf = vec![0; 4096];
+                let len = rustix::fs::getxattr(root, SLUICE_STATS, &mut buf[..]).ok()?;
+                parse_sluice_stats(&buf[..len])
+            }
+        }
+    }
+}
+
+impl Counters {
+    /// What has happened since `before`.
+    pub(super) fn since(&self, before: &Counters) -> Device {
+        Device {
+            read_ios: self.read_ios.saturating_sub(before.read_ios),
+            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            write_ios: self.write_ios.saturating_sub(before.write_ios),
+            write_bytes: self.write_bytes.saturating_sub(before.write_bytes),
+            merged: self.merged.saturating_sub(before.merged),
+            flushes: self.flushes.saturating_sub(before.flushes),
+            commits: self
+                .commits
+                .zip(before.commits)
+                .map(|(now, then)| now - then),
+            write_sizes: Vec::new(),
+        }
+    }
+}
+
+/// The fields of Documentation/block/stat.rst: reads, merged, sectors, ms, writes, merged, sectors, ms, in flight, ms, ms,
+/// four of discards, flushes, ms.
+fn parse_block_stat(text: &str) -> Option<Counters> {
+    let fields: Vec<u64> = text
+        .split_whitespace()
+        .map(|f| f.parse().ok())
+        .collect::<Option<_>>()?;
+    let at = |i: usize| fields.get(i).copied();
+    Some(Counters {
+        read_ios: at(0)?,
+        read_bytes: at(2)? * 512,
+        merged: at(5)?,
+        write_ios: at(4)?,
+        write_bytes: at(6)? * 512,
+        flushes: at(15).unwrap_or(0),
+        commits: None,
+    })
+}
+
+/// "123 transactions (120 requested), each up to 65536 blocks".
+fn parse_jbd2_info(text: &str) -> Option<u64> {
+    let (count, rest) = text.split_once(' ')?;
+    let counted = rest.starts_with("transactions");
+    counted.then(|| count.parse().ok()).flatten()
+}
+
+fn parse_sluice_stats(json: &[u8]) -> Option<Counters> {
+    let stats: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let n = |name: &str| stats.get(name)?.as_u64();
+    Some(Counters {
+        read_ios: n("device_read_ios")?,
+        read_bytes: n("device_read_bytes")?,
+        write_ios: n("device_write_ios")?,
+        write_bytes: n("device_write_bytes")?,
+        merged: n("device_merged")?,
+        flushes: n("device_flushes")?,
+        commits: n("journal_commits"),
+    })
+}
+
+/// Mount point and device of the mount that `path` is on.
+fn mount_of(table: &str, path: &Path) -> Option<(PathBuf, PathBuf)> {
+    // 36 35 0:52 / /mnt rw,noatime shared:1 - btrfs /dev/loop0 rw; later lines cover earlier ones.
+    let mounts = table.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let point = PathBuf::from(unescape(before.split(' ').nth(4)?));
+        let device = PathBuf::from(unescape(after.split(' ').nth(1)?));
+        path.starts_with(&point).then_some((point, device))
+    });
+    mounts.max_by_key(|(point, _)| point.components().count())
+}
+
+/// Undoes the octal escapes of the mount table for what paths contain in practice.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_stat_has_sectors_and_flushes() {
+        let text = " 10 1 80 5 200 30 1600 9 0 7 14 0 0 0 0 4 2\n";
+        let c = parse_block_stat(text).unwrap();
+        assert_eq!((c.read_ios, c.read_bytes), (10, 80 * 512));
+        assert_eq!(
+            (c.write_ios, c.merged, c.write_bytes),
+            (200, 30, 1600 * 512)
+        );
+        assert_eq!(c.flushes, 4);
+        // Before Linux 5.5 there was no count of flushes.
+        let old = parse_block_stat("1 2 3 4 5 6 7 8 9 10 11").unwrap();
+        assert_eq!((old.write_ios, old.flushes), (5, 0));
+        assert!(parse_block_stat("1 2 3").is_none());
+    }
+
+    #[test]
+    fn journal_commits() {
+        let text = "17 transactions (3 requested), each up to 65536 blocks\naverage:\n";
+        assert_eq!(parse_jbd2_info(text), Some(17));
+        assert_eq!(parse_jbd2_info("no journal"), None);
+    }
+
+    #[test]
+    fn the_innermost_mount_counts_and_the_last_one_there() {
+        let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                     2 1 0:40 / /a\\040b rw - btrfs /dev/loop0 rw\n\
+                     3 1 0:41 / /a\\040b rw shared:2 - fuse.sluicefs /disk.img rw\n";
+        let at = |path: &str| mount_of(table, Path::new(path)).map(|m| m.1);
+        assert_eq!(at("/a b/c"), Some(PathBuf::from("/disk.img")));
+        assert_eq!(at("/a bc"), Some(PathBuf::from("/dev/sda1")));
+    }
+
+    #[test]
+    fn counters_of_a_sluice_mount() {
+        let json = br#"{"device_read_ios":1,"device_read_bytes":2,"device_write_ios":3,"device_write_bytes":4,
+            "device_merged":5,"device_flushes":6,"journal_commits":7}"#;
+        let c = parse_sluice_stats(json).unwrap();
+        assert_eq!((c.write_ios, c.flushes, c.commits), (3, 6, Some(7)));
+        assert!(parse_sluice_stats(b"{}").is_none());
+    }
+
+    #[test]
+    fn device_numbers_of_this_directory_lead_somewhere_or_nowhere() {
+        // Whatever the machine: no panic, and what is found can be read again without falling.
+        if let Some(source) = Source::of(&File::open(".").unwrap()) {
+            let first = source.read();
+            let again = source.read();
+            if let (Some(first), Some(again)) = (first, again) {
+                assert!(again.write_ios >= first.write_ios);
+            }
+        }
+        assert!(Source::block(0).is_none());
+    }
+}

@@ -1,0 +1,149 @@
+//! Directories of mounted file systems, worked in by the calls that end in "at".
+
+use super::counters::{Counters, Source};
+use super::{Create, Directory, OpenFile, Target};
+use crate::Device;
+use rustix::fs::{Advice, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Directories of one or more mounted file systems.
+pub struct MountedTarget {
+    roots: Vec<PathBuf>,
+    file_systems: Vec<FileSystem>,
+}
+
+/// A mounted file system that at least one of the directories is on.
+struct FileSystem {
+    root: File,
+    counters: Option<(Source, Counters)>,
+}
+
+impl MountedTarget {
+    /// Runs in `roots`, which are made if they are not there.
+    ///
+    /// # Errors
+    /// The file system's, with the directory's name; `InvalidInput` without any.
+    pub fn new(roots: &[PathBuf]) -> io::Result<MountedTarget> {
+        let mut by_device = BTreeMap::new();
+        let mut absolute = Vec::new();
+        for root in roots {
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", root.display()));
+            make_directory(root).map_err(named)?;
+            let file = File::open(root).map_err(named)?;
+            by_device.entry(file.metadata()?.dev()).or_insert(file);
+            absolute.push(root.canonicalize().map_err(named)?);
+        }
+        if absolute.is_empty() {
+            let what = "no directory to work in";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let file_systems = by_device.into_values().map(|root| {
+            let source = Source::of(&root);
+            let counters = source.and_then(|s| s.read().map(|now| (s, now)));
+            FileSystem { root, counters }
+        });
+        Ok(MountedTarget {
+            file_systems: file_systems.collect(),
+            roots: absolute,
+        })
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    match std::fs::create_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+impl Target for MountedTarget {
+    fn name(&self) -> String {
+        let names: Vec<_> = self.roots.iter().map(|r| r.display().to_string()).collect();
+        names.join(" ")
+    }
+    fn directory(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
+        let path = self.roots[0].join(path);
+        make_directory(&path)?;
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Box::new(SystemDirectory(rustix::fs::open(
+            &path,
+            flags,
+            Mode::empty(),
+        )?)))
+    }
+    fn sync(&self) -> io::Result<()> {
+        for fs in &self.file_systems {
+            rustix::fs::syncfs(&fs.root)?;
+        }
+        Ok(())
+    }
+    fn used_percent(&self) -> io::Result<f64> {
+        let s = rustix::fs::statvfs(&self.roots[0])?;
+        Ok(100.0 * (1.0 - s.f_bavail as f64 / s.f_blocks.max(1) as f64))
+    }
+    fn device(&self) -> Option<Device> {
+        let mut sum: Option<Device> = None;
+        for (source, before) in self.file_systems.iter().filter_map(|f| f.counters.as_ref()) {
+            let now = source.read()?.since(before);
+            sum = Some(sum.map_or(now.clone(), |s| s.plus(&now)));
+        }
+        sum
+    }
+}
+
+/// An open directory of the system.
+struct SystemDirectory(OwnedFd);
+
+impl SystemDirectory {
+    fn open_file(&self, name: &str, flags: OFlags) -> io::Result<Box<dyn OpenFile>> {
+        let flags = flags | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.0, name, flags, Mode::from_raw_mode(0o666))?;
+        Ok(Box::new(File::from(fd)))
+    }
+}
+
+impl Directory for SystemDirectory {
+    fn make_subdirectory(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+    fn create(&self, name: &str, create: Create) -> io::Result<Box<dyn OpenFile>> {
+        let how = match create {
+            Create::New => OFlags::EXCL,
+            Create::Truncate => OFlags::TRUNC,
+        };
+        self.open_file(name, OFlags::CREATE | OFlags::RDWR | how)
+    }
+    fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        self.open_file(name, OFlags::RDONLY)
+    }
+    fn stat(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).map(|_| ())?)
+    }
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+}
+
+impl OpenFile for File {
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, data, offset)
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buf, offset)
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        File::sync_all(self)
+    }
+    fn drop_cache(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(self, 0, None, Advice::DontNeed)?)
+    }
+}

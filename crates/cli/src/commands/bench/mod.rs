@@ -1,0 +1,45 @@
+//! `sluice bench`: workloads on a volume in process, or in directories of any mounted file system. A file a workload.
+
+mod fsmark;
+mod on;
+mod progress;
+mod show;
+mod small_files;
+mod stream;
+
+use anyhow::Result;
+use std::process::ExitCode;
+
+/// Measure a volume, or any mounted directory with the same work
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sluice bench fsmark --volume disk.img --fresh -D 10000 -S0 -n 10000 -s 4096 -L 10 -t 8
+  sluice bench fsmark -S5 -n 1000 -s 4096 -d /mnt/a -d /mnt/b --json
+  sluice bench small-files --volume disk.img --fresh -t 8 -n 10000
+  sluice bench stream --dir /mnt/kernel-ext4 --mib 4096
+
+Every workload runs on a volume in this process (--volume) or, with the same calls, in directories of mounted file
+systems. What is printed first about wall-clock and processor time and the device covers the work and a final sync.")]
+pub struct Args {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(clap::Subcommand)]
+enum Workload {
+    #[command(name = "fsmark")]
+    FsMark(fsmark::Args),
+    SmallFiles(small_files::Args),
+    Stream(stream::Args),
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.workload {
+            Workload::FsMark(args) => args.run(),
+            Workload::SmallFiles(args) => args.run(),
+            Workload::Stream(args) => args.run(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Where a workload runs, how often, and how its results are told.
+
+use super::progress::Bar;
+use super::show;
+use crate::human;
+use crate::target;
+use ::bench::{MountedTarget, Observer, Report, Target, VolumeTarget};
+use anyhow::{Context, Result};
+use sluicefs::{FormatOptions, Volume, VolumeOptions};
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// A volume in this process.
+#[derive(clap::Args)]
+pub struct OnVolume {
+    /// Run on a volume in this process
+    #[arg(long, value_name = "DEVICE")]
+    volume: Option<OsString>,
+    /// Format the volume before each round: all that is on it is lost
+    #[arg(long, requires = "volume")]
+    fresh: bool,
+    /// Size of the image file where --fresh makes a new one
+    #[arg(long = "size", value_name = "SIZE", value_parser = human::parse_bytes, default_value = "64GiB")]
+    image_size: u64,
+    /// Memory for the volume's caches
+    #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
+    memory: u64,
+}
+
+/// Rounds and the form of the result.
+#[derive(clap::Args)]
+pub struct Repeat {
+    /// Times to run it; the median is shown
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a workload does, on any target.
+pub type Work<'a> = &'a dyn Fn(&dyn Target, Observer<'_>) -> io::Result<Report>;
+
+impl OnVolume {
+    pub fn is_given(&self) -> bool {
+        self.volume.is_some()
+    }
+
+    /// Runs `work` on the volume.
+    fn round(&self, work: Work<'_>, bar: &Bar) -> Result<Report> {
+        let device = self.volume.as_ref().context("no --volume")?;
+        let target = VolumeTarget::new(self.open(device)?);
+        let report = work(&target, &|progress| bar.show(progress))?;
+        target.into_volume().close()?;
+        Ok(report)
+    }
+
+    fn open(&self, device: &OsString) -> Result<Volume> {
+        let options = VolumeOptions::new().memory(self.memory);
+        if !self.fresh {
+            return target::open(device, options);
+        }
+        let mut format = FormatOptions::new().force(true);
+        let is_url = device.to_str().is_some_and(|d| d.contains(':'));
+        if !is_url && !Path::new(device).exists() {
+            format = format.size(self.image_size);
+        }
+        options
+            .format(device, &format)
+            .map_err(|e| target::named(device, e))
+    }
+}
+
+impl Repeat {
+    /// Runs `work` on the volume, or in `directories` if none was given, and shows what came out.
+    pub fn run(
+        &self,
+        on: &OnVolume,
+        directories: &[PathBuf],
+        unit: &str,
+        work: Work<'_>,
+    ) -> Result<ExitCode> {
+        let mut reports = Vec::new();
+        for round in 1..=self.rounds {
+            let bar = Bar::new(unit, round, self.rounds);
+            reports.push(if on.is_given() {
+                on.round(work, &bar)?
+            } else {
+                let target = MountedTarget::new(directories)?;
+                work(&target, &|progress| bar.show(progress))?
+            });
+        }
+        show::report(&Report::median(reports), unit, self.json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A directory of any mounted file system, for workloads that make their own directories in it.
+#[derive(clap::Args)]
+pub struct OnDirectory {
+    #[command(flatten)]
+    volume: OnVolume,
+    /// Run in a directory of any mounted file system; what is made in it is removed
+    #[arg(long, required_unless_present = "volume", conflicts_with = "volume")]
+    dir: Option<PathBuf>,
+    #[command(flatten)]
+    repeat: Repeat,
+}
+
+impl OnDirectory {
+    pub fn run(&self, unit: &str, work: Work<'_>) -> Result<ExitCode> {
+        let Some(dir) = &self.dir else {
+            return self.repeat.run(&self.volume, &[], unit, work);
+        };
+        let scratch = dir.join(format!("sluice-bench-{}", std::process::id()));
+        let made = std::fs::create_dir(&scratch);
+        made.with_context(|| scratch.display().to_string())?;
+        let in_scratch = |target: &dyn Target, observe: Observer<'_>| {
+            let report = work(target, observe)?;
+            for entry in std::fs::read_dir(&scratch)? {
+                std::fs::remove_dir_all(entry?.path())?;
+            }
+            Ok(report)
+        };
+        let dirs = [scratch.clone()];
+        let result = self.repeat.run(&self.volume, &dirs, unit, &in_scratch);
+        let removed = std::fs::remove_dir_all(&scratch);
+        let code = result?;
+        removed.with_context(|| scratch.display().to_string())?;
+        Ok(code)
+    }
+}

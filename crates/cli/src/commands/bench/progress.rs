@@ -1,0 +1,61 @@
+//! A bar on a terminal while a workload runs.
+
+use crate::human;
+use ::bench::Progress;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// The bar of one round; it is gone when it is dropped.
+pub struct Bar {
+    bar: ProgressBar,
+    unit: String,
+    started: Instant,
+    /// What was done when the last rate was computed, and when that was, in milliseconds.
+    last: (AtomicU64, AtomicU64),
+}
+
+impl Bar {
+    pub fn new(unit: &str, round: u16, rounds: u16) -> Bar {
+        let bar = if io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("{prefix}{msg:38} {wide_bar} {percent:>3}%");
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        } else {
+            ProgressBar::hidden()
+        };
+        if rounds > 1 {
+            bar.set_prefix(format!("round {round}/{rounds}  "));
+        }
+        Bar {
+            bar,
+            unit: unit.to_owned(),
+            started: Instant::now(),
+            last: Default::default(),
+        }
+    }
+
+    /// Draws how far it is. One thread calls it, every tenth of a second.
+    pub fn show(&self, progress: &Progress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let (name, done, count) = progress.phase();
+        let (total, at_ms) = (progress.done(), self.started.elapsed().as_millis() as u64);
+        let done_since = total.saturating_sub(self.last.0.swap(total, Relaxed));
+        let ms = at_ms.saturating_sub(self.last.1.swap(at_ms, Relaxed));
+        let rate = (done_since * 1000).checked_div(ms).unwrap_or(0);
+        self.bar.set_length(count);
+        self.bar.set_position(done);
+        let (rate, unit) = (human::count(rate), &self.unit);
+        self.bar
+            .set_message(format!("{name:<8} {rate:>12} {unit}/s"));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

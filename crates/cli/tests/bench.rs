@@ -1,0 +1,192 @@
+//! `sluice bench`: its columns, its JSON, its refusals.
+
+mod common;
+
+use common::Scratch;
+use serde_json::Value;
+
+fn json(s: &Scratch, args: &[&str]) -> Value {
+    serde_json::from_str(&s.run(args)).unwrap()
+}
+
+/// The numbers of fs_mark's rows.
+fn rows(text: &str) -> Vec<Vec<f64>> {
+    let rows = text
+        .lines()
+        .skip_while(|l| !l.starts_with("FSUse%"))
+        .skip(1);
+    rows.take_while(|l| !l.is_empty())
+        .map(|l| l.split_whitespace().map(|n| n.parse().unwrap()).collect())
+        .collect()
+}
+
+#[test]
+fn fsmark_prints_fs_marks_columns_and_what_reached_the_device() {
+    let s = Scratch::new();
+    let text = s.run(&[
+        "bench",
+        "fsmark",
+        "--volume",
+        "mem:256MiB",
+        "--fresh",
+        "-S0",
+        "-D",
+        "16",
+        "-N",
+        "5",
+        "-n",
+        "50",
+        "-s",
+        "4096",
+        "-L",
+        "2",
+        "-t",
+        "4",
+    ]);
+    let columns = text.lines().find(|l| l.starts_with("FSUse%")).expect(&text);
+    let columns: Vec<_> = columns
+        .split("  ")
+        .filter(|c| !c.is_empty())
+        .map(str::trim)
+        .collect();
+    assert_eq!(
+        columns,
+        ["FSUse%", "Count", "Size", "Files/sec", "App Overhead"]
+    );
+    let rows = rows(&text);
+    assert_eq!(
+        rows.iter().map(|r| (r[1], r[2])).collect::<Vec<_>>(),
+        [(200.0, 4096.0), (400.0, 4096.0)]
+    );
+    assert!(rows.iter().all(|r| r.len() == 5 && r[3] > 0.0));
+    for word in [
+        "wall ",
+        "cpu ",
+        "writes of",
+        "merged",
+        "flushes",
+        "commits",
+        "durable",
+    ] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+}
+
+#[test]
+fn fsmark_keeps_files_in_directories_and_subdirectories_as_told() {
+    let s = Scratch::new();
+    let image = s.volume();
+    let args = [
+        "bench", "fsmark", "--volume", image, "-S1", "-D", "2", "-N", "3", "-n", "7", "-s", "100",
+        "-w", "64", "-k", "-d", "/a", "-d", "/deep/b",
+    ];
+    let report = json(&s, &[&args[..], &["--json"]].concat());
+    assert_eq!(report["files"], 14);
+    assert_eq!(report["bytes"], 1400);
+    assert_eq!(report["latency"]["write"]["count"], 28);
+    assert_eq!(report["latency"]["fsync"]["count"], 14);
+    for dir in ["/a", "/deep/b"] {
+        let count = |sub: &str| {
+            s.run(&["ls", &format!("{image}:{dir}/{sub}")])
+                .lines()
+                .count()
+        };
+        assert_eq!((count("00"), count("01")), (4, 3), "{dir}");
+    }
+    s.check(image);
+    let without = s.run(&[
+        "bench", "fsmark", "--volume", image, "-S0", "-n", "9", "-s", "0", "-d", "/gone",
+    ]);
+    assert_eq!(rows(&without)[0][2], 0.0);
+    assert_eq!(s.run(&["ls", &format!("{image}:/gone")]), "");
+    s.check(image);
+}
+
+#[test]
+fn fsmark_runs_in_mounted_directories_with_the_same_report() {
+    let s = Scratch::new();
+    let (a, b) = (s.path("a"), s.path("b"));
+    let report = json(
+        &s,
+        &[
+            "bench", "fsmark", "-S5", "-n", "10", "-s", "10KiB", "-k", "-d", "a", "-d", "b",
+            "--json", "--rounds", "2",
+        ],
+    );
+    assert_eq!(report["files"], 20);
+    assert_eq!(report["latency"]["open"]["count"], 20);
+    for dir in [a, b] {
+        let files: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|e| e.unwrap())
+            .collect();
+        assert_eq!(files.len(), 20, "two rounds of ten");
+        assert!(
+            files
+                .iter()
+                .all(|f| f.metadata().unwrap().len() == 10 << 10)
+        );
+    }
+}
+
+#[test]
+fn json_of_every_workload_has_the_same_names() {
+    let s = Scratch::new();
+    let on = ["--volume", "mem:256MiB", "--fresh", "--json"];
+    let works: [&[&str]; 3] = [
+        &["bench", "fsmark", "-n", "20", "-s", "4096"],
+        &["bench", "small-files", "-n", "20", "-t", "2"],
+        &["bench", "stream", "--mib", "4"],
+    ];
+    for work in works {
+        let report = json(&s, &[work, &on[..]].concat());
+        assert_eq!(report["workload"], work[1]);
+        for name in [
+            "files_per_sec",
+            "bytes_per_sec",
+            "wall_s",
+            "cpu_s",
+            "machine_cpu_s",
+        ] {
+            assert!(report[name].is_number(), "{name} of {work:?}");
+        }
+        for name in [
+            "write_ios",
+            "write_bytes",
+            "merged",
+            "flushes",
+            "read_ios",
+            "read_bytes",
+            "commits",
+        ] {
+            assert!(report["device"][name].is_u64(), "{name} of {work:?}");
+        }
+        let sizes = report["device"]["write_sizes"].as_array().unwrap();
+        let requests: u64 = sizes.iter().map(|c| c["requests"].as_u64().unwrap()).sum();
+        assert_eq!(report["device"]["write_ios"], requests, "{work:?}");
+        let sample = &report["samples"][0];
+        for name in ["at_s", "files_per_sec", "device_write_bytes"] {
+            assert!(sample[name].is_number(), "{name} of {work:?}");
+        }
+        assert!(report["phases"][0]["per_sec"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_the_way_out() {
+    let s = Scratch::new();
+    let said = s.fail(1, &["bench", "fsmark", "-n", "1"]);
+    assert!(
+        said.contains("--volume") && said.contains("-d DIR"),
+        "{said}"
+    );
+    let said = s.fail(1, &["bench", "fsmark", "-d", "a", "-d", "b", "-t", "3"]);
+    assert!(said.contains("multiple of 2"), "{said}");
+    let said = s.fail(1, &["bench", "fsmark", "-d", "a", "-N", "3"]);
+    assert!(said.contains("-D"), "{said}");
+    let said = s.fail(1, &["bench", "fsmark", "-d", "no/such/place"]);
+    assert!(said.contains("no/such/place"), "{said}");
+    let said = s.fail(2, &["bench", "fsmark", "-d", "a", "-S", "7"]);
+    assert!(said.contains("0 to 6"), "{said}");
+    assert!(!s.path("a").exists(), "nothing was made");
+}
