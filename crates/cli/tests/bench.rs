@@ -103,6 +103,36 @@ fn fsmark_keeps_files_in_directories_and_subdirectories_as_told() {
 }
 
 #[test]
+fn bulk_and_asynchronous_fsyncs_commit_less_often_than_blocking_ones() {
+    let s = Scratch::new();
+    let commits = |mode: &str| {
+        let report = json(
+            &s,
+            &[
+                "bench",
+                "fsmark",
+                "--volume",
+                "mem:256MiB",
+                "--fresh",
+                "-S5",
+                "-n",
+                "200",
+                "-s",
+                "4096",
+                "--fsync",
+                mode,
+                "--json",
+            ],
+        );
+        report["device"]["commits"].as_u64().unwrap()
+    };
+    let blocking = commits("blocking");
+    assert!(blocking >= 200, "{blocking}");
+    assert!(commits("bulk") < 10);
+    assert!(commits("async") < blocking);
+}
+
+#[test]
 fn fsmark_runs_in_mounted_directories_with_the_same_report() {
     let s = Scratch::new();
     let (a, b) = (s.path("a"), s.path("b"));
@@ -184,6 +214,8 @@ fn what_cannot_be_run_is_refused_with_the_way_out() {
     assert!(said.contains("multiple of 2"), "{said}");
     let said = s.fail(1, &["bench", "fsmark", "-d", "a", "-N", "3"]);
     assert!(said.contains("-D"), "{said}");
+    let said = s.fail(1, &["bench", "fsmark", "-d", "a", "--fsync", "bulk"]);
+    assert!(said.contains("--volume"), "{said}");
     let said = s.fail(1, &["bench", "fsmark", "-d", "no/such/place"]);
     assert!(said.contains("no/such/place"), "{said}");
     let said = s.fail(2, &["bench", "fsmark", "-d", "a", "-S", "7"]);

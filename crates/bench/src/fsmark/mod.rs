@@ -11,7 +11,7 @@ mod sync_method;
 mod worker;
 
 pub use layout::Subdirectories;
-pub use sync_method::SyncMethod;
+pub use sync_method::{Fsync, SyncMethod};
 
 use crate::measure::now;
 use crate::target::Directory;
@@ -33,6 +33,8 @@ pub struct FsMark {
     pub size: u64,
     /// How files are made durable (-S).
     pub sync_method: SyncMethod,
+    /// How fsync is called (not fs_mark's: that is blocking).
+    pub fsync: Fsync,
     /// Iterations (-L).
     pub loops: u64,
     /// Threads (-t): a multiple of the directories, over which they are spread.

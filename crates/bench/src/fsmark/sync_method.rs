@@ -1,4 +1,4 @@
-//! fs_mark's ways to make files durable.
+//! fs_mark's ways to make files durable, and three ways to call fsync.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,6 +20,18 @@ pub enum SyncMethod {
     PostFsync,
     /// 6: as 5, after a sync.
     SyncPostFsync,
+}
+
+/// How fsync is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fsync {
+    /// As the system call: one file after another, each waited for.
+    #[default]
+    Blocking,
+    /// Begun for one file after another; all are waited for when the last was begun.
+    Async,
+    /// One call for all of a thread's files, which stay open until then.
+    Bulk,
 }
 
 /// The files that are opened, fsynced and closed after all were written.
@@ -64,6 +76,18 @@ impl SyncMethod {
             SyncMethod::SyncThenOneFsync => Pass::First,
             SyncMethod::PostReverseFsync | SyncMethod::SyncPostReverseFsync => Pass::Backward,
             SyncMethod::PostFsync | SyncMethod::SyncPostFsync => Pass::Forward,
+        }
+    }
+}
+
+impl FromStr for Fsync {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Fsync, String> {
+        match text {
+            "blocking" => Ok(Fsync::Blocking),
+            "async" => Ok(Fsync::Async),
+            "bulk" => Ok(Fsync::Bulk),
+            _ => Err("fsync is blocking, async or bulk".to_owned()),
         }
     }
 }

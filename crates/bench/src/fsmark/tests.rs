@@ -1,6 +1,6 @@
 use super::*;
 use crate::Device;
-use crate::target::{Create, OpenFile};
+use crate::target::{Create, OpenFile, PendingSync};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,8 @@ impl Log {
         let mut names = Vec::new();
         let lines = std::mem::take(&mut *self.0.lock().unwrap());
         let numbered = lines.into_iter().map(|line| {
-            let Some((call, name)) = line.split_once(' ') else {
+            let Some((call, name)) = line.split_once(' ').filter(|_| !line.ends_with("files"))
+            else {
                 return line;
             };
             let at = names.iter().position(|n| n == name).unwrap_or_else(|| {
@@ -39,6 +40,10 @@ impl Target for Log {
     }
     fn sync(&self) -> io::Result<()> {
         self.add("sync".into());
+        Ok(())
+    }
+    fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()> {
+        self.add(format!("fsync of {} files", files.len()));
         Ok(())
     }
     fn used_percent(&self) -> io::Result<f64> {
@@ -86,6 +91,14 @@ impl OpenFile for LogFile {
         self.0.add(format!("fsync {}", self.1));
         Ok(())
     }
+    fn sync_all_async(&self) -> io::Result<PendingSync> {
+        self.0.add(format!("begin {}", self.1));
+        let (log, name) = (self.0.clone(), self.1.clone());
+        Ok(Box::new(move || {
+            log.add(format!("wait {name}"));
+            Ok(())
+        }))
+    }
     fn drop_cache(&self) -> io::Result<()> {
         Ok(())
     }
@@ -105,6 +118,7 @@ fn two_files(sync_method: SyncMethod) -> FsMark {
         files: 2,
         size: 6,
         sync_method,
+        fsync: Fsync::Blocking,
         loops: 1,
         threads: 1,
         write_size: 4,
@@ -143,6 +157,23 @@ fn each_sync_method_makes_the_calls_that_fs_mark_makes() {
         let expected = script(&format!("{expected}, sync"));
         assert_eq!(calls(two_files(method)), expected, "-S {method}");
     }
+}
+
+#[test]
+fn asynchronous_syncs_are_all_begun_before_one_is_waited_for() {
+    let mut work = two_files(SyncMethod::PostFsync);
+    (work.size, work.fsync) = (0, Fsync::Async);
+    let expected = "create 0, close 0, create 1, close 1, \
+        open 0, begin 0, close 0, open 1, begin 1, close 1, wait 0, wait 1, sync";
+    assert_eq!(calls(work), script(expected));
+}
+
+#[test]
+fn a_bulk_sync_takes_all_files_while_they_are_open() {
+    let mut work = two_files(SyncMethod::FsyncBeforeClose);
+    (work.size, work.fsync) = (0, Fsync::Bulk);
+    let expected = "create 0, create 1, fsync of 2 files, close 0, close 1, sync";
+    assert_eq!(calls(work), script(expected));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! One thread of one iteration.
 
-use super::FsMark;
 use super::layout::Layout;
 use super::sync_method::Pass;
+use super::{FsMark, Fsync};
 use crate::latency::Recorder;
 use crate::measure::Ticker;
-use crate::target::{Create, Directory};
+use crate::target::{Create, Directory, OpenFile, PendingSync};
 use crate::{Latency, Target};
 use std::collections::BTreeMap;
 use std::io;
@@ -20,6 +20,7 @@ pub(super) struct Calls {
     sync: Recorder,
     close: Recorder,
     open: Recorder,
+    wait: Recorder,
 }
 
 impl Calls {
@@ -30,6 +31,7 @@ impl Calls {
         self.sync.add(&other.sync);
         self.close.add(&other.close);
         self.open.add(&other.open);
+        self.wait.add(&other.wait);
     }
 
     /// By name, those that were made.
@@ -41,6 +43,7 @@ impl Calls {
             ("sync", &self.sync),
             ("close", &self.close),
             ("open", &self.open),
+            ("wait", &self.wait),
         ];
         let made = calls
             .into_iter()
@@ -77,6 +80,10 @@ pub(super) struct Worker<'a> {
     directory: &'a dyn Directory,
     in_calls: Duration,
     calls: Calls,
+    /// Syncs that have begun.
+    pending: Vec<PendingSync>,
+    /// Open files that wait for one sync of all.
+    held: Vec<Box<dyn OpenFile>>,
 }
 
 impl<'a> Worker<'a> {
@@ -91,6 +98,8 @@ impl<'a> Worker<'a> {
             directory,
             in_calls: Duration::ZERO,
             calls: Calls::default(),
+            pending: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -120,31 +129,23 @@ impl<'a> Worker<'a> {
 
     fn write(&mut self, name: &str, data: &[u8]) -> io::Result<()> {
         let directory = self.directory;
-        let file = self.call(
-            |calls| &mut calls.create,
-            || directory.create(name, Create::Truncate),
-        )?;
+        let create = || directory.create(name, Create::Truncate);
+        let file = self.call(|calls| &mut calls.create, create)?;
         let mut at = 0;
         while at < self.work.size {
             let len = data.len().min((self.work.size - at) as usize);
-            self.call(
-                |calls| &mut calls.write,
-                || file.write_all_at(&data[..len], at),
-            )?;
+            let write = || file.write_all_at(&data[..len], at);
+            self.call(|calls| &mut calls.write, write)?;
             at += len as u64;
         }
         if self.work.sync_method.fsyncs_in_loop() {
-            self.call(|calls| &mut calls.fsync, || file.sync_all())?;
+            self.fsync(file)
+        } else {
+            self.close(file)
         }
-        self.call(
-            |calls| &mut calls.close,
-            || {
-                drop(file);
-                Ok(())
-            },
-        )
     }
 
+    /// What happens when all files are written.
     fn make_durable(&mut self, names: &[String]) -> io::Result<()> {
         let target = self.target;
         let method = self.work.sync_method;
@@ -152,24 +153,56 @@ impl<'a> Worker<'a> {
             self.call(|calls| &mut calls.sync, || target.sync())?;
         }
         match method.pass() {
-            Pass::None => Ok(()),
-            Pass::First => names.iter().take(1).try_for_each(|n| self.fsync(n)),
-            Pass::Forward => names.iter().try_for_each(|n| self.fsync(n)),
-            Pass::Backward => names.iter().rev().try_for_each(|n| self.fsync(n)),
+            Pass::None => {}
+            Pass::First => names.iter().take(1).try_for_each(|n| self.reopen(n))?,
+            Pass::Forward => names.iter().try_for_each(|n| self.reopen(n))?,
+            Pass::Backward => names.iter().rev().try_for_each(|n| self.reopen(n))?,
         }
+        self.settle()
     }
 
-    fn fsync(&mut self, name: &str) -> io::Result<()> {
+    fn reopen(&mut self, name: &str) -> io::Result<()> {
         let directory = self.directory;
         let file = self.call(|calls| &mut calls.open, || directory.open(name))?;
-        self.call(|calls| &mut calls.fsync, || file.sync_all())?;
-        self.call(
-            |calls| &mut calls.close,
-            || {
-                drop(file);
-                Ok(())
-            },
-        )
+        self.fsync(file)
+    }
+
+    /// Makes a file durable and closes it, now or when it is [settled](Worker::settle).
+    fn fsync(&mut self, file: Box<dyn OpenFile>) -> io::Result<()> {
+        match self.work.fsync {
+            Fsync::Blocking => self.call(|calls| &mut calls.fsync, || file.sync_all())?,
+            Fsync::Async => {
+                let pending = self.call(|calls| &mut calls.fsync, || file.sync_all_async())?;
+                self.pending.push(pending);
+            }
+            Fsync::Bulk => {
+                self.held.push(file);
+                return Ok(());
+            }
+        }
+        self.close(file)
+    }
+
+    /// Waits for what was begun, and makes durable what was held back.
+    fn settle(&mut self) -> io::Result<()> {
+        for pending in std::mem::take(&mut self.pending) {
+            self.call(|calls| &mut calls.wait, pending)?;
+        }
+        let held = std::mem::take(&mut self.held);
+        if held.is_empty() {
+            return Ok(());
+        }
+        let target = self.target;
+        self.call(|calls| &mut calls.fsync, || target.sync_files(&held))?;
+        held.into_iter().try_for_each(|file| self.close(file))
+    }
+
+    fn close(&mut self, file: Box<dyn OpenFile>) -> io::Result<()> {
+        let close = || {
+            drop(file);
+            Ok(())
+        };
+        self.call(|calls| &mut calls.close, close)
     }
 
     /// Makes one call to the file system and times it.

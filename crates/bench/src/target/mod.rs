@@ -22,6 +22,8 @@ pub trait Target: Sync {
     fn directory(&self, path: &Path) -> io::Result<Box<dyn Directory>>;
     /// Makes everything durable.
     fn sync(&self) -> io::Result<()>;
+    /// Makes several files durable with one call; `Unsupported` where there is no such call.
+    fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()>;
     /// How much of the file system is not available any more, in percent.
     fn used_percent(&self) -> io::Result<f64>;
     /// What reached the device since the target was made, where that is known.
@@ -51,6 +53,15 @@ pub trait Directory: Send + Sync {
     fn unlink(&self, name: &str) -> io::Result<()>;
 }
 
+/// Waits for a sync that has begun.
+pub type PendingSync = Box<dyn FnOnce() -> io::Result<()>>;
+
+/// What has no call for a mounted file system.
+fn only_in_process() -> io::Error {
+    let what = "only a volume in this process (--volume) has bulk and asynchronous fsync";
+    io::Error::new(io::ErrorKind::Unsupported, what)
+}
+
 /// An open file; dropping it closes it.
 pub trait OpenFile: Send + Sync {
     /// Writes all of `data` at an offset.
@@ -59,6 +70,12 @@ pub trait OpenFile: Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Makes contents and metadata durable.
     fn sync_all(&self) -> io::Result<()>;
+    /// Begins to make them durable; `Unsupported` where there is no such call.
+    fn sync_all_async(&self) -> io::Result<PendingSync>;
+    /// The file of a volume in this process, if it is one.
+    fn on_volume(&self) -> Option<&sluicefs::File> {
+        None
+    }
     /// Forgets what is cached of it.
     fn drop_cache(&self) -> io::Result<()>;
 }

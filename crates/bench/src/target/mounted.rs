@@ -1,7 +1,7 @@
 //! Directories of mounted file systems, worked in by the calls that end in "at".
 
 use super::counters::{Counters, Source};
-use super::{Create, Directory, OpenFile, Target};
+use super::{Create, Directory, OpenFile, PendingSync, Target, only_in_process};
 use crate::Device;
 use rustix::fs::{Advice, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -83,6 +83,9 @@ impl Target for MountedTarget {
         }
         Ok(())
     }
+    fn sync_files(&self, _files: &[Box<dyn OpenFile>]) -> io::Result<()> {
+        Err(only_in_process())
+    }
     fn used_percent(&self) -> io::Result<f64> {
         let s = rustix::fs::statvfs(&self.roots[0])?;
         Ok(100.0 * (1.0 - s.f_bavail as f64 / s.f_blocks.max(1) as f64))
@@ -142,6 +145,9 @@ impl OpenFile for File {
     }
     fn sync_all(&self) -> io::Result<()> {
         File::sync_all(self)
+    }
+    fn sync_all_async(&self) -> io::Result<PendingSync> {
+        Err(only_in_process())
     }
     fn drop_cache(&self) -> io::Result<()> {
         Ok(rustix::fs::fadvise(self, 0, None, Advice::DontNeed)?)

@@ -1,6 +1,6 @@
 //! A volume in this process.
 
-use super::{Create, Directory, OpenFile, Target};
+use super::{Create, Directory, OpenFile, PendingSync, Target, only_in_process};
 use crate::{Device, SizeClass};
 use sluicefs::{Dir, File, SizeHistogram, Volume, VolumeStats};
 use std::io;
@@ -35,6 +35,11 @@ impl Target for VolumeTarget {
     }
     fn sync(&self) -> io::Result<()> {
         self.volume.sync()
+    }
+    fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()> {
+        let files: Option<Vec<&File>> = files.iter().map(|f| f.on_volume()).collect();
+        let files = files.ok_or_else(only_in_process)?;
+        self.volume.sync_files(&files).into_iter().collect()
     }
     fn used_percent(&self) -> io::Result<f64> {
         let s = self.volume.statfs();
@@ -99,6 +104,13 @@ impl OpenFile for File {
     }
     fn sync_all(&self) -> io::Result<()> {
         File::sync_all(self)
+    }
+    fn sync_all_async(&self) -> io::Result<PendingSync> {
+        let pending = File::sync_all_async(self);
+        Ok(Box::new(|| pending.wait()))
+    }
+    fn on_volume(&self) -> Option<&File> {
+        Some(self)
     }
     fn drop_cache(&self) -> io::Result<()> {
         File::drop_cache(self);

@@ -3,7 +3,7 @@
 use super::on::{OnVolume, Repeat};
 use crate::human;
 use ::bench::FsMark;
-use ::bench::fsmark::{Subdirectories, SyncMethod};
+use ::bench::fsmark::{Fsync, Subdirectories, SyncMethod};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Examples:
   sluice bench fsmark --volume disk.img --fresh -D 10000 -S0 -n 10000 -s 4096 -L 10 -t 8
+  sluice bench fsmark --volume disk.img --fresh -S5 -n 10000 -s 4096 --fsync bulk
   sluice bench fsmark -S5 -n 1000 -s 4096 -d /mnt/a -d /mnt/b --json
 
 Sync methods:
@@ -58,6 +59,10 @@ pub struct Flags {
     /// How files are made durable, 0 to 6
     #[arg(short = 'S', value_name = "METHOD", default_value = "1")]
     sync_method: SyncMethod,
+    /// How fsync is called: blocking as the system call; async, begun for each file and waited for at the end; bulk, one
+    /// call for all files of a thread. The last two are SluiceFS's own and need --volume
+    #[arg(long, value_name = "blocking|async|bulk", default_value = "blocking")]
+    fsync: Fsync,
     /// Iterations
     #[arg(short = 'L', value_name = "COUNT", default_value_t = 1)]
     loops: u64,
@@ -84,6 +89,11 @@ impl Flags {
                 "nothing to run on: give --volume DEVICE, or -d DIR for a directory of any mounted file system"
             );
         }
+        if !on_volume && self.fsync != Fsync::Blocking {
+            bail!(
+                "--fsync: a mounted file system has only blocking fsync; the others need --volume"
+            );
+        }
         let directories = if on_volume && self.directories.is_empty() {
             (0..self.threads.max(1))
                 .map(|i| i.to_string().into())
@@ -100,6 +110,7 @@ impl Flags {
             files: self.files,
             size: self.size,
             sync_method: self.sync_method,
+            fsync: self.fsync,
             loops: self.loops,
             threads: self.threads,
             write_size: usize::try_from(self.write_size)?,
