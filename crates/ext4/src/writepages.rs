@@ -430,6 +430,7 @@ impl Fs {
                 Ok(()) => {
                     self.groups.unreserve(u64::from(range.reserved));
                     range.inode.mapping.end_writeback(range.pages());
+                    self.dirty_files.settle(&range.inode);
                     landed += u64::from(range.pages);
                 }
                 Err(error) => {

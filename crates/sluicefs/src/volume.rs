@@ -7,6 +7,7 @@ use crate::dir::Dir;
 use crate::error::Cause;
 use crate::file::File;
 use crate::options::{FormatOptions, VolumeOptions};
+use crate::path::LastLink;
 use block::{DeviceUrl, Queue};
 use ext4::{Fs, MountOptions, StatFs, SyncTarget, VolumeInfo, VolumeStats};
 use std::borrow::Borrow;
@@ -221,6 +222,21 @@ impl Volume {
                 result.map_err(|cause| cause.at("sync", file.path()))
             })
             .collect()
+    }
+
+    /// Makes a directory and everything below it durable, or a single file. Nothing else's dirty data is waited for, but
+    /// for files of which it is not known where they lie (they have several names, say) and which have little.
+    ///
+    /// It costs what is dirty there, and a look at the parents of every other dirty file of the volume; what is clean
+    /// costs nothing.
+    ///
+    /// # Errors
+    /// `NotFound`, and where something could not be written; it stays dirty and will be tried again.
+    pub fn sync_tree(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        let root = self.root.find(path, LastLink::Follow);
+        let done = root.and_then(|root| Ok(self.fs().sync_tree(&root)?));
+        done.map_err(|cause| cause.at("sync", self.root.path().join(path)))
     }
 
     /// Writes everything back, marks the volume clean and unmounts it.

@@ -108,3 +108,18 @@ fn a_sync_outlives_its_file_and_its_volume() {
     let v = Volume::open(image.path()).unwrap();
     assert_eq!(v.read_to_string("/99").unwrap(), "contents of 99");
 }
+
+#[test]
+fn a_subtree_without_the_rest() {
+    let v = volume();
+    v.create_dir_all("/inside/deep").unwrap();
+    v.write("/inside/deep/file", [1; 8192]).unwrap();
+    v.write("/outside", [2; 8192]).unwrap();
+    v.sync_tree("inside").unwrap();
+    assert_eq!(v.stats().dirty_pages, 2, "those outside");
+    v.sync_tree("/outside").unwrap();
+    assert_eq!(v.stats().dirty_pages, 0);
+    let error = v.sync_tree("/nowhere").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("/nowhere"), "{error}");
+}

@@ -147,6 +147,11 @@ impl Mapping {
     pub fn writeback_pages(&self) -> u64 {
         self.nr_writeback.load(Ordering::Acquire).into()
     }
+    /// Whether any page is dirty or under writeback, seen after every change that has returned (it takes the lock).
+    pub fn has_unlanded(&self) -> bool {
+        let _index = self.index.lock();
+        self.dirty_pages() > 0 || self.writeback_pages() > 0
+    }
 
     /// Publishes the counts; `_index` proves that the lock is held.
     #[inline]

@@ -67,6 +67,7 @@ impl Fs {
         let removed = inode.mapping.remove(pages);
         self.bdi.sub_dirty(removed.dirty);
         self.groups.unreserve(removed.delalloc);
+        self.dirty_files.settle(inode);
         *inode.goal.lock() = None;
     }
 

@@ -106,7 +106,7 @@ impl Fs {
             clears_privileges(meta.fields.mode.0)
         };
         inode.lazy_times.store(true, Ordering::Relaxed);
-        self.bdi.mark_dirty(inode);
+        self.note_dirty_pages(inode);
         if kill_priv {
             let handle = self.journal.start(2)?;
             let mut meta = inode.meta.lock();
@@ -215,8 +215,14 @@ impl Fs {
             }
         };
         self.bdi.add_dirty(u64::from(!before.dirty));
-        self.bdi.mark_dirty(inode);
+        self.note_dirty_pages(inode);
         Ok(())
+    }
+
+    /// Pages of `inode` were made dirty.
+    fn note_dirty_pages(&self, inode: &Arc<Inode>) {
+        self.dirty_files.note(inode);
+        self.bdi.mark_dirty(inode);
     }
 }
 

@@ -6,6 +6,7 @@ mod mount;
 
 use crate::alloc::Groups;
 use crate::inode::dirty::DirtyInodes;
+use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Inode, InodeRef, Result};
 use block::{Queue, StatsSnapshot};
 use cache::{Budget, InodeTable, Kind};
@@ -144,6 +145,7 @@ pub struct Fs {
     pub(crate) groups: Groups,
     pub(crate) inodes: Arc<InodeTable<Inode>>,
     pub(crate) dirty_inodes: DirtyInodes,
+    pub(crate) dirty_files: DirtyFiles,
     pub(crate) bdi: Arc<BackingDev<Fs>>,
     pub(crate) fsyncs: FsyncQueue<Fs>,
     pub(crate) budget: Arc<Budget>,

@@ -9,6 +9,7 @@
 use super::{Fs, MountOptions, bootstrap};
 use crate::alloc::Groups;
 use crate::inode::dirty::DirtyInodes;
+use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Result, orphan};
 use block::{BufMut, Class, Queue};
 use cache::{Budget, InodeTable};
@@ -71,6 +72,7 @@ impl Fs {
             fsyncs: FsyncQueue::new(me.clone()),
             inodes: InodeTable::new(budget.clone()),
             dirty_inodes: DirtyInodes::default(),
+            dirty_files: DirtyFiles::default(),
             journal: opened.journal,
             groups,
             geo,

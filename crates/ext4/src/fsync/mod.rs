@@ -11,10 +11,13 @@
 
 mod data;
 mod queued;
+mod tree;
 
 use crate::{Fs, InodeRef, Result};
 use jbd2::Tid;
 use std::sync::atomic::Ordering;
+
+pub(crate) use tree::ParentHint;
 
 /// A file or directory that is to be made durable.
 #[derive(Clone)]

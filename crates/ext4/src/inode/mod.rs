@@ -5,8 +5,10 @@
 //! handle is held.
 
 pub(crate) mod dirty;
+pub(crate) mod dirty_files;
 
 use crate::file_io::readahead::Readahead;
+use crate::fsync::ParentHint;
 use crate::writepages::Batch;
 use crate::{Error, Fs, Result, extents};
 use cache::{CachedInode, ErrSeq, Mapping, Pins};
@@ -61,6 +63,10 @@ pub struct Inode {
     pub(crate) tid: TidCell,
     /// Last transaction that changed what fdatasync must wait for (size, extents).
     pub(crate) datasync_tid: TidCell,
+    /// Whether it is in [`dirty_files::DirtyFiles`].
+    pub(crate) dirty_listed: AtomicBool,
+    /// A directory that it has a name in.
+    pub(crate) parent: ParentHint,
     /// Where the allocator should look first (file block, volume block of the last extent written).
     pub(crate) goal: Mutex<Option<(u32, u64)>>,
     /// Batches with I/O of this inode in flight.
@@ -177,6 +183,8 @@ impl Inode {
             registered: AtomicBool::new(false),
             tid: TidCell::default(),
             datasync_tid: TidCell::default(),
+            dirty_listed: AtomicBool::new(false),
+            parent: ParentHint::default(),
             goal: Mutex::new(None),
             batches: Mutex::new(SmallVec::new()),
             writeback_lock: Mutex::new(()),

@@ -179,6 +179,7 @@ impl Fs {
         kind: FileType,
     ) -> Result<()> {
         directory::add(self, handle, dir, place, name, (inode.ino, kind))?;
+        inode.parent.set(dir.ino);
         inode.mark_dirty(self, handle);
         let links = match kind {
             FileType::Directory => Links::More,

@@ -61,6 +61,7 @@ impl Fs {
             meta.fields.links_count += 1;
             meta.fields.ctime = now;
         }
+        inode.parent.set(dir.ino);
         inode.mark_dirty(self, &handle);
         touch_directory(self, &handle, dir, now, Links::Keep);
         Ok(())

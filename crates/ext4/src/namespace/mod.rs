@@ -68,7 +68,13 @@ impl Fs {
         let _shared = dir.lock.read();
         check_directory(dir)?;
         match directory::lookup(self, dir, name)? {
-            Some((ino, _)) => self.inode(ino.0),
+            Some((ino, _)) => {
+                let inode = self.inode(ino.0)?;
+                if !matches!(name, b"." | b"..") {
+                    inode.parent.set(dir.ino);
+                }
+                Ok(inode)
+            }
             None => Err(Error::NotFound),
         }
     }
@@ -254,6 +260,7 @@ impl<'a> Unlink<'a> {
             fields.links_count = self.left;
             fields.ctime = now;
         }
+        self.inode.parent.forget();
         self.inode.mark_dirty(fs, handle);
     }
     /// The name stays after all.

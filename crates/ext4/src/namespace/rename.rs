@@ -330,7 +330,9 @@ impl Fs {
             touch_directory(self, handle, to, now, links(to_gains));
         }
         touch(self, handle, &change.source, now);
+        change.source.parent.set(to.ino);
         if let Some(target) = change.target.as_ref().filter(|_| exchange) {
+            target.parent.set(from.ino);
             touch(self, handle, target, now);
         }
         Ok(())

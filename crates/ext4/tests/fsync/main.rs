@@ -3,4 +3,5 @@
 mod bulk;
 mod queued;
 mod single;
+mod tree;
 mod volume;

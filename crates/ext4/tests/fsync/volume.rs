@@ -119,6 +119,14 @@ pub fn create(fs: &Fs, dir: &InodeRef, name: &str) -> InodeRef {
     fs.create(dir, name.as_bytes(), new).unwrap()
 }
 
+pub fn mkdir(fs: &Fs, dir: &InodeRef, name: &str) -> InodeRef {
+    let new = NewInode {
+        mode: 0o755,
+        ..NewInode::default()
+    };
+    fs.mkdir(dir, name.as_bytes(), new).unwrap()
+}
+
 /// Creates a file in the root with `data`.
 pub fn put(fs: &Fs, name: &str, data: &[u8]) -> InodeRef {
     let file = create(fs, &fs.root().unwrap(), name);

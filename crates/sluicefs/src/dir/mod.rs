@@ -164,7 +164,7 @@ impl Dir {
         result.map_err(|cause| cause.at(op, self.full(path)))
     }
 
-    fn find(&self, path: &Path, last: LastLink) -> Result<InodeRef> {
+    pub(crate) fn find(&self, path: &Path, last: LastLink) -> Result<InodeRef> {
         find(self.fs(), &self.inode, path.as_os_str().as_bytes(), last)
     }
 

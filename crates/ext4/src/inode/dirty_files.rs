@@ -1,0 +1,78 @@
+//! Files that have dirty pages or pages under writeback, to be asked which of them lie below a directory.
+//!
+//! ```text
+//!   page dirtied, note ──> listed ──(settle: unlist, look again)──> not listed
+//!          ^                                      │ dirtied meanwhile
+//!          └──────────────────────────────────────┘
+//! ```
+//!
+//! Invariant: a file with an unlanded page is listed, once the call that dirtied the page has returned. Both sides pass
+//! through the mapping's lock, the writer before it reads `listed`, [`DirtyFiles::settle`] after it has cleared it: one of
+//! them sees the other.
+
+use crate::inode::Inode;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const SHARDS: usize = 32;
+
+/// See the module.
+pub(crate) struct DirtyFiles {
+    shards: [Mutex<HashMap<u32, Arc<Inode>>>; SHARDS],
+}
+
+impl Default for DirtyFiles {
+    fn default() -> Self {
+        DirtyFiles {
+            shards: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+impl DirtyFiles {
+    fn shard(&self, inode: &Inode) -> &Mutex<HashMap<u32, Arc<Inode>>> {
+        &self.shards[inode.ino.0 as usize % SHARDS]
+    }
+
+    /// A page of the file was made dirty. Cheap where it is listed (one atomic load).
+    pub fn note(&self, inode: &Arc<Inode>) {
+        if inode.dirty_listed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut shard = self.shard(inode).lock();
+        inode.dirty_listed.store(true, Ordering::Release);
+        shard.insert(inode.ino.0, inode.clone());
+    }
+
+    /// Pages of the file have landed or are gone: takes it off the list if these were the last.
+    pub fn settle(&self, inode: &Arc<Inode>) {
+        if inode.mapping.dirty_pages() > 0 || inode.mapping.writeback_pages() > 0 {
+            return;
+        }
+        let mut shard = self.shard(inode).lock();
+        inode.dirty_listed.store(false, Ordering::Release);
+        if inode.mapping.has_unlanded() {
+            inode.dirty_listed.store(true, Ordering::Release);
+            shard.insert(inode.ino.0, inode.clone());
+            return;
+        }
+        // The number may have gone to another inode meanwhile.
+        if shard
+            .get(&inode.ino.0)
+            .is_some_and(|held| Arc::ptr_eq(held, inode))
+        {
+            shard.remove(&inode.ino.0);
+        }
+    }
+
+    /// What is listed now.
+    pub fn all(&self) -> Vec<Arc<Inode>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock().values().cloned());
+        }
+        all
+    }
+}
