@@ -1,6 +1,7 @@
 //! What a device is, and how one is named.
 
-use crate::devices::{MemoryDevice, UringDevice};
+use crate::devices::sim::SimUrl;
+use crate::devices::{MemoryDevice, SimDevice, UringDevice};
 use crate::{Queue, Request};
 use std::fmt;
 use std::io;
@@ -28,6 +29,10 @@ pub trait Device: Send + Sync {
     fn discard(&self, _offset: u64, _len: u64) -> Result<(), crate::IoError> {
         Ok(())
     }
+    /// Whether what was discarded is known to read as zeroes.
+    fn discard_zeroes(&self) -> bool {
+        false
+    }
     /// See [`crate::Queue::write_zeroes`]; `Ok(false)` where the device has no cheap way.
     fn write_zeroes(&self, _offset: u64, _len: u64) -> Result<bool, crate::IoError> {
         Ok(false)
@@ -43,23 +48,25 @@ pub enum OpenMode {
     ReadWrite,
 }
 
-/// A parsed device name: a plain path, or `mem:SIZE` (later `sim:…`).
+/// A parsed device name: a plain path, `mem:SIZE`, or `sim:KIND,key=value,…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceUrl {
     /// An image file or a block device.
     Path(PathBuf),
     /// Memory of this many bytes.
     Memory(u64),
+    /// A modelled device.
+    Sim(SimUrl),
 }
 
 /// What precedes the colon of each kind of URL.
-const SCHEMES: &[&str] = &["mem"];
+const SCHEMES: &[&str] = &["mem", "sim"];
 
 impl DeviceUrl {
     /// Parses a path or URL. What has a `/` before its first `:`, or exists, is a path.
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown scheme or a bad size.
+    /// `InvalidInput` for an unknown scheme, a bad size or a bad parameter.
     pub fn parse(text: &str) -> io::Result<DeviceUrl> {
         let path = || Ok(DeviceUrl::Path(PathBuf::from(text)));
         if text.is_empty() {
@@ -77,6 +84,7 @@ impl DeviceUrl {
                 size if size > MAX_BYTES => Err(invalid(format!("{text}: too large"))),
                 size => Ok(DeviceUrl::Memory(size)),
             },
+            "sim" => Ok(DeviceUrl::Sim(SimUrl::parse(rest)?)),
             _ => Err(invalid(format!(
                 "{text}: no device scheme is called \"{scheme}\" (known: {}; for a file of that name write ./{text})",
                 SCHEMES
@@ -89,11 +97,23 @@ impl DeviceUrl {
     }
 }
 
+impl DeviceUrl {
+    /// Whether it names memory, which is blank at each opening and gone at each closing.
+    pub fn is_volatile(&self) -> bool {
+        match self {
+            DeviceUrl::Path(_) => false,
+            DeviceUrl::Memory(_) => true,
+            DeviceUrl::Sim(url) => url.file().is_none(),
+        }
+    }
+}
+
 impl fmt::Display for DeviceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DeviceUrl::Path(path) => path.display().fmt(f),
             DeviceUrl::Memory(bytes) => write!(f, "mem:{bytes}"),
+            DeviceUrl::Sim(url) => url.fmt(f),
         }
     }
 }
@@ -204,6 +224,7 @@ pub fn open_device(url: &DeviceUrl, mode: OpenMode) -> io::Result<Box<dyn Device
                 OpenMode::ReadWrite => Box::new(device),
             }
         }
+        DeviceUrl::Sim(url) => Box::new(SimDevice::open(url, mode)?),
         DeviceUrl::Path(path) => Box::new(UringDevice::open(path, mode)?),
     })
 }

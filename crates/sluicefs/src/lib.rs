@@ -1,8 +1,8 @@
 //! Ext4 volumes in user space: open or format one, and use it as [`std::fs`] is used.
 //!
-//! A [`Volume`] is an image file, a block device or memory (`mem:64MiB`) with a real ext4 file system and a real
-//! journal on it; the Linux kernel and e2fsck can take it over at any moment. It is cheap to clone and to be used from
-//! any number of threads.
+//! A [`Volume`] is an image file, a block device, memory (`mem:64MiB`) or a modelled device (`sim:ssd,size=8GiB`) with a
+//! real ext4 file system and a real journal on it; the Linux kernel and e2fsck can take it over at any moment. It is
+//! cheap to clone and to be used from any number of threads.
 //!
 //! ```
 //! use sluicefs::{FormatOptions, Volume};

@@ -66,6 +66,9 @@ impl<F: Fn(Op, u64, u64) -> Option<i32> + Send + Sync> Device for FaultyDevice<F
         self.verdict(Op::Write, offset, len)?;
         self.inner.discard(offset, len)
     }
+    fn discard_zeroes(&self) -> bool {
+        self.inner.discard_zeroes()
+    }
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<bool, IoError> {
         self.verdict(Op::Write, offset, len)?;
         self.inner.write_zeroes(offset, len)

@@ -167,6 +167,9 @@ impl Device for MemoryDevice {
     fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
         self.write_zeroes(offset, len).map(|_| ())
     }
+    fn discard_zeroes(&self) -> bool {
+        true
+    }
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<bool, IoError> {
         self.check(Op::Write, offset, len)?;
         self.zero(offset, len);

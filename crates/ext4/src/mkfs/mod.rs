@@ -112,12 +112,10 @@ pub fn mkfs(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     };
     layout.finish(&geo, inodes, 2);
 
-    if options.discard {
-        // Only advice: a device that cannot discard is as good.
-        let _ = queue.discard(0, queue.capacity() & !511);
-    }
+    // Only advice: a device that cannot discard is as good.
+    let discarded = options.discard && queue.discard(0, queue.capacity() & !511).is_ok();
     wipe_old_signatures(queue)?;
-    let zeroed = Zeroed::probe(queue, options.discard);
+    let zeroed = Zeroed::probe(queue, discarded);
     zero_tables(queue, &geo, &mut layout, &zeroed)?;
     zero_runs(queue, &geo, &zeroed, files.journal_runs())?;
 

@@ -20,15 +20,10 @@ pub(super) enum Zeroed {
 impl Zeroed {
     /// Looks at the device, after it was discarded if it was.
     pub fn probe(queue: &Queue, discarded: bool) -> Zeroed {
-        let name = queue.name();
-        if name.starts_with("mem:") {
-            // Memory that was discarded is dropped.
-            return if discarded {
-                Zeroed::Everything
-            } else {
-                Zeroed::Unknown
-            };
+        if discarded && queue.device().discard_zeroes() {
+            return Zeroed::Everything;
         }
+        let name = queue.name();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let is_file = std::fs::metadata(name).is_ok_and(|data| data.is_file());
         match is_file.then(|| rustix::fs::open(name, flags, Mode::empty())) {

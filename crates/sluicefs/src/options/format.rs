@@ -7,7 +7,7 @@ use block::{Create, DeviceUrl, OpenMode, Queue};
 use ext4::{Error, MkfsOptions};
 use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a new volume is to be; everything left out is as mke2fs 1.47 does it.
@@ -109,9 +109,16 @@ impl FormatOptions {
     ///
     /// # Errors
     /// `AlreadyExists` where something is on the device and [`FormatOptions::force`] was not asked for, `InvalidInput`
-    /// for options that make no sense, and the device's.
+    /// for options that make no sense and for memory, which would be gone ([`Volume::format`](crate::Volume::format)
+    /// keeps it), and the device's.
     pub fn format(&self, url: impl AsRef<OsStr>) -> io::Result<FormatReport> {
         let url = device_url(url.as_ref())?;
+        if url.is_volatile() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{url} is memory, and gone as soon as it is formatted"),
+            ));
+        }
         Ok(self.format_device(&url)?.1)
     }
 
@@ -131,15 +138,25 @@ impl FormatOptions {
 
     /// Makes the image file if a size was given. An existing file is looked into before it is emptied.
     fn create_image(&self, url: &DeviceUrl) -> io::Result<()> {
-        let (DeviceUrl::Path(path), Some(size)) = (url, self.size) else {
-            return match self.size {
-                Some(_) => Err(io::Error::new(
+        let path = match (url, self.size) {
+            (DeviceUrl::Path(path), Some(size)) => return self.create_image_at(url, path, size),
+            (DeviceUrl::Path(_), None) => return Ok(()),
+            (_, Some(_)) => {
+                return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    format!("{url}: memory has its size in its name"),
-                )),
-                None => Ok(()),
-            };
+                    format!("{url}: its size is in its name"),
+                ));
+            }
+            (DeviceUrl::Memory(_), None) => return Ok(()),
+            (DeviceUrl::Sim(sim), None) => sim.file().zip(sim.size()),
         };
+        match path.map(|(path, size)| block::create_image(path, size, Create::New)) {
+            Some(Err(e)) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn create_image_at(&self, url: &DeviceUrl, path: &Path, size: u64) -> io::Result<()> {
         match block::create_image(path, size, Create::New) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
@@ -152,7 +169,7 @@ impl FormatOptions {
     }
 }
 
-fn refuse_used(queue: &Queue, name: &std::path::Path) -> io::Result<()> {
+fn refuse_used(queue: &Queue, name: &Path) -> io::Result<()> {
     match probe::what_is_there(queue).map_err(|e| Cause::Fs(e.into()).at("read", name))? {
         None => Ok(()),
         Some(what) => Err(io::Error::new(

@@ -81,7 +81,11 @@ impl Opened {
     }
 
     /// Carries out what is left of `request` after `done` bytes.
-    pub(super) fn carry_out(&self, request: &mut Request, mut done: u64) -> Result<(), i32> {
+    pub(in crate::devices) fn carry_out(
+        &self,
+        request: &mut Request,
+        mut done: u64,
+    ) -> Result<(), i32> {
         if request.op == Op::Flush {
             return self.flush();
         }
@@ -131,9 +135,15 @@ impl Opened {
 
     /// Tells the host that nothing is stored there; that it cannot is no error.
     pub(super) fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        self.punch_hole(offset, len).map(|_| ())
+    }
+
+    /// Discards; in an image what was there reads as zeroes then. `Ok(false)`: the host cannot.
+    pub(in crate::devices) fn punch_hole(&self, offset: u64, len: u64) -> Result<bool, IoError> {
         match self.punch(offset, len, BLKDISCARD, libc::FALLOC_FL_PUNCH_HOLE) {
-            Err(libc::EOPNOTSUPP) => Ok(()),
-            other => other.map_err(|errno| span_error(offset, len, errno)),
+            Ok(()) => Ok(true),
+            Err(libc::EOPNOTSUPP) => Ok(false),
+            Err(errno) => Err(span_error(offset, len, errno)),
         }
     }
 

@@ -9,7 +9,7 @@ mod ring;
 mod threads;
 
 use crate::{Device, IoError, OpenMode, Request};
-use open::Opened;
+pub(super) use open::{Opened, open_buffered};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

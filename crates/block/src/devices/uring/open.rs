@@ -22,11 +22,11 @@ pub(super) enum Kind {
 }
 
 /// An open image or block device that this process has locked.
-pub(super) struct Opened {
+pub(in crate::devices) struct Opened {
     pub(super) file: File,
     pub(super) kind: Kind,
     /// Bytes, a multiple of [`SECTOR`].
-    pub(super) capacity: u64,
+    pub(in crate::devices) capacity: u64,
     /// Whether I/O bypasses the page cache of the host.
     pub(super) direct: bool,
 }
@@ -38,7 +38,24 @@ impl Drop for Opened {
     }
 }
 
+/// With direct I/O where that is possible.
 pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Opened> {
+    open_as(path, mode, libc::O_DIRECT)
+}
+
+/// An image file, through the page cache of the host.
+pub(in crate::devices) fn open_buffered(path: &Path, mode: OpenMode) -> io::Result<Opened> {
+    let opened = open_as(path, mode, 0)?;
+    if opened.kind != Kind::Image {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is not a regular file", path.display()),
+        ));
+    }
+    Ok(opened)
+}
+
+fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     let kind = kind(path).map_err(named)?;
     let try_open = |flags: i32| {
@@ -53,9 +70,9 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Opened> {
         (Kind::BlockDevice, OpenMode::ReadWrite) => libc::O_EXCL,
         _ => 0,
     };
-    let (file, mut direct) = match try_open(excl | libc::O_DIRECT) {
+    let (file, mut direct) = match try_open(excl | how) {
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (try_open(excl), false),
-        other => (other, true),
+        other => (other, how == libc::O_DIRECT),
     };
     let file = match file {
         Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
@@ -69,7 +86,7 @@ pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Opened> {
             Ok(f)
         })?,
     };
-    if !direct {
+    if !direct && how == libc::O_DIRECT {
         tracing::warn!(device = %path.display(), "direct I/O is not possible here; going through the page cache");
     }
     lock(&file, path, mode)?;

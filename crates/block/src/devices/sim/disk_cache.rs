@@ -1,0 +1,76 @@
+//! What a disk's write cache holds, by address: neighbours become one extent, what is written twice is held once.
+
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+pub(super) struct DirtyExtents {
+    /// Start to end; disjoint, and no two touch.
+    extents: BTreeMap<u64, u64>,
+    bytes: u64,
+}
+
+impl DirtyExtents {
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, offset: u64, len: u64) {
+        let (mut start, mut end) = (offset, offset + len);
+        while let Some((&s, &e)) = self.extents.range(..=end).next_back() {
+            if e < start {
+                break;
+            }
+            self.extents.remove(&s);
+            self.bytes -= e - s;
+            (start, end) = (start.min(s), end.max(e));
+        }
+        self.extents.insert(start, end);
+        self.bytes += end - start;
+    }
+
+    /// Extents (start, end) in the order in which a sweep upwards from `at` meets them, round and round.
+    pub(super) fn after(&self, at: u64) -> impl Iterator<Item = (u64, u64)> {
+        let (above, below) = (self.extents.range(at..), self.extents.range(..at));
+        above.chain(below).map(|(s, e)| (*s, *e))
+    }
+
+    /// Takes at most `max` bytes from the front of the extent that starts at `start`: how many.
+    pub(super) fn take(&mut self, start: u64, max: u64) -> u64 {
+        let Some(end) = self.extents.remove(&start) else {
+            return 0;
+        };
+        let taken = max.min(end - start);
+        if start + taken < end {
+            self.extents.insert(start + taken, end);
+        }
+        self.bytes -= taken;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_and_overlaps_become_one() {
+        let mut dirty = DirtyExtents::default();
+        for (offset, len) in [(10, 10), (30, 10), (20, 5), (50, 10), (12, 2), (24, 8)] {
+            dirty.insert(offset, len);
+        }
+        assert_eq!(dirty.bytes(), 40);
+        assert_eq!(
+            dirty.after(45).collect::<Vec<_>>(),
+            [(50, 60), (10, 40)],
+            "upwards, then round again"
+        );
+        assert_eq!(dirty.take(10, 25), 25);
+        assert_eq!(dirty.take(10, 25), 0);
+        assert_eq!((dirty.take(35, 25), dirty.bytes()), (5, 10));
+        assert_eq!((dirty.take(50, 10), dirty.is_empty()), (10, true));
+    }
+}
