@@ -5,6 +5,8 @@
 //! held too long, so that memory is bounded and the device does not idle.
 //!
 //! The idea is Dave Chinner's (Linux 3.11, 2013, and 4.3, 2015): merging needs the plug above the loop over inodes.
+//! Before it the kernel had a plug for each mapping, and the ablation (`plug=off`, [`Queue::set_plugging`]) is just that:
+//! whoever writes several files under one plug calls [`Plug::boundary`] between two of them, and the plug flushes there.
 
 use crate::{Bio, Queue};
 use std::time::{Duration, Instant};
@@ -37,10 +39,6 @@ impl<'q> Plug<'q> {
 
     /// Takes a bio; may flush.
     pub fn add(&mut self, bio: Bio) {
-        if !self.queue.plugging() {
-            self.flush();
-            return self.queue.submit(bio);
-        }
         let now = Instant::now();
         if self.bios.is_empty() {
             self.since = now;
@@ -51,6 +49,13 @@ impl<'q> Plug<'q> {
             || self.bios.len() >= PLUG_BIOS
             || now.duration_since(self.since) >= PLUG_AGE
         {
+            self.flush();
+        }
+    }
+
+    /// What follows belongs to another file than what was added so far. Flushes if the plug may not reach across files.
+    pub fn boundary(&mut self) {
+        if !self.queue.plugging() {
             self.flush();
         }
     }

@@ -70,12 +70,13 @@ impl Queue {
         &self.shared.stats
     }
 
-    /// Whether plugs hold anything back (the `plug=off` ablation).
+    /// Whether a plug may be held across several files, or flushes between two of them (the `plug=off` ablation; see
+    /// [`Plug::boundary`]). What is submitted as one list (the journal's stream, a checkpoint) is merged either way.
     pub fn set_plugging(&self, on: bool) {
         self.plugging.store(on, Ordering::Relaxed);
     }
 
-    /// Whether plugs hold anything back.
+    /// Whether a plug may be held across several files.
     pub fn plugging(&self) -> bool {
         self.plugging.load(Ordering::Relaxed)
     }

@@ -97,7 +97,7 @@ fn fua_survives_merging() {
 }
 
 #[test]
-fn a_plug_flushes_itself_at_its_limit_and_without_plugging_at_once() {
+fn a_plug_flushes_itself_at_its_limit_and_between_files_without_plugging() {
     let (queue, log) = recorded(64 << 20);
     let done = Completion::new();
     let mut plug = queue.plug();
@@ -109,10 +109,18 @@ fn a_plug_flushes_itself_at_its_limit_and_without_plugging_at_once() {
     assert!(!log.lock().is_empty());
     plug.flush();
     log.lock().clear();
+    let mut two_files = || {
+        for n in [0, 1] {
+            plug.add(write(&done, n * 4096, 1, Class::Data));
+        }
+        plug.boundary();
+        plug.add(write(&done, 2 * 4096, 1, Class::Data));
+        plug.flush();
+        std::mem::take(&mut *log.lock()).len()
+    };
+    assert_eq!(two_files(), 1);
     queue.set_plugging(false);
-    plug.add(write(&done, 0, 1, Class::Data));
-    plug.add(write(&done, 4096, 1, Class::Data));
-    assert_eq!(log.lock().len(), 2);
+    assert_eq!(two_files(), 2, "merged within a file only");
     drop(plug);
     done.wait().unwrap();
 }

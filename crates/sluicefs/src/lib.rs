@@ -65,4 +65,4 @@ pub use metadata::{FileTimes, FileType, Metadata, SetAttributes};
 pub use options::{FormatOptions, OpenOptions, VolumeOptions};
 pub use std::fs::Permissions;
 pub use volume::{FormatReport, Volume};
-pub use writeback::Tunables;
+pub use writeback::{Flushers, Tunables};

@@ -150,9 +150,24 @@ impl Volume {
         self.fs().tunables()
     }
 
-    /// Changes writeback's parameters at once.
-    pub fn set_tunables(&self, tunables: Tunables) {
-        self.fs().set_tunables(tunables);
+    /// Changes writeback's parameters; they hold at once.
+    ///
+    /// ```
+    /// # use sluicefs::{FormatOptions, Volume};
+    /// # fn main() -> std::io::Result<()> {
+    /// let volume = Volume::format("mem:64MiB", FormatOptions::new())?;
+    /// let mut tunables = volume.tunables();
+    /// tunables.apply("dirty_bytes=16MiB,dirty_expire=2.5")?;
+    /// volume.set_tunables(tunables)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` says which value makes no sense; then nothing has changed.
+    pub fn set_tunables(&self, tunables: Tunables) -> io::Result<()> {
+        tunables.validate()?;
+        let set = self.fs().set_tunables(tunables);
+        set.map_err(|e| Cause::from(e).at("tune", self.device()))
     }
 
     /// The file system beneath, for a server or benchmark that works on inodes. It follows no stability promise.

@@ -1,20 +1,23 @@
-//! A backing device: its dirty inodes, its flusher thread, its share of the dirty limit.
+//! A backing device: its dirty inodes, its flusher, its share of the dirty limit.
 //!
 //! Locks, from the outside in; none is held over a call into the file system:
 //! `control` (what the flusher is asked to do) · `b_dirty` (the list that writers add to). The flusher's own lists have
-//! no lock, because only its thread touches them.
+//! no lock, because only the thread it runs on touches them.
 
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::control::Control;
 use crate::dirty_inodes::{DirtyList, DirtyState};
 use crate::sync::{Foreground, ForegroundList};
-use crate::{Clock, Tunables};
-use block::{Plug, Queue};
+use crate::{Clock, Flushers, Tunables};
+use block::{PAGE_SIZE, Plug, Queue};
 use cache::Budget;
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+
+/// A part of the budget that is worth writing back early where memory is wanted: one 32nd.
+const RECLAIM_WORTH: u64 = 32;
 
 /// Why a pass runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +91,7 @@ pub struct BackingDev<F: WritebackFs> {
     pub(crate) fs: Weak<F>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) flushers: Flushers,
     tunables: RwLock<Tunables>,
     pub(crate) limits: Arc<DirtyLimits>,
     pub(crate) share: Arc<Share>,
@@ -101,30 +105,23 @@ pub struct BackingDev<F: WritebackFs> {
 }
 
 impl<F: WritebackFs> BackingDev<F> {
-    /// Makes a backing device; its flusher thread starts when something is dirty. Holds `fs` weakly. Every device on
-    /// the same `budget` shares its dirty limits.
+    /// Makes a backing device; its flusher starts when something is dirty. Holds `fs` weakly. Every device on the same
+    /// `budget` shares its dirty limits.
     pub fn new(
         fs: Weak<F>,
         queue: Arc<Queue>,
-        budget: Arc<Budget>,
+        budget: &Arc<Budget>,
         clock: Arc<dyn Clock>,
         tunables: Tunables,
+        flushers: Flushers,
     ) -> Arc<BackingDev<F>> {
-        Self::with_limits(fs, queue, DirtyLimits::of(&budget), clock, tunables)
-    }
-    /// The same, with dirty limits that the caller shares out.
-    pub fn with_limits(
-        fs: Weak<F>,
-        queue: Arc<Queue>,
-        limits: Arc<DirtyLimits>,
-        clock: Arc<dyn Clock>,
-        tunables: Tunables,
-    ) -> Arc<BackingDev<F>> {
+        let limits = DirtyLimits::of(budget);
         Arc::new_cyclic(|me| BackingDev {
             me: me.clone(),
             fs,
             queue,
             clock,
+            flushers,
             tunables: RwLock::new(tunables),
             share: limits.join(),
             limits,
@@ -132,7 +129,7 @@ impl<F: WritebackFs> BackingDev<F> {
             listed: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             foreground: ForegroundList::default(),
-            control: Control::default(),
+            control: Control::new(flushers),
         })
     }
 
@@ -225,10 +222,15 @@ impl<F: WritebackFs> BackingDev<F> {
     pub fn begin_foreground(&self) -> Foreground<'_> {
         self.foreground.begin()
     }
-    /// Wakes the flusher because memory is wanted.
+    /// The budget is exceeded: has the flusher write half of what is dirty, so that it can be reclaimed, where that is
+    /// enough to matter. Cheap where that was asked for already.
     pub fn kick_reclaim(&self) {
-        if !self.is_idle() {
-            self.kick(|asked| asked.reclaim = true);
+        let dirty = self.limits.to_write() * PAGE_SIZE as u64;
+        if dirty > self.limits.budget().limit() / RECLAIM_WORTH
+            && !self.is_idle()
+            && !self.control.reclaim.swap(true, Ordering::SeqCst)
+        {
+            self.kick(|_| ());
         }
     }
     /// Has the flusher call [`WritebackFs::tick`] soon, starting it where it is not running.
@@ -239,22 +241,20 @@ impl<F: WritebackFs> BackingDev<F> {
     pub fn tunables(&self) -> Tunables {
         self.tunables.read().clone()
     }
-    /// Changes them. Values that [`Tunables::validate`] refuses are the caller's to refuse; see
-    /// [`BackingDev::try_set_tunables`].
-    pub fn set_tunables(&self, tunables: Tunables) {
+    /// Changes them; they hold at once.
+    ///
+    /// # Errors
+    /// `InvalidInput` says what makes no sense ([`Tunables::validate`]); then nothing has changed.
+    pub fn set_tunables(&self, tunables: Tunables) -> io::Result<()> {
+        tunables.validate()?;
         *self.tunables.write() = tunables;
         self.limits.wake();
         if !self.is_idle() {
             self.kick_background();
         }
-    }
-    /// Changes them if they make sense; `InvalidInput` says what does not.
-    pub fn try_set_tunables(&self, tunables: Tunables) -> io::Result<()> {
-        tunables.validate()?;
-        self.set_tunables(tunables);
         Ok(())
     }
-    /// Stops the flusher thread (after a final sync by the caller) and joins it, unless it is the caller itself.
+    /// Ends the flusher (after a final sync by the caller) and waits until it is gone, unless the caller is on its thread.
     /// Writers are not slowed any more, and what is dirtied from here on stays so.
     pub fn shutdown(&self) {
         self.share.closed.store(true, Ordering::SeqCst);

@@ -59,6 +59,8 @@ impl Thresholds {
 pub struct DirtyLimits {
     budget: Arc<Budget>,
     dirty: ShardedCounter,
+    /// Of them, those that flushers have submitted.
+    submitted: AtomicU64,
     shares: Mutex<Vec<Weak<Share>>>,
     /// Bandwidth of the devices that had something dirty when last looked at, in pages a second.
     active_bandwidth: AtomicU64,
@@ -107,6 +109,7 @@ impl DirtyLimits {
         Arc::new(DirtyLimits {
             dirty: ShardedCounter::new(batch(&budget)),
             budget,
+            submitted: AtomicU64::new(0),
             shares: Mutex::default(),
             active_bandwidth: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
@@ -136,9 +139,18 @@ impl DirtyLimits {
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
-    /// The same, off by a few; one load.
-    pub(crate) fn roughly_dirty(&self) -> u64 {
-        self.dirty.approximate()
+    /// Dirty pages of all devices that no flusher has submitted yet, off by a few; two loads.
+    pub(crate) fn to_write(&self) -> u64 {
+        let submitted = self.submitted.load(Relaxed);
+        self.dirty.approximate().saturating_sub(submitted)
+    }
+    /// A flusher submitted pages.
+    pub(crate) fn submit(&self, pages: u64) {
+        self.submitted.fetch_add(pages, Relaxed);
+    }
+    /// A flusher's pages have landed or failed.
+    pub(crate) fn settle(&self, pages: u64) {
+        self.submitted.fetch_sub(pages, Relaxed);
     }
     pub(crate) fn join(&self) -> Arc<Share> {
         let share = Arc::new(Share {

@@ -1,8 +1,8 @@
-//! What a flusher is asked to do, and the life of its thread.
+//! What a flusher is asked to do, and its life.
 //!
 //! ```text
 //!              ensure_flusher                    stop
-//!   no thread ────────────────▶ running ──────────────────▶ stopped, for good
+//!  no flusher ────────────────▶ running ──────────────────▶ stopped, for good
 //!       ▲                          │
 //!       └──── idle for a minute ───┘ (retire)
 //! ```
@@ -13,38 +13,52 @@
 use crate::backing_dev::{BackingDev, WritebackFs};
 use crate::flusher::Flusher;
 use crate::sync::Group;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use crate::threads::{self, Bell, Flushers, Life, Pool};
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 /// What is asked and not yet taken up.
 #[derive(Default)]
 pub(crate) struct Asked {
     pub(crate) sync: Option<Arc<Group>>,
-    pub(crate) reclaim: bool,
     pub(crate) tick: bool,
     pub(crate) stop: bool,
     /// A test drives the flusher by hand.
     pub(crate) by_hand: bool,
-    thread: Option<JoinHandle<()>>,
+    /// Of the flusher that runs.
+    life: Option<Arc<Life>>,
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Control {
     asked: Mutex<Asked>,
-    changed: Condvar,
+    /// Wakes the flusher's thread.
+    bell: Arc<Bell>,
     /// Something was asked since the flusher last looked: who only repeats it need not lock.
     kicked: AtomicBool,
     /// A sync waits: a pass for another reason ends early.
     pub(crate) sync_waits: AtomicBool,
+    /// Memory is wanted.
+    pub(crate) reclaim: AtomicBool,
     running: AtomicBool,
 }
 
 impl Control {
+    pub(crate) fn new(flushers: Flushers) -> Control {
+        Control {
+            asked: Mutex::default(),
+            bell: match flushers {
+                Flushers::PerDevice => Arc::default(),
+                Flushers::Shared => Pool::of_process().bell.clone(),
+            },
+            kicked: AtomicBool::new(false),
+            sync_waits: AtomicBool::new(false),
+            reclaim: AtomicBool::new(false),
+            running: AtomicBool::new(false),
+        }
+    }
     pub(crate) fn lock(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock()
     }
@@ -52,16 +66,13 @@ impl Control {
     pub(crate) fn looked(&self, _asked: &mut Asked) {
         self.kicked.store(false, Ordering::SeqCst);
     }
-    pub(crate) fn wait(&self, asked: &mut MutexGuard<'_, Asked>, at_most: Duration) {
-        self.changed.wait_for(asked, at_most);
-    }
     /// The flusher ends for want of work, unless `is_idle` turns out to be wrong.
     pub(crate) fn retire(&self, asked: &mut Asked, is_idle: impl Fn() -> bool) -> bool {
         self.running.store(false, Ordering::SeqCst);
         let retires = is_idle();
         if retires {
-            // Nobody joins it: it has nothing left to do.
-            asked.thread = None;
+            // Nobody waits for it: it has nothing left to do.
+            asked.life = None;
         } else {
             self.running.store(true, Ordering::SeqCst);
         }
@@ -77,17 +88,15 @@ impl Control {
             group.end(Err(stopped()));
         }
     }
+    /// Has the flusher end, and waits until it is gone.
     pub(crate) fn stop(&self) {
         let mut asked = self.asked.lock();
         asked.stop = true;
-        let thread = asked.thread.take();
+        let life = asked.life.take();
         drop(asked);
-        self.changed.notify_all();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the flusher was reported when it was met.
-            let _ = thread.join();
+        self.bell.ring();
+        if let Some(life) = life {
+            life.wait();
         }
     }
 }
@@ -112,7 +121,7 @@ impl<F: WritebackFs> BackingDev<F> {
     pub(crate) fn kick(&self, ask: impl FnOnce(&mut Asked)) {
         self.control.kicked.store(true, Ordering::SeqCst);
         ask(&mut self.control.lock());
-        self.control.changed.notify_all();
+        self.control.bell.ring();
         self.ensure_flusher();
     }
     /// Joins the group of syncs that is served next.
@@ -124,7 +133,7 @@ impl<F: WritebackFs> BackingDev<F> {
         let group = asked.sync.get_or_insert_default().clone();
         self.control.sync_waits.store(true, Ordering::SeqCst);
         drop(asked);
-        self.control.changed.notify_all();
+        self.control.bell.ring();
         self.start_flusher()?;
         Ok(group)
     }
@@ -144,18 +153,22 @@ impl<F: WritebackFs> BackingDev<F> {
         if asked.stop || asked.by_hand || self.control.running.load(Ordering::SeqCst) {
             return Ok(());
         }
-        // Fifteen bytes are what the system keeps of a thread's name.
-        let name = self.queue.name();
-        let name = name.rsplit('/').next().unwrap_or(name);
-        let name: String = format!("flush-{name}").chars().take(15).collect();
         let Some(me) = self.me.upgrade() else {
             return Ok(());
         };
         let flusher = Flusher::new(me);
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || flusher.run())?;
-        asked.thread = Some(thread);
+        let life = flusher.life();
+        match self.flushers {
+            Flushers::PerDevice => {
+                // Fifteen bytes are what the system keeps of a thread's name.
+                let name = self.queue.name();
+                let name = name.rsplit('/').next().unwrap_or(name);
+                let name = format!("flush-{name}").chars().take(15).collect();
+                threads::spawn(name, self.control.bell.clone(), flusher)?;
+            }
+            Flushers::Shared => Pool::of_process().join(Box::new(flusher))?,
+        }
+        asked.life = Some(life);
         self.control.running.store(true, Ordering::SeqCst);
         Ok(())
     }

@@ -1,11 +1,11 @@
-//! The flusher of a device: a thread that decides when to write and why.
+//! The flusher of a device: decides when to write and why.
 //!
-//! Algorithm:
+//! Algorithm of a turn (on which thread: [`crate::threads`]):
 //! 1. Look for work, in this order: a sync that waits; stop; the tick (every `dirty_writeback`: the file system's
-//!    housekeeping, then what is older than `dirty_expire`); memory wanted; more dirty than the background threshold;
-//!    blocked inodes that are due.
+//!    housekeeping, then what is older than `dirty_expire`); the rest of a pass that gave way to other devices; memory
+//!    wanted; more dirty than the background threshold; blocked inodes that are due.
 //! 2. Run a pass for it ([`crate::pass`]) with the file system upgraded from a weak reference, and let go of it after.
-//! 3. Where nothing is dirty for a minute, the thread ends; the next inode that becomes dirty starts one.
+//! 3. Where nothing is dirty for a minute, the flusher ends; the next inode that becomes dirty starts one.
 //!
 //! Errors: after a failed batch the flusher pauses, 20 ms at first, twice as long each time, 5 s at most. Syncs do not
 //! wait for that. A panic of the file system ends the pass and not the thread: the inode in hand goes back on a list,
@@ -17,6 +17,7 @@ use crate::control::stopped;
 use crate::dirty_inodes::{Entry, Written};
 use crate::pass::{HAD_ITS_TURN, OpenBatch, Pass};
 use crate::sync::Group;
+use crate::threads::{Alive, Life, Next, Turns};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +34,9 @@ const RETIRE: Duration = Duration::from_secs(60);
 /// How often the file system is ticked where `dirty_writeback` says never.
 const DEFAULT_TICK: Duration = Duration::from_secs(5);
 
+/// How long a shared thread with nothing else to do lets a batch fly before it looks whether it has landed.
+const LANDING: Duration = Duration::from_millis(2);
+
 /// The `n`th pause, from 0.
 pub(crate) fn backoff(n: u32) -> Duration {
     (BACKOFF * (1 << n.min(10))).min(MAX_BACKOFF)
@@ -46,6 +50,8 @@ pub(crate) enum Work {
     Sync(Arc<Group>),
     /// The housekeeping, and a pass over what is old.
     Tick,
+    /// Finish what has landed.
+    Reap,
     /// End the thread.
     Stop,
 }
@@ -55,6 +61,14 @@ pub(crate) struct Waiting<I> {
     pub(crate) entry: Entry<I>,
     /// When it is tried again.
     pub(crate) retry_at: Duration,
+}
+
+/// A pass that ended with its turn, and is to go on with the next one.
+#[derive(Clone, Copy)]
+pub(crate) struct Rest {
+    pub(crate) reason: Reason,
+    /// Dirty pages at which it may stop.
+    pub(crate) enough: u64,
 }
 
 /// The flusher's own state, which survives a pass that panics.
@@ -75,8 +89,11 @@ pub(crate) struct Flusher<F: WritebackFs> {
     /// Failed batches in a row.
     pub(crate) failures: u32,
     pub(crate) backoff_until: Duration,
+    pub(crate) rest: Option<Rest>,
     next_tick: Duration,
     idle_since: Option<Duration>,
+    /// The last field: whoever waits for the flusher to be gone counts on its device being let go of.
+    alive: Alive,
 }
 
 impl<F: WritebackFs> Flusher<F> {
@@ -94,18 +111,15 @@ impl<F: WritebackFs> Flusher<F> {
             bandwidth: Bandwidth::new(),
             failures: 0,
             backoff_until: Duration::ZERO,
+            rest: None,
             next_tick,
             idle_since: None,
+            alive: Alive(Arc::default()),
         }
     }
-
-    /// The thread.
-    pub(crate) fn run(mut self) {
-        while let Some(work) = self.wait_for_work() {
-            if !self.carry_out(work) {
-                return;
-            }
-        }
+    /// For whoever wants to know when it is gone.
+    pub(crate) fn life(&self) -> Arc<Life> {
+        self.alive.0.clone()
     }
 
     /// Does it; `false` where the flusher has to end.
@@ -124,6 +138,7 @@ impl<F: WritebackFs> Flusher<F> {
         let end = matches!(work, Work::Stop);
         let outcome = catch_unwind(AssertUnwindSafe(|| match work {
             Work::Pass(reason) => self.pass(&fs, reason),
+            Work::Reap => Pass::reap_landed(self, &fs),
             Work::Sync(_) => self.pass(&fs, Reason::Sync),
             Work::Tick => {
                 let tunables = self.dev.tunables();
@@ -225,29 +240,27 @@ impl<F: WritebackFs> Flusher<F> {
         self.dev.control.gone();
     }
 
-    /// Waits until there is something to do; `None` where the thread retires.
-    fn wait_for_work(&mut self) -> Option<Work> {
+    /// What to do now; where that is nothing, what becomes of the flusher.
+    fn look_for_work(&mut self) -> Result<Work, Next> {
         let dev = self.dev.clone();
         let mut asked = dev.control.lock();
-        loop {
-            let now = dev.clock.monotonic();
-            if let Some(work) = self.next_work(&mut asked, now) {
-                return Some(work);
-            }
-            let idle = dev.is_idle();
-            let idle_since = match self.idle_since {
-                Some(since) if idle => since,
-                _ => now,
-            };
-            self.idle_since = idle.then_some(idle_since);
-            if idle
-                && now.saturating_sub(idle_since) >= RETIRE
-                && dev.control.retire(&mut asked, || dev.is_idle())
-            {
-                return None;
-            }
-            dev.control.wait(&mut asked, self.nap(now));
+        let now = dev.clock.monotonic();
+        if let Some(work) = self.next_work(&mut asked, now) {
+            return Ok(work);
         }
+        let idle = dev.is_idle();
+        let idle_since = match self.idle_since {
+            Some(since) if idle => since,
+            _ => now,
+        };
+        self.idle_since = idle.then_some(idle_since);
+        if idle
+            && now.saturating_sub(idle_since) >= RETIRE
+            && dev.control.retire(&mut asked, || dev.is_idle())
+        {
+            return Err(Next::Over);
+        }
+        Err(Next::After(self.nap(now)))
     }
 
     /// How long to wait where nobody asks for anything.
@@ -284,17 +297,23 @@ impl<F: WritebackFs> Flusher<F> {
         }
         if now >= self.backoff_until {
             let can_write = self.has_work(now);
-            if std::mem::take(&mut asked.reclaim) && can_write {
+            if let Some(rest) = self.rest
+                && can_write
+            {
+                return Some(Work::Pass(rest.reason));
+            }
+            self.rest = None;
+            if dev.control.reclaim.swap(false, Ordering::SeqCst) && can_write {
                 return Some(Work::Pass(Reason::Reclaim));
             }
-            if can_write && dev.limits.roughly_dirty() > dev.thresholds().background {
+            if can_write && dev.limits.to_write() > dev.thresholds().background {
                 return Some(Work::Pass(Reason::Background));
             }
             if self.waiting.iter().any(|waiting| waiting.retry_at <= now) {
                 return Some(Work::Pass(Reason::Periodic));
             }
         }
-        None
+        (!self.in_flight.is_empty()).then_some(Work::Reap)
     }
     /// Whether an inode could be written now.
     pub(crate) fn has_work(&self, now: Duration) -> bool {
@@ -302,5 +321,21 @@ impl<F: WritebackFs> Flusher<F> {
             || !self.b_more_io.is_empty()
             || self.waiting.iter().any(|waiting| waiting.retry_at <= now)
             || !self.dev.b_dirty.lock().is_empty()
+    }
+}
+
+impl<F: WritebackFs> Turns for Flusher<F> {
+    fn turn(&mut self) -> Next {
+        self.alive.0.runs_here();
+        let work = match self.look_for_work() {
+            Ok(work) => work,
+            Err(next) => return next,
+        };
+        let reap = matches!(work, Work::Reap);
+        match self.carry_out(work) {
+            false => Next::Over,
+            true if reap && !self.in_flight.is_empty() => Next::After(LANDING),
+            true => Next::Again,
+        }
     }
 }

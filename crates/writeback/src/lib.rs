@@ -11,6 +11,7 @@ mod flusher;
 pub mod fsync_queue;
 mod pass;
 pub mod sync;
+mod threads;
 pub mod tunables;
 
 pub use backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
@@ -19,6 +20,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use dirty_inodes::DirtyState;
 pub use fsync_queue::{FsyncQueue, SyncService};
 pub use sync::Foreground;
+pub use threads::Flushers;
 pub use tunables::Tunables;
 
 #[cfg(test)]

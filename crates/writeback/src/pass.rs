@@ -10,14 +10,17 @@
 //! 4. When `b_io` is empty, `b_more_io` and what became eligible since are next (not for a sync, which ends there): every
 //!    inode has its turn, whatever others have dirty.
 //! 5. The pass ends when nothing is eligible, when the reason is gone, when a sync waits, after an error, or after
-//!    `dirty_writeback`, so that the tick is kept. Then all batches are finished.
+//!    `dirty_writeback`, so that the tick is kept. Then all batches are finished. Where the thread is shared with other
+//!    devices, it gives way to them after each batch, with that still in flight, and goes on in its next turn.
 //!
 //! A sync sweeps each inode once. Pages that were under writeback with an earlier content are taken in a second round,
 //! after everything in flight was finished; inodes that are still blocked are tried again for a second.
 
 use crate::backing_dev::{BackingDev, PassLimits, Reason, WritebackFs};
+use crate::balance::DirtyLimits;
 use crate::dirty_inodes::{Entry, Written};
-use crate::flusher::{BACKOFF, Flusher};
+use crate::flusher::{BACKOFF, Flusher, Rest};
+use crate::threads::Flushers;
 use block::{PAGE_SIZE, Plug, Queue};
 use std::collections::VecDeque;
 use std::io;
@@ -42,14 +45,26 @@ pub(crate) struct OpenBatch<F: WritebackFs> {
     batch: Arc<F::Batch>,
     inodes: Vec<Arc<F::Inode>>,
     pages: u64,
+    limits: Arc<DirtyLimits>,
 }
 
 impl<F: WritebackFs> OpenBatch<F> {
+    fn add(&mut self, inode: Arc<F::Inode>, pages: u64) {
+        self.inodes.push(inode);
+        self.pages += pages;
+        self.limits.submit(pages);
+    }
     /// Puts its inodes that are dirty (again) on a list.
     pub(crate) fn mark_dirty(&self, dev: &BackingDev<F>) {
         for inode in self.inodes.iter().filter(|inode| F::is_dirty(inode)) {
             dev.mark_dirty(inode);
         }
+    }
+}
+
+impl<F: WritebackFs> Drop for OpenBatch<F> {
+    fn drop(&mut self) {
+        self.limits.settle(self.pages);
     }
 }
 
@@ -60,9 +75,7 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     reason: Reason,
     /// Pages of a batch.
     batch_pages: u64,
-    /// Pages that are in flight in this flusher's batches.
-    pages_in_flight: u64,
-    /// Dirty pages, in flight or not, at which the pass may stop.
+    /// Dirty pages that are not in flight at which the pass may stop.
     enough: u64,
     until: Duration,
     /// Inodes that became dirty later than this are too young, in nanoseconds.
@@ -73,6 +86,10 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     round: u32,
     /// Inodes that a sync comes back to.
     again: VecDeque<Entry<F::Inode>>,
+    /// Whether the thread has other devices to serve.
+    shared: bool,
+    /// Whether it is their turn.
+    turn_over: bool,
 }
 
 impl<'a, F: WritebackFs> Pass<'a, F> {
@@ -88,10 +105,24 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let mut plug = queue.plug();
         pass.write_inodes(&mut plug);
         pass.close_batch(&mut plug);
-        pass.finish_all();
+        pass.flusher.rest = pass.turn_over.then_some(Rest {
+            reason,
+            enough: pass.enough,
+        });
+        if pass.shared {
+            pass.reap();
+        } else {
+            pass.finish_all();
+        }
         if reason == Reason::Sync {
             pass.write_again(&mut plug);
         }
+        pass.outcome
+    }
+    /// Finishes what an earlier pass left in flight and has landed.
+    pub(crate) fn reap_landed(flusher: &'a mut Flusher<F>, fs: &'a Arc<F>) -> io::Result<()> {
+        let mut pass = Pass::new(flusher, fs, Reason::Background);
+        pass.reap();
         pass.outcome
     }
     /// Finishes what an earlier pass left in flight.
@@ -104,7 +135,6 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
     fn new(flusher: &'a mut Flusher<F>, fs: &'a Arc<F>, reason: Reason) -> Pass<'a, F> {
         let dev = &flusher.dev;
         let t = dev.thresholds();
-        let dirty = dev.limits.dirty_pages();
         // A batch counts as dirty until it is finished: it must be small beside the room that writers have, and take
         // the device no longer than a tenth of a second.
         let batch_pages = BATCH_PAGES
@@ -112,19 +142,21 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             .min(dev.share.bandwidth() / 10)
             .max(MIN_BATCH_PAGES);
         let period = dev.tunables().dirty_writeback.max(BACKOFF);
-        let pages_in_flight = flusher.in_flight.iter().map(|batch| batch.pages).sum();
+        let enough = match reason {
+            Reason::Background => t.background,
+            Reason::Reclaim => dev.limits.to_write() / 2,
+            Reason::Periodic | Reason::Sync => 0,
+        };
+        let rest = flusher.rest.take().filter(|rest| rest.reason == reason);
         Pass {
-            enough: match reason {
-                Reason::Background => t.background,
-                Reason::Reclaim => dirty / 2,
-                Reason::Periodic | Reason::Sync => 0,
-            },
+            enough: rest.map_or(enough, |rest| rest.enough),
+            shared: dev.flushers == Flushers::Shared && reason != Reason::Sync,
+            turn_over: false,
             until: dev.clock.monotonic() + period,
             until_ns: 0,
             fs,
             reason,
             batch_pages,
-            pages_in_flight,
             outcome: Ok(()),
             round: 0,
             again: VecDeque::new(),
@@ -148,6 +180,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
                 while self.flusher.in_flight.len() > WINDOW {
                     self.finish_oldest();
                 }
+                self.turn_over = self.shared;
             }
         }
     }
@@ -158,15 +191,13 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         if self.reason == Reason::Sync {
             return false;
         }
-        let submitted =
-            self.pages_in_flight + self.flusher.open.as_ref().map_or(0, |open| open.pages);
         let now = dev.clock.monotonic();
-        dev.control.sync_waits.load(Ordering::Relaxed)
+        self.turn_over
+            || dev.control.sync_waits.load(Ordering::Relaxed)
             || dev.share.closed.load(Ordering::Relaxed)
             || self.flusher.backoff_until > now
             || now >= self.until
-            || (self.enough > 0
-                && dev.limits.roughly_dirty().saturating_sub(submitted) <= self.enough)
+            || (self.enough > 0 && dev.limits.to_write() <= self.enough)
     }
 
     /// Moves what is eligible to `b_io`.
@@ -240,10 +271,10 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             Some(open) => self.fs.write_pages(&inode, limits, plug, &open.batch),
             None => unreachable!("opened above"),
         };
+        plug.boundary();
         self.flusher.in_hand = None;
         if let Some(open) = &mut self.flusher.open {
-            open.pages += progress.pages as u64;
-            open.inodes.push(inode.clone());
+            open.add(inode.clone(), progress.pages as u64);
         }
         let remains = progress.more || progress.blocked;
         let stuck = progress.pages == 0;
@@ -284,6 +315,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             batch: self.fs.new_batch(),
             inodes: Vec::new(),
             pages: 0,
+            limits: self.flusher.dev.limits.clone(),
         });
     }
     /// Sends what is gathered on its way.
@@ -292,7 +324,6 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let Some(open) = self.flusher.open.take() else {
             return;
         };
-        self.pages_in_flight += open.pages;
         self.flusher
             .bandwidth
             .busy(self.flusher.dev.clock.monotonic());
@@ -324,7 +355,6 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let Some(oldest) = self.flusher.finishing.take() else {
             unreachable!("put there above")
         };
-        self.pages_in_flight = self.pages_in_flight.saturating_sub(oldest.pages);
         let flusher = &mut *self.flusher;
         let now = flusher.dev.clock.monotonic();
         let idle = flusher.in_flight.is_empty() && flusher.open.is_none();

@@ -1,7 +1,17 @@
 //! The kernel's writeback parameters, with its names and defaults (`Documentation/admin-guide/sysctl/vm.rst`).
+//!
+//! As text they are a list of `NAME=VALUE` with commas or white space between them:
+//!
+//! | name | value |
+//! |---|---|
+//! | `dirty_ratio`, `dirty_background_ratio` | percent of the memory budget; turns the form in bytes off |
+//! | `dirty_bytes`, `dirty_background_bytes` | bytes, or a size such as `64MiB`; rules over the ratio; 0 turns it off |
+//! | `dirty_expire`, `dirty_writeback` | seconds, perhaps with a fraction |
+//! | `dirty_expire_centisecs`, `dirty_writeback_centisecs` | the same in hundredths, as the kernel's files have them |
 
 use crate::balance::Thresholds;
 use block::PAGE_SIZE;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -39,9 +49,73 @@ impl Default for Tunables {
 const MIN_BYTES: u64 = 2 * PAGE_SIZE as u64;
 
 impl Tunables {
+    /// The names that [`Tunables::set`] knows.
+    pub const NAMES: [&str; 8] = [
+        "dirty_ratio",
+        "dirty_background_ratio",
+        "dirty_bytes",
+        "dirty_background_bytes",
+        "dirty_expire",
+        "dirty_writeback",
+        "dirty_expire_centisecs",
+        "dirty_writeback_centisecs",
+    ];
+
+    /// Changes one, by its name.
+    ///
+    /// # Errors
+    /// `InvalidInput` says what is wrong with the name or the value; then nothing has changed.
+    pub fn set(&mut self, name: &str, value: &str) -> io::Result<()> {
+        let mut new = self.clone();
+        match name {
+            "dirty_ratio" => {
+                new.dirty_ratio = percent(name, value)?;
+                new.dirty_bytes = None;
+            }
+            "dirty_background_ratio" => {
+                new.dirty_background_ratio = percent(name, value)?;
+                new.dirty_background_bytes = None;
+            }
+            "dirty_bytes" => new.dirty_bytes = bytes(name, value)?,
+            "dirty_background_bytes" => new.dirty_background_bytes = bytes(name, value)?,
+            "dirty_expire" => new.dirty_expire = seconds(name, value, 1.0)?,
+            "dirty_writeback" => new.dirty_writeback = seconds(name, value, 1.0)?,
+            "dirty_expire_centisecs" => new.dirty_expire = seconds(name, value, 0.01)?,
+            "dirty_writeback_centisecs" => new.dirty_writeback = seconds(name, value, 0.01)?,
+            _ => {
+                let names = Self::NAMES.join(", ");
+                return refuse(format!(
+                    "there is no parameter \"{name}\"; there are {names}"
+                ));
+            }
+        }
+        new.validate()?;
+        *self = new;
+        Ok(())
+    }
+
+    /// Changes those that a list such as `dirty_ratio=40,dirty_expire=2.5` names.
+    ///
+    /// # Errors
+    /// As [`Tunables::set`]; then nothing has changed.
+    pub fn apply(&mut self, list: &str) -> io::Result<()> {
+        let mut new = self.clone();
+        let words = list.split(|c: char| c == ',' || c.is_whitespace());
+        for word in words.filter(|word| !word.is_empty()) {
+            let Some((name, value)) = word.split_once('=') else {
+                return refuse(format!("\"{word}\" is not of the form NAME=VALUE"));
+            };
+            new.set(name, value)?;
+        }
+        *self = new;
+        Ok(())
+    }
+
     /// Whether every value is one that makes sense; `InvalidInput` says which does not.
+    ///
+    /// # Errors
+    /// Just that.
     pub fn validate(&self) -> io::Result<()> {
-        let refuse = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if !(1..=100).contains(&self.dirty_ratio) {
             return refuse("dirty_ratio must be 1 to 100 percent");
         }
@@ -83,9 +157,95 @@ impl Tunables {
     }
 }
 
+/// Every parameter as [`Tunables::apply`] takes it; a ratio that a form in bytes rules over is left out.
+impl fmt::Display for Tunables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.dirty_bytes {
+            Some(bytes) => write!(f, "dirty_bytes={bytes}")?,
+            None => write!(f, "dirty_ratio={}", self.dirty_ratio)?,
+        }
+        match self.dirty_background_bytes {
+            Some(bytes) => write!(f, ",dirty_background_bytes={bytes}")?,
+            None => write!(f, ",dirty_background_ratio={}", self.dirty_background_ratio)?,
+        }
+        let expire = self.dirty_expire.as_secs_f64();
+        let writeback = self.dirty_writeback.as_secs_f64();
+        write!(f, ",dirty_expire={expire},dirty_writeback={writeback}")
+    }
+}
+
+fn refuse<T>(what: impl Into<String>) -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what.into()))
+}
+
+fn percent(name: &str, value: &str) -> io::Result<u32> {
+    value
+        .parse()
+        .or_else(|_| refuse(format!("{name}={value}: not a percentage")))
+}
+
+fn bytes(name: &str, value: &str) -> io::Result<Option<u64>> {
+    let bytes = block::parse_size(value).or_else(|e| refuse(format!("{name}={value}: {e}")))?;
+    Ok((bytes > 0).then_some(bytes))
+}
+
+/// `value` units of `unit` seconds; a day at most.
+fn seconds(name: &str, value: &str, unit: f64) -> io::Result<Duration> {
+    let number: f64 = value
+        .parse()
+        .or_else(|_| refuse(format!("{name}={value}: not a number")))?;
+    match Duration::try_from_secs_f64(number * unit) {
+        Ok(time) if time <= Duration::from_secs(86_400) => Ok(time),
+        _ => refuse(format!("{name}={value}: between 0 and a day makes sense")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_goes_both_ways() {
+        let mut tunables = Tunables::default();
+        tunables
+            .apply("dirty_ratio=40, dirty_background_bytes=64MiB\ndirty_expire=2.5,dirty_writeback_centisecs=50")
+            .unwrap();
+        assert_eq!(tunables.dirty_ratio, 40);
+        assert_eq!(tunables.dirty_background_bytes, Some(64 << 20));
+        assert_eq!(tunables.dirty_expire, Duration::from_millis(2500));
+        assert_eq!(tunables.dirty_writeback, Duration::from_millis(500));
+        let mut again = Tunables::default();
+        again.apply(&tunables.to_string()).unwrap();
+        assert_eq!(again, tunables);
+        // Either form turns the other off.
+        tunables.set("dirty_bytes", "1G").unwrap();
+        tunables.set("dirty_background_ratio", "3").unwrap();
+        assert_eq!(
+            tunables.to_string(),
+            "dirty_bytes=1073741824,dirty_background_ratio=3,dirty_expire=2.5,dirty_writeback=0.5"
+        );
+        tunables.set("dirty_ratio", "7").unwrap();
+        assert_eq!(tunables.dirty_bytes, None);
+    }
+
+    #[test]
+    fn a_bad_list_names_the_word_and_changes_nothing() {
+        for (list, part) in [
+            ("dirty_expire=1,dirty_rato=5", "dirty_rato"),
+            ("dirty_expire=1,dirty_ratio=0", "dirty_ratio"),
+            ("dirty_expire=1,dirty_ratio=x", "dirty_ratio=x"),
+            ("dirty_expire=1,dirty_bytes=4095", "dirty_bytes"),
+            ("dirty_expire=1,dirty_writeback=-1", "dirty_writeback=-1"),
+            ("dirty_expire=1,dirty_writeback=nan", "dirty_writeback=nan"),
+            ("dirty_expire=1,dirty_bytes", "dirty_bytes"),
+        ] {
+            let mut tunables = Tunables::default();
+            let error = tunables.apply(list).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(part), "{list}: {error}");
+            assert_eq!(tunables, Tunables::default());
+        }
+    }
 
     #[test]
     fn bytes_rule_over_ratios() {

@@ -68,7 +68,9 @@ impl Fs {
                 Err(error) => return Err(error),
             }
             self.bdi.balance_dirty_pages();
-            self.budget.make_room();
+            if !self.budget.make_room() {
+                self.bdi.kick_reclaim();
+            }
         }
         Ok((first, written))
     }

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use writeback::{BackingDev, Clock, FsyncQueue, SystemClock, Tunables};
+use writeback::{BackingDev, Clock, Flushers, FsyncQueue, SystemClock, Tunables};
 
 pub use mount::OrphanReport;
 
@@ -41,6 +41,8 @@ pub struct MountOptions {
     pub budget: Option<Arc<Budget>>,
     /// Writeback parameters.
     pub tunables: Tunables,
+    /// Whether the flusher has a thread of its own.
+    pub flushers: Flushers,
     /// How long a transaction gathers changes.
     pub commit_interval: Duration,
     /// Update access times as relatime does; otherwise never (noatime).
@@ -56,6 +58,7 @@ impl Default for MountOptions {
             memory: 1 << 30,
             budget: None,
             tunables: Tunables::default(),
+            flushers: Flushers::default(),
             commit_interval: Duration::from_secs(5),
             atime: false,
             clock: Arc::new(SystemClock),
@@ -325,9 +328,10 @@ impl Fs {
         self.bdi.tunables()
     }
 
-    /// Changes them.
-    pub fn set_tunables(&self, tunables: Tunables) {
-        self.bdi.set_tunables(tunables);
+    /// Changes them; they hold at once.
+    pub fn set_tunables(&self, tunables: Tunables) -> Result<()> {
+        let set = self.bdi.set_tunables(tunables);
+        set.map_err(|_| Error::Invalid("a writeback parameter"))
     }
 
     /// Drops clean pages and inodes from memory.

@@ -65,9 +65,10 @@ impl Fs {
             bdi: BackingDev::new(
                 me.clone(),
                 queue.clone(),
-                budget.clone(),
+                &budget,
                 options.clock.clone(),
                 options.tunables.clone(),
+                options.flushers,
             ),
             fsyncs: FsyncQueue::new(me.clone()),
             inodes: InodeTable::new(budget.clone()),

@@ -109,6 +109,7 @@ impl<'fs> Writer<'fs> {
 
     /// Submits what is dirty in `inode`, in one sweep from its first page to its last.
     fn write(&mut self, inode: &Arc<Inode>) -> Result<()> {
+        self.plug.boundary();
         let mut from = 0;
         while inode.mapping.dirty_pages() > 0 {
             let lock = match inode.writeback_lock.try_lock() {

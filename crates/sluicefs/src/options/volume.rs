@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use writeback::Tunables;
+use writeback::{Flushers, Tunables};
 
 /// How to open a volume.
 ///
@@ -75,7 +75,7 @@ impl VolumeOptions {
         self.mount.budget = Some(budget);
         self
     }
-    /// All writeback parameters at once.
+    /// All writeback parameters at once; values that make no sense are refused when the volume is opened.
     #[must_use]
     pub fn tunables(mut self, tunables: Tunables) -> VolumeOptions {
         self.mount.tunables = tunables;
@@ -117,10 +117,19 @@ impl VolumeOptions {
         self.mount.atime = atime;
         self
     }
-    /// Whether plugs gather and merge writes (an ablation for measurements; leave it on).
+    /// Whether one plug is held over many files at writeback, so that their writes merge (as is by default), or one for
+    /// each file, as kernels had before 2013 (an ablation for measurements). The journal's stream and the checkpoint are
+    /// one sorted list each, and merged either way.
     #[must_use]
     pub fn plug(mut self, plug: bool) -> VolumeOptions {
         self.plug = plug;
+        self
+    }
+    /// Whether the volume's flusher has a thread of its own, or shares one with all volumes of the process that say so
+    /// (an ablation for measurements).
+    #[must_use]
+    pub fn flushers(mut self, flushers: Flushers) -> VolumeOptions {
+        self.mount.flushers = flushers;
         self
     }
     /// Bits taken from the mode of what is created (022).
@@ -166,6 +175,7 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::open`].
     pub fn mount(&self, queue: Arc<block::Queue>) -> io::Result<Volume> {
+        self.mount.tunables.validate()?;
         queue.set_plugging(self.plug);
         Volume::mount(queue, self.mount.clone(), self.defaults)
     }

@@ -31,6 +31,8 @@ type Written = (Arc<Inode>, Range<u64>, u64);
 pub struct Batch {
     pending: AtomicUsize,
     failed: AtomicBool,
+    /// When its I/O lands, however early memory has it.
+    lands_at: Duration,
     ranges: Mutex<Vec<Written>>,
     finished: Mutex<bool>,
     landed: Condvar,
@@ -61,6 +63,10 @@ pub struct FakeFs {
     dev: OnceLock<Arc<BackingDev<FakeFs>>>,
     pub queue: Arc<Queue>,
     pub budget: Arc<Budget>,
+    clock: Arc<dyn Clock>,
+    /// How long the device takes for a batch, one after another.
+    pub batch_time: Mutex<Duration>,
+    busy_until: Mutex<Duration>,
     pub log: Mutex<Vec<Slice>>,
     /// Called after a slice was submitted.
     pub hook: Mutex<Option<Hook>>,
@@ -72,13 +78,23 @@ pub struct FakeFs {
 
 impl FakeFs {
     pub fn new(clock: Arc<dyn Clock>, budget_pages: u64, tunables: Tunables) -> Arc<FakeFs> {
-        let queue = block::open(&DeviceUrl::Memory(DEVICE_BYTES), OpenMode::ReadWrite).unwrap();
         let budget = Budget::new(budget_pages * 4096);
+        Self::on(&budget, clock, tunables, Flushers::PerDevice)
+    }
+    pub fn on(
+        budget: &Arc<Budget>,
+        clock: Arc<dyn Clock>,
+        tunables: Tunables,
+        flushers: Flushers,
+    ) -> Arc<FakeFs> {
+        let queue = block::open(&DeviceUrl::Memory(DEVICE_BYTES), OpenMode::ReadWrite).unwrap();
         let fs = Arc::new(FakeFs {
             dev: OnceLock::new(),
             queue: queue.clone(),
             budget: budget.clone(),
-
+            clock: clock.clone(),
+            batch_time: Mutex::default(),
+            busy_until: Mutex::default(),
             log: Mutex::default(),
             hook: Mutex::default(),
             fails: AtomicBool::new(false),
@@ -86,7 +102,14 @@ impl FakeFs {
             finished: AtomicUsize::new(0),
             next_offset: AtomicU64::new(0),
         });
-        let dev = BackingDev::new(Arc::downgrade(&fs), queue, budget, clock, tunables);
+        let dev = BackingDev::new(
+            Arc::downgrade(&fs),
+            queue,
+            budget,
+            clock,
+            tunables,
+            flushers,
+        );
         fs.dev.set(dev).ok().unwrap();
         fs
     }
@@ -131,9 +154,12 @@ impl WritebackFs for FakeFs {
         &inode.state
     }
     fn new_batch(&self) -> Arc<Batch> {
+        let mut busy_until = self.busy_until.lock();
+        *busy_until = (*busy_until).max(self.clock.monotonic()) + *self.batch_time.lock();
         Arc::new(Batch {
             pending: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
+            lands_at: *busy_until,
             ranges: Mutex::default(),
             finished: Mutex::new(false),
             landed: Condvar::new(),
@@ -184,7 +210,7 @@ impl WritebackFs for FakeFs {
         }
     }
     fn batch_landed(&self, batch: &Batch) -> bool {
-        batch.pending.load(SeqCst) == 0
+        batch.pending.load(SeqCst) == 0 && batch.lands_at <= self.clock.monotonic()
     }
     fn finish_batch(&self, batch: &Batch) -> io::Result<()> {
         let mut guard = batch.lock.lock();
@@ -192,6 +218,10 @@ impl WritebackFs for FakeFs {
             batch.landed.wait(&mut guard);
         }
         drop(guard);
+        let early = batch.lands_at.saturating_sub(self.clock.monotonic());
+        if !early.is_zero() {
+            self.clock.sleep(early);
+        }
         let mut finished = batch.finished.lock();
         if std::mem::replace(&mut *finished, true) {
             return Ok(());
@@ -233,9 +263,20 @@ impl ByHand {
     }
     pub fn with(tunables: Tunables) -> ByHand {
         let clock = Arc::new(ManualClock::default());
-        let fs = FakeFs::new(clock.clone(), 10_000, tunables);
+        let budget = Budget::new(10_000 * 4096);
+        Self::on(&budget, &clock, tunables, Flushers::PerDevice)
+    }
+    /// One of several on a budget and a clock.
+    pub fn on(
+        budget: &Arc<Budget>,
+        clock: &Arc<ManualClock>,
+        tunables: Tunables,
+        flushers: Flushers,
+    ) -> ByHand {
+        let fs = FakeFs::on(budget, clock.clone(), tunables, flushers);
         fs.dev().control.lock().by_hand = true;
         let flusher = Flusher::new(fs.dev().clone());
+        let clock = clock.clone();
         ByHand { fs, clock, flusher }
     }
     /// Does what there is to do now, at most `most` pieces of it.

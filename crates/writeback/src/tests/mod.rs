@@ -2,4 +2,5 @@
 
 mod fake;
 mod policy;
+mod shared;
 mod stress;

@@ -24,6 +24,16 @@ fn many_small_files_leave_in_one_write_in_their_order() {
 }
 
 #[test]
+fn without_plugging_each_file_leaves_by_itself() {
+    let mut t = ByHand::new();
+    t.fs.queue.set_plugging(false);
+    let _files = t.files(0..100, 3);
+    t.advance(33 * SECOND);
+    let stats = t.fs.queue.stats().snapshot();
+    assert_eq!((stats.write_ios, stats.write_bytes), (100, 300 * 4096));
+}
+
+#[test]
 fn periodic_writes_what_is_old_and_only_that() {
     let mut t = ByHand::new();
     let _old = t.files(0..3, 1);
@@ -266,11 +276,12 @@ fn changed_tunables_hold_at_once() {
         dirty_ratio: 0,
         ..Tunables::default()
     };
-    assert!(t.fs.dev().try_set_tunables(bad).is_err());
-    t.fs.dev().set_tunables(Tunables {
+    assert!(t.fs.dev().set_tunables(bad).is_err());
+    let low = Tunables {
         dirty_background_bytes: Some(100 * 4096),
         ..Tunables::default()
-    });
+    };
+    t.fs.dev().set_tunables(low).unwrap();
     t.settle();
     assert!(t.fs.dev().dirty_pages() <= 100);
 }
@@ -308,4 +319,20 @@ fn a_sync_comes_back_for_a_page_that_others_were_writing() {
     group.ended().unwrap().unwrap();
     assert_eq!(file.landed.load(SeqCst), 2);
     assert_eq!(t.fs.dev().dirty_pages(), 0);
+}
+
+#[test]
+fn where_memory_is_wanted_half_of_what_is_dirty_goes_early() {
+    let mut t = ByHand::new();
+    let _few = t.files(0..3, 100);
+    t.fs.dev().kick_reclaim();
+    t.settle();
+    assert_eq!(t.fs.written(), [], "too little to matter");
+    let _more = t.files(3..8, 100);
+    t.fs.dev().kick_reclaim();
+    t.settle();
+    let log = t.fs.take_log();
+    assert!(log.iter().all(|slice| slice.reason == Reason::Reclaim));
+    assert_eq!(log.len(), 4);
+    assert_eq!(t.fs.dev().dirty_pages(), 400);
 }

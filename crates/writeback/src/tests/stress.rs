@@ -1,5 +1,6 @@
 use super::fake::*;
 use crate::*;
+use cache::Budget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -65,10 +66,15 @@ fn a_sync_waits_for_writeback_in_the_foreground() {
 
 /// Writers, syncs, deletions and failures for a while: every sync that succeeds has landed what was written before it,
 /// nothing is lost in the end, and the counts come out at zero.
-#[test]
-fn nothing_is_lost_between_writers_syncs_and_failures() {
+fn nothing_is_lost(flushers: Flushers) {
     const FILES: usize = 64;
-    let fs = fs(4000);
+    let budget = Budget::new(4000 * 4096);
+    let fs = FakeFs::on(
+        &budget,
+        Arc::new(SystemClock),
+        Tunables::default(),
+        flushers,
+    );
     let files: Vec<_> = (0..FILES).map(|ino| fs.inode(ino as u32)).collect();
     // Versions count up per file; page 0 of each carries them.
     let versions: Vec<_> = (0..FILES).map(|_| AtomicU64::new(0)).collect();
@@ -135,4 +141,18 @@ fn nothing_is_lost_between_writers_syncs_and_failures() {
     assert!(fs.dev().is_idle());
     assert!(synced.load(SeqCst) > 0);
     fs.dev().shutdown();
+}
+
+#[test]
+fn nothing_is_lost_between_writers_syncs_and_failures() {
+    nothing_is_lost(Flushers::PerDevice);
+}
+
+#[test]
+fn nothing_is_lost_where_devices_share_a_thread() {
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| nothing_is_lost(Flushers::Shared));
+        }
+    });
 }

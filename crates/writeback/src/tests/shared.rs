@@ -1,0 +1,133 @@
+//! Several devices: one thread for all of them, or one for each.
+
+use super::fake::*;
+use crate::threads::Rota;
+use crate::*;
+use cache::Budget;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+/// Of a batch at the budget of [`devices`], whose batches are the smallest that there are.
+const BATCH_PAGES: u64 = 256;
+
+/// Devices on a budget of 10,000 pages, of which 1,000 may be dirty before anything is written.
+fn devices<const N: usize>() -> [ByHand; N] {
+    let budget = Budget::new(10_000 * 4096);
+    let clock = Arc::new(ManualClock::default());
+    std::array::from_fn(|_| ByHand::on(&budget, &clock, Tunables::default(), Flushers::Shared))
+}
+
+fn pages_written(fs: &FakeFs) -> u64 {
+    let log = fs.log.lock();
+    log.iter().map(|slice| slice.pages as u64).sum()
+}
+
+#[test]
+fn a_shared_thread_gives_each_device_a_batch_in_turn() {
+    let devices = devices::<3>();
+    let clock = devices[0].clock.clone();
+    let mut rota = Rota::default();
+    let mut files = Vec::new();
+    let mut all = Vec::new();
+    for device in devices {
+        files.push(device.files(0..10, BATCH_PAGES));
+        *device.fs.batch_time.lock() = 50 * MS;
+        all.push(device.fs.clone());
+        rota.flushers.push(Box::new(device.flusher));
+    }
+    for round in 1..=3 {
+        assert_eq!(rota.round(), None, "there is more to do");
+        for fs in &all {
+            assert_eq!(pages_written(fs), round * BATCH_PAGES);
+        }
+    }
+    // Nobody waited, and nothing has landed yet.
+    assert!(all.iter().all(|fs| fs.dev().dirty_pages() == 2560));
+    // They stop at the background threshold, and look from time to time whether the last batches have landed.
+    while rota.round().is_none_or(|nap| nap <= 2 * MS) {
+        clock.advance(2 * MS);
+    }
+    let dirty: u64 = all.iter().map(|fs| fs.dev().dirty_pages()).sum();
+    assert!((768..=1000).contains(&dirty), "{dirty}");
+}
+
+/// How long nine batches of a fast device take.
+fn time_of_fast_device(with_slow: bool) -> Duration {
+    let [slow, fast] = devices::<2>();
+    let _slow_files = slow.files(0..15, BATCH_PAGES);
+    let _fast_files = fast.files(0..15, BATCH_PAGES);
+    *slow.fs.batch_time.lock() = 1000 * MS;
+    *fast.fs.batch_time.lock() = 10 * MS;
+    let (clock, fs) = (fast.clock.clone(), fast.fs.clone());
+    let mut rota = Rota::default();
+    if with_slow {
+        rota.flushers.push(Box::new(slow.flusher));
+    }
+    rota.flushers.push(Box::new(fast.flusher));
+    while pages_written(&fs) < 9 * BATCH_PAGES {
+        if let Some(nap) = rota.round() {
+            clock.advance(nap);
+        }
+    }
+    clock.monotonic()
+}
+
+#[test]
+fn a_slow_device_holds_back_who_shares_its_thread() {
+    let alone = time_of_fast_device(false);
+    assert!(alone <= 100 * MS, "{alone:?}");
+    // Its window takes four batches; from then on each turn waits for one.
+    let held_back = time_of_fast_device(true);
+    assert!(held_back >= 4000 * MS, "{held_back:?}");
+}
+
+#[test]
+fn a_pass_over_what_is_old_goes_on_in_the_next_turn() {
+    let [mut device] = devices::<1>();
+    let files = device.files(0..5, 199);
+    device.clock.advance(31_000 * MS);
+    device.step(1);
+    let written = device.fs.written();
+    assert_eq!(written, [0, 1], "a turn is a batch");
+    // Less than the background threshold: only the age of it asks for more.
+    device.settle();
+    assert_eq!(device.fs.written(), [2, 3, 4]);
+    assert!(files.iter().all(|file| file.state.is_clean()));
+    assert!(device.fs.dev().is_idle());
+}
+
+#[test]
+fn devices_that_share_a_thread_do_and_others_do_not() {
+    let threads_of = |flushers| {
+        let seen = Arc::new(Mutex::new(HashSet::<ThreadId>::new()));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let devices: Vec<_> = (0..3)
+            .map(|_| {
+                let budget = Budget::new(40 << 20);
+                FakeFs::on(&budget, clock.clone(), Tunables::default(), flushers)
+            })
+            .collect();
+        for fs in &devices {
+            let seen = seen.clone();
+            *fs.hook.lock() = Some(Box::new(move |_, _| {
+                seen.lock().insert(std::thread::current().id());
+            }));
+            let inode = fs.inode(1);
+            fs.write(&inode, 0, 1);
+            fs.dev().sync().unwrap();
+        }
+        for fs in devices {
+            let dev = fs.dev().clone();
+            dev.shutdown();
+            assert_eq!(Arc::strong_count(&dev), 2, "its flusher is gone");
+            assert!(dev.request_sync().is_err());
+        }
+        seen.lock().len()
+    };
+    assert_eq!(threads_of(Flushers::Shared), 1);
+    assert_eq!(threads_of(Flushers::PerDevice), 3);
+}
