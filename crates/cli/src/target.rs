@@ -65,6 +65,11 @@ impl Target {
     }
 }
 
+/// How to open a volume that was given options for a mount.
+pub fn options(mount: &fuse::MountOptions) -> VolumeOptions {
+    VolumeOptions::from(mount.volume()).plug(mount.plug)
+}
+
 /// Opens a volume; errors say what to do.
 pub fn open(device: &OsStr, options: VolumeOptions) -> Result<Volume> {
     options.open(device).map_err(|e| explain(device, e))

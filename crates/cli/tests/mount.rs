@@ -77,3 +77,42 @@ fn failures_are_told_before_the_command_returns() {
     assert!(!is_mounted(&s.path("mnt")));
     s.check("disk.img");
 }
+
+#[test]
+fn writeback_is_tuned_while_mounted() {
+    if !fuse_is_there() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.volume();
+    std::fs::create_dir(s.path("mnt")).unwrap();
+    s.run(&[
+        "mount",
+        "-o",
+        "dirty_ratio=30,plug=off,flushers=shared",
+        image,
+        "mnt",
+    ]);
+    let shown = s.run(&["tune", "mnt"]);
+    assert_eq!(
+        shown,
+        "dirty_ratio=30\ndirty_background_ratio=10\ndirty_expire=30\ndirty_writeback=5\n"
+    );
+    let changed = s.run(&["tune", "mnt", "dirty_bytes=8MiB", "dirty_expire=2.5"]);
+    assert!(changed.contains("dirty_bytes=8388608\n"), "{changed}");
+    assert_eq!(s.run(&["tune", "mnt"]), changed);
+    for (bad, part) in [
+        ("dirty_expire=5,dirty_ratio=0", "dirty_ratio"),
+        ("dirty_rato=5", "dirty_rato"),
+        ("dirty_ratio", "dirty_ratio"),
+    ] {
+        let said = s.fail(1, &["tune", "mnt", bad]);
+        assert!(said.contains(part), "{said}");
+    }
+    // Nothing of a list that is wrong somewhere has come through.
+    assert_eq!(s.run(&["tune", "mnt"]), changed);
+    let said = s.fail(1, &["tune", "."]);
+    assert!(said.contains("no volume is mounted"), "{said}");
+    s.run(&["unmount", "mnt"]);
+    s.check(image);
+}

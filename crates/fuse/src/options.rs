@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::time::Duration;
+use writeback::{Flushers, Tunables};
 
 /// How to mount. [`MountOptions::parse`] reads the usual words; what they set by default is in brackets.
 ///
@@ -15,8 +16,11 @@ use std::time::Duration;
 /// | `sync`, `async`, `dirsync` | as of mount(8) (`async`) |
 /// | `commit=SECONDS` | how long the journal gathers changes (5) |
 /// | `memory=SIZE` | memory for everything cached, e.g. `2GiB` (1 GiB) |
-/// | `dirty_ratio=PERCENT`, `dirty_background_ratio=PERCENT` | of the memory, that may be dirty before writers are slowed, or writeback starts |
-/// | `dirty_expire=SECONDS`, `dirty_writeback=SECONDS` | age at which dirty data is written, and how often that is looked for |
+/// | `dirty_ratio=PERCENT`, `dirty_background_ratio=PERCENT` | of the memory, that may be dirty before writers are slowed, or writeback starts (20, 10) |
+/// | `dirty_bytes=SIZE`, `dirty_background_bytes=SIZE` | the same as sizes, which rule over the percentages |
+/// | `dirty_expire=SECONDS`, `dirty_writeback=SECONDS` | age at which dirty data is written, and how often that is looked for (30, 5); also by the kernel's names, `dirty_expire_centisecs` and `dirty_writeback_centisecs` |
+/// | `plug=on`, `plug=off` | whether writeback's plug is held over many files, or one over each (`on`); `off` is for measurements |
+/// | `flushers=per-device`, `flushers=shared` | which threads write back, where one process mounts several volumes (`per-device`); `shared` is for measurements |
 /// | `threads=N` | threads that serve requests (one per processor, at least 2) |
 /// | `killpriv`, `no_killpriv` | who clears set-user-ID upon a write: this side, or the kernel, which then asks for `security.capability` before every write (`no_killpriv`) |
 /// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect here |
@@ -47,14 +51,12 @@ pub struct MountOptions {
     pub commit_interval: Option<Duration>,
     /// Memory for pages, inodes and metadata, in bytes.
     pub memory: Option<u64>,
-    /// Percent of the memory that may be dirty before writers are slowed.
-    pub dirty_ratio: Option<u32>,
-    /// Percent of the memory that may be dirty before writeback starts.
-    pub dirty_background_ratio: Option<u32>,
-    /// Age at which dirty data is written.
-    pub dirty_expire: Option<Duration>,
-    /// How often aged data is looked for.
-    pub dirty_writeback: Option<Duration>,
+    /// When dirty data is written, and how much of it there may be.
+    pub tunables: Tunables,
+    /// Whether writeback's plug is held over many files. Whoever opens the device sees to it.
+    pub plug: bool,
+    /// Which threads write back.
+    pub flushers: Flushers,
     /// Threads that serve requests; `None`: one per processor, at least 2.
     pub threads: Option<usize>,
 }
@@ -74,10 +76,9 @@ impl Default for MountOptions {
             dirsync: false,
             commit_interval: None,
             memory: None,
-            dirty_ratio: None,
-            dirty_background_ratio: None,
-            dirty_expire: None,
-            dirty_writeback: None,
+            tunables: Tunables::default(),
+            plug: true,
+            flushers: Flushers::default(),
             threads: None,
         }
     }
@@ -135,15 +136,10 @@ impl MountOptions {
             "dirsync" => self.dirsync = true,
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users" | "nouser"
             | "owner" | "group" => {}
-            "commit"
-            | "memory"
-            | "dirty_ratio"
-            | "dirty_background_ratio"
-            | "dirty_expire"
-            | "dirty_writeback"
-            | "threads" => {
-                bail!("mount option \"{name}\" needs a value, as in {name}=5")
-            }
+            "commit" | "memory" | "threads" => bail!("{}", needs_value(name, "5")),
+            "plug" => bail!("{}", needs_value(name, "off")),
+            "flushers" => bail!("{}", needs_value(name, "shared")),
+            _ if Tunables::NAMES.contains(&name) => bail!("{}", needs_value(name, "5")),
             _ => bail!("unknown mount option \"{word}\""),
         }
         Ok(())
@@ -153,10 +149,14 @@ impl MountOptions {
         match name {
             "commit" => self.commit_interval = Some(seconds(value)?),
             "memory" => self.memory = Some(block::parse_size(value)?),
-            "dirty_ratio" => self.dirty_ratio = Some(percent(value)?),
-            "dirty_background_ratio" => self.dirty_background_ratio = Some(percent(value)?),
-            "dirty_expire" => self.dirty_expire = Some(seconds(value)?),
-            "dirty_writeback" => self.dirty_writeback = Some(seconds(value)?),
+            "plug" => self.plug = on_or_off(value)?,
+            "flushers" => {
+                self.flushers = match value {
+                    "per-device" => Flushers::PerDevice,
+                    "shared" => Flushers::Shared,
+                    _ => bail!("there is per-device, and shared"),
+                }
+            }
             "threads" => {
                 let threads: usize = value.parse().context("not a number")?;
                 if !(1..=256).contains(&threads) {
@@ -164,6 +164,7 @@ impl MountOptions {
                 }
                 self.threads = Some(threads);
             }
+            _ if Tunables::NAMES.contains(&name) => self.tunables.set(name, value)?,
             _ => bail!("unknown"),
         }
         Ok(())
@@ -174,17 +175,12 @@ impl MountOptions {
         let mut volume = ext4::MountOptions {
             read_only: self.read_only,
             atime: self.atime,
+            tunables: self.tunables.clone(),
+            flushers: self.flushers,
             ..ext4::MountOptions::default()
         };
         volume.memory = self.memory.unwrap_or(volume.memory);
         volume.commit_interval = self.commit_interval.unwrap_or(volume.commit_interval);
-        let t = &mut volume.tunables;
-        t.dirty_ratio = self.dirty_ratio.unwrap_or(t.dirty_ratio);
-        t.dirty_background_ratio = self
-            .dirty_background_ratio
-            .unwrap_or(t.dirty_background_ratio);
-        t.dirty_expire = self.dirty_expire.unwrap_or(t.dirty_expire);
-        t.dirty_writeback = self.dirty_writeback.unwrap_or(t.dirty_writeback);
         volume
     }
 
@@ -206,12 +202,16 @@ fn seconds(text: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-fn percent(text: &str) -> Result<u32> {
-    let percent: u32 = text.parse().context("not a number")?;
-    if !(1..=100).contains(&percent) {
-        bail!("between 1 and 100 percent make sense");
+fn on_or_off(text: &str) -> Result<bool> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => bail!("there is on, and off"),
     }
-    Ok(percent)
+}
+
+fn needs_value(name: &str, example: &str) -> String {
+    format!("mount option \"{name}\" needs a value, as in {name}={example}")
 }
 
 #[cfg(test)]
@@ -229,14 +229,27 @@ mod tests {
         assert_eq!(o.allow_other, Some(true));
         assert_eq!(o.commit_interval, Some(Duration::from_secs(30)));
         assert_eq!(o.memory, Some(2 << 30));
-        assert_eq!(
-            (o.dirty_ratio, o.dirty_background_ratio),
-            (Some(40), Some(5))
-        );
+        let t = &o.tunables;
+        assert_eq!((t.dirty_ratio, t.dirty_background_ratio), (40, 5));
         assert_eq!(o.thread_count(), 7);
         let volume = o.volume();
         assert_eq!(volume.memory, 2 << 30);
         assert_eq!(volume.tunables.dirty_expire, Duration::from_millis(2500));
+    }
+
+    #[test]
+    fn ablations_and_parameters_by_their_other_names() {
+        let o = MountOptions::parse(
+            "plug=off,flushers=shared,dirty_bytes=64MiB,dirty_expire_centisecs=150",
+        )
+        .unwrap();
+        assert!(!o.plug);
+        let volume = o.volume();
+        assert_eq!(volume.flushers, Flushers::Shared);
+        assert_eq!(volume.tunables.dirty_bytes, Some(64 << 20));
+        assert_eq!(volume.tunables.dirty_expire, Duration::from_millis(1500));
+        let o = MountOptions::parse("plug=off,plug=on,flushers=shared,flushers=per-device");
+        assert_eq!(o.unwrap(), MountOptions::default());
     }
 
     #[test]
@@ -256,6 +269,11 @@ mod tests {
             ("commit=-1", "commit=-1"),
             ("commit", "commit"),
             ("dirty_ratio=101", "dirty_ratio=101"),
+            ("dirty_bytes=1", "dirty_bytes=1"),
+            ("dirty_expire", "dirty_expire"),
+            ("plug=maybe", "plug=maybe"),
+            ("flushers=none", "flushers=none"),
+            ("plug", "plug=off"),
             ("threads=0", "threads=0"),
             ("memory=lots", "memory=lots"),
         ] {

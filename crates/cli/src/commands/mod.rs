@@ -18,6 +18,7 @@ mod rm;
 mod stat;
 mod stats;
 mod tree;
+mod tune;
 mod unmount;
 
 use anyhow::Result;
@@ -43,6 +44,7 @@ pub enum Command {
     Mv(mv::Args),
     Ln(ln::Args),
     Stats(stats::Args),
+    Tune(tune::Args),
     Bench(bench::Args),
     Man(man::Args),
     Completions(completions::Args),
@@ -68,6 +70,7 @@ impl Command {
             Command::Mv(args) => args.run(),
             Command::Ln(args) => args.run(),
             Command::Stats(args) => args.run(),
+            Command::Tune(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Man(args) => args.run(),
             Command::Completions(args) => args.run(),

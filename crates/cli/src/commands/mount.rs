@@ -6,7 +6,6 @@
 use crate::target;
 use anyhow::{Context, Result, bail};
 use fuse::MountOptions;
-use sluicefs::VolumeOptions;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -32,7 +31,9 @@ Options for -o (fstab's words):
   ro rw suid nosuid dev nodev exec noexec noatime relatime sync async dirsync
   allow_other no_allow_other default_permissions no_default_permissions
   commit=SECONDS memory=SIZE threads=N
-  dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_expire=SECONDS dirty_writeback=SECONDS
+  dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE
+  dirty_expire=SECONDS dirty_writeback=SECONDS (`sluice tune` changes them while mounted)
+  plug=on|off flushers=per-device|shared (off and shared are for measurements)
 By default: rw,nosuid,nodev,exec,noatime,default_permissions; root lets others in (allow_other).")]
 pub struct Args {
     /// Image file or block device
@@ -66,7 +67,7 @@ impl Args {
         }
         fuse::catch_signals()?;
         let device = canonical(&self.device);
-        let volume = target::open(&device, VolumeOptions::from(options.volume()))?;
+        let volume = target::open(&device, target::options(&options))?;
         if let Some(reason) = volume
             .info()
             .read_only_reason

@@ -9,6 +9,7 @@ mod names;
 mod requests;
 mod setup;
 mod stats;
+mod tunables;
 mod xattrs;
 
 use crate::MountOptions;

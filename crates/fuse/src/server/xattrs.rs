@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use super::{FUSE_ROOT, Server, stats};
+use super::{FUSE_ROOT, Server, stats, tunables};
 use ext4::{Error, Result, SetXattrMode};
 use fuser::INodeNo;
 use std::ffi::OsStr;
@@ -11,8 +11,12 @@ const SET_GID: u16 = 0o2000;
 
 impl Server {
     pub(super) fn getxattr(&self, node: INodeNo, name: &OsStr) -> Result<Vec<u8>> {
-        if node.0 == FUSE_ROOT && name.as_bytes() == stats::NAME {
-            return Ok(stats::json(&self.fs));
+        if node.0 == FUSE_ROOT {
+            match name.as_bytes() {
+                stats::NAME => return Ok(stats::json(&self.fs)),
+                tunables::NAME => return Ok(tunables::get(&self.fs)),
+                _ => {}
+            }
         }
         self.fs.get_xattr(&self.inode(node)?, name.as_bytes())
     }
@@ -43,8 +47,11 @@ impl Server {
             libc::XATTR_REPLACE => SetXattrMode::Replace,
             _ => return Err(Error::Invalid("flags of setxattr")),
         };
-        let inode = self.inode(node)?;
         let name = name.as_bytes();
+        if node.0 == FUSE_ROOT && name == tunables::NAME {
+            return tunables::set(&self.fs, value, by.0);
+        }
+        let inode = self.inode(node)?;
         self.with_space(|| self.fs.set_xattr(&inode, name, value, mode))?;
         // As chmod: who is not in the file's group must not leave set-group-ID on it. FUSE tells of no other groups than
         // the first, so this clears the bit for members by another one, too; they can set it again.

@@ -6,7 +6,8 @@ use crate::human;
 use crate::target;
 use ::bench::{MountedTarget, Observer, Report, Target, VolumeTarget};
 use anyhow::{Context, Result};
-use sluicefs::{FormatOptions, Volume, VolumeOptions};
+use fuse::MountOptions;
+use sluicefs::{FormatOptions, Volume};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,9 @@ pub struct OnVolume {
     /// Memory for the volume's caches
     #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
+    /// Options as of `sluice mount`: parameters of writeback, or plug=off and flushers=shared to see what these are worth
+    #[arg(short, value_name = "OPTIONS", requires = "volume")]
+    options: Vec<String>,
 }
 
 /// Rounds and the form of the result.
@@ -58,7 +62,9 @@ impl OnVolume {
     }
 
     fn open(&self, device: &OsString) -> Result<Volume> {
-        let options = VolumeOptions::new().memory(self.memory);
+        let options = MountOptions::parse(&self.options.join(","))?;
+        let memory = options.memory.unwrap_or(self.memory);
+        let options = target::options(&options).memory(memory);
         if !self.fresh {
             return target::open(device, options);
         }

@@ -1,0 +1,68 @@
+//! `sluice tune`: the writeback parameters of a mounted volume.
+
+use crate::output::Output;
+use anyhow::{Context, Result};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use sluicefs::Tunables;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const ATTRIBUTE: &str = "user.sluicefs.tunables";
+
+/// Show a mount's writeback parameters, or change them at once
+///
+/// They have the kernel's names and defaults (Documentation/admin-guide/sysctl/vm.rst); percentages are of the mount's
+/// memory. Only root and whoever mounted the volume may change them.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Parameters:
+  dirty_ratio=PERCENT dirty_bytes=SIZE                        dirty data at which writers are stopped; they are
+                                                              slowed from half way to it
+  dirty_background_ratio=PERCENT dirty_background_bytes=SIZE  dirty data at which writeback starts
+  dirty_expire=SECONDS                                        age at which data is written anyway
+  dirty_writeback=SECONDS                                     how often that is looked for (0: never)
+
+Examples:
+  sluice tune /mnt
+  sluice tune /mnt dirty_ratio=40 dirty_background_bytes=64MiB
+  sluice tune /mnt dirty_expire=2.5 dirty_writeback=0.5")]
+pub struct Args {
+    /// Where a volume is mounted
+    dir: PathBuf,
+    /// What to change
+    #[arg(value_name = "NAME=VALUE")]
+    changes: Vec<String>,
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        let mut tunables = Tunables::default();
+        tunables.apply(&read(&self.dir)?)?;
+        if !self.changes.is_empty() {
+            let changes = self.changes.join(",");
+            tunables.apply(&changes)?;
+            setxattr(
+                &self.dir,
+                ATTRIBUTE,
+                changes.as_bytes(),
+                XattrFlags::empty(),
+            )
+            .with_context(|| format!("{}: changing parameters", self.dir.display()))?;
+        }
+        let mut out = Output::new();
+        for parameter in tunables.to_string().split(',') {
+            writeln!(out, "{parameter}")?;
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn read(dir: &Path) -> Result<String> {
+    let mut buf = vec![0; 4096];
+    let len = getxattr(dir, ATTRIBUTE, &mut buf[..])
+        .with_context(|| format!("{}: no volume is mounted there by sluice", dir.display()))?;
+    buf.truncate(len);
+    Ok(String::from_utf8(buf)?)
+}
