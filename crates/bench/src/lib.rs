@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`fsmark`] | fs_mark's work, with its flags and columns |
+//! | [`randwrite`] | random writers over many files, on many devices, sampled |
 //! | [`small_files`] | small files made, looked up, read, removed |
 //! | [`stream`] | one large file written and read |
 //! | [`target`] | what a workload runs on, and the device's counters |
@@ -17,6 +18,7 @@
 pub mod fsmark;
 pub mod latency;
 pub mod measure;
+pub mod randwrite;
 pub mod report;
 pub mod small_files;
 pub mod stream;
@@ -25,6 +27,7 @@ mod threads;
 
 pub use fsmark::FsMark;
 pub use measure::{Observer, Progress, Run, measure};
+pub use randwrite::RandWrite;
 pub use report::{Device, Latency, Loop, Phase, Report, Sample, SizeClass, Time};
 pub use small_files::SmallFiles;
 pub use stream::Stream;

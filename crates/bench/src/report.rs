@@ -1,5 +1,6 @@
 //! What a run measured. Serialises as one JSON object, and is read back by whoever compares runs.
 
+use crate::randwrite::Pace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -35,6 +36,9 @@ pub struct Report {
     /// Latency of single calls, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub latency: BTreeMap<String, Latency>,
+    /// How steadily writers went, together and on each device (randwrite).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paces: Vec<Pace>,
     /// The run in intervals of a tenth of a second.
     pub samples: Vec<Sample>,
 }

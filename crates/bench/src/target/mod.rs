@@ -2,12 +2,15 @@
 
 mod counters;
 mod mounted;
+mod together;
 mod volume;
 
 pub use mounted::MountedTarget;
+pub use together::Together;
 pub use volume::VolumeTarget;
 
 use crate::Device;
+use memmap2::MmapMut;
 use std::io;
 use std::path::Path;
 
@@ -37,6 +40,8 @@ pub enum Create {
     New,
     /// It is emptied (`O_TRUNC`), as fs_mark does.
     Truncate,
+    /// It is opened as it is.
+    Keep,
 }
 
 /// An open directory. Names may be paths relative to it.
@@ -78,4 +83,12 @@ pub trait OpenFile: Send + Sync {
     }
     /// Forgets what is cached of it.
     fn drop_cache(&self) -> io::Result<()>;
+    /// Maps it whole, shared and writable. Only files of mounted file systems can be mapped; nobody may truncate them
+    /// meanwhile.
+    fn map(&self) -> io::Result<MmapMut> {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "only files of mounted file systems can be mapped",
+        ))
+    }
 }

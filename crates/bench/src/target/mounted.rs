@@ -3,6 +3,7 @@
 use super::counters::{Counters, Source};
 use super::{Create, Directory, OpenFile, PendingSync, Target, only_in_process};
 use crate::Device;
+use memmap2::MmapMut;
 use rustix::fs::{Advice, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -122,6 +123,7 @@ impl Directory for SystemDirectory {
         let how = match create {
             Create::New => OFlags::EXCL,
             Create::Truncate => OFlags::TRUNC,
+            Create::Keep => OFlags::empty(),
         };
         self.open_file(name, OFlags::CREATE | OFlags::RDWR | how)
     }
@@ -151,5 +153,10 @@ impl OpenFile for File {
     }
     fn drop_cache(&self) -> io::Result<()> {
         Ok(rustix::fs::fadvise(self, 0, None, Advice::DontNeed)?)
+    }
+    fn map(&self) -> io::Result<MmapMut> {
+        // SAFETY: the file is one that a workload made for itself; only the thread that maps it writes to it, and nobody
+        // truncates it before the mapping is gone.
+        unsafe { MmapMut::map_mut(self) }
     }
 }

@@ -82,6 +82,11 @@ impl Directory for Dir {
         Ok(Box::new(match create {
             Create::New => self.create_new_file(name)?,
             Create::Truncate => self.create_file(name)?,
+            Create::Keep => File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .open(self, name)?,
         }))
     }
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {

@@ -2,7 +2,9 @@
 
 mod fsmark;
 mod on;
+mod pace;
 mod progress;
+mod randwrite;
 mod show;
 mod small_files;
 mod stream;
@@ -16,6 +18,7 @@ use std::process::ExitCode;
 Examples:
   sluice bench fsmark --volume disk.img --fresh -D 10000 -S0 -n 10000 -s 4096 -L 10 -t 8
   sluice bench fsmark -S5 -n 1000 -s 4096 -d /mnt/a -d /mnt/b --json
+  sluice bench randwrite --volume sim:ssd,size=8GiB --volume sim:hdd,size=8GiB --fresh
   sluice bench small-files --volume disk.img --fresh -t 8 -n 10000
   sluice bench stream --dir /mnt/kernel-ext4 --mib 4096
 
@@ -30,6 +33,8 @@ pub struct Args {
 enum Workload {
     #[command(name = "fsmark")]
     FsMark(fsmark::Args),
+    #[command(name = "randwrite")]
+    RandWrite(randwrite::Args),
     SmallFiles(small_files::Args),
     Stream(stream::Args),
 }
@@ -38,6 +43,7 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         match self.workload {
             Workload::FsMark(args) => args.run(),
+            Workload::RandWrite(args) => args.run(),
             Workload::SmallFiles(args) => args.run(),
             Workload::Stream(args) => args.run(),
         }

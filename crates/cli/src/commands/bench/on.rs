@@ -7,7 +7,7 @@ use crate::target;
 use ::bench::{MountedTarget, Observer, Report, Target, VolumeTarget};
 use anyhow::{Context, Result};
 use fuse::MountOptions;
-use sluicefs::{FormatOptions, Volume};
+use sluicefs::{FormatOptions, MemoryBudget, Volume, VolumeOptions};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,20 @@ pub struct OnVolume {
     /// Run on a volume in this process
     #[arg(long, value_name = "DEVICE")]
     volume: Option<OsString>,
+    #[command(flatten)]
+    opening: Opening,
+}
+
+/// How volumes are opened.
+#[derive(clap::Args)]
+pub struct Opening {
     /// Format the volume before each round: all that is on it is lost
     #[arg(long, requires = "volume")]
     fresh: bool,
     /// Size of the image file where --fresh makes a new one
     #[arg(long = "size", value_name = "SIZE", value_parser = human::parse_bytes, default_value = "64GiB")]
     image_size: u64,
-    /// Memory for the volume's caches
+    /// Memory for caches, of all volumes together
     #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
     /// Options as of `sluice mount`: parameters of writeback, or plug=off and flushers=shared to see what these are worth
@@ -55,18 +62,24 @@ impl OnVolume {
     /// Runs `work` on the volume.
     fn round(&self, work: Work<'_>, bar: &Bar) -> Result<Report> {
         let device = self.volume.as_ref().context("no --volume")?;
-        let target = VolumeTarget::new(self.open(device)?);
+        let target = VolumeTarget::new(self.opening.open(device, &self.opening.options()?)?);
         let report = work(&target, &|progress| bar.show(progress))?;
         target.into_volume().close()?;
         Ok(report)
     }
+}
 
-    fn open(&self, device: &OsString) -> Result<Volume> {
+impl Opening {
+    /// Options for one volume or several.
+    pub fn options(&self) -> Result<VolumeOptions> {
         let options = MountOptions::parse(&self.options.join(","))?;
-        let memory = options.memory.unwrap_or(self.memory);
-        let options = target::options(&options).memory(memory);
+        let budget = MemoryBudget::new(options.memory.unwrap_or(self.memory));
+        Ok(target::options(&options).budget(budget))
+    }
+
+    pub fn open(&self, device: &OsString, options: &VolumeOptions) -> Result<Volume> {
         if !self.fresh {
-            return target::open(device, options);
+            return target::open(device, options.clone());
         }
         let mut format = FormatOptions::new().force(true);
         let is_url = device.to_str().is_some_and(|d| d.contains(':'));

@@ -1,5 +1,6 @@
 //! Results, as text or JSON.
 
+use super::pace;
 use crate::human;
 use crate::output::Output;
 use ::bench::{Device, Report, Time};
@@ -57,7 +58,8 @@ fn text(report: &Report, unit: &str, out: &mut Output) -> Result<()> {
         Some(device) => writeln!(out, "{}", device_line(device))?,
         None => writeln!(out, "device: no counters to be had")?,
     }
-    latencies(report, out)
+    latencies(report, out)?;
+    pace::table(&report.paces, out)
 }
 
 fn row(out: &mut Output, name: &str, count: u64, time: Time, per_sec: f64) -> Result<()> {

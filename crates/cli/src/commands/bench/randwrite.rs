@@ -1,0 +1,169 @@
+//! `sluice bench randwrite`.
+
+use super::on::Opening;
+use super::progress::Bar;
+use super::show;
+use crate::human;
+use ::bench::randwrite::Pattern;
+use ::bench::{MountedTarget, RandWrite, Report, Target, VolumeTarget};
+use anyhow::{Context, Result, bail};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Let threads write all over many files, on one or many devices at the same time, and watch how steadily they go
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sluice bench randwrite --volume disk.img --fresh -t 8 -n 64 -s 16MiB
+  sluice bench randwrite --volume sim:ssd,size=4GiB --volume sim:hdd,size=4GiB --fresh -o flushers=shared
+  sluice bench randwrite --dir /mnt/a --dir /mnt/b --mmap --seconds 30
+  sluice bench randwrite --volume sim:hdd,size=64GiB --fresh -t 1 -n 1 -s 2GiB -w 64KiB --sequential
+
+The files are made and written whole first. Then all devices are written to side by side, and what writers get through
+is taken every tenth of a second, after the warm-up in which they fill memory. Volumes share one budget of memory. The
+longest pause is that of a single write call, and counts from the very beginning.")]
+pub struct Args {
+    /// Run on a volume in this process, may be repeated
+    #[arg(
+        long = "volume",
+        id = "volume",
+        value_name = "DEVICE",
+        required_unless_present = "dir",
+        conflicts_with = "dir"
+    )]
+    volumes: Vec<OsString>,
+    #[command(flatten)]
+    opening: Opening,
+    /// Run in a directory of any mounted file system, may be repeated; what is made in it is removed
+    #[arg(long = "dir", id = "dir", value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Threads for each device
+    #[arg(short, long, default_value_t = 4)]
+    threads: usize,
+    /// Files on each device
+    #[arg(short = 'n', long, default_value_t = 64)]
+    files: usize,
+    /// Bytes in a file
+    #[arg(short = 's', long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "4MiB")]
+    file_size: u64,
+    /// Bytes of one write
+    #[arg(short = 'w', long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "4096")]
+    write_size: u64,
+    /// How long to write
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+    /// How long to write before that
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
+    warm_up: f64,
+    /// Each thread in files of its own, from the beginning to the end
+    #[arg(long)]
+    sequential: bool,
+    /// Write through mappings of the files instead of by calls
+    #[arg(long, conflicts_with = "volume")]
+    mmap: bool,
+    /// Times to run it; the one with the median rate is shown
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("takes seconds, from 0 to a day".into()),
+    }
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        let work = RandWrite {
+            threads: self.threads,
+            files: self.files,
+            file_bytes: self.file_size,
+            write_bytes: usize::try_from(self.write_size)?,
+            duration: Duration::from_secs_f64(self.seconds),
+            warm_up: Duration::from_secs_f64(self.warm_up),
+            pattern: match self.sequential {
+                true => Pattern::Sequential,
+                false => Pattern::Random,
+            },
+            mmap: self.mmap,
+        };
+        let work = work.checked()?;
+        let mut reports = (1..=self.rounds)
+            .map(|round| {
+                let bar = Bar::new("MiB", round, self.rounds);
+                if self.dirs.is_empty() {
+                    self.on_volumes(&work, &bar)
+                } else {
+                    self.in_directories(&work, &bar)
+                }
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let rate = |report: &Report| report.paces.first().map_or(0.0, |pace| pace.bytes_per_sec);
+        reports.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+        show::report(&reports[reports.len() / 2], "MiB", self.json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn on_volumes(&self, work: &RandWrite, bar: &Bar) -> Result<Report> {
+        let options = self.opening.options()?;
+        let targets = self
+            .volumes
+            .iter()
+            .map(|device| Ok(VolumeTarget::new(self.opening.open(device, &options)?)))
+            .collect::<Result<Vec<_>>>()?;
+        work.lay_out(&refs(&targets))?;
+        // Counters begin anew.
+        let targets: Vec<_> = targets
+            .into_iter()
+            .map(|target| VolumeTarget::new(target.into_volume()))
+            .collect();
+        let report = work.run(&refs(&targets), &|progress| bar.show(progress))?;
+        work.clean_up(&refs(&targets))?;
+        for target in targets {
+            target.into_volume().close()?;
+        }
+        Ok(report)
+    }
+
+    fn in_directories(&self, work: &RandWrite, bar: &Bar) -> Result<Report> {
+        let scratch = format!("sluice-bench-{}", std::process::id());
+        let scratch: Vec<_> = self.dirs.iter().map(|dir| dir.join(&scratch)).collect();
+        if let Some(there) = scratch.iter().find(|dir| dir.exists()) {
+            bail!("{} is there already", there.display());
+        }
+        let report = in_scratch(work, &scratch, bar);
+        let removed: Vec<_> = scratch.iter().map(|dir| remove(dir)).collect();
+        let report = report?;
+        removed.into_iter().collect::<Result<()>>()?;
+        Ok(report)
+    }
+}
+
+fn in_scratch(work: &RandWrite, dirs: &[PathBuf], bar: &Bar) -> Result<Report> {
+    let open = || {
+        dirs.iter()
+            .map(|dir| MountedTarget::new(std::slice::from_ref(dir)))
+            .collect::<std::io::Result<Vec<_>>>()
+    };
+    work.lay_out(&refs(&open()?))?;
+    Ok(work.run(&refs(&open()?), &|progress| bar.show(progress))?)
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| dir.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refs<T: Target>(targets: &[T]) -> Vec<&dyn Target> {
+    targets.iter().map(|target| target as &dyn Target).collect()
+}
