@@ -35,6 +35,11 @@ const FRUITLESS_CALLS: u32 = 64;
 /// Bytes a reclaim frees beyond what is over the limit, at most.
 const RECLAIM_BATCH: u64 = 4 << 20;
 
+/// Bytes that may be free and still with us, pool and heap each.
+fn slack(limit: u64) -> u64 {
+    (limit / 32).max(1 << 20)
+}
+
 thread_local! {
     /// A shrinker that ends up in `make_room` again must not wait for itself.
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
@@ -45,15 +50,19 @@ pub struct Budget {
     limit: CachePadded<AtomicU64>,
     total: ShardedCounter,
     kinds: [ShardedCounter; 3],
+    /// Bytes of metadata that cannot be reclaimed before they are written home.
+    pinned: ShardedCounter,
     shrinkers: Mutex<Vec<Weak<dyn Shrinker>>>,
     /// Held by the thread that reclaims.
     reclaimer: Mutex<()>,
+    /// Held by the thread that trims the heap.
+    trimming: Mutex<()>,
     /// The shrinker that is asked first next time.
     turn: AtomicUsize,
     /// Calls that still pass after a fruitless reclaim.
     fruitless: AtomicU32,
-    /// Free bytes that the pool of buffers had when it was last asked to give memory back, or fewer since.
-    pool_free: AtomicU64,
+    /// Bytes of inodes freed since the heap was last asked to give memory back.
+    inodes_freed: ShardedCounter,
 }
 
 impl Budget {
@@ -68,12 +77,19 @@ impl Budget {
             limit: CachePadded::new(AtomicU64::new(bytes)),
             total: ShardedCounter::new(batch),
             kinds: std::array::from_fn(|_| ShardedCounter::new(batch)),
+            pinned: ShardedCounter::new(batch),
             shrinkers: Mutex::new(Vec::new()),
             reclaimer: Mutex::new(()),
+            trimming: Mutex::new(()),
             turn: AtomicUsize::new(0),
             fruitless: AtomicU32::new(0),
-            pool_free: AtomicU64::new(0),
+            inodes_freed: ShardedCounter::new(batch),
         })
+    }
+    /// A budget for caches that are to take about `bytes` of the process's memory. An eighth is left for what cannot be
+    /// counted: blocks that the heap has free between others in use, tables that grow by doubling.
+    pub fn of_memory(bytes: u64) -> Arc<Budget> {
+        Budget::new(bytes - bytes / 8)
     }
     /// The limit in bytes.
     pub fn limit(&self) -> u64 {
@@ -101,8 +117,19 @@ impl Budget {
     /// Counts bytes out.
     #[inline]
     pub fn uncharge(&self, kind: Kind, bytes: u64) {
+        if kind == Kind::Inodes {
+            self.inodes_freed.add(bytes as i64);
+        }
         self.kinds[kind as usize].add(-(bytes as i64));
         self.total.add(-(bytes as i64));
+    }
+    /// Notes that `bytes` more (or fewer) of what is charged as metadata wait for a checkpoint.
+    pub fn pin(&self, bytes: i64) {
+        self.pinned.add(bytes);
+    }
+    /// Bytes of metadata that wait for a checkpoint, of every volume.
+    pub fn pinned(&self) -> u64 {
+        self.pinned.exact()
     }
     /// Adds a source of memory.
     pub fn register(&self, shrinker: Weak<dyn Shrinker>) {
@@ -114,7 +141,11 @@ impl Budget {
     /// the others passing unless far over; whether the budget is kept now. Call with no locks held.
     #[inline]
     pub fn make_room(&self) -> bool {
-        self.total.approximate() <= self.limit() || self.make_room_slow()
+        let limit = self.limit();
+        if self.inodes_freed.approximate() > slack(limit) {
+            self.trim_heap();
+        }
+        self.total.approximate() <= limit || self.make_room_slow()
     }
 
     #[cold]
@@ -153,12 +184,21 @@ impl Budget {
     /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it made room for other
     /// buffers; where it made room for inodes, the system gets it back.
     fn trim_pool(&self, limit: u64) {
-        let free = block::buf::pool::stats().free_bytes;
-        let before = self.pool_free.fetch_min(free, Relaxed).min(free);
-        if free - before > (limit / 16).max(2 * RECLAIM_BATCH) {
+        if block::buf::pool::stats().free_bytes > slack(limit) {
             block::buf::pool::trim();
-            let left = block::buf::pool::stats().free_bytes;
-            self.pool_free.store(left, Relaxed);
+        }
+    }
+
+    /// The heap keeps what evicted inodes leave behind, in pieces that only inodes fit into.
+    #[cold]
+    fn trim_heap(&self) {
+        let Some(_one_at_a_time) = self.trimming.try_lock() else {
+            return;
+        };
+        let freed = self.inodes_freed.exact();
+        if freed > slack(self.limit()) {
+            self.inodes_freed.add(-(freed as i64));
+            crate::heap::trim();
         }
     }
 

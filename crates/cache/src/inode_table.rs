@@ -3,8 +3,8 @@
 //! Invariants:
 //! - For one number at most one object is alive (not dead, not removed) at any time. Objects enter the table only
 //!   under a claim on their number (`loading`), after a dead predecessor has been taken out.
-//! - An object leaves the table once, by whoever wins the conditional removal; the winner gives back its LRU slot and
-//!   its charge.
+//! - An object leaves the table once, by whoever wins the conditional removal; the winner gives back its LRU slot. Its
+//!   charge it keeps until it is dropped.
 //! - An object with users or with something to lose is never evicted: see [`crate::pins`] for how the two are decided
 //!   together.
 //!
@@ -13,8 +13,9 @@
 use crate::loading::Loading;
 use crate::lru::Lru;
 use crate::pins::{Pins, Unpinned};
-use crate::{Budget, Kind, Mapping, Shrinker};
+use crate::{Budget, Mapping, Shrinker};
 use block::PAGE_SIZE;
+use papaya::Guard;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -86,7 +87,6 @@ const TURNS: usize = 4;
 /// Every inode in memory of one volume.
 pub struct InodeTable<T: CachedInode> {
     inodes: Map<T>,
-    budget: Arc<Budget>,
     lru: Lru,
     loading: Loading,
     /// The LRU shard that the next shrink begins with.
@@ -94,11 +94,10 @@ pub struct InodeTable<T: CachedInode> {
 }
 
 impl<T: CachedInode> InodeTable<T> {
-    /// An empty table whose inodes count against `budget`; it registers itself as a shrinker.
-    pub fn new(budget: Arc<Budget>) -> Arc<InodeTable<T>> {
+    /// An empty table; it registers itself as a shrinker of `budget`.
+    pub fn new(budget: &Budget) -> Arc<InodeTable<T>> {
         let table = Arc::new(InodeTable {
             inodes: Map::default(),
-            budget: budget.clone(),
             lru: Lru::default(),
             loading: Loading::default(),
             next_shard: AtomicUsize::new(0),
@@ -152,7 +151,7 @@ impl<T: CachedInode> InodeTable<T> {
         let inodes = self.inodes.pin();
         if let Some(inode) = inodes.remove(&ino) {
             inode.pins().remove();
-            self.released(ino, inode);
+            self.leave_lru(ino, inode);
         }
     }
     /// Takes an inode that nobody uses out of the table, dirty or not, because the caller is about to delete it. `false`
@@ -186,6 +185,12 @@ impl<T: CachedInode> InodeTable<T> {
     /// Frees about `want` bytes: clean pages first touched longest ago, then unpinned clean inodes. How many it freed.
     /// Does not block.
     pub fn shrink(&self, want: u64) -> u64 {
+        let freed = self.turn_clock(want);
+        // What was taken out waits in a batch of its thread for readers to leave; be done with it.
+        self.inodes.guard().flush();
+        freed
+    }
+    fn turn_clock(&self, want: u64) -> u64 {
         let mut freed = 0;
         let mut visited = Vec::with_capacity(VISITS);
         for _ in 0..TURNS {
@@ -223,11 +228,10 @@ impl<T: CachedInode> InodeTable<T> {
     /// Puts in an inode of a claimed number, pinned once.
     fn publish(&self, ino: u32, inode: T) -> InodeRef<T> {
         let footprint = inode.footprint().min(u32::MAX as usize) as u32;
-        self.budget.charge(Kind::Inodes, footprint.into());
+        inode.mapping().charge_inode(footprint);
         let inode = Arc::new(inode);
         let pins = inode.pins();
         assert!(pins.try_pin(), "an inode that has been used is inserted");
-        pins.charged.store(footprint, Relaxed);
         pins.slot.store(self.lru.insert(ino), Relaxed);
         // The map publishes what was stored above.
         let replaced = self.inodes.pin().insert(ino, inode.clone()).is_some();
@@ -242,16 +246,12 @@ impl<T: CachedInode> InodeTable<T> {
             Ok(Some(_))
         );
         if won {
-            self.released(ino, inode);
+            self.leave_lru(ino, inode);
         }
         won
     }
-    /// Gives back what an inode that left the table took.
-    fn released(&self, ino: u32, inode: &T) {
-        let pins = inode.pins();
-        self.lru.remove(ino, pins.slot.load(Relaxed));
-        self.budget
-            .uncharge(Kind::Inodes, pins.charged.load(Relaxed).into());
+    fn leave_lru(&self, ino: u32, inode: &T) {
+        self.lru.remove(ino, inode.pins().slot.load(Relaxed));
     }
     /// The clock's hand is at this inode: spare it, take pages of it, or take it. Bytes freed.
     fn visit(&self, ino: u32, want: u64) -> u64 {
@@ -283,9 +283,8 @@ impl<T: CachedInode> InodeTable<T> {
             return 0;
         }
         pins.bury();
-        let bytes = pins.charged.load(Relaxed);
         if self.take_out(ino, inode) {
-            bytes.into()
+            inode.mapping().inode_bytes()
         } else {
             0
         }
@@ -303,17 +302,6 @@ impl Drop for Verdict<'_> {
 impl<T: CachedInode> Shrinker for InodeTable<T> {
     fn shrink(&self, want: u64) -> u64 {
         InodeTable::shrink(self, want)
-    }
-}
-
-impl<T: CachedInode> Drop for InodeTable<T> {
-    fn drop(&mut self) {
-        let inodes = self.inodes.pin();
-        let charged: u64 = inodes
-            .values()
-            .map(|inode| u64::from(inode.pins().charged.load(Relaxed)))
-            .sum();
-        self.budget.uncharge(Kind::Inodes, charged);
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod counter;
 pub mod errseq;
+mod heap;
 pub mod inode_table;
 mod loading;
 mod lru;

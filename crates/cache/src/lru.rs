@@ -9,6 +9,9 @@ use parking_lot::Mutex;
 
 /// Shards, by inode number.
 const SHARDS: u32 = 16;
+/// Runs of 1,024 neighbours share a shard. They are often made or loaded by one thread, one after the other, lie side by
+/// side in memory then, and are evicted together, so that memory becomes free in pieces that can be given back.
+const RUN_BITS: u32 = 10;
 /// Not an inode number.
 const FREE: u32 = 0;
 
@@ -27,8 +30,7 @@ pub(crate) struct Lru {
 
 impl Lru {
     fn shard(&self, ino: u32) -> &Mutex<Clock> {
-        // Neighbours are often created by the same thread: keep runs of 8 together and spread the runs.
-        &self.shards[((ino >> 3) % SHARDS) as usize]
+        &self.shards[((ino >> RUN_BITS) % SHARDS) as usize]
     }
     /// Adds an inode; its slot, to be handed back.
     pub(crate) fn insert(&self, ino: u32) -> u32 {

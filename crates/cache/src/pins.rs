@@ -26,15 +26,13 @@ const DEAD: u32 = REMOVED;
 
 /// How many users an inode has; zero users may become *dead*, and a dead inode is never handed out again.
 ///
-/// Beside the count it carries what the table keeps with an inode: its place on the LRU clock, whether it was used
-/// since the hand's last visit, and what it was charged.
+/// Beside the count it carries what the table keeps with an inode: its place on the LRU clock, and whether it was used
+/// since the hand's last visit.
 #[derive(Default, Debug)]
 pub struct Pins {
     word: AtomicU32,
     /// Slot on the clock of its LRU shard; changed by whoever inserts and removes the inode only.
     pub(crate) slot: AtomicU32,
-    /// Bytes charged for it.
-    pub(crate) charged: AtomicU32,
     referenced: AtomicBool,
 }
 

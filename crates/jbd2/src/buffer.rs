@@ -1,8 +1,9 @@
 //! One metadata block in memory.
 //!
 //! The content is a shared buffer ([`Buf`]): readers clone a reference, the commit and the checkpoint keep one, and
-//! whoever changes it while it is shared works on a copy. The journal's own references are counted in the budget only
-//! once they differ from the current content (see `Buffer::release`).
+//! whoever changes it while it is shared works on a copy. A buffer is charged to the budget for as long as it lives,
+//! in the cache or not; the journal's own references only once they differ from the current content (see
+//! `Buffer::release`).
 //!
 //! ```text
 //!            load ok                  modify/create: joins the running transaction
@@ -16,6 +17,7 @@
 //! Eviction therefore needs no state of its own: a buffer with one reference, the cache's, is clean.
 
 use crate::Tid;
+use crate::buffer_cache::OVERHEAD_BYTES;
 use block::{Buf, BufMut};
 use cache::{Budget, Kind};
 use parking_lot::Mutex;
@@ -47,6 +49,8 @@ pub(crate) enum Load {
 /// changes it while it is shared works on a copy.
 pub struct Buffer {
     block: u64,
+    block_size: u32,
+    budget: Arc<Budget>,
     state: Mutex<State>,
     /// A check of the content has passed, or it was made in memory.
     verified: AtomicBool,
@@ -68,19 +72,28 @@ struct State {
 
 impl Buffer {
     /// A buffer whose content is being read.
-    pub(crate) fn loading(block: u64) -> Buffer {
-        Buffer::with(block, None, Load::Loading)
+    pub(crate) fn loading(block: u64, block_size: u32, budget: &Arc<Budget>) -> Buffer {
+        Buffer::with(block, block_size, budget, None, Load::Loading)
     }
     /// A buffer of zeroes.
-    pub(crate) fn zeroed(block: u64, block_size: u32) -> Buffer {
+    pub(crate) fn zeroed(block: u64, block_size: u32, budget: &Arc<Budget>) -> Buffer {
         let data = BufMut::zeroed(block_size as usize).freeze();
-        let buffer = Buffer::with(block, Some(data), Load::Ready);
+        let buffer = Buffer::with(block, block_size, budget, Some(data), Load::Ready);
         buffer.verified.store(true, Ordering::Relaxed);
         buffer
     }
-    fn with(block: u64, data: Option<Buf>, load: Load) -> Buffer {
+    fn with(
+        block: u64,
+        block_size: u32,
+        budget: &Arc<Budget>,
+        data: Option<Buf>,
+        load: Load,
+    ) -> Buffer {
+        budget.charge(Kind::Metadata, cost(block_size));
         Buffer {
             block,
+            block_size,
+            budget: budget.clone(),
             state: Mutex::new(State {
                 data,
                 dirty_in: None,
@@ -146,7 +159,6 @@ impl Buffer {
         &self,
         tid: Tid,
         seal: Option<Seal>,
-        budget: &Budget,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> (R, bool) {
         let mut state = self.state.lock();
@@ -156,20 +168,20 @@ impl Buffer {
         let shared = state.journal_holds;
         let result = change(state.content_mut().make_mut());
         if shared {
-            state.diverged(budget);
+            state.diverged(&self.budget);
         }
         (result, first)
     }
     /// Replaces the content by zeroes as part of transaction `tid`; as [`Buffer::modify`].
-    pub(crate) fn reset(&self, tid: Tid, block_size: u32, budget: &Budget) -> bool {
+    pub(crate) fn reset(&self, tid: Tid) -> bool {
         let mut state = self.state.lock();
         let first = state.join(tid, None);
         state.seal = None;
         self.verified.store(true, Ordering::Release);
         if state.journal_holds {
-            state.diverged(budget);
+            state.diverged(&self.budget);
         }
-        state.data = Some(BufMut::zeroed(block_size as usize).freeze());
+        state.data = Some(BufMut::zeroed(self.block_size as usize).freeze());
         first
     }
     /// Takes it out of transaction `tid`; whether it was part of it.
@@ -206,13 +218,24 @@ impl Buffer {
         frozen
     }
     /// The journal no longer needs `frozen`.
-    pub(crate) fn release(&self, frozen: Buf, budget: &Budget) {
+    pub(crate) fn release(&self, frozen: Buf) {
         let mut state = self.state.lock();
         if state.content().same(&frozen) {
             state.journal_holds = false;
         } else {
-            budget.uncharge(Kind::Metadata, frozen.len() as u64);
+            self.budget.uncharge(Kind::Metadata, frozen.len() as u64);
         }
+    }
+}
+
+/// Bytes that a buffer takes.
+pub(crate) fn cost(block_size: u32) -> u64 {
+    u64::from(block_size) + OVERHEAD_BYTES
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.budget.uncharge(Kind::Metadata, cost(self.block_size));
     }
 }
 

@@ -7,11 +7,11 @@
 //! Invariants:
 //! - A clone of a buffer's `Arc` is made from the map under its shard's lock, or from another clone. One reference under
 //!   the write lock therefore means that nobody uses the buffer.
-//! - Every buffer in the map is charged to the budget, and uncharged by whoever takes it out.
 
-use crate::{Buffer, JournalError, Overlay, buffer::Load};
+use crate::buffer::{self, Load};
+use crate::{Buffer, JournalError, Overlay};
 use block::{Bio, BioFlags, BufMut, Class, EndIo, IoError, Payload, Queue};
-use cache::{Budget, Kind, Shrinker};
+use cache::{Budget, Shrinker};
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -20,8 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SHARDS: usize = 64;
+/// Runs of 32 neighbours share a shard. They are often read at once, lie side by side in memory then, and are evicted
+/// together, so that memory becomes free in pieces that can be given back.
+const RUN_BITS: u32 = 5;
 /// Bytes that a buffer takes beside its content, roughly (its fields, its reference counts, its slot in the map).
-const OVERHEAD_BYTES: u64 = 192;
+pub(crate) const OVERHEAD_BYTES: u64 = 192;
 /// Most blocks that one read of a prefetch covers.
 const MAX_PREFETCH_RUN: usize = 256;
 
@@ -87,10 +90,7 @@ impl BufferCache {
     }
 
     fn shard(&self, block: u64) -> &Shard {
-        &self.shards[block as usize % SHARDS]
-    }
-    fn cost(&self) -> u64 {
-        u64::from(self.block_size) + OVERHEAD_BYTES
+        &self.shards[(block >> RUN_BITS) as usize % SHARDS]
     }
 
     /// A block's buffer if it is cached, whether loaded or not.
@@ -115,9 +115,8 @@ impl BufferCache {
         if map.contains_key(&block) {
             return None;
         }
-        let buffer = Arc::new(Buffer::loading(block));
+        let buffer = Arc::new(Buffer::loading(block, self.block_size, &self.budget));
         map.insert(block, buffer.clone());
-        self.budget.charge(Kind::Metadata, self.cost());
         Some(buffer)
     }
     /// Ends a load and wakes who waits for it.
@@ -140,7 +139,6 @@ impl BufferCache {
             .is_some_and(|cached| Arc::ptr_eq(cached, buffer))
         {
             map.remove(&buffer.block());
-            self.budget.uncharge(Kind::Metadata, self.cost());
         }
     }
 
@@ -202,9 +200,8 @@ impl BufferCache {
             if map.contains_key(&block) {
                 continue;
             }
-            let buffer = Arc::new(Buffer::zeroed(block, self.block_size));
+            let buffer = Arc::new(Buffer::zeroed(block, self.block_size, &self.budget));
             map.insert(block, buffer.clone());
-            self.budget.charge(Kind::Metadata, self.cost());
             return buffer;
         }
     }
@@ -299,7 +296,7 @@ impl EndIo for PrefetchRun {
 
 impl Shrinker for BufferCache {
     fn shrink(&self, want: u64) -> u64 {
-        let cost = self.cost();
+        let cost = buffer::cost(self.block_size);
         let mut freed = 0;
         // Two rounds: the first spares what was used since the last visit.
         for _ in 0..2 * SHARDS {
@@ -315,19 +312,10 @@ impl Shrinker for BufferCache {
                     freed >= want || Arc::strong_count(buffer) > 1 || buffer.take_referenced();
                 if !keep {
                     freed += cost;
-                    self.budget.uncharge(Kind::Metadata, cost);
                 }
                 keep
             });
         }
         freed
-    }
-}
-
-impl Drop for BufferCache {
-    fn drop(&mut self) {
-        let cached: usize = self.shards.iter().map(|s| s.map.read().len()).sum();
-        self.budget
-            .uncharge(Kind::Metadata, cached as u64 * self.cost());
     }
 }

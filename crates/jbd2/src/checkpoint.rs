@@ -23,7 +23,6 @@ use crate::format::superblock::JournalSuperblock;
 use crate::journal::CommitLock;
 use crate::{Journal, JournalError, Tid};
 use block::{Bio, Buf, Class, Completion, IoError};
-use cache::Budget;
 use parking_lot::MutexGuard;
 use smallvec::smallvec;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -83,6 +82,10 @@ impl CheckpointSet {
     pub fn in_flight(&self, block: u64) -> bool {
         self.in_flight.contains(&block)
     }
+    /// Blocks that are not home.
+    pub fn blocks(&self) -> usize {
+        self.entries.len()
+    }
     /// Adds a committed transaction; contents that it replaces go to `replaced`.
     pub fn logged(
         &mut self,
@@ -109,15 +112,15 @@ impl CheckpointSet {
         self.entries.remove(&block).map(|entry| entry.frozen)
     }
     /// Drops everything (the journal goes away).
-    pub fn release_all(&mut self, budget: &Budget) {
+    pub fn release_all(&mut self) {
         for (_, entry) in std::mem::take(&mut self.entries) {
-            entry.frozen.buffer.release(entry.frozen.data, budget);
+            entry.frozen.buffer.release(entry.frozen.data);
         }
     }
 }
 
 impl Journal {
-    /// Makes room for `needed` log blocks, by a checkpoint if need be.
+    /// Makes room for `needed` log blocks and in memory, by a checkpoint if need be.
     pub(crate) fn ensure_log_space(&self, needed: u32) -> Result<(), JournalError> {
         let len = self.log_len();
         if needed > len {
@@ -126,17 +129,27 @@ impl Journal {
                 most: len,
             });
         }
-        if self.set.lock().used + needed <= len {
+        if self.set.lock().used + needed <= len && !self.metadata_fills(2) {
             return Ok(());
         }
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         let lock = self.checkpointing.lock();
         // The background thread may have made room while we waited for it.
-        if self.set.lock().used + needed > len {
+        if self.set.lock().used + needed > len || self.metadata_fills(2) {
             self.checkpoint(&lock)?;
         }
         assert!(self.set.lock().used + needed <= len);
         Ok(())
+    }
+
+    /// Whether blocks that are not home take more than a `part`th of the memory budget.
+    pub(crate) fn metadata_fills(&self, part: u64) -> bool {
+        self.budget.pinned() > self.budget.limit() / part
+    }
+    /// Counts what the set gained or lost since it had `before` blocks.
+    pub(crate) fn note_pinned(&self, before: usize, set: &CheckpointSet) {
+        let more = set.blocks() as i64 - before as i64;
+        self.budget.pin(more * self.layout.block_size as i64);
     }
 
     /// Writes everything home that is committed now.
@@ -166,11 +179,13 @@ impl Journal {
         let mut home = Vec::with_capacity(written.len());
         let (start, sequence, freed) = {
             let mut set = self.set.lock();
+            let before = set.blocks();
             for (block, tid) in written {
                 if set.entries.get(&block).is_some_and(|e| e.tid == tid) {
                     home.extend(set.entries.remove(&block).map(|entry| entry.frozen));
                 }
             }
+            self.note_pinned(before, &set);
             let mut freed = 0;
             while set.logged.front().is_some_and(|t| up_to.reached(t.tid)) {
                 freed += set.logged.pop_front().map_or(0, |t| t.len);
@@ -180,7 +195,7 @@ impl Journal {
             (start, up_to.next(), freed)
         };
         for frozen in home {
-            frozen.buffer.release(frozen.data, &self.budget);
+            frozen.buffer.release(frozen.data);
         }
         {
             let mut tail = self.tail.lock();

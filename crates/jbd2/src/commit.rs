@@ -6,7 +6,7 @@
 //! 2. *Close*: take the gate (wait for the handles to end), let the client finish, clone the reference to every buffer's
 //!    content, put a fresh transaction into the gate, let go. Nothing here grows with the size of the blocks.
 //! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched them yet.
-//! 4. *Space*: if the log has not enough, checkpoint everything.
+//! 4. *Space*: if the log has not enough, or what is not home takes half of the memory, checkpoint everything.
 //! 5. *Write* revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream; wait; flush the
 //!    device (data that landed before is durable from here on, too); write the commit block with FUA.
 //! 6. *Publish*: put the blocks into the checkpoint set, take what was revoked out of it, tell the client, and only then
@@ -201,6 +201,7 @@ impl Journal {
         let mut replaced = Vec::new();
         {
             let mut set = self.set.lock();
+            let before = set.blocks();
             let next_head = self.advance(set.head(), log_blocks);
             set.logged(tid, log_blocks, next_head, blocks, &mut replaced);
             for block in revokes {
@@ -209,12 +210,13 @@ impl Journal {
                 }
                 replaced.extend(set.forget(block));
             }
-            if set.used() > self.log_len() / 2 {
+            self.note_pinned(before, &set);
+            if set.used() > self.log_len() / 2 || self.metadata_fills(4) {
                 self.background.ask_checkpoint();
             }
         }
         for old in replaced {
-            old.buffer.release(old.data, &self.budget);
+            old.buffer.release(old.data);
         }
         if let Some(client) = self.client() {
             client.committed(tid, &freed);

@@ -105,8 +105,7 @@ impl<'j> Handle<'j> {
     pub fn create(&self, block: u64) -> Arc<Buffer> {
         let cache = &self.journal.cache;
         let buffer = cache.get_or_create(block);
-        let block_size = self.journal.options.block_size;
-        if buffer.reset(self.tid(), block_size, &self.journal.budget) {
+        if buffer.reset(self.tid()) {
             self.joined(&buffer);
         }
         buffer
@@ -120,7 +119,7 @@ impl<'j> Handle<'j> {
         seal: Option<Seal>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        let (result, first) = buffer.modify(self.tid(), seal, &self.journal.budget, change);
+        let (result, first) = buffer.modify(self.tid(), seal, change);
         if first {
             self.joined(buffer);
         }

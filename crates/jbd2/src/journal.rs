@@ -110,6 +110,9 @@ pub(crate) struct Counters {
     pub stalls: AtomicU64,
 }
 
+/// Blocks that a transaction may have however small the memory budget is: what the smallest log allows.
+const MIN_TRANSACTION: u64 = 256;
+
 /// Proof that the commit lock is held.
 pub(crate) struct CommitLock(());
 
@@ -129,7 +132,7 @@ pub struct Journal {
     pub(crate) uuid: [u8; 16],
     /// First block of the log and the one past its last.
     pub(crate) bounds: (u32, u32),
-    /// Blocks that a transaction may have.
+    /// Blocks that a transaction may have: what log and memory allow.
     max_transaction: u32,
 
     /// The running transaction; handles hold it for reading.
@@ -203,6 +206,11 @@ impl Journal {
         let bounds = (sb.first(), sb.log_end());
         let log_blocks = bounds.1 - bounds.0;
         let last = Tid(sb.sequence());
+        let in_memory = budget.limit() / 8 / u64::from(options.block_size);
+        let max_transaction = match read_only {
+            true => 0,
+            false => u64::from(log_blocks / 4).min(in_memory.max(MIN_TRANSACTION)) as u32,
+        };
         let cache = BufferCache::new(queue.clone(), options.block_size, budget.clone(), overlay);
         Arc::new(Journal {
             queue,
@@ -214,7 +222,7 @@ impl Journal {
             layout: sb.layout(),
             uuid: sb.uuid(),
             bounds,
-            max_transaction: if read_only { 0 } else { log_blocks / 4 },
+            max_transaction,
             gate: ShardedLock::new(Arc::new(Transaction::new(last.next()))),
             running: AtomicU32::new(last.next().0),
             committed: AtomicU32::new(last.0),
@@ -458,9 +466,13 @@ const fn libc_eio() -> i32 {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.background.stop();
-        self.set.get_mut().release_all(&self.budget);
+        let set = self.set.get_mut();
+        let before = set.blocks();
+        set.release_all();
+        self.budget
+            .pin(-(before as i64) * i64::from(self.options.block_size));
         for frozen in std::mem::take(self.lost.get_mut()) {
-            frozen.buffer.release(frozen.data, &self.budget);
+            frozen.buffer.release(frozen.data);
         }
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!   thread magazine ⇄ (64 at a time) ⇄ global free list ◀── carve ── current chunk ◀── released chunks, new regions
-//!                                             └── trim: wholly free chunks go back to the OS ──▶ released chunks
+//!                                             ├── trim: wholly free chunks go back to the OS ──▶ released chunks
+//!                                             └── trim: runs of free pages, their memory too ──▶ cold list, used next
 //! ```
 //!
 //! Allocation pops the thread's magazine; only every 64th takes the global lock. What a refill brings is sorted, so
@@ -30,9 +31,6 @@ const REGION: usize = 64 << 20;
 const BATCH: usize = 64;
 /// Free pages a thread may keep.
 const MAGAZINE: usize = 2 * BATCH;
-/// Within a chunk that is partly used, shorter runs of free pages than this are not worth a system call.
-const TRIM_RUN: usize = 16;
-
 const _: () = assert!((CHUNK_PAGES + 1) * size_of::<Entry>() <= PAGE_SIZE);
 
 /// What the table says about a page.
@@ -98,7 +96,10 @@ impl Chunk {
 
 /// What is not in a magazine and not in use.
 struct Global {
+    /// With memory behind them.
     free: Vec<Page>,
+    /// Without, in chunks that are partly in use.
+    cold: Vec<Page>,
     /// The chunk being carved, and the first page not yet carved.
     current: Option<(Chunk, usize)>,
     /// Chunks without memory behind them, to be carved again.
@@ -110,6 +111,7 @@ struct Global {
 
 static GLOBAL: Mutex<Global> = Mutex::new(Global {
     free: Vec::new(),
+    cold: Vec::new(),
     current: None,
     released: Vec::new(),
     region: None,
@@ -132,9 +134,14 @@ impl Global {
     /// Moves up to `count` pages to `out`, the lowest address last, so that popping ascends.
     fn take(&mut self, count: usize, out: &mut Vec<Page>) {
         let from = out.len();
-        if !self.free.is_empty() {
-            let keep = self.free.len().saturating_sub(count);
-            out.extend(self.free.drain(keep..));
+        let list = if self.free.is_empty() {
+            &mut self.cold
+        } else {
+            &mut self.free
+        };
+        if !list.is_empty() {
+            let keep = list.len().saturating_sub(count);
+            out.extend(list.drain(keep..));
             out[from..].sort_unstable_by(|a, b| b.cmp(a));
             return;
         }
@@ -227,7 +234,7 @@ pub(super) fn free(page: Page) {
 /// What the pool holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes in chunks that may have memory behind them.
+    /// Bytes that may have memory behind them.
     pub chunk_bytes: u64,
     /// Bytes on the global free list or not yet carved (magazines, at most 512 KiB a thread, count as used).
     pub free_bytes: u64,
@@ -247,53 +254,71 @@ pub fn stats() -> PoolStats {
     let global = GLOBAL.lock();
     let uncarved = global.current.map_or(0, |(_, carved)| CHUNK_PAGES - carved);
     PoolStats {
-        chunk_bytes: (global.chunks * CHUNK) as u64,
+        chunk_bytes: (global.chunks * CHUNK - global.cold.len() * PAGE_SIZE) as u64,
         free_bytes: ((global.free.len() + uncarved) * PAGE_SIZE) as u64,
-        released_bytes: (global.released.len() * CHUNK) as u64,
+        released_bytes: (global.released.len() * CHUNK + global.cold.len() * PAGE_SIZE) as u64,
     }
 }
 
-/// Gives free memory back to the OS: chunks that are wholly free, and longer free runs of the others. Returns the
-/// bytes given back. Other threads' magazines are left alone.
+/// Gives free memory back to the OS: chunks that are wholly free, and the free pages of the others. Returns the bytes
+/// given back. Other threads' magazines are left alone.
 pub fn trim() -> u64 {
     let _ = LOCAL.try_with(|local| {
         let pages = &mut local.borrow_mut().0;
         GLOBAL.lock().free.append(pages);
     });
-    let mut free = std::mem::take(&mut GLOBAL.lock().free);
-    free.sort_unstable();
-    let mut kept = Vec::with_capacity(free.len());
+    let mut pages: Vec<(Page, bool)> = {
+        let mut global = GLOBAL.lock();
+        let warm = std::mem::take(&mut global.free);
+        let cold = std::mem::take(&mut global.cold);
+        let warm = warm.into_iter().map(|page| (page, true));
+        warm.chain(cold.into_iter().map(|page| (page, false)))
+            .collect()
+    };
+    pages.sort_unstable();
+    let (mut warm, mut cold) = (Vec::new(), Vec::new());
     let mut released = Vec::new();
     let mut bytes = 0;
-    for group in free.chunk_by(|a, b| a.chunk() == b.chunk()) {
-        let chunk = group[0].chunk();
+    let is_warm = |&&(_, warm): &&(Page, bool)| warm;
+    for group in pages.chunk_by(|(a, _), (b, _)| a.chunk() == b.chunk()) {
+        let chunk = group[0].0.chunk();
         if group.len() == CHUNK_PAGES {
-            // SAFETY: every page of the chunk is free and in `free`, which only this thread has; no handle can read
+            // SAFETY: every page of the chunk is free and in `pages`, which only this thread has; no handle can read
             // the table. The chunk reads as zeroes afterwards: all free, no references.
             if unsafe { madvise(chunk.0.as_ptr().cast(), CHUNK, Advice::LinuxDontNeed) }.is_ok() {
                 released.push(chunk);
-                bytes += CHUNK as u64;
+                bytes += (group.iter().filter(is_warm).count() * PAGE_SIZE) as u64;
                 continue;
             }
         }
-        for run in group.chunk_by(|a, b| a.addr() + PAGE_SIZE == b.addr()) {
-            if run.len() < TRIM_RUN || group.len() == CHUNK_PAGES {
-                continue;
-            }
+        for run in group.chunk_by(|(a, _), (b, _)| a.addr() + PAGE_SIZE == b.addr()) {
+            let with_memory = run.iter().filter(is_warm).count();
             let len = run.len() * PAGE_SIZE;
-            // SAFETY: the pages of the run are free and only this thread has them; they read as zeroes afterwards.
-            if unsafe { madvise(run[0].0.as_ptr().cast(), len, Advice::LinuxDontNeed) }.is_ok() {
-                bytes += len as u64;
+            let give_back = || {
+                let start = run[0].0.ptr().as_ptr().cast();
+                // SAFETY: the pages of the run are free and only this thread has them; they read as zeroes afterwards.
+                unsafe { madvise(start, len, Advice::LinuxDontNeed) }.is_ok()
+            };
+            if with_memory > 0 && give_back() {
+                bytes += (with_memory * PAGE_SIZE) as u64;
+                cold.extend(run.iter().map(|&(page, _)| page));
+            } else {
+                for &(page, is_warm) in run {
+                    let list = if is_warm { &mut warm } else { &mut cold };
+                    list.push(page);
+                }
             }
         }
-        kept.extend_from_slice(group);
     }
-    kept.reverse();
+    warm.reverse();
+    cold.reverse();
     let mut global = GLOBAL.lock();
     global.chunks -= released.len();
     global.released.append(&mut released);
     // Below what was freed meanwhile, so that warm pages are used first.
-    kept.append(&mut global.free);
-    global.free = kept;
+    warm.append(&mut global.free);
+    global.free = warm;
+    cold.append(&mut global.cold);
+    global.cold = cold;
     bytes
 }

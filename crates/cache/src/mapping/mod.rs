@@ -104,6 +104,8 @@ pub struct Mapping {
     nr_pages: AtomicU32,
     nr_dirty: AtomicU32,
     nr_writeback: AtomicU32,
+    /// Bytes charged for the inode that this belongs to.
+    inode_bytes: AtomicU32,
     index: Mutex<Index>,
 }
 
@@ -129,8 +131,20 @@ impl Mapping {
             nr_pages: AtomicU32::new(0),
             nr_dirty: AtomicU32::new(0),
             nr_writeback: AtomicU32::new(0),
+            inode_bytes: AtomicU32::new(0),
             index: Mutex::new(Index::Empty),
         }
+    }
+    /// Counts `bytes` for the inode that this belongs to, for as long as this lives: an inode that has left the table
+    /// takes memory until the last reference to it is gone.
+    pub(crate) fn charge_inode(&self, bytes: u32) {
+        let before = self.inode_bytes.swap(bytes, Ordering::Relaxed);
+        debug_assert_eq!(before, 0, "an inode is charged once");
+        self.budget.charge(Kind::Inodes, bytes.into());
+    }
+    /// What [`Mapping::charge_inode`] counted.
+    pub(crate) fn inode_bytes(&self) -> u64 {
+        self.inode_bytes.load(Ordering::Relaxed).into()
     }
     /// Pages held.
     #[inline]
@@ -471,6 +485,7 @@ impl Drop for Mapping {
         if bytes > 0 {
             self.budget.uncharge(Kind::Pages, bytes);
         }
+        self.budget.uncharge(Kind::Inodes, self.inode_bytes());
     }
 }
 

@@ -116,6 +116,7 @@ impl Fs {
 
     /// Deletes the unlinked inodes whose last user is gone. Called with no lock and no handle held.
     pub fn reap_doomed(&self) {
+        self.budget.make_room();
         loop {
             let Some(inode) = self.doomed.lock().pop() else {
                 return;

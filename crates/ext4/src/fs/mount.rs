@@ -48,7 +48,7 @@ impl Fs {
         let budget = options
             .budget
             .clone()
-            .unwrap_or_else(|| Budget::new(options.memory));
+            .unwrap_or_else(|| Budget::of_memory(options.memory));
         let opened = open_journal(&queue, &geo, &superblock, read_only, &budget, &options)?;
         if opened.recovery.replayed > 0 && !read_only {
             superblock = bootstrap::read_superblock(&queue)?;
@@ -71,7 +71,7 @@ impl Fs {
                 options.flushers,
             ),
             fsyncs: FsyncQueue::new(me.clone()),
-            inodes: InodeTable::new(budget.clone()),
+            inodes: InodeTable::new(&budget),
             dirty_inodes: DirtyInodes::default(),
             dirty_files: DirtyFiles::default(),
             journal: opened.journal,

@@ -349,6 +349,7 @@ impl Fs {
             extra_isize,
             projid: 0,
         };
+        self.budget.make_room();
         let inode = self
             .inodes
             .insert(ino.0, Inode::assemble(self, ino, fields, None));
@@ -372,6 +373,7 @@ impl Fs {
 
     /// Loads any inode, reserved ones included; `unlinked` says that one without links is expected (an orphan).
     pub(crate) fn load_inode(&self, ino: Ino, unlinked: bool) -> Result<InodeRef> {
+        self.budget.make_room();
         self.inodes.get_or_load(ino.0, || {
             let (block, offset) = self.groups.inode_location(ino)?;
             let buffer = self.journal.get(block.0)?;
@@ -441,7 +443,7 @@ impl CachedInode for Inode {
             .try_lock()
             .and_then(|m| m.inline_xattrs.as_ref().map(|x| x.len()));
         // The value, its Arc's counts, and its entries in the table and on the LRU list.
-        size_of::<Inode>() + 16 + 48 + inline.unwrap_or(0)
+        size_of::<Inode>() + 16 + 80 + inline.unwrap_or(0)
     }
 
     fn last_unpinned(self: &Arc<Self>) {
