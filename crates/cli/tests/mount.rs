@@ -61,6 +61,30 @@ fn a_volume_is_mounted_used_and_unmounted() {
 }
 
 #[test]
+fn a_mounted_volume_is_synced() {
+    if !fuse_is_there() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.volume();
+    for dir in ["mnt", "again"] {
+        std::fs::create_dir(s.path(dir)).unwrap();
+    }
+    s.run(&["mount", image, "mnt"]);
+    std::fs::create_dir(s.path("mnt/sub")).unwrap();
+    std::fs::write(s.path("mnt/sub/tree"), "synced with the tree").unwrap();
+    s.run(&["sync", "--tree", "mnt/sub"]);
+    std::fs::write(s.path("mnt/all"), "synced with all").unwrap();
+    s.run(&["sync", "mnt"]);
+    let stats = s.run(&["stats", "--json", "mnt"]);
+    assert!(stats.contains("\"dirty_pages\": 0"), "{stats}");
+    let said = s.fail(1, &["sync", "again"]);
+    assert!(said.contains("again: no volume is mounted there"), "{said}");
+    s.run(&["unmount", "mnt"]);
+    s.check(image);
+}
+
+#[test]
 fn failures_are_told_before_the_command_returns() {
     if !fuse_is_there() {
         return;

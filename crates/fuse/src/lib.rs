@@ -6,7 +6,8 @@
 //! | [`session`] | mounting, waiting, unmounting, signals |
 //! | `server` | one method per request |
 //! | `nodes` | what the kernel remembers of our inodes (lookup counts) |
-//! | `background` | threads for what takes long: fsync, deleting files |
+//! | `durability` | fsyncs: on the spot, or queued and served together |
+//! | `reaper` | deleting files, which takes long |
 //! | `guard` | a panic in a request becomes EIO |
 //!
 //! A node's id is its inode's number, only that FUSE calls the root 1 and ext4 calls it 2 (ext4's inode 1, the list of bad
@@ -25,12 +26,14 @@
 pub mod options;
 pub mod session;
 
-mod background;
+mod durability;
 mod guard;
 mod nodes;
+mod reaper;
 mod server;
 mod signals;
 
+pub use durability::{SyncScope, sync};
 pub use options::MountOptions;
 pub use session::{Session, mount, unmount};
 pub use signals::catch as catch_signals;

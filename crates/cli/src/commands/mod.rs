@@ -17,6 +17,7 @@ mod mv;
 mod rm;
 mod stat;
 mod stats;
+mod sync;
 mod tree;
 mod tune;
 mod unmount;
@@ -44,6 +45,7 @@ pub enum Command {
     Mv(mv::Args),
     Ln(ln::Args),
     Stats(stats::Args),
+    Sync(sync::Args),
     Tune(tune::Args),
     Bench(bench::Args),
     Man(man::Args),
@@ -70,6 +72,7 @@ impl Command {
             Command::Mv(args) => args.run(),
             Command::Ln(args) => args.run(),
             Command::Stats(args) => args.run(),
+            Command::Sync(args) => args.run(),
             Command::Tune(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Man(args) => args.run(),

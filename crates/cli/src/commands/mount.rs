@@ -18,7 +18,7 @@ const READY: &str = "ready\n";
 /// Mount a volume, so that any program can use it
 ///
 /// Returns when the volume can be used; `sluice unmount DIR` (or umount) takes it away. Works as root and, through
-/// fusermount3, without root. A plain sync(1) does not reach a FUSE mount: unmount, or fsync what matters.
+/// fusermount3, without root. A plain sync(1) does not reach a FUSE mount: `sluice sync DIR` does, or fsync what matters.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

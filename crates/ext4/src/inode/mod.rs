@@ -251,6 +251,11 @@ impl Inode {
         self.meta.lock().size
     }
 
+    /// Bytes of its contents that are in memory only.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.mapping.dirty_pages() * block::PAGE_SIZE as u64
+    }
+
     /// Registers a change of `meta` or `i_block` made under `handle`: the inode will be serialised into its table
     /// block before the handle's transaction commits. To be called *after* the change: a commit that begins in between
     /// may serialise the inode at any moment after the call.

@@ -13,8 +13,9 @@ mod tunables;
 mod xattrs;
 
 use crate::MountOptions;
-use crate::background::{Pool, Reaper};
+use crate::durability::Durability;
 use crate::nodes::Nodes;
+use crate::reaper::Reaper;
 use ext4::{Error, Fs, Ino, InodeRef, Result};
 use fuser::{Errno, INodeNo, Notifier};
 use std::sync::atomic::AtomicBool;
@@ -32,7 +33,7 @@ const FORGET_DELAY: Duration = Duration::from_millis(5);
 pub(crate) struct Server {
     fs: Arc<Fs>,
     nodes: Nodes,
-    pool: Pool,
+    durability: Durability,
     reaper: Reaper,
     notifier: OnceLock<Notifier>,
     default_permissions: bool,
@@ -50,7 +51,7 @@ impl Server {
     pub fn new(fs: Arc<Fs>, options: &MountOptions) -> std::io::Result<Server> {
         Ok(Server {
             nodes: Nodes::default(),
-            pool: Pool::new(),
+            durability: Durability::new(fs.clone(), options.thread_count()),
             reaper: Reaper::start(fs.clone())?,
             notifier: OnceLock::new(),
             default_permissions: options.default_permissions,
@@ -73,7 +74,6 @@ impl Server {
 
     /// The connection has ended: deletes what only the kernel kept, and unmounts the volume.
     pub fn shut_down(&self) -> Result<()> {
-        self.pool.drain();
         self.nodes.clear();
         self.reaper.catch_up();
         self.fs.unmount()

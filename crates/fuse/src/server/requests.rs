@@ -7,8 +7,9 @@
 use super::attr::{SetAttrRequest, TTL, no_entry};
 use super::names::{Entry, New};
 use super::{Adapter, errno};
+use crate::durability::SyncScope;
 use crate::guard::guarded;
-use ext4::{InodeRef, Result};
+use ext4::{Result, SyncTarget};
 use fuser::*;
 use std::ffi::OsStr;
 use std::io;
@@ -51,22 +52,6 @@ impl Adapter {
     /// Whether a write with these flags has to be made durable before it is answered.
     fn must_sync(&self, flags: OpenFlags) -> bool {
         flags.0 & libc::O_DSYNC != 0 && !self.0.kernel_syncs_writes.load(Ordering::Relaxed)
-    }
-
-    /// Makes a file durable on a thread that may wait, and replies.
-    fn fsync_later(
-        &self,
-        inode: InodeRef,
-        data_only: bool,
-        reply: impl FnOnce(Result<()>) + Send + 'static,
-    ) {
-        let fs = self.0.fs().clone();
-        self.0.pool.submit("fsync", move || {
-            let result = fs.fsync(&inode, data_only);
-            // Before the reply: who is answered may go on to unmount.
-            drop(inode);
-            reply(result);
-        });
     }
 }
 
@@ -283,7 +268,8 @@ impl Filesystem for Adapter {
                 Ok((inode, written)) if self.must_sync(flags) => {
                     // O_SYNC has O_DSYNC's bit and one more.
                     let data_only = flags.0 & libc::O_SYNC != libc::O_SYNC;
-                    self.fsync_later(inode, data_only, move |result| match result {
+                    let target = SyncTarget { inode, data_only };
+                    self.0.durability.fsync(target, move |result| match result {
                         Ok(()) => reply.written(written),
                         Err(error) => reply.error(errno(error)),
                     });
@@ -314,7 +300,14 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         guarded("fsync", || match self.0.inode(ino) {
-            Ok(inode) => self.fsync_later(inode, datasync, |result| reply_empty(reply, result)),
+            Ok(inode) => {
+                let target = SyncTarget {
+                    inode,
+                    data_only: datasync,
+                };
+                let tell = |result| reply_empty(reply, result);
+                self.0.durability.fsync(target, tell);
+            }
             Err(error) => reply.error(errno(error)),
         });
     }
@@ -433,10 +426,21 @@ impl Filesystem for Adapter {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        guarded("ioctl", || match self.0.ioctl(ino, cmd, in_data) {
-            Ok(Some(answer)) => reply.ioctl(0, &answer),
-            Ok(None) => reply.error(Errno::ENOTTY),
-            Err(error) => reply.error(errno(error)),
+        guarded("ioctl", || {
+            if let Some(scope) = SyncScope::of(cmd) {
+                return match self.0.inode(ino) {
+                    Ok(inode) => self.0.durability.sync(scope, inode, |result| match result {
+                        Ok(()) => reply.ioctl(0, &[]),
+                        Err(error) => reply.error(errno(error)),
+                    }),
+                    Err(error) => reply.error(errno(error)),
+                };
+            }
+            match self.0.ioctl(ino, cmd, in_data) {
+                Ok(Some(answer)) => reply.ioctl(0, &answer),
+                Ok(None) => reply.error(Errno::ENOTTY),
+                Err(error) => reply.error(errno(error)),
+            }
         });
     }
 

@@ -1,0 +1,87 @@
+//! Durability through the kernel: fsyncs in flight together, syncs of a mount.
+
+mod common;
+
+use common::{Image, can_mount, run};
+use fuse::SyncScope;
+use io_uring::{IoUring, opcode, types};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+#[test]
+fn fsyncs_of_one_thread_are_answered_together() {
+    if !can_mount() {
+        return;
+    }
+    const FILES: usize = 200;
+    let mounted = Image::new(256).mount("");
+    let files: Vec<File> = (0..FILES)
+        .map(|i| {
+            let mut file = File::create(mounted.dir().join(i.to_string())).unwrap();
+            file.write_all(&[i as u8; 4096]).unwrap();
+            file
+        })
+        .collect();
+    let before = mounted.fs().stats().journal.commits;
+    let mut ring = match IoUring::new(256) {
+        Ok(ring) => ring,
+        Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
+    };
+    // The kernel's default, four for each processor, lets no more fsyncs than that be under way.
+    ring.submitter()
+        .register_iowq_max_workers(&mut [64, 64])
+        .unwrap();
+    for file in &files {
+        let fsync = opcode::Fsync::new(types::Fd(file.as_raw_fd())).build();
+        // SAFETY: the entry has no buffer, and the files outlive the ring.
+        unsafe { ring.submission().push(&fsync) }.unwrap();
+    }
+    ring.submit_and_wait(FILES).unwrap();
+    let results: Vec<i32> = ring.completion().map(|entry| entry.result()).collect();
+    assert_eq!(results, [0; FILES]);
+    let commits = mounted.fs().stats().journal.commits - before;
+    eprintln!("{commits} commits");
+    assert!(commits <= FILES as u64 / 2, "{commits} commits");
+    assert_eq!(mounted.fs().stats().dirty_pages, 0);
+    drop(files);
+    mounted.unmount().check();
+}
+
+#[test]
+fn a_sync_reaches_the_volume_or_a_subtree() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Image::new(256).mount("");
+    let (dir, fs) = (mounted.dir().to_owned(), mounted.fs().clone());
+    fs::create_dir_all(dir.join("a/b")).unwrap();
+    fs::write(dir.join("a/b/in"), [1; 8192]).unwrap();
+    fs::write(dir.join("out"), [2; 8192]).unwrap();
+    fuse::sync(&dir.join("a"), SyncScope::Tree).unwrap();
+    assert_eq!(fs.stats().dirty_pages, 2, "only the file outside");
+    // Written through a mapping: dirty in the kernel, until it is told to write.
+    run(
+        &dir,
+        "python3 -c '
+import mmap
+f = open(\"a/b/in\", \"r+b\")
+m = mmap.mmap(f.fileno(), 8192)
+m[0:4] = b\"mmap\"
+m.close()'",
+    );
+    fuse::sync(&dir, SyncScope::Volume).unwrap();
+    assert_eq!(fs.stats().dirty_pages, 0);
+    let root = fs.root().unwrap();
+    let names = ["a", "b", "in"];
+    let file = names
+        .iter()
+        .try_fold(root, |at, name| fs.lookup(&at, name.as_bytes()));
+    let mut start = [0; 4];
+    fs.read(&file.unwrap(), 0, &mut start).unwrap();
+    assert_eq!(&start, b"mmap");
+    let elsewhere = fuse::sync("/tmp".as_ref(), SyncScope::Volume).unwrap_err();
+    assert!(elsewhere.to_string().contains("no volume"), "{elsewhere:#}");
+    drop(fs);
+    mounted.unmount().check();
+}
