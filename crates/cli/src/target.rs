@@ -79,6 +79,9 @@ pub fn open(device: &OsStr, options: VolumeOptions) -> Result<Volume> {
 fn explain(device: &OsStr, e: io::Error) -> anyhow::Error {
     let name = device.display();
     let advice = match e.kind() {
+        io::ErrorKind::NotFound if device.as_bytes().starts_with(b"sim:") => {
+            "there is no such file; `sluice mkfs`, with size= in the URL, makes it".into()
+        }
         io::ErrorKind::NotFound => {
             format!("there is no such device; `sluice mkfs {name} --size 10GiB` makes one")
         }

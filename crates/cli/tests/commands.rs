@@ -154,6 +154,33 @@ fn errors_name_the_device_once_and_say_what_to_do() {
 }
 
 #[test]
+fn modelled_devices_work_like_images() {
+    let s = Scratch::new();
+    // Quick, so that the test is.
+    let quick = "rpm=600000,seek_max_ms=1";
+    let device = format!("sim:hdd,file=disk.img,{quick}");
+    let missing = s.fail(1, &["ls", &device]);
+    assert!(missing.contains("size= in the URL"), "{missing}");
+    let missing = s.fail(1, &["mkfs", &device]);
+    assert!(missing.contains("size= in the URL"), "{missing}");
+    s.run(&["mkfs", &format!("{device},size=64MiB")]);
+    s.write("file", "bytes");
+    s.run(&["cp", "file", &format!("{device}:/file")]);
+    assert_eq!(s.run(&["cat", &format!("{device}:/file")]), "bytes");
+    assert_eq!(s.run(&["cat", "disk.img:/file"]), "bytes");
+    let used = s.fail(1, &["mkfs", &device]);
+    assert!(used.contains("--force"), "{used}");
+    s.run(&["mkfs", "--force", &device]);
+    assert!(!s.run(&["ls", &device]).contains("file"));
+    for memory in ["mem:64MiB", "sim:ssd,size=64MiB"] {
+        let gone = s.fail(1, &["mkfs", memory]);
+        assert!(gone.contains("gone as soon as"), "{gone}");
+    }
+    let size = s.fail(1, &["mkfs", &device, "--size", "1GiB"]);
+    assert!(size.contains("in its name"), "{size}");
+}
+
+#[test]
 fn help_pages_and_completions() {
     let s = Scratch::new();
     assert!(s.run(&["help"]).contains("Examples:"));

@@ -17,10 +17,11 @@ Examples:
   sluice mkfs disk.img --size 10GiB                 a sparse image file, made if it is not there
   sluice mkfs /dev/sdb1 -L backup                   a block device
   sluice mkfs disk.img --size 1TiB -O ^orphan_file  without a feature
-  sluice mkfs disk.img --force                      over what is there"
+  sluice mkfs disk.img --force                      over what is there
+  sluice mkfs sim:hdd,size=1TiB,file=disk.img       an image that is as slow as a disk"
 )]
 pub struct Args {
-    /// Image file or block device
+    /// Image file, block device, or modelled device with a file
     device: OsString,
     /// Size of the image file, which is made sparse (512MiB, 10G, 1.5TiB)
     #[arg(short, long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -132,6 +133,9 @@ pub(super) fn explain(device: &str, e: &std::io::Error) -> String {
         format!("{device}: {text}")
     };
     match e.kind() {
+        ErrorKind::NotFound if device.starts_with("sim:") => {
+            format!("{text}; with size= in the URL the file is made")
+        }
         ErrorKind::NotFound => format!("{text}; with --size the image is made"),
         ErrorKind::AlreadyExists => match text.strip_suffix("; to overwrite it, force it") {
             Some(text) => format!("{text}; --force overwrites it"),

@@ -116,7 +116,9 @@ impl FormatOptions {
         if url.is_volatile() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{url} is memory, and gone as soon as it is formatted"),
+                format!(
+                    "{url} is memory, and gone as soon as it is formatted; format a file, or a sim: device with file=PATH"
+                ),
             ));
         }
         Ok(self.format_device(&url)?.1)

@@ -9,10 +9,10 @@ use rustix::time::Timespec;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Waking early by more than this would cost more spinning than it gains.
-const MAX_LEAD: Ns = 60_000;
-/// What one waking counts for in the average of lateness.
-const WEIGHT: u64 = 16;
+/// More than this is not spun: it is slept, and may end later.
+const MAX_SPIN: Ns = 5_000;
+/// What is learned from one waking.
+const STEP: Ns = 400;
 
 /// The time of the system, monotonic.
 pub(super) fn now() -> Ns {
@@ -20,33 +20,30 @@ pub(super) fn now() -> Ns {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// How much earlier than the moment one has to ask to be woken.
+/// How much earlier than the moment one has to ask to be woken: what three of four wakings are late at least.
+#[derive(Default)]
 pub(super) struct Lead(AtomicU64);
 
-impl Default for Lead {
-    fn default() -> Lead {
-        Lead(AtomicU64::new(0))
-    }
-}
-
 impl Lead {
-    /// What to ask for in order to run at `moment`.
-    pub(super) fn ask(&self, moment: Ns) -> Ns {
-        moment.saturating_sub(self.0.load(Ordering::Relaxed))
+    /// What to ask for, now, in order to run at `moment`; `None` where that is so near that it is spun.
+    pub(super) fn ask(&self, now: Ns, moment: Ns) -> Option<Ns> {
+        let asked = moment.saturating_sub(self.0.load(Ordering::Relaxed));
+        (moment > now + MAX_SPIN).then(|| asked.max(now))
     }
 
     /// A waking that had been asked for `asked` happened at `woken`.
     pub(super) fn learn(&self, asked: Ns, woken: Ns) {
-        let late = woken.saturating_sub(asked).min(MAX_LEAD);
         let lead = self.0.load(Ordering::Relaxed);
-        let lead = (lead * (WEIGHT - 1) + late) / WEIGHT;
+        let lead = match woken.saturating_sub(asked) > lead {
+            true => lead + STEP,
+            false => lead.saturating_sub(3 * STEP),
+        };
         self.0.store(lead, Ordering::Relaxed);
     }
 
     /// Lets the calling thread sleep until `moment`.
     pub(super) fn sleep_until(&self, moment: Ns) {
-        let asked = self.ask(moment);
-        if now() < asked {
+        if let Some(asked) = self.ask(now(), moment) {
             let slack = rustix::thread::current_timer_slack().ok();
             let _ = rustix::thread::set_current_timer_slack(Some(SLACK));
             let request = Timespec {
@@ -64,7 +61,21 @@ impl Lead {
 }
 
 /// Timer slack of a thread that waits for a moment, in nanoseconds: none.
-pub(super) const SLACK: NonZeroU64 = NonZeroU64::MIN;
+const SLACK: NonZeroU64 = NonZeroU64::MIN;
+
+/// Makes the calling thread run when its time has come, as an interrupt would: no timer slack, and real-time priority
+/// where the process may have that (root, or a limit for it). Without, busy processors make devices late.
+pub(super) fn become_punctual() {
+    let _ = rustix::thread::set_current_timer_slack(Some(SLACK));
+    let lowest = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: 0 means the calling thread, and the parameters outlive the call.
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const lowest) } != 0 {
+        tracing::debug!(
+            "no real-time priority for a modelled device: it is late when the processors are busy"
+        );
+    }
+}
 
 /// Runs until `moment`; for the few microseconds that a waking was early.
 pub(super) fn spin_until(moment: Ns) {
