@@ -4,7 +4,8 @@
 //!   url · params    sim:ssd,size=8GiB,read_us=60
 //!   model           when a request ends: pure, over a clock that is given
 //!     flash · raid0 · disk (lookahead, disk_cache)      over admission and link
-//!   runner          the model in real time: one thread that completes requests at their ends
+//!   schedule        which request is to be completed when
+//!   runner · clock  the schedule in real time: one thread that completes requests at their ends
 //!   store · pages   where the bytes are
 //! ```
 
@@ -20,6 +21,7 @@ mod pages;
 mod params;
 mod raid0;
 mod runner;
+mod schedule;
 mod store;
 mod url;
 

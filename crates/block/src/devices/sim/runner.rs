@@ -1,30 +1,28 @@
 //! A model in real time.
 //!
 //! ```text
-//!   submit ──▶ model ──▶ bytes move ──▶ due, by end ──▶ Request::complete       (the timer's thread)
-//!   execute ─▶ model ──▶ bytes move ──▶ sleeps itself ─▶ Request::complete       (the caller's)
+//!   submit ──▶ schedule ──▶ bytes move ──▶ Request::complete at its end        (the timer's thread)
+//!   execute ─▶ schedule ──▶ bytes move ──▶ sleeps itself ─▶ Request::complete   (the caller's)
 //! ```
 //!
 //! A request is known to the model from the moment that it comes; its bytes move while the modelled device works on it,
-//! as by DMA. The timer's thread sleeps until a request is due or the model has to be asked again. Requests that end
-//! close to one another share one waking in their middle (see [`tolerance`]), so that on average none is early or late.
-//!
-//! A submitter waits only where [`BACKLOG`] requests wait already.
+//! as by DMA. The timer's thread sleeps until something is to be completed or the model has to be asked again. A
+//! submitter waits only where [`BACKLOG`] requests wait already.
 
 use super::clock::{self, Lead};
-use super::model::{Decision, Io, Model, Ns, earlier};
+use super::model::{Io, Model, Ns};
+use super::schedule::{Ended, Owner, Schedule};
 use crate::{IoError, Request};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Requests that are not complete before submitters have to wait.
 const BACKLOG: usize = 4096;
+
 /// A handle on the timer's thread. Dropping it waits for all that was submitted.
 pub(super) struct Runner {
     shared: Arc<Shared>,
@@ -42,48 +40,21 @@ struct Shared {
 }
 
 struct State {
-    model: Model,
-    decisions: Vec<Decision>,
-    slots: Vec<Slot>,
-    free: Vec<usize>,
-    /// Requests that the timer completes, by their end.
-    due: BinaryHeap<Reverse<(Ns, usize)>>,
+    schedule: Schedule,
     /// Submitted and not complete; those of `execute` are not counted.
     pending: usize,
-    /// When the timer looks next; `0` while it is awake.
+    /// When the timer looks next; 0 while it is awake.
     timer: Ns,
     stopping: bool,
 }
 
-/// A request that the model knows.
-struct Slot {
-    since: Ns,
-    end: Option<Ns>,
-    owner: Owner,
-}
-
-/// Who completes it.
-enum Owner {
-    /// Its bytes are being moved.
-    Moving,
-    /// The timer, with this result.
-    Timer(Box<Request>, Result<(), IoError>),
-    /// The thread that called `execute`.
-    Caller(Thread),
-}
-
-type Ended = (Box<Request>, Result<(), IoError>);
 type Locked<'a> = MutexGuard<'a, State>;
 
 impl Runner {
     pub(super) fn start(model: Model) -> io::Result<Runner> {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
-                model,
-                decisions: Vec::new(),
-                slots: Vec::new(),
-                free: Vec::new(),
-                due: BinaryHeap::new(),
+                schedule: Schedule::new(model),
                 pending: 0,
                 timer: 0,
                 stopping: false,
@@ -111,18 +82,18 @@ impl Runner {
             self.shared.room.wait(&mut state);
         }
         state.pending += batch.len();
+        let now = clock::now();
         let slots: Vec<_> = batch
             .iter()
-            .map(|request| state.take_in(request, Owner::Moving))
+            .map(|request| state.schedule.take_in(now, io_of(request), Owner::Moving))
             .collect();
         self.shared.look_at_events(&mut state);
         drop(state);
         for (mut request, slot) in batch.into_iter().zip(slots) {
             let result = transfer(&mut request);
             let mut state = self.shared.state.lock();
-            state.slots[slot].owner = Owner::Timer(Box::new(request), result);
-            if state.slots[slot].end.is_some() {
-                self.shared.queue_due(&mut state, slot);
+            if let Some(latest) = state.schedule.moved(slot, (Box::new(request), result)) {
+                self.shared.look_at(&mut state, latest);
             }
         }
     }
@@ -134,17 +105,19 @@ impl Runner {
         transfer: impl Fn(&mut Request) -> Result<(), IoError>,
     ) {
         let mut state = self.shared.state.lock();
-        let slot = state.take_in(&request, Owner::Caller(std::thread::current()));
+        let owner = Owner::Caller(std::thread::current());
+        let slot = state.schedule.take_in(clock::now(), io_of(&request), owner);
         self.shared.look_at_events(&mut state);
         drop(state);
         let result = transfer(&mut request);
         let end = loop {
-            if let Some(end) = self.shared.state.lock().take_decided(slot) {
+            if let Some(end) = self.shared.state.lock().schedule.take_decided(slot) {
                 break end;
             }
             std::thread::park();
         };
         self.lead.sleep_until(end);
+        self.shared.state.lock().schedule.tell(end, clock::now());
         request.complete(result);
     }
 }
@@ -167,22 +140,20 @@ impl Shared {
         let mut ended = Vec::new();
         let mut state = self.state.lock();
         loop {
-            let now = clock::now();
-            state.advance(now);
-            let was_full = state.pending >= BACKLOG;
-            state.take_ended(now, &mut ended);
-            if was_full && state.pending < BACKLOG {
-                self.room.notify_all();
-            }
+            state.schedule.take_ended(clock::now(), &mut ended);
             if !ended.is_empty() {
-                state.timer = 0;
+                let was_full = state.pending >= BACKLOG;
+                state.pending -= ended.len();
+                if was_full && state.pending < BACKLOG {
+                    self.room.notify_all();
+                }
                 MutexGuard::unlocked(&mut state, || complete(&mut ended));
                 continue;
             }
             if state.stopping && state.pending == 0 {
                 return;
             }
-            state.timer = state.next_look().unwrap_or(Ns::MAX);
+            state.timer = state.schedule.next_look().unwrap_or(Ns::MAX);
             self.sleep(&mut state, &lead);
             state.timer = 0;
         }
@@ -207,15 +178,9 @@ impl Shared {
 
     /// Tells the timer of the model's next event, where that comes before it looks.
     fn look_at_events(&self, state: &mut Locked<'_>) {
-        if let Some(event) = state.model.next_event() {
+        if let Some(event) = state.schedule.next_event() {
             self.look_at(state, event);
         }
-    }
-
-    /// The timer is to complete a decided request.
-    fn queue_due(&self, state: &mut Locked<'_>, slot: usize) {
-        let latest = state.queue_due(slot);
-        self.look_at(state, latest);
     }
 
     fn look_at(&self, state: &mut Locked<'_>, moment: Ns) {
@@ -226,115 +191,14 @@ impl Shared {
     }
 }
 
-impl State {
-    /// Hands a request to the model.
-    fn take_in(&mut self, request: &Request, owner: Owner) -> usize {
-        let now = clock::now();
-        let slot = Slot {
-            since: now,
-            end: None,
-            owner,
-        };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.slots[index] = slot;
-                index
-            }
-            None => {
-                self.slots.push(slot);
-                self.slots.len() - 1
-            }
-        };
-        let io = Io {
-            op: request.op,
-            offset: request.offset,
-            len: request.len,
-            fua: request.flags.fua,
-        };
-        self.model
-            .submit(now, index as u64, io, &mut self.decisions);
-        self.settle();
-        index
+/// What the model is told of a request.
+fn io_of(request: &Request) -> Io {
+    Io {
+        op: request.op,
+        offset: request.offset,
+        len: request.len,
+        fua: request.flags.fua,
     }
-
-    fn advance(&mut self, now: Ns) {
-        self.model.advance(now, &mut self.decisions);
-        self.settle();
-    }
-
-    /// Notes what the model has decided.
-    fn settle(&mut self) {
-        let mut decisions = std::mem::take(&mut self.decisions);
-        for Decision { id, end } in decisions.drain(..) {
-            let slot = &mut self.slots[id as usize];
-            slot.end = Some(end);
-            match &slot.owner {
-                Owner::Moving => {}
-                Owner::Timer(..) => {
-                    self.queue_due(id as usize);
-                }
-                Owner::Caller(thread) => thread.unpark(),
-            }
-        }
-        self.decisions = decisions;
-    }
-
-    /// The end of a caller's request, if it is known; the slot is free then.
-    fn take_decided(&mut self, slot: usize) -> Option<Ns> {
-        let end = self.slots[slot].end?;
-        self.free.push(slot);
-        Some(end)
-    }
-
-    /// Queues a decided request: when it may be completed at the latest.
-    fn queue_due(&mut self, slot: usize) -> Ns {
-        let end = self.slots[slot].end.expect("it is decided");
-        self.due.push(Reverse((end, slot)));
-        end + self.tolerance(end, slot)
-    }
-
-    fn tolerance(&self, end: Ns, slot: usize) -> Ns {
-        tolerance(end.saturating_sub(self.slots[slot].since))
-    }
-
-    /// When to complete the request that ends first, with those that end soon after it: halfway between the ends.
-    fn next_completion(&self) -> Option<Ns> {
-        let Reverse((first, slot)) = self.due.peek().copied()?;
-        let limit = first + 2 * self.tolerance(first, slot);
-        let ends = self.due.iter().map(|Reverse((end, _))| *end);
-        let last = ends.filter(|end| *end <= limit).max().unwrap_or(first);
-        Some(first + (last - first) / 2)
-    }
-
-    /// When the timer has something to do.
-    fn next_look(&self) -> Option<Ns> {
-        earlier(self.next_completion(), self.model.next_event())
-    }
-
-    /// Moves out what is to be completed at `now`.
-    fn take_ended(&mut self, now: Ns, ended: &mut Vec<Ended>) {
-        if self.next_completion().is_none_or(|at| at > now) {
-            return;
-        }
-        while let Some(Reverse((end, slot))) = self.due.peek().copied() {
-            if end > now + self.tolerance(end, slot) {
-                return;
-            }
-            self.due.pop();
-            self.free.push(slot);
-            self.pending -= 1;
-            match std::mem::replace(&mut self.slots[slot].owner, Owner::Moving) {
-                Owner::Timer(request, result) => ended.push((request, result)),
-                Owner::Moving | Owner::Caller(_) => unreachable!("only the timer's are due"),
-            }
-        }
-    }
-}
-
-/// How much before or after its end a request that takes `ns` may be completed, so that it shares a waking with others
-/// (arming a timer in a virtual machine costs 10 µs of processor time): a twelfth of what it takes, 20 to 50 µs.
-fn tolerance(ns: Ns) -> Ns {
-    (ns / 12).clamp(20_000, 50_000).min(ns * 2 / 3)
 }
 
 fn complete(ended: &mut Vec<Ended>) {
