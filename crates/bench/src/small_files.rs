@@ -2,11 +2,12 @@
 
 use crate::target::{Create, Directory};
 use crate::{Observer, Progress, Report, Target, measure, threads};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
 /// The workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SmallFiles {
     /// Threads, each with a directory of its own.
     pub threads: usize,

@@ -2,6 +2,7 @@
 
 use crate::target::Create;
 use crate::{Observer, Report, Target, measure};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use std::path::Path;
 const CALL: u64 = 1 << 20;
 
 /// The workload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stream {
     /// Size of the file in MiB.
     pub mib: u64,

@@ -222,3 +222,183 @@ fn what_cannot_be_run_is_refused_with_the_way_out() {
     assert!(said.contains("0 to 6"), "{said}");
     assert!(!s.path("a").exists(), "nothing was made");
 }
+
+/// Nothing is left of a comparison: no file, no mount, no loop device.
+fn nothing_is_left(s: &Scratch) {
+    let left: Vec<_> = std::fs::read_dir(s.path("work")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    let work = s.path("work").canonicalize().unwrap();
+    let work = work.to_str().unwrap();
+    assert!(
+        !std::fs::read_to_string("/proc/self/mountinfo")
+            .unwrap()
+            .contains(work)
+    );
+}
+
+#[test]
+fn compare_without_peers_tells_of_ours_and_names_who_is_missing() {
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    let args = [
+        "bench",
+        "compare",
+        "--scratch",
+        "work",
+        "--size",
+        "512MiB",
+        "--rounds",
+        "2",
+        "--only",
+        "rust-fs-ext4,sluice",
+        "--rival",
+        "none",
+        "fsmark",
+        "-n",
+        "40",
+        "-s",
+        "4096",
+        "-t",
+        "2",
+    ];
+    let outcome = json(&s, &[&args[..], &["--json"]].concat());
+    assert_eq!(outcome["workload"], "fsmark");
+    let ours = &outcome["targets"][0];
+    assert_eq!(ours["name"], "SluiceFS in process");
+    assert_eq!(
+        (&ours["ratio"], &ours["durable"]),
+        (&1.0.into(), &true.into())
+    );
+    assert_eq!(ours["files_per_sec"].as_array().unwrap().len(), 2);
+    assert_eq!(ours["report"]["files"], 80);
+    assert!(ours["report"]["device"]["write_ios"].as_u64().unwrap() > 0);
+    let why = outcome["left_out"][0]["why"].as_str().unwrap();
+    assert!(why.contains("rivals/rust-fs-ext4"), "{why}");
+    nothing_is_left(&s);
+    let text = s.run(&args);
+    for word in [
+        "SluiceFS in process",
+        "1.00 ×",
+        "left out: rust-fs-ext4",
+        "per 1000 files",
+    ] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    nothing_is_left(&s);
+    let said = s.fail(2, &["bench", "compare", "--only", "zfs"]);
+    assert!(said.contains("btrfs"), "{said}");
+    let said = s.fail(1, &["bench", "compare", "--scratch", "nowhere"]);
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn compare_goes_through_fuse_and_the_kernel_where_it_may() {
+    let there = |path: &str| std::path::Path::new(path).exists();
+    if !(common::is_root() && there("/dev/fuse") && there("/dev/loop-control")) {
+        eprintln!(
+            "SKIPPED: compare_goes_through_fuse_and_the_kernel_where_it_may: needs root, /dev/fuse, loop devices"
+        );
+        return;
+    }
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    let outcome = json(
+        &s,
+        &[
+            "bench",
+            "compare",
+            "--scratch",
+            "work",
+            "--size",
+            "512MiB",
+            "--rounds",
+            "1",
+            "--only",
+            "sluice,fuse,ext4",
+            "--json",
+            "fsmark",
+            "-S0",
+            "-n",
+            "100",
+            "-s",
+            "4096",
+            "-t",
+            "2",
+        ],
+    );
+    assert!(
+        outcome["left_out"].as_array().unwrap().is_empty(),
+        "{outcome}"
+    );
+    let targets = outcome["targets"].as_array().unwrap();
+    let names: Vec<_> = targets
+        .iter()
+        .map(|t| t["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "SluiceFS in process",
+            "SluiceFS through FUSE",
+            "kernel ext4"
+        ]
+    );
+    for target in targets {
+        let written = target["report"]["device"]["write_bytes"].as_u64().unwrap();
+        assert!(written >= 200 * 4096, "{target}");
+        assert!(target["ratio"].as_f64().unwrap() > 0.0);
+    }
+    nothing_is_left(&s);
+}
+
+#[test]
+fn an_interrupted_comparison_cleans_up() {
+    use std::io::BufRead;
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    // More files than could be written before the signal comes.
+    let args = [
+        "bench",
+        "compare",
+        "--scratch",
+        "work",
+        "--size",
+        "4GiB",
+        "--only",
+        "sluice,ext4",
+        "--rounds",
+        "9",
+        "fsmark",
+        "-S0",
+        "-n",
+        "30000",
+        "-s",
+        "4096",
+        "-t",
+        "2",
+    ];
+    let mut command = s.command(&args);
+    command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    let wanted = if common::is_root() {
+        "kernel ext4"
+    } else {
+        "SluiceFS in process"
+    };
+    assert!(
+        lines.any(|line| line.unwrap().contains(wanted)),
+        "it told of no step"
+    );
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest:?}");
+    assert!(
+        rest.iter().any(|line| line.contains("interrupted")),
+        "{rest:?}"
+    );
+    nothing_is_left(&s);
+}

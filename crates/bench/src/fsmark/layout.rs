@@ -1,5 +1,6 @@
 //! Where files go and what they are called.
 
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long files go to one subdirectory where time decides.
@@ -9,7 +10,7 @@ const LINGER: Duration = Duration::from_secs(180);
 const RANDOM_LEN: usize = 24;
 
 /// Subdirectories of each directory, and how files are spread over them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subdirectories {
     /// None.
     None,

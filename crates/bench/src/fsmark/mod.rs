@@ -16,12 +16,13 @@ pub use sync_method::{Fsync, SyncMethod};
 use crate::measure::now;
 use crate::target::Directory;
 use crate::{Loop, Observer, Progress, Report, Target, measure, threads};
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 use worker::{Calls, Outcome, Worker};
 
 /// The workload. The letters are fs_mark's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FsMark {
     /// Directories to work in (-d).
     pub directories: Vec<PathBuf>,

@@ -1,10 +1,11 @@
 //! fs_mark's ways to make files durable, and three ways to call fsync.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// What -S chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncMethod {
     /// 0: nothing.
     None,
@@ -23,7 +24,7 @@ pub enum SyncMethod {
 }
 
 /// How fsync is called.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fsync {
     /// As the system call: one file after another, each waited for.
     #[default]
@@ -54,6 +55,11 @@ impl SyncMethod {
         SyncMethod::PostFsync,
         SyncMethod::SyncPostFsync,
     ];
+
+    /// Whether every file has been fsynced in the end.
+    pub(crate) fn fsyncs_every_file(self) -> bool {
+        self.fsyncs_in_loop() || matches!(self.pass(), Pass::Forward | Pass::Backward)
+    }
 
     /// Whether each file is fsynced before it is closed.
     pub(super) fn fsyncs_in_loop(self) -> bool {

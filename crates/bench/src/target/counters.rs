@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const SLUICE_STATS: &str = "user.sluicefs.stats";
 
 /// Where the counters are read.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// `stat` of a block device in sysfs, and the journal's commits where the kernel's jbd2 tells them.
     Block { stat: PathBuf, journal: PathBuf },
     /// The root directory of a mount by `sluice mount`.
@@ -21,7 +21,7 @@ pub(super) enum Source {
 
 /// Counters since the device was there. They never fall.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     read_ios: u64,
     read_bytes: u64,
     write_ios: u64,
@@ -33,22 +33,21 @@ pub(super) struct Counters {
 
 impl Source {
     /// The counters of the device beneath an open directory, if they can be had.
-    pub(super) fn of(dir: &File) -> Option<Source> {
+    pub(crate) fn of(dir: &File) -> Option<Source> {
         let dev = dir.metadata().ok()?.dev();
         Source::block(dev).or_else(|| {
             // btrfs and FUSE have device numbers of their own; the mount table knows what is beneath.
-            let path = std::fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).ok()?;
-            let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-            let (root, device) = mount_of(&table, &path)?;
-            let beneath = std::fs::metadata(device).ok();
+            let mount = Mount::of(dir)?;
+            let beneath = std::fs::metadata(&mount.device).ok();
             let block = beneath
                 .filter(|m| m.file_type().is_block_device())
                 .and_then(|m| Source::block(m.rdev()));
-            block.or(Some(Source::Sluice { root }))
+            block.or(Some(Source::Sluice { root: mount.root }))
         })
     }
 
-    fn block(dev: u64) -> Option<Source> {
+    /// The counters of a block device by its number.
+    pub(crate) fn block(dev: u64) -> Option<Source> {
         let sysfs = PathBuf::from(format!("/sys/dev/block/{}:{}", major(dev), minor(dev)));
         let name = std::fs::canonicalize(&sysfs).ok()?;
         let name = name.file_name()?.to_str()?.to_owned();
@@ -60,7 +59,7 @@ impl Source {
     }
 
     /// The counters now.
-    pub(super) fn read(&self) -> Option<Counters> {
+    pub(crate) fn read(&self) -> Option<Counters> {
         match self {
             Source::Block { stat, journal } => {
                 let mut counters = parse_block_stat(&std::fs::read_to_string(stat).ok()?)?;
@@ -79,7 +78,7 @@ impl Source {
 
 impl Counters {
     /// What has happened since `before`.
-    pub(super) fn since(&self, before: &Counters) -> Device {
+    pub(crate) fn since(&self, before: &Counters) -> Device {
         Device {
             read_ios: self.read_ios.saturating_sub(before.read_ios),
             read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
@@ -136,16 +135,41 @@ fn parse_sluice_stats(json: &[u8]) -> Option<Counters> {
     })
 }
 
-/// Mount point and device of the mount that `path` is on.
-fn mount_of(table: &str, path: &Path) -> Option<(PathBuf, PathBuf)> {
-    // 36 35 0:52 / /mnt rw,noatime shared:1 - btrfs /dev/loop0 rw; later lines cover earlier ones.
-    let mounts = table.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let point = PathBuf::from(unescape(before.split(' ').nth(4)?));
-        let device = PathBuf::from(unescape(after.split(' ').nth(1)?));
-        path.starts_with(&point).then_some((point, device))
-    });
-    mounts.max_by_key(|(point, _)| point.components().count())
+/// A line of the mount table.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    root: PathBuf,
+    kind: String,
+    device: PathBuf,
+}
+
+impl Mount {
+    /// The mount that an open directory is on.
+    pub(crate) fn of(dir: &File) -> Option<Mount> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd())).ok()?;
+        let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+        Mount::in_table(&table, &path)
+    }
+
+    /// Whether `sluice mount` serves it.
+    pub(crate) fn is_sluice(&self) -> bool {
+        self.kind.starts_with("fuse") && self.kind.contains("sluice")
+    }
+
+    fn in_table(table: &str, path: &Path) -> Option<Mount> {
+        // 36 35 0:52 / /mnt rw,noatime shared:1 - btrfs /dev/loop0 rw; later lines cover earlier ones.
+        let mounts = table.lines().filter_map(|line| {
+            let (before, after) = line.split_once(" - ")?;
+            let mut after = after.split(' ');
+            let mount = Mount {
+                root: PathBuf::from(unescape(before.split(' ').nth(4)?)),
+                kind: after.next()?.to_owned(),
+                device: PathBuf::from(unescape(after.next()?)),
+            };
+            path.starts_with(&mount.root).then_some(mount)
+        });
+        mounts.max_by_key(|mount| mount.root.components().count())
+    }
 }
 
 /// Undoes the octal escapes of the mount table for what paths contain in practice.
@@ -187,9 +211,10 @@ mod tests {
         let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
                      2 1 0:40 / /a\\040b rw - btrfs /dev/loop0 rw\n\
                      3 1 0:41 / /a\\040b rw shared:2 - fuse.sluicefs /disk.img rw\n";
-        let at = |path: &str| mount_of(table, Path::new(path)).map(|m| m.1);
-        assert_eq!(at("/a b/c"), Some(PathBuf::from("/disk.img")));
-        assert_eq!(at("/a bc"), Some(PathBuf::from("/dev/sda1")));
+        let at = |path: &str| Mount::in_table(table, Path::new(path)).unwrap();
+        assert_eq!(at("/a b/c").device, Path::new("/disk.img"));
+        assert_eq!(at("/a bc").device, Path::new("/dev/sda1"));
+        assert!(at("/a b").is_sluice() && !at("/").is_sluice());
     }
 
     #[test]

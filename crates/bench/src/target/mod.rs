@@ -1,6 +1,6 @@
 //! What a workload runs on: a volume in this process, or directories of mounted file systems.
 
-mod counters;
+pub(crate) mod counters;
 mod mounted;
 mod together;
 mod volume;

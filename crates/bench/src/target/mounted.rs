@@ -1,6 +1,6 @@
 //! Directories of mounted file systems, worked in by the calls that end in "at".
 
-use super::counters::{Counters, Source};
+use super::counters::{Counters, Mount, Source};
 use super::{Create, Directory, OpenFile, PendingSync, Target, only_in_process};
 use crate::Device;
 use memmap2::MmapMut;
@@ -17,11 +17,17 @@ use std::path::{Path, PathBuf};
 pub struct MountedTarget {
     roots: Vec<PathBuf>,
     file_systems: Vec<FileSystem>,
+    sync_sluice: Option<SyncMount>,
 }
+
+/// Makes the mounted volume that a directory is on durable.
+pub type SyncMount = fn(&Path) -> io::Result<()>;
 
 /// A mounted file system that at least one of the directories is on.
 struct FileSystem {
     root: File,
+    path: PathBuf,
+    is_sluice: bool,
     counters: Option<(Source, Counters)>,
 }
 
@@ -37,22 +43,38 @@ impl MountedTarget {
             let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", root.display()));
             make_directory(root).map_err(named)?;
             let file = File::open(root).map_err(named)?;
-            by_device.entry(file.metadata()?.dev()).or_insert(file);
-            absolute.push(root.canonicalize().map_err(named)?);
+            let path = root.canonicalize().map_err(named)?;
+            by_device
+                .entry(file.metadata()?.dev())
+                .or_insert((file, path.clone()));
+            absolute.push(path);
         }
         if absolute.is_empty() {
             let what = "no directory to work in";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let file_systems = by_device.into_values().map(|root| {
+        let file_systems = by_device.into_values().map(|(root, path)| {
             let source = Source::of(&root);
             let counters = source.and_then(|s| s.read().map(|now| (s, now)));
-            FileSystem { root, counters }
+            FileSystem {
+                is_sluice: Mount::of(&root).is_some_and(|mount| mount.is_sluice()),
+                root,
+                path,
+                counters,
+            }
         });
         Ok(MountedTarget {
             file_systems: file_systems.collect(),
             roots: absolute,
+            sync_sluice: None,
         })
+    }
+
+    /// The same, with another way to sync mounts by `sluice mount`, which syncfs(2) does not reach.
+    #[must_use]
+    pub fn syncing_sluice_by(mut self, sync: SyncMount) -> MountedTarget {
+        self.sync_sluice = Some(sync);
+        self
     }
 }
 
@@ -80,7 +102,10 @@ impl Target for MountedTarget {
     }
     fn sync(&self) -> io::Result<()> {
         for fs in &self.file_systems {
-            rustix::fs::syncfs(&fs.root)?;
+            match self.sync_sluice.filter(|_| fs.is_sluice) {
+                Some(sync) => sync(&fs.path)?,
+                None => rustix::fs::syncfs(&fs.root)?,
+            }
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use super::on::{OnVolume, Repeat};
 use crate::human;
-use ::bench::FsMark;
 use ::bench::fsmark::{Fsync, Subdirectories, SyncMethod};
+use ::bench::{FsMark, Workload};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,35 +78,59 @@ pub struct Flags {
 }
 
 impl Flags {
-    fn work(self, on_volume: bool) -> Result<FsMark> {
-        let subdirectories =
-            match Subdirectories::new(self.subdirectories, self.files_per_subdirectory) {
-                Ok(subdirectories) => subdirectories,
-                Err(e) => bail!(e),
-            };
-        if !on_volume && self.directories.is_empty() {
+    /// The work, and the directories of mounted file systems to do it in.
+    fn checked(self, on_volume: bool) -> Result<(Workload, Vec<PathBuf>)> {
+        if on_volume {
+            return Ok((self.workload()?, Vec::new()));
+        }
+        if self.directories.is_empty() {
             bail!(
                 "nothing to run on: give --volume DEVICE, or -d DIR for a directory of any mounted file system"
             );
         }
-        if !on_volume && self.fsync != Fsync::Blocking {
+        if self.fsync != Fsync::Blocking {
             bail!(
                 "--fsync: a mounted file system has only blocking fsync; the others need --volume"
             );
         }
-        let directories = if on_volume && self.directories.is_empty() {
-            (0..self.threads.max(1))
+        let absolute = self.directories.iter().map(std::path::absolute);
+        let directories = absolute.collect::<std::io::Result<Vec<_>>>()?;
+        let flags = Flags {
+            directories: directories.clone(),
+            ..self
+        };
+        Ok((flags.workload()?, directories))
+    }
+
+    /// What is compared unless something else is asked for.
+    pub fn usual() -> Flags {
+        Flags {
+            directories: Vec::new(),
+            subdirectories: 10_000,
+            files_per_subdirectory: None,
+            files: 10_000,
+            size: 4096,
+            sync_method: SyncMethod::None,
+            fsync: Fsync::Blocking,
+            loops: 1,
+            threads: 8,
+            write_size: 16 << 10,
+            keep: false,
+        }
+    }
+
+    /// The work on one file system; without -d, in a directory for each thread.
+    pub fn workload(self) -> Result<Workload> {
+        let spread = Subdirectories::new(self.subdirectories, self.files_per_subdirectory);
+        let directories = match self.directories.is_empty() {
+            true => (0..self.threads.max(1))
                 .map(|i| i.to_string().into())
-                .collect()
-        } else if on_volume {
-            self.directories
-        } else {
-            let absolute = self.directories.iter().map(std::path::absolute);
-            absolute.collect::<std::io::Result<_>>()?
+                .collect(),
+            false => self.directories,
         };
         let work = FsMark {
             directories,
-            subdirectories,
+            subdirectories: spread.map_err(anyhow::Error::msg)?,
             files: self.files,
             size: self.size,
             sync_method: self.sync_method,
@@ -116,16 +140,13 @@ impl Flags {
             write_size: usize::try_from(self.write_size)?,
             keep: self.keep,
         };
-        Ok(work.checked()?)
+        Ok(Workload::FsMark(work.checked()?))
     }
 }
 
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
-        let work = self.flags.work(self.on.is_given())?;
-        let run = |target: &dyn ::bench::Target, observe: ::bench::Observer<'_>| {
-            work.run(target, observe)
-        };
-        self.repeat.run(&self.on, &work.directories, "files", &run)
+        let (work, directories) = self.flags.checked(self.on.is_given())?;
+        self.repeat.run(&self.on, &directories, &work)
     }
 }

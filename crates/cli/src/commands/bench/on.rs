@@ -4,9 +4,9 @@ use super::progress::Bar;
 use super::show;
 use crate::human;
 use crate::target;
-use ::bench::{MountedTarget, Observer, Report, Target, VolumeTarget};
+use ::bench::{MountedTarget, Report, VolumeTarget, Workload};
 use anyhow::{Context, Result};
-use fuse::MountOptions;
+use fuse::{MountOptions, SyncScope};
 use sluicefs::{FormatOptions, MemoryBudget, Volume, VolumeOptions};
 use std::ffi::OsString;
 use std::io;
@@ -51,22 +51,29 @@ pub struct Repeat {
     json: bool,
 }
 
-/// What a workload does, on any target.
-pub type Work<'a> = &'a dyn Fn(&dyn Target, Observer<'_>) -> io::Result<Report>;
-
 impl OnVolume {
     pub fn is_given(&self) -> bool {
         self.volume.is_some()
     }
 
-    /// Runs `work` on the volume.
-    fn round(&self, work: Work<'_>, bar: &Bar) -> Result<Report> {
-        let device = self.volume.as_ref().context("no --volume")?;
+    /// Runs `work` once, on the volume, or in `directories` if none was given.
+    pub fn once(&self, work: &Workload, directories: &[PathBuf], bar: &Bar) -> Result<Report> {
+        let Some(device) = &self.volume else {
+            let target = mounted(directories)?;
+            return Ok(work.run(&target, &|progress| bar.show(progress))?);
+        };
         let target = VolumeTarget::new(self.opening.open(device, &self.opening.options()?)?);
-        let report = work(&target, &|progress| bar.show(progress))?;
+        let report = work.run(&target, &|progress| bar.show(progress))?;
         target.into_volume().close()?;
         Ok(report)
     }
+}
+
+/// Directories of mounted file systems. Those of `sluice mount` are synced as `sluice sync` does.
+pub fn mounted(directories: &[PathBuf]) -> Result<MountedTarget> {
+    let target = MountedTarget::new(directories)?;
+    let sync = |dir: &Path| fuse::sync(dir, SyncScope::Volume).map_err(io::Error::other);
+    Ok(target.syncing_sluice_by(sync))
 }
 
 impl Opening {
@@ -94,24 +101,13 @@ impl Opening {
 
 impl Repeat {
     /// Runs `work` on the volume, or in `directories` if none was given, and shows what came out.
-    pub fn run(
-        &self,
-        on: &OnVolume,
-        directories: &[PathBuf],
-        unit: &str,
-        work: Work<'_>,
-    ) -> Result<ExitCode> {
+    pub fn run(&self, on: &OnVolume, directories: &[PathBuf], work: &Workload) -> Result<ExitCode> {
         let mut reports = Vec::new();
         for round in 1..=self.rounds {
-            let bar = Bar::new(unit, round, self.rounds);
-            reports.push(if on.is_given() {
-                on.round(work, &bar)?
-            } else {
-                let target = MountedTarget::new(directories)?;
-                work(&target, &|progress| bar.show(progress))?
-            });
+            let bar = Bar::of_round(work.unit(), round, self.rounds);
+            reports.push(on.once(work, directories, &bar)?);
         }
-        show::report(&Report::median(reports), unit, self.json)?;
+        show::report(&Report::median(reports), work.unit(), self.json)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -129,25 +125,16 @@ pub struct OnDirectory {
 }
 
 impl OnDirectory {
-    pub fn run(&self, unit: &str, work: Work<'_>) -> Result<ExitCode> {
+    pub fn run(&self, work: &Workload) -> Result<ExitCode> {
         let Some(dir) = &self.dir else {
-            return self.repeat.run(&self.volume, &[], unit, work);
+            return self.repeat.run(&self.volume, &[], work);
         };
         let scratch = dir.join(format!("sluice-bench-{}", std::process::id()));
-        let made = std::fs::create_dir(&scratch);
-        made.with_context(|| scratch.display().to_string())?;
-        let in_scratch = |target: &dyn Target, observe: Observer<'_>| {
-            let report = work(target, observe)?;
-            for entry in std::fs::read_dir(&scratch)? {
-                std::fs::remove_dir_all(entry?.path())?;
-            }
-            Ok(report)
-        };
-        let dirs = [scratch.clone()];
-        let result = self.repeat.run(&self.volume, &dirs, unit, &in_scratch);
-        let removed = std::fs::remove_dir_all(&scratch);
-        let code = result?;
-        removed.with_context(|| scratch.display().to_string())?;
-        Ok(code)
+        let named = || scratch.display().to_string();
+        std::fs::create_dir(&scratch).with_context(named)?;
+        let directories = std::slice::from_ref(&scratch);
+        let result = self.repeat.run(&self.volume, directories, work);
+        let removed = std::fs::remove_dir_all(&scratch).with_context(named);
+        result.and_then(|code| removed.map(|()| code))
     }
 }

@@ -17,7 +17,16 @@ pub struct Bar {
 }
 
 impl Bar {
-    pub fn new(unit: &str, round: u16, rounds: u16) -> Bar {
+    /// The bar of a round, which stands before it where there are several.
+    pub fn of_round(unit: &str, round: u16, rounds: u16) -> Bar {
+        match rounds {
+            1 => Bar::new(unit, ""),
+            rounds => Bar::new(unit, &format!("round {round}/{rounds}")),
+        }
+    }
+
+    /// A bar with a label before it, which may be empty.
+    pub fn new(unit: &str, label: &str) -> Bar {
         let bar = if io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{prefix}{msg:38} {wide_bar} {percent:>3}%");
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
@@ -25,8 +34,8 @@ impl Bar {
         } else {
             ProgressBar::hidden()
         };
-        if rounds > 1 {
-            bar.set_prefix(format!("round {round}/{rounds}  "));
+        if !label.is_empty() {
+            bar.set_prefix(format!("{label}  "));
         }
         Bar {
             bar,

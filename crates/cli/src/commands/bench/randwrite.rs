@@ -1,11 +1,11 @@
 //! `sluice bench randwrite`.
 
-use super::on::Opening;
+use super::on::{Opening, mounted};
 use super::progress::Bar;
 use super::show;
 use crate::human;
 use ::bench::randwrite::Pattern;
-use ::bench::{MountedTarget, RandWrite, Report, Target, VolumeTarget};
+use ::bench::{RandWrite, Report, Target, VolumeTarget};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ impl Args {
         let work = work.checked()?;
         let mut reports = (1..=self.rounds)
             .map(|round| {
-                let bar = Bar::new("MiB", round, self.rounds);
+                let bar = Bar::of_round("MiB", round, self.rounds);
                 if self.dirs.is_empty() {
                     self.on_volumes(&work, &bar)
                 } else {
@@ -148,8 +148,8 @@ impl Args {
 fn in_scratch(work: &RandWrite, dirs: &[PathBuf], bar: &Bar) -> Result<Report> {
     let open = || {
         dirs.iter()
-            .map(|dir| MountedTarget::new(std::slice::from_ref(dir)))
-            .collect::<std::io::Result<Vec<_>>>()
+            .map(|dir| mounted(std::slice::from_ref(dir)))
+            .collect::<Result<Vec<_>>>()
     };
     work.lay_out(&refs(&open()?))?;
     Ok(work.run(&refs(&open()?), &|progress| bar.show(progress))?)

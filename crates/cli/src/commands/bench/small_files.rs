@@ -1,7 +1,8 @@
 //! `sluice bench small-files`.
 
 use super::on::OnDirectory;
-use ::bench::SmallFiles;
+use crate::human;
+use ::bench::{SmallFiles, Workload};
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -13,7 +14,14 @@ Examples:
   sluice bench small-files --dir /mnt/kernel-ext4 -t 8 -n 10000 --rounds 3")]
 pub struct Args {
     #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
     on: OnDirectory,
+}
+
+/// What to do.
+#[derive(clap::Args)]
+pub struct Flags {
     /// Threads
     #[arg(short, long, default_value_t = 8)]
     threads: usize,
@@ -21,22 +29,26 @@ pub struct Args {
     #[arg(short = 'n', long, default_value_t = 10_000)]
     files: usize,
     /// Bytes in a file
-    #[arg(short = 's', long = "bytes", default_value_t = 4096)]
-    bytes: usize,
+    #[arg(short = 's', long = "bytes", value_name = "SIZE", value_parser = human::parse_bytes, default_value = "4096")]
+    bytes: u64,
     /// fsync each file before it is closed
     #[arg(long)]
     fsync: bool,
 }
 
-impl Args {
-    pub fn run(self) -> Result<ExitCode> {
-        let work = SmallFiles {
+impl Flags {
+    pub fn workload(self) -> Result<Workload> {
+        Ok(Workload::SmallFiles(SmallFiles {
             threads: self.threads,
             files: self.files,
-            bytes: self.bytes,
+            bytes: usize::try_from(self.bytes)?,
             fsync: self.fsync,
-        };
-        self.on
-            .run("files", &|target, observe| work.run(target, observe))
+        }))
+    }
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        self.on.run(&self.flags.workload()?)
     }
 }

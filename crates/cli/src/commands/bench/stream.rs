@@ -1,7 +1,7 @@
 //! `sluice bench stream`.
 
 use super::on::OnDirectory;
-use ::bench::Stream;
+use ::bench::{Stream, Workload};
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -13,16 +13,27 @@ Examples:
   sluice bench stream --dir /mnt/kernel-ext4 --mib 4096 --json")]
 pub struct Args {
     #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
     on: OnDirectory,
+}
+
+/// What to do.
+#[derive(clap::Args)]
+pub struct Flags {
     /// Size of the file in MiB
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     mib: u64,
 }
 
+impl Flags {
+    pub fn workload(self) -> Workload {
+        Workload::Stream(Stream { mib: self.mib })
+    }
+}
+
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
-        let work = Stream { mib: self.mib };
-        self.on
-            .run("MiB", &|target, observe| work.run(target, observe))
+        self.on.run(&self.flags.workload())
     }
 }

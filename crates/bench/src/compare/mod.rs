@@ -1,0 +1,302 @@
+//! One workload on SluiceFS and its peers, in one run on one disk: rounds are interleaved, so that the machine's moods
+//! meet all of them alike, and medians are told.
+//!
+//! Every run has a fresh file system on a sparse image file in one scratch directory, and a process of its own. The
+//! kernel's file systems, and servers of FUSE as root, get a loop device with direct I/O over that file, so that the
+//! kernel counts what reaches the disk and nothing is cached twice.
+
+mod device;
+mod mount;
+mod peer;
+mod process;
+
+pub use peer::Peer;
+
+use crate::{Report, Time, Workload, measure};
+use device::{Image, LoopDevice};
+use mount::Mount;
+use peer::Machine;
+use process::Interrupt;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What to compare, and how.
+pub struct Comparison<'a> {
+    /// What each of them does.
+    pub workload: Workload,
+    /// Who takes part, in the order of the table.
+    pub peers: Vec<Peer>,
+    /// Times that each of them does it.
+    pub rounds: u16,
+    /// A directory on a real disk; a directory for the run is made in it.
+    pub scratch: PathBuf,
+    /// Size of the image files, which are sparse.
+    pub image_bytes: u64,
+    /// Memory for SluiceFS's caches in bytes; the kernel takes what is free.
+    pub memory: u64,
+    /// The `sluice` program, of which workers are started.
+    pub sluice: PathBuf,
+    /// The program that drives the crate rust-fs-ext4, if it was built.
+    pub rival: Option<PathBuf>,
+    /// Whether to stop and clean up.
+    pub interrupted: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The workload's name.
+    pub workload: String,
+    /// What it did.
+    pub description: String,
+    /// What its phases count.
+    pub unit: String,
+    /// Times that each of the targets did it.
+    pub rounds: u16,
+    /// SluiceFS first.
+    pub targets: Vec<Row>,
+    /// Who did not take part.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// One of those that took part.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Its name.
+    pub name: String,
+    /// What to know about its figures.
+    pub note: Option<String>,
+    /// Whether what it wrote was on the device in the end. Otherwise the report's top lacks the time for that.
+    pub durable: bool,
+    /// The median round.
+    pub report: Report,
+    /// Files per second of all rounds, with what it takes to have them on the device.
+    pub files_per_sec: Vec<f64>,
+    /// SluiceFS in process is so many times faster, by the medians.
+    pub ratio: Option<f64>,
+}
+
+/// One of those that did not take part.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: String,
+    /// What is missing, or what went wrong.
+    pub why: String,
+}
+
+impl Comparison<'_> {
+    /// Runs all rounds; `tell` learns of each step before it begins.
+    ///
+    /// # Errors
+    /// Where the scratch directory cannot be used, or when it was interrupted. A peer that fails is left out.
+    pub fn run(&self, tell: &dyn Fn(&str)) -> io::Result<Outcome> {
+        let scratch = Scratch::new(&self.scratch, &self.workload)?;
+        let mut left_out = Vec::new();
+        let mut reports: Vec<(Peer, Vec<Report>)> = Vec::new();
+        let machine = Machine::this(self.rival.as_deref());
+        for &peer in &self.peers {
+            match peer.missing(&machine) {
+                None => reports.push((peer, Vec::new())),
+                Some(why) => left_out.push(LeftOut::new(peer, why)),
+            }
+        }
+        for round in 1..=self.rounds {
+            let mut failed = Vec::new();
+            for (peer, reports) in &mut reports {
+                let label = format!("round {round}/{}  {}", self.rounds, peer.name());
+                tell(&label);
+                match self.one(*peer, scratch.path(), &label) {
+                    Ok(report) => reports.push(report),
+                    Err(e) if (self.interrupted)() => return Err(e),
+                    Err(e) => failed.push((*peer, e)),
+                }
+            }
+            for (peer, e) in failed {
+                reports.retain(|(other, _)| *other != peer);
+                left_out.push(LeftOut::new(peer, e.to_string()));
+            }
+        }
+        Ok(self.outcome(reports, left_out))
+    }
+
+    /// One round of one of them.
+    fn one(&self, peer: Peer, scratch: &Path, label: &str) -> io::Result<Report> {
+        let work = self.workload.smaller(peer.one_file_in());
+        let interrupt = Interrupt::new(self.interrupted);
+        let image = Image::create(&scratch.join("image"), self.image_bytes)?;
+        let worker = |on: &[OsString]| {
+            let mut command = Command::new(&self.sluice);
+            command.args(["bench", "worker", "--label", label]).args(on);
+            process::worker(&mut command, &work.clone().keeping_files(), &interrupt)
+        };
+        let directory = scratch.join("mount");
+        let in_mount = |mount: Mount| {
+            let report = worker(&["--dir".into(), mount.directory().into()])?;
+            mount.unmount(&interrupt)?;
+            Ok(report)
+        };
+        match peer {
+            Peer::InProcess => {
+                let memory = self.memory.to_string();
+                let on = ["--fresh", "--memory", &memory, "--volume"].map(OsString::from);
+                worker(&[&on[..], &[image.path().into()]].concat())
+            }
+            Peer::RustFsExt4 => {
+                let missing = || io::Error::other("its driver was not built");
+                let rival = self.rival.as_ref().ok_or_else(missing)?;
+                process::run("mkfs.ext4", peer.mkfs_args(), image.path(), &interrupt)?;
+                let mut command = Command::new(rival);
+                command.arg(image.path());
+                process::worker(&mut command, &work.keeping_files(), &interrupt)
+            }
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
+                let device = LoopDevice::attach(image, &interrupt)?;
+                process::run(peer.mkfs(), peer.mkfs_args(), device.path(), &interrupt)?;
+                in_mount(Mount::kernel(peer, device, &directory, &interrupt)?)
+            }
+            Peer::Fuse => {
+                let (sluice, memory) = (&self.sluice, self.memory);
+                in_mount(Mount::sluice(
+                    sluice, memory, image, &directory, &interrupt,
+                )?)
+            }
+            Peer::Fuse2fs => {
+                let mount = Mount::fuse2fs(image, &directory, &interrupt)?;
+                let before = mount.counters();
+                let mut report = worker(&["--dir".into(), mount.directory().into()])?;
+                let start = measure::now();
+                let (after, _image) = mount.unmount_and_count(&interrupt)?;
+                if self.ends_at_unmount() {
+                    add_unmount(&mut report, measure::now() - start);
+                    report.device = before
+                        .zip(after)
+                        .map(|(before, after)| after.since(&before));
+                }
+                Ok(report)
+            }
+        }
+    }
+
+    /// Whether a file system that sync does not reach has everything on its device when it is unmounted, and nothing
+    /// was done before that which does not belong to it.
+    fn ends_at_unmount(&self) -> bool {
+        matches!(self.workload, Workload::FsMark(_))
+    }
+
+    fn outcome(&self, reports: Vec<(Peer, Vec<Report>)>, left_out: Vec<LeftOut>) -> Outcome {
+        let done = reports
+            .into_iter()
+            .filter(|(_, reports)| !reports.is_empty());
+        let mut targets: Vec<(Peer, Row)> = done
+            .map(|(peer, reports)| (peer, self.row(peer, reports)))
+            .collect();
+        let ours = targets.iter().find(|(peer, _)| *peer == Peer::InProcess);
+        if let Some(ours) = ours.map(|(_, row)| row.report.files_per_sec) {
+            for (_, row) in targets.iter_mut().filter(|(_, row)| row.durable) {
+                row.ratio = Some(ours / row.report.files_per_sec);
+            }
+        }
+        Outcome {
+            workload: self.workload.name().to_owned(),
+            description: self.workload.describe(),
+            unit: self.workload.unit().to_owned(),
+            rounds: self.rounds,
+            targets: targets.into_iter().map(|(_, row)| row).collect(),
+            left_out,
+        }
+    }
+
+    fn row(&self, peer: Peer, reports: Vec<Report>) -> Row {
+        let synced = peer != Peer::Fuse2fs || self.workload.fsyncs_everything();
+        let durable = synced || self.ends_at_unmount();
+        let mut notes = Vec::new();
+        if peer.one_file_in() > 1 && !matches!(self.workload, Workload::Stream(_)) {
+            notes.push(format!("one file in {}, as it is slow", peer.one_file_in()));
+        }
+        if peer == Peer::RustFsExt4 {
+            notes.push("it commits and flushes each change by itself".to_owned());
+        }
+        if !durable {
+            notes.push("not on the device in the end, as sync does not reach it".to_owned());
+        } else if peer == Peer::Fuse2fs && self.ends_at_unmount() {
+            notes.push("with its unmount, as sync does not reach it".to_owned());
+        }
+        Row {
+            name: peer.name().to_owned(),
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+            durable,
+            files_per_sec: reports.iter().map(|r| r.files_per_sec).collect(),
+            report: Report::median(reports),
+            ratio: None,
+        }
+    }
+}
+
+impl LeftOut {
+    fn new(peer: Peer, why: String) -> LeftOut {
+        LeftOut {
+            name: peer.name().to_owned(),
+            why,
+        }
+    }
+}
+
+/// What is on the device only after the unmount took this long, too.
+fn add_unmount(report: &mut Report, time: Time) {
+    report.time.wall_s += time.wall_s;
+    report.time.cpu_s += time.cpu_s;
+    report.time.machine_cpu_s += time.machine_cpu_s;
+    report.files_per_sec = measure::per_sec(report.files, report.time);
+    report.bytes_per_sec = measure::per_sec(report.bytes, report.time);
+    report.phases.push(crate::Phase {
+        name: "unmount".to_owned(),
+        count: report.files,
+        time,
+        per_sec: measure::per_sec(report.files, time),
+    });
+}
+
+/// A directory of our own on the disk, which goes with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(parent: &Path, workload: &Workload) -> io::Result<Scratch> {
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
+        let space = rustix::fs::statvfs(parent).map_err(|e| named(e.into()))?;
+        let (free, needed) = (
+            space.f_bavail * space.f_frsize,
+            2 * workload.device_bytes() + (1 << 30),
+        );
+        if free < needed {
+            return Err(named(io::Error::other(format!(
+                "{} MiB are free, but {} MiB may be needed; name another disk with --scratch, or take fewer files",
+                free >> 20,
+                needed >> 20
+            ))));
+        }
+        let path = parent.join(format!("sluice-compare-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(named)?;
+        let scratch = Scratch(path.canonicalize().map_err(named)?);
+        std::fs::create_dir(scratch.0.join("mount"))?;
+        Ok(scratch)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Never recursively through something that is still mounted.
+        let left = std::fs::remove_dir(self.0.join("mount"))
+            .and_then(|()| std::fs::remove_dir_all(&self.0));
+        if let Err(e) = left {
+            eprintln!("sluice: {}: left behind: {e}", self.0.display());
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! File systems, mounted as long as the value lives.
+
+use super::device::{Image, LoopDevice};
+use super::peer::{Peer, is_root};
+use super::process::{Interrupt, failure, find, output, wait};
+use crate::target::counters::Counters;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to mount.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A mounted file system.
+pub(super) struct Mount {
+    directory: PathBuf,
+    /// What serves it, if that is a process.
+    server: Option<Child>,
+    mounted: bool,
+    below: Option<Below>,
+}
+
+/// What it is on.
+pub(super) enum Below {
+    Device(LoopDevice),
+    Image(Image),
+}
+
+impl Below {
+    /// A loop device where we may have one, so that the kernel counts what reaches it.
+    fn best(image: Image, interrupt: &Interrupt<'_>) -> io::Result<Below> {
+        if is_root() && Path::new("/dev/loop-control").exists() {
+            return Ok(Below::Device(LoopDevice::attach(image, interrupt)?));
+        }
+        Ok(Below::Image(image))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Below::Device(device) => device.path(),
+            Below::Image(image) => image.path(),
+        }
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        match self {
+            Below::Device(device) => device.counters(),
+            Below::Image(_) => None,
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self {
+            Below::Device(device) => device.sync(),
+            Below::Image(image) => File::open(image.path())?.sync_all(),
+        }
+    }
+}
+
+impl Mount {
+    /// One of the kernel's own.
+    pub(super) fn kernel(
+        peer: Peer,
+        device: LoopDevice,
+        directory: &Path,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<Mount> {
+        let (kind, options) = peer.kernel_mount().unwrap_or(("auto", "defaults"));
+        let mut command = Command::new("mount");
+        command.args(["-t", kind, "-o", options]);
+        command.arg(device.path()).arg(directory);
+        output(&mut command, interrupt)?;
+        let mount = Mount {
+            directory: directory.to_owned(),
+            server: None,
+            mounted: true,
+            below: Some(Below::Device(device)),
+        };
+        // What mounting has changed is not the workload's.
+        rustix::fs::syncfs(File::open(directory)?)?;
+        Ok(mount)
+    }
+
+    /// SluiceFS through FUSE.
+    pub(super) fn sluice(
+        sluice: &Path,
+        memory: u64,
+        image: Image,
+        directory: &Path,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<Mount> {
+        let below = Below::best(image, interrupt)?;
+        let mut format = Command::new(sluice);
+        format
+            .args(["mkfs", "--force", "--no-discard"])
+            .arg(below.path());
+        output(&mut format, interrupt)?;
+        let mut serve = Command::new(sluice);
+        serve.args(["mount", "--foreground", "-o", &format!("memory={memory}")]);
+        Mount::serve(serve, below, directory, interrupt)
+    }
+
+    /// e2fsprogs' server.
+    pub(super) fn fuse2fs(
+        image: Image,
+        directory: &Path,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<Mount> {
+        let below = Below::best(image, interrupt)?;
+        let missing = |name| io::Error::other(format!("{name} is not installed"));
+        let mkfs = find("mkfs.ext4").ok_or_else(|| missing("mkfs.ext4"))?;
+        let mut format = Command::new(mkfs);
+        format.args(Peer::Fuse2fs.mkfs_args()).arg(below.path());
+        output(&mut format, interrupt)?;
+        let mut serve = Command::new(find("fuse2fs").ok_or_else(|| missing("fuse2fs"))?);
+        serve.args(["-f", "-o", "fakeroot"]);
+        Mount::serve(serve, below, directory, interrupt)
+    }
+
+    /// Starts a server in the foreground and waits until it has mounted.
+    fn serve(
+        mut command: Command,
+        below: Below,
+        directory: &Path,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<Mount> {
+        let number = |path: &Path| path.metadata().map(|m| m.dev());
+        let before = number(directory)?;
+        command.arg(below.path()).arg(directory);
+        // In a group of its own: Ctrl-C is for us, and we unmount.
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0);
+        let server = command.stderr(Stdio::null()).spawn()?;
+        let mut mount = Mount {
+            directory: directory.to_owned(),
+            server: Some(server),
+            mounted: true,
+            below: Some(below),
+        };
+        let start = Instant::now();
+        while number(directory).is_ok_and(|now| now == before) {
+            let ended = mount.server.as_mut().map(Child::try_wait).transpose()?;
+            if let Some(status) = ended.flatten() {
+                mount.mounted = false;
+                return Err(failure(command.get_program(), status, "it has not mounted"));
+            }
+            interrupt.check()?;
+            if start.elapsed() > PATIENCE {
+                return Err(io::Error::other("the server has not mounted in 30 seconds"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(mount)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What has reached the device so far, where the kernel counts it.
+    pub(super) fn counters(&self) -> Option<Counters> {
+        self.below.as_ref().and_then(Below::counters)
+    }
+
+    /// Unmounts, and waits until the server has ended.
+    pub(super) fn unmount(mut self, interrupt: &Interrupt<'_>) -> io::Result<()> {
+        self.end(interrupt)
+    }
+
+    /// Unmounts, and waits until everything is on the device: what has reached it, and what is to be taken away
+    /// outside of the time that is measured.
+    pub(super) fn unmount_and_count(
+        mut self,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<(Option<Counters>, Option<Below>)> {
+        self.end(interrupt)?;
+        let below = self.below.take();
+        let counters = match &below {
+            Some(below) => {
+                below.sync()?;
+                below.counters()
+            }
+            None => None,
+        };
+        Ok((counters, below))
+    }
+
+    fn end(&mut self, interrupt: &Interrupt<'_>) -> io::Result<()> {
+        if self.mounted {
+            output(&mut self.umount(&[]), interrupt)?;
+            self.mounted = false;
+        }
+        match self.server.take() {
+            Some(mut server) => wait(&mut server, interrupt).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    fn umount(&self, args: &[&str]) -> Command {
+        let mut command = if self.server.is_some() && !is_root() {
+            let mut command = Command::new("fusermount3");
+            command.arg("-u");
+            command
+        } else {
+            Command::new("umount")
+        };
+        command.args(args).arg(&self.directory);
+        command
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let never = Interrupt::new(&|| false);
+        if self.mounted && output(&mut self.umount(&[]), &never).is_err() {
+            let lazy = if is_root() { "--lazy" } else { "-z" };
+            if let Err(e) = output(&mut self.umount(&[lazy]), &never) {
+                eprintln!("sluice: {}: left mounted: {e}", self.directory.display());
+            }
+        }
+        if let Some(mut server) = self.server.take() {
+            // It ends by itself once it is unmounted; what it still has to write is not wanted any more.
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}

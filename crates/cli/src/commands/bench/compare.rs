@@ -1,0 +1,121 @@
+//! `sluice bench compare`.
+
+use super::{fsmark, small_files, stream, table};
+use crate::output::Output;
+use crate::{human, signals};
+use ::bench::Workload;
+use ::bench::compare::{Comparison, Peer};
+use anyhow::{Context, Result};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measure SluiceFS and its peers beside each other: the kernel's ext4, XFS and btrfs, fuse2fs, rust-fs-ext4
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo sluice bench compare                                          fs_mark, 8 threads × 10,000 × 4 KiB, no sync
+  sudo sluice bench compare --scratch /mnt/disk fsmark -S5 -n 1000 -s 4096 -t 4
+  sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
+  sudo sluice bench compare stream --mib 4096 --json
+
+Each of them gets a fresh file system on a sparse image file in the scratch directory; as root, those in the kernel and
+behind FUSE are on a loop device with direct I/O over it. They take turns, round after round, and the median round of
+each is shown: files per second until everything is on the device, and how many times faster SluiceFS in process is.
+Without root only those are measured that need none. What is missing is named.")]
+pub struct Args {
+    #[command(subcommand)]
+    workload: Option<Which>,
+    /// Directory on a real disk for the image files; everything made in it is removed
+    #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
+    scratch: PathBuf,
+    /// Times that each of them does the work
+    #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Who takes part: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all]
+    #[arg(long, global = true, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<Peer>,
+    /// Memory for SluiceFS's caches; the kernel takes what is free
+    #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "4GiB")]
+    memory: u64,
+    /// Size of the image files, which are sparse
+    #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "64GiB")]
+    image_size: u64,
+    /// The program that drives rust-fs-ext4 [default: where `./x bench` builds it]
+    #[arg(long, global = true, value_name = "PROGRAM")]
+    rival: Option<PathBuf>,
+    /// One JSON object
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Which {
+    /// fs_mark's work, with its flags; -d names directories on each file system
+    #[command(name = "fsmark")]
+    FsMark(fsmark::Flags),
+    /// Small files made, looked up, read and removed
+    SmallFiles(small_files::Flags),
+    /// One large file with its fsync
+    Stream(stream::Flags),
+}
+
+impl Which {
+    fn workload(self) -> Result<Workload> {
+        match self {
+            Which::FsMark(flags) => flags.workload(),
+            Which::SmallFiles(flags) => flags.workload(),
+            Which::Stream(flags) => Ok(flags.workload()),
+        }
+    }
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        signals::catch();
+        let workload = match self.workload {
+            Some(which) => which.workload()?,
+            None => fsmark::Flags::usual().workload()?,
+        };
+        let sluice = std::env::current_exe().context("finding this program")?;
+        let comparison = Comparison {
+            workload,
+            peers: in_order(&self.only),
+            rounds: self.rounds,
+            scratch: self.scratch,
+            image_bytes: self.image_size,
+            memory: self.memory,
+            rival: self.rival.or_else(|| built_rival(&sluice)),
+            sluice,
+            interrupted: &signals::interrupted,
+        };
+        let bars = io::stderr().is_terminal();
+        let outcome = comparison.run(&|step| {
+            // On a terminal each worker has a bar that says so.
+            if !bars {
+                eprintln!("{step}");
+            }
+        })?;
+        let mut out = Output::new();
+        if self.json {
+            out.json(&outcome)?;
+        } else {
+            write!(out, "{}", table::comparison(&outcome))?;
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Those that were named, or all; ours first whatever the order of the names.
+fn in_order(named: &[Peer]) -> Vec<Peer> {
+    let chosen = |peer: &Peer| named.is_empty() || named.contains(peer);
+    Peer::ALL.into_iter().filter(chosen).collect()
+}
+
+/// Where the rival's driver is built: rivals/rust-fs-ext4 has a target directory of its own, beside ours.
+fn built_rival(sluice: &std::path::Path) -> Option<PathBuf> {
+    let project = sluice.ancestors().nth(3)?;
+    let program = project.join("rivals/rust-fs-ext4/target/release/rival-rust-fs-ext4");
+    program.is_file().then_some(program)
+}
