@@ -151,7 +151,11 @@ pub fn phases(outcome: &Outcome) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     if !ours.loops.is_empty() {
         return None;
     }
-    let cell = |report: &Report, name: &String| {
+    let cell = |row: &Row, name: &String| {
+        if name == "sync" && !row.durable {
+            return NONE.to_owned();
+        }
+        let report = &row.report;
         let of = |r: &Report| r.phase(name).map(|p: &Phase| p.per_sec);
         match (of(report), of(ours)) {
             (Some(theirs), Some(ours)) => {
@@ -161,7 +165,7 @@ pub fn phases(outcome: &Outcome) -> Option<(Vec<String>, Vec<Vec<String>>)> {
         }
     };
     let row = |row: &Row| {
-        let cells = names.iter().map(|name| cell(&row.report, name));
+        let cells = names.iter().map(|name| cell(row, name));
         std::iter::once(row.name.clone()).chain(cells).collect()
     };
     let header = std::iter::once(String::new())
