@@ -148,6 +148,23 @@ impl Budget {
         self.total.approximate() <= limit || self.make_room_slow()
     }
 
+    /// Frees all that can be freed, and gives the system back what is free in the pool of buffers and on the heap.
+    pub fn drop_caches(&self) {
+        {
+            let _guard = self.reclaimer.lock();
+            RECLAIMING.set(true);
+            let _reset = ResetOnDrop;
+            // What is freed may have held other things, so once is not enough; nobody stops those who load meanwhile.
+            for _ in 0..4 {
+                if self.reclaim(u64::MAX) == 0 {
+                    break;
+                }
+            }
+        }
+        block::buf::pool::trim();
+        crate::heap::trim();
+    }
+
     #[cold]
     fn make_room_slow(&self) -> bool {
         if RECLAIMING.get() {

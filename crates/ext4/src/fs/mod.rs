@@ -334,9 +334,10 @@ impl Fs {
         set.map_err(|_| Error::Invalid("a writeback parameter"))
     }
 
-    /// Drops clean pages and inodes from memory.
+    /// Drops clean pages, inodes and metadata blocks from memory, those of others who share the budget as well, and gives
+    /// the system back what is free.
     pub fn drop_caches(&self) {
-        self.inodes.shrink(u64::MAX);
+        self.budget.drop_caches();
     }
 
     /// Forgets the cached clean pages of one file.
