@@ -36,24 +36,23 @@ pub fn test(map: &[u8], bit: u32) -> bool {
 /// Sets `bit`; returns whether it was set before.
 #[inline]
 pub fn set(map: &mut [u8], bit: u32) -> bool {
-    let Some(byte) = map.get_mut((bit / 8) as usize) else {
-        return true;
-    };
-    let mask = 1 << (bit % 8);
-    let was = *byte & mask != 0;
-    *byte |= mask;
-    was
+    change(map, bit, |byte, mask| byte | mask)
 }
 
 /// Clears `bit`; returns whether it was set before.
 #[inline]
 pub fn clear(map: &mut [u8], bit: u32) -> bool {
+    change(map, bit, |byte, mask| byte & !mask)
+}
+
+#[inline]
+fn change(map: &mut [u8], bit: u32, to: impl Fn(u8, u8) -> u8) -> bool {
     let Some(byte) = map.get_mut((bit / 8) as usize) else {
         return true;
     };
     let mask = 1 << (bit % 8);
     let was = *byte & mask != 0;
-    *byte &= !mask;
+    *byte = to(*byte, mask);
     was
 }
 

@@ -422,28 +422,6 @@ pub fn insert(
     Ok(None)
 }
 
-/// Writes entries one after another into an empty block, the last one taking the rest as slack.
-/// `None` if they do not fit; the block is then in disorder.
-pub(crate) fn append_all<'a>(
-    block: &mut [u8],
-    entries: impl Iterator<Item = (&'a [u8], Ino, Option<FileType>)>,
-) -> Option<()> {
-    let end = u32::try_from(usable_len(block)).ok()?;
-    let mut offset = 0u32;
-    let mut last = None;
-    for (name, ino, file_type) in entries {
-        let rec_len = rec_len_for(name.len());
-        let next = offset.checked_add(rec_len).filter(|next| *next <= end)?;
-        put_record(block, offset, (ino, rec_len), name, file_type)?;
-        last = Some(offset);
-        offset = next;
-    }
-    match last {
-        Some(last) => set_rec_len(block, last, end.checked_sub(last)?),
-        None => Some(()),
-    }
-}
-
 /// Puts an entry into the slack of the record at `offset`, which [`probe`] found, and returns where it is.
 ///
 /// # Errors

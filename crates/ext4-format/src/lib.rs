@@ -40,7 +40,6 @@ pub mod features;
 pub mod geometry;
 pub mod group_desc;
 pub mod htree;
-pub mod htree_leaf;
 pub mod inode;
 pub mod inode_flags;
 pub mod mmp;

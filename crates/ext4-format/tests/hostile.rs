@@ -16,7 +16,7 @@ use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{self, DeviceNumber, InodeFields};
 use ext4_format::{FileBlock, FsBlock, Geometry, GroupNo, Ino, Seed, Superblock};
-use ext4_format::{htree_leaf, orphan_file, symlink, xattr};
+use ext4_format::{orphan_file, symlink, xattr};
 
 /// Flips bytes, overwrites fields with telling values, copies pieces over others, and may cut the end.
 fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
@@ -250,10 +250,6 @@ fn exercise_directory(bytes: &[u8], inodes: u32, tail: Tail, seed: Option<Seed>,
     let _ = dir_entry::insert_at(&mut copy, 4 * rng.below(64) as u32, b"fresh", Ino(12), None);
     let offsets = names.iter().map(|(offset, _)| *offset).chain([u32::MAX, 6]);
     let _ = dir_entry::pack(&mut copy, tail, bytes, offsets);
-
-    let hash_of = |name: &[u8]| dirhash::hash(HashVersion::Legacy, &[0; 4], name).major;
-    let mut fresh = vec![0; bytes.len()];
-    let _ = htree_leaf::split(&mut copy, &mut fresh, inodes, tail, hash_of);
 
     let _ = htree::guess_kind(bytes, FileBlock(0));
     let _ = htree::guess_kind(bytes, FileBlock(1));

@@ -1,6 +1,8 @@
 //! e2fsck accepts what this crate writes: directories are rebuilt as hash trees, entry by entry.
 
 mod common;
+#[path = "common/htree_leaf.rs"]
+mod htree_leaf;
 
 use std::fs;
 
@@ -8,7 +10,7 @@ use common::{Image, RECIPES, Recipe, Scratch, have_tools, make_image, run};
 use ext4_format::dir_entry::{self, Tail};
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{self, FileType, InodeFlags};
-use ext4_format::{FileBlock, FsBlock, Geometry, Ino, Seed, dirhash, htree_leaf};
+use ext4_format::{FileBlock, FsBlock, Geometry, Ino, Seed, dirhash};
 
 /// A hash tree in memory, grown by the steps that a file system takes.
 struct Tree<'a> {

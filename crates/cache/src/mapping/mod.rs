@@ -350,35 +350,33 @@ impl Mapping {
     /// Writeback of `range` ended well: writeback and delalloc off for pages that were under writeback. How many
     /// there were.
     pub fn end_writeback(&self, range: Range<u64>) -> u64 {
-        let mut guard = self.index.lock();
-        let mut tally = Tally::default();
-        match &mut *guard {
-            Index::Empty => (),
-            Index::One(page) => {
-                if range.contains(&page.index.into()) {
-                    page.end_writeback(&mut tally);
-                }
-            }
-            Index::Many(tree) => tree.end_writeback(clamp(range), &mut tally),
-        }
-        self.apply(&tally, &mut guard);
+        let tally = self.finish(range, Page::end_writeback, Tree::end_writeback);
         tally.writeback.unsigned_abs()
     }
     /// Writeback of `range` failed: writeback off, dirty on again. How many pages became dirty that were not.
     pub fn fail_writeback(&self, range: Range<u64>) -> u64 {
+        let tally = self.finish(range, Page::fail_writeback, Tree::fail_writeback);
+        tally.dirty.unsigned_abs()
+    }
+    fn finish(
+        &self,
+        range: Range<u64>,
+        one: impl FnOnce(&mut Page, &mut Tally),
+        many: impl FnOnce(&mut Tree, Range<u64>, &mut Tally),
+    ) -> Tally {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
         match &mut *guard {
             Index::Empty => (),
             Index::One(page) => {
                 if range.contains(&page.index.into()) {
-                    page.fail_writeback(&mut tally);
+                    one(page, &mut tally);
                 }
             }
-            Index::Many(tree) => tree.fail_writeback(clamp(range), &mut tally),
+            Index::Many(tree) => many(tree, clamp(range), &mut tally),
         }
         self.apply(&tally, &mut guard);
-        tally.dirty.unsigned_abs()
+        tally
     }
     /// Removes the pages of `range` whatever their state (truncate, punch). The caller has waited for writeback.
     pub fn remove(&self, range: Range<u64>) -> Removed {

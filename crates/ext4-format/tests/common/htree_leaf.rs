@@ -3,10 +3,10 @@
 //! A full leaf is split at the middle of its bytes in hash order. Where the middle falls between names
 //! of one hash, the new leaf's entry gets the collision bit, which tells a search to look in both.
 
-use crate::dir_entry::{self, Tail};
-use crate::error::{FormatError, Result};
-use crate::inode::FileType;
-use crate::types::Ino;
+use ext4_format::dir_entry::{self, Tail};
+use ext4_format::error::{FormatError, Result};
+use ext4_format::inode::FileType;
+use ext4_format::types::Ino;
 
 /// An entry taken out of its block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,14 +81,10 @@ pub fn fill(block: &mut [u8], entries: &[LeafEntry], tail: Tail) -> Result<()> {
         return Err(no_room);
     }
     dir_entry::init_empty(block, tail);
-    // Inserting one by one would walk all records before each.
-    dir_entry::append_all(
-        block,
-        entries
-            .iter()
-            .map(|entry| (entry.name.as_slice(), entry.ino, entry.file_type)),
-    )
-    .ok_or(no_room)
+    for entry in entries {
+        dir_entry::insert(block, &entry.name, entry.ino, entry.file_type)?;
+    }
+    Ok(())
 }
 
 /// Splits the entries of `full` between it and `fresh`, the upper hashes going to `fresh`, and returns
