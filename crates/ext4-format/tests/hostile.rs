@@ -10,7 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use common::{Image, RECIPES, Rng, Scratch, have_tools, make_image};
 use ext4_format::acl::Acl;
 use ext4_format::dir_entry::{self, Tail};
-use ext4_format::dirhash::{self, HashVersion};
 use ext4_format::extent::{self, Extent, ExtentIndex, ExtentNode};
 use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::htree::{self, NodeKind};
@@ -251,6 +250,7 @@ fn exercise_directory(bytes: &[u8], inodes: u32, tail: Tail, seed: Option<Seed>,
     let offsets = names.iter().map(|(offset, _)| *offset).chain([u32::MAX, 6]);
     let _ = dir_entry::pack(&mut copy, tail, bytes, offsets);
 
+    let mut fresh = vec![0; bytes.len()];
     let _ = htree::guess_kind(bytes, FileBlock(0));
     let _ = htree::guess_kind(bytes, FileBlock(1));
     let mut copy = bytes.to_vec();
