@@ -112,6 +112,19 @@ fn only_a_queued_flush_lets_others_pass() {
 }
 
 #[test]
+fn a_flush_beside_a_flush_waits_for_the_same_bytes() {
+    let mut nvme = Bench::new("nvme,plp=0,flush_us=1000");
+    for n in 0..32 {
+        nvme.write(n * MIB, MIB);
+    }
+    let first = nvme.flush();
+    let second = nvme.flush();
+    let ends = nvme.finish();
+    let end = |id| ends.iter().find(|e| e.1 == id).unwrap().0;
+    assert_eq!(end(first), end(second));
+}
+
+#[test]
 fn reads_pass_the_drain_and_do_not_starve_it() {
     let mut ssd = Bench::new("ssd");
     for n in 0..32 {

@@ -319,14 +319,14 @@ impl Flash {
 
     fn flush(&mut self, id: Id, out: &mut Vec<Decision>) {
         let told = self.link.carry(self.now, 0);
-        if !std::mem::take(&mut self.unflushed) {
-            return self.decide(id, told, out);
-        }
         let to = self.cache.accepted;
-        if self.p.protected == 1 || self.cache.drained(to) {
-            return self.decide(id, told + self.p.flush_ns, out);
+        let drained = self.p.protected == 1 || self.cache.drained(to);
+        match (std::mem::take(&mut self.unflushed), drained) {
+            (false, true) => self.decide(id, told, out),
+            (true, true) => self.decide(id, told + self.p.flush_ns, out),
+            // Also where an earlier flush waits for the same bytes.
+            (_, false) => self.flushes.push((id, to)),
         }
-        self.flushes.push((id, to));
     }
 
     /// The earliest moment at which `bytes` of the cache can be free again.
