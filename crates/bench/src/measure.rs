@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// Between two samples.
 const INTERVAL: Duration = Duration::from_millis(100);
 
+/// What is shorter at the end of a run makes no sample: rates over it would mean nothing.
+const SHORTEST: Duration = Duration::from_millis(20);
+
 /// Files that a thread does before it says so.
 const BATCH: u64 = 16;
 
@@ -114,8 +117,7 @@ pub fn measure(
                 samples.take();
                 observe(progress);
             }
-            samples.take();
-            samples.taken
+            samples.end()
         });
         let mut run = Run {
             target,
@@ -218,6 +220,14 @@ impl<'a> Sampler<'a> {
             device_write_bytes: write_bytes.saturating_sub(self.write_bytes),
         });
         (self.at_s, self.done, self.write_bytes) = (at_s, done, write_bytes);
+    }
+
+    fn end(mut self) -> Vec<Sample> {
+        let rest = self.start.elapsed().as_secs_f64() - self.at_s;
+        if self.taken.is_empty() || rest >= SHORTEST.as_secs_f64() {
+            self.take();
+        }
+        self.taken
     }
 }
 

@@ -51,8 +51,15 @@ impl Workload {
     pub fn describe(&self) -> String {
         match self {
             Workload::FsMark(w) => format!(
-                "{} threads × {} files × {} bytes × {} iterations, sync method {}",
-                w.threads, w.files, w.size, w.loops, w.sync_method
+                "{} threads × {} files × {} bytes{}, sync method {}",
+                w.threads,
+                w.files,
+                w.size,
+                match w.loops {
+                    1 => String::new(),
+                    loops => format!(" × {loops} iterations"),
+                },
+                w.sync_method
             ),
             Workload::SmallFiles(w) => format!(
                 "{} threads × {} files × {} bytes{}",

@@ -203,6 +203,85 @@ fn json_of_every_workload_has_the_same_names() {
 }
 
 #[test]
+fn a_report_is_one_page_with_tables_and_plots() {
+    let s = Scratch::new();
+    let told = s.run(&[
+        "bench",
+        "fsmark",
+        "--volume",
+        "mem:256MiB",
+        "--fresh",
+        "-S0",
+        "-n",
+        "200",
+        "-s",
+        "4096",
+        "-t",
+        "2",
+        "--report",
+        "out.html",
+    ]);
+    assert!(told.contains("FSUse%"), "the text is told, too");
+    let page = std::fs::read_to_string(s.path("out.html")).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    for part in [
+        "<svg",
+        "Write requests by size",
+        "App Overhead",
+        "prefers-color-scheme: dark",
+        "SluiceFS in process",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    std::fs::create_dir(s.path("work")).unwrap();
+    s.run(&[
+        "bench",
+        "compare",
+        "--scratch",
+        "work",
+        "--size",
+        "256MiB",
+        "--rounds",
+        "1",
+        "--only",
+        "sluice,rust-fs-ext4",
+        "--rival",
+        "none",
+        "--report",
+        "compare.html",
+        "small-files",
+        "-n",
+        "20",
+        "-t",
+        "2",
+    ]);
+    let page = std::fs::read_to_string(s.path("compare.html")).unwrap();
+    for part in [
+        "Device writes for 1000 files",
+        "left out: rust-fs-ext4",
+        "unlink",
+        "<svg",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let said = s.fail(
+        1,
+        &[
+            "bench",
+            "stream",
+            "--volume",
+            "mem:64MiB",
+            "--fresh",
+            "--mib",
+            "1",
+            "--report",
+            "no/x.html",
+        ],
+    );
+    assert!(said.contains("no/x.html"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_with_the_way_out() {
     let s = Scratch::new();
     let said = s.fail(1, &["bench", "fsmark", "-n", "1"]);

@@ -1,12 +1,12 @@
 //! `sluice bench compare`.
 
-use super::{fsmark, small_files, stream, table};
-use crate::output::Output;
+use super::show::Form;
+use super::{fsmark, small_files, stream};
 use crate::{human, signals};
 use ::bench::Workload;
 use ::bench::compare::{Comparison, Peer};
 use anyhow::{Context, Result};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,9 +44,8 @@ pub struct Args {
     /// The program that drives rust-fs-ext4 [default: where `./x bench` builds it]
     #[arg(long, global = true, value_name = "PROGRAM")]
     rival: Option<PathBuf>,
-    /// One JSON object
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 #[derive(clap::Subcommand)]
@@ -73,6 +72,7 @@ impl Which {
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
         signals::catch();
+        self.form.check()?;
         let workload = match self.workload {
             Some(which) => which.workload()?,
             None => fsmark::Flags::usual().workload()?,
@@ -96,13 +96,7 @@ impl Args {
                 eprintln!("{step}");
             }
         })?;
-        let mut out = Output::new();
-        if self.json {
-            out.json(&outcome)?;
-        } else {
-            write!(out, "{}", table::comparison(&outcome))?;
-        }
-        out.flush()?;
+        self.form.show_comparison(&outcome)?;
         Ok(ExitCode::SUCCESS)
     }
 }

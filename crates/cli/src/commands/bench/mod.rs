@@ -2,6 +2,7 @@
 
 mod compare;
 mod fsmark;
+mod html;
 mod on;
 mod pace;
 mod progress;

@@ -1,7 +1,7 @@
 //! Where a workload runs, how often, and how its results are told.
 
 use super::progress::Bar;
-use super::show;
+use super::show::Form;
 use crate::human;
 use crate::target;
 use ::bench::{MountedTarget, Report, VolumeTarget, Workload};
@@ -46,9 +46,8 @@ pub struct Repeat {
     /// Times to run it; the median is shown
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl OnVolume {
@@ -102,12 +101,14 @@ impl Opening {
 impl Repeat {
     /// Runs `work` on the volume, or in `directories` if none was given, and shows what came out.
     pub fn run(&self, on: &OnVolume, directories: &[PathBuf], work: &Workload) -> Result<ExitCode> {
+        self.form.check()?;
         let mut reports = Vec::new();
         for round in 1..=self.rounds {
             let bar = Bar::of_round(work.unit(), round, self.rounds);
             reports.push(on.once(work, directories, &bar)?);
         }
-        show::report(&Report::median(reports), work.unit(), self.json)?;
+        let report = Report::median(reports);
+        self.form.show_report(&report, work.unit())?;
         Ok(ExitCode::SUCCESS)
     }
 }

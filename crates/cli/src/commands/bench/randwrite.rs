@@ -2,7 +2,7 @@
 
 use super::on::{Opening, mounted};
 use super::progress::Bar;
-use super::show;
+use super::show::Form;
 use crate::human;
 use ::bench::randwrite::Pattern;
 use ::bench::{RandWrite, Report, Target, VolumeTarget};
@@ -66,9 +66,8 @@ pub struct Args {
     /// Times to run it; the one with the median rate is shown
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: Form,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -94,6 +93,7 @@ impl Args {
             mmap: self.mmap,
         };
         let work = work.checked()?;
+        self.form.check()?;
         let mut reports = (1..=self.rounds)
             .map(|round| {
                 let bar = Bar::of_round("MiB", round, self.rounds);
@@ -106,7 +106,7 @@ impl Args {
             .collect::<Result<Vec<_>>>()?;
         let rate = |report: &Report| report.paces.first().map_or(0.0, |pace| pace.bytes_per_sec);
         reports.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
-        show::report(&reports[reports.len() / 2], "MiB", self.json)?;
+        self.form.show_report(&reports[reports.len() / 2], "MiB")?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -1,22 +1,73 @@
-//! Results, as text or JSON.
+//! Results, as text, JSON or a page.
 
-use super::pace;
+use super::{html, pace, table};
 use crate::human;
 use crate::output::Output;
+use ::bench::compare::Outcome;
 use ::bench::{Device, Report, Time};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::fs::File;
 use std::io::Write;
+use std::path::PathBuf;
 
-/// Prints a report; `unit` is what its phases count.
-pub fn report(report: &Report, unit: &str, json: bool) -> Result<()> {
-    let mut out = Output::new();
-    if json {
-        out.json(report)?;
-    } else {
-        text(report, unit, &mut out)?;
+/// The form of a result.
+#[derive(clap::Args)]
+pub struct Form {
+    /// One JSON object
+    #[arg(long, global = true)]
+    json: bool,
+    /// Write a page with tables and plots to this file, too
+    #[arg(long, global = true, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+}
+
+impl Form {
+    /// Tells of a run; `unit` is what its phases count.
+    pub fn show_report(&self, report: &Report, unit: &str) -> Result<()> {
+        self.show(
+            report,
+            || html::of_report(report, unit),
+            |out| text(report, unit, out),
+        )
     }
-    out.flush()?;
-    Ok(())
+
+    /// Tells of a comparison.
+    pub fn show_comparison(&self, outcome: &Outcome) -> Result<()> {
+        let text = |out: &mut Output| Ok(write!(out, "{}", table::comparison(outcome))?);
+        self.show(outcome, || html::of_comparison(outcome), text)
+    }
+
+    /// Fails before anything is measured if the page cannot be written.
+    pub fn check(&self) -> Result<()> {
+        match &self.report {
+            Some(file) => File::options()
+                .create(true)
+                .append(true)
+                .open(file)
+                .map(drop)
+                .with_context(|| file.display().to_string()),
+            None => Ok(()),
+        }
+    }
+
+    fn show(
+        &self,
+        result: &impl Serialize,
+        page: impl FnOnce() -> String,
+        text: impl FnOnce(&mut Output) -> Result<()>,
+    ) -> Result<()> {
+        let mut out = Output::new();
+        match self.json {
+            true => out.json(result)?,
+            false => text(&mut out)?,
+        }
+        out.flush()?;
+        match &self.report {
+            Some(file) => std::fs::write(file, page()).with_context(|| file.display().to_string()),
+            None => Ok(()),
+        }
+    }
 }
 
 fn text(report: &Report, unit: &str, out: &mut Output) -> Result<()> {

@@ -10,8 +10,10 @@ const NONE: &str = "–";
 /// The tables of a comparison, and what is to be said about them.
 pub fn comparison(outcome: &Outcome) -> String {
     let mut text = format!(
-        "{}: {}\nuntil everything is on the device; {} rounds in turns, the median of each\n\n",
-        outcome.workload, outcome.description, outcome.rounds
+        "{}: {}\nuntil everything is on the device; {}\n\n",
+        outcome.workload,
+        outcome.description,
+        rounds(outcome)
     );
     text += &render(&header(outcome), &rows(outcome));
     if let Some((header, rows)) = phases(outcome) {
@@ -80,7 +82,7 @@ fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
     cells.extend([
         known(human::count(per_sec as u64)),
         known(spread(&row.files_per_sec)),
-        row.ratio.map_or(NONE.to_owned(), |r| format!("{r:.2} ×")),
+        row.ratio.map_or(NONE.to_owned(), times),
         known(format!("{:.2}", report.time.wall_s)),
         known(format!("{:.2}", report.time.machine_cpu_s)),
     ]);
@@ -103,8 +105,25 @@ fn counts_files(outcome: &Outcome) -> bool {
     outcome.unit == "files"
 }
 
+/// How the figures came about.
+pub fn rounds(outcome: &Outcome) -> String {
+    match outcome.rounds {
+        1 => "one round".to_owned(),
+        rounds => format!("{rounds} rounds in turns, the median of each"),
+    }
+}
+
+/// So many times, in three digits.
+pub fn times(ratio: f64) -> String {
+    match ratio {
+        r if r < 9.995 => format!("{r:.2} ×"),
+        r if r < 99.95 => format!("{r:.1} ×"),
+        r => format!("{} ×", human::count(r.round() as u64)),
+    }
+}
+
 /// How much was done, and how fast until it was on the device.
-fn amount(outcome: &Outcome, report: &Report) -> (u64, f64) {
+pub fn amount(outcome: &Outcome, report: &Report) -> (u64, f64) {
     match outcome.unit.as_str() {
         "files" => (report.files, report.files_per_sec),
         _ => (
@@ -159,7 +178,11 @@ pub fn phases(outcome: &Outcome) -> Option<(Vec<String>, Vec<Vec<String>>)> {
         let of = |r: &Report| r.phase(name).map(|p: &Phase| p.per_sec);
         match (of(report), of(ours)) {
             (Some(theirs), Some(ours)) => {
-                format!("{}  {:>5.2} ×", human::count(theirs as u64), ours / theirs)
+                format!(
+                    "{}  {:>7}",
+                    human::count(theirs as u64),
+                    times(ours / theirs)
+                )
             }
             _ => NONE.to_owned(),
         }
@@ -208,6 +231,15 @@ mod tests {
             &[line(["a", "1,000"]), line(["long", "7"])],
         );
         assert_eq!(text, "         µs\na     1,000\nlong      7\n");
+    }
+
+    #[test]
+    fn ratios_have_three_digits() {
+        let texts = [0.123, 3.456, 9.999, 12.34, 99.99, 1571.7].map(times);
+        assert_eq!(
+            texts,
+            ["0.12 ×", "3.46 ×", "10.0 ×", "12.3 ×", "100 ×", "1,572 ×"]
+        );
     }
 
     #[test]

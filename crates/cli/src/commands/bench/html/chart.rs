@@ -1,0 +1,375 @@
+//! Charts as inline SVG. Colours and fonts are the page's.
+
+use super::escape;
+use std::fmt::Write;
+
+/// A number as it stands on an axis or at a bar.
+pub type Format = fn(f64) -> String;
+
+/// Width of a plot in its own units; a page scales it, two side by side.
+const PLOT: f64 = 500.0;
+
+/// Width of lying bars, which have the page's whole width.
+const WIDE: f64 = 960.0;
+
+/// Width of a character, at most.
+const NAME_CHARACTER: f64 = 8.0;
+
+/// Where a plot is within its chart.
+struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+const FRAME: Frame = Frame {
+    left: 60.0,
+    right: PLOT - 10.0,
+    top: 24.0,
+    bottom: 174.0,
+};
+
+/// A rate over time: each point is the end of an interval, in seconds, and the rate in it. `marks` are moments with a
+/// name, such as the beginning of a phase.
+pub fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> String {
+    let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
+    let end = points.last().map_or(1.0, |p| p.0);
+    let (y_ticks, x_ticks) = (ticks(most, 4), ticks(end, 6));
+    let ceiling = y_ticks.last().copied().unwrap_or(1.0).max(most);
+    let x = |at: f64| FRAME.left + (FRAME.right - FRAME.left) * at / end.max(1e-9);
+    let y = |value: f64| FRAME.bottom - (FRAME.bottom - FRAME.top) * value / ceiling.max(1e-9);
+    let mut svg = open(PLOT, FRAME.bottom + 26.0);
+    for tick in y_ticks {
+        line(
+            &mut svg,
+            "grid",
+            (FRAME.left, y(tick)),
+            (FRAME.right, y(tick)),
+        );
+        text(
+            &mut svg,
+            "end",
+            (FRAME.left - 8.0, y(tick) + 4.0),
+            "",
+            &format(tick),
+        );
+    }
+    for tick in x_ticks.into_iter().filter(|tick| *tick <= end) {
+        let label = format!("{} s", plain(tick));
+        text(
+            &mut svg,
+            "middle",
+            (x(tick), FRAME.bottom + 18.0),
+            "",
+            &label,
+        );
+    }
+    let mut path = String::new();
+    let mut from = 0.0;
+    for (i, &(at, value)) in points.iter().enumerate() {
+        let command = if i == 0 { 'M' } else { 'L' };
+        let _ = write!(
+            path,
+            "{command}{:.1} {:.1}L{:.1} {:.1}",
+            x(from),
+            y(value),
+            x(at),
+            y(value)
+        );
+        from = at;
+    }
+    if !path.is_empty() {
+        let (left, right, floor) = (x(0.0), x(end), FRAME.bottom);
+        let _ = write!(
+            svg,
+            r#"<path class="area" d="{path}L{right:.1} {floor:.1}L{left:.1} {floor:.1}Z"/><path class="curve" d="{path}"/>"#
+        );
+    }
+    let mut free = FRAME.left;
+    for (at, name) in marks.iter().filter(|mark| mark.0 <= end) {
+        let (at, top) = (x(*at), FRAME.top - 10.0);
+        line(&mut svg, "mark", (at, top + 2.0), (at, FRAME.bottom));
+        // Where there is room for it the name stands behind its mark, or before it at the right edge.
+        let width = NAME_CHARACTER * name.len() as f64;
+        if at < free {
+            continue;
+        }
+        let (anchor, shift) = match at + width > FRAME.right {
+            true if at - width < free => continue,
+            true => ("end", -4.0),
+            false => ("start", 4.0),
+        };
+        text(&mut svg, anchor, (at + shift, top), "", name);
+        free = at + shift + width;
+    }
+    close(svg)
+}
+
+/// How many there are of each class, as upright bars.
+pub fn histogram(classes: &[(String, f64)], format: Format) -> String {
+    let most = classes.iter().map(|c| c.1).fold(0.0, f64::max);
+    let y_ticks = ticks(most, 4);
+    let ceiling = y_ticks.last().copied().unwrap_or(1.0).max(most).max(1e-9);
+    let y = |value: f64| FRAME.bottom - (FRAME.bottom - FRAME.top) * value / ceiling;
+    let slot = (FRAME.right - FRAME.left) / classes.len().max(1) as f64;
+    let mut svg = open(PLOT, FRAME.bottom + 26.0);
+    for tick in y_ticks {
+        line(
+            &mut svg,
+            "grid",
+            (FRAME.left, y(tick)),
+            (FRAME.right, y(tick)),
+        );
+        text(
+            &mut svg,
+            "end",
+            (FRAME.left - 8.0, y(tick) + 4.0),
+            "",
+            &format(tick),
+        );
+    }
+    for (i, (name, value)) in classes.iter().enumerate() {
+        let left = FRAME.left + slot * i as f64;
+        let bar = (
+            left + slot * 0.12,
+            y(*value),
+            slot * 0.76,
+            FRAME.bottom - y(*value),
+        );
+        rect(
+            &mut svg,
+            "ours",
+            bar,
+            &format!("{name}: {}", format(*value)),
+        );
+        text(
+            &mut svg,
+            "middle",
+            (left + slot / 2.0, FRAME.bottom + 18.0),
+            "",
+            name,
+        );
+    }
+    close(svg)
+}
+
+/// One bar among others.
+pub struct Bar {
+    /// What it stands for.
+    pub name: String,
+    /// How long it is; `None` where that is not known.
+    pub value: Option<f64>,
+    /// What stands behind the number.
+    pub note: String,
+    /// Whether it is the one that the others are compared with.
+    pub ours: bool,
+}
+
+/// How values become lengths.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    Linear,
+    /// Each tenfold is as long as the next; for values that are far apart.
+    Log,
+}
+
+/// Bars that lie, with their names before and their values behind them.
+pub fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
+    const NAMES: f64 = 180.0;
+    const VALUES: f64 = 150.0;
+    const HEIGHT: f64 = 30.0;
+    let known = || bars.iter().filter_map(|bar| bar.value).filter(|v| *v > 0.0);
+    let most = known().fold(0.0, f64::max).max(1e-9);
+    // On a logarithmic scale the shortest bar still has a length.
+    let floor = known().fold(f64::INFINITY, f64::min).min(most) / 2.0;
+    let length = |value: f64| {
+        let part = match scale {
+            Scale::Linear => value / most,
+            Scale::Log => (value.max(floor) / floor).log10() / (most / floor).log10().max(1e-9),
+        };
+        (WIDE - NAMES - VALUES) * part
+    };
+    let mut svg = open(WIDE, HEIGHT * bars.len() as f64 + 4.0);
+    for (i, bar) in bars.iter().enumerate() {
+        let top = HEIGHT * i as f64;
+        let middle = top + HEIGHT / 2.0 + 4.0;
+        text(&mut svg, "end", (NAMES - 10.0, middle), "name", &bar.name);
+        let (width, label) = match bar.value {
+            Some(value) => (
+                length(value).max(1.0),
+                format!("{}  {}", format(value), bar.note),
+            ),
+            None => (0.0, format!("–  {}", bar.note)),
+        };
+        let class = if bar.ours { "ours" } else { "theirs" };
+        let shape = (NAMES, top + 4.0, width, HEIGHT - 8.0);
+        rect(&mut svg, class, shape, &format!("{}: {label}", bar.name));
+        text(
+            &mut svg,
+            "start",
+            (NAMES + width + 8.0, middle),
+            "value",
+            label.trim_end(),
+        );
+    }
+    close(svg)
+}
+
+/// From zero up to the first that is not below `most`, about `count` steps of 1, 2 or 5 times a power of ten.
+fn ticks(most: f64, count: usize) -> Vec<f64> {
+    if most <= 0.0 || most.is_nan() || most.is_infinite() {
+        return vec![0.0, 1.0];
+    }
+    let rough = most / count as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|m| m * power)
+        .into_iter()
+        .find(|step| *step >= rough * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power);
+    let steps = (most / step - 1e-9).ceil().max(1.0) as usize;
+    (0..=steps).map(|i| i as f64 * step).collect()
+}
+
+/// A number without needless digits.
+fn plain(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn open(width: f64, height: f64) -> String {
+    format!(r#"<svg viewBox="0 0 {width} {height}" role="img" xmlns="http://www.w3.org/2000/svg">"#)
+}
+
+fn close(svg: String) -> String {
+    svg + "</svg>"
+}
+
+fn line(svg: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
+    let ((x1, y1), (x2, y2)) = (from, to);
+    let _ = write!(
+        svg,
+        r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#
+    );
+}
+
+fn text(svg: &mut String, anchor: &str, at: (f64, f64), class: &str, text: &str) {
+    let ((x, y), text) = (at, escape(text));
+    let _ = write!(
+        svg,
+        r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" class="{class}">{text}</text>"#
+    );
+}
+
+fn rect(svg: &mut String, class: &str, shape: (f64, f64, f64, f64), title: &str) {
+    let ((x, y, width, height), title) = (shape, escape(title));
+    let _ = write!(
+        svg,
+        r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" rx="2"><title>{title}</title></rect>"#
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(n: f64) -> String {
+        format!("{n:.0}")
+    }
+
+    #[test]
+    fn ticks_are_round_and_reach_the_top() {
+        assert_eq!(ticks(37.0, 4), [0.0, 10.0, 20.0, 30.0, 40.0]);
+        assert_eq!(ticks(1.0, 4), [0.0, 0.5, 1.0]);
+        assert_eq!(ticks(0.0, 4), [0.0, 1.0]);
+        assert_eq!(
+            ticks(80_000.0, 4),
+            [0.0, 20_000.0, 40_000.0, 60_000.0, 80_000.0]
+        );
+        for most in [0.003, 1.5, 99.0, 123_456.0] {
+            let ticks = ticks(most, 4);
+            let top = *ticks.last().unwrap();
+            assert!(
+                top >= most && top <= 2.5 * most && ticks.len() <= 6,
+                "{most}: {ticks:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn longer_bars_are_more() {
+        let bar = |name: &str, value| Bar {
+            name: name.to_owned(),
+            value,
+            note: String::new(),
+            ours: name == "a",
+        };
+        let all = [bar("a", Some(400.0)), bar("b", Some(4.0)), bar("<c>", None)];
+        let widths = |scale| -> Vec<f64> {
+            let svg = bars(&all, scale, number);
+            let parts = svg.split("<rect").skip(1);
+            parts
+                .map(|r| {
+                    r.split("width=\"")
+                        .nth(1)
+                        .unwrap()
+                        .split('"')
+                        .next()
+                        .unwrap()
+                        .parse()
+                        .unwrap()
+                })
+                .collect()
+        };
+        let linear = widths(Scale::Linear);
+        assert!(
+            (linear[0] / linear[1] - 100.0).abs() < 5.0 && linear[2] == 0.0,
+            "{linear:?}"
+        );
+        let log = widths(Scale::Log);
+        assert!(log[0] > log[1] && log[0] < 10.0 * log[1], "{log:?}");
+        assert!(bars(&all, Scale::Log, number).contains("&lt;c&gt;"));
+    }
+
+    #[test]
+    fn charts_of_nothing_are_still_charts() {
+        for svg in [
+            steps(&[], &[], number),
+            histogram(&[], number),
+            bars(&[], Scale::Log, number),
+        ] {
+            assert!(
+                svg.starts_with("<svg") && svg.ends_with("</svg>") && !svg.contains("NaN"),
+                "{svg}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_of_marks_do_not_overlap() {
+        let marks = [
+            (0.0, "write".into()),
+            (0.01, "hidden".into()),
+            (0.97, "sync".into()),
+        ];
+        let svg = steps(&[(1.0, 1.0)], &marks, number);
+        assert!(
+            svg.contains(">write<") && !svg.contains(">hidden<"),
+            "{svg}"
+        );
+        assert!(svg.contains(r#"text-anchor="end" class="">sync<"#), "{svg}");
+        assert_eq!(svg.matches(r#"class="mark""#).count(), 3);
+    }
+
+    #[test]
+    fn a_curve_holds_each_rate_over_its_interval() {
+        let svg = steps(&[(0.1, 10.0), (0.2, 20.0)], &[(0.1, "sync".into())], number);
+        // Left edge, the middle and the right edge; the bottom half and the top.
+        assert!(
+            svg.contains("M60.0 99.0L275.0 99.0L275.0 24.0L490.0 24.0"),
+            "{svg}"
+        );
+        assert!(svg.contains(">sync<"));
+    }
+}
