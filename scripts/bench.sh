@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SluiceFS beside its peers, in one run, on the same disk: medians of several rounds, and ratios.
-# usage: bench.sh PATH_OF_SLUICE [small|stream|mount|import|scale …]      needs root, loop devices and /dev/fuse
-# environment: ROUNDS (3), FILES per thread (50000), BENCH_DIR (scratch on a real disk), TREE_FILES (100000), TREE_DIRS (1)
+# usage: bench.sh PATH_OF_SLUICE [fsmark|small|stream|mount|import|scale …]      needs root, loop devices and /dev/fuse
+# environment: ROUNDS (3), FILES per thread (50000), BENCH_DIR (scratch on a real disk), REPORT_DIR (pages; none without),
+#   TREE_FILES (100000), TREE_DIRS (1)
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: the kernel's file systems need root" >&2; exit 1; }
-what=${*:-small stream mount import scale}
+what=${*:-fsmark small stream mount import scale}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 work=$(mktemp -d -p "${BENCH_DIR:-/var/tmp}" sluicefs-bench.XXXXXX)
 loop=
 mkdir "$work/kernel" "$work/fuse"
+[ -z "${REPORT_DIR:-}" ] || mkdir -p "$REPORT_DIR"
 cleanup() { set +e; umount "$work/kernel" 2>/dev/null; [ -n "$loop" ] && losetup -d "$loop"; umount "$work/fuse" 2>/dev/null; rm -rf "$work"; }
 trap cleanup EXIT
 
@@ -17,7 +19,7 @@ title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 row() { printf '  %-52s %14s %10s\n' "$@"; }
 median() { sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN{printf "%.2f x", a/b}'; }
-per_sec() { jq -r --arg p "$1" 'if $p == "durable" then .files_per_sec else .phases[] | select(.name==$p) | .per_sec end'; }
+per_sec() { jq -r --arg p "$1" '.phases[] | select(.name==$p) | .per_sec'; }
 seconds() { local a b; a=$(date +%s.%N); "$@" >/dev/null 2>&1; b=$(date +%s.%N); awk -v a="$a" -v b="$b" 'BEGIN{print b-a}'; }
 
 kernel_mount() {
@@ -28,28 +30,26 @@ kernel_mount() {
 }
 kernel_umount() { umount "$work/kernel"; losetup -d "$loop"; loop=; rm -f "$work/kernel.img"; }
 
+compare() { # name, then arguments of sluice bench compare
+  local page=() name=$1; shift
+  [ -z "${REPORT_DIR:-}" ] || page=(--report "$REPORT_DIR/$name.html")
+  "$sluice" bench compare --scratch "$work" --rounds "$rounds" "${page[@]}" "$@"
+}
+
+fsmark() {
+  title "fs_mark's work: 8 threads × 10,000 × 4 KiB × 2, no sync of their own"
+  compare fsmark fsmark -S0 -D 10000 -n 10000 -s 4096 -L 2 -t 8
+}
+
 small() {
-  title "Small files in process: 8 threads × $files × 4 KiB, everything on disk at the end (files/s)"
-  local ours=$work/ours.json theirs=$work/theirs.json
-  truncate -s 64G "$work/ours.img"
-  "$sluice" bench small-files --volume "$work/ours.img" --fresh -t 8 -n "$files" --memory 4GiB --rounds "$rounds" --json >"$ours"
-  for _ in $(seq "$rounds"); do
-    kernel_mount
-    "$sluice" bench small-files --dir "$work/kernel" -t 8 -n "$files" --json
-    kernel_umount
-  done | jq -s '(sort_by(.wall_s) | .[length/2|floor]) + {phases: [.[].phases] | transpose | map(sort_by(.wall_s) | .[length/2|floor])}' >"$theirs"
-  rm -f "$work/ours.img"
-  row "" "files/s" "ratio"
-  for phase in create durable stat read unlink; do
-    local a b; a=$(per_sec $phase <"$ours"); b=$(per_sec $phase <"$theirs")
-    row "$phase: SluiceFS" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
-    row "$phase: kernel ext4 (system calls, loop device)" "$(printf %.0f "$b")" ""
-  done
-  jq -r '.device | "  device writes \(.write_ios), \(.write_bytes/1048576|floor) MiB, \(.merged) merged, \(.flushes) flushes"' "$ours"
+  title "Small files: 8 threads × $files × 4 KiB"
+  compare small --only sluice,fuse,ext4,xfs,btrfs small-files -t 8 -n "$files"
 }
 
 stream() {
-  title "One file of 1 GiB (MiB/s)"
+  title "One file of 1 GiB"
+  compare stream --only sluice,fuse,ext4,xfs,btrfs stream --mib 1024
+  title "The same in a process whose memory is warm, beside the disk itself (MiB/s)"
   truncate -s 8G "$work/ours.img"
   truncate -s 1G "$work/fio"
   local fio=(fio --name=x --filename="$work/fio" --size=1G --bs=1M --direct=1 --ioengine=io_uring --iodepth=16 --output-format=json)
@@ -67,8 +67,7 @@ stream() {
     row "$mode: SluiceFS (write with its fsync, read cold)" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
     row "$mode: fio, O_DIRECT, 16 deep" "$(printf %.0f "$b")" ""
   done
-  rm -f "$work/ours.img"
-  rm -f "$work/fio"
+  rm -f "$work/ours.img" "$work/fio"
 }
 
 fs_mark_rate() ( # mount point, directories, files
@@ -140,5 +139,5 @@ scale() {
 }
 
 for part in $what; do
-  case $part in small | stream | import | scale) $part ;; mount) mounted ;; *) echo "bench: unknown part $part" >&2; exit 2 ;; esac
+  case $part in fsmark | small | stream | import | scale) $part ;; mount) mounted ;; *) echo "bench: unknown part $part" >&2; exit 2 ;; esac
 done
