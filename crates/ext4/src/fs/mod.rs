@@ -250,6 +250,8 @@ impl Fs {
         if !self.is_read_only() {
             self.journal.commit(tid)?;
         }
+        // What was in the journal when it stopped is lost, though nothing may be dirty any more.
+        self.check_journal()?;
         data.map_err(|e| Error::Io(io_error(&e)))
     }
 

@@ -31,6 +31,12 @@ const SWEEPS: usize = 2;
 pub(super) type Results = SmallVec<[Result<()>; 1]>;
 
 impl Fs {
+    /// Writes what is dirty in `inode` now and waits for it to land and be recorded in the running transaction, so that no
+    /// later change of metadata becomes durable without it.
+    pub(crate) fn land(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.write_and_wait(&[inode]).pop().unwrap_or(Ok(()))
+    }
+
     /// Writes what is dirty in `inodes` now and waits for it to land and be recorded in the running transaction.
     pub(super) fn write_and_wait(&self, inodes: &[&Arc<Inode>]) -> Results {
         let mut results: Results = inodes.iter().map(|_| Ok(())).collect();
@@ -77,7 +83,7 @@ impl Fs {
 }
 
 /// Whether there is anything to write or to wait for.
-fn has_unlanded(inode: &Inode) -> bool {
+pub(crate) fn has_unlanded(inode: &Inode) -> bool {
     inode.mapping.dirty_pages() > 0 || !inode.batches.lock().is_empty()
 }
 

@@ -17,6 +17,7 @@ use crate::{Fs, InodeRef, Result};
 use jbd2::Tid;
 use std::sync::atomic::Ordering;
 
+pub(crate) use data::has_unlanded;
 pub(crate) use tree::ParentHint;
 
 /// A file or directory that is to be made durable.
@@ -73,7 +74,7 @@ impl Fs {
     }
 
     /// `Err` where the journal has stopped: nothing can be made durable any more.
-    fn check_journal(&self) -> Result<()> {
+    pub(crate) fn check_journal(&self) -> Result<()> {
         match self.journal.error() {
             Some(error) if self.is_read_only() => Err(error.into()),
             _ => Ok(()),

@@ -210,6 +210,13 @@ impl Fs {
         let mode = InodeMode::new(kind, permissions);
         let gid = parent.set_gid.unwrap_or(new.gid);
         let ino = self.groups.alloc_inode(handle, parent.ino, directory)?;
+        if self.inodes.get(ino.0).is_some() {
+            // It stays marked as used, which it is.
+            return Err(Error::CorruptInode {
+                ino: ino.0,
+                what: "it is in use, but its bitmap says that it is free",
+            });
+        }
         let made = self.new_inode(handle, ino, mode.0, new.uid, gid);
         let inode = match made {
             Ok(inode) => inode,

@@ -10,6 +10,10 @@
 //!   exchange           any                   any                  ".." and link counts where directories change parents
 //! ```
 //!
+//! Programs that save by writing a new file and renaming it over the old one expect to find one of the two after a crash,
+//! even without an fsync (the kernel's mount option `auto_da_alloc`). So a file lands before it takes another's place: the
+//! data, not a commit, which covers both then. What cannot be written replaces nothing.
+//!
 //! `rename_lock` keeps the shape of the tree above both directories, so that the walk from the new parent to the root,
 //! which shows that a directory does not become its own descendant, stays true. Files cannot do that: they go without.
 
@@ -19,6 +23,7 @@ use super::{
     check_subdirectory_fits, kind_of, touch_directory,
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
+use crate::fsync::has_unlanded;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, Timestamp};
@@ -39,6 +44,8 @@ enum Retry {
     Busy(InodeRef),
     /// A directory changes its parent: the lock for such renames is needed.
     MovesDirectory,
+    /// This file is about to take another's place and has data that has not landed.
+    Unlanded(InodeRef),
 }
 
 /// One attempt: done, or to be made again.
@@ -65,7 +72,7 @@ impl Fs {
     ///
     /// `NotFound`; `Exists` where nothing may be replaced; `NotDirectory`, `IsDirectory` and `NotEmpty` for targets that
     /// cannot be replaced; `Invalid` for a directory that would become its own descendant; `TooManyLinks`; `NotPermitted`
-    /// for immutable and append-only inodes; `NoSpace`.
+    /// for immutable and append-only inodes; `NoSpace`; `Io` where data of a file that replaces another cannot be written.
     pub fn rename(
         &self,
         from: &InodeRef,
@@ -92,15 +99,21 @@ impl Fs {
             name: to_name,
         };
         let mut moves_directory = false;
+        // What is written into the file while it is renamed is not waited for again and again.
+        let mut landed = false;
         loop {
             let attempt = {
                 let shape = moves_directory.then(|| self.rename_lock.lock());
-                self.try_rename(from, to, flags, shape.is_some())?
+                self.try_rename(from, to, flags, shape.is_some(), landed)?
             };
             match attempt {
                 Ok(()) => break,
                 Err(Retry::Busy(inode)) => wait_for(&inode),
                 Err(Retry::MovesDirectory) => moves_directory = true,
+                Err(Retry::Unlanded(inode)) => {
+                    self.land(&inode)?;
+                    landed = true;
+                }
             }
         }
         self.reap_doomed();
@@ -108,12 +121,14 @@ impl Fs {
     }
 
     /// Renames if no lock has to be waited for once the directories are locked. `shape_locked`: `rename_lock` is held.
+    /// `landed`: so has the source's data.
     fn try_rename(
         &self,
         from: Name<'_>,
         to: Name<'_>,
         flags: RenameFlags,
         shape_locked: bool,
+        landed: bool,
     ) -> Result<Attempt> {
         let same_dir = from.dir.ino == to.dir.ino;
         let _exclusive = lock_two(from.dir, to.dir);
@@ -147,6 +162,9 @@ impl Fs {
         if let Some(target) = &target {
             check_entry_kind(target, target_is_dir)?;
             check_may_rename(target)?;
+        }
+        if !landed && target.is_some() && !source_is_dir && has_unlanded(&source) {
+            return Ok(Err(Retry::Unlanded(source)));
         }
         if !same_dir {
             if source_is_dir && self.is_within(to.dir, source.ino)? {
