@@ -9,13 +9,15 @@ use crate::seed::Rng;
 /// The unit that a device writes whole.
 pub const SECTOR: usize = 512;
 
-/// Whether the imagined device keeps its promises.
+/// Which promises the imagined device keeps. It keeps that of FUA in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promises {
-    /// Flush and FUA make durable.
+    /// A completed flush makes durable what had completed before it.
     Kept,
-    /// They do nothing: the canary, which the checks must notice.
-    Broken,
+    /// A canary, which the checks must notice: flushes do nothing.
+    FlushesIgnored,
+    /// A smaller canary: the flush at this position does nothing, as if it had been left out.
+    OneFlushIgnored(usize),
 }
 
 /// How the writes in the cache fare.
@@ -36,17 +38,15 @@ pub struct Recording {
     /// Events that `durable` contains.
     durable_to: usize,
     events: Vec<Event>,
-    promises: Promises,
 }
 
 impl Recording {
     /// From [`crate::disk::Disk::start_recording`] and [`crate::disk::Disk::take_log`].
-    pub fn new(base: Vec<u8>, events: Vec<Event>, promises: Promises) -> Recording {
+    pub fn new(base: Vec<u8>, events: Vec<Event>) -> Recording {
         Recording {
             durable: base,
             durable_to: 0,
             events,
-            promises,
         }
     }
 
@@ -60,27 +60,35 @@ impl Recording {
         self.events.is_empty()
     }
 
-    /// Positions right before and after each flush.
-    pub fn flush_positions(&self) -> Vec<usize> {
-        let flushes = self.events.iter().enumerate();
-        flushes
-            .filter(|(_, e)| matches!(e, Event::Flush))
-            .flat_map(|(i, _)| [i, i + 1])
-            .collect()
+    /// Positions of the flushes.
+    pub fn flushes(&self) -> Vec<usize> {
+        let is_flush = |&i: &usize| matches!(self.events[i], Event::Flush);
+        (0..self.len()).filter(is_flush).collect()
     }
 
     /// What the device may hold after a crash when the first `at` events had happened. To be called with ascending
     /// positions.
     pub fn image(&mut self, at: usize, rng: &mut Rng) -> Vec<u8> {
+        self.image_if(Promises::Kept, at, rng)
+    }
+
+    /// The same for a device that may not keep its promises. To be called with ascending positions, of flushes that are
+    /// ignored, too.
+    pub fn image_if(&mut self, promises: Promises, at: usize, rng: &mut Rng) -> Vec<u8> {
         assert!(at >= self.durable_to, "positions ascend");
-        if self.promises == Promises::Kept {
-            let flush = (self.durable_to..at).rfind(|&i| matches!(self.events[i], Event::Flush));
-            if let Some(flush) = flush {
-                for event in &self.events[self.durable_to..flush] {
-                    apply(&mut self.durable, event);
+        let works = |i: &usize| {
+            matches!(self.events[*i], Event::Flush)
+                && match promises {
+                    Promises::Kept => true,
+                    Promises::FlushesIgnored => false,
+                    Promises::OneFlushIgnored(ignored) => *i != ignored,
                 }
-                self.durable_to = flush + 1;
+        };
+        if let Some(flush) = (self.durable_to..at).rfind(works) {
+            for event in &self.events[self.durable_to..flush] {
+                apply(&mut self.durable, event);
             }
+            self.durable_to = flush + 1;
         }
         let mut image = self.durable.clone();
         let fates = [
@@ -97,7 +105,7 @@ impl Recording {
             let Event::Write { fua, .. } = event else {
                 continue;
             };
-            if *fua && !in_flight && self.promises == Promises::Kept {
+            if *fua && !in_flight {
                 apply(&mut image, event);
                 continue;
             }
@@ -129,7 +137,7 @@ const SUPERBLOCK: usize = 1024;
 
 /// Applies each sector of a write or not. The super block is written whole: its checksum covers two sectors, and no
 /// implementation of ext4 survives one without the other (docs/MEDIA_ASSUMPTIONS.md).
-fn tear(image: &mut [u8], event: &Event, rng: &mut Rng) {
+pub(crate) fn tear(image: &mut [u8], event: &Event, rng: &mut Rng) {
     if let Event::Write { offset, data, .. } = event {
         let mut applied = false;
         for (i, sector) in data.chunks(SECTOR).enumerate() {
@@ -169,7 +177,7 @@ mod tests {
         ];
         let mut seen = [false; 2];
         for seed in 0..100 {
-            let mut recording = Recording::new(vec![0; 8192], events.clone(), Promises::Kept);
+            let mut recording = Recording::new(vec![0; 8192], events.clone());
             let image = recording.image(5, &mut Rng::from_seed(seed));
             assert_eq!(image[0], 1);
             assert_eq!(image[SECTOR], 2);
@@ -180,11 +188,33 @@ mod tests {
 
     #[test]
     fn broken_promises_lose_what_was_flushed() {
-        let events = vec![write(0, 1, true), Event::Flush, Event::Flush];
-        let lost = (0..100).any(|seed| {
-            let mut recording = Recording::new(vec![0; 4096], events.clone(), Promises::Broken);
-            recording.image(3, &mut Rng::from_seed(seed))[0] == 0
-        });
-        assert!(lost);
+        let events = vec![
+            write(0, 1, false),
+            Event::Flush,
+            write(1, 2, false),
+            Event::Flush,
+            write(2, 3, true),
+            Event::Flush,
+        ];
+        let lost = |promises, sector: usize| {
+            (0..100).any(|seed| {
+                let mut recording = Recording::new(vec![0; 4096], events.clone());
+                recording.image_if(promises, 6, &mut Rng::from_seed(seed))[sector * SECTOR] == 0
+            })
+        };
+        let losses = |promises| [0, 1, 2].map(|sector| lost(promises, sector));
+        assert_eq!(losses(Promises::Kept), [false, false, false]);
+        assert_eq!(losses(Promises::FlushesIgnored), [true, true, false]);
+        // A later flush makes good for one that was left out, and only the last one counts here.
+        assert_eq!(losses(Promises::OneFlushIgnored(1)), [false; 3]);
+        let mut recording = Recording::new(vec![0; 4096], events[..4].to_vec());
+        let mut dropped = false;
+        for seed in 0..100 {
+            let mut rng = Rng::from_seed(seed);
+            let image = recording.image_if(Promises::OneFlushIgnored(3), 4, &mut rng);
+            assert_eq!(image[0], 1);
+            dropped |= image[SECTOR] == 0;
+        }
+        assert!(dropped);
     }
 }

@@ -3,6 +3,8 @@
 //! Each change of a file is noted when it begins and when it was acknowledged, in positions of a recording. After a
 //! crash at some position, the last change that had been acknowledged holds, or any later one that had begun, or a mixture
 //! of them: sector by sector for contents written in place, as a whole where a rename replaced the file.
+//!
+//! An fsync that is answered later concerns what had changed when it was asked for: a [`Ticket`].
 
 use crate::crash::SECTOR;
 use crate::volume;
@@ -16,6 +18,12 @@ struct Version {
     contents: Option<Vec<u8>>,
     /// All of the contents appear at once.
     atomic: bool,
+}
+
+/// The changes of a file up to some moment.
+pub struct Ticket {
+    path: String,
+    version: usize,
 }
 
 /// The changes of some files.
@@ -42,23 +50,42 @@ impl History {
         });
     }
 
-    /// Adds the changes of other files.
-    pub fn merge(&mut self, other: History) {
-        self.0.extend(other.0);
+    /// The changes so far of `path`, of which there is one.
+    pub fn ticket(&self, path: &str) -> Ticket {
+        Ticket {
+            path: path.to_owned(),
+            version: self.0[path].len() - 1,
+        }
+    }
+
+    /// These changes were acknowledged at `position`.
+    pub fn settle(&mut self, ticket: &Ticket, position: usize) {
+        let versions = self.0.get_mut(&ticket.path);
+        if let Some(version) = versions.and_then(|v| v.get_mut(ticket.version)) {
+            version.acknowledged.get_or_insert(position);
+        }
     }
 
     /// All changes so far of `path` were acknowledged at `position`.
     pub fn acknowledge(&mut self, path: &str, position: usize) {
-        if let Some(version) = self.0.get_mut(path).and_then(|v| v.last_mut()) {
+        let ticket = self.ticket(path);
+        self.settle(&ticket, position);
+    }
+
+    /// All changes so far of files whose path begins with `prefix` were.
+    pub fn acknowledge_below(&mut self, prefix: &str, position: usize) {
+        let below = self
+            .0
+            .iter_mut()
+            .filter(|(path, _)| path.starts_with(prefix));
+        for version in below.filter_map(|(_, v)| v.last_mut()) {
             version.acknowledged.get_or_insert(position);
         }
     }
 
     /// All changes so far of all files were.
     pub fn acknowledge_all(&mut self, position: usize) {
-        for version in self.0.values_mut().filter_map(|v| v.last_mut()) {
-            version.acknowledged.get_or_insert(position);
-        }
+        self.acknowledge_below("", position);
     }
 
     /// Whether `fs` has what it may have after a crash at `position`.
@@ -66,22 +93,35 @@ impl History {
     /// # Errors
     /// What it should not have, or lacks.
     pub fn check(&self, fs: &Fs, position: usize) -> Result<(), String> {
+        self.check_with(position, |path| match volume::get(fs, path) {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::NotFound) => Ok(None),
+            Err(e) => Err(e.to_string()),
+        })
+    }
+
+    /// The same for any volume of which `read` has the files' contents, or `None` where there is no such file.
+    ///
+    /// # Errors
+    /// What it should not have, or lacks.
+    pub fn check_with(
+        &self,
+        position: usize,
+        mut read: impl FnMut(&str) -> Result<Option<Vec<u8>>, String>,
+    ) -> Result<(), String> {
         for (path, versions) in &self.0 {
-            let found = match volume::get(fs, path) {
-                Ok(found) => Some(found),
-                Err(Error::NotFound) => None,
-                Err(e) => return Err(format!("{path}: {e}")),
-            };
+            let found = read(path).map_err(|e| format!("{path}: {e}"))?;
             // Acknowledged at the very position means after the crash: its last event may not have come back.
             let settled = versions
                 .iter()
                 .rposition(|v| v.acknowledged.is_some_and(|a| a < position));
+            // What began at the very position has done nothing yet.
             let possible: Vec<&Version> = versions
                 .iter()
                 .enumerate()
                 .filter(|(i, v)| match settled {
-                    Some(settled) => *i >= settled && (*i == settled || v.began <= position),
-                    None => v.began <= position,
+                    Some(settled) => *i >= settled && (*i == settled || v.began < position),
+                    None => v.began < position,
                 })
                 .map(|(_, v)| v)
                 .collect();

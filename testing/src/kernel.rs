@@ -25,6 +25,14 @@ impl KernelMount {
 
     /// Mounts with these options.
     pub fn with(image: &Path, options: &str) -> KernelMount {
+        KernelMount::try_with(image, options).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Mounts with these options, if the kernel does.
+    ///
+    /// # Errors
+    /// The end of its log.
+    pub fn try_with(image: &Path, options: &str) -> Result<KernelMount, String> {
         let scratch = Scratch::new();
         let dir = scratch.join("mnt");
         std::fs::create_dir(&dir).expect("a mount point");
@@ -37,15 +45,17 @@ impl KernelMount {
             if tries == 5 {
                 let log = run("dmesg", &[]).1;
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
-                panic!("the kernel does not mount it; its log, last first:\n{last:#?}");
+                return Err(format!(
+                    "the kernel does not mount it; its log, last first:\n{last:#?}"
+                ));
             }
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
-        KernelMount {
+        Ok(KernelMount {
             dir,
             mounted: true,
             _scratch: scratch,
-        }
+        })
     }
 
     /// Where it is.

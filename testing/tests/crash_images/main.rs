@@ -1,0 +1,262 @@
+//! What every possible power failure leaves is recovered: workloads run on a recording device, and from the recording come
+//! images in which each write since the last flush was applied, dropped or torn. We recover each and e2fsck finds nothing
+//! wrong; what had been acknowledged is there. Some of them e2fsck or the kernel recovers alone. A device that ignores
+//! flushes, even a single one, must be noticed: otherwise the checks prove nothing.
+//!
+//! What is asserted, and how to replay a failure, is in docs/CRASH_TESTS.md.
+
+mod contents;
+mod crowds;
+mod names;
+mod syncs;
+mod work;
+
+use ext4::{Fs, MkfsOptions};
+use parking_lot::Mutex;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+use testing::crash::{Promises, Recording};
+use testing::disk::{Disk, save};
+use testing::history::History;
+use testing::image::{check, recover_by_e2fsck};
+use testing::kernel::KernelMount;
+use testing::needs::{Need, have};
+use testing::rounds;
+use testing::scratch::Scratch;
+use testing::seed::Rng;
+use testing::volume::{options, put};
+use testing::watchdog::Watchdog;
+use work::Work;
+
+const SIZE: usize = 24 << 20;
+
+/// Images of a crash that a canary gets: many images hold what counts in spite of all.
+const TRIES: usize = 12;
+
+/// What was found wrong.
+type Check = Result<(), String>;
+
+type Workload = fn(&mut Work) -> ext4::Result<()>;
+
+fn record(work: Workload, features: &[&str], rng: &mut Rng) -> (Recording, Arc<Mutex<History>>) {
+    let disk = Disk::new(SIZE);
+    let mkfs = MkfsOptions {
+        features: features.iter().map(|f| (*f).to_owned()).collect(),
+        ..MkfsOptions::default()
+    };
+    ext4::mkfs(&disk.queue(), &mkfs).unwrap();
+    let fs = Fs::mount(disk.queue(), options()).unwrap();
+    let base = disk.start_recording();
+    let mut state = Work {
+        disk: disk.clone(),
+        fs,
+        history: Arc::default(),
+        rng: rng.fork(),
+    };
+    work(&mut state).unwrap();
+    let events = disk.take_log();
+    state.fs.crash();
+    (Recording::new(base, events), state.history)
+}
+
+/// Positions of crashes, ascending: half of them right before and after flushes (all flushes, where there is room), the
+/// others anywhere.
+fn positions(recording: &Recording, count: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut at: Vec<usize> = recording.flushes();
+    while at.len() > count / 4 {
+        at.swap_remove(rng.index(at.len()));
+    }
+    at.extend_from_within(..);
+    let half = at.len() / 2;
+    at[half..].iter_mut().for_each(|after| *after += 1);
+    at.resize_with(count, || rng.index(recording.len() + 1));
+    at.sort_unstable();
+    at
+}
+
+/// Recovers an image by us, and lets e2fsck judge the result.
+fn recover(image: Vec<u8>, history: &History, at: usize, scratch: &Scratch) -> Check {
+    let disk = Disk::from_bytes(image);
+    let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
+    let checked = history.check(&fs, at);
+    // It must also be fit for use.
+    let used = put(&fs, "after", b"the crash").and_then(|file| fs.fsync(&file, false));
+    let unmounted = fs.unmount();
+    checked?;
+    used.map_err(|e| format!("after recovery: {e}"))?;
+    unmounted.map_err(|e| format!("unmount after recovery: {e}"))?;
+    let path = scratch.join("recovered");
+    disk.save(&path);
+    check(&path).map_err(|e| format!("e2fsck after our recovery: {e}"))
+}
+
+/// Crashes once more while we recover; what is left then is recovered.
+fn recover_twice(
+    image: Vec<u8>,
+    history: &History,
+    at: usize,
+    scratch: &Scratch,
+    rng: &mut Rng,
+) -> Check {
+    let disk = Disk::from_bytes(image);
+    let base = disk.start_recording();
+    let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
+    let events = disk.take_log();
+    fs.crash();
+    let mut recording = Recording::new(base, events);
+    let again = rng.index(recording.len() + 1);
+    let image = recording.image(again, rng);
+    recover(image, history, at, scratch).map_err(|e| {
+        format!(
+            "second crash at event {again} of {} of recovery: {e}",
+            recording.len()
+        )
+    })
+}
+
+/// Recovers an image by e2fsck alone.
+fn recover_by_fsck(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
+    let path = scratch.join("by-e2fsck");
+    save(image, &path);
+    recover_by_e2fsck(&path).map_err(|e| format!("e2fsck -fy: {e}"))?;
+    let fs = Fs::mount(Disk::load(&path).queue(), options()).map_err(|e| e.to_string())?;
+    let checked = history.check(&fs, at);
+    fs.crash();
+    checked.map_err(|e| format!("after e2fsck -fy: {e}"))
+}
+
+/// Recovers an image by the kernel alone.
+fn recover_by_kernel(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
+    let path = scratch.join("by-kernel");
+    save(image, &path);
+    let mount = KernelMount::try_with(&path, "noatime")?;
+    let checked = history.check_with(at, |file| match std::fs::read(mount.join(file)) {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.to_string()),
+    });
+    mount.unmount();
+    checked.map_err(|e| format!("after the kernel's recovery: {e}"))?;
+    check(&path).map_err(|e| format!("e2fsck after the kernel's recovery: {e}"))
+}
+
+fn crash(name: &str, work: Workload, features: &[&str]) {
+    if !have(name, &[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let by_kernel = have(
+        &format!("{name}, recovered by the kernel"),
+        &[Need::Loop, Need::Tool("mount")],
+    );
+    let _watchdog = Watchdog::new(
+        name,
+        Duration::from_secs(if testing::long() { 3600 } else { 240 }),
+    );
+    let mut rng = Rng::new(name);
+    let scratch = Scratch::new();
+    let (mut recording, history) = record(work, features, &mut rng);
+    let history = history.lock();
+    let at = positions(&recording, rounds(26, 400), &mut rng);
+    let count = at.len();
+    for (n, at) in at.into_iter().enumerate() {
+        let image = recording.image(at, &mut rng);
+        let mut result = Ok(());
+        if n % 5 == 0 {
+            result = recover_by_fsck(&image, &history, at, &scratch);
+        }
+        if n % 13 == 7 && by_kernel {
+            result = result.and_then(|()| recover_by_kernel(&image, &history, at, &scratch));
+        }
+        if n % 4 == 1 {
+            let image = image.clone();
+            result = result.and_then(|()| recover_twice(image, &history, at, &scratch, &mut rng));
+        }
+        let raw = image.clone();
+        let result = result.and_then(|()| recover(image, &history, at, &scratch));
+        if let Err(e) = result {
+            if let Some(dir) = std::env::var_os("SLUICE_KEEP") {
+                save(
+                    &raw,
+                    &std::path::Path::new(&dir).join(format!("{name}-{at}.img")),
+                );
+            }
+            panic!("{name}: crash at event {at} of {}: {e}", recording.len());
+        }
+    }
+    let (events, flushes) = (recording.len(), recording.flushes().len());
+    eprintln!("{name}: {count} images of {events} events, {flushes} of them flushes: all good");
+}
+
+/// A device that lies about flushes loses what was acknowledged, and so does an engine that leaves out a flush; checks that
+/// do not see that see nothing.
+fn canary(name: &str, work: Workload, features: &[&str]) {
+    if !have(name, &[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let _watchdog = Watchdog::new(name, Duration::from_secs(240));
+    let mut rng = Rng::new(name);
+    let scratch = Scratch::new();
+    let (mut recording, history) = record(work, features, &mut rng);
+    let history = history.lock();
+    let (end, flushes) = (recording.len(), recording.flushes());
+    let mut noticed = |promises, at| {
+        let image = recording.image_if(promises, at, &mut rng);
+        recover(image, &history, at, &scratch).is_err()
+    };
+    assert!(
+        (0..TRIES).any(|_| noticed(Promises::FlushesIgnored, end)),
+        "{name}: flushes were ignored and nobody noticed"
+    );
+    // Each in turn, and the power failed before the next one could make good for it.
+    let next = flushes.iter().copied().skip(1).chain([end]);
+    let mut left_out = flushes.iter().copied().zip(next);
+    assert!(
+        left_out.any(|(flush, next)| {
+            let promises = Promises::OneFlushIgnored(flush);
+            (0..TRIES).any(|_| noticed(promises, next))
+        }),
+        "{name}: a flush was left out and nobody noticed"
+    );
+}
+
+macro_rules! workloads {
+    ($($name:ident: $work:expr, $features:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            crash(stringify!($name), $work, $features);
+        })*
+
+        mod canary {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                canary(stringify!($name), $work, $features);
+            })*
+        }
+    };
+}
+
+workloads! {
+    creating: Work::create_fsync, &[];
+    overwriting: Work::overwrite_fsync, &[];
+    appending: Work::append, &["^metadata_csum"];
+    truncating: Work::truncate, &[];
+    rewriting: Work::rewrite, &[];
+    preallocating: Work::preallocate, &[];
+    reusing_freed_blocks: Work::reuse, &[];
+    replacing: Work::rename_over, &[];
+    replacing_without_fsync: Work::rename_over_without_fsync, &[];
+    unlinking: Work::unlink, &[];
+    unlinking_with_orphan_list: Work::unlink, &["^orphan_file"];
+    making_trees: Work::trees, &[];
+    wrapping_around: Work::wrap_around, &[];
+    wrapping_around_without_checksums: Work::wrap_around, &["^metadata_csum,^64bit"];
+    syncing_later: Work::fsyncs_later, &[];
+    syncing_in_bulk: Work::fsyncs_in_bulk, &[];
+    syncing_in_bulk_without_checksums: Work::fsyncs_in_bulk, &["^metadata_csum"];
+    syncing_subtrees: Work::subtrees, &[];
+    threads_at_once: Work::at_once, &[];
+    threads_syncing_in_every_way: Work::every_way_at_once, &[];
+}
