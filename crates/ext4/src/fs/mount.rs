@@ -156,11 +156,9 @@ impl Fs {
         if self.is_read_only() {
             self.bdi.shutdown();
             let closed = self.journal.close();
-            return if self.journal.error().is_some() {
-                Ok(())
-            } else {
-                closed.map_err(Error::from)
-            };
+            // Where the journal has stopped, what it had not committed is lost, and nobody may have been told yet.
+            self.check_journal()?;
+            return closed.map_err(Error::from);
         }
         let synced = self.sync();
         self.bdi.shutdown();
