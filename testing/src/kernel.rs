@@ -1,7 +1,7 @@
 //! Mounts by the kernel's ext4, on a loop device, unmounted with the value.
 
 use crate::image::text;
-use crate::needs::{run, run_ok};
+use crate::needs::run;
 use crate::scratch::Scratch;
 use std::path::{Path, PathBuf};
 
@@ -71,19 +71,34 @@ impl KernelMount {
     /// Unmounts, and panics where that fails.
     pub fn unmount(mut self) {
         self.mounted = false;
-        run_ok("umount", &[text(&self.dir)]);
+        if let Err(said) = umount(&self.dir) {
+            panic!("umount {}: {said}", self.dir.display());
+        }
     }
 }
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        if self.mounted {
-            let (code, said) = crate::needs::run("umount", &[text(&self.dir)]);
-            if code != 0 {
-                // The loop device goes with the last user.
-                eprintln!("umount {}: {said}", self.dir.display());
-                crate::needs::run("umount", &["-l", text(&self.dir)]);
-            }
+        if self.mounted
+            && let Err(said) = umount(&self.dir)
+        {
+            // The loop device goes with the last user.
+            eprintln!("umount {}: {said}", self.dir.display());
+            run("umount", &["-l", text(&self.dir)]);
         }
     }
+}
+
+/// Unmounts. A child that another test is just starting has our open files until it runs its program, so a mount may be
+/// busy for a moment after its last file was closed.
+fn umount(dir: &Path) -> Result<(), String> {
+    for _ in 0..20 {
+        match run("umount", &[text(dir)]) {
+            (0, _) => return Ok(()),
+            (_, said) if said.contains("busy") => {}
+            (_, said) => return Err(said),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    Err("it stays busy".into())
 }

@@ -129,7 +129,15 @@ struct Unmount<'a>(&'a str);
 
 impl Drop for Unmount<'_> {
     fn drop(&mut self) {
-        let output = run("umount", &[self.0]);
+        // A child that another test is just starting has our open files until it runs its program.
+        let mut output = run("umount", &[self.0]);
+        for _ in 0..20 {
+            if output.status.success() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            output = run("umount", &[self.0]);
+        }
         assert!(
             output.status.success() || std::thread::panicking(),
             "{}",
