@@ -1,6 +1,8 @@
 //! A device in memory that can be copied, saved, recorded and told to fail.
 
-use block::{Class, Device, IoError, Op, Payload, Queue, Request};
+use crate::crash::tear;
+use crate::seed::Rng;
+use block::{Bio, Buf, Class, Device, IoError, Op, Payload, Queue, Request};
 use parking_lot::{Mutex, RwLock};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -24,6 +26,17 @@ pub enum Event {
     Flush,
 }
 
+/// A request that was failed by an injector.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was asked.
+    pub op: Op,
+    /// What the bytes are.
+    pub class: Class,
+    /// What was to be written.
+    pub data: Vec<u8>,
+}
+
 /// Asked before each request: operation, class, byte offset, length. `Some(errno)` fails it.
 pub type Injector = dyn Fn(Op, Class, u64, u64) -> Option<i32> + Send + Sync;
 
@@ -31,6 +44,9 @@ struct Inner {
     bytes: RwLock<Vec<u8>>,
     log: Mutex<Option<Vec<Event>>>,
     injector: RwLock<Option<Arc<Injector>>>,
+    failures: Mutex<Vec<Failure>>,
+    /// Decides what of a failed write is on the device all the same.
+    torn: Mutex<Option<Rng>>,
 }
 
 /// A device in memory. Clones are the same device.
@@ -49,6 +65,8 @@ impl Disk {
             bytes: RwLock::new(bytes),
             log: Mutex::new(None),
             injector: RwLock::new(None),
+            failures: Mutex::default(),
+            torn: Mutex::new(None),
         }))
     }
 
@@ -89,6 +107,11 @@ impl Disk {
         self.0.log.lock().as_ref().map_or(0, Vec::len)
     }
 
+    /// The events recorded so far.
+    pub fn log(&self) -> Vec<Event> {
+        self.0.log.lock().clone().unwrap_or_default()
+    }
+
     /// Ends the recording.
     pub fn take_log(&self) -> Vec<Event> {
         self.0.log.lock().take().unwrap_or_default()
@@ -100,6 +123,16 @@ impl Disk {
         injector: impl Fn(Op, Class, u64, u64) -> Option<i32> + Send + Sync + 'static,
     ) {
         *self.0.injector.write() = Some(Arc::new(injector));
+    }
+
+    /// Lets writes that fail from now on leave some of their sectors, by lot, instead of none.
+    pub fn tear_failed_writes(&self, rng: Rng) {
+        *self.0.torn.lock() = Some(rng);
+    }
+
+    /// The requests that an injector has failed so far.
+    pub fn failures(&self) -> Vec<Failure> {
+        self.0.failures.lock().clone()
     }
 
     /// Lets nothing fail any more.
@@ -121,26 +154,59 @@ pub fn save(bytes: &[u8], path: &Path) {
     }
 }
 
+/// What a bio writes.
+fn bufs(bio: &Bio) -> &[Buf] {
+    match &bio.payload {
+        Payload::Write(bufs) => bufs,
+        _ => &[],
+    }
+}
+
+fn bytes_of(request: &Request) -> Vec<u8> {
+    let bufs = request.bios.iter().flat_map(bufs);
+    bufs.flat_map(|buf| buf.iter().copied()).collect()
+}
+
 struct Handle(Arc<Inner>);
 
 impl Handle {
     fn verdict(&self, op: Op, class: Class, offset: u64, len: u64) -> Result<(), IoError> {
-        let fail = |errno| {
+        let injector = self.0.injector.read().clone();
+        let beyond = (offset + len > self.capacity()).then_some(libc::EIO);
+        let errno = injector.and_then(|f| f(op, class, offset, len)).or(beyond);
+        errno.map_or(Ok(()), |errno| {
             Err(IoError {
                 op,
                 offset,
                 len,
                 errno,
             })
-        };
-        let injector = self.0.injector.read().clone();
-        if let Some(errno) = injector.and_then(|f| f(op, class, offset, len)) {
-            return fail(errno);
+        })
+    }
+
+    /// Notes a failed request, and perhaps carries it out in part.
+    fn fail(&self, request: &Request) {
+        let data: Vec<u8> = bytes_of(request);
+        if request.op == Op::Write
+            && let Some(rng) = self.0.torn.lock().as_mut()
+        {
+            let mut bytes = self.0.bytes.write();
+            let write = |data| Event::Write {
+                offset: request.offset,
+                data,
+                fua: false,
+                class: request.class,
+            };
+            tear(&mut bytes, &write(data.clone()), rng);
+            let at = request.offset as usize;
+            let found = bytes[at..at + data.len()].to_vec();
+            self.record(|| write(found));
         }
-        if offset + len > self.capacity() {
-            return fail(libc::EIO);
-        }
-        Ok(())
+        self.0.failures.lock().push(Failure {
+            op: request.op,
+            class: request.class,
+            data,
+        });
     }
 
     fn record(&self, event: impl FnOnce() -> Event) {
@@ -150,7 +216,11 @@ impl Handle {
     }
 
     fn carry_out(&self, request: &mut Request) -> Result<(), IoError> {
-        self.verdict(request.op, request.class, request.offset, request.len)?;
+        let verdict = self.verdict(request.op, request.class, request.offset, request.len);
+        if verdict.is_err() {
+            self.fail(request);
+            return verdict;
+        }
         let mut at = request.offset as usize;
         match request.op {
             Op::Flush => self.record(|| Event::Flush),
@@ -169,13 +239,9 @@ impl Handle {
             Op::Write => {
                 // Under the lock of the bytes, so that the log has the order in which they changed.
                 let mut bytes = self.0.bytes.write();
-                for bio in &request.bios {
-                    if let Payload::Write(bufs) = &bio.payload {
-                        for buf in bufs {
-                            bytes[at..at + buf.len()].copy_from_slice(buf);
-                            at += buf.len();
-                        }
-                    }
+                for buf in request.bios.iter().flat_map(bufs) {
+                    bytes[at..at + buf.len()].copy_from_slice(buf);
+                    at += buf.len();
                 }
                 let (fua, class) = (request.flags.fua, request.class);
                 self.record(|| Event::Write {

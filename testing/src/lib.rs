@@ -12,6 +12,7 @@
 //! | [`disk`] | a device in memory that can be copied, saved and recorded |
 //! | [`crash`] | the images that a crash may leave, made from a recording |
 //! | [`history`] | what may be found in a file after a crash |
+//! | [`recovery`] | such images recovered by us and by others, and judged |
 //! | [`volume`] | short forms of the engine's calls |
 //! | [`model`] | what a file system should do, in maps and vectors |
 //! | [`random_ops`] | random operations on engine and model at once |
@@ -26,6 +27,7 @@ pub mod kernel;
 pub mod model;
 pub mod needs;
 pub mod random_ops;
+pub mod recovery;
 pub mod scratch;
 pub mod seed;
 pub mod snapshot;

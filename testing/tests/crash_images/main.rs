@@ -13,19 +13,17 @@ mod work;
 
 use ext4::{Fs, MkfsOptions};
 use parking_lot::Mutex;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use testing::crash::{Promises, Recording};
 use testing::disk::{Disk, save};
 use testing::history::History;
-use testing::image::{check, recover_by_e2fsck};
-use testing::kernel::KernelMount;
 use testing::needs::{Need, have};
+use testing::recovery;
 use testing::rounds;
 use testing::scratch::Scratch;
 use testing::seed::Rng;
-use testing::volume::{options, put};
+use testing::volume::options;
 use testing::watchdog::Watchdog;
 use work::Work;
 
@@ -33,9 +31,6 @@ const SIZE: usize = 24 << 20;
 
 /// Images of a crash that a canary gets: many images hold what counts in spite of all.
 const TRIES: usize = 12;
-
-/// What was found wrong.
-type Check = Result<(), String>;
 
 type Workload = fn(&mut Work) -> ext4::Result<()>;
 
@@ -75,72 +70,6 @@ fn positions(recording: &Recording, count: usize, rng: &mut Rng) -> Vec<usize> {
     at
 }
 
-/// Recovers an image by us, and lets e2fsck judge the result.
-fn recover(image: Vec<u8>, history: &History, at: usize, scratch: &Scratch) -> Check {
-    let disk = Disk::from_bytes(image);
-    let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
-    let checked = history.check(&fs, at);
-    // It must also be fit for use.
-    let used = put(&fs, "after", b"the crash").and_then(|file| fs.fsync(&file, false));
-    let unmounted = fs.unmount();
-    checked?;
-    used.map_err(|e| format!("after recovery: {e}"))?;
-    unmounted.map_err(|e| format!("unmount after recovery: {e}"))?;
-    let path = scratch.join("recovered");
-    disk.save(&path);
-    check(&path).map_err(|e| format!("e2fsck after our recovery: {e}"))
-}
-
-/// Crashes once more while we recover; what is left then is recovered.
-fn recover_twice(
-    image: Vec<u8>,
-    history: &History,
-    at: usize,
-    scratch: &Scratch,
-    rng: &mut Rng,
-) -> Check {
-    let disk = Disk::from_bytes(image);
-    let base = disk.start_recording();
-    let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
-    let events = disk.take_log();
-    fs.crash();
-    let mut recording = Recording::new(base, events);
-    let again = rng.index(recording.len() + 1);
-    let image = recording.image(again, rng);
-    recover(image, history, at, scratch).map_err(|e| {
-        format!(
-            "second crash at event {again} of {} of recovery: {e}",
-            recording.len()
-        )
-    })
-}
-
-/// Recovers an image by e2fsck alone.
-fn recover_by_fsck(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
-    let path = scratch.join("by-e2fsck");
-    save(image, &path);
-    recover_by_e2fsck(&path).map_err(|e| format!("e2fsck -fy: {e}"))?;
-    let fs = Fs::mount(Disk::load(&path).queue(), options()).map_err(|e| e.to_string())?;
-    let checked = history.check(&fs, at);
-    fs.crash();
-    checked.map_err(|e| format!("after e2fsck -fy: {e}"))
-}
-
-/// Recovers an image by the kernel alone.
-fn recover_by_kernel(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
-    let path = scratch.join("by-kernel");
-    save(image, &path);
-    let mount = KernelMount::try_with(&path, "noatime")?;
-    let checked = history.check_with(at, |file| match std::fs::read(mount.join(file)) {
-        Ok(found) => Ok(Some(found)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e.to_string()),
-    });
-    mount.unmount();
-    checked.map_err(|e| format!("after the kernel's recovery: {e}"))?;
-    check(&path).map_err(|e| format!("e2fsck after the kernel's recovery: {e}"))
-}
-
 fn crash(name: &str, work: Workload, features: &[&str]) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;
@@ -163,17 +92,18 @@ fn crash(name: &str, work: Workload, features: &[&str]) {
         let image = recording.image(at, &mut rng);
         let mut result = Ok(());
         if n % 5 == 0 {
-            result = recover_by_fsck(&image, &history, at, &scratch);
+            result = recovery::by_fsck(&image, &history, at, &scratch);
         }
         if n % 13 == 7 && by_kernel {
-            result = result.and_then(|()| recover_by_kernel(&image, &history, at, &scratch));
+            result = result.and_then(|()| recovery::by_kernel(&image, &history, at, &scratch));
         }
         if n % 4 == 1 {
             let image = image.clone();
-            result = result.and_then(|()| recover_twice(image, &history, at, &scratch, &mut rng));
+            result = result
+                .and_then(|()| recovery::by_us_twice(image, &history, at, &scratch, &mut rng));
         }
         let raw = image.clone();
-        let result = result.and_then(|()| recover(image, &history, at, &scratch));
+        let result = result.and_then(|()| recovery::by_us(image, &history, at, &scratch));
         if let Err(e) = result {
             if let Some(dir) = std::env::var_os("SLUICE_KEEP") {
                 save(
@@ -202,7 +132,7 @@ fn canary(name: &str, work: Workload, features: &[&str]) {
     let (end, flushes) = (recording.len(), recording.flushes());
     let mut noticed = |promises, at| {
         let image = recording.image_if(promises, at, &mut rng);
-        recover(image, &history, at, &scratch).is_err()
+        recovery::by_us(image, &history, at, &scratch).is_err()
     };
     assert!(
         (0..TRIES).any(|_| noticed(Promises::FlushesIgnored, end)),

@@ -1,0 +1,291 @@
+//! A scripted workload is run once to count its requests, and then once for each request that may fail: a data write, a
+//! journal write, a write of metadata to its home, or a flush; only that one, or all of its kind from there on until the
+//! fault clears. Failed writes leave some of their sectors.
+//!
+//! What is asserted is in docs/CRASH_TESTS.md.
+
+mod faults;
+mod script;
+
+use faults::{Counts, Fault, KINDS, Kind};
+use script::{Changed, Script, Style, owners};
+use std::time::Duration;
+use testing::needs::{Need, have};
+use testing::recovery::{self, Check};
+use testing::rounds;
+use testing::scratch::Scratch;
+use testing::seed::Rng;
+use testing::volume::{self, put};
+use testing::watchdog::Watchdog;
+
+const EVERY_STYLE: [Style; 4] = [Style::Blocking, Style::Threads, Style::Async, Style::Bulk];
+
+/// How much a script does.
+#[derive(Clone, Copy)]
+struct Extent {
+    rounds: usize,
+    crowd: usize,
+}
+
+/// Fails with a message unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+/// One run of the script with a fault; whether that was met.
+struct Run<'a> {
+    fault: Fault,
+    script: Script,
+    scratch: &'a Scratch,
+}
+
+impl Run<'_> {
+    fn carry_out(mut self, rounds: usize) -> Result<bool, String> {
+        self.fault.inject(&self.script.disk);
+        for round in 0..rounds {
+            let failed_before = self.script.disk.failures().len();
+            let changed = match self.script.change(round) {
+                Ok(changed) => changed,
+                // A commit or a checkpoint between two fsyncs has failed.
+                Err(e) if self.stopped() => {
+                    self.without_a_journal(&[])
+                        .map_err(|why| format!("round {round}, after \"{e}\": {why}"))?;
+                    return Ok(true);
+                }
+                Err(e) => return Err(format!("round {round}: {e}")),
+            };
+            let stopped = self
+                .fsync_round(&changed, failed_before)
+                .map_err(|e| format!("round {round}: {e}"))?;
+            if stopped {
+                return Ok(true);
+            }
+        }
+        self.close()?;
+        Ok(!self.script.disk.failures().is_empty())
+    }
+
+    /// Whether an error has stopped the journal.
+    fn stopped(&self) -> bool {
+        self.script.fs.is_read_only()
+    }
+
+    /// Fsyncs and judges the results; whether the journal has stopped.
+    fn fsync_round(&mut self, changed: &[Changed], failed_before: usize) -> Result<bool, String> {
+        let results = self.script.fsync(changed);
+        let failures = self.script.disk.failures().split_off(failed_before);
+        let concerned = owners(&failures);
+        let mut failed = Vec::new();
+        for (file, result) in changed.iter().zip(results) {
+            let path = &file.path;
+            let needless = format!("the fsync of {path} failed needlessly: {result:?}");
+            match self.fault.kind {
+                Kind::Data => {
+                    let lost = concerned.contains(&file.id);
+                    ensure!(lost || result.is_ok(), "{needless}");
+                    ensure!(!lost || result.is_err(), "{path} did not land, unsaid");
+                }
+                Kind::Checkpoint if !self.fault.lasts => ensure!(result.is_ok(), "{needless}"),
+                _ => ensure!(result.is_ok() || !failures.is_empty(), "{needless}"),
+            }
+            // All who wait for a commit are told that it failed; where there is a crowd, a checkpoint may have failed after it.
+            let waits = self.fault.kind == Kind::Flush || self.fault.kind == Kind::Journal;
+            if waits && file.created && self.script.style == Style::Bulk && !failures.is_empty() {
+                ensure!(
+                    result.is_err() || self.script.is_crowded(),
+                    "{path} was not told"
+                );
+            }
+            if result.is_err() {
+                failed.push(file.clone());
+            }
+        }
+        if self.stopped() {
+            self.without_a_journal(&failed)?;
+            return Ok(true);
+        }
+        if failures.is_empty() {
+            return Ok(false);
+        }
+        ensure!(
+            self.fault.kind != Kind::Flush,
+            "a flush failed and the journal goes on"
+        );
+        self.power_fails("while the fault lasts")?;
+        if self.fault.lasts {
+            self.still_failing(&failed)?;
+        }
+        self.script.disk.heal();
+        for (file, result) in failed.iter().zip(self.script.fsync(&failed)) {
+            ensure!(result.is_ok(), "{} after the fault: {result:?}", file.path);
+        }
+        self.power_fails("after the fault has cleared")?;
+        Ok(false)
+    }
+
+    /// Each fsync of these files goes on to fail, through whichever handle and in whichever way; nobody else's does.
+    fn still_failing(&mut self, failed: &[Changed]) -> Check {
+        if self.fault.kind != Kind::Data {
+            return Ok(());
+        }
+        for style in EVERY_STYLE {
+            let again = |f: &Changed| {
+                let file = volume::at(&self.script.fs, &f.path)?;
+                Ok(Changed { file, ..f.clone() })
+            };
+            let again: ext4::Result<Vec<Changed>> = failed.iter().map(again).collect();
+            let again = again.map_err(|e| e.to_string())?;
+            for (file, result) in failed.iter().zip(self.script.fsync_by(style, &again)) {
+                ensure!(result.is_err(), "{} was forgotten, {style:?}", file.path);
+            }
+        }
+        let fs = &self.script.fs;
+        ensure!(
+            failed.is_empty() || fs.sync().is_err(),
+            "sync forgets the error"
+        );
+        let other = self.script.untouched().map_err(|e| e.to_string())?;
+        let result = fs.fsync(&other, false);
+        ensure!(result.is_ok(), "an untouched file: {result:?}");
+        Ok(())
+    }
+
+    /// The journal has stopped: nothing more is promised to anybody, and everybody is told; what was acknowledged is there
+    /// once the device works again.
+    fn without_a_journal(&mut self, failed: &[Changed]) -> Check {
+        ensure!(self.fault.kind != Kind::Data, "data stopped the journal");
+        ensure!(
+            self.fault.lasts || self.fault.kind != Kind::Checkpoint,
+            "a single write home stopped the journal"
+        );
+        for style in EVERY_STYLE {
+            for (file, result) in failed.iter().zip(self.script.fsync_by(style, failed)) {
+                ensure!(result.is_err(), "{} was forgotten, {style:?}", file.path);
+            }
+        }
+        let fs = self.script.fs.clone();
+        ensure!(fs.sync().is_err(), "sync forgets that the journal stopped");
+        ensure!(
+            put(&fs, "more", b"").is_err(),
+            "the volume still takes files"
+        );
+        self.power_fails("after the journal stopped")?;
+        self.power_fails("after the journal stopped, other sectors")?;
+        ensure!(
+            fs.unmount().is_err(),
+            "unmount forgets that the journal stopped"
+        );
+        self.reopen("after the journal stopped")
+    }
+
+    /// Unmounts, where the fault may still wait.
+    fn close(&mut self) -> Check {
+        let failed_before = self.script.disk.failures().len();
+        let closed = self.script.fs.unmount();
+        let failures = self.script.disk.failures().split_off(failed_before);
+        match closed {
+            Ok(()) => {
+                let fatal = matches!(self.fault.kind, Kind::Flush | Kind::Journal);
+                ensure!(
+                    !fatal || failures.is_empty(),
+                    "unmount met {failures:?}, unsaid"
+                );
+            }
+            Err(e) => ensure!(!failures.is_empty(), "unmount: {e}"),
+        }
+        self.power_fails("after unmount")?;
+        self.reopen("after unmount")
+    }
+
+    fn power_fails(&mut self, when: &str) -> Check {
+        let (image, at) = self.script.power_failure();
+        recovery::by_us(image, &self.script.history, at, self.scratch)
+            .map_err(|e| format!("the power fails {when}: {e}"))
+    }
+
+    /// What the device holds, with nothing lost.
+    fn reopen(&mut self, when: &str) -> Check {
+        let at = self.script.disk.position() + 1;
+        let image = self.script.disk.bytes();
+        recovery::by_us(image, &self.script.history, at, self.scratch)
+            .map_err(|e| format!("reopened {when}: {e}"))
+    }
+}
+
+/// Runs the script with each fault, or in the short form with some of each kind.
+fn matrix(name: &str, style: Style, extent: Extent) {
+    if !have(name, &[Need::Tool("e2fsck")]) {
+        return;
+    }
+    let allowed = if testing::long() { 3600 } else { 240 };
+    let _watchdog = Watchdog::new(name, Duration::from_secs(allowed));
+    let mut rng = Rng::new(name);
+    let scratch = Scratch::new();
+    let counts = Counts::default();
+    let mut script = Script::new(style, extent.crowd, rng.fork()).unwrap();
+    counts.inject(&script.disk);
+    for round in 0..extent.rounds {
+        let changed = script.change(round).unwrap();
+        let results = script.fsync(&changed);
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+    }
+    script.fs.unmount().unwrap();
+    let mut injected = 0;
+    for kind in KINDS {
+        let count = counts.of(kind);
+        let mut numbers: Vec<u64> = (0..count).collect();
+        while numbers.len() > rounds(5, 400) {
+            numbers.swap_remove(rng.index(numbers.len()));
+        }
+        let mut met = 0;
+        let lengths = [false, true];
+        for (at, lasts) in numbers
+            .iter()
+            .flat_map(|&at| lengths.map(|lasts| (at, lasts)))
+        {
+            let fault = Fault { kind, at, lasts };
+            let run = Run {
+                fault,
+                script: Script::new(style, extent.crowd, rng.fork()).unwrap(),
+                scratch: &scratch,
+            };
+            match run.carry_out(extent.rounds) {
+                Ok(was_met) => met += usize::from(was_met),
+                Err(e) => panic!("{name}, {fault:?}: {e}"),
+            }
+        }
+        eprintln!("{name}: {met} faults of {kind:?}, {count} requests");
+        assert!(
+            met > 0 || count == 0,
+            "{name}: no fault of {kind:?} was met"
+        );
+        injected += met;
+    }
+    eprintln!("{name}: {injected} faults, nothing forgotten and nothing lost");
+}
+
+macro_rules! matrices {
+    ($($name:ident: $style:expr, $crowd:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let extent = Extent {
+                rounds: if $crowd > 0 { 8 } else { 3 },
+                crowd: $crowd,
+            };
+            matrix(stringify!($name), $style, extent);
+        })*
+    };
+}
+
+matrices! {
+    blocking: Style::Blocking, 0;
+    threads: Style::Threads, 0;
+    asynchronous: Style::Async, 0;
+    bulk: Style::Bulk, 0;
+    checkpoints_between: Style::Blocking, 250;
+    checkpoints_between_bulk: Style::Bulk, 250;
+}

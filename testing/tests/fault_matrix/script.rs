@@ -1,0 +1,259 @@
+//! The scripted workload: rounds of files that are created, written in place or appended to and then fsynced, by one of
+//! the ways to do that; and the bytes by which a failed write tells whose it was.
+
+use ext4::{Fs, InodeRef, MkfsOptions, MountOptions, Result, SyncTarget};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use testing::crash::Recording;
+use testing::disk::{Disk, Event, Failure};
+use testing::history::{History, Ticket};
+use testing::seed::Rng;
+use testing::volume::{self, new, options, put, write_all};
+
+const SIZE: usize = 16 << 20;
+/// Files that are there when the script begins.
+const OLD: usize = 4;
+/// New files of a round.
+const NEW: usize = 5;
+
+/// How files are fsynced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// One after another.
+    Blocking,
+    /// By threads that wait each for its own.
+    Threads,
+    /// All asked for, then all waited for.
+    Async,
+    /// In one call.
+    Bulk,
+}
+
+/// A file that a round has changed.
+#[derive(Clone)]
+pub struct Changed {
+    pub path: String,
+    pub id: u16,
+    pub file: InodeRef,
+    pub created: bool,
+    pub data_only: bool,
+}
+
+/// A volume on a failing device, and what may be expected of it.
+pub struct Script {
+    pub disk: Disk,
+    pub fs: Arc<Fs>,
+    pub history: History,
+    pub style: Style,
+    /// The device when the recording began.
+    base: Vec<u8>,
+    rng: Rng,
+    old: Vec<Vec<u8>>,
+    /// Empty files made in each round, so that the log fills up.
+    crowd: usize,
+}
+
+/// Nothing happens on its own while the script runs.
+fn quiet() -> MountOptions {
+    let mut options = options();
+    options.commit_interval = Duration::from_secs(3600);
+    options.tunables.dirty_writeback = Duration::ZERO;
+    options
+}
+
+impl Script {
+    pub fn new(style: Style, crowd: usize, mut rng: Rng) -> Result<Script> {
+        let disk = Disk::new(SIZE);
+        let mkfs = MkfsOptions {
+            inode_ratio: Some(4096),
+            ..MkfsOptions::default()
+        };
+        ext4::mkfs(&disk.queue(), &mkfs)?;
+        let fs = Fs::mount(disk.queue(), quiet())?;
+        let mut history = History::default();
+        let mut old = Vec::new();
+        for i in 0..OLD {
+            let data = contents(&mut rng, i as u16, 20_000);
+            history.begin(&old_path(i), Some(data.clone()), 0);
+            put(&fs, &old_path(i), &data)?;
+            old.push(data);
+        }
+        fs.sync()?;
+        history.acknowledge_all(0);
+        let base = disk.start_recording();
+        disk.tear_failed_writes(rng.fork());
+        Ok(Script {
+            disk,
+            fs,
+            history,
+            style,
+            base,
+            rng,
+            old,
+            crowd,
+        })
+    }
+
+    /// Whether checkpoints run beside the fsyncs.
+    pub fn is_crowded(&self) -> bool {
+        self.crowd > 0
+    }
+
+    /// A file that is durable and clean.
+    pub fn untouched(&self) -> Result<InodeRef> {
+        volume::at(&self.fs, &old_path(OLD - 1))
+    }
+
+    /// Changes files: some new, one written in place, one appended to.
+    pub fn change(&mut self, round: usize) -> Result<Vec<Changed>> {
+        if self.crowd > 0 {
+            let dir = volume::mkdir_all(&self.fs, &format!("crowd{round}"))?;
+            for n in 0..self.crowd {
+                let name = format!("{n}-{}", "c".repeat(120));
+                self.fs.create(&dir, name.as_bytes(), new(0o100_644))?;
+            }
+        }
+        let mut changed = Vec::new();
+        for i in 0..NEW {
+            let id = (100 + round * NEW + i) as u16;
+            let (path, len) = (format!("new{id}"), 16 + self.rng.index(14_000));
+            let data = contents(&mut self.rng, id, len);
+            self.begin(&path, &data);
+            let file = put(&self.fs, &path, &data)?;
+            changed.push(Changed {
+                path,
+                id,
+                file,
+                created: true,
+                data_only: i % 2 == 0,
+            });
+        }
+        for in_place in [true, false] {
+            let i = (round * 2 + usize::from(in_place)) % (OLD - 1);
+            let file = volume::at(&self.fs, &old_path(i))?;
+            let part = contents(&mut self.rng, i as u16, 6_000);
+            let at = match in_place {
+                true => 4096,
+                false => self.old[i].len(),
+            };
+            let data = &mut self.old[i];
+            data.resize(data.len().max(at + part.len()), 0);
+            data[at..at + part.len()].copy_from_slice(&part);
+            let data = data.clone();
+            self.begin(&old_path(i), &data);
+            write_all(&self.fs, &file, at as u64, &part)?;
+            changed.push(Changed {
+                path: old_path(i),
+                id: i as u16,
+                file,
+                created: false,
+                data_only: round.is_multiple_of(2),
+            });
+        }
+        Ok(changed)
+    }
+
+    fn begin(&mut self, path: &str, data: &[u8]) {
+        let position = self.disk.position();
+        self.history.begin(path, Some(data.to_vec()), position);
+    }
+
+    /// Fsyncs `files` by the script's style and notes what was acknowledged.
+    pub fn fsync(&mut self, files: &[Changed]) -> Vec<Result<()>> {
+        self.fsync_by(self.style, files)
+    }
+
+    /// Fsyncs `files` and notes what was acknowledged.
+    pub fn fsync_by(&mut self, style: Style, files: &[Changed]) -> Vec<Result<()>> {
+        let ticket = |file: &Changed| self.history.ticket(&file.path);
+        let tickets: Vec<Ticket> = files.iter().map(ticket).collect();
+        let (fs, disk) = (&self.fs, &self.disk);
+        let one = |f: &Changed| (fs.fsync(&f.file, f.data_only), disk.position());
+        let results: Vec<(Result<()>, usize)> = match style {
+            Style::Blocking => files.iter().map(one).collect(),
+            Style::Threads => std::thread::scope(|scope| {
+                let threads: Vec<_> = files.iter().map(|f| scope.spawn(move || one(f))).collect();
+                threads.into_iter().map(|t| t.join().unwrap()).collect()
+            }),
+            Style::Async => {
+                let later = |f: &Changed| {
+                    let (sender, answer) = channel();
+                    let disk = disk.clone();
+                    fs.fsync_later(target(f), move |result| {
+                        let _ = sender.send((result, disk.position()));
+                    });
+                    answer
+                };
+                let answers: Vec<_> = files.iter().map(later).collect();
+                let answers = answers.into_iter();
+                answers.map(|a| a.recv().expect("an answer")).collect()
+            }
+            Style::Bulk => {
+                let targets: Vec<_> = files.iter().map(target).collect();
+                let results = fs.fsync_many(&targets);
+                let position = disk.position();
+                results.into_iter().map(|r| (r, position)).collect()
+            }
+        };
+        let told = results.into_iter().zip(tickets);
+        told.map(|((result, position), ticket)| {
+            if result.is_ok() {
+                self.history.settle(&ticket, position);
+            }
+            result
+        })
+        .collect()
+    }
+
+    /// What the device may hold if the power fails now, and the position for the history.
+    pub fn power_failure(&mut self) -> (Vec<u8>, usize) {
+        let mut events = self.disk.log();
+        // Whatever came before has come back; something that never will is under way.
+        events.push(Event::Write {
+            offset: 0,
+            data: Vec::new(),
+            fua: false,
+            class: block::Class::Data,
+        });
+        let at = events.len();
+        let mut recording = Recording::new(self.base.clone(), events);
+        (recording.image(at, &mut self.rng), at)
+    }
+}
+
+fn target(changed: &Changed) -> SyncTarget {
+    SyncTarget {
+        inode: changed.file.clone(),
+        data_only: changed.data_only,
+    }
+}
+
+fn old_path(i: usize) -> String {
+    format!("old{i}")
+}
+
+/// What every unit of a file's contents begins with; behind it is the file's number.
+const MARK: [u8; 6] = *b"FAULTS";
+const UNIT: usize = 16;
+
+/// At least `len` bytes that say on every 16 of them whose they are.
+fn contents(rng: &mut Rng, id: u16, len: usize) -> Vec<u8> {
+    let mut data = Vec::with_capacity(len + UNIT);
+    while data.len() < len {
+        data.extend(MARK);
+        data.extend(id.to_le_bytes());
+        data.extend(rng.bytes(UNIT - MARK.len() - 2));
+    }
+    data
+}
+
+/// The files of which these failed requests had data.
+pub fn owners(failures: &[Failure]) -> BTreeSet<u16> {
+    let units = failures.iter().flat_map(|f| f.data.chunks_exact(UNIT));
+    let marked = units.filter(|unit| unit.starts_with(&MARK));
+    marked
+        .map(|unit| u16::from_le_bytes([unit[MARK.len()], unit[MARK.len() + 1]]))
+        .collect()
+}
