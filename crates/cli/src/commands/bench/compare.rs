@@ -14,15 +14,15 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  sudo sluice bench compare                                          fs_mark, 8 threads × 10,000 × 4 KiB, no sync
+  sudo sluice bench compare             fs_mark: 8 threads × 10,000 files of 4 KiB, no sync
   sudo sluice bench compare --scratch /mnt/disk fsmark -S5 -n 1000 -s 4096 -t 4
   sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
   sudo sluice bench compare stream --mib 4096 --json
 
-Each of them gets a fresh file system on a sparse image file in the scratch directory; as root, those in the kernel and
-behind FUSE are on a loop device with direct I/O over it. They take turns, round after round, and the median round of
-each is shown: files per second until everything is on the device, and how many times faster SluiceFS in process is.
-Without root only those are measured that need none. What is missing is named.")]
+Each of them gets a fresh file system on a sparse image file in the scratch directory; as root, those in the kernel \
+and behind FUSE are on a loop device with direct I/O over it. They take turns, round after round, and the median \
+round of each is shown: files per second until everything is on the device, and how many times faster SluiceFS in \
+process is. Without root only those are measured that need none. What is missing is named.")]
 pub struct Args {
     #[command(subcommand)]
     workload: Option<Which>,
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, global = true, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Peer>,
     /// Memory for SluiceFS's caches; the kernel takes what is free
-    #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "4GiB")]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
     /// Size of the image files, which are sparse
     #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "64GiB")]

@@ -25,9 +25,9 @@ Sync methods:
   5  when all are written, each is opened, fsynced and closed
   6  sync, then as 5
 
-Files/sec is what fs_mark prints: the sum of the threads' rates, without what is still in memory at the end. Beneath
-stand the same files with a final sync (durable). FSUse%, Count and App Overhead (microseconds outside calls to the file
-system) are fs_mark's, too. Files are removed after a single iteration, unless -k keeps them.")]
+Files/sec is what fs_mark prints: the sum of the threads' rates, without what is still in memory at the end. Beneath \
+stand the same files with a final sync (durable). FSUse%, Count and App Overhead (microseconds outside calls to the \
+file system) are fs_mark's, too. Files are removed after a single iteration, unless -k keeps them.")]
 pub struct Args {
     #[command(flatten)]
     flags: Flags,

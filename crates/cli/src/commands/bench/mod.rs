@@ -27,7 +27,7 @@ Examples:
   sluice bench stream --dir /mnt/kernel-ext4 --mib 4096
   sudo sluice bench compare --scratch /var/tmp
 
-Every workload runs on a volume in this process (--volume) or, with the same calls, in directories of mounted file
+Every workload runs on a volume in this process (--volume) or, with the same calls, in directories of mounted file \
 systems. What is printed about wall-clock and processor time and the device covers the work and a final sync.")]
 pub struct Args {
     #[command(subcommand)]
