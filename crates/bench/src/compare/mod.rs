@@ -181,10 +181,10 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether a file system that sync does not reach has everything on its device when it is unmounted, and nothing
-    /// was done before that which does not belong to it.
+    /// Whether the unmount of a file system that sync does not reach takes the place of the sync: the files are not on
+    /// the device before, and nothing else is done between.
     fn ends_at_unmount(&self) -> bool {
-        matches!(self.workload, Workload::FsMark(_))
+        matches!(self.workload, Workload::FsMark(_)) && !self.workload.fsyncs_everything()
     }
 
     fn outcome(&self, reports: Vec<(Peer, Vec<Report>)>, left_out: Vec<LeftOut>) -> Outcome {
@@ -267,10 +267,8 @@ impl Scratch {
     fn new(parent: &Path, workload: &Workload) -> io::Result<Scratch> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
         let space = rustix::fs::statvfs(parent).map_err(|e| named(e.into()))?;
-        let (free, needed) = (
-            space.f_bavail * space.f_frsize,
-            2 * workload.device_bytes() + (1 << 30),
-        );
+        let free = space.f_bavail * space.f_frsize;
+        let needed = 2 * workload.device_bytes() + (1 << 30);
         if free < needed {
             return Err(named(io::Error::other(format!(
                 "{} MiB are free, but {} MiB may be needed; name another disk with --scratch, or take fewer files",

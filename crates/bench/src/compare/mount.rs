@@ -4,6 +4,7 @@ use super::device::{Image, LoopDevice};
 use super::peer::{Peer, is_root};
 use super::process::{Interrupt, failure, find, output, wait};
 use crate::target::counters::Counters;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -140,14 +141,13 @@ impl Mount {
         let mut mount = Mount {
             directory: directory.to_owned(),
             server: Some(server),
-            mounted: true,
+            mounted: false,
             below: Some(below),
         };
         let start = Instant::now();
         while number(directory).is_ok_and(|now| now == before) {
             let ended = mount.server.as_mut().map(Child::try_wait).transpose()?;
             if let Some(status) = ended.flatten() {
-                mount.mounted = false;
                 return Err(failure(command.get_program(), status, "it has not mounted"));
             }
             interrupt.check()?;
@@ -156,6 +156,7 @@ impl Mount {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        mount.mounted = true;
         Ok(mount)
     }
 
@@ -196,9 +197,13 @@ impl Mount {
             output(&mut self.umount(&[]), interrupt)?;
             self.mounted = false;
         }
-        match self.server.take() {
-            Some(mut server) => wait(&mut server, interrupt).map(|_| ()),
-            None => Ok(()),
+        let Some(mut server) = self.server.take() else {
+            return Ok(());
+        };
+        let status = wait(&mut server, interrupt)?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(failure(OsStr::new("the server"), status, "")),
         }
     }
 
@@ -218,16 +223,23 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let never = Interrupt::new(&|| false);
-        if self.mounted && output(&mut self.umount(&[]), &never).is_err() {
-            let lazy = if is_root() { "--lazy" } else { "-z" };
-            if let Err(e) = output(&mut self.umount(&[lazy]), &never) {
+        let lazy = if is_root() { "--lazy" } else { "-z" };
+        let served = self.server.is_some();
+        let mut lazily = self.umount(&[lazy]);
+        if self.mounted {
+            let gone = output(&mut self.umount(&[]), &never);
+            if let Err(e) = gone.or_else(|_| output(&mut lazily, &never)) {
                 eprintln!("sluice: {}: left mounted: {e}", self.directory.display());
             }
         }
         if let Some(mut server) = self.server.take() {
-            // It ends by itself once it is unmounted; what it still has to write is not wanted any more.
+            // What it still has to write is not wanted any more.
             let _ = server.kill();
             let _ = server.wait();
+        }
+        if served && !self.mounted {
+            // It may have mounted in its last moment; mostly it has not.
+            let _ = output(&mut lazily, &never);
         }
     }
 }
