@@ -56,11 +56,6 @@ impl SyncMethod {
         SyncMethod::SyncPostFsync,
     ];
 
-    /// Whether every file has been fsynced in the end.
-    pub(crate) fn fsyncs_every_file(self) -> bool {
-        self.fsyncs_in_loop() || matches!(self.pass(), Pass::Forward | Pass::Backward)
-    }
-
     /// Whether each file is fsynced before it is closed.
     pub(super) fn fsyncs_in_loop(self) -> bool {
         self == SyncMethod::FsyncBeforeClose
