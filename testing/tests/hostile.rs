@@ -3,14 +3,14 @@
 //! Volumes without metadata checksums let the damage go deep; on those with checksums the checksums of super block,
 //! descriptors and inodes are set right after the damage, as an attacker would.
 
-use ext4::{Fs, MkfsOptions, MountOptions, Result, SetXattrMode};
+use ext4::{Error, Fs, MkfsOptions, MountOptions, Result, SetXattrMode};
 use ext4_format::{Geometry, GroupNo, Superblock};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use testing::disk::Disk;
-use testing::image::Mke2fs;
-use testing::needs::{Need, have};
+use testing::image::{Mke2fs, text};
+use testing::needs::{Need, have, run_ok};
 use testing::scratch::Scratch;
 use testing::seed::Rng;
 use testing::volume::{self, new, options, put};
@@ -481,4 +481,35 @@ fn truncated_images_and_other_things() {
     checksum[1024 + 100] ^= 1;
     refused(checksum, "superblock");
     assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_number_in_use_is_not_given_out_again() {
+    let name = "an inode bitmap that is wrong";
+    if !have(name, &[Need::Tool("debugfs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("image");
+    volume::mkfs(&image, 16 << 20, &["^metadata_csum"]);
+    let fs = volume::mount(&image).unwrap();
+    put(&fs, "victim", b"contents").unwrap();
+    let free = fs.statfs().free_inodes + 1;
+    fs.unmount().unwrap();
+    drop(fs);
+    // The counts go along with the bitmap, or the group would be left alone.
+    for command in [
+        "freei victim".to_owned(),
+        format!("set_bg 0 free_inodes_count {free}"),
+        format!("set_super_value free_inodes_count {free}"),
+    ] {
+        run_ok("debugfs", &["-w", "-R", &command, text(&image)]);
+    }
+    let fs = volume::mount(&image).unwrap();
+    let victim = volume::at(&fs, "victim").unwrap();
+    let met = (0..8).find_map(|i| put(&fs, &format!("new{i}"), b"other").err());
+    let met = met.expect("its number is the first that the bitmap calls free");
+    assert!(matches!(met, Error::CorruptInode { .. }), "{met}");
+    assert_eq!(volume::contents(&fs, &victim).unwrap(), b"contents");
+    put(&fs, "more", b"goes on").expect("other numbers are free");
 }
