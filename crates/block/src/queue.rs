@@ -9,6 +9,7 @@
 //! kernel reports a writeback error once), so every later flush of this queue fails until the device is opened anew.
 
 mod flush;
+mod mark;
 mod tracking;
 
 use crate::completion::Latch;
@@ -17,6 +18,7 @@ use crate::{
     Bio, BioFlags, Buf, BufMut, Class, Completion, Device, EndIo, IoError, Op, Payload, Plug,
     Request, Stats,
 };
+pub use mark::{AtomicWriteMark, WriteMark};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -203,7 +205,20 @@ impl Queue {
     /// # Errors
     /// The device's; then for good, see the module.
     pub fn flush(&self) -> Result<(), IoError> {
-        self.flushing.flush(&self.shared, |done| {
+        self.flush_up_to(self.written())
+    }
+
+    /// What has been written by writes that completed and are not durable by themselves.
+    pub fn written(&self) -> WriteMark {
+        WriteMark(self.shared.completed())
+    }
+
+    /// As [`Queue::flush`], for what had been written when `mark` was taken: skipped where a later flush covers it.
+    ///
+    /// # Errors
+    /// As for [`Queue::flush`].
+    pub fn flush_up_to(&self, mark: WriteMark) -> Result<(), IoError> {
+        self.flushing.flush(&self.shared, mark.0, |done| {
             let request = Request::of(Bio::flush(done.clone(), 0));
             self.device.execute(self.track(request, None));
         })

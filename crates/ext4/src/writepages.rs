@@ -445,6 +445,10 @@ impl Fs {
 
     fn record_range(&self, handle: &Handle<'_>, range: &Range) -> Result<()> {
         let inode = &range.inode;
+        // It has landed, but a volatile cache may still lose it.
+        let written = self.queue.written();
+        handle.depends_on(written);
+        inode.written.advance(written);
         let mut changed = true;
         match range.record {
             Record::Overwrite => changed = false,

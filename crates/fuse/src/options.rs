@@ -12,6 +12,7 @@ use writeback::{Flushers, Tunables};
 /// | `allow_other`, `no_allow_other` | let all users in, or only the one who mounts (root: all; others: only they) |
 /// | `default_permissions`, `no_default_permissions` | the kernel checks modes and ACLs, or nobody does (checked) |
 /// | `suid`, `nosuid`; `dev`, `nodev`; `exec`, `noexec` | as of mount(8) (`nosuid,nodev,exec`) |
+/// | `journal_async_commit`, `nojournal_async_commit` | commit blocks go out together with what they commit, or after it (`nojournal_async_commit`) |
 /// | `noatime`, `relatime` | never update access times, or when they are older than a change or a day (`noatime`) |
 /// | `sync`, `async`, `dirsync` | as of mount(8) (`async`) |
 /// | `commit=SECONDS` | how long the journal gathers changes (5) |
@@ -38,6 +39,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Let programs be run.
     pub exec: bool,
+    /// Commit blocks go out together with what they commit.
+    pub journal_async_commit: bool,
     /// Keep access times as relatime does; otherwise never.
     pub atime: bool,
     /// Set-user-ID, set-group-ID and file capabilities are cleared here upon a change of contents, by root's too, and the
@@ -70,6 +73,7 @@ impl Default for MountOptions {
             suid: false,
             dev: false,
             exec: true,
+            journal_async_commit: false,
             atime: false,
             killpriv: false,
             sync: false,
@@ -127,6 +131,8 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
+            "journal_async_commit" => self.journal_async_commit = true,
+            "nojournal_async_commit" => self.journal_async_commit = false,
             "relatime" => self.atime = true,
             "noatime" => self.atime = false,
             "killpriv" => self.killpriv = true,
@@ -174,6 +180,7 @@ impl MountOptions {
     pub fn volume(&self) -> ext4::MountOptions {
         let mut volume = ext4::MountOptions {
             read_only: self.read_only,
+            async_commit: self.journal_async_commit,
             atime: self.atime,
             tunables: self.tunables.clone(),
             flushers: self.flushers,

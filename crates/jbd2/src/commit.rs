@@ -7,26 +7,37 @@
 //!    content, put a fresh transaction into the gate, let go. Nothing here grows with the size of the blocks.
 //! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched them yet.
 //! 4. *Space*: if the log has not enough, or what is not home takes half of the memory, checkpoint everything.
-//! 5. *Write* revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream; wait; flush the
-//!    device (data that landed before is durable from here on, too); write the commit block with FUA.
+//! 5. *Write*, and make durable:
+//!    - revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream; wait; flush the device
+//!      (data that landed before is durable from here on, too); write the commit block with FUA.
+//!    - With [`LogFormat::AsyncCommit`] and a small transaction: flush the device if data that the transaction refers to is
+//!      not durable yet; then all of it, the commit block too, in one write with FUA. The commit block may reach the device
+//!      before what it commits, but it carries the CRC-32 of that, and recovery takes a transaction whose CRC-32 is wrong
+//!      for one that was not committed. The CRC-32 does not cover revoke blocks; with few revoke records they are no
+//!      obstacle, since those of one sector are there or not, and where they are not, neither is the transaction.
 //! 6. *Publish*: put the blocks into the checkpoint set, take what was revoked out of it, tell the client, and only then
 //!    say that the number is committed.
 //!
 //! Invariants:
-//! - The commit block is submitted only after everything it covers is durable.
+//! - The commit block is found valid only if everything that it covers is durable: the log by the flush or the CRC-32, and
+//!   data outside of the log by a flush before the commit block is written.
 //! - The super block names a start of the log from before the first commit block until the log is empty again.
 //! - A block is told to be free only when no checkpoint write of it is in flight or can be started.
 
+use crate::format::checksum::Crc32Be;
 use crate::format::{Checksums, MAGIC, checksum, commit, descriptor, get_u32, revoke};
 use crate::handle::Handle;
 use crate::journal::CommitLock;
 use crate::transaction::Transaction;
-use crate::{Buffer, FreedExtent, Journal, JournalError, Phase, Tid};
-use block::{Buf, BufMut};
+use crate::{Buffer, FreedExtent, Journal, JournalError, LogFormat, Phase, Tid};
+use block::{Buf, BufMut, WriteMark};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
+
+/// Blocks of the largest transaction that is written at once, its commit block included (1 MiB).
+const ONE_WRITE_BLOCKS: u32 = 256;
 
 /// A block of a closed transaction.
 pub(crate) struct Frozen {
@@ -37,20 +48,21 @@ pub(crate) struct Frozen {
 /// A closed transaction on its way to the log.
 struct Closed {
     tid: Tid,
+    /// Data outside of the log that must be durable first.
+    data: WriteMark,
     blocks: Vec<Frozen>,
     revokes: Vec<u64>,
     freed: Vec<FreedExtent>,
 }
 
 impl Journal {
-    /// Commits the running transaction, or flushes the device where that is empty.
+    /// Commits the running transaction; does nothing where that is empty.
     pub(crate) fn commit_running(
         &self,
         lock: &MutexGuard<'_, CommitLock>,
     ) -> Result<(), JournalError> {
         self.check()?;
         let Some(closed) = self.close_running(lock) else {
-            self.queue.flush()?;
             return Ok(());
         };
         match self.write_transaction(&closed) {
@@ -73,33 +85,45 @@ impl Journal {
         let needed = self.log_blocks(closed.blocks.len(), closed.revokes.len());
         self.ensure_log_space(needed)?;
         let head = self.set.lock().head();
-        let mut blocks = self.encode(closed);
-        // Where the commit block will be there are zeroes first: what counts of it lies in its first sector, so that a
-        // torn write of it leaves either no commit block or a whole one. Recovery by others would take the mixture of a new
-        // sector and old ones for damage of the log.
-        blocks
-            .bufs
-            .push(BufMut::zeroed(self.layout.block_size).freeze());
-        assert_eq!(blocks.len() as u32, needed, "log space was reckoned wrong");
-        self.mark_in_use(head, closed.tid)?;
-        self.log
-            .write(&self.queue, head, self.bounds, blocks.bufs)?;
-        self.queue.flush()?;
-        let commit_at = self.advance(head, needed - 1);
-        let mut buf = BufMut::zeroed(self.layout.block_size);
-        commit::write(
-            &self.layout,
-            closed.tid.0,
-            SystemTime::now(),
-            blocks.sum_v1,
-            &mut buf,
+        let mut encoded = self.encode(closed);
+        let mut commit = BufMut::zeroed(self.layout.block_size);
+        let now = SystemTime::now();
+        commit::write(&self.layout, closed.tid.0, now, encoded.sum_v1, &mut commit);
+        assert_eq!(
+            encoded.bufs.len() as u32 + 1,
+            needed,
+            "log space was reckoned wrong"
         );
-        self.log.write_fua(&self.queue, commit_at, buf.freeze())?;
+        self.mark_in_use(head, closed.tid)?;
+        let write = |bufs, fua| self.log.write(&self.queue, head, self.bounds, bufs, fua);
+        if self.goes_out_at_once(closed, needed) {
+            self.queue.flush_up_to(closed.data)?;
+            encoded.bufs.push(commit.freeze());
+            write(encoded.bufs, true)?;
+        } else {
+            // Where the commit block will be there are zeroes first: what counts of it lies in its first sector, so that a
+            // torn write of it leaves either no commit block or a whole one. Recovery by others would take the mixture of a
+            // new sector and old ones for damage of the log.
+            let zeroes = BufMut::zeroed(self.layout.block_size).freeze();
+            encoded.bufs.push(zeroes);
+            write(encoded.bufs, false)?;
+            self.queue.flush()?;
+            let commit_at = self.advance(head, needed - 1);
+            self.log
+                .write_fua(&self.queue, commit_at, commit.freeze())?;
+        }
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.counters
             .logged_blocks
             .fetch_add(u64::from(needed), Ordering::Relaxed);
         Ok(needed)
+    }
+
+    /// Whether the commit block may be written together with what it commits.
+    fn goes_out_at_once(&self, closed: &Closed, needed: u32) -> bool {
+        self.options.format == LogFormat::AsyncCommit
+            && needed <= ONE_WRITE_BLOCKS
+            && closed.revokes.len() <= revoke::entries_in_first_sector(&self.layout)
     }
 
     /// Steps 1 to 3; `None` where there is nothing to commit.
@@ -141,6 +165,7 @@ impl Journal {
             .collect();
         Some(Closed {
             tid,
+            data: transaction.data(),
             blocks,
             revokes: transaction.take_revokes(),
             freed: transaction.take_freed(),
@@ -180,14 +205,14 @@ impl Journal {
             descriptor::write(layout, closed.tid.0, &tags, &self.uuid, &mut buf);
             bufs.insert(at, buf.freeze());
         }
-        let sum_v1 = if layout.checksums == Checksums::V1 {
-            bufs[described..]
-                .iter()
-                .fold(!0, |sum, buf| checksum::crc32_be(sum, buf))
-        } else {
-            0
-        };
-        Encoded { bufs, sum_v1 }
+        let mut sum = Crc32Be::new();
+        if layout.checksums == Checksums::V1 {
+            bufs[described..].iter().for_each(|buf| sum.update(buf));
+        }
+        Encoded {
+            bufs,
+            sum_v1: sum.sum(),
+        }
     }
 
     /// Step 6.
@@ -197,6 +222,7 @@ impl Journal {
             blocks,
             revokes,
             freed,
+            ..
         } = closed;
         let mut replaced = Vec::new();
         {
@@ -242,12 +268,6 @@ struct Encoded {
     /// CRC-32 of descriptors and blocks (checksums v1).
     sum_v1: u32,
 }
-impl Encoded {
-    fn len(&self) -> usize {
-        self.bufs.len()
-    }
-}
-
 /// A block as it goes to the log: one that begins with the magic could be taken for a log block, and is changed.
 fn escape(data: &Buf) -> (Buf, bool) {
     if get_u32(data, 0) != Some(MAGIC) {

@@ -2,6 +2,7 @@
 
 use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, Journal, JournalError, Seal, Tid};
+use block::WriteMark;
 use crossbeam_utils::sync::ShardedLockReadGuard;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -146,6 +147,11 @@ impl<'j> Handle<'j> {
             self.transaction().left();
         }
         self.transaction().revoke(block);
+    }
+    /// The change refers to data that has been written outside of the journal, up to `mark`: the transaction is not
+    /// durable before that is.
+    pub fn depends_on(&self, mark: WriteMark) {
+        self.transaction().depends_on(mark);
     }
     /// Blocks were freed; the client hears of them when this transaction has committed.
     pub fn free_blocks(&self, extent: FreedExtent) {

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-pub use crate::format::superblock::format_new;
+pub use crate::format::superblock::{LogFormat, format_new};
 
 /// Where a run of the journal's blocks lies on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +82,9 @@ pub struct JournalOptions {
     pub commit_interval: Duration,
     /// Bytes in a block of the volume.
     pub block_size: u32,
-    /// Whether the log is to carry checksums (csum v3); set for a volume with `metadata_csum`. Where it is `false` the
-    /// journal keeps the format that its super block names.
-    pub checksums: bool,
-    /// The volume's UUID; becomes the seed of the log's checksums where the journal has none of its own.
+    /// How the log is written.
+    pub format: LogFormat,
+    /// The volume's UUID, for a journal that has none of its own.
     pub uuid: [u8; 16],
 }
 
@@ -177,7 +176,7 @@ impl Journal {
             });
         }
         let bits64 = queue.capacity() / u64::from(options.block_size) > u64::from(u32::MAX);
-        sb.upgrade(options.checksums, bits64, &options.uuid);
+        sb.upgrade(options.format, bits64, &options.uuid);
         let journal = Journal::new(queue, log, sb, budget, options, Overlay::new(), false);
         journal.background.spawn(&journal);
         Ok(journal)
@@ -321,8 +320,8 @@ impl Journal {
     /// Makes everything up to and including `tid` durable; the calling thread does the commit if no other is at it.
     /// Returns at once if that has happened. Many callers share one commit.
     ///
-    /// Where the running transaction has changed nothing, nothing is written; the device is still flushed, so that data
-    /// which landed before is durable.
+    /// Data that a handle of the transaction depends on ([`Handle::depends_on`]) is durable then, too. Where the running
+    /// transaction has changed nothing, nothing is written or flushed.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
         if self.read_only || self.is_committed(tid) {

@@ -27,6 +27,8 @@ pub mod transaction;
 pub use buffer::{Buffer, BufferRef, Seal};
 pub use error::JournalError;
 pub use handle::Handle;
-pub use journal::{Journal, JournalClient, JournalExtent, JournalOptions, JournalStats, Phase};
+pub use journal::{
+    Journal, JournalClient, JournalExtent, JournalOptions, JournalStats, LogFormat, Phase,
+};
 pub use recovery::{Overlay, RecoveryReport, recover, recover_to_memory};
 pub use transaction::{FreedExtent, Tid};

@@ -103,13 +103,15 @@ impl LogMap {
         Ok(bufs)
     }
 
-    /// Writes `bufs` from log block `start` on, going on at `first` where `end` is reached, and waits.
+    /// Writes `bufs` from log block `start` on, going on at `first` where `end` is reached, and waits; with `fua` they are
+    /// durable then.
     pub fn write(
         &self,
         queue: &Queue,
         start: u32,
         (first, end): (u32, u32),
         bufs: Vec<Buf>,
+        fua: bool,
     ) -> Result<(), JournalError> {
         let done = Completion::new();
         let mut bios = Vec::new();
@@ -126,6 +128,7 @@ impl LogMap {
             let mut bio = Bio::write(offset, part, Class::Journal, done.clone(), 0);
             bio.flags = BioFlags {
                 sync: true,
+                fua,
                 ..BioFlags::default()
             };
             bios.push(bio);

@@ -11,6 +11,7 @@
 //! used only for what goes to the log: the log's sequence has no holes.
 
 use crate::Buffer;
+use block::{AtomicWriteMark, WriteMark};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) struct Transaction {
     /// Size of `revokes`, readable without its lock.
     revoke_count: AtomicU32,
     freed: Mutex<Vec<FreedExtent>>,
+    /// Data outside of the journal that must be durable before this transaction is.
+    data: AtomicWriteMark,
     /// The background thread has been asked to commit it early.
     kicked: AtomicBool,
 }
@@ -66,6 +69,7 @@ impl Transaction {
             revokes: Mutex::default(),
             revoke_count: AtomicU32::new(0),
             freed: Mutex::default(),
+            data: AtomicWriteMark::default(),
             kicked: AtomicBool::new(false),
         }
     }
@@ -129,6 +133,14 @@ impl Transaction {
             return;
         }
         freed.push(extent);
+    }
+    /// What has been written up to `mark` must be durable first.
+    pub fn depends_on(&self, mark: WriteMark) {
+        self.data.advance(mark);
+    }
+    /// What must be durable first, at the close.
+    pub fn data(&self) -> WriteMark {
+        self.data.get()
     }
     /// Whether this is the first call.
     pub fn kick(&self) -> bool {

@@ -115,9 +115,9 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-fn run(seed: u64) {
+fn run(seed: u64, options: jbd2::JournalOptions) {
     let mut rng = Rng(seed);
-    let rig = Arc::new(rig(LOG));
+    let rig = Arc::new(rig_with(volume(VOLUME, LOG, 0), LOG, options));
     let claims: Arc<Vec<Claims>> = Arc::new(
         (0..THREADS)
             .map(|_| {
@@ -214,11 +214,13 @@ fn check(seed: u64, image: Vec<u8>, due: &[(Vec<u64>, u64)], possible: &[(Vec<u6
 
 #[test]
 fn committed_changes_survive_any_power_failure() {
-    if let Ok(seed) = std::env::var("SLUICE_SEED") {
-        return run(seed.parse().unwrap());
-    }
-    for seed in 1..=5 {
-        run(seed);
+    let seeds = match std::env::var("SLUICE_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (1..=5).collect(),
+    };
+    for seed in seeds {
+        run(seed, options());
+        run(seed, async_commit());
     }
 }
 
@@ -264,8 +266,8 @@ fn an_interrupted_recovery_can_be_repeated() {
 }
 
 /// A journal with three committed transactions of one block each (log blocks 1 to 9).
-fn three_transactions() -> Vec<u8> {
-    let rig = rig(LOG);
+fn three_transactions(options: jbd2::JournalOptions) -> Vec<u8> {
+    let rig = rig_with(volume(VOLUME, LOG, 0), LOG, options);
     for serial in 1..=3u64 {
         let handle = rig.journal.start(1).unwrap();
         let buffer = handle.get(FREE + serial).unwrap();
@@ -290,22 +292,26 @@ fn recover_image(image: Vec<u8>) -> Result<jbd2::RecoveryReport, jbd2::JournalEr
 
 #[test]
 fn damage_ends_the_log_at_its_end_and_is_an_error_in_its_middle() {
-    let image = three_transactions();
-    assert_eq!(recover_image(image.clone()).unwrap().transactions, 3);
-    for logical in 7..=9 {
-        let mut image = image.clone();
-        log_block(&mut image, logical)[2000] ^= 1;
-        let report = recover_image(image).unwrap();
-        assert_eq!(report.transactions, 2, "log block {logical}");
-    }
-    for logical in 1..=6 {
-        let mut image = image.clone();
-        log_block(&mut image, logical)[2000] ^= 1;
-        let error = recover_image(image).unwrap_err();
-        assert!(
-            matches!(error, jbd2::JournalError::Corrupt { .. }),
-            "log block {logical}: {error}"
-        );
+    for options in [options(), async_commit()] {
+        let image = three_transactions(options);
+        assert_eq!(recover_image(image.clone()).unwrap().transactions, 3);
+        // What counts of a commit block is in its first sector.
+        let place = |logical: u32| if logical.is_multiple_of(3) { 16 } else { 2000 };
+        for logical in 7..=9 {
+            let mut image = image.clone();
+            log_block(&mut image, logical)[place(logical)] ^= 1;
+            let report = recover_image(image).unwrap();
+            assert_eq!(report.transactions, 2, "log block {logical}");
+        }
+        for logical in 1..=6 {
+            let mut image = image.clone();
+            log_block(&mut image, logical)[place(logical)] ^= 1;
+            let error = recover_image(image).unwrap_err();
+            assert!(
+                matches!(error, jbd2::JournalError::Corrupt { .. }),
+                "log block {logical}: {error}"
+            );
+        }
     }
 }
 
@@ -355,7 +361,7 @@ fn hostile_logs_are_refused_or_ended_but_never_followed() {
     // Noise everywhere.
     for seed in 0..30 {
         let mut rng = Rng(seed);
-        let mut image = three_transactions();
+        let mut image = three_transactions(options());
         for _ in 0..20 {
             let logical = rng.below(12) as u32;
             let at = rng.below(64) as usize * 4;

@@ -7,7 +7,7 @@ mod common;
 use block::{DeviceUrl, OpenMode, Queue};
 use cache::Budget;
 use common::{BLOCK, Rng, options};
-use jbd2::{Journal, JournalExtent, JournalOptions};
+use jbd2::{Journal, JournalExtent, JournalOptions, LogFormat};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -190,13 +190,9 @@ fn logs_of_debugfs_replay_as_debugfs_replays_them() {
 }
 
 /// Commits a few transactions with everything in them and drops the journal as a crash would.
-fn write_log(image: &Path, checksums: bool) -> Vec<(u64, Vec<u8>)> {
+fn write_log(image: &Path, options: JournalOptions) -> Vec<(u64, Vec<u8>)> {
     let extents = extents(image);
     let queue = queue(image);
-    let options = JournalOptions {
-        checksums,
-        ..options()
-    };
     let journal = Journal::open(queue, extents, Budget::new(64 << 20), options).unwrap();
     let mut expected = Vec::new();
     for round in 0..5u64 {
@@ -231,18 +227,24 @@ fn write_log(image: &Path, checksums: bool) -> Vec<(u64, Vec<u8>)> {
 
 #[test]
 fn our_logs_replay_in_e2fsck() {
-    for (feature, checksums) in [
-        ("metadata_csum,64bit", true),
-        ("metadata_csum,^64bit", true),
-        ("^metadata_csum,64bit", false),
-        ("^metadata_csum,^64bit", false),
+    for (feature, format) in [
+        ("metadata_csum,64bit", LogFormat::ChecksumV3),
+        ("metadata_csum,^64bit", LogFormat::ChecksumV3),
+        ("^metadata_csum,64bit", LogFormat::Kept),
+        ("^metadata_csum,^64bit", LogFormat::Kept),
+        ("metadata_csum,64bit", LogFormat::AsyncCommit),
+        ("^metadata_csum,^64bit", LogFormat::AsyncCommit),
     ] {
+        let options = JournalOptions {
+            format,
+            ..options()
+        };
         let dir = tempfile::tempdir().unwrap();
         let args = ["-b", "4096", "-O", feature];
         let Some(image) = make(dir.path(), "48M", &args) else {
             return;
         };
-        let expected = write_log(&image, checksums);
+        let expected = write_log(&image, options.clone());
         debugfs(&image, "feature needs_recovery\n");
         let dump = text(&run(Command::new("debugfs")
             .args(["-R", "logdump -a"])
@@ -269,7 +271,7 @@ fn our_logs_replay_in_e2fsck() {
         debugfs(&ours, "feature -needs_recovery\n");
         assert!(!e2fsck(&ours).contains("recovering"));
         // The journal that e2fsck left is ours again.
-        write_log(&image, checksums);
+        write_log(&image, options.clone());
     }
 }
 
@@ -375,13 +377,21 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
 
 #[test]
 fn the_kernel_replays_our_logs() {
-    for (feature, checksums) in [("metadata_csum,64bit", true), ("^metadata_csum", false)] {
+    for (feature, format) in [
+        ("metadata_csum,64bit", LogFormat::ChecksumV3),
+        ("^metadata_csum", LogFormat::Kept),
+        ("metadata_csum,64bit", LogFormat::AsyncCommit),
+    ] {
+        let options = JournalOptions {
+            format,
+            ..options()
+        };
         let dir = tempfile::tempdir().unwrap();
         let args = ["-b", "4096", "-O", feature];
         let Some(image) = make(dir.path(), "48M", &args) else {
             return;
         };
-        let expected = write_log(&image, checksums);
+        let expected = write_log(&image, options.clone());
         debugfs(&image, "feature needs_recovery\n");
         let Some(mount) = Mount::new(&image, dir.path().join("mnt"), "defaults") else {
             return;
@@ -395,6 +405,90 @@ fn the_kernel_replays_our_logs() {
         let shown = e2fsck(&image);
         assert!(!shown.contains("recovering"), "{shown}");
         // And we take over from the kernel.
-        write_log(&image, checksums);
+        write_log(&image, options.clone());
+    }
+}
+
+/// Changes the blocks `FREE..FREE + 20` in one transaction.
+fn commit_all(journal: &Journal, byte: u8) {
+    let handle = journal.start(20).unwrap();
+    for i in 0..20 {
+        let buffer = handle.create(FREE + i);
+        handle.modify(&buffer, None, |bytes| bytes.fill(byte));
+    }
+    let tid = handle.tid();
+    drop(handle);
+    journal.commit(tid).unwrap();
+}
+
+#[test]
+fn a_torn_commit_is_none_for_e2fsck_and_the_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["-b", "4096", "-O", "metadata_csum,64bit"];
+    let Some(image) = make(dir.path(), "48M", &args) else {
+        return;
+    };
+    // What the device held before the last commit, which is one write, and after it.
+    let [before, after] = {
+        let extents = extents(&image);
+        let budget = Budget::new(64 << 20);
+        let journal =
+            Journal::open(queue(&image), extents, budget, common::async_commit()).unwrap();
+        commit_all(&journal, 1);
+        commit_all(&journal, 2);
+        let before = fs::read(&image).unwrap();
+        commit_all(&journal, 3);
+        [before, fs::read(&image).unwrap()]
+    };
+    const SECTOR: usize = 512;
+    let written: Vec<usize> = (0..after.len() / SECTOR)
+        .map(|i| i * SECTOR)
+        .filter(|&at| before[at..at + SECTOR] != after[at..at + SECTOR])
+        .collect();
+    assert!(written.len() >= 20 * 8, "a log of 20 blocks");
+    let mut rng = Rng(7);
+    for round in 0..10 {
+        let torn = dir.path().join("torn");
+        let mut bytes = before.clone();
+        // Few sectors lost, few arrived, or any; at last none lost.
+        let odds = [16, 2, 1][round % 3];
+        for &at in &written {
+            let lost = match round {
+                9 => false,
+                _ if round % 2 == 0 => rng.below(odds) == 0,
+                _ => rng.below(odds) != 0,
+            };
+            if !lost {
+                bytes[at..at + SECTOR].copy_from_slice(&after[at..at + SECTOR]);
+            }
+        }
+        let whole = bytes == after;
+        fs::write(&torn, &bytes).unwrap();
+        debugfs(&torn, "feature needs_recovery\n");
+        let ours = dir.path().join("ours");
+        fs::copy(&torn, &ours).unwrap();
+        let theirs = dir.path().join("theirs");
+        fs::copy(&torn, &theirs).unwrap();
+        let shown = e2fsck(&torn);
+        assert!(shown.contains("recovering journal"), "{round}: {shown}");
+        assert!(!shown.contains("orrupt"), "{round}: {shown}");
+        let report = recover(&ours, BLOCK);
+        assert_eq!(report.transactions, 2 + u32::from(whole), "round {round}");
+        let mut images = vec![&torn, &ours];
+        if round % 4 == 1
+            && let Some(mount) = Mount::new(&theirs, dir.path().join("mnt"), "defaults")
+        {
+            fs::write(mount.at.join("hello"), "world").unwrap();
+            sync(&mount);
+            drop(mount);
+            images.push(&theirs);
+        }
+        for image in images {
+            for i in 0..20 {
+                let block = block_at(image, FREE + i);
+                let expected = if whole { 3 } else { 2 };
+                assert!(block.iter().all(|&b| b == expected), "round {round}: {i}");
+            }
+        }
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! `lone_fsync DIRECTORY [COUNT]` does it in any mounted directory; `lone_fsync DEVICE [COUNT]` formats a device or image
 //! (of 1 GiB, where there is none) and does it in process. `EXISTING=1` overwrites one file with fdatasync instead, and
-//! `APPEND=1` appends to one. Prints files a second and percentiles in microseconds.
+//! `APPEND=1` appends to one. `BESIDE=FILE` writes 4 KiB of that file (written before, O_DIRECT) and calls fdatasync
+//! before each, as fio does at depth 1: the two are then measured under the same conditions. Prints how often a second it
+//! could be done, and percentiles in microseconds.
 
 use hdrhistogram::Histogram;
 use sluicefs::{FormatOptions, Volume};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
@@ -40,24 +42,80 @@ fn main() -> io::Result<()> {
     }
 }
 
-fn measure(count: usize, mut once: impl FnMut(usize) -> io::Result<()>) -> io::Result<()> {
-    let mut latency =
-        Histogram::<u64>::new_with_max(60_000_000_000, 3).map_err(io::Error::other)?;
-    let all = Instant::now();
-    for i in 0..count {
-        let start = Instant::now();
-        once(i)?;
-        latency.saturating_record(start.elapsed().as_nanos() as u64);
+/// Latencies in nanoseconds.
+struct Latency(Histogram<u64>);
+
+impl Latency {
+    fn new() -> io::Result<Latency> {
+        let histogram = Histogram::new_with_max(60_000_000_000, 3);
+        histogram.map(Latency).map_err(io::Error::other)
     }
-    let rate = count as f64 / all.elapsed().as_secs_f64();
-    let us = |q: f64| latency.value_at_quantile(q) as f64 / 1000.0;
-    println!(
-        "{rate:8.0} /s   mean {:7.1}  p50 {:7.1}  p99 {:7.1}  p99.9 {:7.1} us",
-        latency.mean() / 1000.0,
-        us(0.5),
-        us(0.99),
-        us(0.999)
-    );
+    fn time(&mut self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let start = Instant::now();
+        work()?;
+        self.0.saturating_record(start.elapsed().as_nanos() as u64);
+        Ok(())
+    }
+    fn us(&self, quantile: f64) -> f64 {
+        self.0.value_at_quantile(quantile) as f64 / 1000.0
+    }
+    fn print(&self, what: &str) {
+        println!(
+            "{what:18} {:7.0} /s  mean {:7.1}  p50 {:7.1}  p99 {:7.1}  p99.9 {:7.1} us",
+            1e9 / self.0.mean(),
+            self.0.mean() / 1000.0,
+            self.us(0.5),
+            self.us(0.99),
+            self.us(0.999)
+        );
+    }
+}
+
+/// The least that durability of 4 KiB costs there.
+struct Beside {
+    file: fs::File,
+    pages: u64,
+    page: block::BufMut,
+}
+
+impl Beside {
+    fn open(path: &Path) -> io::Result<Beside> {
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)
+            .open(path)?;
+        Ok(Beside {
+            pages: file.metadata()?.len() / BYTES as u64,
+            file,
+            page: block::BufMut::zeroed(BYTES),
+        })
+    }
+    fn write(&self, i: usize) -> io::Result<()> {
+        let page = i as u64 * 389 % self.pages;
+        self.file.write_all_at(&self.page, page * BYTES as u64)?;
+        self.file.sync_data()
+    }
+}
+
+fn measure(count: usize, mut once: impl FnMut(usize) -> io::Result<()>) -> io::Result<()> {
+    let beside = std::env::var_os("BESIDE").map(|path| Beside::open(Path::new(&path)));
+    let beside = beside.transpose()?;
+    let (mut ours, mut raw) = (Latency::new()?, Latency::new()?);
+    for i in 0..count {
+        if let Some(beside) = &beside {
+            raw.time(|| beside.write(i))?;
+        }
+        ours.time(|| once(i))?;
+    }
+    ours.print("file, fsync");
+    if beside.is_some() {
+        raw.print("write, fdatasync");
+        println!(
+            "{:.0} % of its rate by the medians, {:.0} % by the means",
+            100.0 * raw.us(0.5) / ours.us(0.5),
+            100.0 * raw.0.mean() / ours.0.mean()
+        );
+    }
     Ok(())
 }
 

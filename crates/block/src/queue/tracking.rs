@@ -59,10 +59,14 @@ impl Shared {
         match self.flush_error() {
             Some(error) => Err(error),
             None => {
-                self.stats.flushes_elided.fetch_add(1, Ordering::Relaxed);
+                self.note_elided_flush();
                 Ok(())
             }
         }
+    }
+
+    pub(super) fn note_elided_flush(&self) {
+        self.stats.flushes_elided.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -56,7 +56,7 @@ impl Volume {
         let options = JournalOptions {
             commit_interval: Duration::from_secs(3600),
             block_size: geo.block_size,
-            checksums: geo.has_metadata_csum(),
+            format: jbd2::LogFormat::ChecksumV3,
             uuid: geo.uuid,
         };
         let budget = Budget::new(256 << 20);

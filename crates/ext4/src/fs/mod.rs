@@ -45,6 +45,8 @@ pub struct MountOptions {
     pub flushers: Flushers,
     /// How long a transaction gathers changes.
     pub commit_interval: Duration,
+    /// Write commit blocks together with what they commit, as the kernel's `journal_async_commit` (docs/FSYNC.md).
+    pub async_commit: bool,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
     /// Time.
@@ -60,6 +62,7 @@ impl Default for MountOptions {
             tunables: Tunables::default(),
             flushers: Flushers::default(),
             commit_interval: Duration::from_secs(5),
+            async_commit: false,
             atime: false,
             clock: Arc::new(SystemClock),
         }
@@ -246,13 +249,19 @@ impl Fs {
     pub fn sync(&self) -> Result<()> {
         self.reap_doomed();
         let data = self.bdi.sync();
-        let tid = self.journal.running_tid();
         if !self.is_read_only() {
-            self.journal.commit(tid)?;
+            self.commit_all()?;
         }
         // What was in the journal when it stopped is lost, though nothing may be dirty any more.
         self.check_journal()?;
         data.map_err(|e| Error::Io(io_error(&e)))
+    }
+
+    /// Makes everything durable that has landed, and every change of metadata.
+    pub(crate) fn commit_all(&self) -> Result<()> {
+        let written = self.queue.written();
+        self.journal.commit(self.journal.running_tid())?;
+        Ok(self.queue.flush_up_to(written)?)
     }
 
     /// Space and inodes.

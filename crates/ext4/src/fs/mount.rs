@@ -17,7 +17,9 @@ use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{Access, State, Superblock};
 use ext4_format::types::Ino;
-use jbd2::{Journal, JournalClient, JournalExtent, JournalOptions, Overlay, RecoveryReport};
+use jbd2::{
+    Journal, JournalClient, JournalExtent, JournalOptions, LogFormat, Overlay, RecoveryReport,
+};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -104,6 +106,8 @@ impl Fs {
 
     /// Marks the volume as in use, on disk and before anything else changes, and deletes orphans.
     fn begin_use(&self) -> Result<()> {
+        // What an earlier user has written and this one sees is durable from here on.
+        self.queue.flush()?;
         // An earlier user's journal stopped with an error: the volume carries the mark from now on, for e2fsck to see.
         let errno = self.journal.recorded_errno();
         {
@@ -246,7 +250,11 @@ fn open_journal(
     let options = JournalOptions {
         commit_interval: mount.commit_interval,
         block_size: geo.block_size,
-        checksums: geo.has_metadata_csum(),
+        format: match (mount.async_commit, geo.has_metadata_csum()) {
+            (true, _) => LogFormat::AsyncCommit,
+            (false, true) => LogFormat::ChecksumV3,
+            (false, false) => LogFormat::Kept,
+        },
         uuid: sb.uuid,
     };
     let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);

@@ -14,6 +14,7 @@ mod queued;
 mod tree;
 
 use crate::{Fs, InodeRef, Result};
+use block::WriteMark;
 use jbd2::Tid;
 use std::sync::atomic::Ordering;
 
@@ -29,6 +30,15 @@ pub struct SyncTarget {
     pub data_only: bool,
 }
 
+/// What has to happen for a file whose data has landed.
+#[derive(Clone, Copy, Default)]
+struct Needed {
+    /// The transaction to be committed.
+    commit: Option<Tid>,
+    /// What has to be flushed from the device's cache.
+    written: WriteMark,
+}
+
 impl Fs {
     /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as fdatasync does.
     pub fn fsync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
@@ -38,8 +48,7 @@ impl Fs {
         }
         let mut landed = self.write_and_wait(&[inode]);
         landed.pop().unwrap_or(Ok(()))?;
-        let tid = self.needed_commit(inode, data_only)?;
-        self.make_durable(tid)
+        self.make_durable(self.needed(inode, data_only)?)
     }
 
     /// Makes many files durable, with a result for each in their order: the data of all through one plug, one commit, one
@@ -53,24 +62,19 @@ impl Fs {
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
         let landed = self.write_and_wait(&inodes);
-        let tids: Vec<Result<Option<Tid>>> = landed
+        let needed: Vec<Result<Needed>> = landed
             .into_iter()
             .zip(targets)
-            .map(|(landed, t)| landed.and_then(|()| self.needed_commit(&t.inode, t.data_only)))
+            .map(|(landed, t)| landed.and_then(|()| self.needed(&t.inode, t.data_only)))
             .collect();
-        let later = |a: Tid, b: Tid| if a.reached(b) { a } else { b };
-        let newest = tids.iter().flatten().flatten().copied().reduce(later);
-        let committed = self.make_durable(newest);
-        // Where the commit failed, a file that did not need it may be durable all the same.
-        let flushed = match &committed {
+        let all = needed.iter().flatten().copied().reduce(Needed::and);
+        let done = self.make_durable(all.unwrap_or_default());
+        let result = |needed: Needed| match &done {
             Ok(()) => Ok(()),
-            Err(_) => self.make_durable(None),
+            // A file that did not need the commit may be durable all the same.
+            Err(_) => self.make_durable(needed),
         };
-        let result = |tid: Option<Tid>| match tid {
-            Some(tid) if !self.journal.is_committed(tid) => committed.clone(),
-            _ => flushed.clone(),
-        };
-        tids.into_iter().map(|tid| tid.and_then(result)).collect()
+        needed.into_iter().map(|n| n.and_then(result)).collect()
     }
 
     /// `Err` where the journal has stopped: nothing can be made durable any more.
@@ -81,8 +85,8 @@ impl Fs {
         }
     }
 
-    /// After its data has landed: the transaction that has to be committed for `inode`, if it is not yet.
-    fn needed_commit(&self, inode: &InodeRef, data_only: bool) -> Result<Option<Tid>> {
+    /// After its data has landed: what has to happen for `inode` to be durable.
+    fn needed(&self, inode: &InodeRef, data_only: bool) -> Result<Needed> {
         let tid = if data_only {
             inode.datasync_tid.get()
         } else {
@@ -93,19 +97,30 @@ impl Fs {
             }
             inode.tid.get()
         };
-        Ok(tid.filter(|&tid| !self.journal.is_committed(tid)))
+        Ok(Needed {
+            commit: tid.filter(|&tid| !self.journal.is_committed(tid)),
+            written: inode.written.get(),
+        })
     }
 
-    /// Commits up to `tid` and sees to it that data which has landed is durable.
-    fn make_durable(&self, tid: Option<Tid>) -> Result<()> {
-        if let Some(tid) = tid {
-            // A commit that is under way may have flushed before the data had landed.
-            let under_way = tid != self.journal.running_tid();
+    /// Commits, and flushes what no commit or other flush has covered meanwhile. Both do nothing where nothing is left.
+    fn make_durable(&self, needed: Needed) -> Result<()> {
+        if let Some(tid) = needed.commit {
             self.journal.commit(tid)?;
-            if !under_way {
-                return Ok(());
-            }
         }
-        Ok(self.queue.flush()?)
+        Ok(self.queue.flush_up_to(needed.written)?)
+    }
+}
+
+impl Needed {
+    fn and(self, other: Needed) -> Needed {
+        let commit = match (self.commit, other.commit) {
+            (Some(a), Some(b)) => Some(if a.reached(b) { a } else { b }),
+            (a, b) => a.or(b),
+        };
+        Needed {
+            commit,
+            written: self.written.max(other.written),
+        }
     }
 }

@@ -79,7 +79,7 @@ impl Fs {
         let inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
         let landed: Result<()> = self.write_and_wait(&inodes).into_iter().collect();
         // Names and attributes are in no data: commit whatever is running.
-        self.make_durable(Some(self.journal.running_tid()))?;
+        self.commit_all()?;
         landed
     }
 

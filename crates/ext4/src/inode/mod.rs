@@ -11,6 +11,7 @@ use crate::file_io::readahead::Readahead;
 use crate::fsync::ParentHint;
 use crate::writepages::Batch;
 use crate::{Error, Fs, Result, extents};
+use block::AtomicWriteMark;
 use cache::{CachedInode, ErrSeq, Mapping, Pins};
 use ext4_format::inode::{
     DeviceNumber, FileType, InodeFields, InodeFlags, InodeMode, Timestamp, in_inode_xattr_area,
@@ -67,6 +68,8 @@ pub struct Inode {
     pub(crate) dirty_listed: AtomicBool,
     /// A directory that it has a name in.
     pub(crate) parent: ParentHint,
+    /// Its data is durable once what was written up to here is.
+    pub(crate) written: AtomicWriteMark,
     /// Where the allocator should look first (file block, volume block of the last extent written).
     pub(crate) goal: Mutex<Option<(u32, u64)>>,
     /// Batches with I/O of this inode in flight.
@@ -185,6 +188,7 @@ impl Inode {
             datasync_tid: TidCell::default(),
             dirty_listed: AtomicBool::new(false),
             parent: ParentHint::default(),
+            written: AtomicWriteMark::default(),
             goal: Mutex::new(None),
             batches: Mutex::new(SmallVec::new()),
             writeback_lock: Mutex::new(()),
@@ -407,7 +411,10 @@ impl Fs {
             }
             let area = in_inode_xattr_area(&self.geo, raw)?;
             let inline = area.iter().any(|&b| b != 0).then(|| area.into());
-            Ok(Inode::assemble(self, ino, fields, inline))
+            let inode = Inode::assemble(self, ino, fields, inline);
+            // It may have been in memory before, and written to.
+            inode.written.advance(self.queue.written());
+            Ok(inode)
         })
     }
 

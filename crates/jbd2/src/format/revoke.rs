@@ -14,6 +14,11 @@ pub fn entries_per_block(layout: &Layout) -> usize {
     (layout.usable() - ENTRIES) / entry_bytes(layout)
 }
 
+/// Block numbers that fit into the first 512 bytes of a revoke block.
+pub fn entries_in_first_sector(layout: &Layout) -> usize {
+    (512 - ENTRIES) / entry_bytes(layout)
+}
+
 /// Reads a revoke block whose header and tail have been checked; what is wrong with it otherwise.
 pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<u64>, &'static str> {
     let used = get_u32(block, COUNT).ok_or("a revoke block is cut short")? as usize;

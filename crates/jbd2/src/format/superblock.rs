@@ -28,6 +28,18 @@ const CRC32C_TYPE: u8 = 4;
 /// Blocks set aside for fast commits where the super block does not say.
 const DEFAULT_FC_BLOCKS: u32 = 256;
 
+/// How a log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// With the checksums that its super block names.
+    Kept,
+    /// With CRC-32Cs of every block (csum v3).
+    ChecksumV3,
+    /// With a CRC-32 of each transaction (csum v1), which lets its commit block go out together with what it commits: the
+    /// kernel's `journal_async_commit`.
+    AsyncCommit,
+}
+
 /// The super block of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalSuperblock {
@@ -224,26 +236,37 @@ impl JournalSuperblock {
     pub fn set_errno(&mut self, errno: i32) {
         self.put(ERRNO, errno as u32);
     }
-    /// Turns on what SluiceFS writes logs with. Only for an empty log. `checksums` asks for csum v3 (which replaces
-    /// earlier versions) with `uuid` as its seed where the journal has no UUID of its own; `bits64` for block numbers
-    /// of 64 bits. A feature that is set stays set.
-    pub fn upgrade(&mut self, checksums: bool, bits64: bool, uuid: &[u8; 16]) {
+    /// Turns on what SluiceFS writes logs with. Only for an empty log. `bits64` asks for block numbers of 64 bits, which
+    /// stay once they are set; a journal without a UUID gets `uuid`.
+    pub fn upgrade(&mut self, format: LogFormat, bits64: bool, uuid: &[u8; 16]) {
         assert_eq!(self.start(), 0, "the format of a log in use cannot change");
         // A super block of version 1 has no feature fields; it becomes one of version 2, as the kernel does it.
         put_u32(&mut self.raw[..], 4, block_type::SUPERBLOCK_V2);
-        let mut bits = self.incompat() | incompat::REVOKE;
-        if bits64 || checksums {
-            bits |= incompat::BITS64;
-        }
-        if checksums {
-            bits = (bits & !incompat::CSUM_V2) | incompat::CSUM_V3;
-            self.put(COMPAT, self.compat() & !compat::CHECKSUM);
-            self.raw[CHECKSUM_TYPE] = CRC32C_TYPE;
-            if self.uuid() == [0; 16] {
-                self.raw[UUID..UUID + 16].copy_from_slice(uuid);
+        let mut bits = (self.incompat() | incompat::REVOKE) & !incompat::ASYNC_COMMIT;
+        let mut compat_bits = self.compat();
+        let later = incompat::CSUM_V2 | incompat::CSUM_V3;
+        match format {
+            LogFormat::Kept => {}
+            LogFormat::ChecksumV3 => {
+                bits = (bits & !later) | incompat::CSUM_V3 | incompat::BITS64;
+                compat_bits &= !compat::CHECKSUM;
+                self.raw[CHECKSUM_TYPE] = CRC32C_TYPE;
+            }
+            LogFormat::AsyncCommit => {
+                bits = (bits & !later) | incompat::ASYNC_COMMIT;
+                compat_bits |= compat::CHECKSUM;
+                self.raw[CHECKSUM_TYPE] = 0;
+                self.put(CHECKSUM, 0);
             }
         }
+        if bits64 {
+            bits |= incompat::BITS64;
+        }
         self.put(INCOMPAT, bits);
+        self.put(COMPAT, compat_bits);
+        if self.uuid() == [0; 16] {
+            self.raw[UUID..UUID + 16].copy_from_slice(uuid);
+        }
         if self.get(NR_USERS) == 0 {
             self.put(NR_USERS, 1);
         }
@@ -329,14 +352,27 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_replaces_old_checksums_and_keeps_the_uuid() {
-        let bytes = format_new(1024, 4096, [9; 16], incompat::CSUM_V2);
-        let mut sb = JournalSuperblock::parse(&bytes, 4096, 1024).unwrap();
-        sb.upgrade(true, false, &[1; 16]);
-        assert_eq!(sb.incompat(), V3);
-        assert_eq!(sb.uuid(), [9; 16]);
-        let again = JournalSuperblock::parse(sb.encode(), 4096, 1024).unwrap();
-        assert_eq!(again, sb);
+    fn upgrade_replaces_other_checksums_and_keeps_the_uuid() {
+        let sb = |bytes: &[u8], format| {
+            let mut sb = JournalSuperblock::parse(bytes, 4096, 1024).unwrap();
+            sb.upgrade(format, false, &[1; 16]);
+            assert_eq!(sb.uuid(), [9; 16]);
+            let bytes = sb.encode().to_vec();
+            assert_eq!(JournalSuperblock::parse(&bytes, 4096, 1024).unwrap(), sb);
+            (bytes, sb.incompat(), sb.compat(), sb.layout().checksums)
+        };
+        for before in [0, incompat::CSUM_V2, V3] {
+            let kept = before & incompat::BITS64;
+            let bytes = format_new(1024, 4096, [9; 16], before);
+            let (bytes, incompat, compat, checksums) = sb(&bytes, LogFormat::AsyncCommit);
+            assert_eq!(incompat, incompat::REVOKE | incompat::ASYNC_COMMIT | kept);
+            assert_eq!((compat, checksums), (compat::CHECKSUM, Checksums::V1));
+            // And back.
+            let (_, incompat, compat, checksums) = sb(&bytes, LogFormat::ChecksumV3);
+            assert_eq!((incompat, compat, checksums), (V3, 0, Checksums::V3));
+            let (_, incompat, ..) = sb(&bytes, LogFormat::Kept);
+            assert_eq!(incompat, incompat::REVOKE | kept);
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! the one before it is durable, so a commit block of a later transaction proves that the damaged one had been committed
 //! and that its loss is an error. Without such a proof the damaged transaction is the torn last one.
 
+use crate::format::checksum::Crc32Be;
 use crate::format::superblock::JournalSuperblock;
-use crate::format::{Checksums, Header, Layout, block_type, checksum, commit, descriptor, revoke};
+use crate::format::{Checksums, Header, Layout, block_type, commit, descriptor, revoke};
 use crate::log::LogMap;
 use crate::{JournalError, Tid};
 use block::{Buf, Queue};
@@ -142,7 +143,7 @@ struct Pending {
     copies: Vec<(u64, u32, bool)>,
     revokes: Vec<u64>,
     /// CRC-32 of descriptors and copies (checksums v1).
-    sum_v1: u32,
+    sum_v1: Crc32Be,
     /// A copy does not agree with its tag.
     damaged: bool,
     /// Something that no writer writes; an error if the transaction is complete.
@@ -153,7 +154,7 @@ impl Pending {
         Pending {
             copies: Vec::new(),
             revokes: Vec::new(),
-            sum_v1: !0,
+            sum_v1: Crc32Be::new(),
             damaged: false,
             absurd: None,
         }
@@ -271,7 +272,7 @@ impl Scanner<'_> {
             block_type::COMMIT if !commit::block_valid(layout, block) => Found::DamagedCommit,
             block_type::COMMIT
                 if self.pending.damaged
-                    || !commit::transaction_valid(layout, self.pending.sum_v1, block) =>
+                    || !commit::transaction_valid(layout, self.pending.sum_v1.sum(), block) =>
             {
                 Found::CommitOfDamaged
             }
@@ -284,14 +285,14 @@ impl Scanner<'_> {
     fn take_tags(&mut self, at: u32, block: &Buf) -> Result<bool, JournalError> {
         let v1 = self.layout.checksums == Checksums::V1;
         if v1 {
-            self.pending.sum_v1 = checksum::crc32_be(self.pending.sum_v1, block);
+            self.pending.sum_v1.update(block);
         }
         for tag in descriptor::parse(&self.layout, block) {
             let Some((copy_at, copy)) = self.next_block()? else {
                 return Ok(false);
             };
             if v1 {
-                self.pending.sum_v1 = checksum::crc32_be(self.pending.sum_v1, &copy);
+                self.pending.sum_v1.update(&copy);
             }
             if !descriptor::block_valid(&self.layout, &tag, self.expected.0, &copy) {
                 self.pending.damaged = true;

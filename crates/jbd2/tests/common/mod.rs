@@ -3,7 +3,7 @@
 
 use block::{Device, IoError, Op, Payload, Queue, Request};
 use cache::Budget;
-use jbd2::{Journal, JournalExtent, JournalOptions};
+use jbd2::{Journal, JournalExtent, JournalOptions, LogFormat};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -151,6 +151,21 @@ impl Device for CrashDevice {
                 self.0.flushes.fetch_add(1, Ordering::Relaxed);
                 disk.flush();
             }
+            if fua {
+                // On its way, any part of it may have arrived.
+                for bio in &request.bios {
+                    let mut at = bio.offset as usize;
+                    if let (Payload::Write(bufs), Ok(())) = (&bio.payload, &result) {
+                        for buf in bufs.iter() {
+                            disk.write(at, buf, false);
+                            at += buf.len();
+                        }
+                    }
+                }
+                drop(disk);
+                std::thread::yield_now();
+                disk = self.0.disk.lock().unwrap();
+            }
             if result.is_ok() {
                 for bio in &mut request.bios {
                     let mut at = bio.offset as usize;
@@ -207,8 +222,16 @@ pub fn options() -> JournalOptions {
     JournalOptions {
         commit_interval: Duration::from_secs(3600),
         block_size: BLOCK,
-        checksums: true,
+        format: LogFormat::ChecksumV3,
         uuid: [7; 16],
+    }
+}
+
+/// With commit blocks that go out together with what they commit.
+pub fn async_commit() -> JournalOptions {
+    JournalOptions {
+        format: LogFormat::AsyncCommit,
+        ..options()
     }
 }
 
