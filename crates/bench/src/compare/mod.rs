@@ -106,9 +106,14 @@ impl Comparison<'_> {
         }
         for round in 1..=self.rounds {
             let mut failed = Vec::new();
-            for (peer, reports) in &mut reports {
+            let peers = reports.len();
+            for turn in 0..peers {
+                // Another one begins each time, so that none always follows the same one.
+                let (peer, reports) = &mut reports[(turn + usize::from(round) - 1) % peers];
                 let label = format!("round {round}/{}  {}", self.rounds, peer.name());
                 tell(&label);
+                // What the last one left to the system to write does not count against the next.
+                rustix::fs::sync();
                 match self.one(*peer, scratch.path(), &label) {
                     Ok(report) => reports.push(report),
                     Err(e) if (self.interrupted)() => return Err(e),
