@@ -227,12 +227,28 @@ impl Place<'_> {
                 let written = volumes.written.as_ref();
                 let image = written.and_then(|device| host::identity(Path::new(device)));
                 let from = HostDir::open(self.dir, image)?;
-                engine::copy(from, sink, self.what, self.dir, options, progress)
+                engine::copy(
+                    from,
+                    sink,
+                    self.what,
+                    self.dir,
+                    options,
+                    progress,
+                    &|_, _| {},
+                )
             }
             Side::Volume(target) => {
                 let volume = volumes.get(target)?;
                 let from = target.on(volume.open_dir(self.dir))?;
-                engine::copy(from, sink, self.what, self.dir, options, progress)
+                engine::copy(
+                    from,
+                    sink,
+                    self.what,
+                    self.dir,
+                    options,
+                    progress,
+                    &|_, _| {},
+                )
             }
         }
     }

@@ -51,7 +51,7 @@ impl Args {
         let space = volume.statfs();
         let copied = progress.during(
             // An upper limit, and exact for a whole volume but for its directories.
-            || space.inodes.saturating_sub(space.free_inodes),
+            || Some(space.inodes.saturating_sub(space.free_inodes)),
             || {
                 engine::copy(
                     source,
@@ -60,6 +60,7 @@ impl Args {
                     &self.target.path,
                     options,
                     &progress,
+                    &|_, _| {},
                 )
             },
         );

@@ -68,7 +68,7 @@ struct Jobs<S, D> {
     busy: usize,
 }
 
-struct Engine<'a, S, D> {
+struct Engine<'a, S, D: SinkDir> {
     options: Options,
     progress: &'a Progress,
     jobs: Mutex<Jobs<S, D>>,
@@ -76,9 +76,13 @@ struct Engine<'a, S, D> {
     stop: AtomicBool,
     /// Where each file with several names was put, by device and inode number.
     links: [Mutex<HashMap<(u64, u64), PathBuf>>; SHARDS],
+    written: Written<'a, D::File>,
 }
 
-/// Copies. Errors of single files are told and counted on `progress`, and the rest goes on.
+/// Who is given each file of the target that is complete, with the bytes that were written to it.
+pub type Written<'a, F> = &'a (dyn Fn(F, u64) + Sync);
+
+/// Copies. Errors of single files are told and counted on `progress`, and the rest goes on; `written` gets the others.
 ///
 /// # Errors
 /// Where the top cannot be read, space runs out, or Ctrl-C came.
@@ -89,6 +93,7 @@ pub fn copy<S: SourceDir, D: SinkDir>(
     path: &Path,
     options: Options,
     progress: &Progress,
+    written: Written<'_, D::File>,
 ) -> Result<()> {
     let attributes = source.own_attributes()?;
     let whole = matches!(what, What::Contents);
@@ -115,6 +120,7 @@ pub fn copy<S: SourceDir, D: SinkDir>(
         more: Condvar::new(),
         stop: AtomicBool::new(false),
         links: Default::default(),
+        written,
     };
     let threads = match options.threads {
         0 => (2 * std::thread::available_parallelism().map_or(1, |n| n.get())).clamp(2, 16),
@@ -125,10 +131,21 @@ pub fn copy<S: SourceDir, D: SinkDir>(
             scope.spawn(|| engine.work());
         }
     });
+    completed(engine.stop.load(Ordering::Relaxed))
+}
+
+/// Whether an error will meet every further file, too.
+pub(super) fn ends_all(e: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded)
+}
+
+/// The outcome of a copy that may have been stopped by an error or by Ctrl-C.
+pub(super) fn completed(stopped: bool) -> Result<()> {
     if signals::interrupted() {
         bail!("interrupted: what was copied so far is there and complete, the rest is missing");
     }
-    if engine.stop.load(Ordering::Relaxed) {
+    if stopped {
         bail!("stopped: the target cannot take more");
     }
     Ok(())
@@ -177,10 +194,7 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
 
     /// Tells and counts an error; one that will meet every further file ends the work.
     fn failed(&self, path: &Path, e: &io::Error) {
-        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        if matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded)
-            && self.stop.swap(true, Ordering::Relaxed)
-        {
+        if ends_all(e) && self.stop.swap(true, Ordering::Relaxed) {
             return;
         }
         self.progress.failed(path, e);
@@ -321,7 +335,11 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
                 dir.sink.create_file(new_name, self.new_like(&like))
             })?;
             return match made {
-                Some(to) => self.copy_file(&file, &to, &like, buf),
+                Some(to) => {
+                    let bytes = self.copy_file(&file, &to, &like, buf)?;
+                    (self.written)(to, bytes);
+                    Ok(())
+                }
                 None => Ok(()),
             };
         }
@@ -364,23 +382,24 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         Ok(Some(made))
     }
 
+    /// Bytes written.
     fn copy_file(
         &self,
         from: &S::File,
         to: &D::File,
         like: &Attributes,
         buf: &mut [u8],
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let sparse = like.blocks.saturating_mul(512) < like.size;
-        if sparse {
-            self.copy_sparse(from, to, like.size, buf)?;
+        let bytes = if sparse {
+            self.copy_sparse(from, to, like.size, buf)?
         } else {
-            self.copy_range(from, to, 0, like.size, buf)?;
-        }
+            self.copy_range(from, to, 0, like.size, buf)?
+        };
         if self.options.fidelity == Fidelity::Full {
             to.finish(like, &from.xattrs()?)?;
         }
-        Ok(())
+        Ok(bytes)
     }
 
     fn copy_sparse(
@@ -389,8 +408,8 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         to: &D::File,
         size: u64,
         buf: &mut [u8],
-    ) -> io::Result<()> {
-        let mut at = 0;
+    ) -> io::Result<u64> {
+        let (mut at, mut bytes) = (0, 0);
         while at < size {
             let Some(start) = from.seek_data(at)? else {
                 break;
@@ -399,10 +418,11 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
             if end <= start {
                 break;
             }
-            self.copy_range(from, to, start, end, buf)?;
+            bytes += self.copy_range(from, to, start, end, buf)?;
             at = end;
         }
-        to.set_len(size)
+        to.set_len(size)?;
+        Ok(bytes)
     }
 
     /// Copies a range, or as much of it as there is.
@@ -413,7 +433,7 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         start: u64,
         end: u64,
         buf: &mut [u8],
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let mut at = start;
         while at < end {
             let want = buf
@@ -430,7 +450,7 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
                 return Err(io::Error::other("stopped in the middle of this file"));
             }
         }
-        Ok(())
+        Ok(at - start)
     }
 }
 

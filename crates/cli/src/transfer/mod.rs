@@ -5,11 +5,15 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `archive.rs` | tar archives into a volume |
+//! | `durable.rs` | files made durable in groups while others are copied |
 //! | `engine.rs` | the work queue, hard links, sparse files, directories finished when all in them is |
 //! | `host.rs`, `host_xattr.rs` | the host's side |
 //! | `volume.rs` | a volume's side |
 //! | `progress.rs` | counts, rates, a bar on terminals |
 
+pub mod archive;
+pub mod durable;
 pub mod engine;
 pub mod host;
 pub mod host_xattr;

@@ -4,7 +4,8 @@ use crate::human;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How often the bar is drawn, at most.
@@ -16,8 +17,11 @@ pub struct Progress {
     dirs: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
-    /// Everything is copied, and on its way to the device.
-    closing: AtomicBool,
+    /// Files that are durable already, and the syncs that made them so.
+    durable: AtomicU64,
+    syncs: AtomicU64,
+    /// When everything was copied and only the rest of it on its way to the device.
+    copied: OnceLock<Duration>,
     started: Instant,
     bar: ProgressBar,
 }
@@ -37,7 +41,9 @@ impl Progress {
             dirs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            closing: AtomicBool::new(false),
+            durable: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            copied: OnceLock::new(),
             started: Instant::now(),
             bar,
         }
@@ -52,6 +58,11 @@ impl Progress {
     pub fn add_bytes(&self, n: u64) {
         self.bytes.fetch_add(n, Relaxed);
     }
+    /// So many files have become durable by one sync.
+    pub fn add_durable(&self, files: u64) {
+        self.durable.fetch_add(files, Relaxed);
+        self.syncs.fetch_add(1, Relaxed);
+    }
 
     /// Tells an error without tearing the bar.
     pub fn failed(&self, path: &Path, e: &io::Error) {
@@ -64,14 +75,22 @@ impl Progress {
         self.errors.load(Relaxed)
     }
 
-    /// Runs `work` with the bar kept up to date, and `count`, which counts the files beforehand, beside it.
-    pub fn during<T>(&self, count: impl FnOnce() -> u64 + Send, work: impl FnOnce() -> T) -> T {
+    /// Runs `work` with the bar kept up to date, and `count`, which counts the files beforehand if it can, beside it.
+    pub fn during<T>(
+        &self,
+        count: impl FnOnce() -> Option<u64> + Send,
+        work: impl FnOnce() -> T,
+    ) -> T {
         if self.bar.is_hidden() {
             return work();
         }
         let (done, over) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            scope.spawn(|| self.bar.set_length(count()));
+            scope.spawn(|| {
+                count()
+                    .into_iter()
+                    .for_each(|files| self.bar.set_length(files))
+            });
             scope.spawn(move || {
                 while over
                     .recv_timeout(TICK)
@@ -90,7 +109,7 @@ impl Progress {
 
     /// From now on the bar says that the rest is being written to the device.
     pub fn closing(&self) {
-        self.closing.store(true, Relaxed);
+        let _ = self.copied.set(self.started.elapsed());
     }
 
     /// Takes the bar away.
@@ -101,12 +120,16 @@ impl Progress {
     fn line(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
         let (files, bytes) = (self.files.load(Relaxed), self.bytes.load(Relaxed));
+        let durable = match self.durable.load(Relaxed) {
+            0 => String::new(),
+            files => format!(", {} durable", human::count(files)),
+        };
         format!(
-            "{} files, {} files/s, {}/s{}",
+            "{} files{durable}, {} files/s, {}/s{}",
             human::count(files),
             human::count((files as f64 / seconds) as u64),
             human::bytes((bytes as f64 / seconds) as u64),
-            if self.closing.load(Relaxed) {
+            if self.copied.get().is_some() {
                 ", writing the rest"
             } else {
                 ""
@@ -127,14 +150,18 @@ impl Progress {
         )
     }
 
-    /// The same for a program.
+    /// The same for a program: `copied_s` until everything was copied, `wall_s` until it was on the device.
     pub fn json(&self) -> serde_json::Value {
-        let seconds = self.started.elapsed().as_secs_f64();
+        let wall = self.started.elapsed();
+        let seconds = wall.as_secs_f64();
         serde_json::json!({
             "files": self.files.load(Relaxed),
             "directories": self.dirs.load(Relaxed),
             "bytes": self.bytes.load(Relaxed),
             "errors": self.errors(),
+            "durable_files": self.durable.load(Relaxed),
+            "syncs": self.syncs.load(Relaxed),
+            "copied_s": self.copied.get().unwrap_or(&wall).as_secs_f64(),
             "wall_s": seconds,
             "files_per_sec": self.files.load(Relaxed) as f64 / seconds.max(1e-9),
         })

@@ -153,7 +153,11 @@ fn node(new: New) -> NewNode {
 }
 
 /// Runs `make`; if something is in the way that is no directory, removes it and tries again.
-fn replacing(dir: &Dir, name: &OsStr, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
+pub(super) fn replacing<T>(
+    dir: &Dir,
+    name: &OsStr,
+    make: impl Fn() -> io::Result<T>,
+) -> io::Result<T> {
     match make() {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             dir.remove_file(name)?;
