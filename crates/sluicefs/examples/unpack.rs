@@ -1,12 +1,14 @@
 //! Unpacks a tar archive durably: `unpack ARCHIVE DEVICE [DIRECTORY]`. When it has said that a file is there, the file is
 //! on the device, whatever happens next; yet it costs little more than not to care, because files are made durable
-//! together. `SYNC=none` leaves that to the end, `SYNC=each` does it file by file.
+//! together, while the next ones are written. `SYNC=none` leaves that to the end, `SYNC=each` does it file by file.
 //!
 //! The volume is formatted if DEVICE does not exist (4 GiB).
 
 use sluicefs::{Dir, File, FormatOptions, Volume};
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
 use std::time::Instant;
 use tar::EntryType;
 
@@ -22,26 +24,25 @@ enum Sync {
 }
 
 /// Files that were written and are not known to be durable.
-struct Unsynced<'v> {
-    volume: &'v Volume,
+struct Unsynced {
     files: Vec<File>,
     bytes: u64,
+    /// Takes them when there are enough. One group waits at most, so that what is open and dirty is bounded.
+    full: SyncSender<Vec<File>>,
 }
 
-impl Unsynced<'_> {
-    fn add(&mut self, file: File, bytes: u64) -> io::Result<()> {
+impl Unsynced {
+    fn add(&mut self, file: File, bytes: u64) {
         self.files.push(file);
         self.bytes += bytes;
-        match self.files.len() >= FILES || self.bytes >= BYTES {
-            true => self.sync(),
-            false => Ok(()),
+        if self.files.len() >= FILES || self.bytes >= BYTES {
+            self.send();
         }
     }
-    fn sync(&mut self) -> io::Result<()> {
-        let results = self.volume.sync_files(&self.files);
-        self.files.clear();
+    fn send(&mut self) {
+        // Nobody takes them where a sync has failed, which is told in the end.
+        let _ = self.full.send(std::mem::take(&mut self.files));
         self.bytes = 0;
-        results.into_iter().collect()
     }
 }
 
@@ -74,11 +75,32 @@ fn main() -> io::Result<()> {
 }
 
 fn unpack(archive: &str, volume: &Volume, into: &Dir, how: Sync) -> io::Result<(u64, u64)> {
-    let mut archive = tar::Archive::new(std::fs::File::open(archive)?);
+    let (full, groups) = sync_channel::<Vec<File>>(1);
+    thread::scope(|scope| {
+        let syncs = scope.spawn(|| -> io::Result<()> {
+            let mut groups = groups.into_iter();
+            groups.try_for_each(|files| volume.sync_files(&files).into_iter().collect())
+        });
+        let unpacked = unpack_all(archive, into, how, full);
+        match syncs.join() {
+            Ok(synced) => synced.and(unpacked),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn unpack_all(
+    archive: &str,
+    into: &Dir,
+    how: Sync,
+    full: SyncSender<Vec<File>>,
+) -> io::Result<(u64, u64)> {
+    let archive = io::BufReader::with_capacity(1 << 20, std::fs::File::open(archive)?);
+    let mut archive = tar::Archive::new(archive);
     let mut unsynced = Unsynced {
-        volume,
         files: Vec::new(),
         bytes: 0,
+        full,
     };
     let (mut files, mut bytes) = (0, 0);
     let mut contents = Vec::new();
@@ -97,14 +119,14 @@ fn unpack(archive: &str, volume: &Volume, into: &Dir, how: Sync) -> io::Result<(
                 match how {
                     Sync::None => {}
                     Sync::Each => file.sync_all()?,
-                    Sync::Together => unsynced.add(file, len)?,
+                    Sync::Together => unsynced.add(file, len),
                 }
             }
             // Links and devices are left to `sluice import`.
             _ => {}
         }
     }
-    unsynced.sync()?;
+    unsynced.send();
     Ok((files, bytes))
 }
 
