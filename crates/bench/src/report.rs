@@ -1,5 +1,6 @@
 //! What a run measured. Serialises as one JSON object, and is read back by whoever compares runs.
 
+use crate::measure;
 use crate::randwrite::Pace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -135,6 +136,16 @@ impl Device {
     /// Mean size of a write request in bytes.
     pub fn mean_write_bytes(&self) -> u64 {
         self.write_bytes.checked_div(self.write_ios).unwrap_or(0)
+    }
+
+    /// Write requests in a second.
+    pub fn write_iops(&self, time: Time) -> f64 {
+        measure::per_sec(self.write_ios, time)
+    }
+
+    /// Commits in a second, where they are known.
+    pub fn commits_per_sec(&self, time: Time) -> Option<f64> {
+        self.commits.map(|n| measure::per_sec(n, time))
     }
 
     /// Two devices together.

@@ -1,6 +1,6 @@
 //! Any of the workloads, as a value that can be handed to another process.
 
-use crate::fsmark::SyncMethod;
+use crate::fsmark::{Fsync, SyncMethod};
 use crate::{FsMark, Observer, Report, SmallFiles, Stream, Target};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -108,6 +108,15 @@ impl Workload {
         self
     }
 
+    /// The same work with another way to call fsync, if it is fs_mark's.
+    #[must_use]
+    pub fn with_fsync(mut self, fsync: Fsync) -> Workload {
+        if let Workload::FsMark(w) = &mut self {
+            w.fsync = fsync;
+        }
+        self
+    }
+
     /// Whether each file is fsynced by whoever writes it, so that no sync is needed at the end.
     pub fn fsyncs_while_writing(&self) -> bool {
         match self {
@@ -121,7 +130,7 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fsmark::{Fsync, Subdirectories};
+    use crate::fsmark::Subdirectories;
 
     fn fsmark(files: u64, loops: u64) -> Workload {
         Workload::FsMark(FsMark {

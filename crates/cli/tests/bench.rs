@@ -371,6 +371,32 @@ fn compare_without_peers_tells_of_ours_and_names_who_is_missing() {
 }
 
 #[test]
+fn compare_has_a_row_for_each_way_to_call_fsync() {
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    let args = "bench compare --scratch work --size 512MiB --rounds 1 --only sluice fsmark -S5 -n 50 -s 4096";
+    let args: Vec<_> = args.split(' ').collect();
+    let both = [&args[..], &["--fsync", "bulk,blocking"]].concat();
+    let outcome = json(&s, &[&both[..], &["--json"]].concat());
+    let rows = outcome["targets"].as_array().unwrap();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["SluiceFS in process, bulk fsync", "SluiceFS in process"]
+    );
+    let commits = |row: usize| rows[row]["report"]["device"]["commits"].as_u64().unwrap();
+    assert!(commits(0) <= 2 && commits(1) > 10, "{outcome}");
+    assert_eq!(rows[0]["ratio"], 1.0);
+    assert!(s.run(&both).contains("commits/s"));
+    let several = "bench fsmark --volume mem:64MiB --fresh --fsync bulk,async";
+    let said = s.fail(1, &several.split(' ').collect::<Vec<_>>());
+    assert!(said.contains("one way at a time"), "{said}");
+}
+
+#[test]
 fn compare_goes_through_fuse_and_the_kernel_where_it_may() {
     let there = |path: &str| std::path::Path::new(path).exists();
     if !(common::is_root() && there("/dev/fuse") && there("/dev/loop-control")) {

@@ -12,6 +12,7 @@ mod process;
 
 pub use peer::Peer;
 
+use crate::fsmark::Fsync;
 use crate::{Report, Time, Workload, measure};
 use device::{Image, LoopDevice};
 use mount::Mount;
@@ -29,6 +30,9 @@ pub struct Comparison<'a> {
     pub workload: Workload,
     /// Who takes part, in the order of the table.
     pub peers: Vec<Peer>,
+    /// How SluiceFS in process calls fsync (fs_mark's work): once for each of these; the first one's figures are what the
+    /// others are compared with. All others have only the blocking call.
+    pub fsyncs: Vec<Fsync>,
     /// Times that each of them does it.
     pub rounds: u16,
     /// A directory on a real disk; a directory for the run is made in it.
@@ -62,6 +66,15 @@ pub struct Outcome {
     pub left_out: Vec<LeftOut>,
 }
 
+/// One of those that take part.
+#[derive(Clone, PartialEq, Eq)]
+struct Entrant {
+    peer: Peer,
+    name: String,
+    /// What it does.
+    fsync: Fsync,
+}
+
 /// One of those that took part.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
@@ -75,7 +88,7 @@ pub struct Row {
     pub report: Report,
     /// Files per second of all rounds, with what it takes to have them on the device.
     pub files_per_sec: Vec<f64>,
-    /// SluiceFS in process is so many times faster, by the medians.
+    /// SluiceFS in process (its first row) is so many times faster, by the medians.
     pub ratio: Option<f64>,
 }
 
@@ -96,12 +109,12 @@ impl Comparison<'_> {
     pub fn run(&self, tell: &dyn Fn(&str)) -> io::Result<Outcome> {
         let scratch = Scratch::new(&self.scratch, &self.workload)?;
         let mut left_out = Vec::new();
-        let mut reports: Vec<(Peer, Vec<Report>)> = Vec::new();
+        let mut reports: Vec<(Entrant, Vec<Report>)> = Vec::new();
         let machine = Machine::this(self.rival.as_deref());
-        for &peer in &self.peers {
-            match peer.missing(&machine) {
-                None => reports.push((peer, Vec::new())),
-                Some(why) => left_out.push(LeftOut::new(peer, why)),
+        for entrant in self.entrants() {
+            match entrant.peer.missing(&machine) {
+                None => reports.push((entrant, Vec::new())),
+                Some(why) => left_out.push(LeftOut::new(&entrant, why)),
             }
         }
         for round in 1..=self.rounds {
@@ -109,28 +122,49 @@ impl Comparison<'_> {
             let peers = reports.len();
             for turn in 0..peers {
                 // Another one begins each time, so that none always follows the same one.
-                let (peer, reports) = &mut reports[(turn + usize::from(round) - 1) % peers];
-                let label = format!("round {round}/{}  {}", self.rounds, peer.name());
+                let (entrant, reports) = &mut reports[(turn + usize::from(round) - 1) % peers];
+                let label = format!("round {round}/{}  {}", self.rounds, entrant.name);
                 tell(&label);
                 // What the last one left to the system to write does not count against the next.
                 rustix::fs::sync();
-                match self.one(*peer, scratch.path(), &label) {
+                match self.one(entrant, scratch.path(), &label) {
                     Ok(report) => reports.push(report),
                     Err(e) if (self.interrupted)() => return Err(e),
-                    Err(e) => failed.push((*peer, e)),
+                    Err(e) => failed.push((entrant.clone(), e)),
                 }
             }
-            for (peer, e) in failed {
-                reports.retain(|(other, _)| *other != peer);
-                left_out.push(LeftOut::new(peer, e.to_string()));
+            for (entrant, e) in failed {
+                reports.retain(|(other, _)| *other != entrant);
+                left_out.push(LeftOut::new(&entrant, e.to_string()));
             }
         }
         Ok(self.outcome(reports, left_out))
     }
 
+    fn entrants(&self) -> Vec<Entrant> {
+        let mut entrants = Vec::new();
+        for &peer in &self.peers {
+            let ways = match peer {
+                Peer::InProcess if !self.fsyncs.is_empty() => &self.fsyncs[..],
+                _ => &[Fsync::Blocking],
+            };
+            entrants.extend(ways.iter().map(|&fsync| Entrant {
+                peer,
+                name: match fsync {
+                    Fsync::Blocking => peer.name().to_owned(),
+                    _ => format!("{}, {fsync} fsync", peer.name()),
+                },
+                fsync,
+            }));
+        }
+        entrants
+    }
+
     /// One round of one of them.
-    fn one(&self, peer: Peer, scratch: &Path, label: &str) -> io::Result<Report> {
+    fn one(&self, entrant: &Entrant, scratch: &Path, label: &str) -> io::Result<Report> {
+        let peer = entrant.peer;
         let work = self.workload.smaller(peer.one_file_in());
+        let work = work.with_fsync(entrant.fsync);
         let interrupt = Interrupt::new(self.interrupted);
         let image = Image::create(&scratch.join("image"), self.image_bytes)?;
         let worker = |on: &[OsString]| {
@@ -192,12 +226,12 @@ impl Comparison<'_> {
         matches!(self.workload, Workload::FsMark(_)) && !self.workload.fsyncs_while_writing()
     }
 
-    fn outcome(&self, reports: Vec<(Peer, Vec<Report>)>, left_out: Vec<LeftOut>) -> Outcome {
+    fn outcome(&self, reports: Vec<(Entrant, Vec<Report>)>, left_out: Vec<LeftOut>) -> Outcome {
         let done = reports
             .into_iter()
             .filter(|(_, reports)| !reports.is_empty());
         let mut targets: Vec<(Peer, Row)> = done
-            .map(|(peer, reports)| (peer, self.row(peer, reports)))
+            .map(|(entrant, reports)| (entrant.peer, self.row(&entrant, reports)))
             .collect();
         let ours = targets.iter().find(|(peer, _)| *peer == Peer::InProcess);
         if let Some(ours) = ours.map(|(_, row)| row.report.files_per_sec) {
@@ -215,7 +249,8 @@ impl Comparison<'_> {
         }
     }
 
-    fn row(&self, peer: Peer, reports: Vec<Report>) -> Row {
+    fn row(&self, entrant: &Entrant, reports: Vec<Report>) -> Row {
+        let peer = entrant.peer;
         let synced = peer != Peer::Fuse2fs || self.workload.fsyncs_while_writing();
         let durable = synced || self.ends_at_unmount();
         let mut notes = Vec::new();
@@ -234,7 +269,7 @@ impl Comparison<'_> {
             );
         }
         Row {
-            name: peer.name().to_owned(),
+            name: entrant.name.clone(),
             note: (!notes.is_empty()).then(|| notes.join("; ")),
             durable,
             files_per_sec: reports.iter().map(|r| r.files_per_sec).collect(),
@@ -245,9 +280,9 @@ impl Comparison<'_> {
 }
 
 impl LeftOut {
-    fn new(peer: Peer, why: String) -> LeftOut {
+    fn new(entrant: &Entrant, why: String) -> LeftOut {
         LeftOut {
-            name: peer.name().to_owned(),
+            name: entrant.name.clone(),
             why,
         }
     }

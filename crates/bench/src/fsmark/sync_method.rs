@@ -103,6 +103,16 @@ impl FromStr for SyncMethod {
     }
 }
 
+impl fmt::Display for Fsync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fsync::Blocking => "blocking",
+            Fsync::Async => "async",
+            Fsync::Bulk => "bulk",
+        })
+    }
+}
+
 impl fmt::Display for SyncMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

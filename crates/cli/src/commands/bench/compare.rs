@@ -5,6 +5,7 @@ use super::{fsmark, small_files, stream};
 use crate::{human, signals};
 use ::bench::Workload;
 use ::bench::compare::{Comparison, Peer};
+use ::bench::fsmark::Fsync;
 use anyhow::{Context, Result};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -16,13 +17,15 @@ use std::process::ExitCode;
 Examples:
   sudo sluice bench compare             fs_mark: 8 threads × 10,000 files of 4 KiB, no sync
   sudo sluice bench compare --scratch /mnt/disk fsmark -S5 -n 1000 -s 4096 -t 4
+  sudo sluice bench compare --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync bulk,async,blocking
   sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
   sudo sluice bench compare stream --mib 4096 --json
 
 Each of them gets a fresh file system on a sparse image file in the scratch directory; as root, those in the kernel \
 and behind FUSE are on a loop device with direct I/O over it. They take turns, round after round, and the median \
 round of each is shown: files per second until everything is on the device, and how many times faster SluiceFS in \
-process is. Without root only those are measured that need none. What is missing is named.")]
+process is. With --fsync it has a row for each way, and the first one is what the others are compared with; \
+they have only the blocking call. Without root only those are measured that need none. What is missing is named.")]
 pub struct Args {
     #[command(subcommand)]
     workload: Option<Which>,
@@ -60,11 +63,15 @@ enum Which {
 }
 
 impl Which {
-    fn workload(self) -> Result<Workload> {
+    /// What to do, and how SluiceFS in process is to call fsync.
+    fn workload(self) -> Result<(Workload, Vec<Fsync>)> {
         match self {
-            Which::FsMark(flags) => flags.workload(),
-            Which::SmallFiles(flags) => flags.workload(),
-            Which::Stream(flags) => Ok(flags.workload()),
+            Which::FsMark(flags) => {
+                let fsyncs = flags.fsync.clone();
+                Ok((flags.workload()?, fsyncs))
+            }
+            Which::SmallFiles(flags) => Ok((flags.workload()?, Vec::new())),
+            Which::Stream(flags) => Ok((flags.workload(), Vec::new())),
         }
     }
 }
@@ -73,13 +80,12 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         signals::catch();
         self.form.check()?;
-        let workload = match self.workload {
-            Some(which) => which.workload()?,
-            None => fsmark::Flags::usual().workload()?,
-        };
+        let usual = || Which::FsMark(fsmark::Flags::usual());
+        let (workload, fsyncs) = self.workload.unwrap_or_else(usual).workload()?;
         let sluice = std::env::current_exe().context("finding this program")?;
         let comparison = Comparison {
             workload,
+            fsyncs,
             peers: in_order(&self.only),
             rounds: self.rounds,
             scratch: self.scratch,

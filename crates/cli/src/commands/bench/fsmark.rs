@@ -60,9 +60,14 @@ pub struct Flags {
     #[arg(short = 'S', value_name = "METHOD", default_value = "1")]
     sync_method: SyncMethod,
     /// How fsync is called: blocking as the system call; async, begun for each file and waited for at the end; bulk, one
-    /// call for all files of a thread. The last two are SluiceFS's own and need --volume
-    #[arg(long, value_name = "blocking|async|bulk", default_value = "blocking")]
-    fsync: Fsync,
+    /// call for all files of a thread. The last two are SluiceFS's own and need --volume. A comparison takes several
+    #[arg(
+        long,
+        value_name = "blocking|async|bulk",
+        value_delimiter = ',',
+        default_value = "blocking"
+    )]
+    pub fsync: Vec<Fsync>,
     /// Iterations
     #[arg(short = 'L', value_name = "COUNT", default_value_t = 1)]
     loops: u64,
@@ -80,6 +85,9 @@ pub struct Flags {
 impl Flags {
     /// The work, and the directories of mounted file systems to do it in.
     fn checked(self, on_volume: bool) -> Result<(Workload, Vec<PathBuf>)> {
+        if self.fsync.len() != 1 {
+            bail!("--fsync: one way at a time; `bench compare fsmark` takes several");
+        }
         if on_volume {
             return Ok((self.workload()?, Vec::new()));
         }
@@ -88,7 +96,7 @@ impl Flags {
                 "nothing to run on: give --volume DEVICE, or -d DIR for a directory of any mounted file system"
             );
         }
-        if self.fsync != Fsync::Blocking {
+        if self.fsync != [Fsync::Blocking] {
             bail!(
                 "--fsync: a mounted file system has only blocking fsync; the others need --volume"
             );
@@ -111,7 +119,7 @@ impl Flags {
             files: 10_000,
             size: 4096,
             sync_method: SyncMethod::None,
-            fsync: Fsync::Blocking,
+            fsync: vec![Fsync::Blocking],
             loops: 1,
             threads: 8,
             write_size: 16 << 10,
@@ -134,7 +142,7 @@ impl Flags {
             files: self.files,
             size: self.size,
             sync_method: self.sync_method,
-            fsync: self.fsync,
+            fsync: self.fsync.first().copied().unwrap_or_default(),
             loops: self.loops,
             threads: self.threads,
             write_size: usize::try_from(self.write_size)?,

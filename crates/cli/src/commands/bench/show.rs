@@ -106,7 +106,13 @@ fn text(report: &Report, unit: &str, out: &mut Output) -> Result<()> {
         report.time.wall_s, report.time.cpu_s, report.time.machine_cpu_s
     )?;
     match &report.device {
-        Some(device) => writeln!(out, "{}", device_line(device))?,
+        Some(device) => {
+            writeln!(out, "{}", device_line(device))?;
+            let commits = device.commits_per_sec(report.time);
+            let commits = commits.map_or(String::new(), |n| format!(", {n:.1} commits/s"));
+            let iops = human::count(device.write_iops(report.time).round() as u64);
+            writeln!(out, "rates: {iops} write IOPS{commits}")?;
+        }
         None => writeln!(out, "device: no counters to be had")?,
     }
     latencies(report, out)?;

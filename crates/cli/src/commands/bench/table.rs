@@ -57,7 +57,7 @@ pub fn header(outcome: &Outcome) -> Vec<String> {
     if counts_files(outcome) {
         header.push("per 1000 files".to_owned());
     }
-    header.extend(["flushes", "commits"].map(str::to_owned));
+    header.extend(["IOPS", "flushes", "commits", "commits/s"].map(str::to_owned));
     header
 }
 
@@ -96,8 +96,13 @@ fn cells(outcome: &Outcome, row: &Row) -> Vec<String> {
             format!("{:.1}", 1000.0 * d.write_ios as f64 / files)
         }));
     }
+    let rate = |per_sec: f64| human::count(per_sec.round() as u64);
+    cells.push(of(&|d| rate(d.write_iops(report.time))));
     cells.push(of(&|d| human::count(d.flushes)));
     cells.push(of(&|d| d.commits.map_or(NONE.to_owned(), human::count)));
+    cells.push(of(&|d| {
+        d.commits_per_sec(report.time).map_or(NONE.to_owned(), rate)
+    }));
     cells
 }
 
