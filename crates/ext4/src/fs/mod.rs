@@ -5,6 +5,7 @@ pub(crate) mod bootstrap;
 mod mount;
 
 use crate::alloc::Groups;
+use crate::fsync::SmallFsyncs;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Inode, InodeRef, Result};
@@ -154,6 +155,7 @@ pub struct Fs {
     pub(crate) dirty_files: DirtyFiles,
     pub(crate) bdi: Arc<BackingDev<Fs>>,
     pub(crate) fsyncs: FsyncQueue<Fs>,
+    pub(crate) small_fsyncs: SmallFsyncs,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: MountOptions,
     pub(crate) superblock: Mutex<Superblock>,

@@ -8,6 +8,7 @@
 
 use super::{Fs, MountOptions, bootstrap};
 use crate::alloc::Groups;
+use crate::fsync::SmallFsyncs;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Result, orphan};
@@ -73,6 +74,7 @@ impl Fs {
                 options.flushers,
             ),
             fsyncs: FsyncQueue::new(me.clone()),
+            small_fsyncs: SmallFsyncs::default(),
             inodes: InodeTable::new(&budget),
             dirty_inodes: DirtyInodes::default(),
             dirty_files: DirtyFiles::default(),

@@ -10,6 +10,7 @@
 //!
 //! Nothing of other files is written or waited for, except where the flusher has put it into one batch with these.
 
+use super::courtesy::Steps;
 use crate::writepages::Batch;
 use crate::{Error, Fs, Inode, Result};
 use block::{IoError, Op, PAGE_SIZE, Plug};
@@ -98,11 +99,15 @@ struct Writer<'fs> {
     /// Oldest first.
     in_flight: VecDeque<Arc<Batch>>,
     failures: HashMap<Ino, Error>,
+    /// Pages that the open batch may have.
+    room: usize,
+    /// Set while somebody syncs little: see the module `courtesy`.
+    steps: Option<Steps>,
 }
 
 impl<'fs> Writer<'fs> {
     fn new(fs: &'fs Fs) -> Writer<'fs> {
-        Writer {
+        let mut writer = Writer {
             fs,
             plug: fs.queue.plug(),
             open: None,
@@ -110,7 +115,11 @@ impl<'fs> Writer<'fs> {
             inodes: 0,
             in_flight: VecDeque::new(),
             failures: HashMap::new(),
-        }
+            room: BATCH_PAGES,
+            steps: None,
+        };
+        writer.look_around();
+        writer
     }
 
     /// Submits what is dirty in `inode`, in one sweep from its first page to its last.
@@ -127,13 +136,13 @@ impl<'fs> Writer<'fs> {
                 }
             };
             let batch = self.open.get_or_insert_with(Batch::new);
-            let room = BATCH_PAGES - self.pages;
+            let room = self.room - self.pages;
             let (fs, plug) = (self.fs, &mut self.plug);
             let submitted = fs.submit_pages(inode, &lock, from, room, true, plug, batch)?;
             drop(lock);
             self.pages += submitted.pages;
             self.inodes += 1;
-            if self.pages == BATCH_PAGES || self.inodes == BATCH_INODES {
+            if self.pages == self.room || self.inodes == BATCH_INODES {
                 self.send();
             }
             if submitted.pages < room {
@@ -146,13 +155,41 @@ impl<'fs> Writer<'fs> {
 
     /// Sends what is gathered on its way, and finishes batches that have landed or are too many.
     fn send(&mut self) {
+        let began = self.fs.options.clock.monotonic();
         self.plug.flush();
         self.close();
+        if let Some(mut steps) = self.steps.take() {
+            self.end_step();
+            steps.took(self.fs.options.clock.monotonic().saturating_sub(began));
+            self.steps = Some(steps);
+        }
         while self.in_flight.len() > WINDOW
             || self.in_flight.front().is_some_and(|b| b.has_landed())
         {
             self.finish_oldest();
         }
+        self.look_around();
+    }
+
+    /// Lets everything land and flushes it.
+    fn end_step(&mut self) {
+        while !self.in_flight.is_empty() {
+            self.finish_oldest();
+        }
+        let queue = &self.fs.queue;
+        // The queue keeps an error of a flush for every later one.
+        let _ = queue.flush_up_to(queue.written());
+    }
+
+    /// Begins or ends to go in steps.
+    fn look_around(&mut self) {
+        let now = self.fs.options.clock.monotonic();
+        if !self.fs.small_fsyncs.are_about(now) {
+            self.steps = None;
+        } else if self.steps.is_none() {
+            self.steps = Some(Steps::new());
+        }
+        self.room = self.steps.as_ref().map_or(BATCH_PAGES, Steps::pages);
     }
 
     fn close(&mut self) {

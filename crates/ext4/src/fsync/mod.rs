@@ -9,6 +9,7 @@
 //! that any of them needs is committed, which commits the older ones. Each file has a result of its own: what did not
 //! land of it, or else the journal's error if it needed a commit.
 
+mod courtesy;
 mod data;
 mod queued;
 mod tree;
@@ -18,6 +19,7 @@ use block::WriteMark;
 use jbd2::Tid;
 use std::sync::atomic::Ordering;
 
+pub(crate) use courtesy::SmallFsyncs;
 pub(crate) use data::has_unlanded;
 pub(crate) use tree::ParentHint;
 
@@ -45,6 +47,9 @@ impl Fs {
         self.check_journal()?;
         if self.is_read_only() {
             return Ok(());
+        }
+        if inode.mapping.dirty_pages() <= courtesy::SMALL_PAGES {
+            self.small_fsyncs.note(self.options.clock.monotonic());
         }
         let mut landed = self.write_and_wait(&[inode]);
         landed.pop().unwrap_or(Ok(()))?;

@@ -1,6 +1,7 @@
 //! Durability: what fsync costs, what it promises, and what it says when it cannot.
 
 mod bulk;
+mod courtesy;
 mod queued;
 mod single;
 mod tree;

@@ -5,6 +5,7 @@ use block::{Device, IoError, Op, Queue, Request, StatsSnapshot};
 use ext4::{Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SyncTarget, mkfs};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use writeback::{Clock, SystemClock, Tunables};
 
 /// Decides over a request: operation, offset, length.
 type Verdict = Box<dyn FnMut(Op, u64, u64) -> Option<i32> + Send>;
@@ -60,11 +61,15 @@ impl Disk {
         )))
     }
     pub fn mount(&self) -> Arc<Fs> {
+        self.mount_with(Arc::new(SystemClock))
+    }
+    pub fn mount_with(&self, clock: Arc<dyn Clock>) -> Arc<Fs> {
         // Nothing is to be written but by who asks for it.
         let never = std::time::Duration::from_secs(3600);
         let options = MountOptions {
             commit_interval: never,
-            tunables: writeback::Tunables {
+            clock,
+            tunables: Tunables {
                 dirty_expire: never,
                 dirty_writeback: never,
                 ..Default::default()

@@ -1,0 +1,102 @@
+//! A large sync beside somebody who makes one small file after another durable.
+//!
+//! A flush waits for all that is in flight and in the device's cache, whosesoever it is. A large sync fills both, so
+//! everybody's flushes would take as long as that: on a disk or a SATA SSD a hundred times their own time.
+//!
+//! Algorithm: whoever syncs little says so ([`SmallFsyncs::note`]). While that was less than [`RECENT`] ago, a large sync
+//! goes in steps: the data of a step lands and is flushed before the next step is sent. A step is what the device takes
+//! in about [`STEP`], found by doubling and halving. Where nobody else syncs there are no steps and no such flushes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long after a small fsync another one is expected.
+const RECENT: Duration = Duration::from_millis(250);
+/// What a step should take, and so about what a small fsync waits for a large one.
+const STEP: Duration = Duration::from_millis(3);
+/// Pages of a step (256 KiB to 16 MiB).
+const LEAST_PAGES: usize = 64;
+const MOST_PAGES: usize = 4096;
+/// Pages of the first one (1 MiB).
+const FIRST_PAGES: usize = 256;
+
+/// Pages of a sync that is small, at most; fewer than a step has at first.
+pub(super) const SMALL_PAGES: u64 = 128;
+
+/// When somebody synced little, last.
+#[derive(Default)]
+pub(crate) struct SmallFsyncs {
+    /// Nanoseconds of the volume's clock, and one; 0: never.
+    last_ns: AtomicU64,
+}
+
+impl SmallFsyncs {
+    /// Somebody syncs little.
+    pub fn note(&self, now: Duration) {
+        self.last_ns
+            .store(now.as_nanos() as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// Whether somebody did lately, and probably does it again soon.
+    pub fn are_about(&self, now: Duration) -> bool {
+        match self.last_ns.load(Ordering::Relaxed) {
+            0 => false,
+            last_ns => (now.as_nanos() as u64).saturating_sub(last_ns) < RECENT.as_nanos() as u64,
+        }
+    }
+}
+
+/// How large the steps of one large sync are.
+pub(super) struct Steps {
+    pages: usize,
+}
+
+impl Steps {
+    pub fn new() -> Steps {
+        Steps { pages: FIRST_PAGES }
+    }
+
+    /// Pages of the next one.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// One of that size took so long until it was on the device.
+    pub fn took(&mut self, time: Duration) {
+        self.pages = match time {
+            t if t < STEP / 2 => (self.pages * 2).min(MOST_PAGES),
+            t if t > STEP * 2 => (self.pages / 2).max(LEAST_PAGES),
+            _ => self.pages,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_fsync_is_expected_again_for_a_while() {
+        let small = SmallFsyncs::default();
+        assert!(!small.are_about(Duration::ZERO));
+        small.note(Duration::from_secs(7));
+        assert!(small.are_about(Duration::from_millis(7200)));
+        assert!(!small.are_about(Duration::from_millis(7300)));
+    }
+
+    #[test]
+    fn steps_find_the_size_that_a_device_takes_in_time() {
+        // 450 MB/s and a millisecond for the flush.
+        let time = |pages: usize| Duration::from_nanos(1_000_000 + pages as u64 * 4096 * 20 / 9);
+        let mut steps = Steps::new();
+        for _ in 0..20 {
+            steps.took(time(steps.pages()));
+        }
+        let took = time(steps.pages());
+        assert!(took <= 2 * STEP && took >= STEP / 2, "{took:?}");
+        (0..20).for_each(|_| steps.took(Duration::from_secs(1)));
+        assert_eq!(steps.pages(), LEAST_PAGES);
+        (0..20).for_each(|_| steps.took(Duration::ZERO));
+        assert_eq!(steps.pages(), MOST_PAGES);
+    }
+}
