@@ -104,6 +104,9 @@ fn work(journal: &Weak<Journal>, commit: bool, checkpoint: bool) -> bool {
         return false;
     }
     if commit && journal.has_changes() {
+        if let Some(client) = journal.client() {
+            client.before_commit();
+        }
         let _ = journal.commit(journal.running_tid());
     }
     if checkpoint {

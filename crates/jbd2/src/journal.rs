@@ -62,8 +62,11 @@ pub enum Phase {
     Locked,
 }
 
-/// What the journal asks of the file system above it. None of these may start a handle, commit or flush.
+/// What the journal asks of the file system above it. None of these may start a handle, commit or flush, but for the first.
 pub trait JournalClient: Send + Sync {
+    /// The journal is about to commit without being asked to by somebody who waits: time to put things into the running
+    /// transaction that belong there. Called with nothing held.
+    fn before_commit(&self) {}
     /// Serialise in-memory metadata (inodes, groups, super block) that the running transaction covers.
     fn write_back_state(&self, handle: &Handle<'_>, phase: Phase);
     /// Upper bound of the blocks that [`JournalClient::write_back_state`] would add now. Called at every start of a

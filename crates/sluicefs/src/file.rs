@@ -25,6 +25,9 @@ pub(crate) struct Access {
 
 /// An open file, as [`std::fs::File`]. It keeps its volume mounted, and its contents even when its last name is removed.
 ///
+/// One that was opened empty over old contents ([`File::create`]) begins to be written when it is dropped, so that a crash
+/// soon after does not leave an empty file.
+///
 /// Errors of earlier writeback are reported by [`File::sync_all`] until the data is on the device.
 ///
 /// ```
@@ -439,6 +442,14 @@ impl File {
             target.ok_or(Cause::Invalid("a position before the start or too large")),
         )?;
         Ok(*position)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.access.write {
+            self.shared.fs.release(&self.inode);
+        }
     }
 }
 

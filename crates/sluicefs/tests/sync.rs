@@ -123,3 +123,21 @@ fn a_subtree_without_the_rest() {
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains("/nowhere"), "{error}");
 }
+
+#[test]
+fn a_file_that_was_replaced_in_place_is_written_when_it_is_closed() {
+    let v = volume();
+    let mut tunables = v.tunables();
+    tunables.apply("dirty_expire=3600").unwrap();
+    v.set_tunables(tunables).unwrap();
+    v.write("/config", b"old").unwrap();
+    v.sync().unwrap();
+    v.write("/other", b"new, and in no hurry").unwrap();
+    v.write("/config", b"new").unwrap();
+    let start = std::time::Instant::now();
+    while v.stats().dirty_pages > 1 {
+        assert!(start.elapsed().as_secs() < 60, "it is not written");
+        std::thread::yield_now();
+    }
+    assert_eq!(v.read("/config").unwrap(), b"new");
+}

@@ -38,6 +38,9 @@ impl Fs {
         )?;
         let first = size.div_ceil(PAGE);
         self.drop_pages(inode, first..u64::MAX);
+        if size == 0 {
+            self.note_emptied(inode);
+        }
         self.cut(inode, first..END, Some(size))
     }
 

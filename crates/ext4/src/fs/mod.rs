@@ -5,7 +5,7 @@ pub(crate) mod bootstrap;
 mod mount;
 
 use crate::alloc::Groups;
-use crate::fsync::SmallFsyncs;
+use crate::fsync::{Replaced, SmallFsyncs};
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Inode, InodeRef, Result};
@@ -156,6 +156,7 @@ pub struct Fs {
     pub(crate) bdi: Arc<BackingDev<Fs>>,
     pub(crate) fsyncs: FsyncQueue<Fs>,
     pub(crate) small_fsyncs: SmallFsyncs,
+    pub(crate) replaced: Replaced,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: MountOptions,
     pub(crate) superblock: Mutex<Superblock>,
@@ -422,6 +423,10 @@ impl JournalClient for Fs {
 
     fn pending_blocks(&self) -> u32 {
         self.dirty_inodes.pending_blocks() + self.groups.pending_blocks() + 1
+    }
+
+    fn before_commit(&self) {
+        self.land_replaced();
     }
 
     fn committed(&self, _tid: Tid, freed: &[FreedExtent]) {

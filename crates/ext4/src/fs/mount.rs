@@ -8,7 +8,7 @@
 
 use super::{Fs, MountOptions, bootstrap};
 use crate::alloc::Groups;
-use crate::fsync::SmallFsyncs;
+use crate::fsync::{Replaced, SmallFsyncs};
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Result, orphan};
@@ -75,6 +75,7 @@ impl Fs {
             ),
             fsyncs: FsyncQueue::new(me.clone()),
             small_fsyncs: SmallFsyncs::default(),
+            replaced: Replaced::default(),
             inodes: InodeTable::new(&budget),
             dirty_inodes: DirtyInodes::default(),
             dirty_files: DirtyFiles::default(),

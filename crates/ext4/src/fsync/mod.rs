@@ -12,6 +12,7 @@
 mod courtesy;
 mod data;
 mod queued;
+mod replaced;
 mod tree;
 
 use crate::{Fs, InodeRef, Result};
@@ -21,6 +22,7 @@ use std::sync::atomic::Ordering;
 
 pub(crate) use courtesy::SmallFsyncs;
 pub(crate) use data::has_unlanded;
+pub(crate) use replaced::Replaced;
 pub(crate) use tree::ParentHint;
 
 /// A file or directory that is to be made durable.

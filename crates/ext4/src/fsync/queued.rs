@@ -1,13 +1,15 @@
 //! Fsyncs that nobody waits for in place: queued, gathered, served together.
 
 use super::SyncTarget;
-use crate::{Fs, Result};
+use crate::{Fs, InodeRef, Result};
 use writeback::SyncService;
 
-/// A file to make durable, and whom to tell.
-pub struct SyncRequest {
-    target: SyncTarget,
-    done: Box<dyn FnOnce(Result<()>) + Send>,
+/// What nobody waits for in place.
+pub enum SyncRequest {
+    /// A file to make durable, and whom to tell.
+    Fsync(SyncTarget, Box<dyn FnOnce(Result<()>) + Send>),
+    /// A file whose data is to land.
+    Land(InodeRef),
 }
 
 impl Fs {
@@ -16,10 +18,7 @@ impl Fs {
     /// already. Where the volume is unmounted, or no thread can be had, `done` is called before this returns.
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
         let pages = target.inode.mapping.dirty_pages();
-        let request = SyncRequest {
-            target,
-            done: Box::new(done),
-        };
+        let request = SyncRequest::Fsync(target, Box::new(done));
         if let Err(request) = self.fsyncs.submit(request, pages) {
             self.serve(vec![request]);
         }
@@ -30,8 +29,22 @@ impl SyncService for Fs {
     type Request = SyncRequest;
 
     fn serve(&self, group: Vec<SyncRequest>) {
-        let (targets, told): (Vec<_>, Vec<_>) =
-            group.into_iter().map(|r| (r.target, r.done)).unzip();
+        let (mut targets, mut told, mut landing) = (Vec::new(), Vec::new(), Vec::new());
+        for request in group {
+            match request {
+                SyncRequest::Fsync(target, done) => {
+                    targets.push(target);
+                    told.push(done);
+                }
+                SyncRequest::Land(inode) => landing.push(inode),
+            }
+        }
+        // Errors stay with the files, for whoever fsyncs them.
+        self.write_and_wait(&landing.iter().map(|inode| &**inode).collect::<Vec<_>>());
+        drop(landing);
+        if targets.is_empty() {
+            return self.reap_doomed();
+        }
         let results = self.fsync_many(&targets);
         // Who is told may go on to unmount, and must not find these in use.
         drop(targets);

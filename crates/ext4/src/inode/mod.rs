@@ -64,6 +64,8 @@ pub struct Inode {
     pub(crate) tid: TidCell,
     /// Last transaction that changed what fdatasync must wait for (size, extents).
     pub(crate) datasync_tid: TidCell,
+    /// It was cut to nothing, and what was written since may not be on its way yet ([`Fs::release`]).
+    pub(crate) emptied: AtomicBool,
     /// Whether it is in [`dirty_files::DirtyFiles`].
     pub(crate) dirty_listed: AtomicBool,
     /// A directory that it has a name in.
@@ -186,6 +188,7 @@ impl Inode {
             registered: AtomicBool::new(false),
             tid: TidCell::default(),
             datasync_tid: TidCell::default(),
+            emptied: AtomicBool::new(false),
             dirty_listed: AtomicBool::new(false),
             parent: ParentHint::default(),
             written: AtomicWriteMark::default(),

@@ -38,7 +38,7 @@ fn many(fs: &Arc<Fs>, name: &str) -> Vec<InodeRef> {
 fn a_large_sync_goes_in_steps_while_small_ones_are_about() {
     let disk = Disk::new();
     let clock = Arc::new(Stopped::default());
-    let fs = disk.mount_with(clock.clone());
+    let fs = disk.mount_with(|options| options.clock = clock.clone());
     let flushes = |name| {
         let files = many(&fs, name);
         let (cost, results) = cost(&fs, || fs.fsync_many(&all(&files)));
@@ -65,7 +65,7 @@ fn a_large_sync_goes_in_steps_while_small_ones_are_about() {
 #[test]
 fn a_flush_that_fails_between_steps_is_told_to_all() {
     let disk = Disk::new();
-    let fs = disk.mount_with(Arc::new(Stopped::default()));
+    let fs = disk.mount_with(|options| options.clock = Arc::new(Stopped::default()));
     fs.fsync(&put(&fs, "small", b"x"), false).unwrap();
     let files = many(&fs, "f");
     let mut failed = false;

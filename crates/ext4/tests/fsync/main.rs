@@ -3,6 +3,7 @@
 mod bulk;
 mod courtesy;
 mod queued;
+mod replaced;
 mod single;
 mod tree;
 mod volume;

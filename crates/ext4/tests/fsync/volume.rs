@@ -5,7 +5,7 @@ use block::{Device, IoError, Op, Queue, Request, StatsSnapshot};
 use ext4::{Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SyncTarget, mkfs};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use writeback::{Clock, SystemClock, Tunables};
+use writeback::Tunables;
 
 /// Decides over a request: operation, offset, length.
 type Verdict = Box<dyn FnMut(Op, u64, u64) -> Option<i32> + Send>;
@@ -61,14 +61,13 @@ impl Disk {
         )))
     }
     pub fn mount(&self) -> Arc<Fs> {
-        self.mount_with(Arc::new(SystemClock))
+        self.mount_with(|_| ())
     }
-    pub fn mount_with(&self, clock: Arc<dyn Clock>) -> Arc<Fs> {
+    pub fn mount_with(&self, change: impl FnOnce(&mut MountOptions)) -> Arc<Fs> {
         // Nothing is to be written but by who asks for it.
         let never = std::time::Duration::from_secs(3600);
-        let options = MountOptions {
+        let mut options = MountOptions {
             commit_interval: never,
-            clock,
             tunables: Tunables {
                 dirty_expire: never,
                 dirty_writeback: never,
@@ -76,6 +75,7 @@ impl Disk {
             },
             ..MountOptions::default()
         };
+        change(&mut options);
         Fs::mount(self.queue(), options).unwrap()
     }
     /// From now on requests are asked about.
