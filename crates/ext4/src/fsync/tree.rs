@@ -61,6 +61,22 @@ enum Whereabouts {
     Unknown,
 }
 
+/// Whether directories lie below the root of the subtree.
+struct Verdicts {
+    all: HashMap<Ino, bool>,
+    /// That on the directory of the last file, which is often the next one's, too.
+    last: Option<(Ino, bool)>,
+}
+
+impl Verdicts {
+    fn about(root: Ino) -> Verdicts {
+        Verdicts {
+            all: HashMap::from([(root, true), (Ino::ROOT, false)]),
+            last: None,
+        }
+    }
+}
+
 impl Fs {
     /// Makes everything durable that lies below `root`, and its name; a file alone where `root` is one. Nothing else's dirty
     /// data is written or waited for, except of files whose place is not known and which have little of it.
@@ -85,9 +101,9 @@ impl Fs {
 
     /// The files with unlanded pages below `root`, perhaps with some more.
     fn unlanded_below(&self, root: &InodeRef) -> Result<Vec<InodeRef>> {
-        let mut verdicts = HashMap::from([(root.ino, true), (Ino::ROOT, false)]);
+        let mut verdicts = Verdicts::about(root.ino);
         let (mut below, mut unknown) = (Vec::new(), Vec::new());
-        for inode in self.dirty_files.all() {
+        for inode in self.dirty_files.parts().flatten() {
             let list = match self.whereabouts(&inode, &mut verdicts) {
                 Whereabouts::Below => &mut below,
                 Whereabouts::Unknown => &mut unknown,
@@ -109,7 +125,7 @@ impl Fs {
         Ok(below)
     }
 
-    fn whereabouts(&self, inode: &Inode, verdicts: &mut HashMap<Ino, bool>) -> Whereabouts {
+    fn whereabouts(&self, inode: &Inode, verdicts: &mut Verdicts) -> Whereabouts {
         let links = inode.meta.lock().fields.links_count;
         match (links, inode.parent.get()) {
             (0, _) => Whereabouts::Elsewhere,
@@ -122,7 +138,18 @@ impl Fs {
     }
 
     /// Whether a directory lies below those that are known to.
-    fn is_below(&self, dir: Ino, verdicts: &mut HashMap<Ino, bool>) -> bool {
+    fn is_below(&self, dir: Ino, verdicts: &mut Verdicts) -> bool {
+        if let Some((last, verdict)) = verdicts.last
+            && last == dir
+        {
+            return verdict;
+        }
+        let verdict = self.find_verdict(dir, &mut verdicts.all);
+        verdicts.last = Some((dir, verdict));
+        verdict
+    }
+
+    fn find_verdict(&self, dir: Ino, verdicts: &mut HashMap<Ino, bool>) -> bool {
         let mut path = Vec::new();
         let mut at = dir;
         let verdict = loop {

@@ -67,12 +67,9 @@ impl DirtyFiles {
         }
     }
 
-    /// What is listed now.
-    pub fn all(&self) -> Vec<Arc<Inode>> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            all.extend(shard.lock().values().cloned());
-        }
-        all
+    /// What is listed now, a part at a time: to be looked at while it is in the processor's cache.
+    pub fn parts(&self) -> impl Iterator<Item = Vec<Arc<Inode>>> {
+        let part = |shard: &Mutex<HashMap<_, Arc<Inode>>>| shard.lock().values().cloned().collect();
+        self.shards.iter().map(part)
     }
 }

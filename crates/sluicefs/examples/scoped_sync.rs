@@ -1,0 +1,121 @@
+//! What a scoped sync takes beside dirty data that is none of its business: `scoped_sync DEVICE [GIB] [ROUNDS]` (8 GiB, 21
+//! rounds). DEVICE is formatted; an image is made (32 GiB, sparse) where there is none. It takes half as much memory again
+//! as the dirty data, which is thrown away in the end.
+//!
+//! In each round `Volume::sync_files` makes 1,000 files of 4 KiB durable, `Volume::sync_tree` as many in a directory,
+//! `File::sync_all` one; first with nothing else dirty, then beside the rest. Prints medians in milliseconds.
+
+use sluicefs::{Dir, File, FormatOptions, Volume, VolumeOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Files that are made durable together, and bytes of each.
+const FILES: usize = 1000;
+const BYTES: usize = 4096;
+/// Half of the rest is in files of a gigabyte, the other half in such ones.
+const MEDIUM: usize = 64 << 10;
+
+const WAYS: [&str; 3] = ["sync_files", "sync_tree", "sync_all"];
+
+fn main() -> io::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let usage = || io::Error::other("usage: scoped_sync DEVICE [GIB] [ROUNDS]");
+    let device = args.first().ok_or_else(usage)?;
+    let number = |i: usize, usual| args.get(i).and_then(|n| n.parse().ok()).unwrap_or(usual);
+    let (gib, rounds) = (number(1, 8), number(2, 21) as usize);
+    let mut format = FormatOptions::new().force(true);
+    if !device.contains(':') && !Path::new(device).exists() {
+        format = format.size(32 << 30);
+    }
+    let memory = (gib << 30) * 3 / 2;
+    let volume = VolumeOptions::new()
+        .memory(memory)
+        .format(device, &format)?;
+    let mut tunables = volume.tunables();
+    let (background, limit) = (memory / 8 * 7, memory / 16 * 15);
+    tunables.apply(&format!(
+        "dirty_background_bytes={background},dirty_bytes={limit},dirty_expire=3600"
+    ))?;
+    volume.set_tunables(tunables)?;
+
+    let alone = measure(&volume, "alone", rounds)?;
+    let start = Instant::now();
+    dirty(&volume.create_dir("/unrelated")?, gib << 30)?;
+    let dirty_gib = || volume.stats().dirty_pages as f64 * 4096.0 / f64::from(1 << 30);
+    println!(
+        "{:.2} GiB dirty after {:.1} s",
+        dirty_gib(),
+        start.elapsed().as_secs_f64()
+    );
+    // The names and inodes of the others are in the journal's hands, and go with whatever commits next.
+    volume.create_new_file("/first")?.sync_all()?;
+    let written = volume.stats().device.write_bytes;
+    let beside = measure(&volume, "beside", rounds)?;
+    let written = volume.stats().device.write_bytes - written;
+    for (way, (alone, beside)) in WAYS.iter().zip(alone.iter().zip(&beside)) {
+        let ms = |time: &Duration| time.as_secs_f64() * 1000.0;
+        let (alone, beside) = (ms(alone), ms(beside));
+        println!(
+            "{way:10} alone {alone:8.2} ms  beside {beside:8.2} ms  {:.2} x",
+            beside / alone
+        );
+    }
+    println!(
+        "{} MiB written meanwhile; {:.2} GiB are dirty still",
+        written >> 20,
+        dirty_gib()
+    );
+    // Unmounting would write it all.
+    std::process::exit(0)
+}
+
+/// The median time of each way.
+fn measure(volume: &Volume, name: &str, rounds: usize) -> io::Result<[Duration; 3]> {
+    let mut times: [Vec<Duration>; 3] = Default::default();
+    for round in 0..rounds {
+        let top = volume.create_dir(format!("/{name}{round}"))?;
+        let files = write_many(&top.create_dir("files")?)?;
+        times[0].push(time(|| volume.sync_files(&files).into_iter().collect())?);
+        let tree = top.create_dir("tree")?;
+        drop(write_many(&tree)?);
+        times[1].push(time(|| volume.sync_tree(tree.path()))?);
+        let mut one = top.create_new_file("one")?;
+        one.write_all(&[0x5a; BYTES])?;
+        times[2].push(time(|| one.sync_all())?);
+    }
+    Ok(times.map(|mut times| {
+        times.sort();
+        times[rounds / 2]
+    }))
+}
+
+fn time(work: impl FnOnce() -> io::Result<()>) -> io::Result<Duration> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
+}
+
+fn write_many(dir: &Dir) -> io::Result<Vec<File>> {
+    let write = |i: usize| {
+        let mut file = dir.create_new_file(i.to_string())?;
+        file.write_all(&[0x5a; BYTES])?;
+        Ok(file)
+    };
+    (0..FILES).map(write).collect()
+}
+
+/// Dirties so many bytes.
+fn dirty(dir: &Dir, bytes: u64) -> io::Result<()> {
+    let chunk = vec![0xa5; 1 << 20];
+    let gib = bytes >> 30;
+    for large in 0..gib / 2 {
+        let mut file = dir.create_new_file(format!("large{large}"))?;
+        (0..1 << 10).try_for_each(|_| file.write_all(&chunk))?;
+    }
+    for medium in 0..((gib - gib / 2) << 30) / MEDIUM as u64 {
+        let mut file = dir.create_new_file(format!("medium{medium}"))?;
+        file.write_all(&chunk[..MEDIUM])?;
+    }
+    Ok(())
+}
