@@ -8,6 +8,7 @@ use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::control::Control;
 use crate::dirty_inodes::{DirtyList, DirtyState};
 use crate::sync::{Foreground, ForegroundList};
+use crate::throttle::note_dirtied;
 use crate::{Clock, Flushers, Tunables};
 use block::{PAGE_SIZE, Plug, Queue};
 use cache::Budget;
@@ -177,6 +178,7 @@ impl<F: WritebackFs> BackingDev<F> {
     pub fn add_dirty(&self, pages: u64) {
         if pages > 0 {
             self.limits.add(&self.share, pages);
+            note_dirtied(pages);
         }
     }
     /// Pages left the dirty or writeback state (landed, or were truncated away).
@@ -186,8 +188,8 @@ impl<F: WritebackFs> BackingDev<F> {
         }
     }
     /// Slows the caller if too much is dirty; wakes the flusher above the background threshold. No locks may be held.
-    /// A pause is 200 ms at most; only where the hard threshold is exceeded does the caller wait for pages to land, and
-    /// never for ever.
+    /// A pause is 150 ms at most; only where the hard threshold is far exceeded does the caller wait for pages to land,
+    /// and never for ever.
     pub fn balance_dirty_pages(&self) {
         self.limits.balance(
             &self.share,
@@ -248,7 +250,6 @@ impl<F: WritebackFs> BackingDev<F> {
     pub fn set_tunables(&self, tunables: Tunables) -> io::Result<()> {
         tunables.validate()?;
         *self.tunables.write() = tunables;
-        self.limits.wake();
         if !self.is_idle() {
             self.kick_background();
         }
@@ -258,7 +259,6 @@ impl<F: WritebackFs> BackingDev<F> {
     /// Writers are not slowed any more, and what is dirtied from here on stays so.
     pub fn shutdown(&self) {
         self.share.closed.store(true, Ordering::SeqCst);
-        self.limits.wake();
         self.control.stop();
     }
 

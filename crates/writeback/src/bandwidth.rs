@@ -1,9 +1,13 @@
-//! How fast a device takes pages: an exponentially weighted mean over the time in which it had something to do.
+//! How fast a device takes pages: exponentially weighted means over the time in which it was kept busy.
 //!
-//! Algorithm (the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`, without its second filter): time counts
-//! only while a batch is in flight. Whenever 200 ms of such time have gathered, the pages that landed in them are a
-//! sample, which enters the mean with the weight `gathered / 3 s`. The first sample replaces the guess and comes after
-//! 20 ms, so that a fast device is not throttled to the guess for long.
+//! Algorithm (after the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`): time counts from a batch's submission
+//! or the landing before it to its own landing, and only if the device had enough to do meanwhile: the batch was a whole
+//! one, or others were in flight behind it. What a device makes of a few pages now and then says little about what it
+//! could do. Whenever 200 ms have gathered, the pages that landed in them are a sample. It enters the *mean*, by which
+//! devices share the dirty limit, with the weight `gathered / 3 s` where it is less, and `gathered / 10 s` where it is
+//! more: a write cache that has room again does not make a disk a fast device. It enters the *recent* rate, to which
+//! writers are slowed, with `gathered / 600 ms`. The first sample replaces the guess and comes after 20 ms, so that a fast
+//! device is not throttled to the guess for long.
 
 use std::time::Duration;
 
@@ -13,12 +17,25 @@ pub(crate) const INITIAL_PAGES_PER_SEC: u64 = 100_000_000 / block::PAGE_SIZE as 
 const SAMPLE: Duration = Duration::from_millis(200);
 /// Busy time that makes the first one.
 const FIRST_SAMPLE: Duration = Duration::from_millis(20);
-/// Busy time that the mean looks back on.
-const PERIOD: Duration = Duration::from_secs(3);
+/// Busy time that the mean looks back on while it falls and while it rises.
+const FALLING: Duration = Duration::from_secs(3);
+const RISING: Duration = Duration::from_secs(10);
+/// Busy time that the recent rate looks back on.
+const RECENT: Duration = Duration::from_millis(600);
+/// Neither rate is ever less, in pages a second: they divide.
+pub(crate) const MIN_RATE: f64 = 16.0;
+
+/// In pages a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rates {
+    pub(crate) mean: u64,
+    pub(crate) recent: u64,
+}
 
 /// See the module.
 pub(crate) struct Bandwidth {
-    pages_per_sec: f64,
+    mean: f64,
+    recent: f64,
     measured: bool,
     /// Since when the device has been busy without a break that was counted already.
     busy_since: Option<Duration>,
@@ -29,7 +46,8 @@ pub(crate) struct Bandwidth {
 impl Bandwidth {
     pub(crate) fn new() -> Bandwidth {
         Bandwidth {
-            pages_per_sec: INITIAL_PAGES_PER_SEC as f64,
+            mean: INITIAL_PAGES_PER_SEC as f64,
+            recent: INITIAL_PAGES_PER_SEC as f64,
             measured: false,
             busy_since: None,
             gathered: Duration::ZERO,
@@ -40,29 +58,42 @@ impl Bandwidth {
     pub(crate) fn busy(&mut self, now: Duration) {
         self.busy_since.get_or_insert(now);
     }
-    /// `pages` landed, and `idle` says whether nothing is in flight any more. The mean in pages a second, where it is new.
-    pub(crate) fn landed(&mut self, pages: u64, idle: bool, now: Duration) -> Option<u64> {
-        self.landed += pages;
-        if let Some(since) = self.busy_since {
-            self.gathered += now.saturating_sub(since);
-            self.busy_since = (!idle).then_some(now);
+    /// A batch of `pages` landed; `whole` says whether it was a whole one, and `idle` whether nothing is in flight any
+    /// more. The rates, where they are new.
+    pub(crate) fn landed(
+        &mut self,
+        pages: u64,
+        whole: bool,
+        idle: bool,
+        now: Duration,
+    ) -> Option<Rates> {
+        let since = self.busy_since.take();
+        self.busy_since = (!idle).then_some(now);
+        if idle && !whole {
+            return None;
         }
+        self.landed += pages;
+        self.gathered += since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         let enough = if self.measured { SAMPLE } else { FIRST_SAMPLE };
         if self.gathered < enough {
             return None;
         }
         let sample = self.landed as f64 / self.gathered.as_secs_f64();
-        let weight = if self.measured {
-            (self.gathered.as_secs_f64() / PERIOD.as_secs_f64()).min(1.0)
-        } else {
-            1.0
-        };
-        self.pages_per_sec += (sample - self.pages_per_sec) * weight;
+        let period = if sample < self.mean { FALLING } else { RISING };
+        for (rate, period) in [(&mut self.mean, period), (&mut self.recent, RECENT)] {
+            let weight = match self.measured {
+                true => (self.gathered.as_secs_f64() / period.as_secs_f64()).min(1.0),
+                false => 1.0,
+            };
+            *rate = (*rate + (sample - *rate) * weight).max(MIN_RATE);
+        }
         self.measured = true;
         self.gathered = Duration::ZERO;
         self.landed = 0;
-        // Never zero: it divides.
-        Some((self.pages_per_sec as u64).max(16))
+        Some(Rates {
+            mean: self.mean as u64,
+            recent: self.recent as u64,
+        })
     }
 }
 
@@ -80,16 +111,46 @@ mod tests {
             for _ in 0..batches {
                 bandwidth.busy(now);
                 now += 50 * MS;
-                last = bandwidth.landed(pages_per_batch, true, now).or(last);
+                last = bandwidth
+                    .landed(pages_per_batch, true, true, now)
+                    .map(|rates| (rates.mean, rates.recent))
+                    .or(last);
                 now += pause;
             }
             last
         };
-        assert_eq!(run(100, 1, Duration::ZERO), Some(2000));
+        let even = Some((2000, 2000));
+        assert_eq!(run(100, 1, Duration::ZERO), even);
         assert_eq!(run(100, 3, Duration::ZERO), None);
-        assert_eq!(run(100, 1, Duration::ZERO), Some(2000));
-        assert_eq!(run(100, 4, Duration::from_secs(60)), Some(2000));
-        let risen = run(1000, 4 * 40, Duration::ZERO).unwrap();
-        assert!((18_000..=20_000).contains(&risen), "{risen}");
+        assert_eq!(run(100, 1, Duration::ZERO), even);
+        assert_eq!(run(100, 4, Duration::from_secs(60)), even);
+        // After a second the recent rate has risen most of the way, the mean a tenth of it.
+        let (mean, recent) = run(1000, 20, Duration::ZERO).unwrap();
+        assert!((3_000..5_000).contains(&mean), "{mean}");
+        assert!((17_000..20_000).contains(&recent), "{recent}");
+        let (mean, _) = run(1000, 600, Duration::ZERO).unwrap();
+        assert!((18_000..=20_000).contains(&mean), "{mean}");
+        // It falls faster.
+        let (mean, _) = run(100, 60, Duration::ZERO).unwrap();
+        assert!((7_000..9_500).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn what_lands_alone_in_small_batches_says_nothing() {
+        let mut bandwidth = Bandwidth::new();
+        let mut now = Duration::ZERO;
+        for _ in 0..100 {
+            bandwidth.busy(now);
+            now += 10 * MS;
+            assert_eq!(bandwidth.landed(1, false, true, now), None);
+            now += 1000 * MS;
+        }
+        // Small ones count while others are behind them.
+        bandwidth.busy(now);
+        now += 10 * MS;
+        assert_eq!(bandwidth.landed(20, false, false, now), None);
+        now += 10 * MS;
+        let rates = bandwidth.landed(20, false, false, now).unwrap();
+        assert_eq!((rates.mean, rates.recent), (2000, 2000));
     }
 }

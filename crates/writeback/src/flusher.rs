@@ -67,7 +67,7 @@ pub(crate) struct Waiting<I> {
 #[derive(Clone, Copy)]
 pub(crate) struct Rest {
     pub(crate) reason: Reason,
-    /// Dirty pages at which it may stop.
+    /// For a reclaim: dirty pages at which it may stop.
     pub(crate) enough: u64,
 }
 
@@ -169,7 +169,7 @@ impl<F: WritebackFs> Flusher<F> {
     }
 
     fn pass(&mut self, fs: &Arc<F>, reason: Reason) -> io::Result<()> {
-        self.dev.limits.refresh();
+        self.dev.limits.refresh(self.dev.thresholds());
         let dev = self.dev.clone();
         Pass::run(self, fs, &dev.queue, reason)
     }
@@ -223,7 +223,6 @@ impl<F: WritebackFs> Flusher<F> {
         self.backoff_until = now + backoff(self.failures);
         self.failures = self.failures.saturating_add(1);
         self.dev.share.failing.store(true, Ordering::Relaxed);
-        self.dev.limits.wake();
     }
 
     /// The file system is gone: lets go of everything.
@@ -237,6 +236,7 @@ impl<F: WritebackFs> Flusher<F> {
         self.dev.listed.store(0, Ordering::SeqCst);
         self.dev.in_flight.store(0, Ordering::SeqCst);
         self.in_flight.clear();
+        self.dev.share.no_front();
         self.dev.control.gone();
     }
 
@@ -306,7 +306,7 @@ impl<F: WritebackFs> Flusher<F> {
             if dev.control.reclaim.swap(false, Ordering::SeqCst) && can_write {
                 return Some(Work::Pass(Reason::Reclaim));
             }
-            if can_write && dev.limits.to_write() > dev.thresholds().background {
+            if can_write && dev.limits.over_background(&dev.share, dev.thresholds()) {
                 return Some(Work::Pass(Reason::Background));
             }
             if self.waiting.iter().any(|waiting| waiting.retry_at <= now) {

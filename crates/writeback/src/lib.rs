@@ -12,6 +12,7 @@ pub mod fsync_queue;
 mod pass;
 pub mod sync;
 mod threads;
+mod throttle;
 pub mod tunables;
 
 pub use backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};

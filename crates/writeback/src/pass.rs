@@ -17,11 +17,11 @@
 //! after everything in flight was finished; inodes that are still blocked are tried again for a second.
 
 use crate::backing_dev::{BackingDev, PassLimits, Reason, WritebackFs};
-use crate::balance::DirtyLimits;
+use crate::balance::{DirtyLimits, Thresholds, WINDOW};
 use crate::dirty_inodes::{Entry, Written};
 use crate::flusher::{BACKOFF, Flusher, Rest};
 use crate::threads::Flushers;
-use block::{PAGE_SIZE, Plug, Queue};
+use block::{Plug, Queue};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -30,11 +30,8 @@ use std::time::Duration;
 
 /// Inodes of a batch at most.
 const BATCH_INODES: usize = 2048;
-/// Pages of a batch, and of a slice of one inode, at most (16 MiB) and at least (1 MiB).
-const BATCH_PAGES: u64 = (16 << 20) / PAGE_SIZE as u64;
-const MIN_BATCH_PAGES: u64 = (1 << 20) / PAGE_SIZE as u64;
-/// Batches in flight at most.
-const WINDOW: usize = 4;
+/// Batches that a shared thread leaves in flight on a device.
+const SHARED_WINDOW: usize = 1;
 /// Instead of the time at which an inode became dirty, for one that had its turn: it is eligible whatever its age.
 pub(crate) const HAD_ITS_TURN: u64 = 0;
 /// How often a sync comes back to inodes that are blocked while nothing of this flusher's is in flight.
@@ -73,9 +70,10 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     flusher: &'a mut Flusher<F>,
     fs: &'a Arc<F>,
     reason: Reason,
-    /// Pages of a batch.
+    /// Pages of a batch, and of a slice of one inode, at most.
     batch_pages: u64,
-    /// Dirty pages that are not in flight at which the pass may stop.
+    thresholds: Thresholds,
+    /// For a reclaim: dirty pages that are not in flight at which the pass may stop.
     enough: u64,
     until: Duration,
     /// Inodes that became dirty later than this are too young, in nanoseconds.
@@ -135,21 +133,13 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
     fn new(flusher: &'a mut Flusher<F>, fs: &'a Arc<F>, reason: Reason) -> Pass<'a, F> {
         let dev = &flusher.dev;
         let t = dev.thresholds();
-        // A batch counts as dirty until it is finished: it must be small beside the room that writers have, and take
-        // the device no longer than a tenth of a second.
-        let batch_pages = BATCH_PAGES
-            .min((t.hard - t.background) / WINDOW as u64)
-            .min(dev.share.bandwidth() / 10)
-            .max(MIN_BATCH_PAGES);
+        let batch_pages = dev.limits.batch_pages(&dev.share, t);
         let period = dev.tunables().dirty_writeback.max(BACKOFF);
-        let enough = match reason {
-            Reason::Background => t.background,
-            Reason::Reclaim => dev.limits.to_write() / 2,
-            Reason::Periodic | Reason::Sync => 0,
-        };
+        let half = dev.limits.to_write() / 2;
         let rest = flusher.rest.take().filter(|rest| rest.reason == reason);
         Pass {
-            enough: rest.map_or(enough, |rest| rest.enough),
+            thresholds: t,
+            enough: rest.map_or(half, |rest| rest.enough),
             shared: dev.flushers == Flushers::Shared && reason != Reason::Sync,
             turn_over: false,
             until: dev.clock.monotonic() + period,
@@ -177,12 +167,17 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             };
             if self.flusher.open.as_ref().is_some_and(full) {
                 self.close_batch(plug);
-                while self.flusher.in_flight.len() > WINDOW {
+                while self.flusher.in_flight.len() > self.window() {
                     self.finish_oldest();
                 }
                 self.turn_over = self.shared;
             }
         }
+    }
+
+    /// Batches that may be in flight while the next one is gathered.
+    fn window(&self) -> usize {
+        if self.shared { SHARED_WINDOW } else { WINDOW }
     }
 
     /// Whether the pass ends although there may be more to write.
@@ -197,7 +192,11 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             || dev.share.closed.load(Ordering::Relaxed)
             || self.flusher.backoff_until > now
             || now >= self.until
-            || (self.enough > 0 && dev.limits.to_write() <= self.enough)
+            || match self.reason {
+                Reason::Background => !dev.limits.over_background(&dev.share, self.thresholds),
+                Reason::Reclaim => dev.limits.to_write() <= self.enough,
+                Reason::Periodic | Reason::Sync => false,
+            }
     }
 
     /// Moves what is eligible to `b_io`.
@@ -324,10 +323,13 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let Some(open) = self.flusher.open.take() else {
             return;
         };
-        self.flusher
-            .bandwidth
-            .busy(self.flusher.dev.clock.monotonic());
-        self.flusher.in_flight.push_back(open);
+        let flusher = &mut *self.flusher;
+        let now = flusher.dev.clock.monotonic();
+        flusher.bandwidth.busy(now);
+        if flusher.in_flight.is_empty() {
+            flusher.dev.share.set_front(open.pages, now);
+        }
+        flusher.in_flight.push_back(open);
     }
     /// Finishes what has landed, from the oldest on.
     fn reap(&mut self) {
@@ -357,10 +359,18 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         };
         let flusher = &mut *self.flusher;
         let now = flusher.dev.clock.monotonic();
+        match flusher.in_flight.front() {
+            Some(next) => flusher.dev.share.set_front(next.pages, now),
+            None => flusher.dev.share.no_front(),
+        }
         let idle = flusher.in_flight.is_empty() && flusher.open.is_none();
-        if let Some(measured) = flusher.bandwidth.landed(oldest.pages, idle, now) {
-            flusher.dev.share.set_bandwidth(measured);
-            flusher.dev.limits.refresh();
+        let whole = oldest.pages >= self.batch_pages;
+        let measured = flusher.bandwidth.landed(oldest.pages, whole, idle, now);
+        if let Some(rates) = measured {
+            flusher.dev.share.set_bandwidth(rates);
+            flusher.dev.limits.refresh(self.thresholds);
+            let dev = &flusher.dev;
+            self.batch_pages = dev.limits.batch_pages(&dev.share, self.thresholds);
         }
         match result {
             Ok(()) => {

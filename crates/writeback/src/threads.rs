@@ -5,9 +5,9 @@
 //!
 //! [`Flushers::Shared`] is the ablation: one thread for all such devices of the process, as pdflush was (Linux before
 //! 2.6.32), with a pool of one. It goes round the devices; in a turn a device gets one batch, which stays in flight while
-//! the thread is at the others, and whose metadata is recorded when the thread comes by again. It waits where a device
-//! makes it wait: for the oldest batch when the device's window is full, for log space, for a sync. What one device
-//! makes it wait for, all wait for.
+//! the thread is at the others (the queues of that time took 128 requests, so that is generous), and whose metadata is
+//! recorded when the thread comes by again. It waits where a device makes it wait: for the batch of the turn before to
+//! land, for log space, for a sync. What one device makes it wait for, all wait for.
 
 use parking_lot::{Condvar, Mutex};
 use std::io;

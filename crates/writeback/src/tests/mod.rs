@@ -4,3 +4,4 @@ mod fake;
 mod policy;
 mod shared;
 mod stress;
+mod throttle;

@@ -1,0 +1,417 @@
+//! Writers against modelled devices, in virtual time: the policy is the real one, flushers and devices are what it has to
+//! deal with: batches land as a whole, in order, and a device's cache takes the first of them at once.
+
+use crate::balance::{DirtyLimits, Share, Thresholds, WINDOW};
+use crate::bandwidth::{Bandwidth, Rates};
+use crate::throttle::{Balanced, MAX_PAUSE, Verdict, note_dirtied};
+use crate::{Clock, ManualClock};
+use block::PAGE_SIZE;
+use cache::Budget;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Of the model.
+const STEP: Duration = Duration::from_millis(1);
+
+/// A device with its flusher.
+struct Device {
+    share: Arc<Share>,
+    /// Pages a second.
+    rate: f64,
+    /// Pages that its cache takes at once, and what is in it.
+    cache: f64,
+    cached: f64,
+    /// Batches in flight, with the pages of each that the device has yet to take.
+    in_flight: VecDeque<(u64, f64)>,
+    bandwidth: Bandwidth,
+    landed: u64,
+}
+
+/// A thread that dirties `chunk` pages at a time, in no time at all.
+struct Writer {
+    device: usize,
+    chunk: u64,
+    ready_at: Duration,
+    longest: Duration,
+    /// Steps in which it may not go on.
+    stopped: u64,
+    written: u64,
+}
+
+struct Model {
+    limits: Arc<DirtyLimits>,
+    thresholds: Thresholds,
+    now: Duration,
+    devices: Vec<Device>,
+    writers: Vec<Writer>,
+    most_dirty: u64,
+}
+
+impl Model {
+    /// On a budget of `mib` MiB, with the default ratios.
+    fn new(mib: u64) -> Model {
+        let pages = mib << 8;
+        Model {
+            limits: DirtyLimits::new(Budget::new(mib << 20)),
+            thresholds: Thresholds {
+                background: pages / 10,
+                hard: pages / 5,
+            },
+            now: Duration::ZERO,
+            devices: Vec::new(),
+            writers: Vec::new(),
+            most_dirty: 0,
+        }
+    }
+    fn device(mut self, rate: u64, cache: u64, writers: &[u64]) -> Model {
+        let device = self.devices.len();
+        self.devices.push(Device {
+            share: self.limits.join(),
+            rate: rate as f64,
+            cache: cache as f64,
+            cached: 0.0,
+            in_flight: VecDeque::new(),
+            bandwidth: Bandwidth::new(),
+            landed: 0,
+        });
+        self.writers.extend(writers.iter().map(|&chunk| Writer {
+            device,
+            chunk,
+            ready_at: Duration::ZERO,
+            longest: Duration::ZERO,
+            stopped: 0,
+            written: 0,
+        }));
+        self
+    }
+    fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            for writer in &mut self.writers {
+                // A writer that is not slowed gets through 1 GB/s.
+                let mut left = 262 / writer.chunk + 1;
+                while writer.ready_at <= self.now && left > 0 {
+                    left -= 1;
+                    let share = &self.devices[writer.device].share;
+                    if writer.written > 0 && self.limits.stopped(share, self.thresholds) {
+                        writer.stopped += 1;
+                        break;
+                    }
+                    self.limits.add(share, writer.chunk);
+                    writer.written += writer.chunk;
+                    let verdict =
+                        self.limits
+                            .verdict(share, self.thresholds, self.now, writer.chunk);
+                    if let Verdict::Sleep(pause) = verdict {
+                        writer.longest = writer.longest.max(pause);
+                        writer.ready_at = self.now + pause;
+                    }
+                }
+            }
+            self.most_dirty = self.most_dirty.max(self.limits.dirty_pages());
+            self.now += STEP;
+            for device in &mut self.devices {
+                device.land(&self.limits, self.thresholds, self.now);
+                device.submit(&self.limits, self.thresholds, self.now);
+            }
+        }
+    }
+    /// Pages that the writers of a device write in each of `seconds` seconds.
+    fn rates(&mut self, device: usize, seconds: u32) -> Vec<f64> {
+        let written = |model: &Model| -> u64 {
+            let of_device = model.writers.iter().filter(|w| w.device == device);
+            of_device.map(|w| w.written).sum()
+        };
+        (0..seconds)
+            .map(|_| {
+                let before = written(self);
+                self.run(Duration::from_secs(1));
+                (written(self) - before) as f64
+            })
+            .collect()
+    }
+    fn longest(&self) -> Duration {
+        self.writers.iter().map(|w| w.longest).max().unwrap()
+    }
+}
+
+impl Device {
+    fn land(&mut self, limits: &DirtyLimits, t: Thresholds, now: Duration) {
+        let rate = self.rate * STEP.as_secs_f64();
+        self.cached = (self.cached - rate).max(0.0);
+        // The cache takes a gigabyte a second while it has room.
+        let mut takes = rate.max((self.cache - self.cached).min(262.0));
+        while let Some((pages, left)) = self.in_flight.front_mut() {
+            let taken = takes.min(*left);
+            *left -= taken;
+            takes -= taken;
+            self.cached += taken;
+            if *left > 0.0 {
+                return;
+            }
+            let pages = *pages;
+            self.in_flight.pop_front();
+            limits.settle(pages);
+            limits.sub(&self.share, pages);
+            self.landed += pages;
+            let whole = pages >= limits.batch_pages(&self.share, t);
+            let idle = self.in_flight.is_empty();
+            match self.in_flight.front() {
+                Some((next, _)) => self.share.set_front(*next, now),
+                None => self.share.no_front(),
+            }
+            if let Some(rates) = self.bandwidth.landed(pages, whole, idle, now) {
+                self.share.set_bandwidth(rates);
+                limits.refresh(t);
+            }
+        }
+    }
+    fn submit(&mut self, limits: &DirtyLimits, t: Thresholds, now: Duration) {
+        while self.in_flight.len() < WINDOW && limits.over_background(&self.share, t) {
+            let flying: u64 = self.in_flight.iter().map(|batch| batch.0).sum();
+            let left = self.share.dirty_pages() - flying;
+            let pages = limits.batch_pages(&self.share, t).min(left);
+            if pages == 0 {
+                return;
+            }
+            limits.submit(pages);
+            self.bandwidth.busy(now);
+            if self.in_flight.is_empty() {
+                self.share.set_front(pages, now);
+            }
+            self.in_flight.push_back((pages, pages as f64));
+        }
+    }
+}
+
+fn mean(rates: &[f64]) -> f64 {
+    rates.iter().sum::<f64>() / rates.len() as f64
+}
+/// Coefficient of variation.
+fn cv(rates: &[f64]) -> f64 {
+    let mean = mean(rates);
+    let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+    (squares / rates.len() as f64).sqrt() / mean
+}
+
+/// Runs one device with its writers: it is never idle, writers go as fast as it does, and evenly, and no pause is long.
+fn settles(mib: u64, rate: u64, cache: u64, writers: &[u64]) {
+    let what = format!("{rate} pages/s, cache of {cache}, {writers:?}, budget of {mib} MiB");
+    let mut model = Model::new(mib).device(rate, cache, writers);
+    // Until what was dirtied before the device's rate was known has been written.
+    let settle = model.thresholds.hard / rate;
+    model.run(Duration::from_secs(5 + settle));
+    let rates = model.rates(0, 20);
+    let settled = mean(&rates) / rate as f64;
+    assert!((0.97..1.03).contains(&settled), "{what}: {settled}");
+    assert!(cv(&rates) < 0.05, "{what}: {}", cv(&rates));
+    assert!(
+        model.longest() <= MAX_PAUSE,
+        "{what}: {:?}",
+        model.longest()
+    );
+    let most = model.most_dirty as f64 / model.thresholds.hard as f64;
+    assert!(most < 1.05, "{what}: {most} of the hard threshold");
+}
+
+#[test]
+fn writers_settle_at_the_rate_of_the_device_without_long_pauses() {
+    // A disk that streams, with small and with large writes; with a write cache.
+    settles(1024, 44_000, 0, &[16]);
+    settles(1024, 44_000, 16_384, &[256]);
+    settles(128, 44_000, 16_384, &[16; 4]);
+    // Random writes; the cache makes the device look fast at first.
+    settles(1024, 3_700, 8_192, &[1; 8]);
+    settles(128, 3_700, 8_192, &[1]);
+    settles(1024, 1_000, 0, &[1; 3]);
+    // Faster than the guess.
+    settles(1024, 500_000, 16_384, &[16; 4]);
+}
+
+#[test]
+fn ten_devices_run_as_fast_as_alone() {
+    for mib in [512, 2048] {
+        let mut model = (0..10).fold(Model::new(mib), |m, _| m.device(3_700, 8_192, &[1]));
+        model.run(Duration::from_secs(10));
+        for device in 0..10 {
+            let rates = model.rates(device, 4);
+            let settled = mean(&rates) / 3_700.0;
+            assert!((0.95..1.05).contains(&settled), "{mib} MiB: {settled}");
+            assert!(cv(&rates) < 0.05, "{mib} MiB: {}", cv(&rates));
+        }
+        assert!(model.longest() <= MAX_PAUSE);
+    }
+}
+
+#[test]
+fn a_slow_device_neither_slows_nine_fast_ones_nor_fills_memory() {
+    for mib in [512, 2048] {
+        let mut model = Model::new(mib).device(160, 8_192, &[1, 1]);
+        model = (0..9).fold(model, |m, _| m.device(25_000, 8_192, &[1]));
+        let stopped = |model: &Model| model.writers[2..].iter().map(|w| w.stopped).sum::<u64>();
+        model.run(Duration::from_secs(10));
+        let before = stopped(&model);
+        for device in 1..10 {
+            let settled = mean(&model.rates(device, 4)) / 25_000.0;
+            assert!(settled > 0.97, "{mib} MiB: {settled}");
+        }
+        assert!(model.longest() <= MAX_PAUSE);
+        assert_eq!(stopped(&model), before, "{mib} MiB");
+        let before = model.devices[0].share.dirty_pages();
+        let even = model.thresholds.hard / 10;
+        model.run(Duration::from_secs(60));
+        let after = model.devices[0].share.dirty_pages();
+        // What it had before the others were known to be faster drains, in batches of seconds at first; it gets no more
+        // than a part of an even share.
+        assert!(
+            after < before || after < even / 2,
+            "{before}, {after} of {even}"
+        );
+    }
+}
+
+#[test]
+fn many_writers_to_a_very_slow_device_are_stopped() {
+    let mut model = Model::new(64).device(100, 0, &[256; 40]);
+    model.run(Duration::from_secs(20));
+    let hard = model.thresholds.hard;
+    let stopped = model.writers.iter().any(|w| w.stopped > 0);
+    assert!(stopped && model.most_dirty > hard);
+    // Each writer may be at it once when the limit is reached.
+    assert!(model.most_dirty <= hard + hard / 4 + 40 * 256);
+}
+
+const HARD: u64 = 2000;
+fn thresholds() -> Thresholds {
+    Thresholds {
+        background: 1000,
+        hard: HARD,
+    }
+}
+fn limits() -> (Arc<DirtyLimits>, Arc<Share>) {
+    let budget = Budget::new(10_000 * PAGE_SIZE as u64);
+    let limits = DirtyLimits::of(&budget);
+    assert!(Arc::ptr_eq(&limits, &DirtyLimits::of(&budget)));
+    let share = limits.join();
+    (limits, share)
+}
+
+#[test]
+fn thresholds_are_met_in_turn() {
+    let (limits, share) = limits();
+    let clock = ManualClock::default();
+    let kicks = Cell::new(0);
+    let balance = |pages| {
+        limits.add(&share, pages);
+        note_dirtied(pages);
+        limits.balance(&share, thresholds, &clock, || kicks.set(kicks.get() + 1))
+    };
+    assert_eq!(balance(1000), Balanced::Free);
+    assert_eq!(kicks.get(), 0);
+    assert_eq!(balance(400), Balanced::Background);
+    assert_eq!(kicks.get(), 1);
+    share.recent_bandwidth.store(1000, Relaxed);
+    assert_eq!(balance(350), Balanced::Paused);
+    assert_eq!(clock.monotonic(), MAX_PAUSE);
+}
+
+#[test]
+fn a_pause_does_not_let_a_device_run_dry() {
+    let (limits, share) = limits();
+    // It writes all that may be dirty within a tenth of a second.
+    share.recent_bandwidth.store(10 * HARD, Relaxed);
+    limits.add(&share, HARD);
+    match limits.verdict(&share, thresholds(), Duration::ZERO, HARD) {
+        Verdict::Sleep(pause) => assert!(pause <= Duration::from_millis(25), "{pause:?}"),
+        verdict => panic!("{verdict:?}"),
+    }
+}
+
+/// Lands so many pages whenever somebody sleeps.
+struct Landing<'a> {
+    clock: ManualClock,
+    limits: &'a DirtyLimits,
+    share: &'a Share,
+    pages: u64,
+}
+impl Clock for Landing<'_> {
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+    fn realtime(&self) -> (i64, u32) {
+        self.clock.realtime()
+    }
+    fn sleep(&self, pause: Duration) {
+        self.clock.sleep(pause);
+        self.limits.sub(self.share, self.pages);
+    }
+}
+
+#[test]
+fn far_above_the_hard_threshold_a_writer_waits_for_landings() {
+    let (limits, share) = limits();
+    let clock = Landing {
+        clock: ManualClock::default(),
+        limits: &limits,
+        share: &share,
+        pages: 10,
+    };
+    limits.add(&share, HARD + HARD / 4 + 105);
+    note_dirtied(1);
+    let balanced = limits.balance(&share, thresholds, &clock, || ());
+    assert_eq!(balanced, Balanced::Paused);
+    assert_eq!(limits.dirty_pages(), HARD + HARD / 4 - 5);
+    // One pause is all where it is not that far above.
+    limits.balance(&share, thresholds, &clock, || ());
+    assert_eq!(limits.dirty_pages(), HARD + HARD / 4 - 5);
+    note_dirtied(1);
+    limits.balance(&share, thresholds, &clock, || ());
+    assert_eq!(limits.dirty_pages(), HARD + HARD / 4 - 15);
+}
+
+#[test]
+fn a_writer_is_let_through_where_nothing_lands_sooner_where_writes_fail() {
+    let (limits, share) = limits();
+    let clock = ManualClock::default();
+    limits.add(&share, 2 * HARD);
+    let waits = || {
+        let before = clock.monotonic();
+        note_dirtied(1);
+        let balanced = limits.balance(&share, thresholds, &clock, || ());
+        (balanced, clock.monotonic() - before)
+    };
+    let (balanced, waited) = waits();
+    assert_eq!(balanced, Balanced::LetThrough);
+    assert!(waited >= Duration::from_secs(30), "{waited:?}");
+    share.failing.store(true, Relaxed);
+    let (balanced, waited) = waits();
+    assert_eq!(balanced, Balanced::LetThrough);
+    assert!(waited <= Duration::from_secs(2), "{waited:?}");
+    share.closed.store(true, Relaxed);
+    assert_eq!(waits(), (Balanced::Free, Duration::ZERO));
+}
+
+#[test]
+fn whoever_is_below_its_part_is_not_slowed_for_others() {
+    let (limits, slow) = limits();
+    let fast = limits.join();
+    let rates = |mean| Rates { mean, recent: mean };
+    slow.set_bandwidth(rates(100));
+    fast.set_bandwidth(rates(9900));
+    limits.add(&slow, HARD);
+    limits.add(&fast, 200);
+    limits.refresh(thresholds());
+    let verdict = |share| limits.verdict(share, thresholds(), Duration::ZERO, 100);
+    assert_eq!(verdict(&fast), Verdict::Background);
+    assert!(matches!(verdict(&slow), Verdict::Sleep(_)));
+    // However slow, it has a fourth of an even part.
+    assert_eq!(limits.parts(&slow, thresholds()).hard, HARD / 8);
+    // The others have what the slow one leaves of the threshold: a fourth at least.
+    assert_eq!(limits.parts(&fast, thresholds()).hard, HARD / 4 * 99 / 100);
+    limits.sub(&slow, HARD * 7 / 8);
+    limits.refresh(thresholds());
+    assert_eq!(limits.parts(&fast, thresholds()).hard, HARD * 99 / 100);
+}

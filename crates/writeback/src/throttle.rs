@@ -1,0 +1,216 @@
+//! How writers are slowed toward what their device can take.
+//!
+//! Algorithm (after Wu's `balance_dirty_pages`, Linux 3.2, `mm/page-writeback.c`, without per-task rates). A writer comes
+//! by after it has dirtied pages:
+//! 1. Up to the *background* threshold nothing happens; above it the flusher is woken. Writers run freely up to the middle
+//!    between background and *hard* threshold, and whatever others have dirty, as long as their device is below its part of
+//!    that ([`crate::balance`]).
+//! 2. From there on writers to a device are admitted at a common rate of `recent bandwidth × position`. The position
+//!    falls along a cubic from 2 at the middle over 1 half way to nearly 0 at the hard threshold, of the device's parts
+//!    of them. So what is dirty settles half way and the rate at the bandwidth. What the device is known to take is
+//!    lowered at once where a batch is overdue.
+//! 3. The rate is kept by one virtual time per device: each writer moves it on by `pages / rate` and sleeps until it, as
+//!    soon as that is 10 ms away. A sleep is 150 ms at most, and a fourth of the time for which the device has work, so
+//!    that it does not run dry meanwhile; what remains is left to the writer's next call.
+//! 4. A sleep is all that a call costs, also at the hard threshold, which many writers to a slow device may exceed. A
+//!    fourth above it, and above the device's part of it, they are stopped until pages land. If nothing lands for a while
+//!    (soon, where the device reports errors; failed pages stay dirty), they are let through: a writer is never refused for
+//!    want of memory.
+
+use crate::Clock;
+use crate::balance::{DirtyLimits, Share, Thresholds};
+use crate::bandwidth::MIN_RATE;
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Pauses shorter than this are left to gather.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+/// One pause at most: what the kernel allows, 200 ms, less what a busy machine may add.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(150);
+/// A pause takes at most this part of the time for which the device has work.
+const PART_OF_WORK: f64 = 0.25;
+/// How far ahead the virtual time may run; what goes beyond is forgiven.
+const MAX_DEBT: Duration = Duration::from_secs(1);
+/// The least position.
+const MIN_POSITION: f64 = 1.0 / 256.0;
+/// A batch should take a tenth of a second.
+const OVERDUE: Duration = Duration::from_millis(300);
+/// How long a writer is stopped without a landing, by a device that reports errors.
+const PATIENCE_FAILING: Duration = Duration::from_secs(1);
+/// The same, by one that does not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+thread_local! {
+    /// Pages that the thread dirtied since it last came by.
+    static DIRTIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The calling thread dirtied pages.
+pub(crate) fn note_dirtied(pages: u64) {
+    DIRTIED.set(DIRTIED.get() + pages);
+}
+
+/// Why a writer went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Balanced {
+    /// Below the background threshold.
+    Free,
+    /// Above the background threshold, not slowed.
+    Background,
+    /// Slowed.
+    Paused,
+    /// Far above the hard threshold, and the device makes no progress.
+    LetThrough,
+}
+
+/// What a writer is told when it comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Go on.
+    Free,
+    /// Wake the flusher and go on.
+    Background,
+    /// Wake the flusher, sleep, and go on unless [`DirtyLimits::stopped`].
+    Sleep(Duration),
+}
+
+impl DirtyLimits {
+    /// What a writer to the device has to do at `now` that has dirtied `pages` since it last asked.
+    pub(crate) fn verdict(
+        &self,
+        share: &Share,
+        t: Thresholds,
+        now: Duration,
+        pages: u64,
+    ) -> Verdict {
+        let dirty = self.dirty.approximate();
+        if dirty <= t.background || share.closed.load(Relaxed) {
+            return Verdict::Free;
+        }
+        if dirty <= t.freerun() {
+            return Verdict::Background;
+        }
+        if share.lower_if_overdue(now) {
+            self.refresh(t);
+        }
+        let parts = self.parts(share, t);
+        let own = share.dirty_pages();
+        if own <= parts.freerun {
+            return Verdict::Background;
+        }
+        let own = own as f64;
+        let bandwidth = share.recent_bandwidth.load(Relaxed) as f64;
+        let rate = bandwidth * position(own, parts.freerun as f64, parts.hard as f64);
+        let pause = share.admit(pages as f64 / rate, now);
+        let most =
+            Duration::from_secs_f64(own / bandwidth * PART_OF_WORK).clamp(MIN_PAUSE, MAX_PAUSE);
+        if pause < MIN_PAUSE {
+            Verdict::Background
+        } else {
+            Verdict::Sleep(pause.min(most))
+        }
+    }
+
+    /// Whether so much is dirty, in all and of this device, that a writer to it may not go on.
+    pub(crate) fn stopped(&self, share: &Share, t: Thresholds) -> bool {
+        let far_above = |threshold: u64| threshold + threshold / 4;
+        !share.closed.load(Relaxed)
+            && self.dirty.exact() >= far_above(t.hard)
+            && share.dirty_pages() >= far_above(self.in_proportion(share, t.hard))
+    }
+
+    /// Slows the calling thread. `kick` wakes the flusher.
+    pub(crate) fn balance(
+        &self,
+        share: &Share,
+        thresholds: impl Fn() -> Thresholds,
+        clock: &dyn Clock,
+        kick: impl Fn(),
+    ) -> Balanced {
+        let pages = DIRTIED.take();
+        let verdict = self.verdict(share, thresholds(), clock.monotonic(), pages);
+        if verdict == Verdict::Free {
+            return Balanced::Free;
+        }
+        kick();
+        let mut balanced = Balanced::Background;
+        if let Verdict::Sleep(pause) = verdict {
+            clock.sleep(pause);
+            balanced = Balanced::Paused;
+        }
+        let mut waited = Duration::ZERO;
+        let mut progress = share.progress.load(Relaxed);
+        while pages > 0 && self.stopped(share, thresholds()) {
+            balanced = Balanced::Paused;
+            let patience = if share.failing.load(Relaxed) {
+                PATIENCE_FAILING
+            } else {
+                PATIENCE
+            };
+            if waited >= patience {
+                return Balanced::LetThrough;
+            }
+            kick();
+            clock.sleep(MIN_PAUSE);
+            waited += MIN_PAUSE;
+            // A failed batch makes no progress: its pages are dirty as before.
+            let now = share.progress.load(Relaxed);
+            if now != progress && !share.failing.load(Relaxed) {
+                waited = Duration::ZERO;
+            }
+            progress = now;
+        }
+        balanced
+    }
+}
+
+impl Share {
+    /// Where the batch that lands next takes much longer than it should, the device has become slower than is known: a
+    /// write cache has filled up, or somebody else uses it. Lowers its bandwidth to what the batch shows so far.
+    fn lower_if_overdue(&self, now: Duration) -> bool {
+        let since = self.front_since_ns.load(Relaxed);
+        let late = now.saturating_sub(Duration::from_nanos(since));
+        if since == 0 || late < OVERDUE {
+            return false;
+        }
+        let most =
+            (self.front_pages.load(Relaxed) as f64 / late.as_secs_f64()).max(MIN_RATE) as u64;
+        let lowered = self.recent_bandwidth.fetch_min(most, Relaxed) > most;
+        self.bandwidth.fetch_min(most, Relaxed) > most || lowered
+    }
+    /// Moves the virtual time on by `seconds`; how far ahead of `now` it is then.
+    fn admit(&self, seconds: f64, now: Duration) -> Duration {
+        let now = now.as_nanos() as u64;
+        let limit = now + MAX_DEBT.as_nanos() as u64;
+        let cost = (seconds * 1e9) as u64;
+        let due = |virtual_ns: u64| virtual_ns.max(now).saturating_add(cost).min(limit);
+        let moved = |virtual_ns| Some(due(virtual_ns));
+        let before = self.virtual_ns.fetch_update(Relaxed, Relaxed, moved);
+        Duration::from_nanos(due(before.unwrap_or(now)) - now)
+    }
+}
+
+/// What part of its bandwidth a device's writers get where it has `dirty` pages between `from` and `hard`: a cubic from
+/// 2 over 1 half way to nearly 0.
+fn position(dirty: f64, from: f64, hard: f64) -> f64 {
+    let setpoint = (from + hard) / 2.0;
+    let x = (setpoint - dirty) / (hard - setpoint).max(1.0);
+    (1.0 + x.clamp(-1.0, 1.0).powi(3)).max(MIN_POSITION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_position_falls_smoothly() {
+        assert_eq!(position(1500.0, 1500.0, 2000.0), 2.0);
+        assert_eq!(position(1750.0, 1500.0, 2000.0), 1.0);
+        assert_eq!(position(2500.0, 1500.0, 2000.0), MIN_POSITION);
+        let steps: Vec<_> = (1500..2000)
+            .map(|d| position(f64::from(d), 1500.0, 2000.0))
+            .collect();
+        assert!(steps.is_sorted_by(|a, b| a >= b));
+    }
+}
