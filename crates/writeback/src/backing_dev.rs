@@ -188,7 +188,7 @@ impl<F: WritebackFs> BackingDev<F> {
         }
     }
     /// Slows the caller if too much is dirty; wakes the flusher above the background threshold. No locks may be held.
-    /// A pause is 150 ms at most; only where the hard threshold is far exceeded does the caller wait for pages to land,
+    /// A pause is 100 ms at most; only where the hard threshold is far exceeded does the caller wait for pages to land,
     /// and never for ever.
     pub fn balance_dirty_pages(&self) {
         self.limits.balance(

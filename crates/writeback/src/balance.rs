@@ -11,6 +11,7 @@
 //! cache has filled up). Its writers are slowed until it has less, which may take it a while. Meanwhile the others share
 //! what is left, so that they do not exceed the hard threshold together and be stopped for it.
 
+use crate::Flushers;
 use crate::bandwidth::{INITIAL_PAGES_PER_SEC, Rates};
 use block::PAGE_SIZE;
 use cache::{Budget, ShardedCounter};
@@ -26,6 +27,8 @@ const LEAST_PART: u64 = (4 << 20) / PAGE_SIZE as u64;
 /// Pages of a flusher's batch, at most (16 MiB) and at least (128 KiB).
 const BATCH_PAGES: u64 = (16 << 20) / PAGE_SIZE as u64;
 const MIN_BATCH_PAGES: u64 = (128 << 10) / PAGE_SIZE as u64;
+/// Pages of a shared thread's batch, at most: what pdflush wrote before it looked at the next device.
+const SHARED_BATCH_PAGES: u64 = 1024;
 /// Batches that a flusher has in flight at most.
 pub(crate) const WINDOW: usize = 4;
 
@@ -213,12 +216,16 @@ impl DirtyLimits {
         (part as u64).max((whole / (4 * devices)).min(LEAST_PART))
     }
     /// Pages of a batch for the device. A batch counts as dirty until it has landed as a whole, so it must be small beside
-    /// the room in which its writers are slowed, and take the device no longer than a tenth of a second.
-    pub(crate) fn batch_pages(&self, share: &Share, t: Thresholds) -> u64 {
+    /// the room in which its writers are slowed, and take the device no longer than a tenth of a second. A thread that
+    /// serves many devices is not back by then; its batches are the same for all.
+    pub(crate) fn batch_pages(&self, share: &Share, t: Thresholds, flushers: Flushers) -> u64 {
         let parts = self.parts(share, t);
-        ((parts.hard - parts.freerun) / WINDOW as u64)
-            .min(share.bandwidth() / 10)
-            .clamp(MIN_BATCH_PAGES, BATCH_PAGES)
+        let room = (parts.hard - parts.freerun) / WINDOW as u64;
+        let most = match flushers {
+            Flushers::PerDevice => BATCH_PAGES.min(share.bandwidth() / 10),
+            Flushers::Shared => SHARED_BATCH_PAGES,
+        };
+        room.min(most).max(MIN_BATCH_PAGES)
     }
 }
 

@@ -133,7 +133,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
     fn new(flusher: &'a mut Flusher<F>, fs: &'a Arc<F>, reason: Reason) -> Pass<'a, F> {
         let dev = &flusher.dev;
         let t = dev.thresholds();
-        let batch_pages = dev.limits.batch_pages(&dev.share, t);
+        let batch_pages = dev.limits.batch_pages(&dev.share, t, dev.flushers);
         let period = dev.tunables().dirty_writeback.max(BACKOFF);
         let half = dev.limits.to_write() / 2;
         let rest = flusher.rest.take().filter(|rest| rest.reason == reason);
@@ -323,13 +323,22 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let Some(open) = self.flusher.open.take() else {
             return;
         };
-        let flusher = &mut *self.flusher;
-        let now = flusher.dev.clock.monotonic();
-        flusher.bandwidth.busy(now);
-        if flusher.in_flight.is_empty() {
-            flusher.dev.share.set_front(open.pages, now);
+        let now = self.flusher.dev.clock.monotonic();
+        self.flusher.bandwidth.busy(now);
+        self.flusher.in_flight.push_back(open);
+        if self.flusher.in_flight.len() == 1 {
+            self.note_front(now);
         }
-        flusher.in_flight.push_back(open);
+    }
+    /// Another batch lands next. A shared thread hears of landings when it comes by, and cannot say when one is overdue.
+    fn note_front(&self, now: Duration) {
+        let dev = &self.flusher.dev;
+        match self.flusher.in_flight.front() {
+            Some(next) if dev.flushers == Flushers::PerDevice => {
+                dev.share.set_front(next.pages, now);
+            }
+            _ => dev.share.no_front(),
+        }
     }
     /// Finishes what has landed, from the oldest on.
     fn reap(&mut self) {
@@ -357,12 +366,9 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let Some(oldest) = self.flusher.finishing.take() else {
             unreachable!("put there above")
         };
+        let now = self.flusher.dev.clock.monotonic();
+        self.note_front(now);
         let flusher = &mut *self.flusher;
-        let now = flusher.dev.clock.monotonic();
-        match flusher.in_flight.front() {
-            Some(next) => flusher.dev.share.set_front(next.pages, now),
-            None => flusher.dev.share.no_front(),
-        }
         let idle = flusher.in_flight.is_empty() && flusher.open.is_none();
         let whole = oldest.pages >= self.batch_pages;
         let measured = flusher.bandwidth.landed(oldest.pages, whole, idle, now);
@@ -370,7 +376,8 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             flusher.dev.share.set_bandwidth(rates);
             flusher.dev.limits.refresh(self.thresholds);
             let dev = &flusher.dev;
-            self.batch_pages = dev.limits.batch_pages(&dev.share, self.thresholds);
+            let t = self.thresholds;
+            self.batch_pages = dev.limits.batch_pages(&dev.share, t, dev.flushers);
         }
         match result {
             Ok(()) => {

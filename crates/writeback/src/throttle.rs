@@ -10,7 +10,7 @@
 //!    of them. So what is dirty settles half way and the rate at the bandwidth. What the device is known to take is
 //!    lowered at once where a batch is overdue.
 //! 3. The rate is kept by one virtual time per device: each writer moves it on by `pages / rate` and sleeps until it, as
-//!    soon as that is 10 ms away. A sleep is 150 ms at most, and a fourth of the time for which the device has work, so
+//!    soon as that is 10 ms away. A sleep is 100 ms at most, and a fourth of the time for which the device has work, so
 //!    that it does not run dry meanwhile; what remains is left to the writer's next call.
 //! 4. A sleep is all that a call costs, also at the hard threshold, which many writers to a slow device may exceed. A
 //!    fourth above it, and above the device's part of it, they are stopped until pages land. If nothing lands for a while
@@ -26,8 +26,8 @@ use std::time::Duration;
 
 /// Pauses shorter than this are left to gather.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
-/// One pause at most: what the kernel allows, 200 ms, less what a busy machine may add.
-pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(150);
+/// One pause at most: half of what the kernel allows, so that a call takes no more than 200 ms on a busy machine either.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// A pause takes at most this part of the time for which the device has work.
 const PART_OF_WORK: f64 = 0.25;
 /// How far ahead the virtual time may run; what goes beyond is forgiven.
@@ -179,6 +179,7 @@ impl Share {
         let lowered = self.recent_bandwidth.fetch_min(most, Relaxed) > most;
         self.bandwidth.fetch_min(most, Relaxed) > most || lowered
     }
+
     /// Moves the virtual time on by `seconds`; how far ahead of `now` it is then.
     fn admit(&self, seconds: f64, now: Duration) -> Duration {
         let now = now.as_nanos() as u64;

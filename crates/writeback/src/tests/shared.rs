@@ -1,12 +1,14 @@
 //! Several devices: one thread for all of them, or one for each.
 
 use super::fake::*;
+use crate::bandwidth::Rates;
 use crate::threads::Rota;
 use crate::*;
 use cache::Budget;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -56,6 +58,29 @@ fn a_shared_thread_gives_each_device_a_batch_in_turn() {
     }
     let dirty: u64 = all.iter().map(|fs| fs.dev().dirty_pages()).sum();
     assert!((1000 - 3 * batch..=1000).contains(&dirty), "{dirty}");
+}
+#[test]
+fn what_a_shared_thread_notices_late_makes_no_device_look_slow() {
+    let [mut device] = devices::<1>();
+    let _files = device.files(0..5, FILE_PAGES);
+    *device.fs.batch_time.lock() = 1000 * MS;
+    device.step(1);
+    let dev = device.fs.dev();
+    assert!(!device.flusher.in_flight.is_empty());
+    assert_eq!(dev.share.front_since_ns.load(Relaxed), 0, "none is overdue");
+    // However long its thread was away, a device has the same batch.
+    let batch = |flushers| {
+        dev.limits
+            .batch_pages(&dev.share, dev.thresholds(), flushers)
+    };
+    let before = [Flushers::Shared, Flushers::PerDevice].map(batch);
+    dev.share.set_bandwidth(Rates {
+        mean: 160,
+        recent: 160,
+    });
+    dev.limits.refresh(dev.thresholds());
+    assert_eq!(batch(Flushers::Shared), before[0]);
+    assert!(batch(Flushers::PerDevice) < before[1]);
 }
 
 /// How long a fast device takes for 3,000 pages.

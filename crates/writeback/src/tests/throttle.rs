@@ -4,7 +4,7 @@
 use crate::balance::{DirtyLimits, Share, Thresholds, WINDOW};
 use crate::bandwidth::{Bandwidth, Rates};
 use crate::throttle::{Balanced, MAX_PAUSE, Verdict, note_dirtied};
-use crate::{Clock, ManualClock};
+use crate::{Clock, Flushers, ManualClock};
 use block::PAGE_SIZE;
 use cache::Budget;
 use std::cell::Cell;
@@ -157,7 +157,7 @@ impl Device {
             limits.settle(pages);
             limits.sub(&self.share, pages);
             self.landed += pages;
-            let whole = pages >= limits.batch_pages(&self.share, t);
+            let whole = pages >= limits.batch_pages(&self.share, t, Flushers::PerDevice);
             let idle = self.in_flight.is_empty();
             match self.in_flight.front() {
                 Some((next, _)) => self.share.set_front(*next, now),
@@ -173,7 +173,9 @@ impl Device {
         while self.in_flight.len() < WINDOW && limits.over_background(&self.share, t) {
             let flying: u64 = self.in_flight.iter().map(|batch| batch.0).sum();
             let left = self.share.dirty_pages() - flying;
-            let pages = limits.batch_pages(&self.share, t).min(left);
+            let pages = limits
+                .batch_pages(&self.share, t, Flushers::PerDevice)
+                .min(left);
             if pages == 0 {
                 return;
             }

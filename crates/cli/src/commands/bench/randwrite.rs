@@ -19,7 +19,7 @@ Examples:
   sluice bench randwrite --volume disk.img --fresh -t 8 -n 64 -s 16MiB
   sluice bench randwrite --volume sim:ssd,size=4GiB --volume sim:hdd,size=4GiB --fresh -o flushers=shared
   sluice bench randwrite --dir /mnt/a --dir /mnt/b --mmap --seconds 30
-  sluice bench randwrite --volume sim:hdd,size=64GiB --fresh -t 1 -n 1 -s 2GiB -w 64KiB --sequential
+  sluice bench randwrite --volume sim:hdd,size=16GiB --fresh -t 1 -n 1 -s 480MiB -w 64KiB --sequential -o dirty_bytes=48MiB
 
 The files are made and written whole first. Then all devices are written to side by side, and what writers get through
 is taken every tenth of a second, after the warm-up in which they fill memory. Volumes share one budget of memory. The
