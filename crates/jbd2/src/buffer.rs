@@ -52,6 +52,8 @@ pub struct Buffer {
     block_size: u32,
     budget: Arc<Budget>,
     state: Mutex<State>,
+    /// It holds a file's data (see `data.rs`).
+    data: bool,
     /// A check of the content has passed, or it was made in memory.
     verified: AtomicBool,
     /// Used since the shrinker last came by.
@@ -82,6 +84,13 @@ impl Buffer {
         buffer.verified.store(true, Ordering::Relaxed);
         buffer
     }
+    /// A buffer of a file's data.
+    pub(crate) fn of_data(block: u64, content: Buf, budget: &Arc<Budget>) -> Buffer {
+        let block_size = content.len() as u32;
+        let mut buffer = Buffer::with(block, block_size, budget, Some(content), Load::Ready);
+        buffer.data = true;
+        buffer
+    }
     fn with(
         block: u64,
         block_size: u32,
@@ -100,6 +109,7 @@ impl Buffer {
                 seal: None,
                 journal_holds: false,
             }),
+            data: false,
             verified: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
             load: AtomicU8::new(load as u8),
@@ -172,16 +182,25 @@ impl Buffer {
         }
         (result, first)
     }
+    /// Whether it holds a file's data.
+    pub(crate) fn is_data(&self) -> bool {
+        self.data
+    }
     /// Replaces the content by zeroes as part of transaction `tid`; as [`Buffer::modify`].
     pub(crate) fn reset(&self, tid: Tid) -> bool {
+        self.replace(tid, BufMut::zeroed(self.block_size as usize).freeze())
+    }
+    /// Replaces the content as part of transaction `tid`; as [`Buffer::modify`].
+    pub(crate) fn replace(&self, tid: Tid, content: Buf) -> bool {
         let mut state = self.state.lock();
         let first = state.join(tid, None);
         state.seal = None;
         self.verified.store(true, Ordering::Release);
         if state.journal_holds {
+            debug_assert!(!state.content().same(&content), "it is counted once");
             state.diverged(&self.budget);
         }
-        state.data = Some(BufMut::zeroed(self.block_size as usize).freeze());
+        state.data = Some(content);
         first
     }
     /// Takes it out of transaction `tid`; whether it was part of it.

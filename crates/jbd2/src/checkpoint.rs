@@ -142,6 +142,12 @@ impl Journal {
         Ok(())
     }
 
+    /// Whether the log, or what is not home, grows faster than the checkpoint empties it: what is left is for those who have
+    /// no other way.
+    pub fn is_crowded(&self) -> bool {
+        self.set.lock().used > self.log_len() / 4 * 3 || self.metadata_fills(3)
+    }
+
     /// Whether blocks that are not home take more than a `part`th of the memory budget.
     pub(crate) fn metadata_fills(&self, part: u64) -> bool {
         self.budget.pinned() > self.budget.limit() / part
@@ -194,13 +200,22 @@ impl Journal {
             let start = set.logged.front().map_or(set.head, |t| t.start);
             (start, up_to.next(), freed)
         };
-        for frozen in home {
-            frozen.buffer.release(frozen.data);
+        let mut data_home = Vec::new();
+        for Frozen { buffer, data } in home {
+            buffer.release(data);
+            if buffer.is_data() {
+                data_home.push(buffer);
+            }
         }
         {
             let mut tail = self.tail.lock();
             tail.set_tail(start, sequence.0);
             self.write_superblock(&mut tail)?;
+        }
+        // Not before: as long as the super block names a log that has them, replay would put them over what is written in
+        // place.
+        for buffer in data_home {
+            self.held.is_home(buffer);
         }
         self.set.lock().used -= freed;
         Ok(())

@@ -126,7 +126,10 @@ impl<'j> Handle<'j> {
         }
         result
     }
-    fn joined(&self, buffer: &Arc<Buffer>) {
+    pub(crate) fn journal(&self) -> &Journal {
+        self.journal
+    }
+    pub(crate) fn joined(&self, buffer: &Arc<Buffer>) {
         self.transaction().add(buffer);
         if let Some(credits) = self.credits.get() {
             debug_assert!(
@@ -141,12 +144,17 @@ impl<'j> Handle<'j> {
     }
     /// A metadata block was freed: it leaves the transaction, gets a revoke record, and its buffer is dropped.
     pub fn forget(&self, block: u64) {
-        if let Some(buffer) = self.journal.cache.remove(block)
-            && buffer.leave(self.tid())
-        {
+        match self.journal.cache.remove(block) {
+            Some(buffer) => self.revoked(&buffer),
+            None => self.transaction().revoke(block),
+        }
+    }
+    /// A buffer that is in no cache any more leaves the transaction, and its block gets a revoke record.
+    pub(crate) fn revoked(&self, buffer: &Buffer) {
+        if buffer.leave(self.tid()) {
             self.transaction().left();
         }
-        self.transaction().revoke(block);
+        self.transaction().revoke(buffer.block());
     }
     /// The change refers to data that has been written outside of the journal, up to `mark`: the transaction is not
     /// durable before that is.

@@ -10,6 +10,7 @@
 //! | `tail`                  | the journal's super block                           | its own write        |
 //! | `set`                   | committed blocks that are not home, the log's space | no                   |
 //! | a shard of the cache    | the map from block to buffer                        | no                   |
+//! | `held`                  | the map of files' blocks that are in the log        | no                   |
 //! | a buffer's state        | its content                                         | no                   |
 //! | lists of a transaction  | themselves                                          | no                   |
 //!
@@ -26,6 +27,7 @@ use crate::background::Background;
 use crate::buffer_cache::BufferCache;
 use crate::checkpoint::CheckpointSet;
 use crate::commit::Frozen;
+use crate::data::HeldData;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{Layout, descriptor, revoke};
 use crate::handle::assert_none_held;
@@ -126,6 +128,7 @@ pub struct Journal {
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: JournalOptions,
     pub(crate) cache: Arc<BufferCache>,
+    pub(crate) held: HeldData,
     read_only: bool,
 
     pub(crate) log: LogMap,
@@ -213,12 +216,14 @@ impl Journal {
             true => 0,
             false => u64::from(log_blocks / 4).min(in_memory.max(MIN_TRANSACTION)) as u32,
         };
+        let held = HeldData::new(overlay.clone());
         let cache = BufferCache::new(queue.clone(), options.block_size, budget.clone(), overlay);
         Arc::new(Journal {
             queue,
             budget,
             options,
             cache,
+            held,
             read_only,
             log,
             layout: sb.layout(),

@@ -7,7 +7,7 @@
 //!   Handle::modify        commit.rs               checkpoint.rs
 //!  ───────────────▶ Transaction ────▶ log (write, flush, FUA) ────▶ homes (write, flush) ────▶ tail moves
 //!        │                                   │
-//!   buffer_cache.rs                          └── after a crash: recovery/ (scan, revoke, replay)
+//!   buffer_cache.rs, data.rs                 └── after a crash: recovery/ (scan, revoke, replay)
 //! ```
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ pub mod buffer;
 mod buffer_cache;
 mod checkpoint;
 mod commit;
+mod data;
 pub mod error;
 pub mod format;
 pub mod handle;

@@ -20,7 +20,7 @@ fn group_block(group: u64, i: u64) -> u64 {
     // Spread out, so that groups do not lie side by side.
     FREE + i * 200 + group * 3
 }
-/// A block that is metadata and a file's by turns.
+/// A block that is by turns metadata, and a file's: written in place, through the log, and as it has to be then.
 fn turning_block(thread: u64) -> u64 {
     FREE + 1000 + thread
 }
@@ -31,7 +31,7 @@ struct Claims {
     /// By group: the last serial started and the last one acknowledged.
     started: Vec<AtomicU64>,
     durable: Vec<AtomicU64>,
-    /// The turning block: step started and step acknowledged. Odd steps are metadata, even ones data.
+    /// The turning block: step started and step acknowledged. See [`turn`].
     step_started: AtomicU64,
     step_durable: AtomicU64,
 }
@@ -72,6 +72,14 @@ fn change_groups(journal: &Journal, claims: &Claims, thread: u64, rng: &mut Rng,
     }
 }
 
+/// Steps of the turning block until it is metadata again.
+const TURNS: u64 = 6;
+
+/// Whether a step frees the block before it writes it: from the free on, the content is anyone's.
+fn frees(step: u64) -> bool {
+    [0, 2].contains(&(step % TURNS))
+}
+
 fn turn(rig: &Rig, claims: &Claims, thread: u64) {
     let block = turning_block(thread);
     let step = claims.step_started.load(Ordering::SeqCst) + 1;
@@ -82,30 +90,37 @@ fn turn(rig: &Rig, claims: &Claims, thread: u64) {
         drop(handle);
         rig.journal.commit(tid).map(|()| tid)
     };
-    if step % 2 == 1 {
-        claims.step_started.store(step, Ordering::SeqCst);
-        let done = commit(&|handle| {
-            let buffer = handle.create(block);
-            handle.modify(&buffer, None, |bytes| put(bytes, step));
-        });
-        if done.is_ok() {
-            claims.step_durable.store(step, Ordering::SeqCst);
-        }
-        return;
-    }
-    // Freed, committed, and only then a file's: this write bypasses the journal. From the free on the content is anyone's.
-    claims.step_started.store(step, Ordering::SeqCst);
-    if commit(&|handle| handle.forget(block)).is_err() {
-        return;
-    }
     let mut buf = block::BufMut::zeroed(BLOCK as usize);
     put(&mut buf, step);
-    let offset = block * u64::from(BLOCK);
-    rig.queue
-        .write(offset, &[buf.freeze()], block::Class::Data, false)
-        .unwrap();
-    rig.queue.flush().unwrap();
-    claims.step_durable.store(step, Ordering::SeqCst);
+    let content = buf.freeze();
+    let in_place = || {
+        let offset = block * u64::from(BLOCK);
+        let content = [content.clone()];
+        let class = block::Class::Data;
+        rig.queue.write(offset, &content, class, false).unwrap();
+        rig.queue.flush().unwrap();
+    };
+    claims.step_started.store(step, Ordering::SeqCst);
+    let held = || rig.journal.held_data(block..block + 1).is_some();
+    let done = match step % TURNS {
+        1 => commit(&|handle| {
+            let buffer = handle.create(block);
+            handle.modify(&buffer, None, |bytes| put(bytes, step));
+        }),
+        // Freed, committed, and only then a file's: this write bypasses the journal.
+        2 => commit(&|handle| handle.forget(block)).inspect(|_| in_place()),
+        3 => commit(&|handle| handle.log_data(block, content.clone())),
+        0 => commit(&|handle| handle.forget_data(block..block + 1)).inspect(|_| in_place()),
+        // Overwritten: in place, if a checkpoint has been there.
+        _ if held() => commit(&|handle| handle.log_data(block, content.clone())),
+        _ => {
+            in_place();
+            Ok(Tid(0))
+        }
+    };
+    if done.is_ok() {
+        claims.step_durable.store(step, Ordering::SeqCst);
+    }
 }
 
 struct StopOnDrop<'a>(&'a AtomicBool);
@@ -201,7 +216,11 @@ fn check(seed: u64, image: Vec<u8>, due: &[(Vec<u64>, u64)], possible: &[(Vec<u6
         let bytes = block_of(&image, turning_block(thread));
         let (due, possible) = (due[thread as usize].1, possible[thread as usize].1);
         // A free lies between: what the device held before the block was metadata may show.
-        if (due + 1..=possible).any(|step| step % 2 == 0) {
+        if (due + 1..=possible).any(frees) {
+            continue;
+        }
+        // Written in place at this moment, and torn.
+        if whole(bytes).is_none() && (due + 1..=possible).any(|step| step % TURNS > 3) {
             continue;
         }
         let step = whole(bytes);
@@ -236,6 +255,73 @@ fn the_checker_notices_lost_and_torn_changes() {
     let at = group_block(3, 1) as usize * BLOCK as usize;
     put(&mut torn[at..at + BLOCK as usize], 1);
     assert!(std::panic::catch_unwind(|| check(0, torn, &none, &one)).is_err());
+}
+
+/// Logs data for a block and commits.
+fn log_data(rig: &Rig, block: u64, byte: u8) {
+    let mut buf = block::BufMut::zeroed(BLOCK as usize);
+    buf.fill(byte);
+    let handle = rig.journal.start(1).unwrap();
+    handle.log_data(block, buf.freeze());
+    let tid = handle.tid();
+    drop(handle);
+    rig.journal.commit(tid).unwrap();
+}
+
+#[test]
+fn data_is_held_until_the_log_that_has_it_is_out_of_use() {
+    for options in [options(), async_commit()] {
+        let rig = rig_with(volume(VOLUME, LOG, 0), LOG, options.clone());
+        log_data(&rig, FREE, 1);
+        let held = || rig.journal.held_data(FREE - 5..FREE + 5);
+        assert!(held().is_some_and(|(block, data)| block == FREE && data[9] == 1));
+        // It goes home, but the super block still names the log that has it: a write in place would be undone by replay.
+        rig.control.writes_left.store(1, Ordering::Relaxed);
+        rig.journal.flush().unwrap_err();
+        assert_eq!(block_of(&rig.control.content(), FREE)[9], 1, "it is home");
+        assert!(held().is_some(), "and in the log that would be replayed");
+
+        let rig = rig_with(volume(VOLUME, LOG, 0), LOG, options);
+        let before = rig.budget.used();
+        // Changed while the log has it, and while it is being committed.
+        (1..4).for_each(|byte| log_data(&rig, FREE, byte));
+        assert!(rig.budget.used() > before);
+        rig.journal.flush().unwrap();
+        let held = rig.journal.held_data(FREE..FREE + 1);
+        assert!(held.is_none(), "home and out of the log");
+        assert_eq!(rig.budget.used(), before, "and out of memory");
+        assert_eq!(block_of(&rig.control.content(), FREE)[9], 3);
+    }
+}
+
+#[test]
+fn data_that_was_freed_is_not_replayed() {
+    for options in [options(), async_commit()] {
+        let rig = rig_with(volume(VOLUME, LOG, 0), LOG, options);
+        log_data(&rig, FREE, 1);
+        log_data(&rig, FREE + 1, 1);
+        let handle = rig.journal.start(1).unwrap();
+        handle.forget_data(FREE - 100..FREE + 1);
+        let tid = handle.tid();
+        drop(handle);
+        rig.journal.commit(tid).unwrap();
+        assert!(rig.journal.held_data(FREE..FREE + 1).is_none());
+        // It is somebody else's now.
+        let mut buf = block::BufMut::zeroed(BLOCK as usize);
+        buf.fill(2);
+        let class = block::Class::Data;
+        let offset = FREE * u64::from(BLOCK);
+        rig.queue
+            .write(offset, &[buf.freeze()], class, true)
+            .unwrap();
+        let (image, report) = recovered(rig.control.crash(&mut Rng(1)), LOG);
+        assert_eq!(report.revoked, 1);
+        assert_eq!(block_of(&image, FREE)[9], 2);
+        assert_eq!(block_of(&image, FREE + 1)[9], 1);
+        // Nor does a checkpoint bring it back.
+        rig.journal.flush().unwrap();
+        assert_eq!(block_of(&rig.control.content(), FREE)[9], 2);
+    }
 }
 
 #[test]

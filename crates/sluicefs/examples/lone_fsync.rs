@@ -1,13 +1,19 @@
-//! What one thread gets that makes each small file durable before the next: create, write 4 KiB, fsync, close.
+//! What one thread gets that makes each small file durable before the next: create, write 4 KiB (or `BYTES`), fsync, close.
 //!
 //! `lone_fsync DIRECTORY [COUNT]` does it in any mounted directory; `lone_fsync DEVICE [COUNT]` formats a device or image
-//! (of 1 GiB, where there is none) and does it in process. `EXISTING=1` overwrites one file with fdatasync instead, and
-//! `APPEND=1` appends to one. `BESIDE=FILE` writes 4 KiB of that file (written before, O_DIRECT) and calls fdatasync
-//! before each, as fio does at depth 1: the two are then measured under the same conditions. Prints how often a second it
-//! could be done, and percentiles in microseconds.
+//! (of 1 GiB, where there is none) and does it in process. Variables of the environment change that:
+//!
+//! - `EXISTING=1` overwrites one file with fdatasync instead, and `APPEND=1` appends to one.
+//! - `ASYNC_COMMIT=1` mounts with `journal_async_commit`.
+//! - `FORMATTED=1` opens the volume that is there. That of an image whose every block has been written (by
+//!   `dd if=image of=image bs=1M conv=notrunc`) costs the file system below no allocations.
+//! - `BESIDE=FILE` writes 4 KiB of that file (written before, O_DIRECT) and calls fdatasync before each, as fio does at
+//!   depth 1: the two are then measured under the same conditions.
+//!
+//! Prints how often a second it could be done, and percentiles in microseconds.
 
 use hdrhistogram::Histogram;
-use sluicefs::{FormatOptions, Volume};
+use sluicefs::{FormatOptions, VolumeOptions};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -23,6 +29,12 @@ enum Work {
     Create,
     Overwrite,
     Append,
+}
+
+/// Bytes of a file.
+fn bytes() -> usize {
+    let given = std::env::var("BYTES").ok().and_then(|n| n.parse().ok());
+    given.unwrap_or(BYTES)
 }
 
 fn main() -> io::Result<()> {
@@ -120,7 +132,7 @@ fn measure(count: usize, mut once: impl FnMut(usize) -> io::Result<()>) -> io::R
 }
 
 fn in_directory(dir: &Path, work: Work, count: usize) -> io::Result<()> {
-    let data = [0x5a; BYTES];
+    let data = vec![0x5a; bytes()];
     let base = dir.join("lone_fsync");
     fs::create_dir(&base)?;
     if work == Work::Create {
@@ -152,25 +164,33 @@ fn in_directory(dir: &Path, work: Work, count: usize) -> io::Result<()> {
 }
 
 fn in_process(device: &Path, work: Work, count: usize) -> io::Result<()> {
-    let data = [0x5a; BYTES];
-    let mut format = FormatOptions::new().force(true);
-    if !device.exists() {
-        format = format.size(1 << 30);
-    }
-    let volume = Volume::format(device, format)?;
+    let data = vec![0x5a; bytes()];
+    let options =
+        VolumeOptions::new().journal_async_commit(std::env::var_os("ASYNC_COMMIT").is_some());
+    let volume = if std::env::var_os("FORMATTED").is_some() {
+        options.open(device)?
+    } else {
+        let mut format = FormatOptions::new().force(true);
+        if !device.exists() && !device.to_string_lossy().contains(':') {
+            format = format.size(1 << 30);
+        }
+        options.format(device, &format)?
+    };
+    let base = format!("/lone_fsync.{}", std::process::id());
+    volume.create_dir(&base)?;
     let before = volume.stats();
     if work == Work::Create {
         for d in 0..=count / FILES {
-            volume.create_dir(format!("/{d}"))?;
+            volume.create_dir(format!("{base}/{d}"))?;
         }
         volume.sync()?;
         measure(count, |i| {
-            let mut file = volume.create_new_file(format!("/{}/{i}", i / FILES))?;
+            let mut file = volume.create_new_file(format!("{base}/{}/{i}", i / FILES))?;
             file.write_all(&data)?;
             file.sync_all()
         })?;
     } else {
-        let mut file = volume.create_new_file("/file")?;
+        let mut file = volume.create_new_file(format!("{base}/file"))?;
         let pages = if work == Work::Overwrite { 1024 } else { 0 };
         file.write_all(&vec![0; pages * BYTES])?;
         file.sync_all()?;

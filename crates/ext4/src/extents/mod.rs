@@ -266,8 +266,10 @@ pub(crate) fn remove(
             left.end = removed.end;
             for extent in removed.extents {
                 *data -= i64::from(extent.len);
+                let blocks = extent.start..extent.start + u64::from(extent.len);
+                handle.forget_data(blocks.clone());
                 if journaled {
-                    (0..u64::from(extent.len)).for_each(|n| handle.forget(extent.start + n));
+                    blocks.for_each(|block| handle.forget(block));
                 }
                 let (start, len) = (FsBlock(extent.start), extent.len);
                 fs.groups.free(handle, BlockRun { start, len })?;

@@ -20,6 +20,8 @@ enum Run {
     Zeroes,
     /// On the device, at this byte offset.
     Device(u64),
+    /// One page that is in the log and not home yet.
+    Logged(Buf),
 }
 
 impl Fs {
@@ -98,15 +100,8 @@ impl Fs {
         if inode.mapping.state(pages.start).is_some() {
             return Ok(pages.start);
         }
-        // The run ends before the next cached page.
-        let mut end = pages.end.min(pages.start + MAX_READ_PAGES);
-        let mut cached = false;
-        inode.mapping.get_range(pages.start..end, |index, buf| {
-            if buf.is_some() && !cached {
-                cached = true;
-                end = index;
-            }
-        });
+        let end = pages.end.min(pages.start + MAX_READ_PAGES);
+        let end = next_cached(inode, pages.start..end);
         let (run, count) = self.run_at(inode, pages.start, end)?;
         let pages = pages.start..pages.start + count;
         match run {
@@ -118,6 +113,12 @@ impl Fs {
                         fill_page(index, offset, out);
                     }
                 }
+            }
+            Run::Logged(buf) => {
+                let size = inode.size();
+                let index = pages.start;
+                let buf = inode.mapping.insert_clean(index, trim(buf, index, size));
+                copy_page(&buf, index, offset, out);
             }
             Run::Device(from) => {
                 let size = inode.size();
@@ -144,10 +145,15 @@ impl Fs {
                 unwritten: true,
                 ..
             } => (Run::Zeroes, u64::from(len).min(end - index)),
-            Map::Mapped { start, len, .. } => (
-                Run::Device(start.0 * u64::from(self.geo.block_size)),
-                u64::from(len).min(end - index),
-            ),
+            Map::Mapped { start, len, .. } => {
+                let len = u64::from(len).min(end - index);
+                let device = Run::Device(start.0 * u64::from(self.geo.block_size));
+                match self.journal.held_data(start.0..start.0 + len) {
+                    None => (device, len),
+                    Some((held, content)) if held == start.0 => (Run::Logged(content), 1),
+                    Some((held, _)) => (device, held - start.0),
+                }
+            }
         })
     }
 
@@ -162,13 +168,18 @@ impl Fs {
         if inode.mapping.state(index).is_some() {
             return Ok(None);
         }
-        if index * PAGE < size
-            && let Run::Device(from) = self.run_at(inode, index, index + 1)?.0
-        {
-            let mut bufs = self.queue.read(from, PAGE_SIZE, PAGE_SIZE, Class::Data)?;
-            return Ok(bufs.pop().map(|buf| trim(buf, index, size)));
-        }
-        Ok(Some(BufMut::zeroed(PAGE_SIZE).freeze()))
+        let run = match index * PAGE < size {
+            true => self.run_at(inode, index, index + 1)?.0,
+            false => Run::Zeroes,
+        };
+        Ok(match run {
+            Run::Zeroes => Some(BufMut::zeroed(PAGE_SIZE).freeze()),
+            Run::Logged(buf) => Some(trim(buf, index, size)),
+            Run::Device(from) => {
+                let mut bufs = self.queue.read(from, PAGE_SIZE, PAGE_SIZE, Class::Data)?;
+                bufs.pop().map(|buf| trim(buf, index, size))
+            }
+        })
     }
 
     /// Requests `pages` as far as they are on the device and not cached. The caller holds the inode's lock shared.
@@ -180,34 +191,42 @@ impl Fs {
                 at += 1;
                 continue;
             }
-            let Ok((run, count)) = self.run_at(inode, at, pages.end) else {
+            let end = next_cached(inode, at..pages.end.min(at + MAX_READ_PAGES));
+            let Ok((run, count)) = self.run_at(inode, at, end) else {
                 return;
             };
             if let Run::Device(from) = run {
-                let mut done = 0;
-                while done < count {
-                    let n = (count - done).min(MAX_READ_PAGES);
-                    let range = at + done..at + done + n;
-                    let bufs = range.clone().map(|_| BufMut::scratch(PAGE_SIZE)).collect();
-                    inode.readahead.begin(range.clone());
-                    let end = Arc::new(Arrival {
-                        inode: inode.clone(),
-                        range,
-                    });
-                    let mut bio = Bio::read(from + done * PAGE, bufs, Class::Data, end, 0);
-                    bio.flags = BioFlags {
-                        readahead: true,
-                        ..BioFlags::default()
-                    };
-                    plug.add(bio);
-                    done += n;
-                }
+                let range = at..at + count;
+                let bufs = range.clone().map(|_| BufMut::scratch(PAGE_SIZE)).collect();
+                inode.readahead.begin(range.clone());
+                let end = Arc::new(Arrival {
+                    inode: inode.clone(),
+                    range,
+                });
+                let mut bio = Bio::read(from, bufs, Class::Data, end, 0);
+                bio.flags = BioFlags {
+                    readahead: true,
+                    ..BioFlags::default()
+                };
+                plug.add(bio);
             }
             at += count;
         }
         plug.flush();
         self.budget.make_room();
     }
+}
+
+/// The first cached page of a range, or its end. The device is read up to there only: while the inode's lock is held shared, a
+/// page that is not cached cannot become dirty, land and leave the cache again.
+fn next_cached(inode: &Inode, pages: Range<u64>) -> u64 {
+    let mut end = pages.end;
+    inode.mapping.get_range(pages, |index, buf| {
+        if buf.is_some() {
+            end = end.min(index);
+        }
+    });
+    end
 }
 
 /// The part of page `index` that `out` (which begins at byte `offset` of the file) covers: ranges in page and `out`.

@@ -11,13 +11,14 @@
 //! Nothing of other files is written or waited for, except where the flusher has put it into one batch with these.
 
 use super::courtesy::Steps;
-use crate::writepages::Batch;
+use crate::writepages::{Batch, Route, Sweep};
 use crate::{Error, Fs, Inode, Result};
 use block::{IoError, Op, PAGE_SIZE, Plug};
 use ext4_format::types::Ino;
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Pages of a batch at most (4 MiB).
 const BATCH_PAGES: usize = (4 << 20) / PAGE_SIZE;
@@ -35,11 +36,13 @@ impl Fs {
     /// Writes what is dirty in `inode` now and waits for it to land and be recorded in the running transaction, so that no
     /// later change of metadata becomes durable without it.
     pub(crate) fn land(&self, inode: &Arc<Inode>) -> Result<()> {
-        self.write_and_wait(&[inode]).pop().unwrap_or(Ok(()))
+        self.write_and_wait(&[inode], Route::Home)
+            .pop()
+            .unwrap_or(Ok(()))
     }
 
     /// Writes what is dirty in `inodes` now and waits for it to land and be recorded in the running transaction.
-    pub(super) fn write_and_wait(&self, inodes: &[&Arc<Inode>]) -> Results {
+    pub(super) fn write_and_wait(&self, inodes: &[&Arc<Inode>], route: Route) -> Results {
         let mut results: Results = inodes.iter().map(|_| Ok(())).collect();
         // Each with the errors that were known before.
         let mut todo: SmallVec<[(usize, u64); 1]> = (0..inodes.len())
@@ -52,7 +55,7 @@ impl Fs {
         // A sync that runs beside this waits for it too.
         let _foreground = self.bdi.begin_foreground();
         for _ in 0..SWEEPS {
-            let mut writer = Writer::new(self);
+            let mut writer = Writer::new(self, route);
             for &(i, _) in &todo {
                 results[i] = writer.write(inodes[i]);
             }
@@ -91,6 +94,7 @@ pub(crate) fn has_unlanded(inode: &Inode) -> bool {
 /// Step 1.
 struct Writer<'fs> {
     fs: &'fs Fs,
+    route: Route,
     plug: Plug<'fs>,
     open: Option<Arc<Batch>>,
     /// Pages and files in the open batch.
@@ -106,9 +110,10 @@ struct Writer<'fs> {
 }
 
 impl<'fs> Writer<'fs> {
-    fn new(fs: &'fs Fs) -> Writer<'fs> {
+    fn new(fs: &'fs Fs, route: Route) -> Writer<'fs> {
         let mut writer = Writer {
             fs,
+            route,
             plug: fs.queue.plug(),
             open: None,
             pages: 0,
@@ -138,7 +143,16 @@ impl<'fs> Writer<'fs> {
             let batch = self.open.get_or_insert_with(Batch::new);
             let room = self.room - self.pages;
             let (fs, plug) = (self.fs, &mut self.plug);
-            let submitted = fs.submit_pages(inode, &lock, from, room, true, plug, batch)?;
+            let sweep = Sweep {
+                from,
+                max: room,
+                sync: true,
+                route: match inode.write_failed.load(Ordering::Acquire) {
+                    true => Route::Home,
+                    false => self.route,
+                },
+            };
+            let submitted = fs.submit_pages(inode, &lock, sweep, plug, batch)?;
             drop(lock);
             self.pages += submitted.pages;
             self.inodes += 1;

@@ -15,6 +15,7 @@ mod queued;
 mod replaced;
 mod tree;
 
+use crate::writepages::Route;
 use crate::{Fs, InodeRef, Result};
 use block::WriteMark;
 use jbd2::Tid;
@@ -33,6 +34,10 @@ pub struct SyncTarget {
     /// Leave out times, owner and mode, as fdatasync does.
     pub data_only: bool,
 }
+
+/// Pages of one call that go through the log, at most (64 KiB). They are written twice, once here and once by the
+/// checkpoint: what that costs must stay below what a write of their own costs. See docs/FSYNC.md.
+const LOG_PAGES: u64 = (64 << 10) / block::PAGE_SIZE as u64;
 
 /// What has to happen for a file whose data has landed.
 #[derive(Clone, Copy, Default)]
@@ -53,7 +58,8 @@ impl Fs {
         if inode.mapping.dirty_pages() <= courtesy::SMALL_PAGES {
             self.small_fsyncs.note(self.options.clock.monotonic());
         }
-        let mut landed = self.write_and_wait(&[inode]);
+        let route = self.route_for(std::iter::once((inode, data_only)));
+        let mut landed = self.write_and_wait(&[inode], route);
         landed.pop().unwrap_or(Ok(()))?;
         self.make_durable(self.needed(inode, data_only)?)
     }
@@ -68,7 +74,8 @@ impl Fs {
             return targets.iter().map(|_| Ok(())).collect();
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
-        let landed = self.write_and_wait(&inodes);
+        let route = self.route_for(targets.iter().map(|t| (&t.inode, t.data_only)));
+        let landed = self.write_and_wait(&inodes, route);
         let needed: Vec<Result<Needed>> = landed
             .into_iter()
             .zip(targets)
@@ -82,6 +89,24 @@ impl Fs {
             Err(_) => self.make_durable(needed),
         };
         needed.into_iter().map(|n| n.and_then(result)).collect()
+    }
+
+    /// By which way the data of these files becomes durable soonest: a little goes through the log, which has to be written
+    /// anyway; an overwrite that needs no commit, and anything that is long, goes home at once.
+    fn route_for<'a>(&self, files: impl Iterator<Item = (&'a InodeRef, bool)> + Clone) -> Route {
+        let pages: u64 = files.clone().map(|(f, _)| f.mapping.dirty_pages()).sum();
+        if pages > LOG_PAGES || self.journal.is_crowded() {
+            return Route::Home;
+        }
+        let mut files = files;
+        let commits = files.any(|(file, data_only)| {
+            let uncommitted = |tid| !self.journal.is_committed(tid);
+            !data_only || file.datasync_tid.get().is_some_and(uncommitted)
+        });
+        match commits {
+            true => Route::Log,
+            false => Route::LogNew,
+        }
     }
 
     /// `Err` where the journal has stopped: nothing can be made durable any more.

@@ -1,6 +1,7 @@
 //! Fsyncs that nobody waits for in place: queued, gathered, served together.
 
 use super::SyncTarget;
+use crate::writepages::Route;
 use crate::{Fs, InodeRef, Result};
 use writeback::SyncService;
 
@@ -40,7 +41,8 @@ impl SyncService for Fs {
             }
         }
         // Errors stay with the files, for whoever fsyncs them.
-        self.write_and_wait(&landing.iter().map(|inode| &**inode).collect::<Vec<_>>());
+        let landing: Vec<_> = landing.iter().map(|inode| &**inode).collect();
+        self.write_and_wait(&landing, Route::Home);
         drop(landing);
         if targets.is_empty() {
             return self.reap_doomed();

@@ -10,6 +10,7 @@
 //! with the next commit of the journal itself.
 
 use super::queued::SyncRequest;
+use crate::writepages::Route;
 use crate::{Fs, Inode, InodeRef};
 use ext4_format::types::Ino;
 use parking_lot::Mutex;
@@ -71,7 +72,8 @@ impl Fs {
         }
         self.replaced.0.lock().extend(unwritten);
         // Errors stay with the files, for whoever fsyncs them.
-        self.write_and_wait(&landing.iter().map(|inode| &**inode).collect::<Vec<_>>());
+        let landing: Vec<_> = landing.iter().map(|inode| &**inode).collect();
+        self.write_and_wait(&landing, Route::Home);
     }
 
     fn land_later(&self, inode: InodeRef) {

@@ -16,6 +16,7 @@
 //! it; step 2, rarely, the directory blocks of the subtree; step 3 what is dirty in the subtree.
 
 use crate::inode::Inode;
+use crate::writepages::Route;
 use crate::{Error, Fs, InodeRef, Result, directory};
 use block::PAGE_SIZE;
 use ext4_format::features::IncompatFeatures;
@@ -93,7 +94,10 @@ impl Fs {
         }
         let below = self.unlanded_below(root)?;
         let inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
-        let landed: Result<()> = self.write_and_wait(&inodes).into_iter().collect();
+        let landed: Result<()> = self
+            .write_and_wait(&inodes, Route::Home)
+            .into_iter()
+            .collect();
         // Names and attributes are in no data: commit whatever is running.
         self.commit_all()?;
         landed

@@ -52,6 +52,9 @@ pub struct Inode {
     pub(crate) dirty_state: DirtyState,
     pub(crate) mapping: Mapping,
     pub(crate) errors: ErrSeq,
+    /// A write in place has failed, and not everything has landed since. Such data is not entrusted to the log: what cannot be
+    /// written home from there would stop the journal, and this is one file's misfortune.
+    pub(crate) write_failed: AtomicBool,
     /// Contents of a file, entries of a directory (rank 2): exclusive for changes, shared for directory reads.
     pub(crate) lock: RwLock<()>,
     /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's number.
@@ -177,6 +180,7 @@ impl Inode {
             dirty_state: DirtyState::default(),
             mapping: Mapping::new(fs.budget.clone()),
             errors: ErrSeq::default(),
+            write_failed: AtomicBool::new(false),
             lock: RwLock::new(()),
             i_block: RwLock::new(fields.i_block),
             meta: Mutex::new(InodeMeta {

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod courtesy;
+mod held;
 mod queued;
 mod replaced;
 mod single;

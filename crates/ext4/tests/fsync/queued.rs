@@ -15,13 +15,13 @@ fn ask(fs: &Fs, files: &[InodeRef]) -> Receiver<(usize, Result<()>)> {
     told
 }
 
-/// Lets the next flush wait until something is sent, and says when it has begun.
-fn hold_next_flush(disk: &Disk) -> (Receiver<()>, Sender<()>) {
+/// Lets the next write wait until something is sent, and says when it has begun.
+fn hold_next_write(disk: &Disk) -> (Receiver<()>, Sender<()>) {
     let (begun, has_begun) = channel();
     let (go, wait) = channel();
     let mut held = false;
     disk.inject(move |op, _, _| {
-        if op == Op::Flush && !std::mem::replace(&mut held, true) {
+        if op == Op::Write && !std::mem::replace(&mut held, true) {
             begun.send(()).unwrap();
             let _ = wait.recv();
         }
@@ -38,7 +38,7 @@ fn what_is_asked_for_during_a_commit_shares_the_next() {
         .map(|i| put(&fs, &format!("{i}"), format!("contents of {i}").as_bytes()))
         .collect();
     let (cost, ()) = cost(&fs, || {
-        let (has_begun, go) = hold_next_flush(&disk);
+        let (has_begun, go) = hold_next_write(&disk);
         let first = ask(&fs, &files[..1]);
         has_begun.recv().unwrap();
         let rest = ask(&fs, &files[1..]);
@@ -63,7 +63,7 @@ fn every_waiter_is_told_of_a_dead_journal() {
     let disk = Disk::new();
     let fs = disk.mount();
     let files: Vec<_> = (0..100)
-        .map(|i| put(&fs, &format!("{i}"), b"never"))
+        .map(|i| put(&fs, &format!("{i}"), &[0; 80_000]))
         .collect();
     disk.inject(|op, _, _| (op == Op::Flush).then_some(5));
     let outcomes: Vec<_> = ask(&fs, &files).iter().collect();
@@ -78,7 +78,8 @@ fn every_waiter_is_told_of_a_dead_journal() {
 fn a_failed_write_is_told_until_it_has_landed() {
     let disk = Disk::new();
     let fs = disk.mount();
-    let file = put(&fs, "file", b"first");
+    let contents = [1; 80_000];
+    let file = put(&fs, "file", &contents);
     disk.inject(|op, _, _| (op == Op::Write).then_some(28));
     for _ in 0..3 {
         let (_, outcome) = ask(&fs, std::slice::from_ref(&file)).recv().unwrap();
@@ -88,7 +89,7 @@ fn a_failed_write_is_told_until_it_has_landed() {
     let (_, outcome) = ask(&fs, &[file]).recv().unwrap();
     outcome.unwrap();
     let fs = disk.crash(fs);
-    assert_eq!(get(&fs, "file"), b"first");
+    assert_eq!(get(&fs, "file"), contents);
 }
 
 #[test]

@@ -41,13 +41,26 @@ impl Device for Shared {
 pub struct Disk {
     memory: Arc<MemoryDevice>,
     verdict: Arc<Mutex<Option<Verdict>>>,
+    /// Mounted with `journal_async_commit`.
+    pub async_commit: bool,
 }
 
 impl Disk {
     pub fn new() -> Disk {
+        Disk::of(256 << 20)
+    }
+    pub fn small() -> Disk {
+        Disk::of(32 << 20)
+    }
+    pub fn with_async_commit(mut self, async_commit: bool) -> Disk {
+        self.async_commit = async_commit;
+        self
+    }
+    fn of(bytes: u64) -> Disk {
         let disk = Disk {
-            memory: Arc::new(MemoryDevice::new(256 << 20)),
+            memory: Arc::new(MemoryDevice::new(bytes)),
             verdict: Arc::default(),
+            async_commit: false,
         };
         mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
         disk
@@ -68,6 +81,7 @@ impl Disk {
         let never = std::time::Duration::from_secs(3600);
         let mut options = MountOptions {
             commit_interval: never,
+            async_commit: self.async_commit,
             tunables: Tunables {
                 dirty_expire: never,
                 dirty_writeback: never,
@@ -76,6 +90,13 @@ impl Disk {
             ..MountOptions::default()
         };
         change(&mut options);
+        Fs::mount(self.queue(), options).unwrap()
+    }
+    pub fn mount_read_only(&self) -> Arc<Fs> {
+        let options = MountOptions {
+            read_only: true,
+            ..MountOptions::default()
+        };
         Fs::mount(self.queue(), options).unwrap()
     }
     /// From now on requests are asked about.
@@ -99,6 +120,24 @@ pub struct Cost {
     pub writes: u64,
     pub flushes: u64,
     pub commits: u64,
+}
+
+/// What an fsync costs whose data goes through the log.
+pub fn through_the_log(disk: &Disk) -> Cost {
+    match disk.async_commit {
+        // All of it at once.
+        true => Cost {
+            writes: 1,
+            flushes: 0,
+            commits: 1,
+        },
+        // The log, a flush, the commit block.
+        false => Cost {
+            writes: 2,
+            flushes: 1,
+            commits: 1,
+        },
+    }
 }
 
 /// What `work` costs.

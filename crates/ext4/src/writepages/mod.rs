@@ -1,0 +1,240 @@
+//! Delayed allocation at writeback, and what happens when data has landed.
+//!
+//! A slice of an inode's dirty pages goes through these steps; only the last one touches the journal, so that metadata
+//! never points at blocks whose data has not landed, and a crash before it leaves free blocks with unreferenced bytes.
+//!
+//! ```text
+//!  dirty ──(write_pages: tag, look up or pick blocks, bio into the plug)──> under writeback
+//!    ^                                                                          │ device
+//!    │ failed: pages dirty again, picked blocks given back, error recorded       v
+//!    └──────────────────────────────────────────────────────────────────── landed (end_io)
+//!                                                                               │ finish_batch, one handle for many inodes:
+//!                                                                               v bitmap bits, extents, size on disk
+//!                                                                             clean
+//! ```
+//!
+//! A small synchronous write may go by way of the log ([`Route`]): its data joins the transaction that records it, nothing
+//! is written in place, and the pages are clean at once. The blocks are then *held* (see `jbd2`'s `data.rs`): until the
+//! checkpoint has written them home they are written through the log only, and read from there.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `submit.rs` | from dirty pages to bios: which blocks, by which route |
+//! | `record.rs` | from landed data to metadata |
+//!
+//! A [`Batch`] gathers the I/O of many inodes. Whoever needs one of them finished may finish the batch
+//! ([`Fs::finish`]); the others find it done. An inode's `writeback_lock` is held while blocks are picked and never
+//! while anything is waited for; a thread that holds bios in a plug only tries it.
+
+mod record;
+mod submit;
+
+use crate::alloc::BlockRun;
+use crate::{Error, Fs, Inode};
+use block::{Buf, EndIo, IoError, Payload, Plug};
+use ext4_format::types::{FsBlock, Ino};
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub(crate) use submit::Sweep;
+use writeback::{DirtyState, PassLimits, Progress, Reason, WritebackFs};
+
+/// Pages of a range that goes through the log, at most.
+const LOGGED_PAGES: u32 = 16;
+
+/// By which way data goes to its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// In place, and only then is it recorded.
+    Home,
+    /// What has a written block already in place, anything else through the log.
+    LogNew,
+    /// All of it through the log.
+    Log,
+}
+
+/// What is to be recorded when a range has landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    /// It was mapped and written before.
+    Overwrite,
+    /// It was mapped but unwritten.
+    Convert,
+    /// Blocks were picked for it.
+    Insert(BlockRun),
+}
+
+/// A range of one inode that is being written.
+struct Range {
+    inode: Arc<Inode>,
+    first: u64,
+    pages: u32,
+    /// Pages among them that hold a reservation.
+    reserved: u32,
+    record: Record,
+    /// For one that goes through the log: its first block, and the data.
+    logged: Option<(FsBlock, SmallVec<[Buf; 1]>)>,
+    error: Option<IoError>,
+}
+
+impl Range {
+    fn pages(&self) -> std::ops::Range<u64> {
+        self.first..self.first + u64::from(self.pages)
+    }
+}
+
+/// I/O in flight of one or many inodes.
+pub struct Batch {
+    /// Bios in flight, and one while the batch is open.
+    pending: AtomicUsize,
+    open: AtomicBool,
+    ranges: Mutex<Vec<Range>>,
+    errors: Mutex<Vec<(u64, IoError)>>,
+    /// Where the next small file goes: behind the last one.
+    stream: Mutex<Option<FsBlock>>,
+    landed: Mutex<()>,
+    landed_cv: Condvar,
+    /// Held while finishing; set when finished.
+    finished: Mutex<Option<Outcome>>,
+}
+
+/// What became of a finished batch: the inodes of which something did not land, with the reason of each.
+type Outcome = SmallVec<[(Ino, Error); 1]>;
+
+/// What one call of [`Fs::submit_pages`] took.
+pub(crate) struct Submitted {
+    /// Pages.
+    pub pages: usize,
+    /// The page behind the last of them: where a sweep over the file goes on.
+    pub next: u64,
+}
+
+impl Batch {
+    pub(crate) fn new() -> Arc<Batch> {
+        Arc::new(Batch {
+            pending: AtomicUsize::new(1),
+            open: AtomicBool::new(true),
+            ranges: Mutex::default(),
+            errors: Mutex::default(),
+            stream: Mutex::default(),
+            landed: Mutex::default(),
+            landed_cv: Condvar::new(),
+            finished: Mutex::default(),
+        })
+    }
+
+    fn put(&self) {
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            drop(self.landed.lock());
+            self.landed_cv.notify_all();
+        }
+    }
+
+    /// No more I/O will be added.
+    pub(crate) fn close(&self) {
+        if self.open.swap(false, Ordering::AcqRel) {
+            self.put();
+        }
+    }
+
+    pub(crate) fn has_landed(&self) -> bool {
+        self.pending.load(Ordering::Acquire) == 0
+    }
+
+    fn wait_landed(&self) {
+        if self.has_landed() {
+            return;
+        }
+        let mut guard = self.landed.lock();
+        while !self.has_landed() {
+            self.landed_cv.wait(&mut guard);
+        }
+    }
+
+    /// After [`Fs::finish`]: the inodes of which something did not land.
+    pub(crate) fn failures(&self) -> Outcome {
+        self.finished.lock().clone().unwrap_or_default()
+    }
+}
+
+impl EndIo for Batch {
+    fn end_io(&self, tag: u64, _payload: Payload, result: Result<(), IoError>) {
+        if let Err(error) = result {
+            self.errors.lock().push((tag, error));
+        }
+        self.put();
+    }
+}
+
+impl WritebackFs for Fs {
+    type Inode = Inode;
+    type Batch = Batch;
+
+    fn dirty_state(inode: &Inode) -> &DirtyState {
+        &inode.dirty_state
+    }
+
+    fn new_batch(&self) -> Arc<Batch> {
+        Batch::new()
+    }
+
+    fn write_pages(
+        &self,
+        inode: &Arc<Inode>,
+        limits: PassLimits,
+        plug: &mut Plug<'_>,
+        batch: &Arc<Batch>,
+    ) -> Progress {
+        // The plug holds bios that others may wait for, so this thread must not wait for the lock's holder.
+        let Some(lock) = inode.writeback_lock.try_lock() else {
+            return Progress {
+                pages: 0,
+                more: true,
+                blocked: true,
+            };
+        };
+        let sync = limits.reason == Reason::Sync;
+        let sweep = Sweep {
+            from: 0,
+            max: limits.pages,
+            sync,
+            route: Route::Home,
+        };
+        let pages = match self.submit_pages(inode, &lock, sweep, plug, batch) {
+            Ok(submitted) => submitted.pages,
+            Err(error) => {
+                tracing::warn!("inode {}: writeback: {error}", inode.ino);
+                return Progress {
+                    pages: 0,
+                    more: true,
+                    blocked: true,
+                };
+            }
+        };
+        let more = inode.mapping.dirty_pages() > 0;
+        Progress {
+            pages,
+            more,
+            blocked: pages == 0 && more,
+        }
+    }
+
+    fn batch_landed(&self, batch: &Batch) -> bool {
+        batch.close();
+        batch.has_landed()
+    }
+
+    fn finish_batch(&self, batch: &Batch) -> io::Result<()> {
+        self.finish(batch).map_err(io::Error::from)
+    }
+
+    fn is_dirty(inode: &Inode) -> bool {
+        inode.mapping.dirty_pages() > 0
+    }
+
+    fn tick(&self) {
+        self.reap_doomed();
+    }
+}

@@ -1,0 +1,223 @@
+//! From landed data to metadata.
+
+use super::{Batch, LOGGED_PAGES, Outcome, Range, Record};
+use crate::alloc::BlockRun;
+use crate::{Error, Fs, Inode, Result, extents};
+use block::PAGE_SIZE;
+use ext4_format::types::FileBlock;
+use jbd2::{Handle, JournalError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Credits of one handle that records landed data, at most. Most ranges use none, because another has changed the same
+/// blocks; asking for more would let the commit come early where the journal is small.
+const FINISH_CREDITS: u32 = 64;
+/// Credits that one landed range may use: its extents, a bitmap, a group descriptor, an inode table block.
+const RANGE_CREDITS: u32 = extents::INSERT_CREDITS + 4;
+const _: () = assert!(RANGE_CREDITS + LOGGED_PAGES <= FINISH_CREDITS);
+
+impl Range {
+    /// Credits that it may use.
+    fn credits(&self) -> u32 {
+        RANGE_CREDITS
+            + self
+                .logged
+                .as_ref()
+                .map_or(0, |(_, bufs)| bufs.len() as u32)
+    }
+}
+
+impl Fs {
+    /// Waits until the batch has landed and records its metadata, unless somebody did. The first error of any range, for
+    /// whoever asks; [`Batch::failures`] has all of them.
+    pub(crate) fn finish(&self, batch: &Batch) -> Result<()> {
+        batch.close();
+        batch.wait_landed();
+        let mut finished = batch.finished.lock();
+        let outcome = finished.get_or_insert_with(|| self.finish_landed(batch));
+        outcome
+            .first()
+            .map_or(Ok(()), |(_, error)| Err(error.clone()))
+    }
+
+    /// [`Fs::finish`] of a batch that has landed, for the first who asks.
+    fn finish_landed(&self, batch: &Batch) -> Outcome {
+        let mut ranges = std::mem::take(&mut *batch.ranges.lock());
+        for (tag, error) in batch.errors.lock().drain(..) {
+            if let Some(range) = ranges.get_mut(tag as usize) {
+                range.error = Some(error);
+            }
+        }
+        let mut outcome = Outcome::new();
+        let mut rest = &mut ranges[..];
+        while !rest.is_empty() {
+            let wanted = rest
+                .iter()
+                .take(FINISH_CREDITS as usize)
+                .map(Range::credits);
+            let credits = wanted.sum::<u32>().min(FINISH_CREDITS);
+            let done = match self.journal.start(credits.min(self.journal.max_credits())) {
+                Ok(handle) => self.record_ranges(&handle, rest, &mut outcome),
+                Err(error) => {
+                    let error = Error::from(error);
+                    for range in &mut *rest {
+                        self.fail_range(range, &error);
+                        outcome.push((range.inode.ino, error.clone()));
+                    }
+                    rest.len()
+                }
+            };
+            rest = &mut rest[done..];
+        }
+        for range in &ranges {
+            range
+                .inode
+                .batches
+                .lock()
+                .retain(|b| !std::ptr::eq(&**b, batch));
+        }
+        if let Some(goal) = *batch.stream.lock() {
+            self.stream_goal.store(goal.0, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// Records ranges as far as the handle's credits go; how many.
+    fn record_ranges(
+        &self,
+        handle: &Handle<'_>,
+        ranges: &mut [Range],
+        outcome: &mut Outcome,
+    ) -> usize {
+        let mut landed = 0;
+        let mut done = 0;
+        for range in ranges {
+            if done > 0 && handle.credits() < range.credits() {
+                break;
+            }
+            done += 1;
+            let result = match range.error {
+                Some(error) => Err(Error::Io(error)),
+                None => self.record_range(handle, range),
+            };
+            match result {
+                Ok(()) => {
+                    self.groups.unreserve(u64::from(range.reserved));
+                    range.inode.mapping.end_writeback(range.pages());
+                    self.dirty_files.settle(&range.inode);
+                    note_landed(&range.inode);
+                    landed += u64::from(range.pages);
+                }
+                Err(error) => {
+                    self.fail_range(range, &error);
+                    outcome.push((range.inode.ino, error));
+                }
+            }
+        }
+        self.bdi.sub_dirty(landed);
+        done
+    }
+
+    fn record_range(&self, handle: &Handle<'_>, range: &mut Range) -> Result<()> {
+        let inode = &range.inode;
+        let mut changed = true;
+        match range.record {
+            Record::Overwrite => changed = false,
+            Record::Convert => extents::convert(self, handle, inode, range.pages(), false)?,
+            Record::Insert(run) => {
+                let block = FileBlock(range.first as u32);
+                self.map_picked(handle, inode, block, run, false)?;
+            }
+        }
+        if let Some((start, bufs)) = range.logged.take() {
+            for (block, buf) in (start.0..).zip(bufs) {
+                handle.log_data(block, buf);
+            }
+            changed = true;
+        } else {
+            // It has landed, but a volatile cache may still lose it.
+            let written = self.queue.written();
+            handle.depends_on(written);
+            inode.written.advance(written);
+        }
+        {
+            let mut meta = inode.meta.lock();
+            // Where nothing else is dirty the size is the user's: what lies between may have been punched out or grown.
+            let rest = inode.mapping.dirty_pages() > 0
+                || inode.mapping.writeback_pages() > u64::from(range.pages);
+            let end = match rest {
+                true => (range.pages().end * PAGE_SIZE as u64).min(meta.size),
+                false => meta.size,
+            };
+            if meta.fields.size < end {
+                meta.fields.size = end;
+                changed = true;
+            }
+        }
+        if changed {
+            inode.mark_dirty(self, handle);
+        } else {
+            inode.mark_dirty_attributes(self, handle);
+        }
+        Ok(())
+    }
+
+    /// Maps a hole to picked blocks and records these. Where it fails nothing has changed and the blocks are still picked.
+    pub(crate) fn map_picked(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        block: FileBlock,
+        run: BlockRun,
+        unwritten: bool,
+    ) -> Result<()> {
+        extents::insert(self, handle, inode, block, run.start, run.len, unwritten)?;
+        // Only a damaged bitmap makes this fail, and then the tree must not be committed.
+        self.groups.record(handle, run).inspect_err(|error| {
+            self.journal
+                .abort(&JournalError::Aborted(error.to_string()));
+        })
+    }
+
+    /// The range's pages are dirty again, its blocks free; the error is kept for every fsync to come.
+    fn fail_range(&self, range: &Range, error: &Error) {
+        let inode = &range.inode;
+        if let Record::Insert(run) = range.record {
+            self.groups.unpick(run);
+        }
+        inode.errors.set(error.errno());
+        if range.error.is_some() {
+            inode.write_failed.store(true, Ordering::Release);
+        }
+        let redirtied = inode.mapping.fail_writeback(range.pages());
+        self.bdi
+            .sub_dirty(u64::from(range.pages).saturating_sub(redirtied));
+        self.bdi.mark_dirty(inode);
+        tracing::warn!(
+            "inode {}: pages {:?} could not be written: {error}",
+            inode.ino,
+            range.pages()
+        );
+    }
+
+    /// Finishes every batch that has I/O of `inode` in flight.
+    pub(crate) fn wait_writeback(&self, inode: &Inode) {
+        loop {
+            let Some(batch) = inode.batches.lock().first().cloned() else {
+                return;
+            };
+            batch.wait_landed();
+            // Errors belong to the inodes, which keep them.
+            let _ = self.finish(&batch);
+            // A batch that this inode entered without a range (no place was found for its pages) does not know it.
+            inode.batches.lock().retain(|b| !Arc::ptr_eq(b, &batch));
+        }
+    }
+}
+
+/// Pages of the inode have landed: if these were the last, all is well again.
+fn note_landed(inode: &Inode) {
+    if inode.write_failed.load(Ordering::Acquire) && !inode.mapping.has_unlanded() {
+        inode.write_failed.store(false, Ordering::Release);
+    }
+}

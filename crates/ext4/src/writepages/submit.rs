@@ -1,0 +1,250 @@
+//! From dirty pages to bios.
+
+use super::{Batch, LOGGED_PAGES, Range, Record, Route, Submitted};
+use crate::extents::{self, Map};
+use crate::{Error, Fs, Inode, Result};
+use block::{Bio, BioFlags, Buf, Class, PAGE_SIZE, Plug};
+use cache::DirtyPage;
+use ext4_format::types::{FileBlock, FsBlock};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Files with at most this many dirty pages are placed in the batch's stream, one after another.
+const SMALL_FILE_PAGES: usize = 16;
+/// Pages in one bio at most.
+const MAX_BIO_PAGES: usize = 256;
+
+/// Which dirty pages of an inode to submit, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Sweep {
+    /// The first page to look at.
+    pub from: u64,
+    /// Pages at most.
+    pub max: usize,
+    /// Somebody waits.
+    pub sync: bool,
+    /// Where the data goes first.
+    pub route: Route,
+}
+
+/// Where a run of pages goes.
+struct Placed {
+    start: FsBlock,
+    pages: u32,
+    record: Record,
+    logged: bool,
+}
+
+impl Fs {
+    /// Submits dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `_lock`).
+    pub(crate) fn submit_pages(
+        &self,
+        inode: &Arc<Inode>,
+        _lock: &MutexGuard<'_, ()>,
+        sweep: Sweep,
+        plug: &mut Plug<'_>,
+        batch: &Arc<Batch>,
+    ) -> Result<Submitted> {
+        let mut pages: Vec<DirtyPage> = Vec::with_capacity(sweep.max.min(64));
+        let range = sweep.from..u64::MAX;
+        if inode.mapping.take_dirty(range, sweep.max, &mut pages) == 0 {
+            return Ok(Submitted {
+                pages: 0,
+                next: sweep.from,
+            });
+        }
+        {
+            let mut batches = inode.batches.lock();
+            if !batches.iter().any(|b| Arc::ptr_eq(b, batch)) {
+                batches.push(batch.clone());
+            }
+        }
+        let small = pages.len() <= SMALL_FILE_PAGES && inode.mapping.dirty_pages() == 0;
+        let submitted = Submitted {
+            pages: pages.len(),
+            next: pages.last().map_or(sweep.from, |page| page.index + 1),
+        };
+        let mut pages = pages.into_iter().peekable();
+        while let Some(page) = pages.next() {
+            let mut run = SmallVec::<[DirtyPage; 4]>::new();
+            let mut next = page.index + 1;
+            run.push(page);
+            while let Some(page) = pages.next_if(|p| p.index == next) {
+                next += 1;
+                run.push(page);
+            }
+            let mut run = run.into_iter().peekable();
+            while let Some(page) = run.peek() {
+                let left = (next - page.index) as u32;
+                match self.place(inode, page.index, left, small, sweep.route, batch) {
+                    Ok(placed) => {
+                        let pages = (&mut run).take(placed.pages as usize);
+                        self.submit_range(inode, pages, placed, sweep.sync, plug, batch);
+                    }
+                    Err(error) => {
+                        // Everything that was taken and not submitted is dirty again.
+                        let from = page.index;
+                        let mut failed = inode.mapping.fail_writeback(from..next);
+                        let mut count = next - from;
+                        for page in pages.by_ref() {
+                            failed += inode.mapping.fail_writeback(page.index..page.index + 1);
+                            count += 1;
+                        }
+                        self.bdi.sub_dirty(count - failed);
+                        inode.errors.set(error.errno());
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(submitted)
+    }
+
+    /// Where up to `left` pages from page `index` go.
+    fn place(
+        &self,
+        inode: &Arc<Inode>,
+        index: u64,
+        left: u32,
+        small: bool,
+        route: Route,
+        batch: &Batch,
+    ) -> Result<Placed> {
+        let file_block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+        match extents::lookup(self, inode, file_block)? {
+            Map::Mapped {
+                start,
+                len,
+                unwritten,
+            } => {
+                let (record, by_wish) = match unwritten {
+                    true => (Record::Convert, route != Route::Home),
+                    false => (Record::Overwrite, route == Route::Log),
+                };
+                let (logged, pages) = self.route(start, len.min(left), by_wish);
+                Ok(Placed {
+                    start,
+                    pages,
+                    record,
+                    logged,
+                })
+            }
+            Map::Hole { len } => {
+                let logged = route != Route::Home;
+                let most = if logged {
+                    LOGGED_PAGES
+                } else {
+                    extents::MAX_LEN
+                };
+                let goal = self.goal(inode, file_block.0, small, batch);
+                let run = self.groups.pick(goal, len.min(left).min(most))?;
+                let end = FsBlock(run.start.0 + u64::from(run.len));
+                if small {
+                    *batch.stream.lock() = Some(end);
+                }
+                *inode.goal.lock() = Some((file_block.0 + run.len, end.0));
+                Ok(Placed {
+                    start: run.start,
+                    pages: run.len,
+                    record: Record::Insert(run),
+                    logged,
+                })
+            }
+        }
+    }
+
+    /// Whether mapped blocks are written through the log, `by_wish` or because they are held, and how many from the first
+    /// on go the same way.
+    fn route(&self, start: FsBlock, len: u32, by_wish: bool) -> (bool, u32) {
+        if by_wish {
+            return (true, len.min(LOGGED_PAGES));
+        }
+        match self.journal.held_data(start.0..start.0 + u64::from(len)) {
+            None => (false, len),
+            Some((held, _)) if held == start.0 => (true, 1),
+            Some((held, _)) => (false, (held - start.0) as u32),
+        }
+    }
+
+    fn goal(&self, inode: &Inode, file_block: u32, small: bool, batch: &Batch) -> FsBlock {
+        if let Some((block, goal)) = *inode.goal.lock()
+            && block == file_block
+        {
+            return FsBlock(goal);
+        }
+        if small {
+            let mut stream = batch.stream.lock();
+            return *stream.get_or_insert_with(|| {
+                let last = self.stream_goal.load(Ordering::Relaxed);
+                if last == 0 {
+                    self.groups.goal_for(inode.ino)
+                } else {
+                    FsBlock(last)
+                }
+            });
+        }
+        // Behind the extent before it, as far away as the two are in the file.
+        if file_block > 0
+            && let Ok(Map::Mapped { start, .. }) =
+                extents::lookup(self, inode, FileBlock(file_block - 1))
+        {
+            return FsBlock(start.0 + 1);
+        }
+        self.groups.goal_for(inode.ino)
+    }
+
+    /// Enters a run of pages into the batch, and its bios into the plug.
+    fn submit_range(
+        &self,
+        inode: &Arc<Inode>,
+        pages: impl Iterator<Item = DirtyPage>,
+        placed: Placed,
+        sync: bool,
+        plug: &mut Plug<'_>,
+        batch: &Arc<Batch>,
+    ) {
+        let (mut first, mut reserved) = (None, 0);
+        let mut bufs = SmallVec::<[Buf; 1]>::new();
+        for page in pages {
+            first.get_or_insert(page.index);
+            reserved += u32::from(page.delalloc);
+            bufs.push(page.buf);
+        }
+        let Some(first) = first else { return };
+        let count = bufs.len();
+        let (logged, bufs) = match placed.logged {
+            true => (Some((placed.start, bufs)), SmallVec::new()),
+            false => (None, bufs),
+        };
+        let tag = {
+            let mut ranges = batch.ranges.lock();
+            ranges.push(Range {
+                inode: inode.clone(),
+                first,
+                pages: count as u32,
+                reserved,
+                record: placed.record,
+                logged,
+                error: None,
+            });
+            ranges.len() as u64 - 1
+        };
+        batch
+            .pending
+            .fetch_add(bufs.len().div_ceil(MAX_BIO_PAGES), Ordering::AcqRel);
+        let mut offset = placed.start.0 * u64::from(self.geo.block_size);
+        let mut bufs = bufs.into_iter();
+        while bufs.len() > 0 {
+            let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(MAX_BIO_PAGES).collect();
+            let len = part.len() as u64 * PAGE_SIZE as u64;
+            let bio = Bio::write(offset, part, Class::Data, batch.clone(), tag);
+            plug.add(bio.with_flags(BioFlags {
+                sync,
+                ..BioFlags::default()
+            }));
+            offset += len;
+        }
+    }
+}
