@@ -9,11 +9,13 @@ use crate::seed::Rng;
 /// The unit that a device writes whole.
 pub const SECTOR: usize = 512;
 
-/// Which promises the imagined device keeps. It keeps that of FUA in any case.
+/// Which promises the imagined device keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promises {
     /// A completed flush makes durable what had completed before it.
     Kept,
+    /// A canary, which the checks must notice: flushes and FUA do nothing.
+    NoneKept,
     /// A canary, which the checks must notice: flushes do nothing.
     FlushesIgnored,
     /// A smaller canary: the flush at this position does nothing, as if it had been left out.
@@ -80,7 +82,7 @@ impl Recording {
             matches!(self.events[*i], Event::Flush)
                 && match promises {
                     Promises::Kept => true,
-                    Promises::FlushesIgnored => false,
+                    Promises::FlushesIgnored | Promises::NoneKept => false,
                     Promises::OneFlushIgnored(ignored) => *i != ignored,
                 }
         };
@@ -105,7 +107,7 @@ impl Recording {
             let Event::Write { fua, .. } = event else {
                 continue;
             };
-            if *fua && !in_flight {
+            if *fua && !in_flight && promises != Promises::NoneKept {
                 apply(&mut image, event);
                 continue;
             }
@@ -205,6 +207,7 @@ mod tests {
         let losses = |promises| [0, 1, 2].map(|sector| lost(promises, sector));
         assert_eq!(losses(Promises::Kept), [false, false, false]);
         assert_eq!(losses(Promises::FlushesIgnored), [true, true, false]);
+        assert_eq!(losses(Promises::NoneKept), [true; 3]);
         // A later flush makes good for one that was left out, and only the last one counts here.
         assert_eq!(losses(Promises::OneFlushIgnored(1)), [false; 3]);
         let mut recording = Recording::new(vec![0; 4096], events[..4].to_vec());

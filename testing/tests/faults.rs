@@ -46,14 +46,15 @@ fn a_failed_data_write_is_reported_until_it_lands() {
     let disk = format(128 << 20);
     let fs = mount(&disk);
     let mut rng = Rng::new("faults, data");
-    let (first, second) = (rng.bytes(50_000), rng.bytes(70_001));
+    // More than goes through the log.
+    let (first, second) = (rng.bytes(500_000), rng.bytes(700_001));
     let file = put(&fs, "file", &first).unwrap();
     fs.fsync(&file, false).unwrap();
     let other = put(&fs, "other", b"not concerned").unwrap();
     fs.fsync(&other, false).unwrap();
 
     disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Data).then_some(EIO));
-    write_all(&fs, &file, 20_000, &second).unwrap();
+    write_all(&fs, &file, 200_000, &second).unwrap();
     for attempt in 0..4 {
         let error = fs.fsync(&file, attempt % 2 == 0);
         let error = error.expect_err("the data is not on disk, so fsync must not say so");
@@ -64,8 +65,8 @@ fn a_failed_data_write_is_reported_until_it_lands() {
         .expect("another file is not concerned");
     // What was written is still there to be read, and to be written again.
     let mut expected = first.clone();
-    expected.resize(90_001, 0);
-    expected[20_000..].copy_from_slice(&second);
+    expected.resize(900_001, 0);
+    expected[200_000..].copy_from_slice(&second);
     assert!(volume::contents(&fs, &file).unwrap() == expected);
     fs.drop_caches();
     assert!(
@@ -84,6 +85,66 @@ fn a_failed_data_write_is_reported_until_it_lands() {
     assert!(volume::get(&fs, "file").unwrap() == expected);
     fs.unmount().unwrap();
     assert_disk_clean(&disk, "after data writes failed and healed");
+}
+
+/// A small file that could not be written in place does not go by way of the log instead, from where it could not be written
+/// home either: then the volume would stop for one file.
+#[test]
+fn a_small_file_whose_write_failed_keeps_out_of_the_log() {
+    let _watchdog = watchdog("failed small writes");
+    let disk = format(128 << 20);
+    let fs = mount(&disk);
+    let file = put(&fs, "file", &[1; 5_000]).unwrap();
+    disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Data).then_some(EIO));
+    assert!(fs.sync().is_err());
+    for attempt in 0..4 {
+        let error = fs.fsync(&file, attempt % 2 == 0);
+        let error = error.expect_err("the data is not on disk, so fsync must not say so");
+        assert_eq!(error.errno(), EIO, "{error}");
+    }
+    let other = put(&fs, "other", &[2; 5_000]).unwrap();
+    fs.fsync(&other, false).expect("it goes through the log");
+    assert!(!fs.is_read_only());
+    disk.heal();
+    let _ = fs.fsync(&file, false);
+    fs.fsync(&file, false).expect("the device works again");
+    fs.crash();
+    drop((file, other, fs));
+    let fs = mount(&disk);
+    assert_eq!(volume::get(&fs, "file").unwrap(), [1; 5_000]);
+    assert_eq!(volume::get(&fs, "other").unwrap(), [2; 5_000]);
+    fs.unmount().unwrap();
+    assert_disk_clean(&disk, "after small writes failed and healed");
+}
+
+/// Data that is in the log and cannot be written home stays readable, and in the log.
+#[test]
+fn what_cannot_leave_the_log_stops_the_journal_and_is_not_lost() {
+    let _watchdog = watchdog("failed writes home");
+    let disk = format(32 << 20);
+    let fs = mount(&disk);
+    let file = put(&fs, "file", &[1; 5_000]).unwrap();
+    fs.fsync(&file, false).unwrap();
+    disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Metadata).then_some(EIO));
+    // Until the log is full.
+    let fill = |i: usize| {
+        let other = put(&fs, &format!("{i}"), &[2; 16 << 12])?;
+        fs.fsync(&other, false)
+    };
+    assert!((0..500).any(|i| fill(i).is_err()), "the log takes no end");
+    assert!(fs.is_read_only());
+    for _ in 0..3 {
+        fs.fsync(&file, false).expect_err("nothing is certain now");
+    }
+    fs.drop_caches();
+    assert_eq!(volume::contents(&fs, &file).unwrap(), [1; 5_000]);
+    disk.heal();
+    fs.crash();
+    drop((file, fs));
+    let fs = mount(&disk);
+    assert_eq!(volume::get(&fs, "file").unwrap(), [1; 5_000]);
+    fs.unmount().unwrap();
+    assert_disk_clean(&disk, "after writes home had failed");
 }
 
 #[test]
@@ -131,7 +192,8 @@ fn a_failed_journal_write_makes_the_volume_read_only() {
             for t in 0..6 {
                 let fs = &fs;
                 scope.spawn(move || {
-                    let file = put(fs, &format!("file{t}"), b"never durable");
+                    // So much that it goes to its place, which is flushed before the commit.
+                    let file = put(fs, &format!("file{t}"), &[1; 200_000]);
                     let told = file.and_then(|file| fs.fsync(&file, false));
                     assert!(
                         told.is_err(),

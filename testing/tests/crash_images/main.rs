@@ -7,11 +7,12 @@
 
 mod contents;
 mod crowds;
+mod logged;
 mod names;
 mod syncs;
 mod work;
 
-use ext4::{Fs, MkfsOptions};
+use ext4::{Fs, MkfsOptions, MountOptions};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +35,25 @@ const TRIES: usize = 12;
 
 type Workload = fn(&mut Work) -> ext4::Result<()>;
 
-fn record(work: Workload, features: &[&str], rng: &mut Rng) -> (Recording, Arc<Mutex<History>>) {
+/// How a workload's volume is made and mounted.
+#[derive(Clone, Copy)]
+struct Setup {
+    features: &'static [&'static str],
+    async_commit: bool,
+}
+
+fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<History>>) {
     let disk = Disk::new(SIZE);
     let mkfs = MkfsOptions {
-        features: features.iter().map(|f| (*f).to_owned()).collect(),
+        features: setup.features.iter().map(|f| (*f).to_owned()).collect(),
         ..MkfsOptions::default()
     };
     ext4::mkfs(&disk.queue(), &mkfs).unwrap();
-    let fs = Fs::mount(disk.queue(), options()).unwrap();
+    let mount = MountOptions {
+        async_commit: setup.async_commit,
+        ..options()
+    };
+    let fs = Fs::mount(disk.queue(), mount).unwrap();
     let base = disk.start_recording();
     let mut state = Work {
         disk: disk.clone(),
@@ -70,7 +82,7 @@ fn positions(recording: &Recording, count: usize, rng: &mut Rng) -> Vec<usize> {
     at
 }
 
-fn crash(name: &str, work: Workload, features: &[&str]) {
+fn crash(name: &str, work: Workload, setup: Setup) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;
     }
@@ -84,9 +96,13 @@ fn crash(name: &str, work: Workload, features: &[&str]) {
     );
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (mut recording, history) = record(work, features, &mut rng);
+    let (mut recording, history) = record(work, setup, &mut rng);
     let history = history.lock();
-    let at = positions(&recording, rounds(26, 400), &mut rng);
+    let images = match setup.async_commit {
+        true => rounds(13, 400),
+        false => rounds(26, 400),
+    };
+    let at = positions(&recording, images, &mut rng);
     let count = at.len();
     for (n, at) in at.into_iter().enumerate() {
         let image = recording.image(at, &mut rng);
@@ -119,25 +135,32 @@ fn crash(name: &str, work: Workload, features: &[&str]) {
 }
 
 /// A device that lies about flushes loses what was acknowledged, and so does an engine that leaves out a flush; checks that
-/// do not see that see nothing.
-fn canary(name: &str, work: Workload, features: &[&str]) {
+/// do not see that see nothing. (With asynchronous commits most is made durable by FUA, and flushes are few.)
+fn canary(name: &str, work: Workload, setup: Setup) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;
     }
     let _watchdog = Watchdog::new(name, Duration::from_secs(240));
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (mut recording, history) = record(work, features, &mut rng);
+    let (mut recording, history) = record(work, setup, &mut rng);
     let history = history.lock();
     let (end, flushes) = (recording.len(), recording.flushes());
     let mut noticed = |promises, at| {
         let image = recording.image_if(promises, at, &mut rng);
         recovery::by_us(image, &history, at, &scratch).is_err()
     };
+    let lies = match setup.async_commit {
+        true => Promises::NoneKept,
+        false => Promises::FlushesIgnored,
+    };
     assert!(
-        (0..TRIES).any(|_| noticed(Promises::FlushesIgnored, end)),
+        (0..TRIES).any(|_| noticed(lies, end)),
         "{name}: flushes were ignored and nobody noticed"
     );
+    if setup.async_commit {
+        return;
+    }
     // Each in turn, and the power failed before the next one could make good for it.
     let next = flushes.iter().copied().skip(1).chain([end]);
     let mut left_out = flushes.iter().copied().zip(next);
@@ -151,20 +174,30 @@ fn canary(name: &str, work: Workload, features: &[&str]) {
 }
 
 macro_rules! workloads {
-    ($($name:ident: $work:expr, $features:expr;)*) => {
-        $(#[test]
-        fn $name() {
-            crash(stringify!($name), $work, $features);
-        })*
-
-        mod canary {
+    (@form $form:ident, $async_commit:expr; $($name:ident: $work:expr, $features:expr;)*) => {
+        mod $form {
             use super::*;
 
             $(#[test]
             fn $name() {
-                canary(stringify!($name), $work, $features);
+                let setup = Setup { features: $features, async_commit: $async_commit };
+                crash(concat!(stringify!($form), "-", stringify!($name)), $work, setup);
             })*
+
+            mod canary {
+                use super::*;
+
+                $(#[test]
+                fn $name() {
+                    let setup = Setup { features: $features, async_commit: $async_commit };
+                    canary(concat!(stringify!($form), "-", stringify!($name)), $work, setup);
+                })*
+            }
         }
+    };
+    ($($workload:tt)*) => {
+        workloads!(@form ordered, false; $($workload)*);
+        workloads!(@form async_commit, true; $($workload)*);
     };
 }
 
@@ -189,4 +222,8 @@ workloads! {
     syncing_subtrees: Work::subtrees, &[];
     threads_at_once: Work::at_once, &[];
     threads_syncing_in_every_way: Work::every_way_at_once, &[];
+    data_through_the_log: Work::logged_data, &[];
+    data_through_the_log_without_checksums: Work::logged_data, &["^metadata_csum,^64bit"];
+    overwriting_what_is_in_the_log: Work::overwritten_by_the_flusher, &[];
+    reusing_what_is_in_the_log: Work::freed_from_the_log, &[];
 }

@@ -64,14 +64,18 @@ fn quiet() -> MountOptions {
 }
 
 impl Script {
-    pub fn new(style: Style, crowd: usize, mut rng: Rng) -> Result<Script> {
+    pub fn new(style: Style, crowd: usize, async_commit: bool, mut rng: Rng) -> Result<Script> {
         let disk = Disk::new(SIZE);
         let mkfs = MkfsOptions {
             inode_ratio: Some(4096),
             ..MkfsOptions::default()
         };
         ext4::mkfs(&disk.queue(), &mkfs)?;
-        let fs = Fs::mount(disk.queue(), quiet())?;
+        let mount = MountOptions {
+            async_commit,
+            ..quiet()
+        };
+        let fs = Fs::mount(disk.queue(), mount)?;
         let mut history = History::default();
         let mut old = Vec::new();
         for i in 0..OLD {
