@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SluiceFS beside its peers, in one run, on the same disk: medians of several rounds, and ratios.
-# usage: bench.sh PATH_OF_SLUICE [fsmark|small|stream|mount|import|scale …]      needs root, loop devices and /dev/fuse
+# usage: bench.sh PATH_OF_SLUICE [fsmark|fsync|small|stream|mount|import|scale …]      needs root, loop devices and /dev/fuse
 # environment: ROUNDS (3), FILES per thread (50000), BENCH_DIR (scratch on a real disk), REPORT_DIR (pages; none without),
 #   TREE_FILES (100000), TREE_DIRS (1)
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: the kernel's file systems need root" >&2; exit 1; }
-what=${*:-fsmark small stream mount import scale}
+what=${*:-fsmark fsync small stream mount import scale}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 work=$(mktemp -d -p "${BENCH_DIR:-/var/tmp}" sluicefs-bench.XXXXXX)
 loop=
@@ -39,6 +39,38 @@ compare() { # name, then arguments of sluice bench compare
 fsmark() {
   title "fs_mark's work: 8 threads × 10,000 × 4 KiB × 2, no sync of their own"
   compare fsmark fsmark -S0 -D 10000 -n 10000 -s 4096 -L 2 -t 8
+}
+
+fsync() {
+  local t device ways way n a b i
+  for t in 1 4; do
+    title "fs_mark -S5: $t threads × 10,000 × 4 KiB, then each opened, fsynced and closed"
+    compare "fsync-$t" --size 8GiB --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 -t "$t" --fsync bulk,async,blocking
+  done
+  title "The same on modelled devices (medians; blocking on a disk: 1,000 files a thread)"
+  printf '  %-8s %7s  %-8s %9s %7s %10s %7s\n' device threads fsync files/s "run s" commits/s IOPS
+  for device in sim:ssd sim:hdd; do for t in 1 4; do for way in blocking async bulk; do
+    n=10000; [ $device.$way != sim:hdd.blocking ] || n=1000
+    "$sluice" bench fsmark --volume "$device,size=8GiB" --fresh -S5 -n $n -s 4096 -t $t --fsync $way --rounds "$rounds" --json |
+      jq -r '[.files_per_sec, .wall_s, .device.commits / .wall_s, .device.write_ios / .wall_s] | @tsv' |
+      while read -r a b i n; do printf '  %-8s %7s  %-8s %9.0f %7.2f %10.1f %7.0f\n' "$device" "$t" "$way" "$a" "$b" "$i" "$n"; done
+  done; done; done
+  title "An archive of 50,000 × 10 KiB files imported (seconds until everything is on the device)"
+  mkdir "$work/tree"
+  for i in $(seq 100); do
+    mkdir "$work/tree/$i"
+    head -c $((500 * 10240)) /dev/urandom | split -a 4 -b 10240 - "$work/tree/$i/f"
+  done
+  tar -C "$work/tree" -cf "$work/tree.tar" .
+  rm -rf "$work/tree"
+  for i in $(seq "$rounds"); do for way in "" --durable; do
+    rm -f "$work/ours.img"
+    "$sluice" import $way --json "$work/tree.tar" "$work/ours.img" --fresh --size 4GiB | jq .wall_s >>"$work/import$way"
+  done; done
+  a=$(median <"$work/import"); b=$(median <"$work/import--durable")
+  row "sluice import" "$(printf %.2f "$a")" ""
+  row "sluice import --durable, in groups as it goes" "$(printf %.2f "$b")" "$(ratio "$b" "$a")"
+  rm -f "$work/tree.tar" "$work/ours.img" "$work"/import*
 }
 
 small() {
@@ -139,5 +171,5 @@ scale() {
 }
 
 for part in $what; do
-  case $part in fsmark | small | stream | import | scale) $part ;; mount) mounted ;; *) echo "bench: unknown part $part" >&2; exit 2 ;; esac
+  case $part in fsmark | fsync | small | stream | import | scale) $part ;; mount) mounted ;; *) echo "bench: unknown part $part" >&2; exit 2 ;; esac
 done

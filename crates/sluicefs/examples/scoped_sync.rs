@@ -3,7 +3,8 @@
 //! as the dirty data, which is thrown away in the end.
 //!
 //! In each round `Volume::sync_files` makes 1,000 files of 4 KiB durable, `Volume::sync_tree` as many in a directory,
-//! `File::sync_all` one; first with nothing else dirty, then beside the rest. Prints medians in milliseconds.
+//! `File::sync_all` one; in turns on a volume with nothing else dirty (another such device, or DEVICE.alone) and beside the
+//! rest. Prints medians in milliseconds.
 
 use sluicefs::{Dir, File, FormatOptions, Volume, VolumeOptions};
 use std::io::{self, Write};
@@ -24,38 +25,31 @@ fn main() -> io::Result<()> {
     let device = args.first().ok_or_else(usage)?;
     let number = |i: usize, usual| args.get(i).and_then(|n| n.parse().ok()).unwrap_or(usual);
     let (gib, rounds) = (number(1, 8), number(2, 21) as usize);
-    let mut format = FormatOptions::new().force(true);
-    if !device.contains(':') && !Path::new(device).exists() {
-        format = format.size(32 << 30);
-    }
-    let memory = (gib << 30) * 3 / 2;
-    let volume = VolumeOptions::new()
-        .memory(memory)
-        .format(device, &format)?;
-    let mut tunables = volume.tunables();
-    let (background, limit) = (memory / 8 * 7, memory / 16 * 15);
-    tunables.apply(&format!(
-        "dirty_background_bytes={background},dirty_bytes={limit},dirty_expire=3600"
-    ))?;
-    volume.set_tunables(tunables)?;
+    let volume = open(device, (gib << 30) * 3 / 2)?;
+    let url = device.contains(':');
+    let device_alone = if url {
+        device
+    } else {
+        &format!("{device}.alone")
+    };
+    let alone = open(device_alone, 256 << 20)?;
 
-    let alone = measure(&volume, "alone", rounds)?;
     let start = Instant::now();
     dirty(&volume.create_dir("/unrelated")?, gib << 30)?;
     let dirty_gib = || volume.stats().dirty_pages as f64 * 4096.0 / f64::from(1 << 30);
-    println!(
-        "{:.2} GiB dirty after {:.1} s",
-        dirty_gib(),
-        start.elapsed().as_secs_f64()
-    );
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{:.2} GiB dirty after {seconds:.1} s", dirty_gib());
     // The names and inodes of the others are in the journal's hands, and go with whatever commits next.
     volume.create_new_file("/first")?.sync_all()?;
     let written = volume.stats().device.write_bytes;
-    let beside = measure(&volume, "beside", rounds)?;
+    let (mut times_alone, mut times) = (Times::default(), Times::default());
+    for round in 0..rounds {
+        measure(&alone, round, &mut times_alone)?;
+        measure(&volume, round, &mut times)?;
+    }
     let written = volume.stats().device.write_bytes - written;
-    for (way, (alone, beside)) in WAYS.iter().zip(alone.iter().zip(&beside)) {
-        let ms = |time: &Duration| time.as_secs_f64() * 1000.0;
-        let (alone, beside) = (ms(alone), ms(beside));
+    for (way, (alone, beside)) in WAYS.iter().zip(times_alone.iter_mut().zip(&mut times)) {
+        let (alone, beside) = (median_ms(alone), median_ms(beside));
         println!(
             "{way:10} alone {alone:8.2} ms  beside {beside:8.2} ms  {:.2} x",
             beside / alone
@@ -66,28 +60,49 @@ fn main() -> io::Result<()> {
         written >> 20,
         dirty_gib()
     );
+    if !url {
+        std::fs::remove_file(device_alone)?;
+    }
     // Unmounting would write it all.
     std::process::exit(0)
 }
 
-/// The median time of each way.
-fn measure(volume: &Volume, name: &str, rounds: usize) -> io::Result<[Duration; 3]> {
-    let mut times: [Vec<Duration>; 3] = Default::default();
-    for round in 0..rounds {
-        let top = volume.create_dir(format!("/{name}{round}"))?;
-        let files = write_many(&top.create_dir("files")?)?;
-        times[0].push(time(|| volume.sync_files(&files).into_iter().collect())?);
-        let tree = top.create_dir("tree")?;
-        drop(write_many(&tree)?);
-        times[1].push(time(|| volume.sync_tree(tree.path()))?);
-        let mut one = top.create_new_file("one")?;
-        one.write_all(&[0x5a; BYTES])?;
-        times[2].push(time(|| one.sync_all())?);
+/// What each way took, round by round.
+type Times = [Vec<Duration>; 3];
+
+fn open(device: &str, memory: u64) -> io::Result<Volume> {
+    let mut format = FormatOptions::new().force(true);
+    if !device.contains(':') && !Path::new(device).exists() {
+        format = format.size(32 << 30);
     }
-    Ok(times.map(|mut times| {
-        times.sort();
-        times[rounds / 2]
-    }))
+    let volume = VolumeOptions::new()
+        .memory(memory)
+        .format(device, &format)?;
+    let mut tunables = volume.tunables();
+    let (background, limit) = (memory / 8 * 7, memory / 16 * 15);
+    tunables.apply(&format!(
+        "dirty_background_bytes={background},dirty_bytes={limit},dirty_expire=3600"
+    ))?;
+    volume.set_tunables(tunables)?;
+    Ok(volume)
+}
+
+fn measure(volume: &Volume, round: usize, times: &mut Times) -> io::Result<()> {
+    let top = volume.create_dir(format!("/{round}"))?;
+    let files = write_many(&top.create_dir("files")?)?;
+    times[0].push(time(|| volume.sync_files(&files).into_iter().collect())?);
+    let tree = top.create_dir("tree")?;
+    drop(write_many(&tree)?);
+    times[1].push(time(|| volume.sync_tree(tree.path()))?);
+    let mut one = top.create_new_file("one")?;
+    one.write_all(&[0x5a; BYTES])?;
+    times[2].push(time(|| one.sync_all())?);
+    Ok(())
+}
+
+fn median_ms(times: &mut [Duration]) -> f64 {
+    times.sort();
+    times[times.len() / 2].as_secs_f64() * 1000.0
 }
 
 fn time(work: impl FnOnce() -> io::Result<()>) -> io::Result<Duration> {
