@@ -181,6 +181,7 @@ fn an_entry_takes_the_place_of_another_and_not_of_its_links() {
     use tar::EntryType::{Link, Regular, Symlink};
     let s = Scratch::new();
     let mut raw = Raw::new();
+    raw.add(tar::EntryType::new(b'V'), "label", "", b"");
     raw.add(Regular, "a", "", b"first");
     raw.add(Link, "b", "a", b"");
     raw.add(Regular, "a", "", b"second");

@@ -37,6 +37,14 @@ enum Failure {
     Entry(io::Error),
 }
 
+/// How the entries ended.
+enum Ended {
+    /// With the last one, or by Ctrl-C.
+    Over,
+    /// By an error that every further one would meet.
+    Stopped,
+}
+
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Failure {
         Failure::Entry(e)
@@ -69,28 +77,12 @@ pub fn unpack(
         dirs: Vec::new(),
         buf: vec![0; BUFFER],
     };
-    let mut stopped = false;
-    for entry in archive.entries()? {
-        let mut entry = entry.context("not a tar archive, or a damaged one")?;
-        let name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
-        match unpacker.entry(&mut entry) {
-            Ok(()) => {}
-            Err(Failure::Archive(e)) => {
-                return Err(e).with_context(|| format!("reading {}", name.display()));
-            }
-            Err(Failure::Entry(e)) => {
-                progress.failed(&name, &e);
-                stopped = engine::ends_all(&e);
-            }
-        }
-        if stopped || signals::interrupted() {
-            break;
-        }
-    }
-    if !stopped {
+    let outcome = unpacker.entries(&mut archive);
+    // Those that are there are to be right however it ended, if they can be.
+    if !matches!(outcome, Ok(Ended::Stopped)) {
         unpacker.finish_dirs();
     }
-    engine::completed(stopped)
+    engine::completed(matches!(outcome?, Ended::Stopped))
 }
 
 /// Says what to do about compressed archives.
@@ -122,9 +114,33 @@ struct Unpacker<'a> {
 }
 
 impl Unpacker<'_> {
+    fn entries(&mut self, archive: &mut Archive<impl Read>) -> Result<Ended> {
+        for entry in archive.entries()? {
+            let mut entry = entry.context("not a tar archive, or a damaged one")?;
+            let name = PathBuf::from(OsString::from_vec(entry.path_bytes().into_owned()));
+            match self.entry(&mut entry) {
+                Ok(()) => {}
+                Err(Failure::Archive(e)) => {
+                    return Err(e).with_context(|| format!("reading {}", name.display()));
+                }
+                Err(Failure::Entry(e)) => {
+                    self.progress.failed(&name, &e);
+                    if engine::ends_all(&e) {
+                        return Ok(Ended::Stopped);
+                    }
+                }
+            }
+            if signals::interrupted() {
+                break;
+            }
+        }
+        Ok(Ended::Over)
+    }
+
     fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), Failure> {
         let kind = entry.header().entry_type();
-        if kind.is_pax_global_extensions() {
+        // What is about the whole archive: comments (git), the label of a volume (tar -V).
+        if kind.is_pax_global_extensions() || kind.as_byte() == b'V' {
             return Ok(());
         }
         let described = describe(entry)?;
