@@ -145,18 +145,27 @@ fn many_callers_share_commits() {
 #[test]
 fn blocks_that_look_like_the_log_are_escaped() {
     let rig = rig(1024);
-    let handle = rig.journal.start(1).unwrap();
+    let mut forged = block::BufMut::copy_of(&[9; 4096]);
+    forged[..4].copy_from_slice(&jbd2::format::MAGIC.to_be_bytes());
+    let forged = forged.freeze();
+    let handle = rig.journal.start(2).unwrap();
     let buffer = handle.create(FREE);
-    handle.modify(&buffer, None, |bytes| {
-        bytes.fill(9);
-        bytes[..4].copy_from_slice(&jbd2::format::MAGIC.to_be_bytes());
-    });
+    handle.modify(&buffer, None, |bytes| bytes.copy_from_slice(&forged));
+    // Whose contents anybody chooses.
+    handle.log_data(FREE + 1, forged.clone());
     let tid = handle.tid();
     drop(handle);
     rig.journal.commit(tid).unwrap();
-    let (image, report) = recovered(rig.control.crash(&mut Rng(3)), 1024);
-    assert_eq!(block_of(&image, FREE), &buffer.data()[..]);
-    assert_eq!(report.replayed, 1);
+    let crashed = rig.control.crash(&mut Rng(3));
+    let log = extents(1024);
+    let mut log = log
+        .iter()
+        .flat_map(|e| e.physical..e.physical + u64::from(e.len));
+    assert!(log.all(|block| block_of(&crashed, block)[..8] != forged[..8]));
+    let (image, report) = recovered(crashed, 1024);
+    assert_eq!(block_of(&image, FREE), &forged[..]);
+    assert_eq!(block_of(&image, FREE + 1), &forged[..]);
+    assert_eq!(report.replayed, 2);
 }
 
 #[test]
