@@ -117,6 +117,44 @@ fn a_small_file_whose_write_failed_keeps_out_of_the_log() {
     assert_disk_clean(&disk, "after small writes failed and healed");
 }
 
+/// While the checkpoint does not get on, small writes leave the log to those who have no other way.
+#[test]
+fn a_log_that_fills_up_takes_no_more_data() {
+    let _watchdog = watchdog("a slow checkpoint");
+    let disk = format(32 << 20);
+    let fs = mount(&disk);
+    let slow = Arc::new(AtomicBool::new(true));
+    let in_place = Arc::new(AtomicBool::new(false));
+    let (waits, seen) = (slow.clone(), in_place.clone());
+    disk.inject(move |op, class, _, _| {
+        while op == Op::Write && class == Class::Metadata && waits.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        seen.fetch_or(op == Op::Write && class == Class::Data, Ordering::SeqCst);
+        None
+    });
+    let mut files = 0;
+    while !in_place.load(Ordering::SeqCst) {
+        let file = put(&fs, &format!("{files}"), &[files as u8; 16 << 12]).unwrap();
+        fs.fsync(&file, false).unwrap();
+        files += 1;
+    }
+    assert!(
+        files > 20,
+        "half of the log is the least that data may have"
+    );
+    slow.store(false, Ordering::SeqCst);
+    fs.crash();
+    drop(fs);
+    let fs = mount(&disk);
+    for i in 0..files {
+        let expected = [i as u8; 16 << 12];
+        assert!(volume::get(&fs, &format!("{i}")).unwrap() == expected);
+    }
+    fs.unmount().unwrap();
+    assert_disk_clean(&disk, "after a slow checkpoint");
+}
+
 /// Data that is in the log and cannot be written home stays readable, and in the log.
 #[test]
 fn what_cannot_leave_the_log_stops_the_journal_and_is_not_lost() {
