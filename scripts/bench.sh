@@ -45,7 +45,7 @@ fsync() {
   local t device ways way n a b i
   for t in 1 4; do
     title "fs_mark -S5: $t threads × 10,000 × 4 KiB, then each opened, fsynced and closed"
-    compare "fsync-$t" --size 8GiB --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 -t "$t" --fsync bulk,async,blocking
+    compare "fsync-$t" --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 -t "$t" --fsync bulk,async,blocking
   done
   title "The same on modelled devices (medians; blocking on a disk: 1,000 files a thread)"
   printf '  %-8s %7s  %-8s %9s %7s %10s %7s\n' device threads fsync files/s "run s" commits/s IOPS

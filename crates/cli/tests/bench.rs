@@ -397,6 +397,52 @@ fn compare_has_a_row_for_each_way_to_call_fsync() {
 }
 
 #[test]
+fn compare_reuses_an_image_that_was_written_before() {
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    let args =
+        "bench compare --scratch work --images written --size 256MiB --rounds 2 --only sluice,ext4";
+    let work = "fsmark -S5 -n 50 -s 4096 --fsync bulk";
+    let args: Vec<_> = args.split(' ').chain(work.split(' ')).collect();
+    let outcome = json(&s, &[&args[..], &["--json"]].concat());
+    assert_eq!(outcome["images"], "written");
+    assert_eq!(outcome["image_bytes"], 256 << 20);
+    let ext4_may = common::is_root() && std::path::Path::new("/dev/loop-control").exists();
+    let targets = outcome["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), if ext4_may { 2 } else { 1 }, "{outcome}");
+    nothing_is_left(&s);
+    let text = s.run(&args);
+    assert!(text.contains("written before, of 256 MiB"), "{text}");
+    let said = s.fail(2, &["bench", "compare", "--images", "old"]);
+    assert!(said.contains("sparse, written"), "{said}");
+}
+
+#[test]
+fn a_comparison_is_interrupted_while_it_writes_its_image() {
+    use std::io::BufRead;
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    let args = "bench compare --scratch work --images written --size 2GiB --only sluice fsmark";
+    let mut command = s.command(&args.split(' ').collect::<Vec<_>>());
+    command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert_eq!(first, "writing an image of 2.0 GiB");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest:?}");
+    assert!(
+        rest.len() == 1 && rest[0].contains("interrupted"),
+        "{rest:?}"
+    );
+    nothing_is_left(&s);
+}
+
+#[test]
 fn compare_goes_through_fuse_and_the_kernel_where_it_may() {
     let there = |path: &str| std::path::Path::new(path).exists();
     if !(common::is_root() && there("/dev/fuse") && there("/dev/loop-control")) {

@@ -1,5 +1,6 @@
-//! Image files and the loop devices over them. Each goes with its value.
+//! Loop devices over image files, as long as the value lives.
 
+use super::image::Image;
 use super::process::{Interrupt, output, run};
 use crate::target::counters::{Counters, Source};
 use std::fs::File;
@@ -7,44 +8,22 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A sparse file.
-pub(super) struct Image(PathBuf);
-
-impl Image {
-    pub(super) fn create(path: &Path, bytes: u64) -> io::Result<Image> {
-        let image = Image(path.to_owned());
-        File::create(path)?.set_len(bytes)?;
-        Ok(image)
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_file(&self.0) {
-            eprintln!("sluice: {}: left behind: {e}", self.0.display());
-        }
-    }
-}
+use std::sync::Arc;
 
 /// A loop device with direct I/O.
 pub(super) struct LoopDevice {
     path: PathBuf,
-    _image: Image,
+    image: Arc<Image>,
 }
 
 impl LoopDevice {
     /// Attaches a free one.
-    pub(super) fn attach(image: Image, interrupt: &Interrupt<'_>) -> io::Result<LoopDevice> {
+    pub(super) fn attach(image: Arc<Image>, interrupt: &Interrupt<'_>) -> io::Result<LoopDevice> {
         let args = ["--direct-io=on", "--find", "--show"];
         let said = run("losetup", &args, image.path(), interrupt)?;
         let device = LoopDevice {
             path: PathBuf::from(said.trim()),
-            _image: image,
+            image,
         };
         let name = device.path.file_name().unwrap_or_default();
         let dio = Path::new("/sys/block").join(name).join("loop/dio");
@@ -57,6 +36,11 @@ impl LoopDevice {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What it is over.
+    pub(super) fn image(&self) -> &Image {
+        &self.image
     }
 
     /// What has reached it so far.

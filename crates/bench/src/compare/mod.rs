@@ -1,21 +1,24 @@
 //! One workload on SluiceFS and its peers, in one run on one disk: rounds are interleaved, so that the machine's moods
 //! meet all of them alike, and medians are told.
 //!
-//! Every run has a fresh file system on a sparse image file in one scratch directory, and a process of its own. The
+//! Every run has a fresh file system on an image file in one scratch directory, and a process of its own. The file is new
+//! and sparse, or one for all runs that was written before ([`Images`]). The
 //! kernel's file systems, and servers of FUSE as root, get a loop device with direct I/O over that file, so that the
 //! kernel counts what reaches the disk and nothing is cached twice.
 
 mod device;
+mod image;
 mod mount;
 mod peer;
 mod process;
 
+pub use image::Images;
 pub use peer::Peer;
 
 use crate::fsmark::Fsync;
 use crate::{Report, Time, Workload, measure};
-use device::{Image, LoopDevice};
-use mount::Mount;
+use image::Image;
+use mount::{Below, Mount};
 use peer::Machine;
 use process::Interrupt;
 use serde::Serialize;
@@ -23,6 +26,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// What to compare, and how.
 pub struct Comparison<'a> {
@@ -37,8 +41,10 @@ pub struct Comparison<'a> {
     pub rounds: u16,
     /// A directory on a real disk; a directory for the run is made in it.
     pub scratch: PathBuf,
-    /// Size of the image files, which are sparse.
-    pub image_bytes: u64,
+    /// What the image files are like.
+    pub images: Images,
+    /// Their size; without one, 64 GiB of a sparse file, or a few times of what the work takes (4 GiB at least).
+    pub image_bytes: Option<u64>,
     /// Memory for SluiceFS's caches in bytes; the kernel takes what is free.
     pub memory: u64,
     /// The `sluice` program, of which workers are started.
@@ -60,10 +66,27 @@ pub struct Outcome {
     pub unit: String,
     /// Times that each of the targets did it.
     pub rounds: u16,
+    /// What the image files were like.
+    pub images: Images,
+    /// Their size.
+    pub image_bytes: u64,
     /// SluiceFS first.
     pub targets: Vec<Row>,
     /// Who did not take part.
     pub left_out: Vec<LeftOut>,
+}
+
+/// What a comparison is about to do.
+pub enum Step<'a> {
+    /// To write its image, of which so much has been done.
+    Image {
+        /// Bytes so far.
+        done: u64,
+        /// Bytes in all.
+        bytes: u64,
+    },
+    /// To run a round of somebody; the two are named.
+    Round(&'a str),
 }
 
 /// One of those that take part.
@@ -106,8 +129,8 @@ impl Comparison<'_> {
     ///
     /// # Errors
     /// Where the scratch directory cannot be used, or when it was interrupted. A peer that fails is left out.
-    pub fn run(&self, tell: &dyn Fn(&str)) -> io::Result<Outcome> {
-        let scratch = Scratch::new(&self.scratch, &self.workload)?;
+    pub fn run(&self, tell: &dyn Fn(Step<'_>)) -> io::Result<Outcome> {
+        let scratch = Scratch::new(&self.scratch, self.room_needed())?;
         let mut left_out = Vec::new();
         let mut reports: Vec<(Entrant, Vec<Report>)> = Vec::new();
         let machine = Machine::this(self.rival.as_deref());
@@ -117,6 +140,16 @@ impl Comparison<'_> {
                 Some(why) => left_out.push(LeftOut::new(&entrant, why)),
             }
         }
+        let path = scratch.path().join("image");
+        let bytes = self.image_bytes();
+        let written = match self.images {
+            Images::Sparse => None,
+            Images::Written => {
+                let interrupt = Interrupt::new(self.interrupted);
+                let image = Image::create_written(&path, bytes, &interrupt, tell)?;
+                Some(Arc::new(image))
+            }
+        };
         for round in 1..=self.rounds {
             let mut failed = Vec::new();
             let peers = reports.len();
@@ -124,10 +157,15 @@ impl Comparison<'_> {
                 // Another one begins each time, so that none always follows the same one.
                 let (entrant, reports) = &mut reports[(turn + usize::from(round) - 1) % peers];
                 let label = format!("round {round}/{}  {}", self.rounds, entrant.name);
-                tell(&label);
+                tell(Step::Round(&label));
                 // What the last one left to the system to write does not count against the next.
                 rustix::fs::sync();
-                match self.one(entrant, scratch.path(), &label) {
+                let image = match &written {
+                    Some(image) => Ok(Arc::clone(image)),
+                    None => Image::create(&path, bytes).map(Arc::new),
+                };
+                let done = image.and_then(|image| self.one(entrant, image, scratch.path(), &label));
+                match done {
                     Ok(report) => reports.push(report),
                     Err(e) if (self.interrupted)() => return Err(e),
                     Err(e) => failed.push((entrant.clone(), e)),
@@ -160,13 +198,51 @@ impl Comparison<'_> {
         entrants
     }
 
+    fn image_bytes(&self) -> u64 {
+        let usual = || self.images.usual_bytes(self.workload.device_bytes());
+        self.image_bytes.unwrap_or_else(usual)
+    }
+
+    /// Bytes that the scratch directory must have room for.
+    fn room_needed(&self) -> u64 {
+        let image = match self.images {
+            Images::Sparse => 2 * self.workload.device_bytes(),
+            Images::Written => self.image_bytes(),
+        };
+        image + (1 << 30)
+    }
+
+    /// Makes a peer's file system.
+    fn format(&self, peer: Peer, below: &Below, interrupt: &Interrupt<'_>) -> io::Result<()> {
+        let program = match peer {
+            Peer::InProcess | Peer::Fuse => self.sluice.clone(),
+            _ => process::installed(peer.mkfs())?,
+        };
+        let mut command = Command::new(program);
+        command.args(peer.mkfs_args()).arg(below.path());
+        process::output(&mut command, interrupt)?;
+        if self.images == Images::Written {
+            // Zeroes that formatting left to the host to remember, and what the last one has taken away.
+            below.sync()?;
+            below.image().write_holes(interrupt)?;
+        }
+        Ok(())
+    }
+
     /// One round of one of them.
-    fn one(&self, entrant: &Entrant, scratch: &Path, label: &str) -> io::Result<Report> {
+    fn one(
+        &self,
+        entrant: &Entrant,
+        image: Arc<Image>,
+        scratch: &Path,
+        label: &str,
+    ) -> io::Result<Report> {
         let peer = entrant.peer;
         let work = self.workload.smaller(peer.one_file_in());
         let work = work.with_fsync(entrant.fsync);
         let interrupt = Interrupt::new(self.interrupted);
-        let image = Image::create(&scratch.join("image"), self.image_bytes)?;
+        let below = Below::of(peer, image, &interrupt)?;
+        self.format(peer, &below, &interrupt)?;
         let worker = |on: &[OsString]| {
             let mut command = Command::new(&self.sluice);
             command.args(["bench", "worker", "--label", label]).args(on);
@@ -181,30 +257,27 @@ impl Comparison<'_> {
         match peer {
             Peer::InProcess => {
                 let memory = self.memory.to_string();
-                let on = ["--fresh", "--memory", &memory, "--volume"].map(OsString::from);
-                worker(&[&on[..], &[image.path().into()]].concat())
+                let on = ["--memory", &memory, "--volume"].map(OsString::from);
+                worker(&[&on[..], &[below.path().into()]].concat())
             }
             Peer::RustFsExt4 => {
                 let missing = || io::Error::other("its driver was not built");
                 let rival = self.rival.as_ref().ok_or_else(missing)?;
-                process::run("mkfs.ext4", peer.mkfs_args(), image.path(), &interrupt)?;
                 let mut command = Command::new(rival);
-                command.arg(image.path());
+                command.arg(below.path());
                 process::worker(&mut command, &work.keeping_files(), &interrupt)
             }
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
-                let device = LoopDevice::attach(image, &interrupt)?;
-                process::run(peer.mkfs(), peer.mkfs_args(), device.path(), &interrupt)?;
-                in_mount(Mount::kernel(peer, device, &directory, &interrupt)?)
+                in_mount(Mount::kernel(peer, below, &directory, &interrupt)?)
             }
             Peer::Fuse => {
                 let (sluice, memory) = (&self.sluice, self.memory);
                 in_mount(Mount::sluice(
-                    sluice, memory, image, &directory, &interrupt,
+                    sluice, memory, below, &directory, &interrupt,
                 )?)
             }
             Peer::Fuse2fs => {
-                let mount = Mount::fuse2fs(image, &directory, &interrupt)?;
+                let mount = Mount::fuse2fs(below, &directory, &interrupt)?;
                 let before = mount.counters();
                 let mut report = worker(&["--dir".into(), mount.directory().into()])?;
                 let start = measure::now();
@@ -244,6 +317,8 @@ impl Comparison<'_> {
             description: self.workload.describe(),
             unit: self.workload.unit().to_owned(),
             rounds: self.rounds,
+            images: self.images,
+            image_bytes: self.image_bytes(),
             targets: targets.into_iter().map(|(_, row)| row).collect(),
             left_out,
         }
@@ -307,14 +382,13 @@ fn add_unmount(report: &mut Report, time: Time) {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(parent: &Path, workload: &Workload) -> io::Result<Scratch> {
+    fn new(parent: &Path, needed: u64) -> io::Result<Scratch> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
         let space = rustix::fs::statvfs(parent).map_err(|e| named(e.into()))?;
         let free = space.f_bavail * space.f_frsize;
-        let needed = 2 * workload.device_bytes() + (1 << 30);
         if free < needed {
             return Err(named(io::Error::other(format!(
-                "{} MiB are free, but {} MiB may be needed; name another disk with --scratch, or take fewer files",
+                "{} MiB are free, but {} MiB may be needed; name another disk with --scratch, or take fewer files or a smaller --size",
                 free >> 20,
                 needed >> 20
             ))));

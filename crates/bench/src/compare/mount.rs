@@ -1,8 +1,9 @@
 //! File systems, mounted as long as the value lives.
 
-use super::device::{Image, LoopDevice};
+use super::device::LoopDevice;
+use super::image::Image;
 use super::peer::{Peer, is_root};
-use super::process::{Interrupt, failure, find, output, wait};
+use super::process::{Interrupt, failure, installed, output, wait};
 use crate::target::counters::Counters;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to mount.
@@ -28,22 +30,42 @@ pub(super) struct Mount {
 /// What it is on.
 pub(super) enum Below {
     Device(LoopDevice),
-    Image(Image),
+    Image(Arc<Image>),
 }
 
 impl Below {
-    /// A loop device where we may have one, so that the kernel counts what reaches it.
-    fn best(image: Image, interrupt: &Interrupt<'_>) -> io::Result<Below> {
+    /// What a peer is to be on: the image itself in process, a loop device for the kernel. For a server that too, where we
+    /// may have one, so that the kernel counts what reaches it.
+    pub(super) fn of(
+        peer: Peer,
+        image: Arc<Image>,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<Below> {
+        match peer {
+            Peer::InProcess | Peer::RustFsExt4 => return Ok(Below::Image(image)),
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
+                return Ok(Below::Device(LoopDevice::attach(image, interrupt)?));
+            }
+            Peer::Fuse | Peer::Fuse2fs => {}
+        }
         if is_root() && Path::new("/dev/loop-control").exists() {
             return Ok(Below::Device(LoopDevice::attach(image, interrupt)?));
         }
         Ok(Below::Image(image))
     }
 
-    fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         match self {
             Below::Device(device) => device.path(),
             Below::Image(image) => image.path(),
+        }
+    }
+
+    /// The file that keeps the bytes.
+    pub(super) fn image(&self) -> &Image {
+        match self {
+            Below::Device(device) => device.image(),
+            Below::Image(image) => image,
         }
     }
 
@@ -54,7 +76,8 @@ impl Below {
         }
     }
 
-    fn sync(&self) -> io::Result<()> {
+    /// Writes what the kernel has cached of it.
+    pub(super) fn sync(&self) -> io::Result<()> {
         match self {
             Below::Device(device) => device.sync(),
             Below::Image(image) => File::open(image.path())?.sync_all(),
@@ -66,20 +89,20 @@ impl Mount {
     /// One of the kernel's own.
     pub(super) fn kernel(
         peer: Peer,
-        device: LoopDevice,
+        below: Below,
         directory: &Path,
         interrupt: &Interrupt<'_>,
     ) -> io::Result<Mount> {
         let (kind, options) = peer.kernel_mount().unwrap_or(("auto", "defaults"));
         let mut command = Command::new("mount");
         command.args(["-t", kind, "-o", options]);
-        command.arg(device.path()).arg(directory);
+        command.arg(below.path()).arg(directory);
         output(&mut command, interrupt)?;
         let mount = Mount {
             directory: directory.to_owned(),
             server: None,
             mounted: true,
-            below: Some(Below::Device(device)),
+            below: Some(below),
         };
         // What mounting has changed is not the workload's.
         rustix::fs::syncfs(File::open(directory)?)?;
@@ -90,16 +113,10 @@ impl Mount {
     pub(super) fn sluice(
         sluice: &Path,
         memory: u64,
-        image: Image,
+        below: Below,
         directory: &Path,
         interrupt: &Interrupt<'_>,
     ) -> io::Result<Mount> {
-        let below = Below::best(image, interrupt)?;
-        let mut format = Command::new(sluice);
-        format
-            .args(["mkfs", "--force", "--no-discard"])
-            .arg(below.path());
-        output(&mut format, interrupt)?;
         let mut serve = Command::new(sluice);
         serve.args(["mount", "--foreground", "-o", &format!("memory={memory}")]);
         Mount::serve(serve, below, directory, interrupt)
@@ -107,17 +124,11 @@ impl Mount {
 
     /// e2fsprogs' server.
     pub(super) fn fuse2fs(
-        image: Image,
+        below: Below,
         directory: &Path,
         interrupt: &Interrupt<'_>,
     ) -> io::Result<Mount> {
-        let below = Below::best(image, interrupt)?;
-        let missing = |name| io::Error::other(format!("{name} is not installed"));
-        let mkfs = find("mkfs.ext4").ok_or_else(|| missing("mkfs.ext4"))?;
-        let mut format = Command::new(mkfs);
-        format.args(Peer::Fuse2fs.mkfs_args()).arg(below.path());
-        output(&mut format, interrupt)?;
-        let mut serve = Command::new(find("fuse2fs").ok_or_else(|| missing("fuse2fs"))?);
+        let mut serve = Command::new(installed("fuse2fs")?);
         serve.args(["-f", "-o", "fakeroot"]);
         Mount::serve(serve, below, directory, interrupt)
     }

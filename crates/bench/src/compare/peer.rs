@@ -79,10 +79,11 @@ impl Peer {
         }
     }
 
-    /// Quiet, over anything, and without discarding, which would only take time on a new sparse file.
+    /// Quiet, over anything, and without discarding, which would only take time on a new sparse file and make holes in one
+    /// that was written.
     pub(super) fn mkfs_args(self) -> &'static [&'static str] {
         match self {
-            Peer::InProcess | Peer::Fuse => &[],
+            Peer::InProcess | Peer::Fuse => &["mkfs", "--force", "--no-discard"],
             Peer::Ext4 | Peer::Fuse2fs | Peer::RustFsExt4 => {
                 &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"]
             }
@@ -97,7 +98,8 @@ impl Peer {
             // The kernel would write the inode tables' zeroes beside the workload.
             Peer::Ext4 => Some(("ext4", "noatime,noinit_itable")),
             Peer::Xfs => Some(("xfs", "noatime")),
-            Peer::Btrfs => Some(("btrfs", "noatime")),
+            // The others discard only when they are told to.
+            Peer::Btrfs => Some(("btrfs", "noatime,nodiscard")),
             _ => None,
         }
     }

@@ -36,6 +36,11 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
+/// Where a program is.
+pub(super) fn installed(name: &str) -> io::Result<PathBuf> {
+    find(name).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
+}
+
 /// Runs `name ARGS… LAST`, which must succeed: its standard output. What it says otherwise is in the error.
 pub(super) fn run(
     name: &str,
@@ -43,8 +48,7 @@ pub(super) fn run(
     last: &Path,
     interrupt: &Interrupt<'_>,
 ) -> io::Result<String> {
-    let path = find(name).ok_or_else(|| io::Error::other(format!("{name} is not installed")))?;
-    let mut command = Command::new(path);
+    let mut command = Command::new(installed(name)?);
     command.args(args).arg(last);
     output(&mut command, interrupt)
 }

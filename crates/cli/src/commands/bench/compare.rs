@@ -1,12 +1,14 @@
 //! `sluice bench compare`.
 
+use super::progress::Bar;
 use super::show::Form;
 use super::{fsmark, small_files, stream};
 use crate::{human, signals};
 use ::bench::Workload;
-use ::bench::compare::{Comparison, Peer};
+use ::bench::compare::{Comparison, Images, Peer, Step};
 use ::bench::fsmark::Fsync;
 use anyhow::{Context, Result};
+use std::cell::RefCell;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,12 +19,14 @@ use std::process::ExitCode;
 Examples:
   sudo sluice bench compare             fs_mark: 8 threads × 10,000 files of 4 KiB, no sync
   sudo sluice bench compare --scratch /mnt/disk fsmark -S5 -n 1000 -s 4096 -t 4
-  sudo sluice bench compare --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync bulk,async,blocking
+  sudo sluice bench compare --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync bulk,async,blocking
   sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
   sudo sluice bench compare stream --mib 4096 --json
 
-Each of them gets a fresh file system on a sparse image file in the scratch directory; as root, those in the kernel \
-and behind FUSE are on a loop device with direct I/O over it. They take turns, round after round, and the median \
+Each of them gets a fresh file system on an image file in the scratch directory; as root, those in the kernel and \
+behind FUSE are on a loop device with direct I/O over it. A new image is sparse: the host has to find room for all \
+that is written, for everybody alike. With --images written there is one image for all rounds, which is written all \
+over before and discarded by nobody, as a disk is: what is short, as a sync, is measured better so. They take turns, round after round, and the median \
 round of each is shown: files per second until everything is on the device, and how many times faster SluiceFS in \
 process is. With --fsync it has a row for each way, and the first one is what the others are compared with; \
 they have only the blocking call. Without root only those are measured that need none. What is missing is named.")]
@@ -41,9 +45,13 @@ pub struct Args {
     /// Memory for SluiceFS's caches; the kernel takes what is free
     #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
-    /// Size of the image files, which are sparse
-    #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "64GiB")]
-    image_size: u64,
+    /// sparse: a new image for each round, as a new image file is. written: one for all, written all over before, as a
+    /// disk is
+    #[arg(long, global = true, value_name = "sparse|written", default_value_t)]
+    images: Images,
+    /// Size of the image files [default: 64GiB if sparse, else what the work needs, 4GiB at least]
+    #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes)]
+    image_size: Option<u64>,
     /// The program that drives rust-fs-ext4 [default: where `./x bench` builds it]
     #[arg(long, global = true, value_name = "PROGRAM")]
     rival: Option<PathBuf>,
@@ -89,21 +97,47 @@ impl Args {
             peers: in_order(&self.only),
             rounds: self.rounds,
             scratch: self.scratch,
+            images: self.images,
             image_bytes: self.image_size,
             memory: self.memory,
             rival: self.rival.or_else(|| built_rival(&sluice)),
             sluice,
             interrupted: &signals::interrupted,
         };
-        let bars = io::stderr().is_terminal();
-        let outcome = comparison.run(&|step| {
-            // On a terminal each worker has a bar that says so.
-            if !bars {
-                eprintln!("{step}");
-            }
-        })?;
+        let steps = Steps::default();
+        let outcome = comparison.run(&|step| steps.tell(step));
+        drop(steps);
+        let outcome = outcome?;
         self.form.show_comparison(&outcome)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Tells of a comparison's steps: in lines, or on a terminal by bars. There each worker has one of its own.
+#[derive(Default)]
+struct Steps {
+    image: RefCell<Option<Bar>>,
+}
+
+impl Steps {
+    fn tell(&self, step: Step<'_>) {
+        let bars = io::stderr().is_terminal();
+        let mut image = self.image.borrow_mut();
+        match step {
+            Step::Image { done, bytes } if bars => image
+                .get_or_insert_with(|| Bar::new("MiB", "image"))
+                .show_part("write", done >> 20, bytes >> 20),
+            Step::Image { done: 0, bytes } => {
+                eprintln!("writing an image of {}", human::bytes(bytes));
+            }
+            Step::Image { .. } => {}
+            Step::Round(what) => {
+                *image = None;
+                if !bars {
+                    eprintln!("{what}");
+                }
+            }
+        }
     }
 }
 

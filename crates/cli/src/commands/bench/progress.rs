@@ -5,7 +5,7 @@ use ::bench::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The bar of one round; it is gone when it is dropped.
 pub struct Bar {
@@ -47,16 +47,29 @@ impl Bar {
 
     /// Draws how far it is. One thread calls it, every tenth of a second.
     pub fn show(&self, progress: &Progress) {
+        let (name, done, count) = progress.phase();
+        self.draw(name, progress.done(), (done, count));
+    }
+
+    /// Draws that so much of `count` is done. One thread calls it, as often as it likes.
+    pub fn show_part(&self, name: &str, done: u64, count: u64) {
+        let last = Duration::from_millis(self.last.1.load(Relaxed));
+        if self.started.elapsed() >= last + Duration::from_millis(100) {
+            self.draw(name, done, (done, count));
+        }
+    }
+
+    /// `total` is what the rate is about, `part` what the bar shows.
+    fn draw(&self, name: &str, total: u64, part: (u64, u64)) {
         if self.bar.is_hidden() {
             return;
         }
-        let (name, done, count) = progress.phase();
-        let (total, at_ms) = (progress.done(), self.started.elapsed().as_millis() as u64);
+        let at_ms = self.started.elapsed().as_millis() as u64;
         let done_since = total.saturating_sub(self.last.0.swap(total, Relaxed));
         let ms = at_ms.saturating_sub(self.last.1.swap(at_ms, Relaxed));
         let rate = (done_since * 1000).checked_div(ms).unwrap_or(0);
-        self.bar.set_length(count);
-        self.bar.set_position(done);
+        self.bar.set_length(part.1);
+        self.bar.set_position(part.0);
         let (rate, unit) = (human::count(rate), &self.unit);
         self.bar
             .set_message(format!("{name:<8} {rate:>12} {unit}/s"));

@@ -1,7 +1,7 @@
 //! A comparison as text.
 
 use crate::human;
-use ::bench::compare::{Outcome, Row};
+use ::bench::compare::{Images, Outcome, Row};
 use ::bench::{Device, Phase, Report};
 
 /// What is not known.
@@ -112,10 +112,16 @@ fn counts_files(outcome: &Outcome) -> bool {
 
 /// How the figures came about.
 pub fn rounds(outcome: &Outcome) -> String {
-    match outcome.rounds {
+    let rounds = match outcome.rounds {
         1 => "one round".to_owned(),
         rounds => format!("{rounds} rounds in turns, the median of each"),
-    }
+    };
+    let size = human::bytes(outcome.image_bytes);
+    let image = match outcome.images {
+        Images::Sparse => "new sparse images",
+        Images::Written => "an image that was written before,",
+    };
+    format!("{rounds}; on {image} of {size}")
 }
 
 /// So many times, in three digits.
