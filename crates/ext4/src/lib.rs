@@ -40,5 +40,5 @@ pub use fs::{Fs, MountOptions, OrphanReport, StatFs, VolumeInfo, VolumeStats};
 pub use fsync::SyncTarget;
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
 pub use mkfs::{MkfsOptions, mkfs};
-pub use namespace::{NewInode, RenameFlags};
+pub use namespace::{NewInode, Opened, RenameFlags};
 pub use xattr::SetXattrMode;

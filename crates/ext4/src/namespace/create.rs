@@ -12,6 +12,7 @@ use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};
 use ext4_format::types::Ino;
 use jbd2::Handle;
+use parking_lot::RwLockUpgradableReadGuard;
 use std::sync::Arc;
 
 /// What the allocation of an inode, and giving it back, may cost beside the entry.
@@ -47,6 +48,56 @@ impl Parent {
     }
 }
 
+/// What [`Fs::find_or_create`] has found or made.
+pub enum Opened {
+    /// It was there.
+    Found(InodeRef),
+    /// It is new.
+    Created(InodeRef),
+}
+
+/// What is to be created.
+pub(super) struct Wanted<'n> {
+    pub name: &'n [u8],
+    pub kind: FileType,
+    pub new: NewInode,
+    /// Blocks that its contents may change.
+    pub credits: u32,
+}
+
+impl<'n> Wanted<'n> {
+    /// Something without contents in blocks.
+    pub fn plain(name: &'n [u8], kind: FileType, new: NewInode) -> Wanted<'n> {
+        Wanted {
+            name,
+            kind,
+            new,
+            credits: 0,
+        }
+    }
+}
+
+/// Where a new name would go.
+enum Spot {
+    /// Somebody has it.
+    Taken(Ino),
+    Free(Place),
+}
+
+/// Looks for a new name's place in a directory that the caller has locked. What exists is reported before what is
+/// forbidden, as Linux does; a removed directory has no names.
+fn find_new(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Spot> {
+    let may = check_may_change(dir, Change::Add);
+    if let Err(error @ (Error::NotDirectory | Error::NotFound)) = may {
+        return Err(error);
+    }
+    let place = directory::find(fs, dir, name)?;
+    match place.ino() {
+        Some(ino) => Ok(Spot::Taken(ino)),
+        None => may.map(|()| Spot::Free(place)),
+    }
+}
+
 impl Fs {
     /// Creates a regular file, FIFO, socket or device.
     ///
@@ -61,13 +112,43 @@ impl Fs {
         };
         let kind = kind.filter(|kind| !matches!(kind, FileType::Directory | FileType::Symlink));
         let kind = kind.ok_or(Error::Invalid("not a type of file that create makes"))?;
-        self.create_with(dir, name, kind, new, 0, |fs, _, inode| {
+        self.create_with(dir, Wanted::plain(name, kind, new), |_, _, inode| {
             if matches!(kind, FileType::CharDevice | FileType::BlockDevice) {
                 *inode.i_block.write() = decode_rdev(new.rdev).encode();
             }
-            let _ = fs;
             Ok(())
         })
+    }
+
+    /// The inode that `name` in `dir` refers to, whatever it is, or else a new regular file. The directory is searched
+    /// once: the new name goes to the place at which it was missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fs::create`], but `Exists` only for "." and "..", and as [`Fs::lookup`].
+    pub fn find_or_create(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<Opened> {
+        check_new_name(name)?;
+        let made = {
+            // Look-ups go on beside this; the place stays valid, since whoever would change the directory waits.
+            let shared = dir.lock.upgradable_read();
+            let place = match find_new(self, dir, name)? {
+                Spot::Taken(ino) => {
+                    let inode = self.inode(ino.0)?;
+                    inode.parent.set(dir.ino);
+                    return Ok(Opened::Found(inode));
+                }
+                Spot::Free(place) => place,
+            };
+            self.check_writable()?;
+            self.make_space()?;
+            let _exclusive = RwLockUpgradableReadGuard::upgrade(shared);
+            let wanted = Wanted::plain(name, FileType::Regular, new);
+            self.create_at(dir, &place, wanted, |_, _, _| Ok(()))
+        };
+        if made.is_err() {
+            self.reap_doomed();
+        }
+        made.map(Opened::Created)
     }
 
     /// Creates a directory.
@@ -77,18 +158,15 @@ impl Fs {
     /// As [`Fs::create`], and `TooManyLinks` where the parent cannot have another subdirectory.
     pub fn mkdir(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
         let parent = dir.ino;
-        self.create_with(
-            dir,
-            name,
-            FileType::Directory,
-            new,
-            directory::INIT_CREDITS,
-            |fs, handle, inode| {
-                directory::init(fs, handle, inode, parent)?;
-                inode.meta.lock().fields.links_count = 2;
-                Ok(())
-            },
-        )
+        let wanted = Wanted {
+            credits: directory::INIT_CREDITS,
+            ..Wanted::plain(name, FileType::Directory, new)
+        };
+        self.create_with(dir, wanted, |fs, handle, inode| {
+            directory::init(fs, handle, inode, parent)?;
+            inode.meta.lock().fields.links_count = 2;
+            Ok(())
+        })
     }
 
     /// Creates an unnamed regular file (O_TMPFILE) in the group of `dir`; it is an orphan until linked.
@@ -118,54 +196,54 @@ impl Fs {
         made
     }
 
-    /// Creates an inode of `kind` under `name`; `fill` gives it its contents and uses `credits` at most.
+    /// Creates an inode; `fill` gives it its contents.
     pub(super) fn create_with(
         &self,
         dir: &InodeRef,
-        name: &[u8],
-        kind: FileType,
-        new: NewInode,
-        credits: u32,
+        wanted: Wanted<'_>,
         fill: impl FnOnce(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
     ) -> Result<InodeRef> {
         self.check_writable()?;
         self.make_space()?;
-        check_new_name(name)?;
+        check_new_name(wanted.name)?;
         let made = {
             let _exclusive = dir.lock.write();
-            // What exists is reported before what is forbidden, as Linux does; a removed directory has no names.
-            let may = check_may_change(dir, Change::Add);
-            if matches!(may, Err(Error::NotDirectory | Error::NotFound)) {
-                return Err(may.err().unwrap_or(Error::NotFound));
+            match find_new(self, dir, wanted.name)? {
+                Spot::Taken(_) => return Err(Error::Exists),
+                Spot::Free(place) => self.create_at(dir, &place, wanted, fill),
             }
-            let place = directory::find(self, dir, name)?;
-            if place.ino().is_some() {
-                return Err(Error::Exists);
-            }
-            may?;
-            if kind == FileType::Directory {
-                check_subdirectory_fits(self, dir)?;
-            }
-            let parent = Parent::of(dir);
-            let credits = credits + place.add_credits() + parent.credits();
-            let handle = self.journal.start(credits)?;
-            let made = self.make_inode(&handle, dir, &parent, kind, new);
-            made.and_then(|inode| {
-                let done = fill(self, &handle, &inode)
-                    .and_then(|()| self.enter(&handle, dir, &place, name, &inode, kind));
-                match done {
-                    Ok(()) => Ok(inode),
-                    Err(error) => {
-                        self.give_back(&handle, &inode);
-                        Err(error)
-                    }
-                }
-            })
         };
         if made.is_err() {
             self.reap_doomed();
         }
         made
+    }
+
+    /// Creates an inode under a name that is free. The caller has locked the directory, and reaps what an error leaves.
+    fn create_at(
+        &self,
+        dir: &InodeRef,
+        place: &Place,
+        wanted: Wanted<'_>,
+        fill: impl FnOnce(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
+    ) -> Result<InodeRef> {
+        let Wanted { name, kind, .. } = wanted;
+        if kind == FileType::Directory {
+            check_subdirectory_fits(self, dir)?;
+        }
+        let parent = Parent::of(dir);
+        let credits = wanted.credits + place.add_credits() + parent.credits();
+        let handle = self.journal.start(credits)?;
+        let inode = self.make_inode(&handle, dir, &parent, kind, wanted.new)?;
+        let done = fill(self, &handle, &inode)
+            .and_then(|()| self.enter(&handle, dir, place, name, &inode, kind));
+        match done {
+            Ok(()) => Ok(inode),
+            Err(error) => {
+                self.give_back(&handle, &inode);
+                Err(error)
+            }
+        }
     }
 
     /// Enters a new inode into its directory.

@@ -20,6 +20,8 @@ mod locks;
 mod rename;
 mod symlink;
 
+pub use create::Opened;
+
 use crate::{DirEntry, Error, Fs, Inode, InodeRef, Result, directory};
 use ext4_format::dir_entry::NAME_MAX;
 use ext4_format::features::RoCompatFeatures;

@@ -4,6 +4,7 @@
 //! through the same cache, so that there is one copy of it in memory and none in the page cache.
 
 use super::NewInode;
+use super::create::Wanted;
 use crate::extents::{self, INSERT_CREDITS, Map};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, I_BLOCK_SIZE, InodeFlags, InodeMode};
@@ -44,8 +45,11 @@ impl Fs {
             0
         };
         let new = NewInode { mode: 0o777, ..new };
-        let kind = FileType::Symlink;
-        self.create_with(dir, name, kind, new, credits, |fs, handle, inode| {
+        let wanted = Wanted {
+            credits,
+            ..Wanted::plain(name, FileType::Symlink, new)
+        };
+        self.create_with(dir, wanted, |fs, handle, inode| {
             match fast_i_block(target) {
                 Some(i_block) => {
                     *inode.i_block.write() = i_block;

@@ -1,9 +1,9 @@
 //! Threads in one directory.
 
-use crate::volume::{Rng, Volume, mkdir, touch};
-use ext4::{DirEntry, Error};
+use crate::volume::{Rng, Volume, file, mkdir, touch};
+use ext4::{DirEntry, Error, Opened};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Readers see every name that stays exactly once, whatever comes and goes.
 #[test]
@@ -104,6 +104,75 @@ fn no_file_is_left_in_a_removed_directory() {
         });
     }
     drop(root);
+    volume.unmount(fs);
+}
+
+/// Threads find or create the same names at the same time: each file is made by one of them, and is the same for all.
+#[test]
+fn a_file_that_many_find_or_create_is_made_once() {
+    const THREADS: usize = 3;
+    const FILES: usize = 20_000;
+    let volume = Volume::ours(256 << 20, &[]);
+    let fs = volume.mount();
+    let root = fs.root().unwrap();
+    let dir = mkdir(&fs, &root, "dir").unwrap();
+    let arrived = AtomicUsize::new(0);
+    let made: Vec<Vec<Result<(u32, bool), Error>>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (fs, dir, arrived) = (&fs, &dir, &arrived);
+                let open = move |number: usize| {
+                    let name = format!("shared {number}");
+                    arrived.fetch_add(1, Ordering::Relaxed);
+                    while arrived.load(Ordering::Relaxed) < (number + 1) * THREADS {
+                        std::thread::yield_now();
+                    }
+                    let opened = fs.find_or_create(dir, name.as_bytes(), file())?;
+                    Ok(match opened {
+                        Opened::Found(inode) => (inode.ino(), false),
+                        Opened::Created(inode) => (inode.ino(), true),
+                    })
+                };
+                scope.spawn(move || (0..FILES).map(open).collect())
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    for number in 0..FILES {
+        let of_all: Vec<_> = made
+            .iter()
+            .map(|made| made[number].clone().unwrap())
+            .collect();
+        assert!(of_all.iter().all(|(ino, _)| *ino == of_all[0].0));
+        assert_eq!(of_all.iter().filter(|(_, new)| *new).count(), 1);
+    }
+    drop((dir, root));
+    volume.unmount(fs);
+}
+
+/// What cannot be created may be there all the same, and a removed directory has no names.
+#[test]
+fn finding_needs_no_right_to_create() {
+    let volume = Volume::ours(64 << 20, &[]);
+    let fs = volume.mount();
+    let root = fs.root().unwrap();
+    let gone = mkdir(&fs, &root, "gone").unwrap();
+    fs.rmdir(&root, b"gone").unwrap();
+    let open = |dir, name: &[u8]| fs.find_or_create(dir, name, file()).map(drop);
+    assert!(matches!(open(&gone, b"a"), Err(Error::NotFound)));
+    assert!(matches!(open(&root, b"a"), Ok(())));
+    assert!(matches!(open(&root, b".."), Err(Error::Exists)));
+    let a = fs.lookup(&root, b"a").unwrap();
+    assert!(matches!(open(&a, b"b"), Err(Error::NotDirectory)));
+    drop((a, gone, root));
+    volume.unmount(fs);
+    let fs = volume.mount_read_only();
+    let root = fs.root().unwrap();
+    let found = fs.find_or_create(&root, b"a", file());
+    assert!(matches!(found, Ok(Opened::Found(_))));
+    let refused = fs.find_or_create(&root, b"b", file());
+    assert!(matches!(refused, Err(Error::ReadOnly)));
+    drop((found, root));
     volume.unmount(fs);
 }
 

@@ -76,6 +76,13 @@ impl Volume {
     pub fn mount(&self) -> Arc<Fs> {
         Fs::mount(self.queue(), MountOptions::default()).unwrap()
     }
+    pub fn mount_read_only(&self) -> Arc<Fs> {
+        let options = MountOptions {
+            read_only: true,
+            ..MountOptions::default()
+        };
+        Fs::mount(self.queue(), options).unwrap()
+    }
     /// Unmounts and lets e2fsck say that nothing at all is wrong.
     pub fn unmount(&self, fs: Arc<Fs>) {
         fs.unmount().unwrap();

@@ -4,7 +4,7 @@ use crate::dir::Dir;
 use crate::error::Cause;
 use crate::file::{Access, File};
 use crate::path::{Last, LastLink, Parent, resolve, walk_parent};
-use ext4::{Error, FileType, InodeRef, NewInode, SetAttr};
+use ext4::{Error, FileType, InodeRef, NewInode, Opened, SetAttr};
 use std::io;
 use std::path::Path;
 
@@ -81,7 +81,7 @@ impl OpenOptions {
         self.create = create;
         self
     }
-    /// Creates the file and fails if it is there. The fastest way to create: nothing is looked up first.
+    /// Creates the file and fails if it is there, a symbolic link too.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.create_new = create_new;
         self
@@ -155,6 +155,11 @@ impl OpenOptions {
             let parent = walk_parent(dir.fs(), dir.inode(), path)?;
             return self.make(dir, &parent);
         }
+        if self.create
+            && let Some(inode) = self.find_or_make(dir, path)?
+        {
+            return Ok(inode);
+        }
         loop {
             let target = resolve(dir.fs(), dir.inode(), path, self.last)?;
             match target.inode {
@@ -169,6 +174,26 @@ impl OpenOptions {
         }
     }
 
+    /// The file at `path`, found or made with one look into its directory. `None` where more is to be done: the path ends in
+    /// a symbolic link that is to be followed, or asks for a directory.
+    fn find_or_make(&self, dir: &Dir, path: &[u8]) -> Result<Option<InodeRef>, Cause> {
+        let parent = walk_parent(dir.fs(), dir.inode(), path)?;
+        let Last::Name(name) = &parent.last else {
+            return Ok(None);
+        };
+        if parent.wants_dir {
+            return Ok(None);
+        }
+        let fs = dir.fs();
+        match fs.find_or_create(&parent.dir, name, self.new_inode(dir))? {
+            Opened::Created(inode) => Ok(Some(inode)),
+            Opened::Found(inode) => match (inode.kind(), self.last) {
+                (FileType::Symlink, LastLink::Follow) => Ok(None),
+                _ => self.take(dir, inode).map(Some),
+            },
+        }
+    }
+
     fn make(&self, dir: &Dir, parent: &Parent<'_>) -> Result<InodeRef, Cause> {
         let Last::Name(name) = &parent.last else {
             return Err(Error::Exists.into());
@@ -176,16 +201,19 @@ impl OpenOptions {
         if parent.wants_dir {
             return Err(Error::IsDirectory.into());
         }
+        Ok(dir.fs().create(&parent.dir, name, self.new_inode(dir))?)
+    }
+
+    fn new_inode(&self, dir: &Dir) -> NewInode {
         let defaults = dir.defaults();
         let (uid, gid) = self.owner.unwrap_or((defaults.uid, defaults.gid));
-        let new = NewInode {
+        NewInode {
             mode: FileType::Regular.mode_bits() | self.mode,
             umask: self.umask.unwrap_or(defaults.umask),
             uid,
             gid,
             rdev: 0,
-        };
-        Ok(dir.fs().create(&parent.dir, name, new)?)
+        }
     }
 
     fn take(&self, dir: &Dir, inode: InodeRef) -> Result<InodeRef, Cause> {
