@@ -5,7 +5,9 @@
 //!
 //! Algorithm: whoever syncs little says so ([`SmallFsyncs::note`]). While that was less than [`RECENT`] ago, a large sync
 //! goes in steps: the data of a step lands and is flushed before the next step is sent. A step is what the device takes
-//! in about [`STEP`], found by doubling and halving. Where nobody else syncs there are no steps and no such flushes.
+//! in about [`STEP`], found by doubling and halving. A device that takes longer than twice that even for the least,
+//! as a disk that has to turn first, gets steps of about twice its shortest: smaller ones would only be more.
+//! Where nobody else syncs there are no steps and no such flushes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use std::time::Duration;
 /// How long after a small fsync another one is expected.
 const RECENT: Duration = Duration::from_millis(250);
 /// What a step should take, and so about what a small fsync waits for a large one.
-const STEP: Duration = Duration::from_millis(3);
+const STEP: Duration = Duration::from_millis(2);
 /// Pages of a step (256 KiB to 16 MiB).
 const LEAST_PAGES: usize = 64;
 const MOST_PAGES: usize = 4096;
@@ -46,14 +48,25 @@ impl SmallFsyncs {
     }
 }
 
+/// Steps of [`LEAST_PAGES`] that show how long the device takes at least.
+const TRIALS: u32 = 4;
+
 /// How large the steps of one large sync are.
 pub(super) struct Steps {
     pages: usize,
+    /// The time of the shortest one so far.
+    shortest: Duration,
+    /// Those of [`LEAST_PAGES`] so far.
+    least: u32,
 }
 
 impl Steps {
     pub fn new() -> Steps {
-        Steps { pages: FIRST_PAGES }
+        Steps {
+            pages: FIRST_PAGES,
+            shortest: Duration::MAX,
+            least: 0,
+        }
     }
 
     /// Pages of the next one.
@@ -63,9 +76,15 @@ impl Steps {
 
     /// One of that size took so long until it was on the device.
     pub fn took(&mut self, time: Duration) {
+        self.shortest = self.shortest.min(time);
+        self.least += u32::from(self.pages == LEAST_PAGES);
+        let (short, long) = match self.least >= TRIALS && self.shortest > STEP * 2 {
+            true => (self.shortest * 3 / 2, self.shortest * 3),
+            false => (STEP / 2, STEP * 2),
+        };
         self.pages = match time {
-            t if t < STEP / 2 => (self.pages * 2).min(MOST_PAGES),
-            t if t > STEP * 2 => (self.pages / 2).max(LEAST_PAGES),
+            t if t < short => (self.pages * 2).min(MOST_PAGES),
+            t if t > long => (self.pages / 2).max(LEAST_PAGES),
             _ => self.pages,
         };
     }
@@ -85,6 +104,30 @@ mod tests {
     }
 
     #[test]
+    fn steps_on_a_disk_outweigh_its_turns() {
+        // 150 MB/s, and 12 ms for the way there and the flush.
+        let time = |pages: usize| Duration::from_nanos(12_000_000 + pages as u64 * 4096 * 20 / 3);
+        let mut steps = Steps::new();
+        for _ in 0..20 {
+            steps.took(time(steps.pages()));
+        }
+        let took = time(steps.pages());
+        let turn = Duration::from_millis(12);
+        assert!(took >= turn * 3 / 2 && took <= 4 * turn, "{took:?}");
+    }
+
+    #[test]
+    fn a_device_that_was_busy_at_first_is_not_taken_for_a_disk() {
+        let mut steps = Steps::new();
+        (0..TRIALS).for_each(|_| steps.took(7 * STEP));
+        let time = |pages: usize| Duration::from_nanos(1_400_000 + pages as u64 * 4096 * 20 / 9);
+        for _ in 0..20 {
+            steps.took(time(steps.pages()));
+        }
+        assert!(time(steps.pages()) <= 2 * STEP);
+    }
+
+    #[test]
     fn steps_find_the_size_that_a_device_takes_in_time() {
         // 450 MB/s and a millisecond for the flush.
         let time = |pages: usize| Duration::from_nanos(1_000_000 + pages as u64 * 4096 * 20 / 9);
@@ -94,6 +137,7 @@ mod tests {
         }
         let took = time(steps.pages());
         assert!(took <= 2 * STEP && took >= STEP / 2, "{took:?}");
+        // Somebody else keeps the device busy.
         (0..20).for_each(|_| steps.took(Duration::from_secs(1)));
         assert_eq!(steps.pages(), LEAST_PAGES);
         (0..20).for_each(|_| steps.took(Duration::ZERO));
