@@ -83,8 +83,8 @@ pub struct Inode {
     pub(crate) readahead: Readahead,
     /// Time stamps changed in memory only; the next thing that marks the inode dirty carries them.
     pub(crate) lazy_times: AtomicBool,
-    /// Serialises picking pages and blocks for writeback.
-    pub(crate) writeback_lock: Mutex<()>,
+    /// Serialises picking pages and blocks for writeback. Holds the page at which the flusher goes on.
+    pub(crate) writeback_lock: Mutex<u32>,
 }
 
 /// What stat tells.
@@ -198,7 +198,7 @@ impl Inode {
             written: AtomicWriteMark::default(),
             goal: Mutex::new(None),
             batches: Mutex::new(SmallVec::new()),
-            writeback_lock: Mutex::new(()),
+            writeback_lock: Mutex::new(0),
             readahead: Readahead::default(),
             lazy_times: AtomicBool::new(false),
         }

@@ -28,6 +28,8 @@
 
 mod record;
 mod submit;
+#[cfg(test)]
+mod tests;
 
 use crate::alloc::BlockRun;
 use crate::{Error, Fs, Inode};
@@ -195,15 +197,21 @@ impl WritebackFs for Fs {
                 blocked: true,
             };
         };
-        let sync = limits.reason == Reason::Sync;
-        let sweep = Sweep {
-            from: 0,
-            max: limits.pages,
-            sync,
-            route: Route::Home,
+        let submitted = match limits.reason {
+            Reason::Sync => {
+                let sweep = Sweep {
+                    from: 0,
+                    max: limits.pages,
+                    sync: true,
+                    route: Route::Home,
+                };
+                self.submit_pages(inode, &lock, sweep, plug, batch)
+                    .map(|submitted| submitted.pages)
+            }
+            _ => self.submit_slice(inode, lock, limits.pages, plug, batch),
         };
-        let pages = match self.submit_pages(inode, &lock, sweep, plug, batch) {
-            Ok(submitted) => submitted.pages,
+        let pages = match submitted {
+            Ok(pages) => pages,
             Err(error) => {
                 tracing::warn!("inode {}: writeback: {error}", inode.ino);
                 return Progress {

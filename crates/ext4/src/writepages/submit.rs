@@ -38,11 +38,39 @@ struct Placed {
 }
 
 impl Fs {
+    /// Submits up to `max` dirty pages of `inode` for the flusher, from where the last slice ended on, and then from the
+    /// first page on (the kernel's `range_cyclic`): pages that are dirtied again and again do not hold back those behind
+    /// them, and these become dense meanwhile, which a disk is quicker with. How many pages there were.
+    pub(super) fn submit_slice(
+        &self,
+        inode: &Arc<Inode>,
+        mut lock: MutexGuard<'_, u32>,
+        max: usize,
+        plug: &mut Plug<'_>,
+        batch: &Arc<Batch>,
+    ) -> Result<usize> {
+        let mut sweep = Sweep {
+            from: u64::from(*lock),
+            max,
+            sync: false,
+            route: Route::Home,
+        };
+        let mut submitted = self.submit_pages(inode, &lock, sweep, plug, batch)?;
+        let mut pages = submitted.pages;
+        if sweep.from > 0 && pages < max {
+            (sweep.from, sweep.max) = (0, max - pages);
+            submitted = self.submit_pages(inode, &lock, sweep, plug, batch)?;
+            pages += submitted.pages;
+        }
+        *lock = u32::try_from(submitted.next).unwrap_or(0);
+        Ok(pages)
+    }
+
     /// Submits dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `_lock`).
     pub(crate) fn submit_pages(
         &self,
         inode: &Arc<Inode>,
-        _lock: &MutexGuard<'_, ()>,
+        _lock: &MutexGuard<'_, u32>,
         sweep: Sweep,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
