@@ -4,10 +4,12 @@
 //! or the landing before it to its own landing, and only if the device had enough to do meanwhile: the batch was a whole
 //! one, or others were in flight behind it. What a device makes of a few pages now and then says little about what it
 //! could do. Whenever 200 ms have gathered, the pages that landed in them are a sample. It enters the *mean*, by which
-//! devices share the dirty limit, with the weight `gathered / 3 s` where it is less, and `gathered / 10 s` where it is
-//! more: a write cache that has room again does not make a disk a fast device. It enters the *recent* rate, to which
-//! writers are slowed, with `gathered / 600 ms`. The first sample replaces the guess and comes after 20 ms, so that a fast
-//! device is not throttled to the guess for long.
+//! devices share the dirty limit, with the weight `gathered / 10 s`, and the *recent* rate, to which writers are slowed, with
+//! `gathered / 600 ms`; while less time than that has been measured, both are plain means over what there was. So they look
+//! back over time alike in both directions: the flush of a commit, for which a disk with a full cache may be gone for
+//! seconds, counts for the time it takes and no more, and a write cache that has room again does not make a disk a fast
+//! device. The first sample replaces the guess and comes after 20 ms, so that a fast device is not throttled to the guess
+//! for long.
 
 use std::time::Duration;
 
@@ -17,9 +19,8 @@ pub(crate) const INITIAL_PAGES_PER_SEC: u64 = 100_000_000 / block::PAGE_SIZE as 
 const SAMPLE: Duration = Duration::from_millis(200);
 /// Busy time that makes the first one.
 const FIRST_SAMPLE: Duration = Duration::from_millis(20);
-/// Busy time that the mean looks back on while it falls and while it rises.
-const FALLING: Duration = Duration::from_secs(3);
-const RISING: Duration = Duration::from_secs(10);
+/// Busy time that the mean looks back on: two intervals of commits.
+const MEAN: Duration = Duration::from_secs(10);
 /// Busy time that the recent rate looks back on.
 const RECENT: Duration = Duration::from_millis(600);
 /// Neither rate is ever less, in pages a second: they divide.
@@ -36,7 +37,8 @@ pub(crate) struct Rates {
 pub(crate) struct Bandwidth {
     mean: f64,
     recent: f64,
-    measured: bool,
+    /// Busy time that has been measured so far.
+    measured: Duration,
     /// Since when the device has been busy without a break that was counted already.
     busy_since: Option<Duration>,
     gathered: Duration,
@@ -48,7 +50,7 @@ impl Bandwidth {
         Bandwidth {
             mean: INITIAL_PAGES_PER_SEC as f64,
             recent: INITIAL_PAGES_PER_SEC as f64,
-            measured: false,
+            measured: Duration::ZERO,
             busy_since: None,
             gathered: Duration::ZERO,
             landed: 0,
@@ -74,20 +76,20 @@ impl Bandwidth {
         }
         self.landed += pages;
         self.gathered += since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        let enough = if self.measured { SAMPLE } else { FIRST_SAMPLE };
+        let enough = match self.measured {
+            Duration::ZERO => FIRST_SAMPLE,
+            _ => SAMPLE,
+        };
         if self.gathered < enough {
             return None;
         }
         let sample = self.landed as f64 / self.gathered.as_secs_f64();
-        let period = if sample < self.mean { FALLING } else { RISING };
-        for (rate, period) in [(&mut self.mean, period), (&mut self.recent, RECENT)] {
-            let weight = match self.measured {
-                true => (self.gathered.as_secs_f64() / period.as_secs_f64()).min(1.0),
-                false => 1.0,
-            };
+        self.measured += self.gathered;
+        for (rate, period) in [(&mut self.mean, MEAN), (&mut self.recent, RECENT)] {
+            let period = period.min(self.measured);
+            let weight = (self.gathered.as_secs_f64() / period.as_secs_f64()).min(1.0);
             *rate = (*rate + (sample - *rate) * weight).max(MIN_RATE);
         }
-        self.measured = true;
         self.gathered = Duration::ZERO;
         self.landed = 0;
         Some(Rates {
@@ -124,15 +126,39 @@ mod tests {
         assert_eq!(run(100, 3, Duration::ZERO), None);
         assert_eq!(run(100, 1, Duration::ZERO), even);
         assert_eq!(run(100, 4, Duration::from_secs(60)), even);
-        // After a second the recent rate has risen most of the way, the mean a tenth of it.
+        // After a second the recent rate has risen most of the way; the mean is that of all the time so far.
         let (mean, recent) = run(1000, 20, Duration::ZERO).unwrap();
-        assert!((3_000..5_000).contains(&mean), "{mean}");
+        assert!((13_000..15_000).contains(&mean), "{mean}");
         assert!((17_000..20_000).contains(&recent), "{recent}");
         let (mean, _) = run(1000, 600, Duration::ZERO).unwrap();
-        assert!((18_000..=20_000).contains(&mean), "{mean}");
-        // It falls faster.
+        assert!((18_500..=20_000).contains(&mean), "{mean}");
+        // From then on it looks back ten seconds.
         let (mean, _) = run(100, 60, Duration::ZERO).unwrap();
-        assert!((7_000..9_500).contains(&mean), "{mean}");
+        assert!((14_500..16_000).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn a_device_that_is_gone_now_and_then_has_its_mean_over_time() {
+        let mut bandwidth = Bandwidth::new();
+        let mut now = Duration::ZERO;
+        bandwidth.busy(now);
+        for second in 0..70 {
+            // A flush takes two seconds of seven. What has waited meanwhile lands at once.
+            let landings: &[u32] = match second % 7 {
+                0 => &[],
+                1 => &[2000, 1, 1, 1],
+                _ => &[100; 10],
+            };
+            for &ms in landings {
+                now += ms * MS;
+                let rates = bandwidth.landed(100, true, false, now);
+                if let Some(rates) = rates.filter(|_| second > 20) {
+                    let all = 54.0 * 100.0 / 7.0;
+                    let off = rates.mean as f64 / all;
+                    assert!((0.8..1.2).contains(&off), "{off} at {now:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -91,9 +91,7 @@ impl DirtyLimits {
         if dirty <= t.freerun() {
             return Verdict::Background;
         }
-        if share.lower_if_overdue(now) {
-            self.refresh(t);
-        }
+        share.lower_if_overdue(now);
         let parts = self.parts(share, t);
         let own = share.dirty_pages();
         if own <= parts.freerun {
@@ -166,18 +164,18 @@ impl DirtyLimits {
 }
 
 impl Share {
-    /// Where the batch that lands next takes much longer than it should, the device has become slower than is known: a
-    /// write cache has filled up, or somebody else uses it. Lowers its bandwidth to what the batch shows so far.
-    fn lower_if_overdue(&self, now: Duration) -> bool {
+    /// Where the batch that lands next takes much longer than it should, the device takes less than is known for the time
+    /// being: a write cache has filled up or is being flushed, or somebody else uses it. Lowers its recent rate to what the
+    /// batch shows so far.
+    fn lower_if_overdue(&self, now: Duration) {
         let since = self.front_since_ns.load(Relaxed);
         let late = now.saturating_sub(Duration::from_nanos(since));
         if since == 0 || late < OVERDUE {
-            return false;
+            return;
         }
-        let most =
-            (self.front_pages.load(Relaxed) as f64 / late.as_secs_f64()).max(MIN_RATE) as u64;
-        let lowered = self.recent_bandwidth.fetch_min(most, Relaxed) > most;
-        self.bandwidth.fetch_min(most, Relaxed) > most || lowered
+        let most = self.front_pages.load(Relaxed) as f64 / late.as_secs_f64();
+        self.recent_bandwidth
+            .fetch_min(most.max(MIN_RATE) as u64, Relaxed);
     }
 
     /// Moves the virtual time on by `seconds`; how far ahead of `now` it is then.
