@@ -13,6 +13,7 @@
 //!      └────────────────drop────────────────────┘   └─try_into_mut  └─drop─▶ free (0)
 //! ```
 
+mod huge;
 pub mod pool;
 
 use pool::{Page, alloc, free};

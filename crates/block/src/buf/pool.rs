@@ -1,8 +1,8 @@
 //! Where buffers come from.
 //!
 //! Memory is mapped in regions and used in aligned chunks of 2 MiB, so that the kernel can back a chunk with one huge
-//! page: one fault instead of 512, and one pin instead of 512 for direct I/O. The first page of a chunk is a table of
-//! {reference count, length} for the others.
+//! page: one fault instead of 512, and one pin instead of 512 for direct I/O, where it can do so cheaply ([`super::huge`]).
+//! The first page of a chunk is a table of {reference count, length} for the others.
 //!
 //! ```text
 //!   thread magazine ⇄ (64 at a time) ⇄ global free list ◀── carve ── current chunk ◀── released chunks, new regions
@@ -14,6 +14,7 @@
 //! that pages come out in ascending order and buffers filled one after another are adjacent: their iovecs coalesce.
 
 use super::PAGE_SIZE;
+use super::huge::Hint;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::alloc::{Layout, handle_alloc_error};
@@ -92,6 +93,34 @@ impl Chunk {
         // SAFETY: within the chunk's mapping of `CHUNK` bytes.
         Page(unsafe { self.0.add((1 + index) * PAGE_SIZE) })
     }
+
+    /// Says which pages the kernel should back the chunk with: for a chunk that nobody uses.
+    fn advise(self, huge: bool) {
+        let advice = if huge {
+            Advice::LinuxHugepage
+        } else {
+            Advice::LinuxNoHugepage
+        };
+        // SAFETY: `CHUNK` mapped bytes, whose contents the advice does not change. It is a hint and its refusal harmless.
+        let _ = unsafe { madvise(self.0.as_ptr().cast(), CHUNK, advice) };
+    }
+
+    /// Makes the kernel back at least the table with memory.
+    fn touch(self) {
+        // SAFETY: entry 0 of the table stands for the table itself: it is mapped, aligned, and nobody's count.
+        let entry = unsafe { self.0.cast::<Entry>().as_ref() };
+        entry.refs.store(0, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A chunk that asked for a huge page and has yet to be touched, by who took its first pages and without the lock.
+#[must_use]
+struct Untouched(Chunk);
+
+impl Untouched {
+    fn touch(self) {
+        HUGE_PAGES.first_touch(|| self.0.touch());
+    }
 }
 
 /// What is not in a magazine and not in use.
@@ -118,6 +147,8 @@ static GLOBAL: Mutex<Global> = Mutex::new(Global {
     chunks: 0,
 });
 
+static HUGE_PAGES: Hint = Hint::new();
+
 struct Magazine(Vec<Page>);
 
 impl Drop for Magazine {
@@ -132,7 +163,7 @@ thread_local! {
 
 impl Global {
     /// Moves up to `count` pages to `out`, the lowest address last, so that popping ascends.
-    fn take(&mut self, count: usize, out: &mut Vec<Page>) {
+    fn take(&mut self, count: usize, out: &mut Vec<Page>) -> Option<Untouched> {
         let from = out.len();
         let list = if self.free.is_empty() {
             &mut self.cold
@@ -143,17 +174,24 @@ impl Global {
             let keep = list.len().saturating_sub(count);
             out.extend(list.drain(keep..));
             out[from..].sort_unstable_by(|a, b| b.cmp(a));
-            return;
+            return None;
         }
-        let (chunk, first) = match self.current.take() {
-            Some(current) => current,
-            None => (self.new_chunk(), 0),
+        let (chunk, first, untouched) = match self.current.take() {
+            Some((chunk, first)) => (chunk, first, None),
+            None => {
+                let chunk = self.new_chunk();
+                let huge = HUGE_PAGES.wanted();
+                chunk.advise(huge);
+                (chunk, 0, huge.then_some(Untouched(chunk)))
+            }
         };
         let end = CHUNK_PAGES.min(first + count);
         out.extend((first..end).rev().map(|i| chunk.page(i)));
         self.current = (end < CHUNK_PAGES).then_some((chunk, end));
+        untouched
     }
 
+    /// A chunk without memory behind it.
     fn new_chunk(&mut self) -> Chunk {
         self.chunks += 1;
         if let Some(chunk) = self.released.pop() {
@@ -184,10 +222,16 @@ fn map_region() -> (Chunk, usize) {
         handle_alloc_error(Layout::from_size_align(bytes, CHUNK).expect("constants"));
     };
     let start = start.cast::<u8>().map_addr(|a| a.next_multiple_of(CHUNK));
-    // SAFETY: `start..start + REGION` lies in the mapping; huge pages are a hint and its refusal harmless.
-    let _ = unsafe { madvise(start.cast(), REGION, Advice::LinuxHugepage) };
     let start = NonNull::new(start).expect("a mapping is not at address zero");
     (Chunk(start), REGION)
+}
+
+/// Moves up to `count` pages from the global list to `out`.
+fn refill(count: usize, out: &mut Vec<Page>) {
+    let untouched = GLOBAL.lock().take(count, out);
+    if let Some(chunk) = untouched {
+        chunk.touch();
+    }
 }
 
 /// A free page; contents unspecified.
@@ -197,7 +241,7 @@ pub(super) fn alloc() -> Page {
             let pages = &mut local.borrow_mut().0;
             if pages.is_empty() {
                 pages.reserve(MAGAZINE);
-                GLOBAL.lock().take(BATCH, pages);
+                refill(BATCH, pages);
             }
             pages.pop()
         })
@@ -210,7 +254,7 @@ pub(super) fn alloc() -> Page {
 #[cold]
 fn alloc_without_magazine() -> Page {
     let mut one = Vec::with_capacity(1);
-    GLOBAL.lock().take(1, &mut one);
+    refill(1, &mut one);
     one.pop().expect("the pool grows or aborts")
 }
 
