@@ -24,6 +24,8 @@ pub enum Kind {
 
 /// Something that can give memory back.
 pub trait Shrinker: Send + Sync {
+    /// What it frees; inodes go with their pages.
+    fn kind(&self) -> Kind;
     /// Frees about `want` bytes of what is clean and unused; how many it freed. Must not block on I/O.
     fn shrink(&self, want: u64) -> u64;
 }
@@ -161,7 +163,7 @@ impl Budget {
                 }
             }
         }
-        block::buf::pool::trim();
+        block::buf::pool::trim(0);
         crate::heap::trim();
     }
 
@@ -201,8 +203,9 @@ impl Budget {
     /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it made room for other
     /// buffers; where it made room for inodes, the system gets it back.
     fn trim_pool(&self, limit: u64) {
-        if block::buf::pool::stats().free_bytes > slack(limit) {
-            block::buf::pool::trim();
+        let slack = slack(limit);
+        if block::buf::pool::stats().free_bytes > slack {
+            block::buf::pool::trim(slack / 2);
         }
     }
 
@@ -219,7 +222,9 @@ impl Budget {
         }
     }
 
-    /// Asks the shrinkers in turn for `want` bytes; how many came.
+    /// Asks the shrinkers in turn for `want` bytes; how many came. Metadata gives its part of what can be freed at all, as
+    /// the kernel's caches do (`shrink_slab`): it goes round no faster than pages do, and what is in use is not read again
+    /// and again. What one kind cannot give comes from the other.
     fn reclaim(&self, want: u64) -> u64 {
         let shrinkers: Vec<_> = self
             .shrinkers
@@ -230,15 +235,30 @@ impl Budget {
         if shrinkers.is_empty() {
             return 0;
         }
+        let pinned = self.pinned();
+        let metadata = self.used_by(Kind::Metadata).saturating_sub(pinned);
+        let all = self.used().saturating_sub(pinned).max(1);
+        let of_metadata = u128::from(want) * u128::from(metadata.min(all)) / u128::from(all);
+        let of_metadata = of_metadata as u64;
         let first = self.turn.fetch_add(1, Relaxed);
-        let mut freed = 0;
-        for i in 0..shrinkers.len() {
-            if freed >= want {
+        let (mut from_metadata, mut from_others) = (0, 0);
+        for quotas in [(of_metadata, want - of_metadata), (want, want)] {
+            for i in 0..shrinkers.len() {
+                let shrinker = &shrinkers[(first + i) % shrinkers.len()];
+                let (quota, freed) = match shrinker.kind() {
+                    Kind::Metadata => (quotas.0, &mut from_metadata),
+                    Kind::Pages | Kind::Inodes => (quotas.1, &mut from_others),
+                };
+                let left = quota.saturating_sub(*freed);
+                if left > 0 {
+                    *freed += shrinker.shrink(left);
+                }
+            }
+            if from_metadata + from_others >= want {
                 break;
             }
-            freed += shrinkers[(first + i) % shrinkers.len()].shrink(want - freed);
         }
-        freed
+        from_metadata + from_others
     }
 }
 
@@ -256,29 +276,34 @@ mod tests {
 
     /// Gives back what it is asked for while it has some.
     struct Hoard {
+        kind: Kind,
         budget: Weak<Budget>,
         held: AtomicU64,
         asked: AtomicU64,
     }
     impl Shrinker for Hoard {
+        fn kind(&self) -> Kind {
+            self.kind
+        }
         fn shrink(&self, want: u64) -> u64 {
             self.asked.fetch_add(1, Relaxed);
             let budget = self.budget.upgrade().unwrap();
             // Must neither recurse nor deadlock.
-            assert!(!budget.make_room());
+            budget.make_room();
             let give = want.min(self.held.load(Relaxed));
             self.held.fetch_sub(give, Relaxed);
-            budget.uncharge(Kind::Metadata, give);
+            budget.uncharge(self.kind, give);
             give
         }
     }
-    fn hoard(budget: &Arc<Budget>, bytes: u64) -> Arc<Hoard> {
+    fn hoard(budget: &Arc<Budget>, kind: Kind, bytes: u64) -> Arc<Hoard> {
         let hoard = Arc::new(Hoard {
+            kind,
             budget: Arc::downgrade(budget),
             held: AtomicU64::new(bytes),
             asked: AtomicU64::new(0),
         });
-        budget.charge(Kind::Metadata, bytes);
+        budget.charge(kind, bytes);
         budget.register(Arc::downgrade(&hoard) as Weak<dyn Shrinker>);
         hoard
     }
@@ -298,7 +323,7 @@ mod tests {
     #[test]
     fn reclaims_only_when_over() {
         let budget = Budget::new(1 << 20);
-        let hoard = hoard(&budget, 1 << 20);
+        let hoard = hoard(&budget, Kind::Pages, 1 << 20);
         assert!(budget.make_room());
         assert_eq!(hoard.asked.load(Relaxed), 0);
         budget.charge(Kind::Pages, 1000);
@@ -308,9 +333,31 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_gives_its_part_and_what_others_cannot() {
+        let budget = Budget::new(3 << 20);
+        let metadata = hoard(&budget, Kind::Metadata, 1 << 20);
+        let pages = hoard(&budget, Kind::Pages, 3 << 20);
+        let gave = |hoard: &Hoard, of: u64| of - hoard.held.load(Relaxed);
+        let want = (1 << 20) + budget.limit() / 64;
+        assert!(budget.make_room());
+        let parts = (gave(&metadata, 1 << 20), gave(&pages, 3 << 20));
+        assert_eq!(parts, (want / 4, want * 3 / 4));
+        // All of the metadata waits for a checkpoint.
+        budget.pin(1 << 20);
+        budget.charge(Kind::Pages, 1 << 20);
+        assert!(budget.make_room());
+        assert_eq!(gave(&metadata, 1 << 20), want / 4);
+        budget.pin(-(1 << 20));
+        pages.held.store(0, Relaxed);
+        budget.charge(Kind::Pages, 256 << 10);
+        assert!(budget.make_room());
+        assert_eq!(gave(&metadata, 1 << 20), want / 4 + (256 << 10));
+    }
+
+    #[test]
     fn a_fruitless_reclaim_is_not_repeated_at_once() {
         let budget = Budget::new(1 << 20);
-        let hoard = hoard(&budget, 0);
+        let hoard = hoard(&budget, Kind::Metadata, 0);
         budget.charge(Kind::Pages, 2 << 20);
         for _ in 0..FRUITLESS_CALLS + 1 {
             assert!(!budget.make_room());

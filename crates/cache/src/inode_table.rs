@@ -13,13 +13,16 @@
 use crate::loading::Loading;
 use crate::lru::Lru;
 use crate::pins::{Pins, Unpinned};
-use crate::{Budget, Mapping, Shrinker};
+use crate::{Budget, Kind, Mapping, Shrinker};
 use block::PAGE_SIZE;
 use papaya::Guard;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+
+/// Bytes of a file that is evicted whole (64 KiB).
+const SMALL_FILE: u64 = 64 << 10;
 
 /// What the table needs to know of an inode.
 pub trait CachedInode: Send + Sync + 'static {
@@ -182,8 +185,8 @@ impl<T: CachedInode> InodeTable<T> {
             }
         }
     }
-    /// Frees about `want` bytes: clean pages first touched longest ago, then unpinned clean inodes. How many it freed.
-    /// Does not block.
+    /// Frees about `want` bytes: clean pages first touched longest ago, and unpinned clean inodes, of small files at once
+    /// with their pages, of others a turn later. How many it freed. Does not block.
     pub fn shrink(&self, want: u64) -> u64 {
         let freed = self.turn_clock(want);
         // What was taken out waits in a batch of its thread for readers to leave; be done with it.
@@ -265,7 +268,11 @@ impl<T: CachedInode> InodeTable<T> {
         let mapping = inode.mapping();
         if mapping.pages() > 0 {
             let pages = want.div_ceil(PAGE_SIZE as u64);
-            return mapping.reclaim(pages) * PAGE_SIZE as u64;
+            let freed = mapping.reclaim(pages) * PAGE_SIZE as u64;
+            // What is left of a small file goes with its last page. Otherwise pages go in one turn and inodes in the next,
+            // and the memory of each is given back while the other is short of it.
+            let small = freed <= SMALL_FILE && mapping.pages() == 0;
+            return freed + if small { self.evict(ino, inode) } else { 0 };
         }
         self.evict(ino, inode)
     }
@@ -300,6 +307,9 @@ impl Drop for Verdict<'_> {
 }
 
 impl<T: CachedInode> Shrinker for InodeTable<T> {
+    fn kind(&self) -> Kind {
+        Kind::Pages
+    }
     fn shrink(&self, want: u64) -> u64 {
         InodeTable::shrink(self, want)
     }

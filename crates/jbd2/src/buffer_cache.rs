@@ -11,7 +11,7 @@
 use crate::buffer::{self, Load};
 use crate::{Buffer, JournalError, Overlay};
 use block::{Bio, BioFlags, BufMut, Class, EndIo, IoError, Payload, Queue};
-use cache::{Budget, Shrinker};
+use cache::{Budget, Kind, Shrinker};
 use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -295,6 +295,10 @@ impl EndIo for PrefetchRun {
 }
 
 impl Shrinker for BufferCache {
+    fn kind(&self) -> Kind {
+        Kind::Metadata
+    }
+
     fn shrink(&self, want: u64) -> u64 {
         let cost = buffer::cost(self.block_size);
         let mut freed = 0;

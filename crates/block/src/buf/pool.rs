@@ -304,16 +304,19 @@ pub fn stats() -> PoolStats {
     }
 }
 
-/// Gives free memory back to the OS: chunks that are wholly free, and the free pages of the others. Returns the bytes
-/// given back. Other threads' magazines are left alone.
-pub fn trim() -> u64 {
+/// Gives free memory back to the OS, but for `keep` bytes, those used last: chunks that are wholly free, and the free pages
+/// of the others. Returns the bytes given back. Other threads' magazines are left alone.
+pub fn trim(keep: u64) -> u64 {
+    let keep = keep as usize / PAGE_SIZE;
     let _ = LOCAL.try_with(|local| {
         let pages = &mut local.borrow_mut().0;
         GLOBAL.lock().free.append(pages);
     });
     let mut pages: Vec<(Page, bool)> = {
         let mut global = GLOBAL.lock();
-        let warm = std::mem::take(&mut global.free);
+        let used_last = global.free.len().saturating_sub(keep);
+        let kept = global.free.split_off(used_last);
+        let warm = std::mem::replace(&mut global.free, kept);
         let cold = std::mem::take(&mut global.cold);
         let warm = warm.into_iter().map(|page| (page, true));
         warm.chain(cold.into_iter().map(|page| (page, false)))

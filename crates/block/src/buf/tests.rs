@@ -101,7 +101,7 @@ fn trimmed_memory_is_usable_again() {
         .map(|_| BufMut::copy_of(&[5; PAGE_SIZE]))
         .collect();
     drop(bufs);
-    pool::trim();
+    pool::trim(0);
     let stats = pool::stats();
     assert!(stats.chunk_bytes >= stats.free_bytes);
     let bufs: Vec<_> = (0..4096).map(|_| BufMut::zeroed(PAGE_SIZE)).collect();

@@ -107,14 +107,14 @@ fn loads_once_and_finds_again() {
 }
 
 #[test]
-fn shrinks_pages_first_and_spares_what_was_used() {
+fn shrinks_small_files_whole_and_spares_what_was_used() {
     let t = setup(40);
     for ino in 1..=20 {
         t.load(ino).mapping.insert_clean(0, t.page());
     }
     // Insertion leaves a reference; the first turn takes that off.
-    assert_eq!(t.table.shrink(10 * 4096), 10 * 4096);
-    assert_eq!(t.table.len(), 20);
+    assert_eq!(t.table.shrink(10 * 4096), 10 * (4096 + 300));
+    assert_eq!(t.table.len(), 10);
     assert_eq!(t.budget.used_by(Kind::Pages), 10 * 4096);
     let kept = t.load(7);
     t.load(8).clean.store(false, Relaxed);
@@ -124,6 +124,20 @@ fn shrinks_pages_first_and_spares_what_was_used() {
     assert_eq!(t.table.len(), 2, "one is pinned and one not clean");
     assert!(t.table.pin(&kept).is_some());
     assert_eq!(t.budget.used(), 600);
+}
+
+#[test]
+fn of_a_larger_file_the_pages_go_first() {
+    let t = setup(4);
+    for page in 0..17 {
+        t.load(1).mapping.insert_clean(page, t.page());
+    }
+    while t.budget.used_by(Kind::Pages) > 0 {
+        assert!(t.table.shrink(17 * 4096) > 0);
+        assert_eq!(t.table.len(), 1);
+    }
+    assert_eq!(t.table.shrink(1), 300);
+    assert_eq!(t.table.len(), 0);
 }
 
 #[test]
