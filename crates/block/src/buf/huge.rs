@@ -1,9 +1,10 @@
 //! Whether to ask for huge pages.
 //!
-//! A huge page makes 512 faults one and, for direct I/O, 512 pins one. But where memory is full of other programs' page
-//! cache, the kernel moves pages about to make room for it, inside our fault (`MADV_HUGEPAGE` allows that; see
-//! `transhuge.rst`, "direct compaction"), and that costs several times what it saves. So each chunk asks anew, the first
-//! touch of a chunk that asked is timed, and after a slow one nobody asks for a while.
+//! A huge page makes 512 faults one and, for direct I/O, 512 pins one. But it can cost several times what it saves, in the
+//! fault of whoever touches it first: where memory is full of other programs' page cache the kernel moves pages about to
+//! make room (direct compaction, which `MADV_HUGEPAGE` allows; see `transhuge.rst`), and beneath a virtual machine the host
+//! may have to find the memory, while small pages come from what was in use a moment ago. So each chunk asks anew, the
+//! first touch of a chunk that asked is timed, and after a slow one nobody asks for a while.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
