@@ -1,7 +1,7 @@
 //! Where buffers come from.
 //!
 //! Memory is mapped in regions and used in aligned chunks of 2 MiB, so that the kernel can back a chunk with one huge
-//! page: one fault instead of 512, and one pin instead of 512 for direct I/O, where it can do so cheaply ([`super::huge`]).
+//! page: one fault instead of 512, and one pin instead of 512 for direct I/O, where it can do so cheaply (`huge.rs`).
 //! The first page of a chunk is a table of {reference count, length} for the others.
 //!
 //! ```text
