@@ -224,7 +224,7 @@ impl Budget {
 
     /// Asks the shrinkers in turn for `want` bytes; how many came. Metadata gives its part of what can be freed at all, as
     /// the kernel's caches do (`shrink_slab`): it goes round no faster than pages do, and what is in use is not read again
-    /// and again. What one kind cannot give comes from the other.
+    /// and again. What one kind cannot give comes from the other, while the budget is exceeded.
     fn reclaim(&self, want: u64) -> u64 {
         let shrinkers: Vec<_> = self
             .shrinkers
@@ -241,20 +241,21 @@ impl Budget {
         let of_metadata = u128::from(want) * u128::from(metadata.min(all)) / u128::from(all);
         let of_metadata = of_metadata as u64;
         let first = self.turn.fetch_add(1, Relaxed);
-        let (mut from_metadata, mut from_others) = (0, 0);
+        let (mut from_metadata, mut from_others) = (0_u64, 0_u64);
         for quotas in [(of_metadata, want - of_metadata), (want, want)] {
             for i in 0..shrinkers.len() {
                 let shrinker = &shrinkers[(first + i) % shrinkers.len()];
+                let missing = want.saturating_sub(from_metadata + from_others);
                 let (quota, freed) = match shrinker.kind() {
                     Kind::Metadata => (quotas.0, &mut from_metadata),
                     Kind::Pages | Kind::Inodes => (quotas.1, &mut from_others),
                 };
-                let left = quota.saturating_sub(*freed);
+                let left = quota.saturating_sub(*freed).min(missing);
                 if left > 0 {
                     *freed += shrinker.shrink(left);
                 }
             }
-            if from_metadata + from_others >= want {
+            if self.used() <= self.limit() {
                 break;
             }
         }
@@ -289,7 +290,7 @@ mod tests {
             self.asked.fetch_add(1, Relaxed);
             let budget = self.budget.upgrade().unwrap();
             // Must neither recurse nor deadlock.
-            budget.make_room();
+            assert!(!budget.make_room());
             let give = want.min(self.held.load(Relaxed));
             self.held.fetch_sub(give, Relaxed);
             budget.uncharge(self.kind, give);
@@ -323,7 +324,7 @@ mod tests {
     #[test]
     fn reclaims_only_when_over() {
         let budget = Budget::new(1 << 20);
-        let hoard = hoard(&budget, Kind::Pages, 1 << 20);
+        let hoard = hoard(&budget, Kind::Metadata, 1 << 20);
         assert!(budget.make_room());
         assert_eq!(hoard.asked.load(Relaxed), 0);
         budget.charge(Kind::Pages, 1000);

@@ -14,7 +14,7 @@ fn write(fs: &Arc<Fs>, file: &InodeRef, pages: std::ops::Range<u64>) {
     }
 }
 
-/// The pages that are dirty after a slice of `pages` has landed, from `first` on and without a gap.
+/// The pages that are dirty after a slice of `pages` has landed.
 fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u64> {
     let batch = Batch::new();
     let mut plug = fs.queue.plug();
