@@ -1,8 +1,8 @@
 //! One number that bounds pages, inodes and metadata blocks together.
 //!
 //! Charging never fails and never blocks: whoever is about to use memory calls [`Budget::make_room`] first, while it
-//! holds no locks, and pays there. One thread reclaims at a time; the others pass unless the budget is far exceeded,
-//! where they queue behind it.
+//! holds no locks, and pays there: a batch each, side by side with the others, since what one frees lies ready for its own
+//! next allocations, and a lone reclaimer among many writers would not get the processor time to keep up with them.
 
 use crate::counter::ShardedCounter;
 use crossbeam_utils::CachePadded;
@@ -32,10 +32,15 @@ pub trait Shrinker: Send + Sync {
 
 /// Bytes a counter's shard may gather, where the limit is large enough for that not to matter.
 const CHARGE_BATCH: u64 = 64 << 10;
-/// Calls of `make_room` that do not try again after a reclaim that freed nothing.
+/// Calls of `make_room` that do not try again after a fruitless reclaim.
 const FRUITLESS_CALLS: u32 = 64;
 /// Bytes a reclaim frees beyond what is over the limit, at most.
-const RECLAIM_BATCH: u64 = 4 << 20;
+const RECLAIM_BATCH: u64 = 1 << 20;
+/// A reclaim that frees less than this part of what it was to free is fruitless.
+const FRUITFUL_PART: u64 = 8;
+/// Metadata is asked for this part of a reclaim at least: less is put by until it is so much, for a shrinker of metadata
+/// looks at all that there is in some part of its cache.
+const METADATA_PART: u64 = 8;
 
 /// Bytes that may be free and still with us, pool and heap each.
 fn slack(limit: u64) -> u64 {
@@ -55,10 +60,12 @@ pub struct Budget {
     /// Bytes of metadata that cannot be reclaimed before they are written home.
     pinned: ShardedCounter,
     shrinkers: Mutex<Vec<Weak<dyn Shrinker>>>,
-    /// Held by the thread that reclaims.
-    reclaimer: Mutex<()>,
-    /// Held by the thread that trims the heap.
+    /// Held by the thread that trims pool or heap.
     trimming: Mutex<()>,
+    /// Bytes that metadata owes, because its part of a reclaim was less than [`METADATA_PART`].
+    metadata_debt: AtomicU64,
+    /// Bytes that reclaims under way are to free.
+    pursued: AtomicU64,
     /// The shrinker that is asked first next time.
     turn: AtomicUsize,
     /// Calls that still pass after a fruitless reclaim.
@@ -81,8 +88,9 @@ impl Budget {
             kinds: std::array::from_fn(|_| ShardedCounter::new(batch)),
             pinned: ShardedCounter::new(batch),
             shrinkers: Mutex::new(Vec::new()),
-            reclaimer: Mutex::new(()),
             trimming: Mutex::new(()),
+            metadata_debt: AtomicU64::new(0),
+            pursued: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             fruitless: AtomicU32::new(0),
             inodes_freed: ShardedCounter::new(batch),
@@ -122,6 +130,13 @@ impl Budget {
         if kind == Kind::Inodes {
             self.inodes_freed.add(bytes as i64);
         }
+        self.count_out(kind, bytes);
+    }
+    /// Counts out an inode of `bytes` whose memory does not go back to the heap.
+    pub(crate) fn uncharge_kept(&self, bytes: u64) {
+        self.count_out(Kind::Inodes, bytes);
+    }
+    fn count_out(&self, kind: Kind, bytes: u64) {
         self.kinds[kind as usize].add(-(bytes as i64));
         self.total.add(-(bytes as i64));
     }
@@ -139,8 +154,8 @@ impl Budget {
         shrinkers.retain(|held| held.strong_count() > 0);
         shrinkers.push(shrinker);
     }
-    /// Cheap when within the limit. Otherwise reclaims clean memory, in batches, one reclaiming thread at a time with
-    /// the others passing unless far over; whether the budget is kept now. Call with no locks held.
+    /// Cheap when within the limit. Otherwise reclaims clean memory, a batch of it; whether the budget is kept now. Call with
+    /// no locks held.
     #[inline]
     pub fn make_room(&self) -> bool {
         let limit = self.limit();
@@ -153,9 +168,8 @@ impl Budget {
     /// Frees all that can be freed, and gives the system back what is free in the pool of buffers and on the heap.
     pub fn drop_caches(&self) {
         {
-            let _guard = self.reclaimer.lock();
             RECLAIMING.set(true);
-            let _reset = ResetOnDrop;
+            let _end = EndReclaim(self, 0);
             // What is freed may have held other things, so once is not enough; nobody stops those who load meanwhile.
             for _ in 0..4 {
                 if self.reclaim(u64::MAX) == 0 {
@@ -177,23 +191,16 @@ impl Budget {
             return false;
         }
         let limit = self.limit();
-        let far_over = self.total.approximate() > limit + limit / 8;
-        let guard = if far_over {
-            Some(self.reclaimer.lock())
-        } else {
-            self.reclaimer.try_lock()
-        };
-        let Some(_guard) = guard else {
-            return false;
-        };
         let used = self.used();
         if used <= limit {
             return true;
         }
-        let want = used - limit + (limit / 64).min(RECLAIM_BATCH);
+        let others = self.pursued.load(Relaxed);
+        let want = (used - limit).saturating_sub(others) + (limit / 64).min(RECLAIM_BATCH);
+        self.pursued.fetch_add(want, Relaxed);
         RECLAIMING.set(true);
-        let _reset = ResetOnDrop;
-        if self.reclaim(want) == 0 {
+        let _end = EndReclaim(self, want);
+        if self.reclaim(want) < want / FRUITFUL_PART {
             self.fruitless.store(FRUITLESS_CALLS, Relaxed);
         }
         self.trim_pool(limit);
@@ -204,7 +211,9 @@ impl Budget {
     /// buffers; where it made room for inodes, the system gets it back.
     fn trim_pool(&self, limit: u64) {
         let slack = slack(limit);
-        if block::buf::pool::stats().free_bytes > slack {
+        if block::buf::pool::stats().free_bytes > slack
+            && let Some(_one_at_a_time) = self.trimming.try_lock()
+        {
             block::buf::pool::trim(slack / 2);
         }
     }
@@ -239,7 +248,7 @@ impl Budget {
         let metadata = self.used_by(Kind::Metadata).saturating_sub(pinned);
         let all = self.used().saturating_sub(pinned).max(1);
         let of_metadata = u128::from(want) * u128::from(metadata.min(all)) / u128::from(all);
-        let of_metadata = of_metadata as u64;
+        let of_metadata = self.metadata_due(of_metadata as u64, want);
         let first = self.turn.fetch_add(1, Relaxed);
         let (mut from_metadata, mut from_others) = (0_u64, 0_u64);
         for quotas in [(of_metadata, want - of_metadata), (want, want)] {
@@ -261,12 +270,25 @@ impl Budget {
         }
         from_metadata + from_others
     }
+
+    /// What metadata is asked for now, where it should give `part` of `want` bytes: that and what is put by, or nothing.
+    fn metadata_due(&self, part: u64, want: u64) -> u64 {
+        let due = part.saturating_add(self.metadata_debt.swap(0, Relaxed));
+        if due >= want / METADATA_PART {
+            return due.min(want);
+        }
+        // Of a reclaim of everything, which asks all of them in the end, nothing need be left to do.
+        self.metadata_debt
+            .fetch_add(due.min(RECLAIM_BATCH), Relaxed);
+        0
+    }
 }
 
-/// Ends a reclaim also where a shrinker panicked.
-struct ResetOnDrop;
-impl Drop for ResetOnDrop {
+/// Ends a reclaim of so many bytes, also where a shrinker panicked.
+struct EndReclaim<'a>(&'a Budget, u64);
+impl Drop for EndReclaim<'_> {
     fn drop(&mut self) {
+        self.0.pursued.fetch_sub(self.1, Relaxed);
         RECLAIMING.set(false);
     }
 }
@@ -290,7 +312,7 @@ mod tests {
             self.asked.fetch_add(1, Relaxed);
             let budget = self.budget.upgrade().unwrap();
             // Must neither recurse nor deadlock.
-            assert!(!budget.make_room());
+            assert_eq!(budget.make_room(), budget.used() <= budget.limit());
             let give = want.min(self.held.load(Relaxed));
             self.held.fetch_sub(give, Relaxed);
             budget.uncharge(self.kind, give);
@@ -353,6 +375,88 @@ mod tests {
         budget.charge(Kind::Pages, 256 << 10);
         assert!(budget.make_room());
         assert_eq!(gave(&metadata, 1 << 20), want / 4 + (256 << 10));
+    }
+
+    /// While it is asked, another thread makes room as well.
+    struct Beside {
+        budget: Weak<Budget>,
+        asked: Mutex<Vec<u64>>,
+    }
+    impl Shrinker for Beside {
+        fn kind(&self) -> Kind {
+            Kind::Pages
+        }
+        fn shrink(&self, want: u64) -> u64 {
+            let budget = self.budget.upgrade().unwrap();
+            let first = {
+                let mut asked = self.asked.lock();
+                asked.push(want);
+                asked.len() == 1
+            };
+            if first {
+                std::thread::scope(|scope| {
+                    scope.spawn(|| budget.make_room());
+                });
+            }
+            budget.uncharge(Kind::Pages, want);
+            want
+        }
+    }
+
+    #[test]
+    fn who_reclaims_beside_another_frees_a_batch_only() {
+        let budget = Budget::new(64 << 20);
+        let beside = Arc::new(Beside {
+            budget: Arc::downgrade(&budget),
+            asked: Mutex::default(),
+        });
+        budget.charge(Kind::Pages, 74 << 20);
+        budget.register(Arc::downgrade(&beside) as Weak<dyn Shrinker>);
+        assert!(budget.make_room());
+        let batch = budget.limit() / 64;
+        assert_eq!(*beside.asked.lock(), [(10 << 20) + batch, batch]);
+    }
+
+    #[test]
+    fn a_little_metadata_is_put_by() {
+        let budget = Budget::new(64 << 20);
+        let metadata = hoard(&budget, Kind::Metadata, 4 << 20);
+        let pages = hoard(&budget, Kind::Pages, 61 << 20);
+        let batch = budget.limit() / 64;
+        assert!(budget.make_room());
+        assert_eq!(
+            metadata.asked.load(Relaxed),
+            0,
+            "a sixteenth is not worth it"
+        );
+        while metadata.asked.load(Relaxed) == 0 {
+            pages.held.fetch_add(1 << 20, Relaxed);
+            budget.charge(Kind::Pages, 1 << 20);
+            assert!(budget.make_room());
+        }
+        let gave = (4 << 20) - metadata.held.load(Relaxed);
+        assert!(gave >= batch / METADATA_PART, "only {gave} bytes");
+        // What was put by, and the part of the last reclaim.
+        assert!(gave < batch / 2, "{gave} bytes");
+    }
+
+    #[test]
+    fn dropping_everything_leaves_no_debt_of_metadata() {
+        let budget = Budget::new(64 << 20);
+        let metadata = hoard(&budget, Kind::Metadata, 4 << 20);
+        let pages = hoard(&budget, Kind::Pages, 56 << 20);
+        for _ in 0..3 {
+            budget.drop_caches();
+            assert_eq!(budget.used(), 0);
+            assert!(budget.metadata_debt.load(Relaxed) <= RECLAIM_BATCH);
+            for (held, kind, bytes) in [
+                (&metadata, Kind::Metadata, 4 << 20),
+                (&pages, Kind::Pages, 56 << 20),
+            ] {
+                held.held.store(bytes, Relaxed);
+                budget.charge(kind, bytes);
+            }
+        }
     }
 
     #[test]

@@ -8,15 +8,17 @@
 //! - An object with users or with something to lose is never evicted: see [`crate::pins`] for how the two are decided
 //!   together.
 //!
-//! Locks: none is held over a call into `T`. A look-up takes none at all.
+//! Locks: a look-up takes none, nor does whoever puts an inode into the map or takes it out.
+
+mod runs;
 
 use crate::loading::Loading;
 use crate::lru::Lru;
 use crate::pins::{Pins, Unpinned};
 use crate::{Budget, Kind, Mapping, Shrinker};
 use block::PAGE_SIZE;
-use papaya::Guard;
-use std::hash::{BuildHasherDefault, Hasher};
+use parking_lot::Mutex;
+use runs::Runs;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -62,48 +64,37 @@ impl<T: CachedInode> Drop for InodeRef<T> {
     }
 }
 
-/// Inode numbers are dense: one multiplication spreads them well enough.
-#[derive(Default)]
-struct InoHasher(u64);
-impl Hasher for InoHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-    fn write_u32(&mut self, word: u32) {
-        // The golden ratio; the high half, which is mixed best, is folded onto the low one.
-        let product = (self.0 ^ u64::from(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = product ^ product >> 32;
-    }
-}
-type Map<T> = papaya::HashMap<u32, Arc<T>, BuildHasherDefault<InoHasher>>;
-
 /// Slots that the clock's hand passes under one lock.
 const VISITS: usize = 64;
+/// The part of the budget that the memory of evicted inodes may take, kept for new ones.
+const SPARES_PART: u64 = 256;
 /// Turns of the clock in one shrink: an inode and then its pages may each be spared once before they go.
 const TURNS: usize = 4;
 
 /// Every inode in memory of one volume.
 pub struct InodeTable<T: CachedInode> {
-    inodes: Map<T>,
+    inodes: Runs<T>,
     lru: Lru,
     loading: Loading,
     /// The LRU shard that the next shrink begins with.
     next_shard: AtomicUsize,
+    /// Memory of evicted inodes, for new ones: it goes from one to the next without the heap, which is slow to divide and
+    /// to join blocks of this size and has an arena for each thread that makes inodes.
+    spares: Mutex<Vec<Arc<T>>>,
+    /// Most of them.
+    max_spares: usize,
 }
 
 impl<T: CachedInode> InodeTable<T> {
     /// An empty table; it registers itself as a shrinker of `budget`.
     pub fn new(budget: &Budget) -> Arc<InodeTable<T>> {
         let table = Arc::new(InodeTable {
-            inodes: Map::default(),
+            inodes: Runs::default(),
             lru: Lru::default(),
             loading: Loading::default(),
             next_shard: AtomicUsize::new(0),
+            spares: Mutex::new(Vec::new()),
+            max_spares: (budget.limit() / SPARES_PART) as usize / size_of::<T>(),
         });
         budget.register(Arc::downgrade(&table) as Weak<dyn Shrinker>);
         table
@@ -119,8 +110,7 @@ impl<T: CachedInode> InodeTable<T> {
     /// A cached inode, pinned. Takes no lock.
     #[inline]
     pub fn get(&self, ino: u32) -> Option<InodeRef<T>> {
-        let inodes = self.inodes.pin();
-        self.pin(inodes.get(&ino)?)
+        pinned(self.inodes.get(ino)?)
     }
     /// A cached inode, or the one that `load` makes; concurrent callers for one number load it once. `load` may block
     /// and may get other inodes, but not this one.
@@ -151,10 +141,9 @@ impl<T: CachedInode> InodeTable<T> {
     /// Takes an inode out of the table for good (it was deleted); whoever still holds it keeps it, and the last of them
     /// makes it dead.
     pub fn remove(&self, ino: u32) {
-        let inodes = self.inodes.pin();
-        if let Some(inode) = inodes.remove(&ino) {
+        if let Some(inode) = self.inodes.remove(ino) {
             inode.pins().remove();
-            self.leave_lru(ino, inode);
+            self.leave_lru(ino, &inode);
         }
     }
     /// Takes an inode that nobody uses out of the table, dirty or not, because the caller is about to delete it. `false`
@@ -170,18 +159,13 @@ impl<T: CachedInode> InodeTable<T> {
     /// Pins an inode that the caller holds an `Arc` of; `None` where it is dead.
     #[inline]
     pub fn pin(&self, inode: &Arc<T>) -> Option<InodeRef<T>> {
-        if !inode.pins().try_pin() {
-            return None;
-        }
-        inode.pins().reference();
-        Some(InodeRef(inode.clone()))
+        pinned(inode.clone())
     }
     /// Calls `each` for every inode held, in no order, without stopping others.
     pub fn for_each(&self, mut each: impl FnMut(&Arc<T>)) {
-        let inodes = self.inodes.pin();
-        for inode in inodes.values() {
+        for inode in self.inodes.objects() {
             if !inode.pins().is_dead() {
-                each(inode);
+                each(&inode);
             }
         }
     }
@@ -189,8 +173,12 @@ impl<T: CachedInode> InodeTable<T> {
     /// with their pages, of others a turn later. How many it freed. Does not block.
     pub fn shrink(&self, want: u64) -> u64 {
         let freed = self.turn_clock(want);
-        // What was taken out waits in a batch of its thread for readers to leave; be done with it.
-        self.inodes.guard().flush();
+        if freed < want {
+            // There is not enough of anything.
+            let spares = std::mem::take(&mut *self.spares.lock());
+            // Without the lock.
+            drop(spares);
+        }
         freed
     }
     fn turn_clock(&self, want: u64) -> u64 {
@@ -208,6 +196,7 @@ impl<T: CachedInode> InodeTable<T> {
                     let visits = left.min(VISITS);
                     left -= visits;
                     self.lru.advance(shard, visits, &mut visited);
+                    self.fetch(&visited);
                     for ino in visited.drain(..) {
                         freed += self.visit(ino, want.saturating_sub(freed));
                     }
@@ -220,11 +209,10 @@ impl<T: CachedInode> InodeTable<T> {
     /// Whoever is alive under this number, pinned; a dead one is taken out. The caller has the claim, so nobody else
     /// puts one in.
     fn settle(&self, ino: u32) -> Option<InodeRef<T>> {
-        let inodes = self.inodes.pin();
-        let held = inodes.get(&ino)?;
-        let pinned = self.pin(held);
+        let held = self.inodes.get(ino)?;
+        let pinned = self.pin(&held);
         if pinned.is_none() {
-            self.take_out(ino, held);
+            self.take_out(ino, &held);
         }
         pinned
     }
@@ -232,22 +220,18 @@ impl<T: CachedInode> InodeTable<T> {
     fn publish(&self, ino: u32, inode: T) -> InodeRef<T> {
         let footprint = inode.footprint().min(u32::MAX as usize) as u32;
         inode.mapping().charge_inode(footprint);
-        let inode = Arc::new(inode);
+        let inode = self.place(inode);
         let pins = inode.pins();
         assert!(pins.try_pin(), "an inode that has been used is inserted");
         pins.slot.store(self.lru.insert(ino), Relaxed);
         // The map publishes what was stored above.
-        let replaced = self.inodes.pin().insert(ino, inode.clone()).is_some();
-        assert!(!replaced, "two inodes of one number");
+        let replaced = self.inodes.insert(ino, inode.clone());
+        assert!(replaced.is_none(), "two inodes of one number");
         InodeRef(inode)
     }
     /// Takes a dead inode out, unless somebody did.
     fn take_out(&self, ino: u32, inode: &Arc<T>) -> bool {
-        let inodes = self.inodes.pin();
-        let won = matches!(
-            inodes.remove_if(&ino, |_, held| Arc::ptr_eq(held, inode)),
-            Ok(Some(_))
-        );
+        let won = self.inodes.remove_same(ino, inode);
         if won {
             self.leave_lru(ino, inode);
         }
@@ -258,8 +242,7 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// The clock's hand is at this inode: spare it, take pages of it, or take it. Bytes freed.
     fn visit(&self, ino: u32, want: u64) -> u64 {
-        let inodes = self.inodes.pin();
-        let Some(inode) = inodes.get(&ino) else {
+        let Some(inode) = self.inodes.get(ino) else {
             return 0;
         };
         if inode.pins().spare() {
@@ -276,7 +259,7 @@ impl<T: CachedInode> InodeTable<T> {
         }
         self.evict(ino, inode)
     }
-    fn evict(&self, ino: u32, inode: &Arc<T>) -> u64 {
+    fn evict(&self, ino: u32, inode: Arc<T>) -> u64 {
         let pins = inode.pins();
         if !pins.kill() {
             return 0;
@@ -290,12 +273,51 @@ impl<T: CachedInode> InodeTable<T> {
             return 0;
         }
         pins.bury();
-        if self.take_out(ino, inode) {
-            inode.mapping().inode_bytes()
-        } else {
-            0
+        if !self.take_out(ino, &inode) {
+            return 0;
+        }
+        let freed = inode.mapping().inode_bytes();
+        self.salvage(inode);
+        freed
+    }
+    /// Has what the clock's hand comes to next brought into the processor's cache, all at once: loads that do not depend on
+    /// one another overlap, those of one visit after the other do not.
+    fn fetch(&self, inos: &[u32]) {
+        let mut sum = 0;
+        self.inodes.with_each(inos, |inode| {
+            sum += u64::from(inode.pins().count()) + inode.mapping().pages();
+        });
+        std::hint::black_box(sum);
+    }
+    /// Keeps the memory of an inode that was taken out, if nobody else has the inode.
+    fn salvage(&self, mut inode: Arc<T>) {
+        if Arc::get_mut(&mut inode).is_none() {
+            return;
+        }
+        let mut spares = self.spares.lock();
+        if spares.len() < self.max_spares {
+            inode.mapping().discharge_inode();
+            spares.push(inode);
         }
     }
+    /// Gives an inode a place in memory.
+    fn place(&self, inode: T) -> Arc<T> {
+        let spare = self.spares.lock().pop();
+        let Some(mut spare) = spare else {
+            return Arc::new(inode);
+        };
+        *Arc::get_mut(&mut spare).expect("a spare has one owner") = inode;
+        spare
+    }
+}
+
+/// Pins an inode, unless it is dead.
+#[inline]
+fn pinned<T: CachedInode>(inode: Arc<T>) -> Option<InodeRef<T>> {
+    inode.pins().try_pin().then(|| {
+        inode.pins().reference();
+        InodeRef(inode)
+    })
 }
 
 /// Revives a dying inode on drop.

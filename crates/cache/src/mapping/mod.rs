@@ -142,6 +142,11 @@ impl Mapping {
         debug_assert_eq!(before, 0, "an inode is charged once");
         self.budget.charge(Kind::Inodes, bytes.into());
     }
+    /// Takes back what [`Mapping::charge_inode`] counted, for an inode whose memory is kept for another.
+    pub(crate) fn discharge_inode(&self) {
+        let bytes = self.inode_bytes.swap(0, Ordering::Relaxed);
+        self.budget.uncharge_kept(bytes.into());
+    }
     /// What [`Mapping::charge_inode`] counted.
     pub(crate) fn inode_bytes(&self) -> u64 {
         self.inode_bytes.load(Ordering::Relaxed).into()
