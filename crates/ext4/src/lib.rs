@@ -39,6 +39,7 @@ pub use file_io::{FallocateMode, SeekWhence};
 pub use fs::{Fs, MountOptions, OrphanReport, StatFs, VolumeInfo, VolumeStats};
 pub use fsync::SyncTarget;
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
+pub use jbd2::AsyncCommit;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{NewInode, Opened, RenameFlags};
 pub use xattr::SetXattrMode;

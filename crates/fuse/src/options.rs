@@ -1,6 +1,7 @@
 //! Mount options, as in `-o` and fstab's fourth field.
 
 use anyhow::{Context, Result, bail};
+use ext4::AsyncCommit;
 use std::time::Duration;
 use writeback::{Flushers, Tunables};
 
@@ -39,8 +40,8 @@ pub struct MountOptions {
     pub dev: bool,
     /// Let programs be run.
     pub exec: bool,
-    /// Commit blocks go out together with what they commit.
-    pub journal_async_commit: bool,
+    /// When commit blocks go out together with what they commit.
+    pub journal_async_commit: AsyncCommit,
     /// Keep access times as relatime does; otherwise never.
     pub atime: bool,
     /// Set-user-ID, set-group-ID and file capabilities are cleared here upon a change of contents, by root's too, and the
@@ -73,7 +74,7 @@ impl Default for MountOptions {
             suid: false,
             dev: false,
             exec: true,
-            journal_async_commit: false,
+            journal_async_commit: AsyncCommit::default(),
             atime: false,
             killpriv: false,
             sync: false,
@@ -131,8 +132,8 @@ impl MountOptions {
             "nodev" => self.dev = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            "journal_async_commit" => self.journal_async_commit = true,
-            "nojournal_async_commit" => self.journal_async_commit = false,
+            "journal_async_commit" => self.journal_async_commit = AsyncCommit::Always,
+            "nojournal_async_commit" => self.journal_async_commit = AsyncCommit::Never,
             "relatime" => self.atime = true,
             "noatime" => self.atime = false,
             "killpriv" => self.killpriv = true,

@@ -2,6 +2,7 @@
 //! full, so that commits need not wait for it.
 
 use crate::Journal;
+use crate::commit::Why;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -107,7 +108,7 @@ fn work(journal: &Weak<Journal>, commit: bool, checkpoint: bool) -> bool {
         if let Some(client) = journal.client() {
             client.before_commit();
         }
-        let _ = journal.commit(journal.running_tid());
+        let _ = journal.commit_because(journal.running_tid(), Why::Due);
     }
     if checkpoint {
         let result = journal.checkpoint_all();

@@ -19,8 +19,7 @@
 //!   when it starts, so a block that was revoked is not written afterwards.
 
 use crate::commit::Frozen;
-use crate::format::superblock::JournalSuperblock;
-use crate::journal::CommitLock;
+use crate::form::CommitState;
 use crate::{Journal, JournalError, Tid};
 use block::{Bio, Buf, Class, Completion, IoError};
 use parking_lot::MutexGuard;
@@ -85,6 +84,12 @@ impl CheckpointSet {
     /// Blocks that are not home.
     pub fn blocks(&self) -> usize {
         self.entries.len()
+    }
+    /// Whether that many blocks, and runs of adjacent ones, are all that is not home.
+    pub fn is_within(&self, blocks: usize, runs: usize) -> bool {
+        let mut previous = None;
+        let begins_run = |block: &&u64| previous.replace(**block).is_none_or(|p| p + 1 != **block);
+        self.blocks() <= blocks && self.entries.keys().filter(begins_run).count() <= runs
     }
     /// Adds a committed transaction; contents that it replaces go to `replaced`.
     pub fn logged(
@@ -155,16 +160,17 @@ impl Journal {
     /// Counts what the set gained or lost since it had `before` blocks.
     pub(crate) fn note_pinned(&self, before: usize, set: &CheckpointSet) {
         let more = set.blocks() as i64 - before as i64;
-        self.budget.pin(more * self.layout.block_size as i64);
+        self.budget.pin(more * self.block_size() as i64);
     }
 
-    /// Writes everything home that is committed now.
+    /// [`Journal::checkpoint`], when no other is at it.
     pub(crate) fn checkpoint_all(&self) -> Result<(), JournalError> {
         let lock = self.checkpointing.lock();
         self.checkpoint(&lock)
     }
 
-    fn checkpoint(&self, _lock: &MutexGuard<'_, ()>) -> Result<(), JournalError> {
+    /// Writes everything home that is committed now.
+    pub(crate) fn checkpoint(&self, _lock: &MutexGuard<'_, ()>) -> Result<(), JournalError> {
         self.check()?;
         let (up_to, blocks) = {
             let set = self.set.lock();
@@ -259,7 +265,7 @@ impl Journal {
         let mut bios: Vec<Bio> = contents
             .iter()
             .map(|(block, _, data)| {
-                let offset = block * self.layout.block_size as u64;
+                let offset = block * self.block_size() as u64;
                 Bio::write(
                     offset,
                     smallvec![data.clone()],
@@ -283,16 +289,14 @@ impl Journal {
     }
 
     /// Says in the super block that the log is empty, after a checkpoint of everything.
-    pub(crate) fn mark_empty(
-        &self,
-        _lock: &MutexGuard<'_, CommitLock>,
-    ) -> Result<(), JournalError> {
+    pub(crate) fn mark_empty(&self, state: &mut CommitState) -> Result<(), JournalError> {
         assert_eq!(self.set.lock().used, 0, "the log is not empty");
-        let mut tail: MutexGuard<'_, JournalSuperblock> = self.tail.lock();
+        let mut tail = self.tail.lock();
         if tail.start() == 0 {
             return Ok(());
         }
         tail.set_tail(0, self.running_tid().0);
+        self.rest(state, &mut tail);
         self.write_superblock(&mut tail)
     }
 }

@@ -6,11 +6,12 @@
 //! 2. *Close*: take the gate (wait for the handles to end), let the client finish, clone the reference to every buffer's
 //!    content, put a fresh transaction into the gate, let go. Nothing here grows with the size of the blocks.
 //! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched them yet.
-//! 4. *Space*: if the log has not enough, or what is not home takes half of the memory, checkpoint everything.
+//! 4. *Form and space*: choose the form of the log (`form.rs`). If the log has not enough room, or what is not home takes half
+//!    of the memory, checkpoint everything.
 //! 5. *Write*, and make durable:
 //!    - revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream; wait; flush the device
 //!      (data that landed before is durable from here on, too); write the commit block with FUA.
-//!    - With [`LogFormat::AsyncCommit`] and a small transaction: flush the device if data that the transaction refers to is
+//!    - In the asynchronous form, a small transaction: flush the device if data that the transaction refers to is
 //!      not durable yet; then all of it, the commit block too, in one write with FUA. The commit block may reach the device
 //!      before what it commits, but it carries the CRC-32 of that, and recovery takes a transaction whose CRC-32 is wrong
 //!      for one that was not committed. The CRC-32 does not cover revoke blocks; with few revoke records they are no
@@ -24,20 +25,25 @@
 //! - The super block names a start of the log from before the first commit block until the log is empty again.
 //! - A block is told to be free only when no checkpoint write of it is in flight or can be started.
 
+use crate::form::CommitState;
 use crate::format::checksum::Crc32Be;
-use crate::format::{Checksums, MAGIC, checksum, commit, descriptor, get_u32, revoke};
+use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_u32, revoke};
 use crate::handle::Handle;
-use crate::journal::CommitLock;
 use crate::transaction::Transaction;
-use crate::{Buffer, FreedExtent, Journal, JournalError, LogFormat, Phase, Tid};
+use crate::{Buffer, FreedExtent, Journal, JournalError, Phase, Tid};
 use block::{Buf, BufMut, WriteMark};
-use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-/// Blocks of the largest transaction that is written at once, its commit block included (1 MiB).
-const ONE_WRITE_BLOCKS: u32 = 256;
+/// Why there is a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Somebody wants to know something durable.
+    WaitedFor,
+    /// It was time, or the transaction is full, or the log is to be empty.
+    Due,
+}
 
 /// A block of a closed transaction.
 pub(crate) struct Frozen {
@@ -46,12 +52,12 @@ pub(crate) struct Frozen {
 }
 
 /// A closed transaction on its way to the log.
-struct Closed {
+pub(crate) struct Closed {
     tid: Tid,
     /// Data outside of the log that must be durable first.
     data: WriteMark,
-    blocks: Vec<Frozen>,
-    revokes: Vec<u64>,
+    pub blocks: Vec<Frozen>,
+    pub revokes: Vec<u64>,
     freed: Vec<FreedExtent>,
 }
 
@@ -59,15 +65,16 @@ impl Journal {
     /// Commits the running transaction; does nothing where that is empty.
     pub(crate) fn commit_running(
         &self,
-        lock: &MutexGuard<'_, CommitLock>,
+        state: &mut CommitState,
+        why: Why,
     ) -> Result<(), JournalError> {
         self.check()?;
-        let Some(closed) = self.close_running(lock) else {
+        let Some(closed) = self.close_running(state) else {
             return Ok(());
         };
-        match self.write_transaction(&closed) {
+        match self.write_transaction(state, &closed, why) {
             Ok(log_blocks) => {
-                self.publish(lock, closed, log_blocks);
+                self.publish(state, closed, log_blocks);
                 Ok(())
             }
             Err(error) => {
@@ -79,16 +86,24 @@ impl Journal {
     }
 
     /// Steps 4 and 5; the log blocks used.
-    fn write_transaction(&self, closed: &Closed) -> Result<u32, JournalError> {
+    fn write_transaction(
+        &self,
+        state: &mut CommitState,
+        closed: &Closed,
+        why: Why,
+    ) -> Result<u32, JournalError> {
         // The client may have met an error while it wrote its state, and then the transaction is not whole.
         self.check()?;
-        let needed = self.log_blocks(closed.blocks.len(), closed.revokes.len());
+        self.choose_form(state, closed, why)?;
+        let form = self.form(state);
+        let layout = &form.layout;
+        let needed = form.log_blocks(closed);
         self.ensure_log_space(needed)?;
         let head = self.set.lock().head();
-        let mut encoded = self.encode(closed);
-        let mut commit = BufMut::zeroed(self.layout.block_size);
+        let mut encoded = self.encode(layout, closed);
+        let mut commit = BufMut::zeroed(self.block_size());
         let now = SystemTime::now();
-        commit::write(&self.layout, closed.tid.0, now, encoded.sum_v1, &mut commit);
+        commit::write(layout, closed.tid.0, now, encoded.sum_v1, &mut commit);
         assert_eq!(
             encoded.bufs.len() as u32 + 1,
             needed,
@@ -96,7 +111,7 @@ impl Journal {
         );
         self.mark_in_use(head, closed.tid)?;
         let write = |bufs, fua| self.log.write(&self.queue, head, self.bounds, bufs, fua);
-        if self.goes_out_at_once(closed, needed) {
+        if self.goes_out_at_once(state, closed) {
             self.queue.flush_up_to(closed.data)?;
             encoded.bufs.push(commit.freeze());
             write(encoded.bufs, true)?;
@@ -104,7 +119,7 @@ impl Journal {
             // Where the commit block will be there are zeroes first: what counts of it lies in its first sector, so that a
             // torn write of it leaves either no commit block or a whole one. Recovery by others would take the mixture of a
             // new sector and old ones for damage of the log.
-            let zeroes = BufMut::zeroed(self.layout.block_size).freeze();
+            let zeroes = BufMut::zeroed(self.block_size()).freeze();
             encoded.bufs.push(zeroes);
             write(encoded.bufs, false)?;
             self.queue.flush()?;
@@ -119,15 +134,8 @@ impl Journal {
         Ok(needed)
     }
 
-    /// Whether the commit block may be written together with what it commits.
-    fn goes_out_at_once(&self, closed: &Closed, needed: u32) -> bool {
-        self.options.format == LogFormat::AsyncCommit
-            && needed <= ONE_WRITE_BLOCKS
-            && closed.revokes.len() <= revoke::entries_in_first_sector(&self.layout)
-    }
-
     /// Steps 1 to 3; `None` where there is nothing to commit.
-    fn close_running(&self, _lock: &MutexGuard<'_, CommitLock>) -> Option<Closed> {
+    fn close_running(&self, _state: &CommitState) -> Option<Closed> {
         let client = self.client();
         if let Some(client) = &client {
             let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -173,8 +181,7 @@ impl Journal {
     }
 
     /// Everything of a transaction's stream but its commit block.
-    fn encode(&self, closed: &Closed) -> Encoded {
-        let layout = &self.layout;
+    fn encode(&self, layout: &Layout, closed: &Closed) -> Encoded {
         let mut bufs = Vec::new();
         for part in closed.revokes.chunks(revoke::entries_per_block(layout)) {
             let mut buf = BufMut::zeroed(layout.block_size);
@@ -216,7 +223,7 @@ impl Journal {
     }
 
     /// Step 6.
-    fn publish(&self, _lock: &MutexGuard<'_, CommitLock>, closed: Closed, log_blocks: u32) {
+    fn publish(&self, _state: &CommitState, closed: Closed, log_blocks: u32) {
         let Closed {
             tid,
             blocks,

@@ -26,14 +26,14 @@
 use crate::background::Background;
 use crate::buffer_cache::BufferCache;
 use crate::checkpoint::CheckpointSet;
-use crate::commit::Frozen;
+use crate::commit::{Frozen, Why};
 use crate::data::HeldData;
+use crate::form::{CommitState, Forms};
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
-use crate::format::{Layout, descriptor, revoke};
 use crate::handle::assert_none_held;
 use crate::log::LogMap;
 use crate::transaction::Transaction;
-use crate::{Buffer, FreedExtent, Handle, JournalError, Overlay, Tid};
+use crate::{AsyncCommit, Buffer, FreedExtent, Handle, JournalError, Overlay, Tid};
 use block::{BufMut, Queue};
 use cache::Budget;
 use crossbeam_utils::sync::ShardedLock;
@@ -89,6 +89,8 @@ pub struct JournalOptions {
     pub block_size: u32,
     /// How the log is written.
     pub format: LogFormat,
+    /// When commit blocks go out together with what they commit.
+    pub async_commit: AsyncCommit,
     /// The volume's UUID, for a journal that has none of its own.
     pub uuid: [u8; 16],
 }
@@ -117,9 +119,6 @@ pub(crate) struct Counters {
 /// Blocks that a transaction may have however small the memory budget is: what the smallest log allows.
 const MIN_TRANSACTION: u64 = 256;
 
-/// Proof that the commit lock is held.
-pub(crate) struct CommitLock(());
-
 /// A journal.
 ///
 /// Dropping it without [`Journal::close`] writes nothing: the volume is then as after a crash.
@@ -132,7 +131,8 @@ pub struct Journal {
     read_only: bool,
 
     pub(crate) log: LogMap,
-    pub(crate) layout: Layout,
+    /// How its log may be written.
+    pub(crate) forms: Forms,
     /// The journal's UUID, for tags.
     pub(crate) uuid: [u8; 16],
     /// First block of the log and the one past its last.
@@ -146,7 +146,7 @@ pub struct Journal {
     pub(crate) running: AtomicU32,
     /// Number of the last durable transaction.
     pub(crate) committed: AtomicU32,
-    pub(crate) committing: Mutex<CommitLock>,
+    pub(crate) committing: Mutex<CommitState>,
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) tail: Mutex<JournalSuperblock>,
     pub(crate) set: Mutex<CheckpointSet>,
@@ -226,14 +226,14 @@ impl Journal {
             held,
             read_only,
             log,
-            layout: sb.layout(),
+            forms: Forms::new(&sb),
             uuid: sb.uuid(),
             bounds,
             max_transaction,
             gate: ShardedLock::new(Arc::new(Transaction::new(last.next()))),
             running: AtomicU32::new(last.next().0),
             committed: AtomicU32::new(last.0),
-            committing: Mutex::new(CommitLock(())),
+            committing: Mutex::default(),
             checkpointing: Mutex::default(),
             tail: Mutex::new(sb),
             set: Mutex::new(CheckpointSet::new(bounds.0)),
@@ -282,14 +282,13 @@ impl Journal {
             }
             let full = gate.tid;
             drop(gate);
-            self.commit(full)?;
+            self.commit_because(full, Why::Due)?;
         }
     }
     /// Reserves credits in a transaction; `false` where there is no room.
     pub(crate) fn reserve(&self, transaction: &Transaction, credits: u32) -> bool {
         let reserved = transaction.reserve(credits);
-        let per_block = revoke::entries_per_block(&self.layout) as u32;
-        let revokes = transaction.revoke_count().div_ceil(per_block);
+        let revokes = self.forms.revoke_blocks(transaction.revoke_count());
         let weight = u64::from(transaction.members())
             + u64::from(reserved)
             + u64::from(revokes)
@@ -325,21 +324,29 @@ impl Journal {
     pub fn running_tid(&self) -> Tid {
         Tid(self.running.load(Ordering::Acquire))
     }
+    /// About how many blocks a commit would write to the log now.
+    pub fn running_blocks(&self) -> u32 {
+        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        gate.members() + self.pending_blocks()
+    }
     /// Makes everything up to and including `tid` durable; the calling thread does the commit if no other is at it.
     /// Returns at once if that has happened. Many callers share one commit.
     ///
     /// Data that a handle of the transaction depends on ([`Handle::depends_on`]) is durable then, too. Where the running
     /// transaction has changed nothing, nothing is written or flushed.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
+        self.commit_because(tid, Why::WaitedFor)
+    }
+    pub(crate) fn commit_because(&self, tid: Tid, why: Why) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
         if self.read_only || self.is_committed(tid) {
             return Ok(());
         }
-        let lock = self.committing.lock();
+        let mut state = self.committing.lock();
         if self.is_committed(tid) {
             return Ok(());
         }
-        let result = self.commit_running(&lock);
+        let result = self.commit_running(&mut state, why);
         self.stop_on_error(result)
     }
     /// Whether `tid` is durable.
@@ -352,11 +359,11 @@ impl Journal {
         if self.read_only {
             return Ok(());
         }
-        let lock = self.committing.lock();
+        let mut state = self.committing.lock();
         let result = self
-            .commit_running(&lock)
+            .commit_running(&mut state, Why::Due)
             .and_then(|()| self.checkpoint_all())
-            .and_then(|()| self.mark_empty(&lock));
+            .and_then(|()| self.mark_empty(&mut state));
         self.stop_on_error(result)
     }
     /// Flush, mark the journal clean, stop the background thread. Handles can no longer start.
@@ -448,16 +455,13 @@ impl Journal {
     }
     /// Writes the super block durably.
     pub(crate) fn write_superblock(&self, sb: &mut JournalSuperblock) -> Result<(), JournalError> {
-        let size = self.options.block_size as usize;
-        let mut buf = BufMut::zeroed(size);
+        let mut buf = BufMut::zeroed(self.block_size());
         buf[..SUPERBLOCK_BYTES].copy_from_slice(sb.encode());
         self.log.write_fua(&self.queue, 0, buf.freeze())
     }
-    /// Log blocks that a transaction of `blocks` blocks and `revokes` revoke records takes.
-    pub(crate) fn log_blocks(&self, blocks: usize, revokes: usize) -> u32 {
-        let descriptors = blocks.div_ceil(descriptor::tags_per_block(&self.layout));
-        let revokes = revokes.div_ceil(revoke::entries_per_block(&self.layout));
-        (blocks + descriptors + revokes + 1) as u32
+    /// Bytes in a block.
+    pub(crate) fn block_size(&self) -> usize {
+        self.options.block_size as usize
     }
     /// Blocks of the log.
     pub(crate) fn log_len(&self) -> u32 {

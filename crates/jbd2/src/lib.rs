@@ -18,6 +18,7 @@ mod checkpoint;
 mod commit;
 mod data;
 pub mod error;
+mod form;
 pub mod format;
 pub mod handle;
 pub mod journal;
@@ -27,6 +28,7 @@ pub mod transaction;
 
 pub use buffer::{Buffer, BufferRef, Seal};
 pub use error::JournalError;
+pub use form::AsyncCommit;
 pub use handle::Handle;
 pub use journal::{
     Journal, JournalClient, JournalExtent, JournalOptions, JournalStats, LogFormat, Phase,

@@ -240,6 +240,7 @@ fn committed_changes_survive_any_power_failure() {
     for seed in seeds {
         run(seed, options());
         run(seed, async_commit());
+        run(seed, adaptive());
     }
 }
 
@@ -270,7 +271,7 @@ fn log_data(rig: &Rig, block: u64, byte: u8) {
 
 #[test]
 fn data_is_held_until_the_log_that_has_it_is_out_of_use() {
-    for options in [options(), async_commit()] {
+    for options in [options(), async_commit(), adaptive()] {
         let rig = rig_with(volume(VOLUME, LOG, 0), LOG, options.clone());
         log_data(&rig, FREE, 1);
         let held = || rig.journal.held_data(FREE - 5..FREE + 5);
@@ -296,7 +297,7 @@ fn data_is_held_until_the_log_that_has_it_is_out_of_use() {
 
 #[test]
 fn data_that_was_freed_is_not_replayed() {
-    for options in [options(), async_commit()] {
+    for options in [options(), async_commit(), adaptive()] {
         let rig = rig_with(volume(VOLUME, LOG, 0), LOG, options);
         log_data(&rig, FREE, 1);
         log_data(&rig, FREE + 1, 1);
@@ -322,6 +323,82 @@ fn data_that_was_freed_is_not_replayed() {
         rig.journal.flush().unwrap();
         assert_eq!(block_of(&rig.control.content(), FREE)[9], 2);
     }
+}
+
+/// A log in which a transaction can be too large for one write.
+const LONG_LOG: u32 = 1200;
+
+/// Whether the super block of the log says that commits are asynchronous.
+fn says_async(superblock: &[u8]) -> bool {
+    let features = jbd2::format::get_u32(superblock, 0x28).unwrap();
+    features & jbd2::format::incompat::ASYNC_COMMIT != 0
+}
+
+/// Small commits and large ones by turns, until one fails: how many succeeded, and how many writes the device had seen before
+/// each of those that changed the form of the log. The commit with number n writes n into the first blocks.
+fn commit_by_turns(rig: &Rig) -> (u64, Vec<u64>) {
+    let superblock = extents(LONG_LOG)[0].physical;
+    let mut acknowledged = 0;
+    let mut was_async = false;
+    let mut changed = Vec::new();
+    for (count, blocks) in [(20, 2), (5, 270), (17, 2), (5, 270), (18, 3)] {
+        for _ in 0..count {
+            let writes = rig.control.writes.load(Ordering::Relaxed);
+            let Ok(handle) = rig.journal.start(blocks) else {
+                return (acknowledged, changed);
+            };
+            for i in 0..u64::from(blocks) {
+                let buffer = handle.create(FREE + i);
+                handle.modify(&buffer, None, |bytes| put(bytes, acknowledged + 1));
+            }
+            let tid = handle.tid();
+            drop(handle);
+            if rig.journal.commit(tid).is_err() {
+                return (acknowledged, changed);
+            }
+            acknowledged += 1;
+            let is_async = says_async(&rig.control.block(superblock));
+            if std::mem::replace(&mut was_async, is_async) != is_async {
+                changed.push(writes);
+            }
+        }
+    }
+    (acknowledged, changed)
+}
+
+#[test]
+fn a_change_of_the_logs_form_loses_nothing_whenever_the_power_fails() {
+    let rig_for_turns = || rig_with(volume(VOLUME, LONG_LOG, 0), LONG_LOG, adaptive());
+    let superblock = extents(LONG_LOG)[0].physical;
+    let rig = rig_for_turns();
+    let (commits, changed) = commit_by_turns(&rig);
+    assert_eq!(commits, 65);
+    // A change may be put off while a checkpoint is under way.
+    assert!((3..=5).contains(&changed.len()), "{changed:?}");
+    // A log at rest has the checksums of each block.
+    rig.journal.flush().unwrap();
+    assert!(!says_async(&rig.control.block(superblock)));
+    let mut recovered_async = [0, 0];
+    // Each of the writes around a change fails, and all that follow.
+    for failing in changed.iter().flat_map(|&before| before..before + 12) {
+        let rig = rig_for_turns();
+        rig.control.writes_left.store(failing, Ordering::Relaxed);
+        let (acknowledged, _) = commit_by_turns(&rig);
+        let image = rig.control.crash(&mut Rng(failing));
+        recovered_async[usize::from(says_async(block_of(&image, superblock)))] += 1;
+        let (image, _) = recovered(image, LONG_LOG);
+        for i in 0..2 {
+            let serial = whole(block_of(&image, FREE + i));
+            assert!(
+                serial.is_some_and(|serial| (acknowledged..=acknowledged + 1).contains(&serial)),
+                "write {failing} fails: {serial:?} instead of {acknowledged}"
+            );
+        }
+    }
+    assert!(
+        recovered_async.iter().all(|&n| n > 8),
+        "{recovered_async:?}"
+    );
 }
 
 #[test]

@@ -6,8 +6,8 @@ mod common;
 
 use block::{DeviceUrl, OpenMode, Queue};
 use cache::Budget;
-use common::{BLOCK, Rng, options};
-use jbd2::{Journal, JournalExtent, JournalOptions, LogFormat};
+use common::{BLOCK, Rng, adaptive, async_commit, options};
+use jbd2::{AsyncCommit, Journal, JournalExtent, JournalOptions, LogFormat};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -193,7 +193,13 @@ fn logs_of_debugfs_replay_as_debugfs_replays_them() {
 fn write_log(image: &Path, options: JournalOptions) -> Vec<(u64, Vec<u8>)> {
     let extents = extents(image);
     let queue = queue(image);
+    let superblock = extents[0].physical;
+    let async_commit = options.async_commit;
     let journal = Journal::open(queue, extents, Budget::new(64 << 20), options).unwrap();
+    if async_commit == AsyncCommit::Adaptive {
+        // One more, and the log has asynchronous commits.
+        (0..15).for_each(|byte| commit_all(&journal, byte));
+    }
     let mut expected = Vec::new();
     for round in 0..5u64 {
         let handle = journal.start(80).unwrap();
@@ -222,23 +228,34 @@ fn write_log(image: &Path, options: JournalOptions) -> Vec<(u64, Vec<u8>)> {
             })
             .collect();
     }
+    let features = jbd2::format::get_u32(&block_at(image, superblock), 0x28).unwrap();
+    assert_eq!(
+        features & jbd2::format::incompat::ASYNC_COMMIT != 0,
+        async_commit != AsyncCommit::Never
+    );
     expected
+}
+
+/// With the checksums that the log has.
+fn kept(options: JournalOptions) -> JournalOptions {
+    JournalOptions {
+        format: LogFormat::Kept,
+        ..options
+    }
 }
 
 #[test]
 fn our_logs_replay_in_e2fsck() {
-    for (feature, format) in [
-        ("metadata_csum,64bit", LogFormat::ChecksumV3),
-        ("metadata_csum,^64bit", LogFormat::ChecksumV3),
-        ("^metadata_csum,64bit", LogFormat::Kept),
-        ("^metadata_csum,^64bit", LogFormat::Kept),
-        ("metadata_csum,64bit", LogFormat::AsyncCommit),
-        ("^metadata_csum,^64bit", LogFormat::AsyncCommit),
+    for (feature, options) in [
+        ("metadata_csum,64bit", options()),
+        ("metadata_csum,^64bit", options()),
+        ("^metadata_csum,64bit", kept(options())),
+        ("^metadata_csum,^64bit", kept(options())),
+        ("metadata_csum,64bit", async_commit()),
+        ("^metadata_csum,^64bit", kept(async_commit())),
+        ("metadata_csum,64bit", adaptive()),
+        ("^metadata_csum,^64bit", kept(adaptive())),
     ] {
-        let options = JournalOptions {
-            format,
-            ..options()
-        };
         let dir = tempfile::tempdir().unwrap();
         let args = ["-b", "4096", "-O", feature];
         let Some(image) = make(dir.path(), "48M", &args) else {
@@ -377,15 +394,12 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
 
 #[test]
 fn the_kernel_replays_our_logs() {
-    for (feature, format) in [
-        ("metadata_csum,64bit", LogFormat::ChecksumV3),
-        ("^metadata_csum", LogFormat::Kept),
-        ("metadata_csum,64bit", LogFormat::AsyncCommit),
+    for (feature, options) in [
+        ("metadata_csum,64bit", options()),
+        ("^metadata_csum", kept(options())),
+        ("metadata_csum,64bit", async_commit()),
+        ("metadata_csum,64bit", adaptive()),
     ] {
-        let options = JournalOptions {
-            format,
-            ..options()
-        };
         let dir = tempfile::tempdir().unwrap();
         let args = ["-b", "4096", "-O", feature];
         let Some(image) = make(dir.path(), "48M", &args) else {
@@ -432,8 +446,7 @@ fn a_torn_commit_is_none_for_e2fsck_and_the_kernel() {
     let [before, after] = {
         let extents = extents(&image);
         let budget = Budget::new(64 << 20);
-        let journal =
-            Journal::open(queue(&image), extents, budget, common::async_commit()).unwrap();
+        let journal = Journal::open(queue(&image), extents, budget, async_commit()).unwrap();
         commit_all(&journal, 1);
         commit_all(&journal, 2);
         let before = fs::read(&image).unwrap();

@@ -4,7 +4,7 @@
 //! (of 1 GiB, where there is none) and does it in process. Variables of the environment change that:
 //!
 //! - `EXISTING=1` overwrites one file with fdatasync instead, and `APPEND=1` appends to one.
-//! - `ASYNC_COMMIT=1` mounts with `journal_async_commit`.
+//! - `ASYNC_COMMIT=always` mounts with `journal_async_commit`, `ASYNC_COMMIT=never` with `nojournal_async_commit`.
 //! - `FORMATTED=1` opens the volume that is there. That of an image whose every block has been written (by
 //!   `dd if=image of=image bs=1M conv=notrunc`) costs the file system below no allocations.
 //! - `BESIDE=FILE` writes 4 KiB of that file (written before, O_DIRECT) and calls fdatasync before each, as fio does at
@@ -13,7 +13,7 @@
 //! Prints how often a second it could be done, and percentiles in microseconds.
 
 use hdrhistogram::Histogram;
-use sluicefs::{FormatOptions, VolumeOptions};
+use sluicefs::{AsyncCommit, FormatOptions, VolumeOptions};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -35,6 +35,18 @@ enum Work {
 fn bytes() -> usize {
     let given = std::env::var("BYTES").ok().and_then(|n| n.parse().ok());
     given.unwrap_or(BYTES)
+}
+
+/// When commit blocks go out together with what they commit.
+fn async_commit() -> io::Result<AsyncCommit> {
+    match std::env::var("ASYNC_COMMIT").as_deref() {
+        Err(_) => Ok(AsyncCommit::Adaptive),
+        Ok("always") => Ok(AsyncCommit::Always),
+        Ok("never") => Ok(AsyncCommit::Never),
+        Ok(other) => Err(io::Error::other(format!(
+            "ASYNC_COMMIT={other}: always or never"
+        ))),
+    }
 }
 
 fn main() -> io::Result<()> {
@@ -165,8 +177,7 @@ fn in_directory(dir: &Path, work: Work, count: usize) -> io::Result<()> {
 
 fn in_process(device: &Path, work: Work, count: usize) -> io::Result<()> {
     let data = vec![0x5a; bytes()];
-    let options =
-        VolumeOptions::new().journal_async_commit(std::env::var_os("ASYNC_COMMIT").is_some());
+    let options = VolumeOptions::new().journal_async_commit(async_commit()?);
     let volume = if std::env::var_os("FORMATTED").is_some() {
         options.open(device)?
     } else {

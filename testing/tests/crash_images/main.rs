@@ -12,7 +12,7 @@ mod names;
 mod syncs;
 mod work;
 
-use ext4::{Fs, MkfsOptions, MountOptions};
+use ext4::{AsyncCommit, Fs, MkfsOptions, MountOptions};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use testing::recovery;
 use testing::rounds;
 use testing::scratch::Scratch;
 use testing::seed::Rng;
-use testing::volume::options;
+use testing::volume::{options, put};
 use testing::watchdog::Watchdog;
 use work::Work;
 
@@ -39,7 +39,7 @@ type Workload = fn(&mut Work) -> ext4::Result<()>;
 #[derive(Clone, Copy)]
 struct Setup {
     features: &'static [&'static str],
-    async_commit: bool,
+    async_commit: AsyncCommit,
 }
 
 fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<History>>) {
@@ -54,6 +54,13 @@ fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<
         ..options()
     };
     let fs = Fs::mount(disk.queue(), mount).unwrap();
+    if setup.async_commit == AsyncCommit::Adaptive {
+        // A few more, and the log changes its form: within the workload.
+        for i in 0..12u8 {
+            let file = put(&fs, &format!("before{i}"), &[i]).unwrap();
+            fs.fsync(&file, false).unwrap();
+        }
+    }
     let base = disk.start_recording();
     let mut state = Work {
         disk: disk.clone(),
@@ -99,8 +106,9 @@ fn crash(name: &str, work: Workload, setup: Setup) {
     let (mut recording, history) = record(work, setup, &mut rng);
     let history = history.lock();
     let images = match setup.async_commit {
-        true => rounds(13, 400),
-        false => rounds(26, 400),
+        AsyncCommit::Never => rounds(26, 400),
+        AsyncCommit::Always => rounds(13, 400),
+        AsyncCommit::Adaptive => rounds(7, 400),
     };
     let at = positions(&recording, images, &mut rng);
     let count = at.len();
@@ -150,15 +158,16 @@ fn canary(name: &str, work: Workload, setup: Setup) {
         let image = recording.image_if(promises, at, &mut rng);
         recovery::by_us(image, &history, at, &scratch).is_err()
     };
-    let lies = match setup.async_commit {
-        true => Promises::NoneKept,
-        false => Promises::FlushesIgnored,
+    let always_flushed = setup.async_commit == AsyncCommit::Never;
+    let lies = match always_flushed {
+        true => Promises::FlushesIgnored,
+        false => Promises::NoneKept,
     };
     assert!(
         (0..TRIES).any(|_| noticed(lies, end)),
         "{name}: flushes were ignored and nobody noticed"
     );
-    if setup.async_commit {
+    if !always_flushed {
         return;
     }
     // Each in turn, and the power failed before the next one could make good for it.
@@ -196,8 +205,9 @@ macro_rules! workloads {
         }
     };
     ($($workload:tt)*) => {
-        workloads!(@form ordered, false; $($workload)*);
-        workloads!(@form async_commit, true; $($workload)*);
+        workloads!(@form ordered, AsyncCommit::Never; $($workload)*);
+        workloads!(@form async_commit, AsyncCommit::Always; $($workload)*);
+        workloads!(@form adaptive, AsyncCommit::Adaptive; $($workload)*);
     };
 }
 

@@ -7,6 +7,7 @@
 mod faults;
 mod script;
 
+use ext4::AsyncCommit;
 use faults::{Counts, Fault, KINDS, Kind};
 use script::{Changed, Script, Style, owners};
 use std::time::Duration;
@@ -25,7 +26,7 @@ const EVERY_STYLE: [Style; 4] = [Style::Blocking, Style::Threads, Style::Async, 
 struct Extent {
     rounds: usize,
     crowd: usize,
-    async_commit: bool,
+    async_commit: AsyncCommit,
 }
 
 /// Fails with a message unless the condition holds.
@@ -298,13 +299,14 @@ macro_rules! matrices {
 }
 
 matrices! {
-    blocking: Style::Blocking, 0, false;
-    threads: Style::Threads, 0, false;
-    asynchronous: Style::Async, 0, false;
-    bulk: Style::Bulk, 0, false;
-    checkpoints_between: Style::Blocking, 250, false;
-    checkpoints_between_bulk: Style::Bulk, 250, false;
-    blocking_with_async_commit: Style::Blocking, 0, true;
-    bulk_with_async_commit: Style::Bulk, 0, true;
-    checkpoints_between_with_async_commit: Style::Blocking, 250, true;
+    blocking: Style::Blocking, 0, AsyncCommit::Never;
+    threads: Style::Threads, 0, AsyncCommit::Never;
+    asynchronous: Style::Async, 0, AsyncCommit::Never;
+    bulk: Style::Bulk, 0, AsyncCommit::Never;
+    checkpoints_between: Style::Blocking, 250, AsyncCommit::Never;
+    checkpoints_between_bulk: Style::Bulk, 250, AsyncCommit::Never;
+    blocking_with_async_commit: Style::Blocking, 0, AsyncCommit::Always;
+    bulk_with_async_commit: Style::Bulk, 0, AsyncCommit::Always;
+    checkpoints_between_with_async_commit: Style::Blocking, 250, AsyncCommit::Always;
+    blocking_adaptive: Style::Blocking, 0, AsyncCommit::Adaptive;
 }

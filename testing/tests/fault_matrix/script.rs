@@ -1,7 +1,7 @@
 //! The scripted workload: rounds of files that are created, written in place or appended to and then fsynced, by one of
 //! the ways to do that; and the bytes by which a failed write tells whose it was.
 
-use ext4::{Fs, InodeRef, MkfsOptions, MountOptions, Result, SyncTarget};
+use ext4::{AsyncCommit, Fs, InodeRef, MkfsOptions, MountOptions, Result, SyncTarget};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -64,7 +64,12 @@ fn quiet() -> MountOptions {
 }
 
 impl Script {
-    pub fn new(style: Style, crowd: usize, async_commit: bool, mut rng: Rng) -> Result<Script> {
+    pub fn new(
+        style: Style,
+        crowd: usize,
+        async_commit: AsyncCommit,
+        mut rng: Rng,
+    ) -> Result<Script> {
         let disk = Disk::new(SIZE);
         let mkfs = MkfsOptions {
             inode_ratio: Some(4096),

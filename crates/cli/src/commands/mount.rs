@@ -29,7 +29,7 @@ Examples:
 
 Options for -o (fstab's words):
   ro rw suid nosuid dev nodev exec noexec noatime relatime sync async dirsync
-  journal_async_commit nojournal_async_commit
+  journal_async_commit nojournal_async_commit (default: while small fsyncs follow one another)
   allow_other no_allow_other default_permissions no_default_permissions
   commit=SECONDS memory=SIZE threads=N
   dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE

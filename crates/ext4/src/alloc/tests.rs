@@ -57,6 +57,7 @@ impl Volume {
             commit_interval: Duration::from_secs(3600),
             block_size: geo.block_size,
             format: jbd2::LogFormat::ChecksumV3,
+            async_commit: jbd2::AsyncCommit::Never,
             uuid: geo.uuid,
         };
         let budget = Budget::new(256 << 20);

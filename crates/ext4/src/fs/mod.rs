@@ -17,8 +17,8 @@ use ext4_format::inode::Timestamp;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use ext4_format::types::Ino;
 use jbd2::{
-    FreedExtent, Handle, Journal, JournalClient, JournalError, JournalStats, Phase, RecoveryReport,
-    Tid,
+    AsyncCommit, FreedExtent, Handle, Journal, JournalClient, JournalError, JournalStats, Phase,
+    RecoveryReport, Tid,
 };
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -46,8 +46,9 @@ pub struct MountOptions {
     pub flushers: Flushers,
     /// How long a transaction gathers changes.
     pub commit_interval: Duration,
-    /// Write commit blocks together with what they commit, as the kernel's `journal_async_commit` (docs/FSYNC.md).
-    pub async_commit: bool,
+    /// When commit blocks are written together with what they commit, as the kernel's `journal_async_commit` does
+    /// (docs/FSYNC.md).
+    pub async_commit: AsyncCommit,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
     /// Time.
@@ -63,7 +64,7 @@ impl Default for MountOptions {
             tunables: Tunables::default(),
             flushers: Flushers::default(),
             commit_interval: Duration::from_secs(5),
-            async_commit: false,
+            async_commit: AsyncCommit::default(),
             atime: false,
             clock: Arc::new(SystemClock),
         }

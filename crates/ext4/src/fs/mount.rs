@@ -253,11 +253,11 @@ fn open_journal(
     let options = JournalOptions {
         commit_interval: mount.commit_interval,
         block_size: geo.block_size,
-        format: match (mount.async_commit, geo.has_metadata_csum()) {
-            (true, _) => LogFormat::AsyncCommit,
-            (false, true) => LogFormat::ChecksumV3,
-            (false, false) => LogFormat::Kept,
+        format: match geo.has_metadata_csum() {
+            true => LogFormat::ChecksumV3,
+            false => LogFormat::Kept,
         },
+        async_commit: mount.async_commit,
         uuid: sb.uuid,
     };
     let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);

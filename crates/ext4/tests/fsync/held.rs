@@ -2,14 +2,14 @@
 
 use crate::volume::{Disk, all, contents, cost, get, put, through_the_log, write};
 use block::Op;
-use ext4::{FallocateMode, Fs, InodeRef};
+use ext4::{AsyncCommit, FallocateMode, Fs, InodeRef};
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
 /// In both forms of the log.
 fn in_both_forms(test: impl Fn(Disk)) {
-    for async_commit in [false, true] {
+    for async_commit in [AsyncCommit::Never, AsyncCommit::Always] {
         test(Disk::new().with_async_commit(async_commit));
     }
 }
@@ -134,7 +134,7 @@ fn fill(fs: &Fs, file: &InodeRef, byte: u8) -> usize {
 
 #[test]
 fn a_freed_block_is_not_brought_back_over_its_next_owner() {
-    for async_commit in [false, true] {
+    for async_commit in [AsyncCommit::Never, AsyncCommit::Always] {
         let disk = Disk::small().with_async_commit(async_commit);
         let fs = mount(&disk);
         let victims: Vec<String> = (0..12).map(|i| format!("victim {i}")).collect();

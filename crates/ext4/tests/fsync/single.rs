@@ -1,11 +1,11 @@
 //! One file: what an fsync costs, counted in requests of the device.
 
 use crate::volume::{Cost, Disk, cost, get, put, through_the_log, write};
-use ext4::SetAttr;
+use ext4::{AsyncCommit, SetAttr};
 
 #[test]
 fn a_new_file() {
-    for async_commit in [false, true] {
+    for async_commit in [AsyncCommit::Never, AsyncCommit::Always] {
         let disk = Disk::new().with_async_commit(async_commit);
         let fs = disk.mount();
         fs.fsync(&put(&fs, "first", b"marks the journal as in use"), false)

@@ -2,7 +2,7 @@
 
 use block::devices::{FaultyDevice, MemoryDevice};
 use block::{Device, IoError, Op, Queue, Request, StatsSnapshot};
-use ext4::{Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SyncTarget, mkfs};
+use ext4::{AsyncCommit, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SyncTarget, mkfs};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use writeback::Tunables;
@@ -41,8 +41,8 @@ impl Device for Shared {
 pub struct Disk {
     memory: Arc<MemoryDevice>,
     verdict: Arc<Mutex<Option<Verdict>>>,
-    /// Mounted with `journal_async_commit`.
-    pub async_commit: bool,
+    /// How it is mounted.
+    pub async_commit: AsyncCommit,
 }
 
 impl Disk {
@@ -52,7 +52,7 @@ impl Disk {
     pub fn small() -> Disk {
         Disk::of(32 << 20)
     }
-    pub fn with_async_commit(mut self, async_commit: bool) -> Disk {
+    pub fn with_async_commit(mut self, async_commit: AsyncCommit) -> Disk {
         self.async_commit = async_commit;
         self
     }
@@ -60,7 +60,7 @@ impl Disk {
         let disk = Disk {
             memory: Arc::new(MemoryDevice::new(bytes)),
             verdict: Arc::default(),
-            async_commit: false,
+            async_commit: AsyncCommit::Never,
         };
         mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
         disk
@@ -126,13 +126,13 @@ pub struct Cost {
 pub fn through_the_log(disk: &Disk) -> Cost {
     match disk.async_commit {
         // All of it at once.
-        true => Cost {
+        AsyncCommit::Always => Cost {
             writes: 1,
             flushes: 0,
             commits: 1,
         },
         // The log, a flush, the commit block.
-        false => Cost {
+        _ => Cost {
             writes: 2,
             flushes: 1,
             commits: 1,

@@ -28,16 +28,34 @@ const CRC32C_TYPE: u8 = 4;
 /// Blocks set aside for fast commits where the super block does not say.
 const DEFAULT_FC_BLOCKS: u32 = 256;
 
-/// How a log is written.
+/// Which checksums a log carries by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// With the checksums that its super block names.
+    /// Those that its super block names.
     Kept,
-    /// With CRC-32Cs of every block (csum v3).
+    /// CRC-32Cs of every block (csum v3).
     ChecksumV3,
-    /// With a CRC-32 of each transaction (csum v1), which lets its commit block go out together with what it commits: the
-    /// kernel's `journal_async_commit`.
-    AsyncCommit,
+}
+
+/// What a super block says about how its log is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    compat: u32,
+    incompat: u32,
+    checksum_type: u8,
+}
+
+impl Features {
+    /// The same for a log whose transactions carry a CRC-32 each (csum v1), so that a commit block may be written together
+    /// with what it commits.
+    pub fn with_async_commit(self) -> Features {
+        let others = self.incompat & !(incompat::CSUM_V2 | incompat::CSUM_V3);
+        Features {
+            compat: self.compat | compat::CHECKSUM,
+            incompat: others | incompat::ASYNC_COMMIT,
+            checksum_type: 0,
+        }
+    }
 }
 
 /// The super block of a journal.
@@ -242,33 +260,40 @@ impl JournalSuperblock {
         assert_eq!(self.start(), 0, "the format of a log in use cannot change");
         // A super block of version 1 has no feature fields; it becomes one of version 2, as the kernel does it.
         put_u32(&mut self.raw[..], 4, block_type::SUPERBLOCK_V2);
-        let mut bits = (self.incompat() | incompat::REVOKE) & !incompat::ASYNC_COMMIT;
-        let mut compat_bits = self.compat();
-        let later = incompat::CSUM_V2 | incompat::CSUM_V3;
-        match format {
-            LogFormat::Kept => {}
-            LogFormat::ChecksumV3 => {
-                bits = (bits & !later) | incompat::CSUM_V3 | incompat::BITS64;
-                compat_bits &= !compat::CHECKSUM;
-                self.raw[CHECKSUM_TYPE] = CRC32C_TYPE;
-            }
-            LogFormat::AsyncCommit => {
-                bits = (bits & !later) | incompat::ASYNC_COMMIT;
-                compat_bits |= compat::CHECKSUM;
-                self.raw[CHECKSUM_TYPE] = 0;
-                self.put(CHECKSUM, 0);
-            }
+        let mut features = self.features();
+        features.incompat = (features.incompat | incompat::REVOKE) & !incompat::ASYNC_COMMIT;
+        if format == LogFormat::ChecksumV3 {
+            features.compat &= !compat::CHECKSUM;
+            features.incompat &= !incompat::CSUM_V2;
+            features.incompat |= incompat::CSUM_V3 | incompat::BITS64;
+            features.checksum_type = CRC32C_TYPE;
         }
         if bits64 {
-            bits |= incompat::BITS64;
+            features.incompat |= incompat::BITS64;
         }
-        self.put(INCOMPAT, bits);
-        self.put(COMPAT, compat_bits);
+        self.set_features(features);
         if self.uuid() == [0; 16] {
             self.raw[UUID..UUID + 16].copy_from_slice(uuid);
         }
         if self.get(NR_USERS) == 0 {
             self.put(NR_USERS, 1);
+        }
+    }
+    /// What it says about how the log is to be read.
+    pub(crate) fn features(&self) -> Features {
+        Features {
+            compat: self.compat(),
+            incompat: self.incompat(),
+            checksum_type: self.raw[CHECKSUM_TYPE],
+        }
+    }
+    /// Changes what it says about how the log is to be read. Only where nothing is in the log that would be replayed.
+    pub(crate) fn set_features(&mut self, features: Features) {
+        self.put(COMPAT, features.compat);
+        self.put(INCOMPAT, features.incompat);
+        self.raw[CHECKSUM_TYPE] = features.checksum_type;
+        if !self.layout().block_checksums() {
+            self.put(CHECKSUM, 0);
         }
     }
     /// The bytes for the device, with their checksum.
@@ -353,25 +378,32 @@ mod tests {
 
     #[test]
     fn upgrade_replaces_other_checksums_and_keeps_the_uuid() {
-        let sb = |bytes: &[u8], format| {
-            let mut sb = JournalSuperblock::parse(bytes, 4096, 1024).unwrap();
-            sb.upgrade(format, false, &[1; 16]);
-            assert_eq!(sb.uuid(), [9; 16]);
-            let bytes = sb.encode().to_vec();
-            assert_eq!(JournalSuperblock::parse(&bytes, 4096, 1024).unwrap(), sb);
-            (bytes, sb.incompat(), sb.compat(), sb.layout().checksums)
-        };
         for before in [0, incompat::CSUM_V2, V3] {
-            let kept = before & incompat::BITS64;
             let bytes = format_new(1024, 4096, [9; 16], before);
-            let (bytes, incompat, compat, checksums) = sb(&bytes, LogFormat::AsyncCommit);
-            assert_eq!(incompat, incompat::REVOKE | incompat::ASYNC_COMMIT | kept);
-            assert_eq!((compat, checksums), (compat::CHECKSUM, Checksums::V1));
-            // And back.
-            let (_, incompat, compat, checksums) = sb(&bytes, LogFormat::ChecksumV3);
-            assert_eq!((incompat, compat, checksums), (V3, 0, Checksums::V3));
-            let (_, incompat, ..) = sb(&bytes, LogFormat::Kept);
-            assert_eq!(incompat, incompat::REVOKE | kept);
+            let mut sb = JournalSuperblock::parse(&bytes, 4096, 1024).unwrap();
+            let reread = |sb: &mut JournalSuperblock| {
+                let bytes = sb.encode().to_vec();
+                assert_eq!(JournalSuperblock::parse(&bytes, 4096, 1024).unwrap(), *sb);
+                assert_eq!(sb.uuid(), [9; 16]);
+                (sb.incompat(), sb.compat(), sb.layout().checksums)
+            };
+            sb.upgrade(LogFormat::Kept, false, &[1; 16]);
+            let (incompat, ..) = reread(&mut sb);
+            assert_eq!(incompat, before | incompat::REVOKE);
+            // To a log with asynchronous commits, and back.
+            let kept = sb.features();
+            sb.set_features(kept.with_async_commit());
+            let bits = incompat::REVOKE | incompat::ASYNC_COMMIT | before & incompat::BITS64;
+            assert_eq!(reread(&mut sb), (bits, compat::CHECKSUM, Checksums::V1));
+            let mut crashed = sb.clone();
+            sb.set_features(kept);
+            reread(&mut sb);
+            assert_eq!(sb.features(), kept);
+            // Whatever there was before, as after a crash with asynchronous commits.
+            for sb in [&mut crashed, &mut sb] {
+                sb.upgrade(LogFormat::ChecksumV3, false, &[1; 16]);
+                assert_eq!(reread(sb), (V3, 0, Checksums::V3));
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use block::{Device, IoError, Op, Payload, Queue, Request};
 use cache::Budget;
-use jbd2::{Journal, JournalExtent, JournalOptions, LogFormat};
+use jbd2::{AsyncCommit, Journal, JournalExtent, JournalOptions, LogFormat};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -72,6 +72,7 @@ pub struct Control {
     /// Writes that still succeed; all fail once it is used up (`u64::MAX`: never).
     pub writes_left: AtomicU64,
     pub flushes: AtomicU64,
+    pub writes: AtomicU64,
     pub requests: AtomicU64,
 }
 impl Control {
@@ -88,6 +89,13 @@ impl Control {
             }
         }
         image
+    }
+    /// What a block of the device holds.
+    pub fn block(&self, block: u64) -> Vec<u8> {
+        let mut bytes = vec![0; BLOCK as usize];
+        let disk = self.disk.lock().unwrap();
+        disk.read(block as usize * BLOCK as usize, &mut bytes);
+        bytes
     }
     /// What the device holds, as if everything had landed.
     pub fn content(&self) -> Vec<u8> {
@@ -135,6 +143,7 @@ impl Device for CrashDevice {
         {
             let mut disk = self.0.disk.lock().unwrap();
             if request.op == Op::Write {
+                self.0.writes.fetch_add(1, Ordering::Relaxed);
                 let left = self.0.writes_left.load(Ordering::Relaxed);
                 if left == 0 {
                     result = Err(IoError {
@@ -223,6 +232,7 @@ pub fn options() -> JournalOptions {
         commit_interval: Duration::from_secs(3600),
         block_size: BLOCK,
         format: LogFormat::ChecksumV3,
+        async_commit: AsyncCommit::Never,
         uuid: [7; 16],
     }
 }
@@ -230,7 +240,15 @@ pub fn options() -> JournalOptions {
 /// With commit blocks that go out together with what they commit.
 pub fn async_commit() -> JournalOptions {
     JournalOptions {
-        format: LogFormat::AsyncCommit,
+        async_commit: AsyncCommit::Always,
+        ..options()
+    }
+}
+
+/// With commit blocks that do so while small commits follow one another.
+pub fn adaptive() -> JournalOptions {
+    JournalOptions {
+        async_commit: AsyncCommit::Adaptive,
         ..options()
     }
 }

@@ -4,7 +4,7 @@ use crate::options::FormatOptions;
 use crate::volume::{Defaults, Volume, device_url};
 use block::OpenMode;
 use cache::Budget;
-use ext4::MountOptions;
+use ext4::{AsyncCommit, MountOptions};
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
@@ -111,12 +111,13 @@ impl VolumeOptions {
         self.mount.commit_interval = interval;
         self
     }
-    /// Writes the commit block of a small transaction together with what it commits, as the kernel's mount option
-    /// `journal_async_commit`: fewer trips to the device for each sync, and a log with one checksum for a transaction (csum
-    /// v1) instead of one for each block (v3). Off by default; see docs/FSYNC.md. The next mount without it writes v3 again.
+    /// When the commit block of a small transaction is written together with what it commits, as the kernel does by its mount
+    /// option `journal_async_commit`: fewer trips to the device for each sync, and meanwhile a log with one checksum for a
+    /// transaction (csum v1) instead of one for each block (v3). By default while small syncs follow one another; see
+    /// docs/FSYNC.md. A log that is closed has v3 again.
     #[must_use]
-    pub fn journal_async_commit(mut self, on: bool) -> VolumeOptions {
-        self.mount.async_commit = on;
+    pub fn journal_async_commit(mut self, when: AsyncCommit) -> VolumeOptions {
+        self.mount.async_commit = when;
         self
     }
     /// Whether reading updates access times (as relatime does) or not.
