@@ -1,15 +1,26 @@
 //! What a client that makes one small file after another durable gets while another one makes very many durable at once:
-//! `second_client DEVICE [FILES] [ROUNDS]` (50,000 files of 4 KiB, 5 rounds). DEVICE is formatted; an image is made (8 GiB)
-//! where there is none. In each round the client runs alone for a second, then beside `Volume::sync_files`.
-//! `TREE=1` lets the other one call `Volume::sync_tree` instead, `ASYNC=1` `File::sync_all_async` for each file.
+//! `second_client DEVICE|DIRECTORY [FILES] [ROUNDS]` (50,000 files of 4 KiB, 5 rounds). DEVICE is formatted; an image is
+//! made (8 GiB) where there is none. DIRECTORY is on a mounted file system, through FUSE or the kernel's own. In each round
+//! the client runs alone for a second, then beside the other one, of which `BULK` says what it does:
 //!
-//! Prints percentiles of create, write 4 KiB, fsync, close in microseconds, and how long the other one took.
+//! | `BULK` | on a volume in this process | in a directory |
+//! |---|---|---|
+//! | `files` (usual on a volume) | `Volume::sync_files` | |
+//! | `async` | `File::sync_all_async` for each file | |
+//! | `volume` (usual in a directory) | `Volume::sync` | the command `SYNC` (`sluice sync`), given the directory |
+//! | `tree` | `Volume::sync_tree` | the same with `--tree`, given the directory of the files |
+//! | `each` | 16 threads that open, fsync and close each file | the same |
+//!
+//! `PAUSE_MS` is how long the client rests between two files. Prints percentiles of create, write 4 KiB, fsync, close in
+//! microseconds, and how long the other one took.
 
 use hdrhistogram::Histogram;
-use sluicefs::{Dir, File, FormatOptions, Volume, VolumeOptions};
+use sluicefs::{File, FormatOptions, Volume, VolumeOptions};
+use std::env;
 use std::io::{self, Write};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,46 +30,44 @@ const MEMORY: u64 = 4 << 30;
 const TUNABLES: &str = "dirty_background_bytes=2GiB,dirty_bytes=3GiB,dirty_expire=600";
 /// How long the client runs alone in each round.
 const ALONE: Duration = Duration::from_secs(1);
+/// Threads of `BULK=each`.
+const THREADS: usize = 16;
 
 fn main() -> io::Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let usage = || io::Error::other("usage: second_client DEVICE [FILES] [ROUNDS]");
-    let device = args.first().ok_or_else(usage)?;
+    let args: Vec<String> = env::args().skip(1).collect();
+    let usage = || io::Error::other("usage: second_client DEVICE|DIRECTORY [FILES] [ROUNDS]");
+    let place = Place::at(args.first().ok_or_else(usage)?)?;
     let number = |i: usize, usual| args.get(i).and_then(|n| n.parse().ok()).unwrap_or(usual);
     let (files, rounds) = (number(1, 50_000), number(2, 5));
-    let mut format = FormatOptions::new().force(true);
-    if !device.contains(':') && !Path::new(device).exists() {
-        format = format.size(8 << 30);
-    }
-    let volume = VolumeOptions::new()
-        .memory(MEMORY)
-        .format(device, &format)?;
-    let mut tunables = volume.tunables();
-    tunables.apply(TUNABLES)?;
-    volume.set_tunables(tunables)?;
+    let usual = match place {
+        Place::Volume(_) => "files",
+        Place::Mounted(_) => "volume",
+    };
+    let bulk = env::var("BULK").unwrap_or_else(|_| usual.into());
     let histogram = || Histogram::<u64>::new_with_max(60_000_000_000, 3).map_err(io::Error::other);
     let (mut alone, mut beside) = (histogram()?, histogram()?);
-    let mut bulk = Duration::ZERO;
+    let mut took = Duration::ZERO;
     for round in 0..rounds {
-        let dirty = write_many(&volume.create_dir(format!("/many{round}"))?, files)?;
-        let small = volume.create_dir(format!("/small{round}"))?;
+        let many = place.create_dir(&format!("many{round}"))?;
+        let dirty = place.write_many(&many, files)?;
+        let small = place.create_dir(&format!("small{round}"))?;
         let start = Instant::now();
-        client(&small, "alone", &mut alone, || start.elapsed() >= ALONE)?;
+        client(&place, &small.join("alone"), &mut alone, || {
+            start.elapsed() >= ALONE
+        })?;
         let done = AtomicBool::new(false);
         thread::scope(|scope| -> io::Result<()> {
             let sync = scope.spawn(|| {
                 let start = Instant::now();
-                let result = make_durable(&volume, round, &dirty);
+                let result = place.make_durable(&bulk, &many, files, &dirty);
                 done.store(true, Ordering::Release);
                 result.map(|()| start.elapsed())
             });
-            client(&small, "beside", &mut beside, || {
+            client(&place, &small.join("beside"), &mut beside, || {
                 done.load(Ordering::Acquire)
             })?;
-            let took = sync
-                .join()
-                .unwrap_or_else(|e| std::panic::resume_unwind(e))?;
-            bulk += took;
+            let sync = sync.join();
+            took += sync.unwrap_or_else(|e| std::panic::resume_unwind(e))?;
             Ok(())
         })?;
     }
@@ -66,50 +75,148 @@ fn main() -> io::Result<()> {
     print("beside", &beside);
     let us = |latency: &Histogram<u64>, q| latency.value_at_quantile(q) as f64;
     println!(
-        "p50 {:.2} x, p99 {:.2} x; the other one made {files} files durable in {:.3} s on average",
+        "p50 {:.2} x, p99 {:.2} x; the other one ({bulk}) made {files} files durable in {:.3} s on average",
         us(&beside, 0.5) / us(&alone, 0.5),
         us(&beside, 0.99) / us(&alone, 0.99),
-        bulk.as_secs_f64() / rounds as f64
+        took.as_secs_f64() / rounds as f64
     );
     Ok(())
 }
 
-fn write_many(dir: &Dir, files: usize) -> io::Result<Vec<File>> {
-    let write = |i: usize| {
-        let mut file = dir.create_new_file(i.to_string())?;
-        file.write_all(&[0x5a; BYTES])?;
-        Ok(file)
-    };
-    (0..files).map(write).collect()
+/// Where the files are.
+enum Place {
+    Volume(Volume),
+    Mounted(PathBuf),
 }
 
-fn make_durable(volume: &Volume, round: usize, files: &[File]) -> io::Result<()> {
-    if std::env::var_os("TREE").is_some() {
-        volume.sync_tree(format!("/many{round}"))
-    } else if std::env::var_os("ASYNC").is_some() {
-        let syncs: Vec<_> = files.iter().map(File::sync_all_async).collect();
-        syncs.into_iter().try_for_each(|sync| sync.wait())
-    } else {
-        volume.sync_files(files).into_iter().collect()
+impl Place {
+    fn at(name: &str) -> io::Result<Place> {
+        if Path::new(name).is_dir() {
+            let dir = Path::new(name).join(format!("second-client-{}", std::process::id()));
+            std::fs::create_dir(&dir)?;
+            return Ok(Place::Mounted(dir));
+        }
+        let mut format = FormatOptions::new().force(true);
+        if !name.contains(':') && !Path::new(name).exists() {
+            format = format.size(8 << 30);
+        }
+        let volume = VolumeOptions::new().memory(MEMORY).format(name, &format)?;
+        let mut tunables = volume.tunables();
+        tunables.apply(TUNABLES)?;
+        volume.set_tunables(tunables)?;
+        Ok(Place::Volume(volume))
+    }
+
+    fn create_dir(&self, name: &str) -> io::Result<PathBuf> {
+        match self {
+            Place::Volume(volume) => volume.create_dir(name).map(|_| name.into()),
+            Place::Mounted(root) => std::fs::create_dir(root.join(name)).map(|()| root.join(name)),
+        }
+    }
+
+    /// Files with contents that are nowhere but in memory; those of a volume are open.
+    fn write_many(&self, dir: &Path, files: usize) -> io::Result<Vec<File>> {
+        let mut open = Vec::new();
+        for i in 0..files {
+            let path = dir.join(i.to_string());
+            match self {
+                Place::Volume(volume) => {
+                    let mut file = volume.create_new_file(path)?;
+                    file.write_all(&[0x5a; BYTES])?;
+                    open.push(file);
+                }
+                Place::Mounted(_) => std::fs::write(path, [0x5a; BYTES])?,
+            }
+        }
+        Ok(open)
+    }
+
+    fn write_durably(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Place::Volume(volume) => {
+                let mut file = volume.create_new_file(path)?;
+                file.write_all(&[0xa5; BYTES])?;
+                file.sync_all()
+            }
+            Place::Mounted(_) => {
+                let mut file = std::fs::File::create_new(path)?;
+                file.write_all(&[0xa5; BYTES])?;
+                file.sync_all()
+            }
+        }
+    }
+
+    fn fsync(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Place::Volume(volume) => volume.open_file(path)?.sync_all(),
+            Place::Mounted(_) => std::fs::File::open(path)?.sync_all(),
+        }
+    }
+
+    /// What the other one does.
+    fn make_durable(&self, bulk: &str, dir: &Path, files: usize, open: &[File]) -> io::Result<()> {
+        match (bulk, self) {
+            ("files", Place::Volume(volume)) => volume.sync_files(open).into_iter().collect(),
+            ("async", Place::Volume(_)) => {
+                let syncs: Vec<_> = open.iter().map(File::sync_all_async).collect();
+                syncs.into_iter().try_for_each(|sync| sync.wait())
+            }
+            ("volume", Place::Volume(volume)) => volume.sync(),
+            ("volume", Place::Mounted(root)) => sync_command(&[], root),
+            ("tree", Place::Volume(volume)) => volume.sync_tree(dir),
+            ("tree", Place::Mounted(_)) => sync_command(&["--tree"], dir),
+            ("each", _) => {
+                let next = AtomicUsize::new(0);
+                let work = || -> io::Result<()> {
+                    loop {
+                        match next.fetch_add(1, Ordering::Relaxed) {
+                            i if i < files => self.fsync(&dir.join(i.to_string()))?,
+                            _ => return Ok(()),
+                        }
+                    }
+                };
+                thread::scope(|scope| {
+                    let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+                    threads.into_iter().try_for_each(|thread| {
+                        let result = thread.join();
+                        result.unwrap_or_else(|e| std::panic::resume_unwind(e))
+                    })
+                })
+            }
+            _ => Err(io::Error::other(format!("no BULK={bulk} there"))),
+        }
+    }
+}
+
+fn sync_command(options: &[&str], dir: &Path) -> io::Result<()> {
+    let command = env::var("SYNC").unwrap_or_else(|_| "sluice sync".into());
+    let mut words = command.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("sluice"));
+    let status = command.args(words).args(options).arg(dir).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{command:?}: {status}"))),
     }
 }
 
 /// Makes one file after another durable.
 fn client(
-    dir: &Dir,
-    name: &str,
+    place: &Place,
+    name: &Path,
     latency: &mut Histogram<u64>,
     enough: impl Fn() -> bool,
 ) -> io::Result<()> {
+    let pause = env::var("PAUSE_MS").ok().and_then(|ms| ms.parse().ok());
     for i in 0.. {
+        let path = format!("{}{i}", name.display());
         let start = Instant::now();
-        let mut file = dir.create_new_file(format!("{name}{i}"))?;
-        file.write_all(&[0xa5; BYTES])?;
-        file.sync_all()?;
-        drop(file);
+        place.write_durably(path.as_ref())?;
         latency.saturating_record(start.elapsed().as_nanos() as u64);
         if enough() {
             break;
+        }
+        if let Some(pause) = pause {
+            thread::sleep(Duration::from_millis(pause));
         }
     }
     Ok(())

@@ -6,6 +6,7 @@
 
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::control::Control;
+use crate::courtesy::SmallSyncs;
 use crate::dirty_inodes::{DirtyList, DirtyState};
 use crate::sync::{Foreground, ForegroundList};
 use crate::throttle::note_dirtied;
@@ -36,11 +37,15 @@ pub enum Reason {
 /// How much of one inode to write before the next one has its turn.
 #[derive(Clone, Copy, Debug)]
 pub struct PassLimits {
-    /// Pages at most. `usize::MAX` for a sync: the dirty pages in one sweep, so that a file that is written all the
-    /// time cannot keep the sync from ending.
+    /// Pages at most.
     pub pages: usize,
     /// Why.
     pub reason: Reason,
+    /// For a sync: the first page to look at, and the one where the sweep over the inode ends. A file that is written or
+    /// appended to all the time cannot keep the sync from ending.
+    pub from: u64,
+    /// See `from`.
+    pub end: u64,
 }
 
 /// What a slice did.
@@ -52,6 +57,8 @@ pub struct Progress {
     pub more: bool,
     /// Nothing could be written at the moment (all dirty pages are under writeback, no space…): come back later.
     pub blocked: bool,
+    /// For a sync: the page behind the last one submitted, where the sweep goes on.
+    pub next: u64,
 }
 
 /// The file system under writeback: whoever owns inodes that can write their pages.
@@ -80,6 +87,12 @@ pub trait WritebackFs: Send + Sync + 'static {
     fn finish_batch(&self, batch: &Self::Batch) -> io::Result<()>;
     /// Whether the inode still has dirty pages.
     fn is_dirty(inode: &Self::Inode) -> bool;
+    /// The page behind the last one that calls which have returned may have dirtied.
+    fn end(inode: &Self::Inode) -> u64;
+    /// All of a step of a large sync has landed and is recorded, and somebody waits for a small one ([`crate::courtesy`]):
+    /// makes it durable, so that the small one need not wait for it. No batch is open and no bio is held back. Errors are
+    /// for whoever waits for the whole.
+    fn end_step(&self);
     /// Called on the flusher's idle tick (at least every `dirty_writeback`): deferred housekeeping of the file system.
     /// No plug is held and no batch is open. It must not call [`BackingDev::sync`].
     fn tick(&self);
@@ -102,6 +115,7 @@ pub struct BackingDev<F: WritebackFs> {
     /// Batches that are open or in flight.
     pub(crate) in_flight: AtomicUsize,
     foreground: ForegroundList,
+    pub(crate) small_syncs: SmallSyncs,
     pub(crate) control: Control,
 }
 
@@ -130,6 +144,7 @@ impl<F: WritebackFs> BackingDev<F> {
             listed: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             foreground: ForegroundList::default(),
+            small_syncs: SmallSyncs::default(),
             control: Control::new(flushers),
         })
     }

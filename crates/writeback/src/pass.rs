@@ -14,10 +14,12 @@
 //!    devices, it gives way to them after each batch, with that still in flight, and goes on in its next turn.
 //!
 //! A sync sweeps each inode once. Pages that were under writeback with an earlier content are taken in a second round,
-//! after everything in flight was finished; inodes that are still blocked are tried again for a second.
+//! after everything in flight was finished; inodes that are still blocked are tried again for a second. Beside small syncs
+//! it goes in steps ([`crate::courtesy`]): a batch has the pages of a step, and nothing is in flight behind it.
 
-use crate::backing_dev::{BackingDev, PassLimits, Reason, WritebackFs};
+use crate::backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
 use crate::balance::{DirtyLimits, Thresholds, WINDOW};
+use crate::courtesy::Pace;
 use crate::dirty_inodes::{Entry, Written};
 use crate::flusher::{BACKOFF, Flusher, Rest};
 use crate::threads::Flushers;
@@ -84,6 +86,8 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     round: u32,
     /// Inodes that a sync comes back to.
     again: VecDeque<Entry<F::Inode>>,
+    /// Of a sync.
+    pace: Pace,
     /// Whether the thread has other devices to serve.
     shared: bool,
     /// Whether it is their turn.
@@ -150,11 +154,13 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             outcome: Ok(()),
             round: 0,
             again: VecDeque::new(),
+            pace: Pace::default(),
             flusher,
         }
     }
 
     fn write_inodes(&mut self, plug: &mut Plug<'_>) {
+        self.look_around();
         self.queue_io();
         while !self.is_over() {
             let Some(entry) = self.next_inode() else {
@@ -162,16 +168,44 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             };
             self.write_inode(entry, plug);
             self.reap();
-            let full = |open: &OpenBatch<F>| {
-                open.pages >= self.batch_pages || open.inodes.len() >= BATCH_INODES
-            };
-            if self.flusher.open.as_ref().is_some_and(full) {
-                self.close_batch(plug);
-                while self.flusher.in_flight.len() > self.window() {
-                    self.finish_oldest();
-                }
-                self.turn_over = self.shared;
-            }
+            self.send_if_full(plug);
+        }
+    }
+
+    /// Sends the open batch on its way where it has enough, and finishes what is too much in flight.
+    fn send_if_full(&mut self, plug: &mut Plug<'_>) {
+        let most = self.most_pages();
+        let full = |open: &OpenBatch<F>| open.pages >= most || open.inodes.len() >= BATCH_INODES;
+        if !self.flusher.open.as_ref().is_some_and(full) {
+            return;
+        }
+        let clock = self.flusher.dev.clock.clone();
+        let began = clock.monotonic();
+        self.close_batch(plug);
+        if self.pace.step().is_some() {
+            self.finish_all();
+            self.fs.end_step();
+            self.pace.took(clock.monotonic().saturating_sub(began));
+        }
+        while self.flusher.in_flight.len() > self.window() {
+            self.finish_oldest();
+        }
+        self.turn_over = self.shared;
+        self.look_around();
+    }
+
+    /// Pages of the open batch.
+    fn most_pages(&self) -> u64 {
+        match self.pace.step() {
+            Some(step) => step as u64,
+            None => self.batch_pages,
+        }
+    }
+
+    /// A sync begins or ends to go in steps.
+    fn look_around(&mut self) {
+        if self.reason == Reason::Sync {
+            self.pace.look_around(&self.flusher.dev);
         }
     }
 
@@ -252,29 +286,24 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         if !state.begin_write() {
             return self.flusher.unlisted();
         }
-        let limits = PassLimits {
-            pages: match self.reason {
-                Reason::Sync => usize::MAX,
-                _ => self.batch_pages as usize,
-            },
-            reason: self.reason,
-        };
-        if self.flusher.open.is_none() {
-            self.open_batch();
-        }
         self.flusher.in_hand = Some(Entry {
             inode: Some(inode.clone()),
             ..entry
         });
-        let progress = match &self.flusher.open {
-            Some(open) => self.fs.write_pages(&inode, limits, plug, &open.batch),
-            None => unreachable!("opened above"),
+        let progress = match self.reason {
+            Reason::Sync => self.sweep(&inode, plug),
+            reason => {
+                let limits = PassLimits {
+                    pages: self.batch_pages as usize,
+                    reason,
+                    from: 0,
+                    end: u64::MAX,
+                };
+                self.write_slice(&inode, limits, plug)
+            }
         };
         plug.boundary();
         self.flusher.in_hand = None;
-        if let Some(open) = &mut self.flusher.open {
-            open.add(inode.clone(), progress.pages as u64);
-        }
         let remains = progress.more || progress.blocked;
         let stuck = progress.pages == 0;
         if !stuck {
@@ -306,6 +335,50 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
                 Written::Redirtied => self.flusher.list_dirty(inode),
             }
         }
+    }
+
+    /// One sweep of a sync over an inode, of as many slices as it fills batches.
+    fn sweep(&mut self, inode: &Arc<F::Inode>, plug: &mut Plug<'_>) -> Progress {
+        let mut limits = PassLimits {
+            pages: 0,
+            reason: Reason::Sync,
+            from: 0,
+            end: u64::MAX,
+        };
+        let mut pages = 0;
+        loop {
+            let gathered = self.flusher.open.as_ref().map_or(0, |open| open.pages);
+            limits.pages = self.most_pages().saturating_sub(gathered).max(1) as usize;
+            let slice = self.write_slice(inode, limits, plug);
+            pages += slice.pages;
+            if !slice.more || slice.pages < limits.pages {
+                return Progress {
+                    pages,
+                    blocked: slice.blocked && pages == 0,
+                    ..slice
+                };
+            }
+            self.send_if_full(plug);
+            limits.from = slice.next;
+            limits.end = limits.end.min(F::end(inode));
+        }
+    }
+    /// Has the file system submit a slice of an inode on behalf of the open batch.
+    fn write_slice(
+        &mut self,
+        inode: &Arc<F::Inode>,
+        limits: PassLimits,
+        plug: &mut Plug<'_>,
+    ) -> Progress {
+        if self.flusher.open.is_none() {
+            self.open_batch();
+        }
+        let Some(open) = &mut self.flusher.open else {
+            unreachable!("opened above")
+        };
+        let progress = self.fs.write_pages(inode, limits, plug, &open.batch);
+        open.add(inode.clone(), progress.pages as u64);
+        progress
     }
 
     fn open_batch(&mut self) {
@@ -403,6 +476,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             self.round += 1;
             for entry in std::mem::take(&mut self.again) {
                 self.write_inode(entry, plug);
+                self.send_if_full(plug);
             }
             self.close_batch(plug);
             self.finish_all();

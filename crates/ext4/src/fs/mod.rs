@@ -5,7 +5,7 @@ pub(crate) mod bootstrap;
 mod mount;
 
 use crate::alloc::Groups;
-use crate::fsync::{Replaced, SmallFsyncs};
+use crate::fsync::Replaced;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Inode, InodeRef, Result};
@@ -30,6 +30,8 @@ pub use mount::OrphanReport;
 
 /// Blocks that one change of names or attributes may allocate, roughly.
 const NAMESPACE_BLOCKS: u64 = 16;
+/// Blocks that the steps of a large sync leave to the commit of a small fsync beside it (2 MiB).
+const STEP_BLOCKS: u32 = 512;
 
 /// How to mount.
 #[derive(Clone)]
@@ -156,7 +158,6 @@ pub struct Fs {
     pub(crate) dirty_files: DirtyFiles,
     pub(crate) bdi: Arc<BackingDev<Fs>>,
     pub(crate) fsyncs: FsyncQueue<Fs>,
-    pub(crate) small_fsyncs: SmallFsyncs,
     pub(crate) replaced: Replaced,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: MountOptions,
@@ -266,6 +267,18 @@ impl Fs {
         let written = self.queue.written();
         self.journal.commit(self.journal.running_tid())?;
         Ok(self.queue.flush_up_to(written)?)
+    }
+
+    /// Makes a step of a large sync durable, which has landed and is recorded. What the steps record is for the commit of
+    /// the next small fsync to write, unless that would be much: then it is committed here. Errors are kept by the journal
+    /// and the queue.
+    pub(crate) fn make_step_durable(&self) {
+        let written = self.queue.written();
+        let running = self.journal.running_tid();
+        if self.journal.running_blocks() >= STEP_BLOCKS {
+            let _ = self.journal.commit(running);
+        }
+        let _ = self.queue.flush_up_to(written);
     }
 
     /// Space and inodes.

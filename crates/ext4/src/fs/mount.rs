@@ -8,7 +8,7 @@
 
 use super::{Fs, MountOptions, bootstrap};
 use crate::alloc::Groups;
-use crate::fsync::{Replaced, SmallFsyncs};
+use crate::fsync::Replaced;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Result, orphan};
@@ -74,7 +74,6 @@ impl Fs {
                 options.flushers,
             ),
             fsyncs: FsyncQueue::new(me.clone()),
-            small_fsyncs: SmallFsyncs::default(),
             replaced: Replaced::default(),
             inodes: InodeTable::new(&budget),
             dirty_inodes: DirtyInodes::default(),

@@ -10,15 +10,15 @@
 //!
 //! Nothing of other files is written or waited for, except where the flusher has put it into one batch with these.
 
-use super::courtesy::Steps;
 use crate::writepages::{Batch, Route, Sweep};
-use crate::{Error, Fs, Inode, Result};
+use crate::{Error, Fs, Inode, Result, writepages};
 use block::{IoError, Op, PAGE_SIZE, Plug};
 use ext4_format::types::Ino;
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use writeback::Pace;
 
 /// Pages of a batch at most (4 MiB).
 const BATCH_PAGES: usize = (4 << 20) / PAGE_SIZE;
@@ -105,8 +105,8 @@ struct Writer<'fs> {
     failures: HashMap<Ino, Error>,
     /// Pages that the open batch may have.
     room: usize,
-    /// Set while somebody syncs little: see the module `courtesy`.
-    steps: Option<Steps>,
+    /// In steps while somebody syncs little.
+    pace: Pace,
 }
 
 impl<'fs> Writer<'fs> {
@@ -121,7 +121,7 @@ impl<'fs> Writer<'fs> {
             in_flight: VecDeque::new(),
             failures: HashMap::new(),
             room: BATCH_PAGES,
-            steps: None,
+            pace: Pace::default(),
         };
         writer.look_around();
         writer
@@ -130,7 +130,7 @@ impl<'fs> Writer<'fs> {
     /// Submits what is dirty in `inode`, in one sweep from its first page to its last.
     fn write(&mut self, inode: &Arc<Inode>) -> Result<()> {
         self.plug.boundary();
-        let mut from = 0;
+        let (mut from, mut end) = (0, u64::MAX);
         while inode.mapping.dirty_pages() > 0 {
             let lock = match inode.writeback_lock.try_lock() {
                 Some(lock) => lock,
@@ -145,6 +145,7 @@ impl<'fs> Writer<'fs> {
             let (fs, plug) = (self.fs, &mut self.plug);
             let sweep = Sweep {
                 from,
+                end,
                 max: room,
                 sync: true,
                 route: match inode.write_failed.load(Ordering::Acquire) {
@@ -163,6 +164,8 @@ impl<'fs> Writer<'fs> {
                 break;
             }
             from = submitted.next;
+            // A file that grows all the time must not keep the sweep from ending.
+            end = end.min(writepages::end(inode));
         }
         Ok(())
     }
@@ -172,10 +175,13 @@ impl<'fs> Writer<'fs> {
         let began = self.fs.options.clock.monotonic();
         self.plug.flush();
         self.close();
-        if let Some(mut steps) = self.steps.take() {
-            self.end_step();
-            steps.took(self.fs.options.clock.monotonic().saturating_sub(began));
-            self.steps = Some(steps);
+        if self.pace.step().is_some() {
+            while !self.in_flight.is_empty() {
+                self.finish_oldest();
+            }
+            self.fs.make_step_durable();
+            let now = self.fs.options.clock.monotonic();
+            self.pace.took(now.saturating_sub(began));
         }
         while self.in_flight.len() > WINDOW
             || self.in_flight.front().is_some_and(|b| b.has_landed())
@@ -185,25 +191,10 @@ impl<'fs> Writer<'fs> {
         self.look_around();
     }
 
-    /// Lets everything land and flushes it.
-    fn end_step(&mut self) {
-        while !self.in_flight.is_empty() {
-            self.finish_oldest();
-        }
-        let queue = &self.fs.queue;
-        // The queue keeps an error of a flush for every later one.
-        let _ = queue.flush_up_to(queue.written());
-    }
-
     /// Begins or ends to go in steps.
     fn look_around(&mut self) {
-        let now = self.fs.options.clock.monotonic();
-        if !self.fs.small_fsyncs.are_about(now) {
-            self.steps = None;
-        } else if self.steps.is_none() {
-            self.steps = Some(Steps::new());
-        }
-        self.room = self.steps.as_ref().map_or(BATCH_PAGES, Steps::pages);
+        self.pace.look_around(&self.fs.bdi);
+        self.room = self.pace.step().unwrap_or(BATCH_PAGES);
     }
 
     fn close(&mut self) {

@@ -9,7 +9,6 @@
 //! that any of them needs is committed, which commits the older ones. Each file has a result of its own: what did not
 //! land of it, or else the journal's error if it needed a commit.
 
-mod courtesy;
 mod data;
 mod queued;
 mod replaced;
@@ -20,8 +19,8 @@ use crate::{Fs, InodeRef, Result};
 use block::WriteMark;
 use jbd2::Tid;
 use std::sync::atomic::Ordering;
+use writeback::courtesy::SMALL_PAGES;
 
-pub(crate) use courtesy::SmallFsyncs;
 pub(crate) use data::has_unlanded;
 pub(crate) use replaced::Replaced;
 pub(crate) use tree::ParentHint;
@@ -55,8 +54,8 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        if inode.mapping.dirty_pages() <= courtesy::SMALL_PAGES {
-            self.small_fsyncs.note(self.options.clock.monotonic());
+        if inode.mapping.dirty_pages() <= SMALL_PAGES {
+            self.bdi.note_small_sync();
         }
         let route = self.route_for(std::iter::once((inode, data_only)));
         let mut landed = self.write_and_wait(&[inode], route);

@@ -93,7 +93,9 @@ impl Fs {
             return Ok(());
         }
         let below = self.unlanded_below(root)?;
-        let inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
+        let mut inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
+        // Files that were made one after another get blocks so, and share the blocks of the inode table.
+        inodes.sort_unstable_by_key(|inode| inode.ino);
         let landed: Result<()> = self
             .write_and_wait(&inodes, Route::Home)
             .into_iter()

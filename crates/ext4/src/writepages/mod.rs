@@ -33,7 +33,7 @@ mod tests;
 
 use crate::alloc::BlockRun;
 use crate::{Error, Fs, Inode};
-use block::{Buf, EndIo, IoError, Payload, Plug};
+use block::{Buf, EndIo, IoError, PAGE_SIZE, Payload, Plug};
 use ext4_format::types::{FsBlock, Ino};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
@@ -170,6 +170,11 @@ impl EndIo for Batch {
     }
 }
 
+/// The page behind the last one that calls which have returned may have dirtied.
+pub(crate) fn end(inode: &Inode) -> u64 {
+    inode.meta.lock().size.div_ceil(PAGE_SIZE as u64)
+}
+
 impl WritebackFs for Fs {
     type Inode = Inode;
     type Batch = Batch;
@@ -195,29 +200,31 @@ impl WritebackFs for Fs {
                 pages: 0,
                 more: true,
                 blocked: true,
+                next: limits.from,
             };
         };
         let submitted = match limits.reason {
             Reason::Sync => {
                 let sweep = Sweep {
-                    from: 0,
+                    from: limits.from,
+                    end: limits.end,
                     max: limits.pages,
                     sync: true,
                     route: Route::Home,
                 };
                 self.submit_pages(inode, &lock, sweep, plug, batch)
-                    .map(|submitted| submitted.pages)
             }
             _ => self.submit_slice(inode, lock, limits.pages, plug, batch),
         };
-        let pages = match submitted {
-            Ok(pages) => pages,
+        let Submitted { pages, next } = match submitted {
+            Ok(submitted) => submitted,
             Err(error) => {
                 tracing::warn!("inode {}: writeback: {error}", inode.ino);
                 return Progress {
                     pages: 0,
                     more: true,
                     blocked: true,
+                    next: limits.from,
                 };
             }
         };
@@ -226,6 +233,7 @@ impl WritebackFs for Fs {
             pages,
             more,
             blocked: pages == 0 && more,
+            next,
         }
     }
 
@@ -240,6 +248,14 @@ impl WritebackFs for Fs {
 
     fn is_dirty(inode: &Inode) -> bool {
         inode.mapping.dirty_pages() > 0
+    }
+
+    fn end(inode: &Inode) -> u64 {
+        end(inode)
+    }
+
+    fn end_step(&self) {
+        self.make_step_durable();
     }
 
     fn tick(&self) {

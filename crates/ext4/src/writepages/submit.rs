@@ -21,6 +21,8 @@ const MAX_BIO_PAGES: usize = 256;
 pub(crate) struct Sweep {
     /// The first page to look at.
     pub from: u64,
+    /// The first page to leave out.
+    pub end: u64,
     /// Pages at most.
     pub max: usize,
     /// Somebody waits.
@@ -40,7 +42,7 @@ struct Placed {
 impl Fs {
     /// Submits up to `max` dirty pages of `inode` for the flusher, from where the last slice ended on, and then from the
     /// first page on (the kernel's `range_cyclic`): pages that are dirtied again and again do not hold back those behind
-    /// them, and these become dense meanwhile, which a disk is quicker with. How many pages there were.
+    /// them, and these become dense meanwhile, which a disk is quicker with.
     pub(super) fn submit_slice(
         &self,
         inode: &Arc<Inode>,
@@ -48,22 +50,23 @@ impl Fs {
         max: usize,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
-    ) -> Result<usize> {
+    ) -> Result<Submitted> {
         let mut sweep = Sweep {
             from: u64::from(*lock),
+            end: u64::MAX,
             max,
             sync: false,
             route: Route::Home,
         };
         let mut submitted = self.submit_pages(inode, &lock, sweep, plug, batch)?;
-        let mut pages = submitted.pages;
+        let pages = submitted.pages;
         if sweep.from > 0 && pages < max {
             (sweep.from, sweep.max) = (0, max - pages);
             submitted = self.submit_pages(inode, &lock, sweep, plug, batch)?;
-            pages += submitted.pages;
+            submitted.pages += pages;
         }
         *lock = u32::try_from(submitted.next).unwrap_or(0);
-        Ok(pages)
+        Ok(submitted)
     }
 
     /// Submits dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `_lock`).
@@ -76,7 +79,7 @@ impl Fs {
         batch: &Arc<Batch>,
     ) -> Result<Submitted> {
         let mut pages: Vec<DirtyPage> = Vec::with_capacity(sweep.max.min(64));
-        let range = sweep.from..u64::MAX;
+        let range = sweep.from..sweep.end;
         if inode.mapping.take_dirty(range, sweep.max, &mut pages) == 0 {
             return Ok(Submitted {
                 pages: 0,

@@ -18,7 +18,12 @@ fn write(fs: &Arc<Fs>, file: &InodeRef, pages: std::ops::Range<u64>) {
 fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u64> {
     let batch = Batch::new();
     let mut plug = fs.queue.plug();
-    let limits = PassLimits { pages, reason };
+    let limits = PassLimits {
+        pages,
+        reason,
+        from: 0,
+        end: u64::MAX,
+    };
     fs.write_pages(file, limits, &mut plug, &batch);
     plug.flush();
     batch.close();

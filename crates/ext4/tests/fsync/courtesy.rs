@@ -1,10 +1,11 @@
 //! Much beside somebody who has little.
 
-use crate::volume::{Disk, all, cost, get, put};
+use crate::volume::{Disk, all, contents, cost, create, get, mkdir, put, write};
 use block::Op;
 use ext4::{Fs, InodeRef};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 use writeback::Clock;
 
@@ -60,6 +61,129 @@ fn a_large_sync_goes_in_steps_while_small_ones_are_about() {
     assert_eq!(flushes("alone again"), 1);
     let fs = disk.crash(fs);
     assert_eq!(get(&fs, "beside2999"), [(2999 % 256) as u8; 4096]);
+}
+
+/// What a large sync is asked for, of files in the directory `dir` or of everything.
+type Large = fn(&Fs, &InodeRef, &[InodeRef]);
+const LARGE: [(&str, Large); 3] = [
+    ("files", |fs, _, files| {
+        assert!(fs.fsync_many(&all(files)).iter().all(Result::is_ok));
+    }),
+    ("volume", |fs, _, _| fs.sync().unwrap()),
+    ("tree", |fs, dir, _| fs.sync_tree(dir).unwrap()),
+];
+
+/// A device that takes 450 MB/s and a millisecond for a flush, which waits for all that was written before: the longest
+/// that a flush has to wait, from its submission on, while `work` runs.
+fn longest_wait(disk: &Disk, clock: &Arc<Stopped>, work: impl FnOnce()) -> Duration {
+    let longest = Arc::new(AtomicU64::new(0));
+    let (time, written) = (clock.clone(), AtomicU64::new(0));
+    disk.inject({
+        let longest = longest.clone();
+        move |op, _, len| {
+            match op {
+                Op::Write => {
+                    let took = Duration::from_nanos(len * 20 / 9);
+                    time.advance(took);
+                    written.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+                }
+                Op::Flush => {
+                    time.advance(Duration::from_millis(1));
+                    let took = written.swap(0, Ordering::Relaxed) + 1_000_000;
+                    longest.fetch_max(took, Ordering::Relaxed);
+                }
+                Op::Read => {}
+            }
+            None
+        }
+    });
+    work();
+    disk.heal();
+    Duration::from_nanos(longest.load(Ordering::Relaxed))
+}
+
+#[test]
+fn no_large_sync_fills_the_device_while_small_ones_are_about() {
+    let disk = Disk::new();
+    let clock = Arc::new(Stopped::default());
+    let fs = disk.mount_with(|options| options.clock = clock.clone());
+    for (name, large) in LARGE {
+        let wait = |beside: bool| {
+            let dir = mkdir(&fs, &fs.root().unwrap(), &format!("{name} {beside}"));
+            let mut files: Vec<_> = (0..4000)
+                .map(|i| create(&fs, &dir, &i.to_string()))
+                .collect();
+            // The names and inodes are not at issue.
+            fs.sync().unwrap();
+            for (i, file) in files.iter().enumerate() {
+                write(&fs, file, 0, &[i as u8; 4096]);
+            }
+            files.push(create(&fs, &dir, "large"));
+            write(&fs, &files[4000], 0, &vec![7; 16 << 20]);
+            if beside {
+                fs.fsync(&put(&fs, &format!("small {name}"), b"x"), false)
+                    .unwrap();
+            } else {
+                clock.advance(Duration::from_secs(1));
+            }
+            let wait = longest_wait(&disk, &clock, || large(&fs, &dir, &files));
+            assert_eq!(contents(&fs, &files[1]), [1; 4096]);
+            wait
+        };
+        let alone = wait(false);
+        assert!(alone > Duration::from_millis(60), "{name}: {alone:?}");
+        let beside = wait(true);
+        assert!(beside < Duration::from_millis(6), "{name}: {beside:?}");
+    }
+}
+
+#[test]
+fn a_step_that_records_much_is_committed() {
+    let disk = Disk::new();
+    let clock = Arc::new(Stopped::default());
+    let fs = disk.mount_with(|options| options.clock = clock.clone());
+    // Sixteen inodes share a block of their table.
+    let files: Vec<_> = (0..16 * 1000)
+        .map(|i| put(&fs, &format!("f{i}"), b""))
+        .collect();
+    fs.sync().unwrap();
+    let spread: Vec<_> = files.into_iter().step_by(16).collect();
+    for beside in [false, true] {
+        spread
+            .iter()
+            .for_each(|file| write(&fs, file, 0, &[1; 4096]));
+        clock.advance(Duration::from_secs(1));
+        if beside {
+            fs.fsync(&put(&fs, "small", b"x"), false).unwrap();
+        }
+        let (cost, results) = cost(&fs, || fs.fsync_many(&all(&spread)));
+        assert!(results.iter().all(Result::is_ok));
+        // After steps of 256 and 512 inodes, and at the end.
+        assert_eq!(cost.commits, if beside { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn syncs_end_beside_endless_small_ones() {
+    let disk = Disk::new();
+    let fs = disk.mount();
+    let small = put(&fs, "small", b"x");
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                write(&fs, &small, 0, b"y");
+                fs.fsync(&small, false).unwrap();
+            }
+        });
+        for (name, large) in LARGE {
+            let dir = mkdir(&fs, &fs.root().unwrap(), name);
+            let file = create(&fs, &dir, "large");
+            write(&fs, &file, 0, &vec![1; 24 << 20]);
+            large(&fs, &dir, &[file]);
+        }
+        ended.store(true, Ordering::Release);
+    });
 }
 
 #[test]

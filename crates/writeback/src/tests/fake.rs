@@ -23,6 +23,8 @@ pub struct Inode {
     pub panics: AtomicBool,
     /// The highest version whose page landed.
     pub landed: AtomicU64,
+    /// Pages up to the last that was ever written.
+    end: AtomicU64,
 }
 
 /// Pages of an inode, and the version that is on its way.
@@ -68,6 +70,8 @@ pub struct FakeFs {
     pub batch_time: Mutex<Duration>,
     busy_until: Mutex<Duration>,
     pub log: Mutex<Vec<Slice>>,
+    /// Slices that were written when a step ended.
+    pub steps: Mutex<Vec<usize>>,
     /// Called after a slice was submitted.
     pub hook: Mutex<Option<Hook>>,
     pub fails: AtomicBool,
@@ -96,6 +100,7 @@ impl FakeFs {
             batch_time: Mutex::default(),
             busy_until: Mutex::default(),
             log: Mutex::default(),
+            steps: Mutex::default(),
             hook: Mutex::default(),
             fails: AtomicBool::new(false),
             ticks: AtomicUsize::new(0),
@@ -124,10 +129,12 @@ impl FakeFs {
             blocked: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             landed: AtomicU64::new(0),
+            end: AtomicU64::new(0),
         })
     }
     /// Stores a version in a page and marks the inode dirty.
     pub fn write(&self, inode: &Arc<Inode>, page: u64, version: u64) {
+        inode.end.fetch_max(page + 1, SeqCst);
         let before = inode.mapping.store_dirty(page, content(version), false);
         self.dev().add_dirty(u64::from(!before.dirty));
         self.dev().mark_dirty(inode);
@@ -181,7 +188,7 @@ impl WritebackFs for FakeFs {
         if !inode.blocked.load(SeqCst) {
             inode
                 .mapping
-                .take_dirty(0..u64::MAX, limits.pages, &mut pages);
+                .take_dirty(limits.from..limits.end, limits.pages, &mut pages);
         }
         for page in &pages {
             let version = u64::from_le_bytes(page.buf[..8].try_into().unwrap());
@@ -207,6 +214,7 @@ impl WritebackFs for FakeFs {
             pages: pages.len(),
             more,
             blocked: pages.is_empty() && more,
+            next: pages.last().map_or(limits.from, |page| page.index + 1),
         }
     }
     fn batch_landed(&self, batch: &Batch) -> bool {
@@ -244,6 +252,12 @@ impl WritebackFs for FakeFs {
     }
     fn is_dirty(inode: &Inode) -> bool {
         inode.mapping.dirty_pages() > 0
+    }
+    fn end(inode: &Inode) -> u64 {
+        inode.end.load(SeqCst)
+    }
+    fn end_step(&self) {
+        self.steps.lock().push(self.log.lock().len());
     }
     fn tick(&self) {
         self.ticks.fetch_add(1, SeqCst);

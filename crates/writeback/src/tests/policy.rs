@@ -177,6 +177,46 @@ fn a_sync_ends_while_a_file_is_written_all_the_time() {
 }
 
 #[test]
+fn beside_small_syncs_a_sync_goes_in_steps_and_ends() {
+    let mut t = ByHand::new();
+    let _files = t.files(0..1000, 1);
+    let grows = t.files(1000..1001, 1000).remove(0);
+    *t.fs.hook.lock() = Some(Box::new(|fs, inode| {
+        if inode.ino == 1000 {
+            let end = FakeFs::end(inode);
+            (end..end + 300).for_each(|page| fs.write(inode, page, 2));
+        }
+    }));
+    // Neither too short for a step nor too long.
+    *t.fs.batch_time.lock() = 2 * MS;
+    t.fs.dev().note_small_sync();
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    group.ended().unwrap().unwrap();
+    let (log, mut steps) = (t.fs.take_log(), t.fs.steps.lock().clone());
+    let mut from = 0;
+    steps.push(log.len());
+    for step in steps {
+        let pages: usize = log[from..step].iter().map(|slice| slice.pages).sum();
+        // A step, and what was left over of the first round where the second begins.
+        assert!(pages < 512, "{pages} pages at once");
+        from = step;
+    }
+    assert!(grows.landed.load(SeqCst) >= 1);
+    assert!(!grows.state.is_clean(), "it has grown since");
+    // Nobody is about any more.
+    *t.fs.hook.lock() = None;
+    t.fs.steps.lock().clear();
+    t.clock.advance(SECOND);
+    let _more = t.files(2000..3000, 1);
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    group.ended().unwrap().unwrap();
+    assert_eq!(*t.fs.steps.lock(), []);
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+}
+
+#[test]
 fn a_page_dirtied_again_in_flight_is_in_the_sync() {
     let mut t = ByHand::new();
     let file = t.files(0..1, 1).remove(0);
