@@ -242,7 +242,12 @@ fn matrix(name: &str, style: Style, extent: Extent) {
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
     let counts = Counts::default();
-    let mut script = Script::new(style, extent.crowd, extent.async_commit, rng.fork()).unwrap();
+    let (mut choice, contents) = (rng.fork(), rng.fork());
+    let mut new_script = || {
+        let (crowd, async_commit) = (extent.crowd, extent.async_commit);
+        Script::new(style, crowd, async_commit, contents.clone(), rng.fork()).unwrap()
+    };
+    let mut script = new_script();
     counts.inject(&script.disk);
     for round in 0..extent.rounds {
         let changed = script.change(round).unwrap();
@@ -255,7 +260,8 @@ fn matrix(name: &str, style: Style, extent: Extent) {
         let count = counts.of(kind);
         let mut numbers: Vec<u64> = (0..count).collect();
         while numbers.len() > rounds(5, 400) {
-            numbers.swap_remove(rng.index(numbers.len()));
+            // The first stays: it is met however few requests a run merges into.
+            numbers.swap_remove(1 + choice.index(numbers.len() - 1));
         }
         let mut met = 0;
         let lengths = [false, true];
@@ -266,7 +272,7 @@ fn matrix(name: &str, style: Style, extent: Extent) {
             let fault = Fault { kind, at, lasts };
             let run = Run {
                 fault,
-                script: Script::new(style, extent.crowd, extent.async_commit, rng.fork()).unwrap(),
+                script: new_script(),
                 scratch: &scratch,
             };
             match run.carry_out(extent.rounds) {

@@ -49,7 +49,10 @@ pub struct Script {
     pub style: Style,
     /// The device when the recording began.
     base: Vec<u8>,
-    rng: Rng,
+    /// What the files hold: the same in every run of a script, so that requests are numbered alike.
+    contents: Rng,
+    /// What a power failure leaves.
+    chance: Rng,
     old: Vec<Vec<u8>>,
     /// Empty files made in each round, so that the log fills up.
     crowd: usize,
@@ -68,7 +71,8 @@ impl Script {
         style: Style,
         crowd: usize,
         async_commit: AsyncCommit,
-        mut rng: Rng,
+        mut contents: Rng,
+        mut chance: Rng,
     ) -> Result<Script> {
         let disk = Disk::new(SIZE);
         let mkfs = MkfsOptions {
@@ -84,7 +88,7 @@ impl Script {
         let mut history = History::default();
         let mut old = Vec::new();
         for i in 0..OLD {
-            let data = contents(&mut rng, i as u16, 20_000);
+            let data = data_of(&mut contents, i as u16, 20_000);
             history.begin(&old_path(i), Some(data.clone()), 0);
             put(&fs, &old_path(i), &data)?;
             old.push(data);
@@ -92,14 +96,15 @@ impl Script {
         fs.sync()?;
         history.acknowledge_all(0);
         let base = disk.start_recording();
-        disk.tear_failed_writes(rng.fork());
+        disk.tear_failed_writes(chance.fork());
         Ok(Script {
             disk,
             fs,
             history,
             style,
             base,
-            rng,
+            contents,
+            chance,
             old,
             crowd,
         })
@@ -127,8 +132,8 @@ impl Script {
         let mut changed = Vec::new();
         for i in 0..NEW {
             let id = (100 + round * NEW + i) as u16;
-            let (path, len) = (format!("new{id}"), 16 + self.rng.index(14_000));
-            let data = contents(&mut self.rng, id, len);
+            let (path, len) = (format!("new{id}"), 16 + self.contents.index(14_000));
+            let data = data_of(&mut self.contents, id, len);
             self.begin(&path, &data);
             let file = put(&self.fs, &path, &data)?;
             changed.push(Changed {
@@ -142,7 +147,7 @@ impl Script {
         for in_place in [true, false] {
             let i = (round * 2 + usize::from(in_place)) % (OLD - 1);
             let file = volume::at(&self.fs, &old_path(i))?;
-            let part = contents(&mut self.rng, i as u16, 6_000);
+            let part = data_of(&mut self.contents, i as u16, 6_000);
             let at = match in_place {
                 true => 4096,
                 false => self.old[i].len(),
@@ -228,7 +233,7 @@ impl Script {
         });
         let at = events.len();
         let mut recording = Recording::new(self.base.clone(), events);
-        (recording.image(at, &mut self.rng), at)
+        (recording.image(at, &mut self.chance), at)
     }
 }
 
@@ -248,7 +253,7 @@ const MARK: [u8; 6] = *b"FAULTS";
 const UNIT: usize = 16;
 
 /// At least `len` bytes that say on every 16 of them whose they are.
-fn contents(rng: &mut Rng, id: u16, len: usize) -> Vec<u8> {
+fn data_of(rng: &mut Rng, id: u16, len: usize) -> Vec<u8> {
     let mut data = Vec::with_capacity(len + UNIT);
     while data.len() < len {
         data.extend(MARK);
