@@ -225,8 +225,8 @@ impl<T: CachedInode> InodeTable<T> {
         assert!(pins.try_pin(), "an inode that has been used is inserted");
         pins.slot.store(self.lru.insert(ino), Relaxed);
         // The map publishes what was stored above.
-        let replaced = self.inodes.insert(ino, inode.clone());
-        assert!(replaced.is_none(), "two inodes of one number");
+        let refused = self.inodes.insert(ino, inode.clone());
+        assert!(refused.is_none(), "two inodes of one number");
         InodeRef(inode)
     }
     /// Takes a dead inode out, unless somebody did.

@@ -9,6 +9,7 @@ mod loading;
 mod lru;
 pub mod mapping;
 pub mod pins;
+mod slot;
 
 pub use budget::{Budget, Kind, Shrinker};
 pub use counter::ShardedCounter;
@@ -17,9 +18,10 @@ pub use inode_table::{CachedInode, InodeRef, InodeTable};
 pub use mapping::{DirtyPage, Mapping, PageState, Removed};
 pub use pins::Pins;
 
-/// What [`pins`] is built on; `tests/pins_model.rs` puts a model checker's in its place.
+/// What [`pins`] and [`slot`] are built on; `tests/*_model.rs` put a model checker's in its place.
 mod sync {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    pub(crate) use std::sync::Arc;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
     /// Lets another thread go on while this one waits for it.
     pub(crate) fn relax() {
         std::hint::spin_loop();

@@ -3,11 +3,11 @@
 //! Neighbours are made, looked up and evicted one after another, so the map is one of *runs* of 32 numbers, each with a slot
 //! for every number: what comes next is found in the processor's cache, and an entry costs its pointer only.
 //!
-//! Nobody waits for a lock here. A look-up finds the run in a concurrent map and takes a reference out of its slot; a change
-//! swaps the slot. A run counts those who have or are about to put an object in; whoever takes that to nothing marks it dead
-//! and removes it, and who meets a dead one makes another.
+//! Nobody waits for a lock here. A look-up finds the run in a concurrent map and takes a reference out of its [`Slot`]. A run
+//! counts those who have or are about to put an object in; whoever takes that to nothing marks it dead and removes it, and
+//! who meets a dead one makes another.
 
-use arc_swap::ArcSwapOption;
+use crate::slot::Slot;
 use papaya::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -41,20 +41,20 @@ impl Hasher for RunHasher {
 struct Run<T> {
     /// Slots that are in use, and who is about to use one; [`DEAD`] at the end.
     held: AtomicU32,
-    slots: [ArcSwapOption<T>; RUN],
+    slots: [Slot<T>; RUN],
 }
 
 impl<T> Default for Run<T> {
     fn default() -> Run<T> {
         Run {
             held: AtomicU32::new(0),
-            slots: std::array::from_fn(|_| ArcSwapOption::empty()),
+            slots: std::array::from_fn(|_| Slot::default()),
         }
     }
 }
 
 impl<T> Run<T> {
-    fn slot(&self, number: u32) -> &ArcSwapOption<T> {
+    fn slot(&self, number: u32) -> &Slot<T> {
         &self.slots[number as usize % RUN]
     }
     /// For one more object; `false` where the run has ended.
@@ -99,7 +99,7 @@ impl<T> Runs<T> {
     /// Another reference to the object of this number.
     pub fn get(&self, number: u32) -> Option<Arc<T>> {
         let runs = self.runs.pin();
-        runs.get(&(number >> RUN_BITS))?.slot(number).load_full()
+        runs.get(&(number >> RUN_BITS))?.slot(number).get()
     }
     /// Calls `call` for the objects of these numbers that there are.
     pub fn with_each(&self, numbers: &[u32], mut call: impl FnMut(&T)) {
@@ -109,13 +109,11 @@ impl<T> Runs<T> {
                 continue;
             };
             for &number in near {
-                if let Some(object) = &*run.slot(number).load() {
-                    call(object);
-                }
+                run.slot(number).with(&mut call);
             }
         }
     }
-    /// Puts an object in; what was there before.
+    /// Puts an object in; gives it back where the number has one.
     pub fn insert(&self, number: u32, object: Arc<T>) -> Option<Arc<T>> {
         let runs = self.runs.pin();
         let run = loop {
@@ -126,17 +124,17 @@ impl<T> Runs<T> {
             // Whoever ended it is about to.
             self.take_out(number, run);
         };
-        let before = run.slot(number).swap(Some(object));
-        if before.is_some() {
+        let refused = run.slot(number).put(object);
+        if refused.is_some() {
             run.release();
         }
-        before
+        refused
     }
     /// Takes the object of this number out.
     pub fn remove(&self, number: u32) -> Option<Arc<T>> {
         let runs = self.runs.pin();
         let run = runs.get(&(number >> RUN_BITS))?;
-        let removed = run.slot(number).swap(None)?;
+        let removed = run.slot(number).take()?;
         self.release(number, run);
         Some(removed)
     }
@@ -146,9 +144,7 @@ impl<T> Runs<T> {
         let Some(run) = runs.get(&(number >> RUN_BITS)) else {
             return false;
         };
-        let before = run.slot(number).compare_and_swap(object, None);
-        let was = before.as_ref().is_some_and(|b| Arc::ptr_eq(b, object));
-        drop(before);
+        let was = run.slot(number).take_same(object);
         if was {
             self.release(number, run);
         }
@@ -168,7 +164,7 @@ impl<T> Runs<T> {
     pub fn objects(&self) -> impl Iterator<Item = Arc<T>> {
         let runs: Vec<Arc<Run<T>>> = self.runs.pin().values().cloned().collect();
         runs.into_iter()
-            .flat_map(|run| (0..RUN).filter_map(move |i| run.slots[i].load_full()))
+            .flat_map(|run| (0..RUN).filter_map(move |i| run.slots[i].get()))
     }
 }
 
@@ -192,9 +188,10 @@ mod tests {
         let mut each = Vec::new();
         runs.with_each(&[1, 2, 4, 700, 7, u32::MAX], |number| each.push(*number));
         assert_eq!(each, [1, 4, 7, u32::MAX]);
-        let replaced = runs.insert(4, Arc::new(44)).unwrap();
-        assert_eq!(*replaced, 4);
-        assert!(!runs.remove_same(4, &replaced), "another has its number");
+        let refused = runs.insert(4, Arc::new(44)).unwrap();
+        assert_eq!(*refused, 44);
+        assert_eq!(runs.get(4).as_deref(), Some(&4));
+        assert!(!runs.remove_same(4, &refused), "another has its number");
         for number in numbers() {
             assert!(runs.remove(number).is_some());
             assert!(runs.remove(number).is_none());
