@@ -16,32 +16,11 @@
 
 use ext4::InodeRef;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SHARDS: usize = 64;
-
-/// Inode numbers are spread well enough by a multiplication.
-#[derive(Default)]
-struct InoHasher(u64);
-
-impl Hasher for InoHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
-        }
-    }
-    fn write_u32(&mut self, n: u32) {
-        self.0 = (self.0 ^ u64::from(n))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(32);
-    }
-}
 
 #[derive(Default)]
 struct Node {
@@ -49,7 +28,7 @@ struct Node {
     pin: Option<InodeRef>,
 }
 
-type Shard = HashMap<u32, Node, BuildHasherDefault<InoHasher>>;
+type Shard = FxHashMap<u32, Node>;
 
 /// The lookup counts of all inodes.
 pub(crate) struct Nodes {

@@ -13,9 +13,8 @@ use crate::{Buffer, JournalError, Overlay};
 use block::{Bio, BioFlags, BufMut, Class, EndIo, IoError, Payload, Queue};
 use cache::{Budget, Kind, Shrinker};
 use parking_lot::{Condvar, Mutex, RwLock};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,24 +27,7 @@ pub(crate) const OVERHEAD_BYTES: u64 = 192;
 /// Most blocks that one read of a prefetch covers.
 const MAX_PREFETCH_RUN: usize = 256;
 
-/// Block numbers are dense, so one multiplication mixes them well enough.
-#[derive(Default)]
-pub(crate) struct BlockHasher(u64);
-impl Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(self.0 ^ u64::from(byte));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        let mixed = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-type BlockMap = HashMap<u64, Arc<Buffer>, BuildHasherDefault<BlockHasher>>;
+type BlockMap = FxHashMap<u64, Arc<Buffer>>;
 
 #[derive(Default)]
 struct Shard {

@@ -2,7 +2,8 @@
 //!
 //! Algorithm, on the calling thread, under the commit lock:
 //!
-//! 1. *Early*: the client puts most of its state into buffers, beside running handles.
+//! 1. *Early*: the client puts most of its state into buffers, beside running handles. Whoever waits for data to land
+//!    before the commit has had a part of that done already ([`Journal::prepare_commit`]).
 //! 2. *Close*: take the gate (wait for the handles to end), let the client finish, clone the reference to every buffer's
 //!    content, put a fresh transaction into the gate, let go. Nothing here grows with the size of the blocks.
 //! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched them yet.
@@ -135,14 +136,10 @@ impl Journal {
     }
 
     /// Steps 1 to 3; `None` where there is nothing to commit.
-    fn close_running(&self, _state: &CommitState) -> Option<Closed> {
-        let client = self.client();
-        if let Some(client) = &client {
-            let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-            client.write_back_state(&Handle::early(self, gate), Phase::Early);
-        }
+    fn close_running(&self, state: &CommitState) -> Option<Closed> {
+        self.write_back_early(state, Phase::Early);
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = &client {
+        if let Some(client) = self.client() {
             client.write_back_state(&Handle::locked(self, &gate), Phase::Locked);
         }
         if gate.is_empty() {
@@ -178,6 +175,15 @@ impl Journal {
             revokes: transaction.take_revokes(),
             freed: transaction.take_freed(),
         })
+    }
+
+    /// Has the client put state into buffers beside running handles; one thread at a time, lest an older state replace a
+    /// newer one.
+    pub(crate) fn write_back_early(&self, _state: &CommitState, phase: Phase) {
+        if let Some(client) = self.client() {
+            let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            client.write_back_state(&Handle::early(self, gate), phase);
+        }
     }
 
     /// Everything of a transaction's stream but its commit block.

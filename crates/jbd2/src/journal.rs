@@ -58,6 +58,8 @@ pub struct JournalExtent {
 /// When the client is asked to put its in-memory state into buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// Well before the commit, beside handles, and only if somebody has time for it: what is not going to change until then.
+    Ahead,
     /// Handles are running beside this one: do most of the work here.
     Early,
     /// No handle is running and none can start: finish quickly. Credits are not counted.
@@ -336,6 +338,16 @@ impl Journal {
     /// transaction has changed nothing, nothing is written or flushed.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
         self.commit_because(tid, Why::WaitedFor)
+    }
+    /// Does a part of the next commit's work, for whoever waits for something else before asking for one: the client's state
+    /// goes into buffers as far as it is final ([`Phase::Ahead`]). Does nothing beside a commit. Holds up no handle.
+    pub fn prepare_commit(&self) {
+        if self.read_only || self.check().is_err() {
+            return;
+        }
+        if let Some(state) = self.committing.try_lock() {
+            self.write_back_early(&state, Phase::Ahead);
+        }
     }
     pub(crate) fn commit_because(&self, tid: Tid, why: Why) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");

@@ -85,6 +85,9 @@ pub trait WritebackFs: Send + Sync + 'static {
     /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; anybody may call it. Errors
     /// belong to the inodes (they are dirty again); the flusher only backs off.
     fn finish_batch(&self, batch: &Self::Batch) -> io::Result<()>;
+    /// A sync has nothing to do until its next batch lands, and earlier ones are recorded: time for what will be asked for
+    /// when all have landed.
+    fn prepare_commit(&self);
     /// Whether the inode still has dirty pages.
     fn is_dirty(inode: &Self::Inode) -> bool;
     /// The page behind the last one that calls which have returned may have dirtied.

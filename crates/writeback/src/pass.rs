@@ -88,6 +88,8 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     again: VecDeque<Entry<F::Inode>>,
     /// Of a sync.
     pace: Pace,
+    /// Whether a batch has been finished.
+    recorded: bool,
     /// Whether the thread has other devices to serve.
     shared: bool,
     /// Whether it is their turn.
@@ -155,6 +157,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             round: 0,
             again: VecDeque::new(),
             pace: Pace::default(),
+            recorded: false,
             flusher,
         }
     }
@@ -435,6 +438,10 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let _count = CountDown(&dev.in_flight);
         let batch = oldest.batch.clone();
         self.flusher.finishing = Some(oldest);
+        if self.reason == Reason::Sync && self.recorded && !self.fs.batch_landed(&batch) {
+            self.fs.prepare_commit();
+        }
+        self.recorded = true;
         let result = self.fs.finish_batch(&batch);
         let Some(oldest) = self.flusher.finishing.take() else {
             unreachable!("put there above")

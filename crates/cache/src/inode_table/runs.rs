@@ -9,7 +9,7 @@
 
 use crate::slot::Slot;
 use papaya::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use rustc_hash::FxBuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,25 +18,6 @@ const RUN_BITS: u32 = 5;
 const RUN: usize = 1 << RUN_BITS;
 /// The count of a run that has ended.
 const DEAD: u32 = u32::MAX;
-
-/// Runs are dense: one multiplication spreads them well enough.
-#[derive(Default)]
-struct RunHasher(u64);
-impl Hasher for RunHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-    fn write_u32(&mut self, word: u32) {
-        // The golden ratio; the high half, which is mixed best, is folded onto the low one.
-        let product = (self.0 ^ u64::from(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = product ^ product >> 32;
-    }
-}
 
 struct Run<T> {
     /// Slots that are in use, and who is about to use one; [`DEAD`] at the end.
@@ -76,7 +57,7 @@ impl<T> Run<T> {
 
 /// See the module.
 pub(super) struct Runs<T> {
-    runs: HashMap<u32, Arc<Run<T>>, BuildHasherDefault<RunHasher>>,
+    runs: HashMap<u32, Arc<Run<T>>, FxBuildHasher>,
 }
 
 impl<T> Default for Runs<T> {

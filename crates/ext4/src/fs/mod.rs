@@ -418,10 +418,12 @@ fn io_error(e: &std::io::Error) -> block::IoError {
 }
 
 impl JournalClient for Fs {
-    fn write_back_state(&self, handle: &Handle<'_>, _phase: Phase) {
-        let mut result = self.dirty_inodes.write_back(self, handle);
-        result = result.and(self.groups.write_back_state(handle));
-        if self.superblock_dirty.swap(false, Ordering::AcqRel) {
+    fn write_back_state(&self, handle: &Handle<'_>, phase: Phase) {
+        let mut result = self.dirty_inodes.write_back(self, handle, phase);
+        if phase != Phase::Ahead {
+            result = result.and(self.groups.write_back_state(handle));
+        }
+        if phase != Phase::Ahead && self.superblock_dirty.swap(false, Ordering::AcqRel) {
             match handle.get(self.superblock_block()) {
                 Ok(buffer) => handle.modify(&buffer, None, |bytes| self.encode_superblock(bytes)),
                 Err(e) => result = result.and(Err(e.into())),

@@ -60,13 +60,14 @@ impl Fs {
                 results[i] = writer.write(inodes[i]);
             }
             let failures = writer.finish();
-            for &(i, _) in &todo {
-                self.wait_writeback(inodes[i]);
-                if let (Ok(()), Some(error)) = (&results[i], failures.get(&inodes[i].ino)) {
+            todo.retain(|&mut (i, _)| {
+                let inode = inodes[i];
+                self.wait_writeback(inode);
+                if let (Ok(()), Some(error)) = (&results[i], failures.get(&inode.ino)) {
                     results[i] = Err(error.clone());
                 }
-            }
-            todo.retain(|(i, _)| results[*i].is_ok() && inodes[*i].mapping.dirty_pages() > 0);
+                results[i].is_ok() && inode.mapping.dirty_pages() > 0
+            });
             if todo.is_empty() {
                 return results;
             }
@@ -103,6 +104,8 @@ struct Writer<'fs> {
     /// Oldest first.
     in_flight: VecDeque<Arc<Batch>>,
     failures: HashMap<Ino, Error>,
+    /// Whether a batch has been finished: there is something for a commit.
+    recorded: bool,
     /// Pages that the open batch may have.
     room: usize,
     /// In steps while somebody syncs little.
@@ -120,6 +123,7 @@ impl<'fs> Writer<'fs> {
             inodes: 0,
             in_flight: VecDeque::new(),
             failures: HashMap::new(),
+            recorded: false,
             room: BATCH_PAGES,
             pace: Pace::default(),
         };
@@ -210,6 +214,10 @@ impl<'fs> Writer<'fs> {
         let Some(batch) = self.in_flight.pop_front() else {
             return;
         };
+        if self.recorded && !batch.has_landed() {
+            self.fs.journal.prepare_commit();
+        }
+        self.recorded = true;
         if self.fs.finish(&batch).is_err() {
             self.failures.extend(batch.failures());
         }

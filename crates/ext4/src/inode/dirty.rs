@@ -14,33 +14,17 @@ use crate::inode::Inode;
 use crate::{Error, Fs, Result};
 use ext4_format::inode::{InodeFields, in_inode_xattr_area_mut, update_checksum};
 use ext4_format::types::Ino;
-use jbd2::Handle;
+use jbd2::{Handle, Phase};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const SHARDS: usize = 32;
 
-/// Block numbers are spread well enough by a multiplication.
-#[derive(Default)]
-struct BlockHasher(u64);
-
-impl std::hash::Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only u64 keys are hashed")
-    }
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-    }
-}
-
-type Blocks = HashMap<u64, SmallVec<[Arc<Inode>; 16]>, BuildHasherDefault<BlockHasher>>;
+type Inodes = SmallVec<[Arc<Inode>; 16]>;
+type Blocks = FxHashMap<u64, Inodes>;
 
 /// The registry, by inode table block.
 pub(crate) struct DirtyInodes {
@@ -86,14 +70,21 @@ impl DirtyInodes {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Serialises every registered inode, as part of `handle`'s transaction.
-    pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>) -> Result<()> {
+    /// Serialises every registered inode, as part of `handle`'s transaction; ahead of the commit, those of blocks of which
+    /// no inode has data that has yet to land, since that will change it.
+    pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
+        let landed = |inode: &Arc<Inode>| {
+            inode.mapping.dirty_pages() == 0 && inode.mapping.writeback_pages() == 0
+        };
         let mut first_error = None;
+        let mut blocks = Vec::new();
         for shard in &self.shards {
-            let blocks = std::mem::take(&mut *shard.lock());
+            let due =
+                |_: &u64, inodes: &mut Inodes| phase != Phase::Ahead || inodes.iter().all(landed);
+            blocks.extend(shard.lock().extract_if(due));
             self.blocks
                 .fetch_sub(blocks.len() as u32, Ordering::Relaxed);
-            for (block, inodes) in blocks {
+            for (block, inodes) in blocks.drain(..) {
                 if let Err(e) = write_block(fs, handle, block, &inodes) {
                     // They stay registered, so that nothing is lost should the journal go on.
                     for inode in &inodes {

@@ -12,15 +12,17 @@
 
 use crate::inode::Inode;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const SHARDS: usize = 32;
 
+type Shard = FxHashMap<u32, Arc<Inode>>;
+
 /// See the module.
 pub(crate) struct DirtyFiles {
-    shards: [Mutex<HashMap<u32, Arc<Inode>>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Default for DirtyFiles {
@@ -32,7 +34,7 @@ impl Default for DirtyFiles {
 }
 
 impl DirtyFiles {
-    fn shard(&self, inode: &Inode) -> &Mutex<HashMap<u32, Arc<Inode>>> {
+    fn shard(&self, inode: &Inode) -> &Mutex<Shard> {
         &self.shards[inode.ino.0 as usize % SHARDS]
     }
 
@@ -69,7 +71,7 @@ impl DirtyFiles {
 
     /// What is listed now, a part at a time: to be looked at while it is in the processor's cache.
     pub fn parts(&self) -> impl Iterator<Item = Vec<Arc<Inode>>> {
-        let part = |shard: &Mutex<HashMap<_, Arc<Inode>>>| shard.lock().values().cloned().collect();
+        let part = |shard: &Mutex<Shard>| shard.lock().values().cloned().collect();
         self.shards.iter().map(part)
     }
 }

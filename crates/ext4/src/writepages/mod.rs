@@ -246,6 +246,10 @@ impl WritebackFs for Fs {
         self.finish(batch).map_err(io::Error::from)
     }
 
+    fn prepare_commit(&self) {
+        self.journal.prepare_commit();
+    }
+
     fn is_dirty(inode: &Inode) -> bool {
         inode.mapping.dirty_pages() > 0
     }

@@ -1,8 +1,8 @@
 //! The flusher's slices of a file, taken by hand.
 
 use super::Batch;
-use crate::{Fs, InodeRef, MkfsOptions, MountOptions};
-use block::{DeviceUrl, OpenMode, PAGE_SIZE};
+use crate::{Fs, InodeRef, MkfsOptions, MountOptions, SetAttr};
+use block::{DeviceUrl, OpenMode, PAGE_SIZE, Queue};
 use std::sync::Arc;
 use std::time::Duration;
 use writeback::{PassLimits, Reason, WritebackFs};
@@ -37,22 +37,82 @@ fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Ve
     .collect()
 }
 
-#[test]
-fn a_slice_goes_on_where_the_last_one_ended() {
+/// An image with a volume on it.
+fn image() -> tempfile::NamedTempFile {
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(64 << 20).unwrap();
+    crate::mkfs(&queue(&image), &MkfsOptions::default()).unwrap();
+    image
+}
+
+fn queue(image: &tempfile::NamedTempFile) -> Arc<Queue> {
     let url = DeviceUrl::Path(image.path().to_owned());
-    let queue = block::open(&url, OpenMode::ReadWrite).unwrap();
-    crate::mkfs(&queue, &MkfsOptions::default()).unwrap();
-    let mut options = MountOptions::default();
-    // Only this test writes pages.
+    block::open(&url, OpenMode::ReadWrite).unwrap()
+}
+
+/// Only the test writes pages and commits.
+fn mount(image: &tempfile::NamedTempFile) -> Arc<Fs> {
+    let mut options = MountOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..MountOptions::default()
+    };
     options.tunables.dirty_writeback = Duration::ZERO;
-    let fs = Fs::mount(queue, options).unwrap();
+    Fs::mount(queue(image), options).unwrap()
+}
+
+fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
     let new = crate::NewInode {
         mode: 0o100_644,
         ..Default::default()
     };
-    let file = fs.create(&fs.root().unwrap(), b"file", new).unwrap();
+    fs.create(&fs.root().unwrap(), name.as_bytes(), new)
+        .unwrap()
+}
+
+#[test]
+fn ahead_of_a_commit_goes_what_has_landed() {
+    let image = image();
+    let fs = mount(&image);
+    fs.sync().unwrap();
+    let files: Vec<_> = (0..160).map(|i| create(&fs, &format!("{i}"))).collect();
+    files.iter().for_each(|file| write(&fs, file, 0..1));
+    let all = fs.dirty_inodes.pending_blocks();
+    assert!(all >= 10, "16 inodes in a block: {all}");
+    let (landed, rest) = files.split_at(80);
+    landed.iter().for_each(|file| fs.land(file).unwrap());
+    fs.journal.prepare_commit();
+    let left = fs.dirty_inodes.pending_blocks();
+    assert!((5..=6).contains(&left), "of the rest: {left}");
+    // What changes after that is not lost.
+    let private = SetAttr {
+        mode: Some(0o600),
+        ..SetAttr::default()
+    };
+    fs.set_attr(&landed[0], &private).unwrap();
+    assert!(fs.dirty_inodes.pending_blocks() > left);
+    rest.iter().for_each(|file| fs.land(file).unwrap());
+    fs.fsync(&files[0], false).unwrap();
+    fs.crash();
+    drop((files, fs));
+    let fs = mount(&image);
+    let root = fs.root().unwrap();
+    for i in 0..160 {
+        let file = fs.lookup(&root, format!("{i}").as_bytes()).unwrap();
+        let mode = if i == 0 { 0o100_600 } else { 0o100_644 };
+        assert_eq!(file.attr().mode, mode, "{i}");
+        let mut data = vec![0; 2 * PAGE_SIZE];
+        assert_eq!(fs.read(&file, 0, &mut data).unwrap(), PAGE_SIZE, "{i}");
+        assert_eq!(data[..PAGE_SIZE], [1; PAGE_SIZE]);
+    }
+    drop(root);
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn a_slice_goes_on_where_the_last_one_ended() {
+    let image = image();
+    let fs = mount(&image);
+    let file = create(&fs, "file");
     write(&fs, &file, 0..10);
     let slice = |pages| left_after(&fs, &file, pages, Reason::Background);
     assert_eq!(slice(4), [4, 5, 6, 7, 8, 9]);

@@ -362,6 +362,24 @@ fn a_sync_comes_back_for_a_page_that_others_were_writing() {
 }
 
 #[test]
+fn a_sync_that_waits_for_the_device_prepares_the_commit() {
+    let mut t = ByHand::new();
+    *t.fs.batch_time.lock() = MS;
+    let _little = t.files(0..5, 1);
+    t.fs.dev().request_sync().unwrap();
+    t.settle();
+    assert_eq!(t.fs.prepared.load(SeqCst), 0, "nothing is recorded yet");
+    let _much = t.files(5..8005, 1);
+    t.settle();
+    assert!(t.fs.finished.load(SeqCst) > 2);
+    assert_eq!(t.fs.prepared.load(SeqCst), 0, "nobody asks for a commit");
+    let _more = t.files(8005..13_005, 1);
+    t.fs.dev().request_sync().unwrap();
+    t.settle();
+    assert!(t.fs.prepared.load(SeqCst) > 0);
+}
+
+#[test]
 fn where_memory_is_wanted_half_of_what_is_dirty_goes_early() {
     let mut t = ByHand::new();
     let _few = t.files(0..3, 100);
