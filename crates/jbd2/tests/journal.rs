@@ -130,6 +130,25 @@ fn a_run_of_small_commits_becomes_one_write_each() {
 }
 
 #[test]
+fn a_change_of_form_that_would_take_long_has_the_log_written_home_before() {
+    let rig = rig_with(volume(VOLUME, 4096, 0), 4096, adaptive());
+    // When it is time for the change, what is in the log lies in 48 places: nobody's commit waits for that.
+    for n in 0..60 {
+        let handle = rig.journal.start(3).unwrap();
+        for i in 0..3 {
+            let buffer = handle.get(FREE + (n * 3 + i) * 2 % 200).unwrap();
+            handle.modify(&buffer, None, |bytes| bytes[0] = bytes[0].wrapping_add(1));
+        }
+        let tid = handle.tid();
+        drop(handle);
+        rig.journal.commit(tid).unwrap();
+        // The journal's thread has time for what it was asked for.
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(cost(&rig, change), (1, 0));
+}
+
+#[test]
 fn commits_that_nobody_waits_for_change_no_form() {
     let rig = rig_with(volume(VOLUME, 4096, 0), 4096, adaptive());
     for _ in 0..40 {
