@@ -239,7 +239,9 @@ fn whole_trees() {
     v.remove_dir_all("/top").unwrap();
     assert!(!v.exists("/top"));
     assert_eq!(v.read("/kept/f").unwrap(), b"x");
-    v.create_dir_all("/kept").unwrap();
+    let kept = v.create_dir_all("/kept").unwrap();
+    assert!(kept.create_dir_all("").unwrap().exists("f"), "itself");
+    drop(kept);
     assert_eq!(
         v.create_dir_all("/kept/f/g").unwrap_err().kind(),
         ErrorKind::NotADirectory

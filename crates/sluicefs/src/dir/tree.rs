@@ -73,7 +73,11 @@ impl Dir {
     /// # Errors
     /// As mkdir(2).
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> io::Result<Dir> {
-        let path = path.as_ref();
+        let path = match path.as_ref() {
+            // The directory itself, as for std.
+            path if path.as_os_str().is_empty() => Path::new("."),
+            path => path,
+        };
         if let Ok(dir) = self.open_dir(path) {
             return Ok(dir);
         }
