@@ -14,12 +14,11 @@
 //! ```
 //!
 //! Invariants, all under the one lock of the mapping:
-//! - `nr_pages`, `nr_dirty` and `nr_writeback` are what counting the tags would give; each page held is charged to the
+//! - `nr_pages` and `tagged` are what counting the pages and their tags would give; each page held is charged to the
 //!   budget once.
-//! - A page counted twice (dirty *and* under writeback) is two units of `dirty_pages() + writeback_pages()`. A caller
-//!   that keeps a total of dirty and under-writeback pages adds one where `store_dirty` or `modify` say that the page
-//!   was not dirty, and subtracts what `end_writeback` returns; for a failure it subtracts the pages it had submitted
-//!   and adds what `fail_writeback` returns.
+//! - A page counted twice (dirty *and* under writeback) is two units of `unlanded_pages()`. A caller that keeps a total of
+//!   those adds one where `store_dirty` or `modify` say that the page was not dirty, and subtracts what `end_writeback`
+//!   returns; for a failure it subtracts the pages it had submitted and adds what `fail_writeback` returns.
 //! - A page that is dirty, under writeback or delalloc is never reclaimed or invalidated.
 //!
 //! The index has two forms: most files are one page, which needs no memory beyond the mapping itself; all others are
@@ -34,7 +33,7 @@ use page::Page;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tree::Tree;
 
 /// The tags of a page.
@@ -102,8 +101,9 @@ pub struct Mapping {
     budget: Arc<Budget>,
     /// Changed only under the lock of `index`, so that plain stores do.
     nr_pages: AtomicU32,
-    nr_dirty: AtomicU32,
-    nr_writeback: AtomicU32,
+    /// Dirty pages and, in the upper half, pages under writeback: whoever looks without the lock sees both of one moment,
+    /// and no page between the one and the other.
+    tagged: AtomicU64,
     /// Bytes charged for the inode that this belongs to.
     inode_bytes: AtomicU32,
     index: Mutex<Index>,
@@ -129,8 +129,7 @@ impl Mapping {
         Mapping {
             budget,
             nr_pages: AtomicU32::new(0),
-            nr_dirty: AtomicU32::new(0),
-            nr_writeback: AtomicU32::new(0),
+            tagged: AtomicU64::new(0),
             inode_bytes: AtomicU32::new(0),
             index: Mutex::new(Index::Empty),
         }
@@ -159,32 +158,48 @@ impl Mapping {
     /// Dirty pages held (an atomic, no lock).
     #[inline]
     pub fn dirty_pages(&self) -> u64 {
-        self.nr_dirty.load(Ordering::Acquire).into()
+        self.tagged().0
     }
     /// Pages under writeback (an atomic, no lock).
     #[inline]
     pub fn writeback_pages(&self) -> u64 {
-        self.nr_writeback.load(Ordering::Acquire).into()
+        self.tagged().1
+    }
+    /// Dirty pages and pages under writeback, of one moment (an atomic, no lock). One that is both counts twice.
+    #[inline]
+    pub fn unlanded_pages(&self) -> u64 {
+        let (dirty, writeback) = self.tagged();
+        dirty + writeback
+    }
+    #[inline]
+    fn tagged(&self) -> (u64, u64) {
+        let tagged = self.tagged.load(Ordering::Acquire);
+        (tagged & u64::from(u32::MAX), tagged >> 32)
     }
     /// Whether any page is dirty or under writeback, seen after every change that has returned (it takes the lock).
     pub fn has_unlanded(&self) -> bool {
         let _index = self.index.lock();
-        self.dirty_pages() > 0 || self.writeback_pages() > 0
+        self.unlanded_pages() > 0
     }
 
     /// Publishes the counts; `_index` proves that the lock is held.
     #[inline]
     fn apply(&self, tally: &Tally, _index: &mut Index) {
-        fn bump(count: &AtomicU32, delta: i64) {
-            if delta != 0 {
-                let now = i64::from(count.load(Ordering::Relaxed)) + delta;
-                debug_assert!(now >= 0, "a page count below zero");
-                count.store(now as u32, Ordering::Release);
-            }
+        fn bumped(count: u64, delta: i64) -> u64 {
+            debug_assert!(count as i64 + delta >= 0, "a page count below zero");
+            count.wrapping_add_signed(delta)
         }
-        bump(&self.nr_pages, tally.pages);
-        bump(&self.nr_dirty, tally.dirty);
-        bump(&self.nr_writeback, tally.writeback);
+        if tally.pages != 0 {
+            let pages = bumped(self.pages(), tally.pages);
+            self.nr_pages.store(pages as u32, Ordering::Release);
+        }
+        if (tally.dirty, tally.writeback) != (0, 0) {
+            let (dirty, writeback) = self.tagged();
+            let dirty = bumped(dirty, tally.dirty);
+            let writeback = bumped(writeback, tally.writeback);
+            self.tagged
+                .store(writeback << 32 | dirty, Ordering::Release);
+        }
         let bytes = tally.pages.unsigned_abs() * PAGE_SIZE as u64;
         match tally.pages {
             0 => (),

@@ -2,6 +2,7 @@ use super::*;
 use block::BufMut;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 fn page(byte: u8) -> Buf {
     BufMut::copy_of(&[byte; 64]).freeze()
@@ -45,6 +46,25 @@ fn a_page_under_writeback_is_copied_by_its_writer() {
         assert_eq!(mapping.fail_writeback(0..100), 1);
         assert_eq!((mapping.dirty_pages(), mapping.writeback_pages()), (1, 0));
     }
+}
+
+#[test]
+fn a_page_on_its_way_to_the_device_is_never_missed() {
+    let (_, mapping) = mapping();
+    mapping.store_dirty(0, page(1), false);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                assert_eq!(mapping.unlanded_pages(), 1);
+            }
+        });
+        for _ in 0..200_000 {
+            assert_eq!(take(&mapping, 0..1, 1), [0]);
+            mapping.fail_writeback(0..1);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

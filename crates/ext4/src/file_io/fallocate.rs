@@ -183,7 +183,7 @@ impl Fs {
                 meta.size = end;
             }
             // Otherwise the size follows when the last dirty page has landed: see `record_range`.
-            if inode.mapping.dirty_pages() == 0 && inode.mapping.writeback_pages() == 0 {
+            if inode.mapping.unlanded_pages() == 0 {
                 meta.fields.size = meta.size;
             }
             let now = self.now();

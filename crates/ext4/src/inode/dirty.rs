@@ -73,9 +73,7 @@ impl DirtyInodes {
     /// Serialises every registered inode, as part of `handle`'s transaction; ahead of the commit, those of blocks of which
     /// no inode has data that has yet to land, since that will change it.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
-        let landed = |inode: &Arc<Inode>| {
-            inode.mapping.dirty_pages() == 0 && inode.mapping.writeback_pages() == 0
-        };
+        let landed = |inode: &Arc<Inode>| inode.mapping.unlanded_pages() == 0;
         let mut first_error = None;
         let mut blocks = Vec::new();
         for shard in &self.shards {

@@ -50,7 +50,7 @@ impl DirtyFiles {
 
     /// Pages of the file have landed or are gone: takes it off the list if these were the last.
     pub fn settle(&self, inode: &Arc<Inode>) {
-        if inode.mapping.dirty_pages() > 0 || inode.mapping.writeback_pages() > 0 {
+        if inode.mapping.unlanded_pages() > 0 {
             return;
         }
         let mut shard = self.shard(inode).lock();

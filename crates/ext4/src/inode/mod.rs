@@ -442,8 +442,7 @@ impl CachedInode for Inode {
 
     fn is_clean(&self) -> bool {
         if self.registered.load(Ordering::Acquire)
-            || self.mapping.dirty_pages() > 0
-            || self.mapping.writeback_pages() > 0
+            || self.mapping.unlanded_pages() > 0
             || self.lazy_times.load(Ordering::Relaxed)
             || self.meta.lock().orphan.is_some()
         {

@@ -143,8 +143,7 @@ impl Fs {
         {
             let mut meta = inode.meta.lock();
             // Where nothing else is dirty the size is the user's: what lies between may have been punched out or grown.
-            let rest = inode.mapping.dirty_pages() > 0
-                || inode.mapping.writeback_pages() > u64::from(range.pages);
+            let rest = inode.mapping.unlanded_pages() > u64::from(range.pages);
             let end = match rest {
                 true => (range.pages().end * PAGE_SIZE as u64).min(meta.size),
                 false => meta.size,
