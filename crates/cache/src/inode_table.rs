@@ -17,7 +17,7 @@ use crate::lru::Lru;
 use crate::pins::{Pins, Unpinned};
 use crate::{Budget, Kind, Mapping, Shrinker};
 use block::PAGE_SIZE;
-use parking_lot::Mutex;
+use crossbeam_queue::ArrayQueue;
 use runs::Runs;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -80,21 +80,19 @@ pub struct InodeTable<T: CachedInode> {
     next_shard: AtomicUsize,
     /// Memory of evicted inodes, for new ones: it goes from one to the next without the heap, which is slow to divide and
     /// to join blocks of this size and has an arena for each thread that makes inodes.
-    spares: Mutex<Vec<Arc<T>>>,
-    /// Most of them.
-    max_spares: usize,
+    spares: ArrayQueue<Arc<T>>,
 }
 
 impl<T: CachedInode> InodeTable<T> {
     /// An empty table; it registers itself as a shrinker of `budget`.
     pub fn new(budget: &Budget) -> Arc<InodeTable<T>> {
+        let spares = (budget.limit() / SPARES_PART) as usize / size_of::<T>();
         let table = Arc::new(InodeTable {
             inodes: Runs::default(),
             lru: Lru::default(),
             loading: Loading::default(),
             next_shard: AtomicUsize::new(0),
-            spares: Mutex::new(Vec::new()),
-            max_spares: (budget.limit() / SPARES_PART) as usize / size_of::<T>(),
+            spares: ArrayQueue::new(spares.max(1)),
         });
         budget.register(Arc::downgrade(&table) as Weak<dyn Shrinker>);
         table
@@ -174,10 +172,10 @@ impl<T: CachedInode> InodeTable<T> {
     pub fn shrink(&self, want: u64) -> u64 {
         let freed = self.turn_clock(want);
         if freed < want {
-            // There is not enough of anything.
-            let spares = std::mem::take(&mut *self.spares.lock());
-            // Without the lock.
-            drop(spares);
+            // There is not enough of anything. (Those that are put there meanwhile may stay.)
+            for _ in 0..self.spares.len() {
+                self.spares.pop();
+            }
         }
         freed
     }
@@ -291,19 +289,15 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Keeps the memory of an inode that was taken out, if nobody else has the inode.
     fn salvage(&self, mut inode: Arc<T>) {
-        if Arc::get_mut(&mut inode).is_none() {
-            return;
-        }
-        let mut spares = self.spares.lock();
-        if spares.len() < self.max_spares {
+        if Arc::get_mut(&mut inode).is_some() && !self.spares.is_full() {
             inode.mapping().discharge_inode();
-            spares.push(inode);
+            // Where others have filled it meanwhile, the inode is dropped.
+            let _ = self.spares.push(inode);
         }
     }
     /// Gives an inode a place in memory.
     fn place(&self, inode: T) -> Arc<T> {
-        let spare = self.spares.lock().pop();
-        let Some(mut spare) = spare else {
+        let Some(mut spare) = self.spares.pop() else {
             return Arc::new(inode);
         };
         *Arc::get_mut(&mut spare).expect("a spare has one owner") = inode;

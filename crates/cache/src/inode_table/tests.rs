@@ -152,7 +152,7 @@ fn the_memory_of_an_evicted_inode_is_used_again() {
         place
     };
     let place = evict(1);
-    assert_eq!(t.table.spares.lock().len(), 1);
+    assert_eq!(t.table.spares.len(), 1);
     let next = t.load(2);
     assert_eq!(Arc::as_ptr(&next), place);
     assert_eq!((next.ino, t.budget.used()), (2, 300));
@@ -164,7 +164,7 @@ fn the_memory_of_an_evicted_inode_is_used_again() {
     drop(held);
     evict(3);
     assert_eq!(t.table.shrink(u64::MAX), 0);
-    assert!(t.table.spares.lock().is_empty());
+    assert!(t.table.spares.is_empty());
 }
 
 #[test]
