@@ -24,6 +24,8 @@ const ONE_WRITE_BLOCKS: u32 = 256;
 /// waits for the commit.
 const CHANGE_BLOCKS: usize = 512;
 const CHANGE_RUNS: usize = 32;
+/// Commits between two checkpoints that are asked for because the form is to change.
+const COMMITS_BETWEEN_ASKS: u32 = 64;
 
 /// Whether the commit block of a small transaction is written together with what it commits (the kernel's
 /// `journal_async_commit`).
@@ -132,8 +134,21 @@ pub(crate) struct CommitState {
     /// The form of the log is the asynchronous one.
     is_async: bool,
     load: Load,
-    /// A checkpoint was asked for, so that the form can change: once is enough, or the log would be written home all the time.
-    asked: bool,
+    /// Commits, with another form wanted, until a checkpoint is asked for (again) so that the form can change.
+    patience: u32,
+}
+
+impl CommitState {
+    /// Whether a commit that finds another form wanted and the log too full asks for a checkpoint. Not each does, or the log
+    /// would be written home all the time; nor only the first, since others may commit before its checkpoint is done.
+    fn asks(&mut self) -> bool {
+        let asks = self.patience == 0;
+        self.patience = match asks {
+            true => COMMITS_BETWEEN_ASKS,
+            false => self.patience - 1,
+        };
+        asks
+    }
 }
 
 impl Journal {
@@ -159,7 +174,7 @@ impl Journal {
             AsyncCommit::Always => true,
         };
         if wanted == state.is_async {
-            state.asked = false;
+            state.patience = 0;
         } else if self.empty_for_change(state)? {
             let mut tail = self.tail.lock();
             tail.set_features(self.forms.get(wanted).features);
@@ -172,11 +187,11 @@ impl Journal {
         Ok(())
     }
 
-    /// Empties the log for a change of form, if that is soon done; otherwise asks, once, for a checkpoint that makes it so.
+    /// Empties the log for a change of form, if that is soon done; otherwise asks for a checkpoint that makes it so.
     fn empty_for_change(&self, state: &mut CommitState) -> Result<bool, JournalError> {
         let little = self.set.lock().is_within(CHANGE_BLOCKS, CHANGE_RUNS);
         if !little {
-            if !std::mem::replace(&mut state.asked, true) {
+            if state.asks() {
                 self.background.ask_checkpoint();
             }
             return Ok(false);
@@ -225,6 +240,13 @@ mod tests {
             forms.push(state.is_async);
         }
         forms
+    }
+
+    #[test]
+    fn a_checkpoint_is_asked_for_now_and_then() {
+        let mut state = CommitState::default();
+        let asks: Vec<u32> = (0..200).filter(|_| state.asks()).collect();
+        assert_eq!(asks, [0, 65, 130, 195]);
     }
 
     #[test]
