@@ -265,19 +265,9 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
     Err(circle(dir))
 }
 
-/// Has a block brought into the processor's cache, all of its lines at once: a walk along its records would wait for one
-/// after the other, since each tells where the next one is.
-fn fetch(data: &[u8]) {
-    const LINE: usize = 64;
-    for line in data.chunks(LINE) {
-        std::hint::black_box(line[0]);
-    }
-}
-
 /// Looks for `name` in a leaf.
 pub(super) fn probe(dir: &Dir<'_>, leaf: &Arc<Buffer>, name: &[u8]) -> Result<At> {
     let data = leaf.data();
-    fetch(&data);
     let probed = dir_entry::probe(&data, name, dir.inodes_count());
     Ok(match probed.map_err(|e| dir.corrupt(leaf, e))? {
         Probe::Found(entry) => At::Entry {
