@@ -83,11 +83,9 @@ pub trait WritebackFs: Send + Sync + 'static {
     /// Whether all I/O of a (closed) batch has completed. Asked only once nothing more will be added.
     fn batch_landed(&self, batch: &Self::Batch) -> bool;
     /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; anybody may call it. Errors
-    /// belong to the inodes (they are dirty again); the flusher only backs off.
-    fn finish_batch(&self, batch: &Self::Batch) -> io::Result<()>;
-    /// A sync has nothing to do until its next batch lands, and earlier ones are recorded: time for what will be asked for
-    /// when all have landed.
-    fn prepare_commit(&self);
+    /// belong to the inodes (they are dirty again); the flusher only backs off. `for_sync`: what is recorded will be
+    /// asked for as soon as all has landed, and the time of the wait may be used for that.
+    fn finish_batch(&self, batch: &Self::Batch, for_sync: bool) -> io::Result<()>;
     /// Whether the inode still has dirty pages.
     fn is_dirty(inode: &Self::Inode) -> bool;
     /// The page behind the last one that calls which have returned may have dirtied.

@@ -88,8 +88,6 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     again: VecDeque<Entry<F::Inode>>,
     /// Of a sync.
     pace: Pace,
-    /// Whether a batch has been finished.
-    recorded: bool,
     /// Whether the thread has other devices to serve.
     shared: bool,
     /// Whether it is their turn.
@@ -157,7 +155,6 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             round: 0,
             again: VecDeque::new(),
             pace: Pace::default(),
-            recorded: false,
             flusher,
         }
     }
@@ -438,11 +435,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let _count = CountDown(&dev.in_flight);
         let batch = oldest.batch.clone();
         self.flusher.finishing = Some(oldest);
-        if self.reason == Reason::Sync && self.recorded && !self.fs.batch_landed(&batch) {
-            self.fs.prepare_commit();
-        }
-        self.recorded = true;
-        let result = self.fs.finish_batch(&batch);
+        let result = self.fs.finish_batch(&batch, self.reason == Reason::Sync);
         let Some(oldest) = self.flusher.finishing.take() else {
             unreachable!("put there above")
         };

@@ -177,6 +177,8 @@ pub struct Fs {
     pub(crate) generation: AtomicU32,
     /// Block behind the small file that was written last; 0: none yet.
     pub(crate) stream_goal: AtomicU64,
+    /// Whether data has been recorded since a sync prepared a commit.
+    pub(crate) recorded: AtomicBool,
     /// In-memory state of the orphan list or file.
     pub(crate) orphan_state: crate::orphan::OrphanState,
 }
@@ -380,6 +382,15 @@ impl Fs {
             .get_or_insert_with(|| why.to_owned());
     }
 
+    /// Puts the super block into the journal, if it has changed.
+    fn write_back_superblock(&self, handle: &Handle<'_>) -> Result<()> {
+        if self.superblock_dirty.swap(false, Ordering::AcqRel) {
+            let buffer = handle.get(self.superblock_block())?;
+            handle.modify(&buffer, None, |bytes| self.encode_superblock(bytes));
+        }
+        Ok(())
+    }
+
     /// Encodes the super block with the counts of now into its place in block `bytes` that holds it.
     fn encode_superblock(&self, bytes: &mut [u8]) {
         let counts = self.groups.counts();
@@ -421,13 +432,9 @@ impl JournalClient for Fs {
     fn write_back_state(&self, handle: &Handle<'_>, phase: Phase) {
         let mut result = self.dirty_inodes.write_back(self, handle, phase);
         if phase != Phase::Ahead {
-            result = result.and(self.groups.write_back_state(handle));
-        }
-        if phase != Phase::Ahead && self.superblock_dirty.swap(false, Ordering::AcqRel) {
-            match handle.get(self.superblock_block()) {
-                Ok(buffer) => handle.modify(&buffer, None, |bytes| self.encode_superblock(bytes)),
-                Err(e) => result = result.and(Err(e.into())),
-            }
+            result = result
+                .and(self.groups.write_back_state(handle))
+                .and(self.write_back_superblock(handle));
         }
         if let Err(error) = result {
             // The transaction would be incomplete: better none.

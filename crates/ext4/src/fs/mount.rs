@@ -96,6 +96,7 @@ impl Fs {
             doomed: Mutex::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
             stream_goal: AtomicU64::new(0),
+            recorded: AtomicBool::new(false),
             orphan_state: orphan::OrphanState::default(),
         });
         let me: Weak<Fs> = fs.me.clone();

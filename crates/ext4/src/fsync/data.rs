@@ -104,8 +104,6 @@ struct Writer<'fs> {
     /// Oldest first.
     in_flight: VecDeque<Arc<Batch>>,
     failures: HashMap<Ino, Error>,
-    /// Whether a batch has been finished: there is something for a commit.
-    recorded: bool,
     /// Pages that the open batch may have.
     room: usize,
     /// In steps while somebody syncs little.
@@ -123,7 +121,6 @@ impl<'fs> Writer<'fs> {
             inodes: 0,
             in_flight: VecDeque::new(),
             failures: HashMap::new(),
-            recorded: false,
             room: BATCH_PAGES,
             pace: Pace::default(),
         };
@@ -214,11 +211,7 @@ impl<'fs> Writer<'fs> {
         let Some(batch) = self.in_flight.pop_front() else {
             return;
         };
-        if self.recorded && !batch.has_landed() {
-            self.fs.journal.prepare_commit();
-        }
-        self.recorded = true;
-        if self.fs.finish(&batch).is_err() {
+        if self.fs.finish_for_sync(&batch).is_err() {
             self.failures.extend(batch.failures());
         }
     }

@@ -242,12 +242,12 @@ impl WritebackFs for Fs {
         batch.has_landed()
     }
 
-    fn finish_batch(&self, batch: &Batch) -> io::Result<()> {
-        self.finish(batch).map_err(io::Error::from)
-    }
-
-    fn prepare_commit(&self) {
-        self.journal.prepare_commit();
+    fn finish_batch(&self, batch: &Batch, for_sync: bool) -> io::Result<()> {
+        let finished = match for_sync {
+            true => self.finish_for_sync(batch),
+            false => self.finish(batch),
+        };
+        finished.map_err(io::Error::from)
     }
 
     fn is_dirty(inode: &Inode) -> bool {

@@ -40,6 +40,16 @@ impl Fs {
             .map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
+    /// [`Fs::finish`] for whoever is going to ask for a commit. While the batch is on its way, a part of that commit's work
+    /// is done, if data of others has been recorded for it.
+    pub(crate) fn finish_for_sync(&self, batch: &Batch) -> Result<()> {
+        batch.close();
+        if !batch.has_landed() && self.recorded.swap(false, Ordering::Relaxed) {
+            self.journal.prepare_commit();
+        }
+        self.finish(batch)
+    }
+
     /// [`Fs::finish`] of a batch that has landed, for the first who asks.
     fn finish_landed(&self, batch: &Batch) -> Outcome {
         let mut ranges = std::mem::take(&mut *batch.ranges.lock());
@@ -76,6 +86,7 @@ impl Fs {
                 .lock()
                 .retain(|b| !std::ptr::eq(&**b, batch));
         }
+        self.recorded.store(true, Ordering::Relaxed);
         if let Some(goal) = *batch.stream.lock() {
             self.stream_goal.store(goal.0, Ordering::Relaxed);
         }

@@ -109,6 +109,42 @@ fn ahead_of_a_commit_goes_what_has_landed() {
 }
 
 #[test]
+fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
+    let image = image();
+    let fs = mount(&image);
+    fs.sync().unwrap();
+    let files: Vec<_> = (0..160).map(|i| create(&fs, &format!("{i}"))).collect();
+    files.iter().for_each(|file| write(&fs, file, 0..1));
+    let (landed, rest) = files.split_at(80);
+    landed.iter().for_each(|file| fs.land(file).unwrap());
+    let before = fs.dirty_inodes.pending_blocks();
+    let batch = Batch::new();
+    let mut plug = fs.queue.plug();
+    let limits = PassLimits {
+        pages: 1,
+        reason: Reason::Sync,
+        from: 0,
+        end: u64::MAX,
+    };
+    assert_eq!(fs.write_pages(&rest[0], limits, &mut plug, &batch).pages, 1);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| fs.finish_batch(&batch, true));
+        let began = std::time::Instant::now();
+        while fs.dirty_inodes.pending_blocks() == before {
+            assert!(began.elapsed() < Duration::from_secs(30));
+            std::thread::yield_now();
+        }
+        // It waits for what the plug holds back.
+        assert!(!waiting.is_finished());
+        plug.flush();
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(rest[0].mapping.unlanded_pages(), 0);
+    drop((files, plug));
+    fs.unmount().unwrap();
+}
+
+#[test]
 fn a_slice_goes_on_where_the_last_one_ended() {
     let image = image();
     let fs = mount(&image);

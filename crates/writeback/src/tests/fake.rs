@@ -66,8 +66,8 @@ pub struct FakeFs {
     pub queue: Arc<Queue>,
     pub budget: Arc<Budget>,
     clock: Arc<dyn Clock>,
-    /// Calls of `prepare_commit`.
-    pub prepared: AtomicUsize,
+    /// Batches that were finished for a sync.
+    pub for_sync: AtomicUsize,
     /// How long the device takes for a batch, one after another.
     pub batch_time: Mutex<Duration>,
     busy_until: Mutex<Duration>,
@@ -99,7 +99,7 @@ impl FakeFs {
             queue: queue.clone(),
             budget: budget.clone(),
             clock: clock.clone(),
-            prepared: AtomicUsize::new(0),
+            for_sync: AtomicUsize::new(0),
             batch_time: Mutex::default(),
             busy_until: Mutex::default(),
             log: Mutex::default(),
@@ -223,10 +223,8 @@ impl WritebackFs for FakeFs {
     fn batch_landed(&self, batch: &Batch) -> bool {
         batch.pending.load(SeqCst) == 0 && batch.lands_at <= self.clock.monotonic()
     }
-    fn prepare_commit(&self) {
-        self.prepared.fetch_add(1, SeqCst);
-    }
-    fn finish_batch(&self, batch: &Batch) -> io::Result<()> {
+    fn finish_batch(&self, batch: &Batch, for_sync: bool) -> io::Result<()> {
+        self.for_sync.fetch_add(for_sync.into(), SeqCst);
         let mut guard = batch.lock.lock();
         while batch.pending.load(SeqCst) > 0 {
             batch.landed.wait(&mut guard);

@@ -362,21 +362,19 @@ fn a_sync_comes_back_for_a_page_that_others_were_writing() {
 }
 
 #[test]
-fn a_sync_that_waits_for_the_device_prepares_the_commit() {
+fn the_file_system_is_told_what_a_sync_waits_for() {
     let mut t = ByHand::new();
     *t.fs.batch_time.lock() = MS;
-    let _little = t.files(0..5, 1);
-    t.fs.dev().request_sync().unwrap();
-    t.settle();
-    assert_eq!(t.fs.prepared.load(SeqCst), 0, "nothing is recorded yet");
-    let _much = t.files(5..8005, 1);
+    let _much = t.files(0..8000, 1);
     t.settle();
     assert!(t.fs.finished.load(SeqCst) > 2);
-    assert_eq!(t.fs.prepared.load(SeqCst), 0, "nobody asks for a commit");
-    let _more = t.files(8005..13_005, 1);
+    assert_eq!(t.fs.for_sync.load(SeqCst), 0, "nobody asks for a commit");
+    let before = t.fs.finished.load(SeqCst);
+    let _more = t.files(8000..13_000, 1);
     t.fs.dev().request_sync().unwrap();
     t.settle();
-    assert!(t.fs.prepared.load(SeqCst) > 0);
+    let after = t.fs.finished.load(SeqCst);
+    assert_eq!(t.fs.for_sync.load(SeqCst), after - before);
 }
 
 #[test]
