@@ -19,6 +19,8 @@ mod transfer;
 use clap::Parser;
 use std::io;
 use std::process::ExitCode;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// Ext4 volumes in user space: make, mount, fill and read them, as root or not.
 ///
@@ -65,11 +67,22 @@ fn log_to_stderr(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
+    // fuser warns of each mount that somebody else has unmounted, which is how mounts end.
+    let of_fuser = match verbose {
+        0 => tracing::Level::ERROR,
+        _ => level,
+    };
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_target(false)
-        .without_time()
+        .without_time();
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(
+            Targets::new()
+                .with_default(level)
+                .with_target("fuser", of_fuser),
+        )
         .init();
 }
 

@@ -503,6 +503,43 @@ fn compare_goes_through_fuse_and_the_kernel_where_it_may() {
 }
 
 #[test]
+fn compare_puts_everybody_on_a_modelled_device() {
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    let on = |device: &str| {
+        let args = format!(
+            "bench compare --scratch work --device {device} --rounds 1 --only sluice,ext4 --json fsmark -S5 -n 50 -s 4096 --fsync bulk"
+        );
+        args.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let args = on("sim:ssd,size=512MiB");
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let there = |path: &str| std::path::Path::new(path).exists();
+    if !(common::is_root() && there("/dev/fuse") && there("/dev/loop-control")) {
+        eprintln!(
+            "SKIPPED: compare_puts_everybody_on_a_modelled_device: needs root, /dev/fuse, loop devices"
+        );
+        let said = s.fail(1, &args);
+        assert!(said.contains("bench fsmark --volume sim:ssd"), "{said}");
+        return;
+    }
+    let outcome = json(&s, &args);
+    assert_eq!(outcome["images"]["modelled"], "sim:ssd,size=512MiB");
+    assert_eq!(outcome["image_bytes"], 512 << 20);
+    let targets = outcome["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 2, "{outcome}");
+    // Fifty fsyncs with their flushes take the model's time, one for all does not.
+    let of = |i: usize, what: &str| targets[i]["report"]["device"][what].as_u64().unwrap();
+    assert!(of(0, "flushes") < 10 && of(1, "flushes") >= 50, "{outcome}");
+    assert!(targets[1]["ratio"].as_f64().unwrap() > 2.0, "{outcome}");
+    nothing_is_left(&s);
+    let args = on("sim:tape,size=1GiB");
+    let said = s.fail(1, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(said.contains("no modelled device"), "{said}");
+    nothing_is_left(&s);
+}
+
+#[test]
 fn an_interrupted_comparison_cleans_up() {
     use std::io::BufRead;
     let s = Scratch::new();

@@ -3,7 +3,9 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`options`] | what may stand behind `-o` |
-//! | [`session`] | mounting, waiting, unmounting, signals |
+//! | `connection` | mounting, waiting, unmounting, signals, whatever is served |
+//! | [`session`] | a mounted volume |
+//! | `disk` | a device as a file |
 //! | `server` | one method per request |
 //! | `nodes` | what the kernel remembers of our inodes (lookup counts) |
 //! | `durability` | fsyncs: on the spot, or queued and served together |
@@ -26,6 +28,8 @@
 pub mod options;
 pub mod session;
 
+mod connection;
+mod disk;
 mod durability;
 mod guard;
 mod nodes;
@@ -33,7 +37,9 @@ mod reaper;
 mod server;
 mod signals;
 
+pub use connection::unmount;
+pub use disk::{Disk, serve_disk};
 pub use durability::{SyncScope, sync};
 pub use options::MountOptions;
-pub use session::{Session, mount, unmount};
+pub use session::{Session, mount};
 pub use signals::catch as catch_signals;

@@ -1,6 +1,7 @@
-//! The image files that file systems are made on.
+//! The images that file systems are made on: files, or a modelled device that is served as one.
 
 use super::Step;
+use super::mount::Mount;
 use super::process::Interrupt;
 use memmap2::MmapMut;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
@@ -18,7 +19,7 @@ const CHUNK: usize = 8 << 20;
 const ALIGN: u64 = 4096;
 
 /// What the images are like before anything is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Images {
     /// A new one for each round, and sparse: the host has to find room for whatever is written.
@@ -26,13 +27,16 @@ pub enum Images {
     Sparse,
     /// One for all rounds, written all over with direct I/O, as a disk has been: the host only writes.
     Written,
+    /// A modelled device for each round (its URL), served as a file. It is the same on any machine, and everybody is on a
+    /// loop device over it.
+    Modelled(String),
 }
 
 impl Images {
-    /// Size of an image for work that writes so many bytes.
-    pub(super) fn usual_bytes(self, work_bytes: u64) -> u64 {
+    /// Size of an image for work that writes so many bytes. (A modelled device has one of its own.)
+    pub(super) fn usual_bytes(&self, work_bytes: u64) -> u64 {
         match self {
-            Images::Sparse => 64 << 30,
+            Images::Sparse | Images::Modelled(_) => 64 << 30,
             Images::Written => (4 * work_bytes).next_multiple_of(1 << 30).max(4 << 30),
         }
     }
@@ -54,6 +58,7 @@ impl fmt::Display for Images {
         f.write_str(match self {
             Images::Sparse => "sparse",
             Images::Written => "written",
+            Images::Modelled(device) => device,
         })
     }
 }
@@ -62,6 +67,8 @@ impl fmt::Display for Images {
 pub(super) struct Image {
     path: PathBuf,
     bytes: u64,
+    /// Where it is a modelled device: what serves it.
+    served: Option<Mount>,
 }
 
 impl Image {
@@ -70,6 +77,7 @@ impl Image {
         let image = Image {
             path: path.to_owned(),
             bytes,
+            served: None,
         };
         File::create(path)?.set_len(bytes)?;
         Ok(image)
@@ -97,8 +105,32 @@ impl Image {
         Ok(image)
     }
 
+    /// A modelled device, as the file that the program `sluice` serves in `directory`.
+    pub(super) fn serve(
+        sluice: &Path,
+        device: &str,
+        directory: &Path,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<Image> {
+        let served = Mount::modelled(sluice, device, directory, interrupt)?;
+        let path = directory.join("disk");
+        Ok(Image {
+            bytes: path.metadata()?.len(),
+            path,
+            served: Some(served),
+        })
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn is_modelled(&self) -> bool {
+        self.served.is_some()
     }
 
     /// Writes zeroes where there are none but by the host's word: in holes and in what is allocated and not written, which
@@ -136,6 +168,9 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
+        if self.served.is_some() {
+            return;
+        }
         if let Err(e) = std::fs::remove_file(&self.path) {
             eprintln!("sluice: {}: left behind: {e}", self.path.display());
         }

@@ -2,9 +2,9 @@
 //! meet all of them alike, and medians are told.
 //!
 //! Every run has a fresh file system on an image file in one scratch directory, and a process of its own. The file is new
-//! and sparse, or one for all runs that was written before ([`Images`]). The
-//! kernel's file systems, and servers of FUSE as root, get a loop device with direct I/O over that file, so that the
-//! kernel counts what reaches the disk and nothing is cached twice.
+//! and sparse, or one for all runs that was written before, or a modelled device ([`Images`]). The kernel's file systems,
+//! and servers of FUSE as root, get a loop device with direct I/O over that file, so that the kernel counts what reaches
+//! the disk and nothing is cached twice.
 
 mod device;
 mod image;
@@ -130,10 +130,13 @@ impl Comparison<'_> {
     /// # Errors
     /// Where the scratch directory cannot be used, or when it was interrupted. A peer that fails is left out.
     pub fn run(&self, tell: &dyn Fn(Step<'_>)) -> io::Result<Outcome> {
+        let machine = Machine::this(self.rival.as_deref());
+        if let Images::Modelled(device) = &self.images {
+            machine.check_can_serve(device)?;
+        }
         let scratch = Scratch::new(&self.scratch, self.room_needed())?;
         let mut left_out = Vec::new();
         let mut reports: Vec<(Entrant, Vec<Report>)> = Vec::new();
-        let machine = Machine::this(self.rival.as_deref());
         for entrant in self.entrants() {
             match entrant.peer.missing(&machine) {
                 None => reports.push((entrant, Vec::new())),
@@ -141,11 +144,11 @@ impl Comparison<'_> {
             }
         }
         let path = scratch.path().join("image");
-        let bytes = self.image_bytes();
+        let mut bytes = self.image_bytes();
+        let interrupt = Interrupt::new(self.interrupted);
         let written = match self.images {
-            Images::Sparse => None,
+            Images::Sparse | Images::Modelled(_) => None,
             Images::Written => {
-                let interrupt = Interrupt::new(self.interrupted);
                 let image = Image::create_written(&path, bytes, &interrupt, tell)?;
                 Some(Arc::new(image))
             }
@@ -160,11 +163,16 @@ impl Comparison<'_> {
                 tell(Step::Round(&label));
                 // What the last one left to the system to write does not count against the next.
                 rustix::fs::sync();
-                let image = match &written {
-                    Some(image) => Ok(Arc::clone(image)),
-                    None => Image::create(&path, bytes).map(Arc::new),
+                let image = match (&written, &self.images) {
+                    (Some(image), _) => Arc::clone(image),
+                    (None, Images::Modelled(device)) => {
+                        let directory = scratch.path().join(MODEL);
+                        Arc::new(Image::serve(&self.sluice, device, &directory, &interrupt)?)
+                    }
+                    (None, _) => Arc::new(Image::create(&path, bytes)?),
                 };
-                let done = image.and_then(|image| self.one(entrant, image, scratch.path(), &label));
+                bytes = image.bytes();
+                let done = self.one(entrant, image, scratch.path(), &label);
                 match done {
                     Ok(report) => reports.push(report),
                     Err(e) if (self.interrupted)() => return Err(e),
@@ -176,7 +184,7 @@ impl Comparison<'_> {
                 left_out.push(LeftOut::new(&entrant, e.to_string()));
             }
         }
-        Ok(self.outcome(reports, left_out))
+        Ok(self.outcome(reports, left_out, bytes))
     }
 
     fn entrants(&self) -> Vec<Entrant> {
@@ -208,6 +216,7 @@ impl Comparison<'_> {
         let image = match self.images {
             Images::Sparse => 2 * self.workload.device_bytes(),
             Images::Written => self.image_bytes(),
+            Images::Modelled(_) => return 0,
         };
         image + (1 << 30)
     }
@@ -248,7 +257,7 @@ impl Comparison<'_> {
             command.args(["bench", "worker", "--label", label]).args(on);
             process::worker(&mut command, &work.clone().keeping_files(), &interrupt)
         };
-        let directory = scratch.join("mount");
+        let directory = scratch.join(MOUNT);
         let in_mount = |mount: Mount| {
             let report = worker(&["--dir".into(), mount.directory().into()])?;
             mount.unmount(&interrupt)?;
@@ -299,7 +308,12 @@ impl Comparison<'_> {
         matches!(self.workload, Workload::FsMark(_)) && !self.workload.fsyncs_while_writing()
     }
 
-    fn outcome(&self, reports: Vec<(Entrant, Vec<Report>)>, left_out: Vec<LeftOut>) -> Outcome {
+    fn outcome(
+        &self,
+        reports: Vec<(Entrant, Vec<Report>)>,
+        left_out: Vec<LeftOut>,
+        image_bytes: u64,
+    ) -> Outcome {
         let done = reports
             .into_iter()
             .filter(|(_, reports)| !reports.is_empty());
@@ -317,8 +331,8 @@ impl Comparison<'_> {
             description: self.workload.describe(),
             unit: self.workload.unit().to_owned(),
             rounds: self.rounds,
-            images: self.images,
-            image_bytes: self.image_bytes(),
+            images: self.images.clone(),
+            image_bytes,
             targets: targets.into_iter().map(|(_, row)| row).collect(),
             left_out,
         }
@@ -381,6 +395,10 @@ fn add_unmount(report: &mut Report, time: Time) {
 /// A directory of our own on the disk, which goes with the value.
 struct Scratch(PathBuf);
 
+/// Directories in it: where a peer is mounted, and where a modelled device is served.
+const MOUNT: &str = "mount";
+const MODEL: &str = "model";
+
 impl Scratch {
     fn new(parent: &Path, needed: u64) -> io::Result<Scratch> {
         let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
@@ -396,7 +414,8 @@ impl Scratch {
         let path = parent.join(format!("sluice-compare-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(named)?;
         let scratch = Scratch(path.canonicalize().map_err(named)?);
-        std::fs::create_dir(scratch.0.join("mount"))?;
+        std::fs::create_dir(scratch.0.join(MOUNT))?;
+        std::fs::create_dir(scratch.0.join(MODEL))?;
         Ok(scratch)
     }
 
@@ -408,7 +427,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Never recursively through something that is still mounted.
-        let left = std::fs::remove_dir(self.0.join("mount"))
+        let left = std::fs::remove_dir(self.0.join(MOUNT))
+            .and_then(|()| std::fs::remove_dir(self.0.join(MODEL)))
             .and_then(|()| std::fs::remove_dir_all(&self.0));
         if let Err(e) = left {
             eprintln!("sluice: {}: left behind: {e}", self.0.display());

@@ -35,13 +35,17 @@ pub(super) enum Below {
 
 impl Below {
     /// What a peer is to be on: the image itself in process, a loop device for the kernel. For a server that too, where we
-    /// may have one, so that the kernel counts what reaches it.
+    /// may have one, so that the kernel counts what reaches it. Over a modelled device, whose requests cost the time of its
+    /// server, too, a loop device for everybody.
     pub(super) fn of(
         peer: Peer,
         image: Arc<Image>,
         interrupt: &Interrupt<'_>,
     ) -> io::Result<Below> {
         match peer {
+            _ if image.is_modelled() => {
+                return Ok(Below::Device(LoopDevice::attach(image, interrupt)?));
+            }
             Peer::InProcess | Peer::RustFsExt4 => return Ok(Below::Image(image)),
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
                 return Ok(Below::Device(LoopDevice::attach(image, interrupt)?));
@@ -119,7 +123,8 @@ impl Mount {
     ) -> io::Result<Mount> {
         let mut serve = Command::new(sluice);
         serve.args(["mount", "--foreground", "-o", &format!("memory={memory}")]);
-        Mount::serve(serve, below, directory, interrupt)
+        serve.arg(below.path());
+        Mount::serve(serve, Some(below), directory, interrupt)
     }
 
     /// e2fsprogs' server.
@@ -129,37 +134,53 @@ impl Mount {
         interrupt: &Interrupt<'_>,
     ) -> io::Result<Mount> {
         let mut serve = Command::new(installed("fuse2fs")?);
-        serve.args(["-f", "-o", "fakeroot"]);
-        Mount::serve(serve, below, directory, interrupt)
+        serve.args(["-f", "-o", "fakeroot"]).arg(below.path());
+        Mount::serve(serve, Some(below), directory, interrupt)
     }
 
-    /// Starts a server in the foreground and waits until it has mounted.
+    /// A modelled device as a file.
+    pub(super) fn modelled(
+        sluice: &Path,
+        device: &str,
+        directory: &Path,
+        interrupt: &Interrupt<'_>,
+    ) -> io::Result<Mount> {
+        let mut serve = Command::new(sluice);
+        serve.args(["bench", "disk", device]);
+        Mount::serve(serve, None, directory, interrupt)
+    }
+
+    /// Starts a server in the foreground, which is told where to mount, and waits until it has done that. What it says is
+    /// kept beside that directory.
     fn serve(
         mut command: Command,
-        below: Below,
+        below: Option<Below>,
         directory: &Path,
         interrupt: &Interrupt<'_>,
     ) -> io::Result<Mount> {
         let number = |path: &Path| path.metadata().map(|m| m.dev());
         let before = number(directory)?;
-        command.arg(below.path()).arg(directory);
+        command.arg(directory);
         // In a group of its own: Ctrl-C is for us, and we unmount.
+        let log = directory.with_extension("log");
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(File::create(&log)?)
             .process_group(0);
-        let server = command.stderr(Stdio::null()).spawn()?;
+        let server = command.spawn()?;
         let mut mount = Mount {
             directory: directory.to_owned(),
             server: Some(server),
             mounted: false,
-            below: Some(below),
+            below,
         };
         let start = Instant::now();
         while number(directory).is_ok_and(|now| now == before) {
             let ended = mount.server.as_mut().map(Child::try_wait).transpose()?;
             if let Some(status) = ended.flatten() {
-                return Err(failure(command.get_program(), status, "it has not mounted"));
+                let said = std::fs::read_to_string(&log).unwrap_or_default();
+                return Err(failure(command.get_program(), status, &said));
             }
             interrupt.check()?;
             if start.elapsed() > PATIENCE {

@@ -1,6 +1,7 @@
 //! Who can take part, and what that takes.
 
 use super::process;
+use std::io;
 use std::path::Path;
 
 /// One of those that are compared.
@@ -158,6 +159,21 @@ impl Machine {
             rival: rival.is_some_and(Path::is_file),
             has: |name| process::find(name).is_some(),
         }
+    }
+}
+
+impl Machine {
+    /// An error where nobody could be put on a modelled device.
+    pub(super) fn check_can_serve(&self, device: &str) -> io::Result<()> {
+        let missing = match (self.root, self.fuse, self.loop_devices) {
+            (false, ..) => "root is needed for the loop devices over it",
+            (_, false, _) => "there is no /dev/fuse to serve it by",
+            (.., false) => "there are no loop devices to put over it",
+            (true, true, true) => return Ok(()),
+        };
+        Err(io::Error::other(format!(
+            "{device}: {missing}; without, `bench fsmark --volume {device}` measures SluiceFS alone"
+        )))
     }
 }
 

@@ -1,13 +1,9 @@
 //! What is agreed with the kernel when the connection begins.
 
 use super::Server;
+use crate::connection::raise_limits;
 use fuser::{InitFlags, KernelConfig};
 use std::sync::atomic::Ordering;
-
-/// Bytes in the largest write request; 256 pages, what kernels allow by default.
-const MAX_WRITE: u32 = 1 << 20;
-/// Requests in the background (readahead, asynchronous direct I/O) before their callers wait.
-const MAX_BACKGROUND: u16 = 512;
 
 /// Each on its own: an old kernel may lack some.
 ///
@@ -66,9 +62,5 @@ fn request_capabilities(config: &mut KernelConfig, default_permissions: bool) {
     if default_permissions && config.add_capabilities(InitFlags::FUSE_POSIX_ACL).is_err() {
         tracing::warn!("the kernel lacks FUSE_POSIX_ACL: ACLs are kept but not enforced");
     }
-    if let Err(nearest) = config.set_max_write(MAX_WRITE) {
-        let _ = config.set_max_write(nearest);
-    }
-    let _ = config.set_max_background(MAX_BACKGROUND);
-    let _ = config.set_congestion_threshold(MAX_BACKGROUND / 4 * 3);
+    raise_limits(config);
 }

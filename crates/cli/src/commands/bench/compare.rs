@@ -20,13 +20,16 @@ Examples:
   sudo sluice bench compare             fs_mark: 8 threads × 10,000 files of 4 KiB, no sync
   sudo sluice bench compare --scratch /mnt/disk fsmark -S5 -n 1000 -s 4096 -t 4
   sudo sluice bench compare --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync bulk,async,blocking
+  sudo sluice bench compare --device sim:hdd,size=16GiB --only sluice,ext4,xfs fsmark -S5 -n 1000 -s 4096 --fsync bulk,blocking
   sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
   sudo sluice bench compare stream --mib 4096 --json
 
 Each of them gets a fresh file system on an image file in the scratch directory; as root, those in the kernel and \
 behind FUSE are on a loop device with direct I/O over it. A new image is sparse: the host has to find room for all \
 that is written, for everybody alike. With --images written there is one image for all rounds, which is written all \
-over before and discarded by nobody, as a disk is: what is short, as a sync, is measured better so. They take turns, round after round, and the median \
+over before and discarded by nobody, as a disk is: what is short, as a sync, is measured better so. With --device \
+there is a modelled device for each round, served as a file (see `bench disk`), and all of them, SluiceFS in process too, \
+are on a loop device over it; the processor time is the whole machine's, the model's server included. They take turns, round after round, and the median \
 round of each is shown: files per second until everything is on the device, and how many times faster SluiceFS in \
 process is. With --fsync it has a row for each way, and the first one is what the others are compared with; \
 they have only the blocking call. Without root only those are measured that need none. What is missing is named.")]
@@ -52,6 +55,10 @@ pub struct Args {
     /// Size of the image files [default: 64GiB if sparse, else what the work needs, 4GiB at least]
     #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes)]
     image_size: Option<u64>,
+    /// Instead of an image: a modelled device in memory for each round (sim:ssd,size=16GiB; needs root), so that what a
+    /// write or a flush costs does not depend on the machine
+    #[arg(long, global = true, value_name = "DEVICE", conflicts_with_all = ["images", "image_size"])]
+    device: Option<String>,
     /// The program that drives rust-fs-ext4 [default: where `./x bench` builds it]
     #[arg(long, global = true, value_name = "PROGRAM")]
     rival: Option<PathBuf>,
@@ -97,7 +104,7 @@ impl Args {
             peers: in_order(&self.only),
             rounds: self.rounds,
             scratch: self.scratch,
-            images: self.images,
+            images: self.device.map_or(self.images, Images::Modelled),
             image_bytes: self.image_size,
             memory: self.memory,
             rival: self.rival.or_else(|| built_rival(&sluice)),

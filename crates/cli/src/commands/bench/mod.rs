@@ -1,6 +1,7 @@
 //! `sluice bench`: workloads on a volume in process, or in directories of any mounted file system. A file a workload.
 
 mod compare;
+mod disk;
 mod fsmark;
 mod html;
 mod on;
@@ -43,6 +44,7 @@ enum What {
     SmallFiles(small_files::Args),
     Stream(stream::Args),
     Compare(compare::Args),
+    Disk(disk::Args),
     Worker(worker::Args),
 }
 
@@ -54,6 +56,7 @@ impl Args {
             What::SmallFiles(args) => args.run(),
             What::Stream(args) => args.run(),
             What::Compare(args) => args.run(),
+            What::Disk(args) => args.run(),
             What::Worker(args) => args.run(),
         }
     }

@@ -117,9 +117,10 @@ pub fn rounds(outcome: &Outcome) -> String {
         rounds => format!("{rounds} rounds in turns, the median of each"),
     };
     let size = human::bytes(outcome.image_bytes);
-    let image = match outcome.images {
+    let image = match &outcome.images {
         Images::Sparse => "new sparse images",
         Images::Written => "an image that was written before,",
+        Images::Modelled(device) => &format!("{device}, a modelled device"),
     };
     format!("{rounds}; on {image} of {size}")
 }

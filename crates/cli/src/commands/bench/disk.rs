@@ -1,0 +1,37 @@
+//! `sluice bench disk`.
+
+use anyhow::Result;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Serve a modelled device as a file, for programs and file systems that need one
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sudo sluice bench disk sim:hdd,size=16GiB /mnt/model &
+  fio --filename=/mnt/model/disk --direct=1 --rw=write --bs=4k --fdatasync=1 --runtime=10 --name=lone
+  sudo losetup --direct-io=on --find --show /mnt/model/disk
+
+DIR/disk has the device's bytes and takes as long as the device would, and the time of a FUSE request (tens of \
+microseconds) on top. Like a disk it takes whole sectors of 512 bytes and keeps its size. It is served until it is \
+unmounted or Ctrl-C; what was written to a model in memory is gone then. `bench compare --device` does all this by itself.")]
+pub struct Args {
+    /// A modelled device: sim:ssd, sim:hdd, sim:nvme or sim:raid0-4ssd, with parameters
+    device: String,
+    /// Directory to serve it in
+    dir: PathBuf,
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        fuse::catch_signals()?;
+        let disk = fuse::serve_disk(&self.device, &self.dir)?;
+        eprintln!(
+            "{} is {}; Ctrl-C or umount ends it",
+            self.device,
+            disk.path().display()
+        );
+        disk.wait()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

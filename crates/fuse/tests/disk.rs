@@ -1,0 +1,106 @@
+//! A device as a file: what programs write to it is on the device, and what it refuses it says.
+
+mod common;
+
+use common::{can_mount, has, run};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+const SIZE: usize = 64 << 20;
+
+#[test]
+fn the_file_has_the_devices_bytes_and_a_disks_manners() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (store, mount) = (dir.path().join("store"), dir.path().join("mount"));
+    std::fs::create_dir(&mount).unwrap();
+    File::create(&store).unwrap().set_len(SIZE as u64).unwrap();
+    let url = format!("sim:ssd,file={}", store.display());
+    let disk = fuse::serve_disk(&url, &mount).unwrap();
+    assert_eq!(disk.path(), mount.canonicalize().unwrap().join("disk"));
+    let names: Vec<_> = std::fs::read_dir(&mount)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["disk"]);
+    // O_TRUNC does to a disk what it does to one in /dev: nothing.
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .truncate(true)
+        .open(disk.path())
+        .unwrap();
+    assert_eq!(file.metadata().unwrap().len(), SIZE as u64);
+
+    // More than one request, from several threads at a time, and a last sector.
+    let bytes: Vec<u8> = (0..3 << 20).map(|i| (i / 512 % 251) as u8).collect();
+    std::thread::scope(|scope| {
+        for part in 0..4_u64 {
+            let (file, bytes) = (&file, &bytes);
+            scope.spawn(move || file.write_all_at(bytes, part * (16 << 20)).unwrap());
+        }
+    });
+    file.write_all_at(&[7; 512], SIZE as u64 - 512).unwrap();
+    file.sync_all().unwrap();
+    let mut back = vec![0; bytes.len()];
+    file.read_exact_at(&mut back, 16 << 20).unwrap();
+    assert!(back == bytes);
+
+    let kind = |result: std::io::Result<usize>| result.map_err(|e| e.kind());
+    let mut end = [0; 1024];
+    assert_eq!(kind(file.read_at(&mut end, SIZE as u64 - 512)), Ok(512));
+    assert_eq!(kind(file.read_at(&mut end, SIZE as u64)), Ok(0));
+    let beyond = kind(file.write_at(&end, SIZE as u64));
+    assert_eq!(beyond, Err(ErrorKind::StorageFull));
+    let odd = kind(file.write_at(&[1; 100], 0));
+    assert_eq!(odd, Err(ErrorKind::InvalidInput));
+    drop(file);
+    assert!(fuse::serve_disk(&url, &mount).is_err(), "it is in use");
+    drop(disk);
+    assert!(!mount.join("disk").exists());
+    let store = std::fs::read(&store).unwrap();
+    for part in 0..4 {
+        let at = part * (16 << 20);
+        assert!(store[at..at + bytes.len()] == bytes, "{part}");
+    }
+    assert_eq!(store[SIZE - 512..], [7; 512]);
+}
+
+/// The kernel's ext4 on a loop device over it, with direct I/O.
+#[test]
+fn the_kernel_mounts_what_is_on_it() {
+    if !can_mount() || !Path::new("/dev/loop-control").exists() || !has("mkfs.ext4") {
+        eprintln!("SKIPPED: the_kernel_mounts_what_is_on_it: needs root, loop devices, e2fsprogs");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for sub in ["mount", "kernel"] {
+        std::fs::create_dir(dir.path().join(sub)).unwrap();
+    }
+    let disk = fuse::serve_disk("sim:nvme,size=64MiB", &dir.path().join("mount")).unwrap();
+    let direct = File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)
+        .open(disk.path());
+    assert!(direct.is_ok());
+    drop(direct);
+    let script = "
+        loop=$(losetup --direct-io=on --find --show mount/disk)
+        trap 'umount kernel 2>/dev/null; losetup -d $loop' EXIT
+        test $(cat /sys/block/${loop#/dev/}/loop/dio) = 1
+        mkfs.ext4 -q $loop
+        mount $loop kernel
+        head -c 5000000 /dev/urandom > kernel/data
+        sync kernel/data
+        sum=$(sha256sum < kernel/data)
+        umount kernel
+        e2fsck -fn $loop
+        mount $loop kernel
+        test \"$(sha256sum < kernel/data)\" = \"$sum\"
+    ";
+    run(dir.path(), script);
+}
