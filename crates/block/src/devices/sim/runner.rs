@@ -10,7 +10,7 @@
 //! submitter waits only where [`BACKLOG`] requests wait already.
 
 use super::clock::{self, Lead};
-use super::model::{Io, Model, Ns};
+use super::model::{Io, Model, Ns, earlier};
 use super::schedule::{Ended, Owner, Schedule};
 use crate::{IoError, Request};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Requests that are not complete before submitters have to wait.
 const BACKLOG: usize = 4096;
+/// How long a submitter that is not done with its batch may keep completions to itself.
+const GATHER: Ns = 50_000;
 
 /// A handle on the timer's thread. Dropping it waits for all that was submitted.
 pub(super) struct Runner {
@@ -89,11 +91,26 @@ impl Runner {
             .collect();
         self.shared.look_at_events(&mut state);
         drop(state);
+        // When the first of those whose bytes have moved is to be completed at the latest. Waking the timer's thread takes
+        // longer than moving a page, so it is told of many together.
+        let mut latest = None;
+        let mut told = now;
+        let mut left = batch.len();
         for (mut request, slot) in batch.into_iter().zip(slots) {
             let result = transfer(&mut request);
             let mut state = self.shared.state.lock();
-            if let Some(latest) = state.schedule.moved(slot, (Box::new(request), result)) {
-                self.shared.look_at(&mut state, latest);
+            latest = earlier(
+                latest,
+                state.schedule.moved(slot, (Box::new(request), result)),
+            );
+            left -= 1;
+            let Some(moment) = latest else {
+                continue;
+            };
+            let now = clock::now();
+            if left == 0 || now >= moment.max(told + GATHER) {
+                self.shared.look_at(&mut state, moment);
+                (latest, told) = (None, now);
             }
         }
     }
