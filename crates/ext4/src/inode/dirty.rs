@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const SHARDS: usize = 32;
+const SHARDS: usize = u32::BITS as usize;
 
 type Inodes = SmallVec<[Arc<Inode>; 16]>;
 type Blocks = FxHashMap<u64, Inodes>;
@@ -29,6 +29,8 @@ type Blocks = FxHashMap<u64, Inodes>;
 /// The registry, by inode table block.
 pub(crate) struct DirtyInodes {
     shards: [Mutex<Blocks>; SHARDS],
+    /// A bit for each shard that is not empty, changed under its lock: a small commit has inodes in one or two of them.
+    occupied: AtomicU32,
     /// Distinct blocks in all shards.
     blocks: AtomicU32,
 }
@@ -37,6 +39,7 @@ impl Default for DirtyInodes {
     fn default() -> Self {
         DirtyInodes {
             shards: std::array::from_fn(|_| Mutex::default()),
+            occupied: AtomicU32::new(0),
             blocks: AtomicU32::new(0),
         }
     }
@@ -57,7 +60,11 @@ impl DirtyInodes {
         let Ok((block, _)) = fs.groups.inode_location(inode.ino) else {
             return;
         };
-        let mut shard = self.shards[(block.0 % SHARDS as u64) as usize].lock();
+        let at = (block.0 % SHARDS as u64) as usize;
+        let mut shard = self.shards[at].lock();
+        if shard.is_empty() {
+            self.occupied.fetch_or(1 << at, Ordering::Release);
+        }
         let list = shard.entry(block.0).or_default();
         if list.is_empty() {
             self.blocks.fetch_add(1, Ordering::Relaxed);
@@ -76,10 +83,17 @@ impl DirtyInodes {
         let landed = |inode: &Arc<Inode>| inode.mapping.unlanded_pages() == 0;
         let mut first_error = None;
         let mut blocks = Vec::new();
-        for shard in &self.shards {
+        // In the last phase nobody adds to them, and whoever did has left its handle.
+        let occupied = self.occupied.load(Ordering::Acquire);
+        for at in (0..SHARDS).filter(|at| occupied & 1 << at != 0) {
             let due =
                 |_: &u64, inodes: &mut Inodes| phase != Phase::Ahead || inodes.iter().all(landed);
-            blocks.extend(shard.lock().extract_if(due));
+            let mut shard = self.shards[at].lock();
+            blocks.extend(shard.extract_if(due));
+            if shard.is_empty() {
+                self.occupied.fetch_and(!(1 << at), Ordering::Release);
+            }
+            drop(shard);
             self.blocks
                 .fetch_sub(blocks.len() as u32, Ordering::Relaxed);
             for (block, inodes) in blocks.drain(..) {
