@@ -42,7 +42,7 @@ pub(crate) fn raise_limits(config: &mut KernelConfig) {
     let _ = config.set_congestion_threshold(MAX_BACKGROUND / 4 * 3);
 }
 
-/// A mount and its connection to the kernel. Dropping it leaves both as they are.
+/// A mount and its connection to the kernel. Dropping it unmounts (or detaches) it.
 pub(crate) struct Connection {
     dir: PathBuf,
     ended: Arc<AtomicBool>,
@@ -50,7 +50,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Mounts on the directory `dir` and serves.
+    /// Mounts on the directory `dir` and serves; `before` is given the way to tell the kernel of changes, before the first
+    /// request is taken.
     ///
     /// # Errors
     /// `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
@@ -58,7 +59,8 @@ impl Connection {
         served: impl Filesystem,
         dir: &Path,
         config: &Config,
-    ) -> Result<(Connection, Notifier)> {
+        before: impl FnOnce(Notifier),
+    ) -> Result<Connection> {
         let dir = dir
             .canonicalize()
             .with_context(|| format!("{}: mount point", dir.display()))?;
@@ -73,7 +75,7 @@ impl Connection {
             .context("/dev/fuse (is the fuse module loaded, and may this user open the device?)")?;
         let session = fuser::Session::new(served, &dir, config)
             .with_context(|| format!("{}: mount", dir.display()))?;
-        let notifier = session.notifier();
+        before(session.notifier());
         let ended = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new().name("sluice-fuse".into()).spawn({
             let ended = ended.clone();
@@ -84,12 +86,11 @@ impl Connection {
                 result
             }
         })?;
-        let connection = Connection {
+        Ok(Connection {
             dir,
             ended,
             thread: Some(thread),
-        };
-        Ok((connection, notifier))
+        })
     }
 
     /// Where it is mounted.
@@ -167,6 +168,18 @@ impl Connection {
             thread::sleep(Duration::from_millis(2));
         }
         true
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.is_over() {
+            return;
+        }
+        self.detach();
+        if let Err(error) = self.join() {
+            tracing::error!("{error:#}");
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub fn serve_disk(device: &str, dir: &Path) -> Result<Disk> {
     };
     config.n_threads = Some(THREADS);
     config.clone_fd = true;
-    let (connection, _) = Connection::start(OneFile { queue }, dir, &config)?;
+    let connection = Connection::start(OneFile { queue }, dir, &config, |_| ())?;
     Ok(Disk { connection })
 }
 
@@ -77,18 +77,6 @@ impl Disk {
     pub fn wait(mut self) -> Result<()> {
         self.connection.wait()?;
         self.connection.join()
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if self.connection.is_over() {
-            return;
-        }
-        self.connection.detach();
-        if let Err(error) = self.connection.join() {
-            tracing::error!("{error:#}");
-        }
     }
 }
 

@@ -36,8 +36,10 @@ pub struct Session {
 pub fn mount(fs: Arc<Fs>, dir: &Path, options: MountOptions) -> Result<Session> {
     let config = config(&fs, &options);
     let server = Arc::new(Server::new(fs, &options)?);
-    let (connection, notifier) = Connection::start(Adapter(server.clone()), dir, &config)?;
-    server.set_notifier(notifier);
+    let adapter = Adapter(server.clone());
+    let connection = Connection::start(adapter, dir, &config, |notifier| {
+        server.set_notifier(notifier);
+    })?;
     raise_read_ahead(connection.dir());
     Ok(Session { server, connection })
 }
