@@ -128,7 +128,8 @@ impl Comparison<'_> {
     /// Runs all rounds; `tell` learns of each step before it begins.
     ///
     /// # Errors
-    /// Where the scratch directory cannot be used, or when it was interrupted. A peer that fails is left out.
+    /// Where the scratch directory cannot be used, or the modelled device not be served, or when it was interrupted. A peer
+    /// that fails is left out.
     pub fn run(&self, tell: &dyn Fn(Step<'_>)) -> io::Result<Outcome> {
         let machine = Machine::this(self.rival.as_deref());
         if let Images::Modelled(device) = &self.images {
@@ -164,15 +165,17 @@ impl Comparison<'_> {
                 // What the last one left to the system to write does not count against the next.
                 rustix::fs::sync();
                 let image = match (&written, &self.images) {
-                    (Some(image), _) => Arc::clone(image),
+                    (Some(image), _) => Ok(Arc::clone(image)),
                     (None, Images::Modelled(device)) => {
+                        // If this fails, it does for everybody.
                         let directory = scratch.path().join(MODEL);
-                        Arc::new(Image::serve(&self.sluice, device, &directory, &interrupt)?)
+                        let image = Image::serve(&self.sluice, device, &directory, &interrupt)?;
+                        bytes = image.bytes();
+                        Ok(Arc::new(image))
                     }
-                    (None, _) => Arc::new(Image::create(&path, bytes)?),
+                    (None, _) => Image::create(&path, bytes).map(Arc::new),
                 };
-                bytes = image.bytes();
-                let done = self.one(entrant, image, scratch.path(), &label);
+                let done = image.and_then(|image| self.one(entrant, image, scratch.path(), &label));
                 match done {
                     Ok(report) => reports.push(report),
                     Err(e) if (self.interrupted)() => return Err(e),
