@@ -4,6 +4,7 @@ use super::Batch;
 use crate::{Fs, InodeRef, MkfsOptions, MountOptions, SetAttr};
 use block::{DeviceUrl, OpenMode, PAGE_SIZE, Queue};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use writeback::{PassLimits, Reason, WritebackFs};
 
@@ -69,13 +70,19 @@ fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
         .unwrap()
 }
 
+/// Files of a page each, none of which has landed.
+fn many_files(fs: &Arc<Fs>) -> Vec<InodeRef> {
+    fs.sync().unwrap();
+    let files: Vec<_> = (0..160).map(|i| create(fs, &format!("{i}"))).collect();
+    files.iter().for_each(|file| write(fs, file, 0..1));
+    files
+}
+
 #[test]
 fn ahead_of_a_commit_goes_what_has_landed() {
     let image = image();
     let fs = mount(&image);
-    fs.sync().unwrap();
-    let files: Vec<_> = (0..160).map(|i| create(&fs, &format!("{i}"))).collect();
-    files.iter().for_each(|file| write(&fs, file, 0..1));
+    let files = many_files(&fs);
     let all = fs.dirty_inodes.pending_blocks();
     assert!(all >= 10, "16 inodes in a block: {all}");
     let (landed, rest) = files.split_at(80);
@@ -112,35 +119,43 @@ fn ahead_of_a_commit_goes_what_has_landed() {
 fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
     let image = image();
     let fs = mount(&image);
-    fs.sync().unwrap();
-    let files: Vec<_> = (0..160).map(|i| create(&fs, &format!("{i}"))).collect();
-    files.iter().for_each(|file| write(&fs, file, 0..1));
+    let files = many_files(&fs);
+    let pending = || fs.dirty_inodes.pending_blocks();
+    let finish = |file: &InodeRef, meanwhile: &dyn Fn()| {
+        let batch = Batch::new();
+        let mut plug = fs.queue.plug();
+        let limits = PassLimits {
+            pages: 1,
+            reason: Reason::Sync,
+            from: 0,
+            end: u64::MAX,
+        };
+        assert_eq!(fs.write_pages(file, limits, &mut plug, &batch).pages, 1);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| fs.finish_batch(&batch, true));
+            meanwhile();
+            // It waits for what the plug holds back.
+            assert!(!waiting.is_finished());
+            plug.flush();
+            waiting.join().unwrap().unwrap();
+        });
+        assert_eq!(file.mapping.unlanded_pages(), 0);
+    };
     let (landed, rest) = files.split_at(80);
     landed.iter().for_each(|file| fs.land(file).unwrap());
-    let before = fs.dirty_inodes.pending_blocks();
-    let batch = Batch::new();
-    let mut plug = fs.queue.plug();
-    let limits = PassLimits {
-        pages: 1,
-        reason: Reason::Sync,
-        from: 0,
-        end: u64::MAX,
-    };
-    assert_eq!(fs.write_pages(&rest[0], limits, &mut plug, &batch).pages, 1);
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| fs.finish_batch(&batch, true));
+    let before = pending();
+    // As if another had prepared just now.
+    fs.recorded.store(false, Ordering::Relaxed);
+    finish(&rest[0], &|| std::thread::sleep(Duration::from_millis(20)));
+    assert_eq!(pending(), before, "nothing was recorded since");
+    finish(&rest[1], &|| {
         let began = std::time::Instant::now();
-        while fs.dirty_inodes.pending_blocks() == before {
+        while pending() == before {
             assert!(began.elapsed() < Duration::from_secs(30));
             std::thread::yield_now();
         }
-        // It waits for what the plug holds back.
-        assert!(!waiting.is_finished());
-        plug.flush();
-        waiting.join().unwrap().unwrap();
     });
-    assert_eq!(rest[0].mapping.unlanded_pages(), 0);
-    drop((files, plug));
+    drop(files);
     fs.unmount().unwrap();
 }
 
