@@ -8,6 +8,7 @@ use crate::alloc::Groups;
 use crate::fsync::Replaced;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
+use crate::writepages::SmallFileStream;
 use crate::{Error, Inode, InodeRef, Result};
 use block::{Queue, StatsSnapshot};
 use cache::{Budget, InodeTable, Kind};
@@ -21,7 +22,7 @@ use jbd2::{
     RecoveryReport, Tid,
 };
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use writeback::{BackingDev, Clock, Flushers, FsyncQueue, SystemClock, Tunables};
@@ -175,8 +176,8 @@ pub struct Fs {
     pub(crate) doomed: Mutex<Vec<Arc<Inode>>>,
     /// The next inode's generation.
     pub(crate) generation: AtomicU32,
-    /// Block behind the small file that was written last; 0: none yet.
-    pub(crate) stream_goal: AtomicU64,
+    /// Where small files go.
+    pub(crate) small_files: Arc<SmallFileStream>,
     /// Whether data has been recorded since a sync prepared a commit.
     pub(crate) recorded: AtomicBool,
     /// In-memory state of the orphan list or file.

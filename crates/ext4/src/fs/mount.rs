@@ -22,7 +22,7 @@ use jbd2::{
     Journal, JournalClient, JournalExtent, JournalOptions, LogFormat, Overlay, RecoveryReport,
 };
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use writeback::{BackingDev, FsyncQueue};
 
@@ -95,7 +95,7 @@ impl Fs {
             rename_lock: Mutex::new(()),
             doomed: Mutex::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
-            stream_goal: AtomicU64::new(0),
+            small_files: Arc::default(),
             recorded: AtomicBool::new(false),
             orphan_state: orphan::OrphanState::default(),
         });

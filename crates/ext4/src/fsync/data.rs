@@ -55,7 +55,8 @@ impl Fs {
         // A sync that runs beside this waits for it too.
         let _foreground = self.bdi.begin_foreground();
         for _ in 0..SWEEPS {
-            let mut writer = Writer::new(self, route);
+            let dirty = |&(i, _): &(usize, u64)| inodes[i].mapping.dirty_pages();
+            let mut writer = Writer::new(self, route, todo.iter().map(dirty).sum());
             for &(i, _) in &todo {
                 results[i] = writer.write(inodes[i]);
             }
@@ -98,6 +99,8 @@ struct Writer<'fs> {
     route: Route,
     plug: Plug<'fs>,
     open: Option<Arc<Batch>>,
+    /// Pages that there are to write, and that have not been written.
+    left: u64,
     /// Pages and files in the open batch.
     pages: usize,
     inodes: usize,
@@ -111,12 +114,13 @@ struct Writer<'fs> {
 }
 
 impl<'fs> Writer<'fs> {
-    fn new(fs: &'fs Fs, route: Route) -> Writer<'fs> {
+    fn new(fs: &'fs Fs, route: Route, dirty: u64) -> Writer<'fs> {
         let mut writer = Writer {
             fs,
             route,
             plug: fs.queue.plug(),
             open: None,
+            left: dirty,
             pages: 0,
             inodes: 0,
             in_flight: VecDeque::new(),
@@ -141,9 +145,12 @@ impl<'fs> Writer<'fs> {
                     inode.writeback_lock.lock()
                 }
             };
-            let batch = self.open.get_or_insert_with(Batch::new);
             let room = self.room - self.pages;
+            let expected = self.left.min(room as u64);
             let (fs, plug) = (self.fs, &mut self.plug);
+            let batch = self
+                .open
+                .get_or_insert_with(|| Batch::new(&fs.small_files, expected));
             let sweep = Sweep {
                 from,
                 end,
@@ -157,6 +164,7 @@ impl<'fs> Writer<'fs> {
             let submitted = fs.submit_pages(inode, &lock, sweep, plug, batch)?;
             drop(lock);
             self.pages += submitted.pages;
+            self.left = self.left.saturating_sub(submitted.pages as u64);
             self.inodes += 1;
             if self.pages == self.room || self.inodes == BATCH_INODES {
                 self.send();

@@ -20,6 +20,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `submit.rs` | from dirty pages to bios: which blocks, by which route |
+//! | `stream.rs` | where small files go |
 //! | `record.rs` | from landed data to metadata |
 //!
 //! A [`Batch`] gathers the I/O of many inodes. Whoever needs one of them finished may finish the batch
@@ -27,6 +28,7 @@
 //! while anything is waited for; a thread that holds bios in a plug only tries it.
 
 mod record;
+mod stream;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -40,6 +42,8 @@ use smallvec::SmallVec;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use stream::Piece;
+pub(crate) use stream::SmallFileStream;
 pub(crate) use submit::Sweep;
 use writeback::{DirtyState, PassLimits, Progress, Reason, WritebackFs};
 
@@ -94,8 +98,9 @@ pub struct Batch {
     open: AtomicBool,
     ranges: Mutex<Vec<Range>>,
     errors: Mutex<Vec<(u64, IoError)>>,
-    /// Where the next small file goes: behind the last one.
-    stream: Mutex<Option<FsBlock>>,
+    stream: Arc<SmallFileStream>,
+    /// Where its small files go.
+    piece: Mutex<Piece>,
     landed: Mutex<()>,
     landed_cv: Condvar,
     /// Held while finishing; set when finished.
@@ -114,13 +119,15 @@ pub(crate) struct Submitted {
 }
 
 impl Batch {
-    pub(crate) fn new() -> Arc<Batch> {
+    /// A batch that is going to have about `expected` pages.
+    pub(crate) fn new(stream: &Arc<SmallFileStream>, expected: u64) -> Arc<Batch> {
         Arc::new(Batch {
             pending: AtomicUsize::new(1),
             open: AtomicBool::new(true),
             ranges: Mutex::default(),
             errors: Mutex::default(),
-            stream: Mutex::default(),
+            stream: stream.clone(),
+            piece: Mutex::new(Piece::new(expected)),
             landed: Mutex::default(),
             landed_cv: Condvar::new(),
             finished: Mutex::default(),
@@ -137,6 +144,7 @@ impl Batch {
     /// No more I/O will be added.
     pub(crate) fn close(&self) {
         if self.open.swap(false, Ordering::AcqRel) {
+            self.stream.put_back(&mut self.piece.lock());
             self.put();
         }
     }
@@ -184,7 +192,7 @@ impl WritebackFs for Fs {
     }
 
     fn new_batch(&self) -> Arc<Batch> {
-        Batch::new()
+        Batch::new(&self.small_files, u64::MAX)
     }
 
     fn write_pages(

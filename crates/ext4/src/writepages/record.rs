@@ -87,9 +87,6 @@ impl Fs {
                 .retain(|b| !std::ptr::eq(&**b, batch));
         }
         self.recorded.store(true, Ordering::Relaxed);
-        if let Some(goal) = *batch.stream.lock() {
-            self.stream_goal.store(goal.0, Ordering::Relaxed);
-        }
         outcome
     }
 

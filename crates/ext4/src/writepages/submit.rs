@@ -169,13 +169,17 @@ impl Fs {
                 } else {
                     extents::MAX_LEN
                 };
-                let goal = self.goal(inode, file_block.0, small, batch);
-                let run = self.groups.pick(goal, len.min(left).min(most))?;
-                let end = FsBlock(run.start.0 + u64::from(run.len));
-                if small {
-                    *batch.stream.lock() = Some(end);
-                }
-                *inode.goal.lock() = Some((file_block.0 + run.len, end.0));
+                let want = len.min(left).min(most);
+                let run = match self.goal(inode, file_block.0, small) {
+                    Some(goal) => self.groups.pick(goal, want)?,
+                    None => {
+                        let first = || self.groups.goal_for(inode.ino);
+                        let piece = &mut batch.piece.lock();
+                        self.small_files.pick(&self.groups, piece, want, first)?
+                    }
+                };
+                let end = run.start.0 + u64::from(run.len);
+                *inode.goal.lock() = Some((file_block.0 + run.len, end));
                 Ok(Placed {
                     start: run.start,
                     pages: run.len,
@@ -199,31 +203,24 @@ impl Fs {
         }
     }
 
-    fn goal(&self, inode: &Inode, file_block: u32, small: bool, batch: &Batch) -> FsBlock {
+    /// Where a block of a file should be; `None`: with the other small files.
+    fn goal(&self, inode: &Inode, file_block: u32, small: bool) -> Option<FsBlock> {
         if let Some((block, goal)) = *inode.goal.lock()
             && block == file_block
         {
-            return FsBlock(goal);
+            return Some(FsBlock(goal));
         }
         if small {
-            let mut stream = batch.stream.lock();
-            return *stream.get_or_insert_with(|| {
-                let last = self.stream_goal.load(Ordering::Relaxed);
-                if last == 0 {
-                    self.groups.goal_for(inode.ino)
-                } else {
-                    FsBlock(last)
-                }
-            });
+            return None;
         }
         // Behind the extent before it, as far away as the two are in the file.
         if file_block > 0
             && let Ok(Map::Mapped { start, .. }) =
                 extents::lookup(self, inode, FileBlock(file_block - 1))
         {
-            return FsBlock(start.0 + 1);
+            return Some(FsBlock(start.0 + 1));
         }
-        self.groups.goal_for(inode.ino)
+        Some(self.groups.goal_for(inode.ino))
     }
 
     /// Enters a run of pages into the batch, and its bios into the plug.

@@ -1,8 +1,10 @@
 //! The flusher's slices of a file, taken by hand.
 
 use super::Batch;
+use crate::extents::{self, Map};
 use crate::{Fs, InodeRef, MkfsOptions, MountOptions, SetAttr};
 use block::{DeviceUrl, OpenMode, PAGE_SIZE, Queue};
+use ext4_format::types::FileBlock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +19,7 @@ fn write(fs: &Arc<Fs>, file: &InodeRef, pages: std::ops::Range<u64>) {
 
 /// The pages that are dirty after a slice of `pages` has landed.
 fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u64> {
-    let batch = Batch::new();
+    let batch = fs.new_batch();
     let mut plug = fs.queue.plug();
     let limits = PassLimits {
         pages,
@@ -122,7 +124,7 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
     let files = many_files(&fs);
     let pending = || fs.dirty_inodes.pending_blocks();
     let finish = |file: &InodeRef, meanwhile: &dyn Fn()| {
-        let batch = Batch::new();
+        let batch = fs.new_batch();
         let mut plug = fs.queue.plug();
         let limits = PassLimits {
             pages: 1,
@@ -155,6 +157,83 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
             std::thread::yield_now();
         }
     });
+    drop(files);
+    fs.unmount().unwrap();
+}
+
+/// Files' blocks, each of which has landed in a batch: that of the same number among those of which there are `expected`.
+fn placed(fs: &Arc<Fs>, files: &[InodeRef], expected: &[u64]) -> Vec<u64> {
+    let batches: Vec<_> = expected
+        .iter()
+        .map(|&expected| Batch::new(&fs.small_files, expected))
+        .collect();
+    let mut plug = fs.queue.plug();
+    let limits = PassLimits {
+        pages: 1,
+        reason: Reason::Sync,
+        from: 0,
+        end: u64::MAX,
+    };
+    for (file, batch) in files.iter().zip(batches.iter().cycle()) {
+        assert_eq!(fs.write_pages(file, limits, &mut plug, batch).pages, 1);
+    }
+    plug.flush();
+    for batch in batches {
+        fs.finish(&batch).unwrap();
+    }
+    let block = |file| match extents::lookup(fs, file, FileBlock(0)).unwrap() {
+        Map::Mapped { start, .. } => start.0,
+        Map::Hole { .. } => panic!("it has landed"),
+    };
+    files.iter().map(|file| block(file)).collect()
+}
+
+#[test]
+fn batches_side_by_side_have_pieces_of_the_stream_of_their_own() {
+    let image = image();
+    let fs = mount(&image);
+    let files = many_files(&fs);
+    // One after another there are no holes, whatever was expected of them.
+    let first = placed(&fs, &files[..10], &[u64::MAX]);
+    let second = placed(&fs, &files[10..20], &[10]);
+    let third = placed(&fs, &files[20..30], &[1]);
+    let start = first[0];
+    let all: Vec<u64> = [first, second, third].concat();
+    assert_eq!(all, (start..start + 30).collect::<Vec<_>>());
+
+    // In turns: each of the two lies together, and they meet where it was known how much the first would need.
+    let pair = placed(&fs, &files[30..70], &[20, u64::MAX]);
+    let of = |nth: usize| {
+        pair.iter()
+            .copied()
+            .skip(nth)
+            .step_by(2)
+            .collect::<Vec<_>>()
+    };
+    let start = start + 30;
+    assert_eq!(of(0), (start..start + 20).collect::<Vec<_>>());
+    assert_eq!(of(1), (start + 20..start + 40).collect::<Vec<_>>());
+    let next = placed(&fs, &files[70..71], &[1]);
+    assert_eq!(next, [start + 40], "what the last had left was put back");
+
+    // Where a piece is in use they go on behind it, and not in each other's.
+    let piece = crate::alloc::BlockRun {
+        start: ext4_format::types::FsBlock(start + 41),
+        len: 600,
+    };
+    assert_eq!(fs.groups.pick(piece.start, piece.len).unwrap(), piece);
+    let pair = placed(&fs, &files[71..131], &[u64::MAX, u64::MAX]);
+    let mut sorted = pair.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), pair.len());
+    assert!(sorted[0] >= start + 41 + 600, "{sorted:?}");
+    let turns = pair.windows(2).filter(|w| w[0].abs_diff(w[1]) == 1).count();
+    assert!(
+        turns <= 4,
+        "{turns} neighbours of different batches: {pair:?}"
+    );
+    fs.groups.unpick(piece);
     drop(files);
     fs.unmount().unwrap();
 }
