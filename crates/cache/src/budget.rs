@@ -177,7 +177,7 @@ impl Budget {
                 }
             }
         }
-        block::buf::pool::trim(0);
+        block::buf::pool::trim(0, u64::MAX);
         crate::heap::trim();
     }
 
@@ -200,21 +200,23 @@ impl Budget {
         self.pursued.fetch_add(want, Relaxed);
         RECLAIMING.set(true);
         let _end = EndReclaim(self, want);
-        if self.reclaim(want) < want / FRUITFUL_PART {
+        let freed = self.reclaim(want);
+        if freed < want / FRUITFUL_PART {
             self.fruitless.store(FRUITLESS_CALLS, Relaxed);
         }
-        self.trim_pool(limit);
+        self.trim_pool(limit, freed);
         self.used() <= self.limit()
     }
 
     /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it made room for other
-    /// buffers; where it made room for inodes, the system gets it back.
-    fn trim_pool(&self, limit: u64) {
+    /// buffers; where it made room for inodes, the system gets it back, after each reclaim
+    /// half as much again as that has `freed`, for a writer waits for it.
+    fn trim_pool(&self, limit: u64, freed: u64) {
         let slack = slack(limit);
         if block::buf::pool::stats().free_bytes > slack
             && let Some(_one_at_a_time) = self.trimming.try_lock()
         {
-            block::buf::pool::trim(slack / 2);
+            block::buf::pool::trim(slack / 2, freed + freed / 2);
         }
     }
 

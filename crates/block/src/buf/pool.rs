@@ -304,25 +304,30 @@ pub fn stats() -> PoolStats {
     }
 }
 
-/// Gives free memory back to the OS, but for `keep` bytes, those used last: chunks that are wholly free, and the free pages
-/// of the others. Returns the bytes given back. Other threads' magazines are left alone.
-pub fn trim(keep: u64) -> u64 {
-    let keep = keep as usize / PAGE_SIZE;
+/// Gives free memory back to the OS, but for `keep` bytes, those used last, and `most` bytes at most, those used longest
+/// ago: chunks that are wholly free, and the free pages of the others. Returns the bytes given back. Other threads' magazines
+/// are left alone.
+///
+/// Pages that lie alone cost a system call each, and where several processors run the process each waits for all of them:
+/// 30 µs, and several times that where these are busy.
+pub fn trim(keep: u64, most: u64) -> u64 {
+    let (keep, most) = (keep as usize / PAGE_SIZE, most as usize / PAGE_SIZE);
     let _ = LOCAL.try_with(|local| {
         let pages = &mut local.borrow_mut().0;
         GLOBAL.lock().free.append(pages);
     });
     let mut pages: Vec<(Page, bool)> = {
         let mut global = GLOBAL.lock();
-        let used_last = global.free.len().saturating_sub(keep);
-        let kept = global.free.split_off(used_last);
+        let unneeded = global.free.len().saturating_sub(keep);
+        let kept = global.free.split_off(unneeded.min(most));
         let warm = std::mem::replace(&mut global.free, kept);
         let cold = std::mem::take(&mut global.cold);
         let warm = warm.into_iter().map(|page| (page, true));
         warm.chain(cold.into_iter().map(|page| (page, false)))
             .collect()
     };
-    pages.sort_unstable();
+    // Most of them are those that were found cold, in order.
+    pages.sort();
     let (mut warm, mut cold) = (Vec::new(), Vec::new());
     let mut released = Vec::new();
     let mut bytes = 0;
