@@ -172,7 +172,6 @@ impl Drop for Handle<'_> {
         HELD.set(false);
         if let Some(credits) = self.credits.get() {
             self.transaction().unreserve(credits);
-            self.journal.kick_if_large(self.transaction());
         }
         if std::thread::panicking() && !self.unwinding {
             self.journal.stop(JournalError::Aborted(

@@ -287,14 +287,18 @@ impl Journal {
             self.commit_because(full, Why::Due)?;
         }
     }
-    /// Reserves credits in a transaction; `false` where there is no room.
+    /// Reserves credits in a transaction; `false` where there is no room. Asks the background thread for a commit once it is
+    /// half full, with what the client has pending, so that there is room for others while that is written.
     pub(crate) fn reserve(&self, transaction: &Transaction, credits: u32) -> bool {
         let reserved = transaction.reserve(credits);
         let revokes = self.forms.revoke_blocks(transaction.revoke_count());
-        let weight = u64::from(transaction.members())
-            + u64::from(reserved)
+        let members = u64::from(transaction.members())
             + u64::from(revokes)
             + u64::from(self.pending_blocks());
+        if members >= u64::from(self.max_transaction / 2) && transaction.kick() {
+            self.background.ask_commit();
+        }
+        let weight = members + u64::from(reserved);
         // A handle that is alone in a transaction fits, whatever the client has pending: that is written by the commit
         // with the slack that a quarter of the log leaves, and waiting would not make it less.
         let alone = transaction.members() == 0 && reserved == credits;
@@ -303,12 +307,6 @@ impl Journal {
             transaction.unreserve(credits);
         }
         fits
-    }
-    /// Asks the background thread for a commit when a transaction is half full.
-    pub(crate) fn kick_if_large(&self, transaction: &Transaction) {
-        if transaction.members() >= self.max_transaction / 2 && transaction.kick() {
-            self.background.ask_commit();
-        }
     }
     /// Credits that one handle can have at most.
     pub fn max_credits(&self) -> u32 {

@@ -484,6 +484,41 @@ fn credits_are_bounded_and_a_full_transaction_commits() {
 }
 
 #[test]
+fn what_the_client_has_pending_counts_towards_half_of_a_transaction() {
+    #[derive(Default)]
+    struct Client(AtomicU32);
+    impl JournalClient for Client {
+        fn write_back_state(&self, _: &Handle<'_>, phase: Phase) {
+            if phase == Phase::Locked {
+                self.0.store(0, Ordering::Relaxed);
+            }
+        }
+        fn pending_blocks(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+        fn committed(&self, _: Tid, _: &[FreedExtent]) {}
+        fn aborted(&self, _: &JournalError) {}
+    }
+    let rig = rig(1024);
+    let client = Arc::new(Client::default());
+    let weak: std::sync::Weak<dyn JournalClient> = Arc::downgrade(&(client.clone() as Arc<_>));
+    rig.journal.set_client(weak);
+    let half = rig.journal.max_credits() / 2;
+    client.0.store(half - 1, Ordering::Relaxed);
+    let tid = fill(&rig.journal, FREE, 1);
+    thread::sleep(Duration::from_millis(50));
+    assert!(!rig.journal.is_committed(tid), "it is not large yet");
+    // With the block above it is half of one now, and those who fill the other half need not wait for its commit.
+    assert_eq!(fill(&rig.journal, FREE + 1, 1), tid);
+    let until = Instant::now() + Duration::from_secs(30);
+    while !rig.journal.is_committed(tid) {
+        assert!(Instant::now() < until, "nobody commits a large transaction");
+        thread::yield_now();
+    }
+    assert_eq!(client.0.load(Ordering::Relaxed), 0);
+}
+
+#[test]
 fn memory_is_given_back_only_where_nothing_is_lost() {
     let rig = rig(1024);
     for i in 0..100 {
