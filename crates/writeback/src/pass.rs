@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Inodes of a batch at most.
-const BATCH_INODES: usize = 2048;
+const BATCH_INODES: usize = 1024;
 /// Batches that a shared thread leaves in flight on a device.
 const SHARED_WINDOW: usize = 1;
 /// Instead of the time at which an inode became dirty, for one that had its turn: it is eligible whatever its age.
