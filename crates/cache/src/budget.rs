@@ -209,8 +209,8 @@ impl Budget {
     }
 
     /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it made room for other
-    /// buffers; where it made room for inodes, the system gets it back, after each reclaim
-    /// half as much again as that has `freed`, for a writer waits for it.
+    /// buffers; where it made room for inodes, the system gets it back, after each reclaim half as much again as that has
+    /// `freed` at most: a writer waits for it.
     fn trim_pool(&self, limit: u64, freed: u64) {
         let slack = slack(limit);
         if block::buf::pool::stats().free_bytes > slack
