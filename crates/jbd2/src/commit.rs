@@ -158,6 +158,7 @@ impl Journal {
             })
             .collect();
         drop(gate);
+        self.committing.changed();
         let blocks = frozen
             .into_iter()
             .map(|(buffer, data, seal)| Frozen {

@@ -14,8 +14,8 @@
 //! | a buffer's state        | its content                                         | no                   |
 //! | lists of a transaction  | themselves                                          | no                   |
 //!
-//! A thread that holds a handle (the gate, for reading) never waits for `committing` or `checkpointing`: `start` commits
-//! before it has taken anything, and log space is a matter of the commit alone. What a commit waits for is only that the
+//! A thread that holds a handle (the gate, for reading) never waits for `committing` or `checkpointing`: `start` commits, or
+//! waits until another has closed the transaction, before it has taken anything, and log space is a matter of the commit alone. What a commit waits for is only that the
 //! handles end.
 //!
 //! # Log space
@@ -27,8 +27,9 @@ use crate::background::Background;
 use crate::buffer_cache::BufferCache;
 use crate::checkpoint::CheckpointSet;
 use crate::commit::{Frozen, Why};
+use crate::commit_lock::CommitLock;
 use crate::data::HeldData;
-use crate::form::{CommitState, Forms};
+use crate::form::Forms;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::handle::assert_none_held;
 use crate::log::LogMap;
@@ -148,7 +149,7 @@ pub struct Journal {
     pub(crate) running: AtomicU32,
     /// Number of the last durable transaction.
     pub(crate) committed: AtomicU32,
-    pub(crate) committing: Mutex<CommitState>,
+    pub(crate) committing: CommitLock,
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) tail: Mutex<JournalSuperblock>,
     pub(crate) set: Mutex<CheckpointSet>,
@@ -235,7 +236,7 @@ impl Journal {
             gate: ShardedLock::new(Arc::new(Transaction::new(last.next()))),
             running: AtomicU32::new(last.next().0),
             committed: AtomicU32::new(last.0),
-            committing: Mutex::default(),
+            committing: CommitLock::default(),
             checkpointing: Mutex::default(),
             tail: Mutex::new(sb),
             set: Mutex::new(CheckpointSet::new(bounds.0)),
@@ -284,7 +285,7 @@ impl Journal {
             }
             let full = gate.tid;
             drop(gate);
-            self.commit_because(full, Why::Due)?;
+            self.leave_full(full)?;
         }
     }
     /// Reserves credits in a transaction; `false` where there is no room. Asks the background thread for a commit once it is
@@ -346,6 +347,20 @@ impl Journal {
         if let Some(state) = self.committing.try_lock() {
             self.write_back_early(&state, Phase::Ahead);
         }
+    }
+    /// Sees to it that transaction `full` is closed. Only where nobody else closes it this commits it; nobody waits for the log
+    /// of somebody else's commit.
+    fn leave_full(&self, full: Tid) -> Result<(), JournalError> {
+        assert_none_held("a commit is waited for");
+        let closed = || self.running_tid() != full;
+        let Some(mut state) = self.committing.or_until(closed) else {
+            return Ok(());
+        };
+        if closed() {
+            return Ok(());
+        }
+        let result = self.commit_running(&mut state, Why::Due);
+        self.stop_on_error(result)
     }
     pub(crate) fn commit_because(&self, tid: Tid, why: Why) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");

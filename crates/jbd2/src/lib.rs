@@ -16,6 +16,7 @@ pub mod buffer;
 mod buffer_cache;
 mod checkpoint;
 mod commit;
+mod commit_lock;
 mod data;
 pub mod error;
 mod form;

@@ -9,7 +9,7 @@ use jbd2::{
     LogFormat, Phase, Seal, Tid,
 };
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -481,6 +481,68 @@ fn credits_are_bounded_and_a_full_transaction_commits() {
         assert!(Instant::now() < until, "nobody commits a full transaction");
         thread::yield_now();
     }
+}
+
+#[test]
+fn who_waits_for_room_does_not_wait_for_the_log() {
+    /// Halts a commit before the transaction is closed, and when it is in the log.
+    struct Client {
+        early: Mutex<mpsc::Receiver<()>>,
+        logged: Mutex<mpsc::Receiver<()>>,
+        halted: mpsc::Sender<()>,
+    }
+    impl JournalClient for Client {
+        fn write_back_state(&self, _: &Handle<'_>, phase: Phase) {
+            if phase == Phase::Early {
+                let _ = self.halted.send(());
+                let _ = self.early.lock().unwrap().recv();
+            }
+        }
+        fn pending_blocks(&self) -> u32 {
+            0
+        }
+        fn committed(&self, _: Tid, _: &[FreedExtent]) {
+            let _ = self.logged.lock().unwrap().recv();
+        }
+        fn aborted(&self, _: &JournalError) {}
+    }
+    let (go_early, early) = mpsc::channel();
+    let (go_logged, logged) = mpsc::channel();
+    let (halted, is_halted) = mpsc::channel();
+    let client = Arc::new(Client {
+        early: Mutex::new(early),
+        logged: Mutex::new(logged),
+        halted,
+    });
+    let rig = rig(256);
+    let weak: std::sync::Weak<dyn JournalClient> = Arc::downgrade(&(client.clone() as Arc<_>));
+    rig.journal.set_client(weak);
+    let most = rig.journal.max_credits();
+    let handle = rig.journal.start(most).unwrap();
+    for i in 0..u64::from(most) {
+        let buffer = handle.create(FREE + i);
+        handle.modify(&buffer, None, |bytes| bytes.fill(1));
+    }
+    let full = handle.tid();
+    drop(handle);
+    thread::scope(|scope| {
+        let journal = &rig.journal;
+        let commit = scope.spawn(move || journal.commit(full));
+        let wait = Duration::from_secs(30);
+        is_halted.recv_timeout(wait).unwrap();
+        let (started, has_started) = mpsc::channel();
+        scope.spawn(move || started.send(journal.start(1).unwrap().tid()));
+        let soon = has_started.recv_timeout(Duration::from_millis(50));
+        assert!(soon.is_err(), "there was no room");
+        go_early.send(()).unwrap();
+        let next = has_started.recv_timeout(wait);
+        let durable = journal.is_committed(full);
+        // Whatever came of it, nobody is halted from here on.
+        drop((go_early, go_logged));
+        assert_eq!(next, Ok(Tid(full.0 + 1)));
+        assert!(!durable);
+        commit.join().unwrap().unwrap();
+    });
 }
 
 #[test]
