@@ -41,7 +41,7 @@ impl CommitLock {
     pub fn try_lock(&self) -> Option<Committing<'_>> {
         self.state.try_lock().map(|state| self.held(state))
     }
-    /// Waits until `done`, or for the lock.
+    /// Waits for the lock, unless it is `done` before.
     pub fn or_until(&self, done: impl Fn() -> bool) -> Option<Committing<'_>> {
         let mut waiting = self.waiting.lock();
         loop {
@@ -49,7 +49,9 @@ impl CommitLock {
                 return None;
             }
             if let Some(held) = self.try_lock() {
-                return Some(held);
+                // Whoever had it may have done it since, and then this wakes the others.
+                drop(waiting);
+                return (!done()).then_some(held);
             }
             self.wake.wait(&mut waiting);
         }

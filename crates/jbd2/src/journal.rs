@@ -356,9 +356,6 @@ impl Journal {
         let Some(mut state) = self.committing.or_until(closed) else {
             return Ok(());
         };
-        if closed() {
-            return Ok(());
-        }
         let result = self.commit_running(&mut state, Why::Due);
         self.stop_on_error(result)
     }

@@ -98,7 +98,6 @@ pub struct Batch {
     open: AtomicBool,
     ranges: Mutex<Vec<Range>>,
     errors: Mutex<Vec<(u64, IoError)>>,
-    stream: Arc<SmallFileStream>,
     /// Where its small files go.
     piece: Mutex<Piece>,
     landed: Mutex<()>,
@@ -126,8 +125,7 @@ impl Batch {
             open: AtomicBool::new(true),
             ranges: Mutex::default(),
             errors: Mutex::default(),
-            stream: stream.clone(),
-            piece: Mutex::new(Piece::new(expected)),
+            piece: Mutex::new(Piece::new(stream, expected)),
             landed: Mutex::default(),
             landed_cv: Condvar::new(),
             finished: Mutex::default(),
@@ -144,7 +142,7 @@ impl Batch {
     /// No more I/O will be added.
     pub(crate) fn close(&self) {
         if self.open.swap(false, Ordering::AcqRel) {
-            self.stream.put_back(&mut self.piece.lock());
+            self.piece.lock().put_back();
             self.put();
         }
     }

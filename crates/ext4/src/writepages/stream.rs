@@ -10,6 +10,7 @@
 use crate::Result;
 use crate::alloc::{BlockRun, Groups};
 use ext4_format::types::FsBlock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Blocks of a piece at most: those of a large request (1 MiB).
@@ -24,6 +25,7 @@ pub(crate) struct SmallFileStream {
 
 /// What a batch has of the stream.
 pub(super) struct Piece {
+    stream: Arc<SmallFileStream>,
     next: u64,
     end: u64,
     /// Blocks that the batch is going to need and has no piece for yet, as far as is known.
@@ -32,74 +34,73 @@ pub(super) struct Piece {
 
 impl Piece {
     /// Nothing yet, for a batch that is going to place about `expected` blocks.
-    pub(super) fn new(expected: u64) -> Piece {
+    pub(super) fn new(stream: &Arc<SmallFileStream>, expected: u64) -> Piece {
         Piece {
+            stream: stream.clone(),
             next: 0,
             end: 0,
             expected,
         }
     }
-}
 
-impl SmallFileStream {
     /// Picks up to `want` blocks for a batch's next small file. `first` is where a volume's first one goes.
     ///
     /// # Errors
     /// As [`Groups::pick`].
     pub(super) fn pick(
-        &self,
+        &mut self,
         groups: &Groups,
-        piece: &mut Piece,
         want: u32,
         first: impl Fn() -> FsBlock,
     ) -> Result<BlockRun> {
-        if piece.end - piece.next < u64::from(want) {
-            self.take_piece(piece, u64::from(want), first);
+        if self.end - self.next < u64::from(want) {
+            self.take(u64::from(want), first);
         }
-        let run = groups.pick(FsBlock(piece.next), want)?;
+        let run = groups.pick(FsBlock(self.next), want)?;
         let end = run.start.0 + u64::from(run.len);
-        if run.start.0 >= piece.next && end <= piece.end {
-            piece.next = end;
+        if run.start.0 >= self.next && end <= self.end {
+            self.next = end;
         } else {
             // What is left of the piece is in use. Blocks between it and the stream's end are others' pieces.
-            let others = piece.end..=self.next.load(Ordering::Relaxed);
+            let others = self.end..=self.stream.next.load(Ordering::Relaxed);
             if !(others.contains(&run.start.0) && others.contains(&end)) {
-                self.next.store(end, Ordering::Relaxed);
+                self.stream.next.store(end, Ordering::Relaxed);
             }
-            piece.next = piece.end;
+            self.next = self.end;
         }
         Ok(run)
     }
 
     /// Goes on behind the piece if that is where the stream ends, or else elsewhere.
-    fn take_piece(&self, piece: &mut Piece, want: u64, first: impl Fn() -> FsBlock) {
-        let len = piece.expected.clamp(want, PIECE.max(want));
-        piece.expected = piece.expected.saturating_sub(len);
+    fn take(&mut self, want: u64, first: impl Fn() -> FsBlock) {
+        let len = self.expected.clamp(want, PIECE.max(want));
+        self.expected = self.expected.saturating_sub(len);
         let begin = |next| match next {
             0 => first().0,
             next => next,
         };
         let update = |next| Some(begin(next) + len);
         let (Ok(next) | Err(next)) =
-            self.next
+            self.stream
+                .next
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
         let start = begin(next);
-        if start != piece.end {
-            piece.next = start;
+        if start != self.end {
+            self.next = start;
         }
-        piece.end = start + len;
+        self.end = start + len;
     }
 
-    /// Takes back what a batch that is complete has left of its piece, if nobody has gone on behind it.
-    pub(super) fn put_back(&self, piece: &mut Piece) {
-        if piece.next < piece.end {
-            let _ = self.next.compare_exchange(
-                piece.end,
-                piece.next,
+    /// Gives back what the batch has left, if nobody has gone on behind it: for one that is complete.
+    pub(super) fn put_back(&mut self) {
+        if self.next < self.end {
+            let _ = self.stream.next.compare_exchange(
+                self.end,
+                self.next,
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             );
-            piece.next = piece.end;
+            self.next = self.end;
         }
     }
 }

@@ -174,8 +174,7 @@ impl Fs {
                     Some(goal) => self.groups.pick(goal, want)?,
                     None => {
                         let first = || self.groups.goal_for(inode.ino);
-                        let piece = &mut batch.piece.lock();
-                        self.small_files.pick(&self.groups, piece, want, first)?
+                        batch.piece.lock().pick(&self.groups, want, first)?
                     }
                 };
                 let end = run.start.0 + u64::from(run.len);

@@ -3,7 +3,7 @@
 use super::Batch;
 use crate::extents::{self, Map};
 use crate::{Fs, InodeRef, MkfsOptions, MountOptions, SetAttr};
-use block::{DeviceUrl, OpenMode, PAGE_SIZE, Queue};
+use block::{DeviceUrl, OpenMode, PAGE_SIZE, Plug, Queue};
 use ext4_format::types::FileBlock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,17 +17,28 @@ fn write(fs: &Arc<Fs>, file: &InodeRef, pages: std::ops::Range<u64>) {
     }
 }
 
-/// The pages that are dirty after a slice of `pages` has landed.
-fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u64> {
-    let batch = fs.new_batch();
-    let mut plug = fs.queue.plug();
+/// Puts `pages` dirty pages of a file at most into the plug; how many.
+fn submit(
+    fs: &Arc<Fs>,
+    file: &InodeRef,
+    (pages, reason): (usize, Reason),
+    plug: &mut Plug<'_>,
+    batch: &Arc<Batch>,
+) -> usize {
     let limits = PassLimits {
         pages,
         reason,
         from: 0,
         end: u64::MAX,
     };
-    fs.write_pages(file, limits, &mut plug, &batch);
+    fs.write_pages(file, limits, plug, batch).pages
+}
+
+/// The pages that are dirty after a slice of `pages` has landed.
+fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u64> {
+    let batch = fs.new_batch();
+    let mut plug = fs.queue.plug();
+    submit(fs, file, (pages, reason), &mut plug, &batch);
     plug.flush();
     batch.close();
     fs.finish(&batch).unwrap();
@@ -126,13 +137,8 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
     let finish = |file: &InodeRef, meanwhile: &dyn Fn()| {
         let batch = fs.new_batch();
         let mut plug = fs.queue.plug();
-        let limits = PassLimits {
-            pages: 1,
-            reason: Reason::Sync,
-            from: 0,
-            end: u64::MAX,
-        };
-        assert_eq!(fs.write_pages(file, limits, &mut plug, &batch).pages, 1);
+        let pages = submit(&fs, file, (1, Reason::Sync), &mut plug, &batch);
+        assert_eq!(pages, 1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| fs.finish_batch(&batch, true));
             meanwhile();
@@ -168,14 +174,9 @@ fn placed(fs: &Arc<Fs>, files: &[InodeRef], expected: &[u64]) -> Vec<u64> {
         .map(|&expected| Batch::new(&fs.small_files, expected))
         .collect();
     let mut plug = fs.queue.plug();
-    let limits = PassLimits {
-        pages: 1,
-        reason: Reason::Sync,
-        from: 0,
-        end: u64::MAX,
-    };
     for (file, batch) in files.iter().zip(batches.iter().cycle()) {
-        assert_eq!(fs.write_pages(file, limits, &mut plug, batch).pages, 1);
+        let pages = submit(fs, file, (1, Reason::Sync), &mut plug, batch);
+        assert_eq!(pages, 1);
     }
     plug.flush();
     for batch in batches {
