@@ -13,6 +13,7 @@
 
 use crate::Flushers;
 use crate::bandwidth::{INITIAL_PAGES_PER_SEC, Rates};
+use crate::window::WINDOW;
 use block::PAGE_SIZE;
 use cache::{Budget, ShardedCounter};
 use parking_lot::Mutex;
@@ -29,8 +30,6 @@ const BATCH_PAGES: u64 = (16 << 20) / PAGE_SIZE as u64;
 const MIN_BATCH_PAGES: u64 = (128 << 10) / PAGE_SIZE as u64;
 /// Pages of a shared thread's batch, at most: what pdflush wrote before it looked at the next device.
 const SHARED_BATCH_PAGES: u64 = 1024;
-/// Batches that a flusher has in flight at most.
-pub(crate) const WINDOW: usize = 4;
 
 /// Pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ pub mod sync;
 mod threads;
 mod throttle;
 pub mod tunables;
+pub mod window;
 
 pub use backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
 pub use balance::DirtyLimits;

@@ -5,8 +5,8 @@
 //!    [`crate::dirty_inodes`] for the queues before and after.
 //! 2. Take the oldest, have the file system submit a slice of its pages into the plug, on behalf of the open batch. What
 //!    has more goes to `b_more_io`, what is blocked to `waiting`, what was dirtied meanwhile to the end of `b_dirty`.
-//! 3. A batch is closed when it has enough inodes or pages: the plug is flushed, and up to four batches are in flight. The
-//!    oldest is finished as soon as it has landed, or waited for when the window is full.
+//! 3. A batch is closed when it has enough inodes or pages: the plug is flushed, and up to four batches are under way. What
+//!    has landed is finished beside them, and the oldest waited for when the window is full ([`crate::window`]).
 //! 4. When `b_io` is empty, `b_more_io` and what became eligible since are next (not for a sync, which ends there): every
 //!    inode has its turn, whatever others have dirty.
 //! 5. The pass ends when nothing is eligible, when the reason is gone, when a sync waits, after an error, or after
@@ -18,11 +18,12 @@
 //! it goes in steps ([`crate::courtesy`]): a batch has the pages of a step, and nothing is in flight behind it.
 
 use crate::backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
-use crate::balance::{DirtyLimits, Thresholds, WINDOW};
+use crate::balance::{DirtyLimits, Thresholds};
 use crate::courtesy::Pace;
 use crate::dirty_inodes::{Entry, Written};
 use crate::flusher::{BACKOFF, Flusher, Rest};
 use crate::threads::Flushers;
+use crate::window::{WINDOW, is_oldest_due};
 use block::{Plug, Queue};
 use std::collections::VecDeque;
 use std::io;
@@ -167,7 +168,6 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
                 return;
             };
             self.write_inode(entry, plug);
-            self.reap();
             self.send_if_full(plug);
         }
     }
@@ -187,7 +187,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             self.fs.end_step();
             self.pace.took(clock.monotonic().saturating_sub(began));
         }
-        while self.flusher.in_flight.len() > self.window() {
+        while self.is_oldest_due() {
             self.finish_oldest();
         }
         self.turn_over = self.shared;
@@ -209,9 +209,11 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         }
     }
 
-    /// Batches that may be in flight while the next one is gathered.
-    fn window(&self) -> usize {
-        if self.shared { SHARED_WINDOW } else { WINDOW }
+    /// Whether a batch is to be finished before another one is gathered.
+    fn is_oldest_due(&self) -> bool {
+        let window = if self.shared { SHARED_WINDOW } else { WINDOW };
+        let in_flight = self.flusher.in_flight.iter();
+        is_oldest_due(in_flight.map(|b| self.fs.batch_landed(&b.batch)), window)
     }
 
     /// Whether the pass ends although there may be more to write.

@@ -3,7 +3,8 @@
 //! Algorithm:
 //! 1. *Sweep*: the dirty pages of each file, in the order given, go into the plug on behalf of the open batch, so that
 //!    files which were written one after another get adjacent blocks and leave in large requests. A batch that has enough
-//!    is sent; a few are in flight, and the oldest is finished first, so that memory is bounded however much is written.
+//!    is sent; a few are in flight, and the oldest is finished first, so that memory is bounded however much is written
+//!    ([`writeback::window`]).
 //! 2. *Wait* for what others have in flight of the same files.
 //! 3. *Once more*, for files that still have dirty pages: such a page was under writeback with an earlier content. What is
 //!    dirty after that was dirtied since the call.
@@ -19,13 +20,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use writeback::Pace;
+use writeback::window::{WINDOW, is_oldest_due};
 
 /// Pages of a batch at most (4 MiB).
 const BATCH_PAGES: usize = (4 << 20) / PAGE_SIZE;
 /// Files of a batch at most.
 const BATCH_INODES: usize = 1024;
-/// Batches in flight at most.
-const WINDOW: usize = 4;
 /// Sweeps over the files: see the module's third step.
 const SWEEPS: usize = 2;
 
@@ -179,7 +179,7 @@ impl<'fs> Writer<'fs> {
         Ok(())
     }
 
-    /// Sends what is gathered on its way, and finishes batches that have landed or are too many.
+    /// Sends what is gathered on its way, and finishes batches that are due.
     fn send(&mut self) {
         let began = self.fs.options.clock.monotonic();
         self.plug.flush();
@@ -192,9 +192,7 @@ impl<'fs> Writer<'fs> {
             let now = self.fs.options.clock.monotonic();
             self.pace.took(now.saturating_sub(began));
         }
-        while self.in_flight.len() > WINDOW
-            || self.in_flight.front().is_some_and(|b| b.has_landed())
-        {
+        while is_oldest_due(self.in_flight.iter().map(|b| b.has_landed()), WINDOW) {
             self.finish_oldest();
         }
         self.look_around();

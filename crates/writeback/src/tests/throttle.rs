@@ -1,9 +1,10 @@
 //! Writers against modelled devices, in virtual time: the policy is the real one, flushers and devices are what it has to
 //! deal with: batches land as a whole, in order, and a device's cache takes the first of them at once.
 
-use crate::balance::{DirtyLimits, Share, Thresholds, WINDOW};
+use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::{Bandwidth, Rates};
 use crate::throttle::{Balanced, MAX_PAUSE, Verdict, note_dirtied};
+use crate::window::WINDOW;
 use crate::{Clock, Flushers, ManualClock};
 use block::PAGE_SIZE;
 use cache::Budget;
