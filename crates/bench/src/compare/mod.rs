@@ -4,10 +4,12 @@
 //! Every run has a fresh file system on an image file in one scratch directory, and a process of its own. The file is new
 //! and sparse, or one for all runs that was written before, or a modelled device ([`Images`]). The kernel's file systems,
 //! and servers of FUSE as root, get a loop device with direct I/O over that file, so that the kernel counts what reaches
-//! the disk and nothing is cached twice.
+//! the disk and nothing is cached twice. Before each turn memory is touched, so that none pays for what others do not
+//! (`memory.rs`).
 
 mod device;
 mod image;
+mod memory;
 mod mount;
 mod peer;
 mod process;
@@ -256,6 +258,7 @@ impl Comparison<'_> {
         let below = Below::of(peer, image, &interrupt)?;
         self.format(peer, &below, &interrupt)?;
         let worker = |on: &[OsString]| {
+            memory::touch(self.memory, &interrupt)?;
             let mut command = Command::new(&self.sluice);
             command.args(["bench", "worker", "--label", label]).args(on);
             process::worker(&mut command, &work.clone().keeping_files(), &interrupt)
@@ -277,6 +280,7 @@ impl Comparison<'_> {
                 let rival = self.rival.as_ref().ok_or_else(missing)?;
                 let mut command = Command::new(rival);
                 command.arg(below.path());
+                memory::touch(self.memory, &interrupt)?;
                 process::worker(&mut command, &work.keeping_files(), &interrupt)
             }
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {

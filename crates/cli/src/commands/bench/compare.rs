@@ -29,7 +29,8 @@ behind FUSE are on a loop device with direct I/O over it. A new image is sparse:
 that is written, for everybody alike. With --images written there is one image for all rounds, which is written all \
 over before and discarded by nobody, as a disk is: what is short, as a sync, is measured better so. With --device \
 there is a modelled device for each round, served as a file (see `bench disk`), and all of them, SluiceFS in process too, \
-are on a loop device over it; the processor time is the whole machine's, the model's server included. They take turns, round after round, and the median \
+are on a loop device over it; the processor time is the whole machine's, the model's server included. They take turns, round after round, each after as much memory as --memory names has been \
+touched and freed (a virtual machine's free memory may be its host's, and the first to touch it would pay), and the median \
 round of each is shown: files per second until everything is on the device, and how many times faster SluiceFS in \
 process is. With --fsync it has a row for each way, and the first one is what the others are compared with; \
 they have only the blocking call. Without root only those are measured that need none. What is missing is named.")]
