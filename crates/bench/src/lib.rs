@@ -21,6 +21,7 @@ pub mod compare;
 pub mod fsmark;
 pub mod latency;
 pub mod measure;
+pub mod meminfo;
 pub mod randwrite;
 pub mod report;
 pub mod small_files;

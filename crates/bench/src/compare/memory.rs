@@ -5,6 +5,7 @@
 //! than it takes to make a file. Without care that depends on how long ago, and in which order, others ran.
 
 use super::process::Interrupt;
+use crate::meminfo;
 use memmap2::{Advice, MmapMut};
 use std::io;
 
@@ -14,7 +15,8 @@ const PAGE_SIZE: usize = 4096;
 
 /// Touches `bytes` of memory, or half of what is available if that is less, and frees it.
 pub(super) fn touch(bytes: u64, interrupt: &Interrupt<'_>) -> io::Result<()> {
-    let bytes = available().map_or(bytes, |available| bytes.min(available / 2)) as usize;
+    let available = meminfo::bytes("MemAvailable");
+    let bytes = available.map_or(bytes, |available| bytes.min(available / 2)) as usize;
     if bytes == 0 {
         return Ok(());
     }
@@ -28,29 +30,9 @@ pub(super) fn touch(bytes: u64, interrupt: &Interrupt<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that programs can have without swapping.
-fn available() -> Option<u64> {
-    parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn parse_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_available_is_read() {
-        let text = "MemTotal:       24655736 kB\nMemFree:        23461612 kB\nMemAvailable:   23718344 kB\n";
-        assert_eq!(parse_available(text), Some(23_718_344 << 10));
-        assert_eq!(parse_available("MemTotal: 1 kB\n"), None);
-    }
 
     #[test]
     fn who_is_to_stop_is_not_held_up() {

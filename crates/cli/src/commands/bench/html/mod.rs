@@ -360,14 +360,8 @@ fn page(title: &str, subtitle: &str, body: &str) -> String {
 fn machine() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let memory = std::fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let kib = text.lines().next()?.split_whitespace().nth(1)?;
-            kib.parse::<u64>().ok()
-        });
-    let memory = memory.map_or(String::new(), |kib| {
-        format!(", {} of memory", human::bytes(kib << 10))
+    let memory = bench::meminfo::bytes("MemTotal").map_or(String::new(), |bytes| {
+        format!(", {} of memory", human::bytes(bytes))
     });
     format!("{processors} processors{memory}, Linux {}", kernel.trim())
 }
