@@ -19,7 +19,7 @@ mod transfer;
 use clap::Parser;
 use std::io;
 use std::process::ExitCode;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
 
 /// Ext4 volumes in user space: make, mount, fill and read them, as root or not.
@@ -67,22 +67,13 @@ fn log_to_stderr(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    // fuser warns of each mount that somebody else has unmounted, which is how mounts end.
-    let of_fuser = match verbose {
-        0 => tracing::Level::ERROR,
-        _ => level,
-    };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_target(false)
         .without_time();
     tracing_subscriber::registry()
         .with(lines)
-        .with(
-            Targets::new()
-                .with_default(level)
-                .with_target("fuser", of_fuser),
-        )
+        .with(LevelFilter::from_level(level))
         .init();
 }
 

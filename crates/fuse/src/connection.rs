@@ -2,11 +2,9 @@
 
 use crate::signals;
 use anyhow::{Context, Result, bail};
-use fuser::{Config, Filesystem, KernelConfig, MountOption, Notifier};
-use rustix::mount::UnmountFlags;
+use fusedev::{Claim, MountSpec, Notifier, Server, unmount};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,31 +13,9 @@ use std::time::{Duration, Instant};
 /// How long a detached mount may go on to serve who still uses it.
 const DETACHED_GRACE: Duration = Duration::from_secs(2);
 
-/// Bytes in the largest write request; 256 pages, what kernels allow by default.
-const MAX_WRITE: u32 = 1 << 20;
-/// Requests in the background (readahead, asynchronous direct I/O) before their callers wait.
-const MAX_BACKGROUND: u16 = 512;
-
 /// Whether this user can mount without fusermount3.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// What the mount table names as the source. fusermount3 splits its options at commas.
-pub(crate) fn source(name: &str) -> MountOption {
-    MountOption::FSName(match is_root() {
-        true => name.to_owned(),
-        false => name.replace('\\', "\\\\").replace(',', "\\,"),
-    })
-}
-
-/// Lets requests be large, and many at a time.
-pub(crate) fn raise_limits(config: &mut KernelConfig) {
-    if let Err(nearest) = config.set_max_write(MAX_WRITE) {
-        let _ = config.set_max_write(nearest);
-    }
-    let _ = config.set_max_background(MAX_BACKGROUND);
-    let _ = config.set_congestion_threshold(MAX_BACKGROUND / 4 * 3);
 }
 
 /// A mount and its connection to the kernel. Dropping it unmounts (or detaches) it.
@@ -50,15 +26,16 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Mounts on the directory `dir` and serves; `before` is given the way to tell the kernel of changes, before the first
-    /// request is taken.
+    /// Mounts on the directory `dir`, by the `claim` where there is one, and serves by `threads` threads; `before` is given
+    /// the way to tell the kernel of changes, before the first request is taken.
     ///
     /// # Errors
     /// `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
     pub fn start(
-        served: impl Filesystem,
+        server: Arc<impl Server>,
         dir: &Path,
-        config: &Config,
+        (spec, claim): (&MountSpec, Option<Claim>),
+        threads: usize,
         before: impl FnOnce(Notifier),
     ) -> Result<Connection> {
         let dir = dir
@@ -67,20 +44,23 @@ impl Connection {
         if !dir.is_dir() {
             bail!("{}: the mount point is not a directory", dir.display());
         }
-        // fuser needs it even where fusermount3 mounts, and says no more than "permission denied".
-        std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/fuse")
-            .context("/dev/fuse (is the fuse module loaded, and may this user open the device?)")?;
-        let session = fuser::Session::new(served, &dir, config)
+        let mounted = match claim {
+            Some(claim) => claim.mount(spec, &dir),
+            None => fusedev::mount(spec, &dir),
+        };
+        let session = mounted
+            .and_then(|fd| {
+                fusedev::Session::start(fd, server).inspect_err(|_| {
+                    let _ = unmount(&dir, true);
+                })
+            })
             .with_context(|| format!("{}: mount", dir.display()))?;
         before(session.notifier());
         let ended = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new().name("sluice-fuse".into()).spawn({
             let ended = ended.clone();
             move || {
-                let result = session.run();
+                let result = session.run(threads);
                 ended.store(true, Ordering::SeqCst);
                 signals::notify();
                 result
@@ -123,11 +103,13 @@ impl Connection {
         if self.ended.load(Ordering::SeqCst) {
             return Ok(());
         }
-        unmount(&self.dir, false).or_else(|error| {
-            // It may have been unmounted by somebody else just now.
-            let deadline = Instant::now() + Duration::from_millis(100);
-            self.wait_ended(deadline).then_some(()).ok_or(error)
-        })
+        unmount(&self.dir, false)
+            .or_else(|error| {
+                // It may have been unmounted by somebody else just now.
+                let deadline = Instant::now() + Duration::from_millis(100);
+                self.wait_ended(deadline).then_some(()).ok_or(error)
+            })
+            .with_context(|| format!("{}: unmount", self.dir.display()))
     }
 
     /// Takes the mount away even if it is in use.
@@ -136,7 +118,7 @@ impl Connection {
             return;
         }
         if let Err(error) = unmount(&self.dir, true) {
-            tracing::error!("{error:#}");
+            tracing::error!("{}: unmount: {error}", self.dir.display());
         }
         if !self.wait_ended(Instant::now() + DETACHED_GRACE) {
             tracing::warn!(
@@ -181,39 +163,4 @@ impl Drop for Connection {
             tracing::error!("{error:#}");
         }
     }
-}
-
-/// Unmounts the directory `dir`; `lazy` takes it out of sight even if it is in use. The process that serves it goes on to
-/// write everything back after this has returned.
-///
-/// # Errors
-/// It is in use, not mounted, or not this user's to unmount.
-pub fn unmount(dir: &Path, lazy: bool) -> Result<()> {
-    let flags = if lazy {
-        UnmountFlags::DETACH
-    } else {
-        UnmountFlags::empty()
-    };
-    match rustix::mount::unmount(dir, flags) {
-        Ok(()) => return Ok(()),
-        Err(rustix::io::Errno::PERM) => {}
-        Err(error) => return Err(error).with_context(|| format!("{}: unmount", dir.display())),
-    }
-    let mut command = Command::new("fusermount3");
-    command.arg("-u").arg("-q");
-    if lazy {
-        command.arg("-z");
-    }
-    let status = command
-        .arg("--")
-        .arg(dir)
-        .status()
-        .context("fusermount3, which unmounts for those who are not root")?;
-    if !status.success() {
-        bail!(
-            "{}: fusermount3 could not unmount it (is it in use?)",
-            dir.display()
-        );
-    }
-    Ok(())
 }

@@ -6,25 +6,25 @@
 //! like the models. Who opens it without O_DIRECT has the kernel's cache between, which writes through. What is answered
 //! ENOSYS the kernel does not ask again.
 
-use crate::connection::{Connection, is_root, raise_limits, source};
+use crate::connection::{Connection, is_root};
 use crate::guard::guarded;
 use anyhow::Result;
 use block::{
     Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, PAGE_SIZE, Payload, Queue,
 };
-use fuser::*;
+use fusedev::{
+    Attr, DirEntries, Entry, Errno, Features, MountSpec, NodeId, Operation, Reply, Request,
+};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::OsStr;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The file's name.
 const NAME: &str = "disk";
-const ROOT: INodeNo = INodeNo(1);
-const FILE: INodeNo = INodeNo(2);
+const FILE: NodeId = NodeId(2);
 /// How long the kernel may go by what it was told.
 const TTL: Duration = Duration::from_secs(86_400);
 /// Threads that take requests. Each only hands them over.
@@ -42,24 +42,18 @@ pub struct Disk {
 /// There is no such device; `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
 pub fn serve_disk(device: &str, dir: &Path) -> Result<Disk> {
     let queue = DeviceUrl::parse(device).and_then(|url| block::open(&url, OpenMode::ReadWrite))?;
-    let mut config = Config::default();
-    config.mount_options = vec![
-        source(queue.name()),
-        MountOption::CUSTOM("subtype=sluicefs-disk".into()),
-        MountOption::NoAtime,
-        MountOption::DefaultPermissions,
-    ];
-    if queue.read_only() {
-        config.mount_options.push(MountOption::RO);
-    }
-    // A loop device's requests come from the kernel's threads.
-    config.acl = match is_root() {
-        true => SessionACL::All,
-        false => SessionACL::Owner,
+    let spec = MountSpec {
+        source: queue.name().into(),
+        subtype: "sluicefs-disk",
+        read_only: queue.read_only(),
+        // A loop device's requests come from the kernel's threads.
+        allow_other: is_root(),
+        default_permissions: true,
+        noatime: true,
+        ..MountSpec::default()
     };
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
-    let connection = Connection::start(OneFile { queue }, dir, &config, |_| ())?;
+    let server = Arc::new(OneFile { queue });
+    let connection = Connection::start(server, dir, (&spec, None), THREADS, |_| ())?;
     Ok(Disk { connection })
 }
 
@@ -80,35 +74,29 @@ impl Disk {
     }
 }
 
-/// What fuser calls.
+/// A device, as its one file.
 struct OneFile {
     queue: Arc<Queue>,
 }
 
 impl OneFile {
-    fn attr(&self, ino: INodeNo) -> Option<FileAttr> {
-        let (kind, perm, size) = match ino {
-            ROOT => (FileType::Directory, 0o555, 0),
-            FILE if self.queue.read_only() => (FileType::RegularFile, 0o444, self.queue.capacity()),
-            FILE => (FileType::RegularFile, 0o644, self.queue.capacity()),
+    fn attr(&self, node: NodeId) -> Option<Attr> {
+        let (mode, size) = match node {
+            NodeId::ROOT => (libc::S_IFDIR | 0o555, 0),
+            FILE if self.queue.read_only() => (libc::S_IFREG | 0o444, self.queue.capacity()),
+            FILE => (libc::S_IFREG | 0o644, self.queue.capacity()),
             _ => return None,
         };
-        Some(FileAttr {
-            ino,
+        Some(Attr {
+            ino: node.0,
             size,
             blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
+            mode,
             nlink: 1,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            rdev: 0,
             blksize: PAGE_SIZE as u32,
-            flags: 0,
+            ..Attr::default()
         })
     }
 
@@ -120,63 +108,36 @@ impl OneFile {
 }
 
 /// What is to be answered when the device is done.
-struct Pending<R>(Mutex<Option<R>>);
+struct Pending(Mutex<Option<Reply>>);
 
-impl<R> Pending<R> {
-    fn new(reply: R) -> Arc<Pending<R>> {
+impl Pending {
+    fn new(reply: Reply) -> Arc<Pending> {
         Arc::new(Pending(Mutex::new(Some(reply))))
     }
 }
 
-impl<R: Answer> EndIo for Pending<R> {
+impl EndIo for Pending {
+    /// `tag` is the number of bytes of a write; 0 for a flush.
     fn end_io(&self, tag: u64, payload: Payload, result: std::result::Result<(), IoError>) {
-        if let Some(reply) = self.0.lock().take() {
-            guarded("disk", || reply.answer(tag, payload, result));
-        }
-    }
-}
-
-/// A reply to one kind of request.
-trait Answer: Send {
-    fn answer(self, tag: u64, payload: Payload, result: std::result::Result<(), IoError>);
-}
-
-impl Answer for ReplyData {
-    fn answer(self, _: u64, payload: Payload, result: std::result::Result<(), IoError>) {
-        match (result, payload) {
+        let Some(reply) = self.0.lock().take() else {
+            return;
+        };
+        guarded("disk", || match (result, payload) {
+            (Err(error), _) => reply.error(errno(error)),
             (Ok(()), Payload::Read(bufs)) => {
                 let pages: SmallVec<[&[u8]; 1]> = bufs.iter().map(|buf| &**buf).collect();
-                self.data(&pages.concat());
+                reply.data_vectored(&pages);
             }
-            (Ok(()), _) => self.error(Errno::EIO),
-            (Err(error), _) => self.error(errno(error)),
-        }
-    }
-}
-
-impl Answer for ReplyWrite {
-    /// `tag` is the number of bytes.
-    fn answer(self, tag: u64, _: Payload, result: std::result::Result<(), IoError>) {
-        match result {
-            Ok(()) => self.written(tag as u32),
-            Err(error) => self.error(errno(error)),
-        }
-    }
-}
-
-impl Answer for ReplyEmpty {
-    fn answer(self, _: u64, _: Payload, result: std::result::Result<(), IoError>) {
-        match result {
-            Ok(()) => self.ok(),
-            Err(error) => self.error(errno(error)),
-        }
+            (Ok(()), _) if tag == 0 => reply.ok(),
+            (Ok(()), _) => reply.written(tag as u32),
+        });
     }
 }
 
 fn errno(error: IoError) -> Errno {
     match error.errno {
-        0 => Errno::EIO,
-        errno => Errno::from_i32(errno),
+        0 => Errno::IO,
+        errno => Errno::from_raw_os_error(errno),
     }
 }
 
@@ -187,120 +148,79 @@ fn lengths(len: usize) -> impl Iterator<Item = usize> {
         .map(move |at| PAGE_SIZE.min(len - at))
 }
 
-impl Filesystem for OneFile {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in [
-            InitFlags::FUSE_BIG_WRITES,
-            InitFlags::FUSE_MAX_PAGES,
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_NO_OPEN_SUPPORT,
-        ] {
-            let _ = config.add_capabilities(flag);
+impl fusedev::Server for OneFile {
+    fn init(&self, _: Features, _: (u32, u32)) -> Features {
+        Features::BIG_WRITES
+            | Features::ASYNC_READ
+            | Features::ASYNC_DIO
+            | Features::NO_OPEN_SUPPORT
+    }
+
+    fn request(&self, request: Request<'_>, reply: Reply) {
+        let node = request.node;
+        match request.operation {
+            Operation::Lookup { name } => match self.attr(FILE) {
+                Some(attr) if node == NodeId::ROOT && name == NAME => reply.entry(&Entry {
+                    node: FILE,
+                    generation: 0,
+                    attr,
+                    ttl: TTL,
+                }),
+                _ => reply.error(Errno::NOENT),
+            },
+            // A device has the size that it has, as if its name were in /dev.
+            Operation::GetAttr | Operation::SetAttr(_) => match self.attr(node) {
+                Some(attr) => reply.attr(&attr, TTL),
+                None => reply.error(Errno::NOENT),
+            },
+            Operation::ReadDir { offset, size } => reply.entries(&self.list(offset, size)),
+            Operation::Read { offset, size } => self.read(offset, size, reply),
+            Operation::Write {
+                offset,
+                data,
+                flags,
+            } => self.write(offset, data, flags, reply),
+            Operation::Fsync { .. } => self.queue.submit_flush(Pending::new(reply), 0),
+            Operation::Fallocate { .. } => reply.error(Errno::OPNOTSUPP),
+            _ => reply.error(Errno::NOSYS),
         }
-        raise_limits(config);
-        Ok(())
     }
+}
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attr(FILE) {
-            Some(attr) if parent == ROOT && name == NAME => reply.entry(&TTL, &attr, Generation(0)),
-            _ => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attr(ino) {
-            Some(attr) => reply.attr(&TTL, &attr),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    /// A device has the size that it has, as if its name were in /dev.
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        _size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        self.getattr(req, ino, fh, reply);
-    }
-
-    fn readdir(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
+impl OneFile {
+    fn list(&self, offset: u64, size: u32) -> DirEntries {
         let entries = [
-            (ROOT, FileType::Directory, "."),
-            (ROOT, FileType::Directory, ".."),
-            (FILE, FileType::RegularFile, NAME),
+            (NodeId::ROOT, libc::S_IFDIR, "."),
+            (NodeId::ROOT, libc::S_IFDIR, ".."),
+            (FILE, libc::S_IFREG, NAME),
         ];
-        for (at, (ino, kind, name)) in entries.into_iter().enumerate().skip(offset as usize) {
-            if reply.add(ino, at as u64 + 1, kind, name) {
+        let mut list = DirEntries::new(size);
+        for (at, (node, mode, name)) in entries.into_iter().enumerate().skip(offset as usize) {
+            if list.add(node.0, at as u64 + 1, mode, OsStr::new(name)) {
                 break;
             }
         }
-        reply.ok();
+        list
     }
 
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn read(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, offset: u64, size: u32, reply: Reply) {
         let len = self.within(offset, size as usize);
         if len == 0 {
             return reply.data(&[]);
         }
         let bufs: SmallVec<[BufMut; 1]> = lengths(len).map(BufMut::scratch).collect();
         let end = Pending::new(reply);
-        guarded("read", || {
-            self.queue
-                .submit(Bio::read(offset, bufs, Class::Data, end, 0));
-        });
+        self.queue
+            .submit(Bio::read(offset, bufs, Class::Data, end, 0));
     }
 
-    fn write(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, offset: u64, data: &[u8], flags: i32, reply: Reply) {
         let len = self.within(offset, data.len());
-        if len == 0 && !data.is_empty() {
-            return reply.error(Errno::ENOSPC);
+        if len == 0 {
+            return match data {
+                [] => reply.written(0),
+                _ => reply.error(Errno::NOSPC),
+            };
         }
         let bufs: SmallVec<[Buf; 1]> = data[..len]
             .chunks(PAGE_SIZE)
@@ -308,54 +228,7 @@ impl Filesystem for OneFile {
             .collect();
         let end = Pending::new(reply);
         let mut bio = Bio::write(offset, bufs, Class::Data, end, len as u64);
-        bio.flags.fua = flags.0 & libc::O_DSYNC != 0;
-        guarded("write", || self.queue.submit(bio));
-    }
-
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn getxattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: ReplyXattr,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn fallocate(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        _length: u64,
-        _mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EOPNOTSUPP);
-    }
-
-    fn fsync(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        let end = Pending::new(reply);
-        guarded("fsync", || self.queue.submit_flush(end, 0));
+        bio.flags.fua = flags & libc::O_DSYNC != 0;
+        self.queue.submit(bio);
     }
 }

@@ -6,17 +6,19 @@
 //! answered when their group is durable. Programs with many fsyncs in flight (io_uring, libaio, many processes) share
 //! commits that way.
 //!
-//! sync(2) and syncfs(2) of a FUSE mount bring the kernel's dirty pages here, and end there: the kernel sends SYNCFS to
-//! servers of block devices (fuseblk) only, and there fuser answers ENOSYS by itself. [`sync`] asks by an ioctl.
+//! sync(2) and syncfs(2) bring the kernel's dirty pages here. They then ask for all to be made durable (SYNCFS) where the
+//! volume is on a block device that is mounted as one; elsewhere they end there, and [`sync`] asks by an ioctl.
 
 use crate::guard::guarded;
 use anyhow::{Context, Result};
 use ext4::{Fs, InodeRef, SyncTarget};
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Bytes that an fsync may have to write for it to be carried out by the thread that read it.
 const LITTLE: u64 = 1 << 20;
@@ -24,6 +26,10 @@ const LITTLE: u64 = 1 << 20;
 /// `_IO(0xe4, 1)` and `_IO(0xe4, 2)`; only files of a mount of ours ever see them.
 const SYNC_VOLUME: u32 = 0xe401;
 const SYNC_TREE: u32 = 0xe402;
+/// `_IO(0xe4, 3)`, see [`Announcement`].
+const ANNOUNCE: u32 = 0xe403;
+/// How long an announcement counts. A thread's number is given to another one much later.
+const ANNOUNCED: Duration = Duration::from_secs(1);
 
 /// How much [`sync`] makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,13 +60,18 @@ pub fn sync(dir: &Path, scope: SyncScope) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(dir, flags, Mode::empty())
         .with_context(|| format!("{name}: not a directory that can be read"))?;
-    // Pages that programs have written through mappings are dirty in the kernel.
-    rustix::fs::syncfs(&fd).with_context(|| format!("{name}: sync"))?;
-    let done = match scope {
-        SyncScope::Volume => request::<SYNC_VOLUME>(&fd),
-        SyncScope::Tree => request::<SYNC_TREE>(&fd),
+    let by_ioctl = || {
+        if scope == SyncScope::Tree {
+            request::<ANNOUNCE>(&fd)?;
+        }
+        // Pages that programs have written through mappings are dirty in the kernel.
+        rustix::fs::syncfs(&fd)?;
+        match scope {
+            SyncScope::Volume => request::<SYNC_VOLUME>(&fd),
+            SyncScope::Tree => request::<SYNC_TREE>(&fd),
+        }
     };
-    match done {
+    match by_ioctl() {
         Err(rustix::io::Errno::NOTTY | rustix::io::Errno::INVAL) => {
             anyhow::bail!(
                 "{name}: no volume is mounted there by sluice (sync(1) is for other mounts)"
@@ -75,6 +86,21 @@ fn request<const COMMAND: u32>(fd: impl std::os::fd::AsFd) -> rustix::io::Result
     unsafe { rustix::ioctl::ioctl(fd, rustix::ioctl::NoArg::<COMMAND>::new()) }
 }
 
+/// Who is about to sync a subtree needs syncfs(2) for the pages of mappings only. It says so before, so that its SYNCFS does
+/// not sync the volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Announcement {
+    pid: u32,
+    until: Instant,
+}
+
+impl Announcement {
+    /// Whether an ioctl makes one.
+    pub fn is(command: u32) -> bool {
+        command == ANNOUNCE
+    }
+}
+
 /// See the module.
 pub(crate) struct Durability {
     fs: Arc<Fs>,
@@ -82,6 +108,7 @@ pub(crate) struct Durability {
     may_wait: bool,
     /// A thread that reads requests waits for an fsync.
     waiting: AtomicBool,
+    announcements: Mutex<Vec<Announcement>>,
 }
 
 impl Durability {
@@ -91,6 +118,7 @@ impl Durability {
             fs,
             may_wait: threads > 1,
             waiting: AtomicBool::new(false),
+            announcements: Mutex::default(),
         }
     }
 
@@ -107,27 +135,53 @@ impl Durability {
         reply(result);
     }
 
-    /// Makes more than a file durable, and replies later.
-    pub fn sync(
-        &self,
-        scope: SyncScope,
-        inode: InodeRef,
-        reply: impl FnOnce(ext4::Result<()>) + Send + 'static,
-    ) {
-        let fs = self.fs.clone();
-        let work = move || {
-            let result = match scope {
-                SyncScope::Volume => fs.sync(),
-                SyncScope::Tree => fs.sync_tree(&inode),
-            };
-            drop(inode);
-            reply(result);
-        };
-        let thread = thread::Builder::new().name("sluice-sync".into());
-        // Without a thread the reply is dropped, which answers EIO.
-        if let Err(error) = thread.spawn(|| guarded("sync", work)) {
-            tracing::error!("no thread for a sync: {error}");
+    /// The thread `pid` is about to call syncfs(2) for the kernel's pages only.
+    pub fn announce(&self, pid: u32) {
+        // 0 stands for all that cannot be told apart.
+        if pid != 0 {
+            let now = Instant::now();
+            let mut announcements = self.announcements.lock();
+            announcements.retain(|a| a.pid != pid && a.until > now);
+            announcements.push(Announcement {
+                pid,
+                until: now + ANNOUNCED,
+            });
         }
+    }
+
+    /// Whether the thread `pid` has announced this SYNCFS; the announcement is used up.
+    pub fn take_announcement(&self, pid: u32) -> bool {
+        let now = Instant::now();
+        let mut announcements = self.announcements.lock();
+        let found = announcements
+            .iter()
+            .position(|a| a.pid == pid && a.until > now);
+        found.map(|at| announcements.swap_remove(at)).is_some()
+    }
+
+    /// Makes the volume durable, and replies later.
+    pub fn sync_volume(&self, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
+        let fs = self.fs.clone();
+        apart(move || reply(fs.sync()));
+    }
+
+    /// Makes what lies below `dir` durable, and replies later.
+    pub fn sync_tree(&self, dir: InodeRef, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
+        let fs = self.fs.clone();
+        apart(move || {
+            let result = fs.sync_tree(&dir);
+            drop(dir);
+            reply(result);
+        });
+    }
+}
+
+/// Runs `work` on a thread of its own, so that requests go on being read.
+fn apart(work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().name("sluice-sync".into());
+    // Without a thread the reply is dropped, which answers EIO.
+    if let Err(error) = thread.spawn(|| guarded("sync", work)) {
+        tracing::error!("no thread for a sync: {error}");
     }
 }
 
@@ -136,5 +190,35 @@ struct Waiting<'a>(&'a AtomicBool);
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_is_for_one_thread_and_once() {
+        let queue = block::open(
+            &block::DeviceUrl::Memory(64 << 20),
+            block::OpenMode::ReadWrite,
+        )
+        .unwrap();
+        ext4::mkfs(&queue, &ext4::MkfsOptions::default()).unwrap();
+        let fs = Fs::mount(queue, ext4::MountOptions::default()).unwrap();
+        let durability = Durability::new(fs, 2);
+        durability.announce(7);
+        assert!(!durability.take_announcement(8));
+        assert!(durability.take_announcement(7));
+        assert!(!durability.take_announcement(7));
+        // Threads of other namespaces cannot be told apart.
+        durability.announce(0);
+        assert!(!durability.take_announcement(0));
+        let past = Announcement {
+            pid: 9,
+            until: Instant::now(),
+        };
+        durability.announcements.lock().push(past);
+        assert!(!durability.take_announcement(9));
     }
 }

@@ -3,7 +3,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`options`] | what may stand behind `-o` |
-//! | `connection` | mounting, waiting, unmounting, signals, whatever is served |
+//! | `connection` | mounting, waiting, unmounting, signals, whatever is served; the protocol is [`fusedev`]'s |
 //! | [`session`] | a mounted volume |
 //! | `disk` | a device as a file |
 //! | `server` | one method per request |
@@ -37,9 +37,9 @@ mod reaper;
 mod server;
 mod signals;
 
-pub use connection::unmount;
 pub use disk::{Disk, serve_disk};
 pub use durability::{SyncScope, sync};
+pub use fusedev::unmount;
 pub use options::MountOptions;
 pub use session::{Session, mount};
 pub use signals::catch as catch_signals;

@@ -18,7 +18,7 @@ use ext4::InodeRef;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const SHARDS: usize = 64;
 
@@ -34,6 +34,8 @@ type Shard = FxHashMap<u32, Node>;
 pub(crate) struct Nodes {
     /// Deleted inodes that the kernel still knows.
     kept: AtomicUsize,
+    /// Nothing is counted any more; forgets may still come.
+    cleared: AtomicBool,
     shards: [Mutex<Shard>; SHARDS],
 }
 
@@ -41,6 +43,7 @@ impl Default for Nodes {
     fn default() -> Nodes {
         Nodes {
             kept: AtomicUsize::new(0),
+            cleared: AtomicBool::new(false),
             shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
@@ -77,7 +80,9 @@ impl Nodes {
     pub fn forget(&self, ino: u32, lookups: u64) -> Option<InodeRef> {
         let mut shard = self.shard(ino).lock();
         let Entry::Occupied(mut entry) = shard.entry(ino) else {
-            tracing::warn!("the kernel forgot inode {ino}, which it was never told about");
+            if !self.cleared.load(Ordering::Relaxed) {
+                tracing::warn!("the kernel forgot inode {ino}, which it was never told about");
+            }
             return None;
         };
         let node = entry.get_mut();
@@ -99,8 +104,9 @@ impl Nodes {
         self.kept.load(Ordering::Relaxed) > 0
     }
 
-    /// Forgets everything: the connection has ended.
+    /// Forgets everything: the connection ends.
     pub fn clear(&self) {
+        self.cleared.store(true, Ordering::Relaxed);
         for shard in &self.shards {
             let nodes = std::mem::take(&mut *shard.lock());
             drop(nodes);

@@ -8,13 +8,15 @@
 //!
 //! The kernel tells a plain FUSE server nothing when it is unmounted: the connection ends, and only then everything is
 //! written back. Whoever must know that the volume is complete waits for [`Session::wait`] (or for its process to end).
+//! Where a block device is mounted as such, the kernel asks for that first (DESTROY), and whoever unmounts waits for it.
 
 use crate::MountOptions;
-use crate::connection::{Connection, is_root, source};
-use crate::server::{Adapter, Server};
+use crate::connection::{Connection, is_root};
+use crate::server::Server;
 use anyhow::{Context, Result};
 use ext4::Fs;
-use fuser::{Config, MountOption, SessionACL};
+use fusedev::MountSpec;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,50 +36,34 @@ pub struct Session {
 /// # Errors
 /// `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
 pub fn mount(fs: Arc<Fs>, dir: &Path, options: MountOptions) -> Result<Session> {
-    let config = config(&fs, &options);
+    let read_only = options.read_only || fs.is_read_only();
+    let spec = spec(OsStr::new(fs.queue().name()), read_only, &options);
     let server = Arc::new(Server::new(fs, &options)?);
-    let adapter = Adapter(server.clone());
-    let connection = Connection::start(adapter, dir, &config, |notifier| {
-        server.set_notifier(notifier);
-    })?;
+    let connection = Connection::start(
+        server.clone(),
+        dir,
+        (&spec, None),
+        options.thread_count(),
+        |notifier| server.set_notifier(notifier),
+    )?;
     raise_read_ahead(connection.dir());
     Ok(Session { server, connection })
 }
 
-fn config(fs: &Fs, options: &MountOptions) -> Config {
-    let mut config = Config::default();
-    let flag = |on: bool, yes: MountOption, no: MountOption| if on { yes } else { no };
-    config.mount_options = vec![
-        source(fs.queue().name()),
-        // fuser leaves `Subtype` out where it mounts by itself.
-        MountOption::CUSTOM("subtype=sluicefs".into()),
-        flag(
-            options.read_only || fs.is_read_only(),
-            MountOption::RO,
-            MountOption::RW,
-        ),
-        flag(options.suid, MountOption::Suid, MountOption::NoSuid),
-        flag(options.dev, MountOption::Dev, MountOption::NoDev),
-        flag(options.exec, MountOption::Exec, MountOption::NoExec),
-        flag(options.sync, MountOption::Sync, MountOption::Async),
-    ];
-    if !options.atime {
-        config.mount_options.push(MountOption::NoAtime);
+fn spec(source: &OsStr, read_only: bool, options: &MountOptions) -> MountSpec {
+    MountSpec {
+        source: source.to_owned(),
+        subtype: "sluicefs",
+        read_only,
+        allow_other: options.allow_other.unwrap_or_else(is_root),
+        default_permissions: options.default_permissions,
+        suid: options.suid,
+        dev: options.dev,
+        exec: options.exec,
+        noatime: !options.atime,
+        sync: options.sync,
+        dirsync: options.dirsync,
     }
-    if options.default_permissions {
-        config.mount_options.push(MountOption::DefaultPermissions);
-    }
-    if options.dirsync {
-        config.mount_options.push(MountOption::DirSync);
-    }
-    config.acl = if options.allow_other.unwrap_or_else(is_root) {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
-    config.n_threads = Some(options.thread_count());
-    config.clone_fd = true;
-    config
 }
 
 /// Lets the kernel read ahead further than the 128 KiB that a FUSE server may ask for; only root can, and it is not
@@ -93,11 +79,18 @@ fn raise_read_ahead(dir: &Path) {
         let device = fields.next()?;
         (Path::new(fields.nth(1)?) == dir).then_some(device)
     });
-    if let Some(device) = device {
-        let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
-        if let Err(error) = std::fs::write(&path, READ_AHEAD_KB.to_string()) {
-            tracing::debug!("{path}: {error}");
-        }
+    let Some(device) = device else {
+        return;
+    };
+    // The second is that of a block device that is mounted as such; the first is then the disk's own.
+    let [plain, of_device] = ["", "-fuseblk"].map(|s| format!("/sys/class/bdi/{device}{s}"));
+    let bdi = if Path::new(&of_device).exists() {
+        of_device
+    } else {
+        plain
+    };
+    if let Err(error) = std::fs::write(format!("{bdi}/read_ahead_kb"), READ_AHEAD_KB.to_string()) {
+        tracing::debug!("{bdi}: {error}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `sluice unmount`: takes a mount away and waits until everything is on the device.
 //!
-//! The kernel lets go of a FUSE mount before its server has written everything back. The server is the process that
+//! The kernel lets go of a FUSE mount before its server has written everything back, unless a block device is mounted as
+//! such; its server ends a moment later, too. The server is the process that
 //! holds the lock of the device; when it has ended, the volume's super block says whether it got everything done.
 
 use anyhow::{Context, Result, bail};
@@ -76,17 +77,14 @@ impl Args {
     }
 }
 
-fn explain(dir: &Path, e: anyhow::Error) -> anyhow::Error {
-    let busy = e
-        .downcast_ref::<rustix::io::Errno>()
-        .is_some_and(|e| *e == rustix::io::Errno::BUSY);
-    if busy {
+fn explain(dir: &Path, e: io::Error) -> anyhow::Error {
+    if e.kind() == io::ErrorKind::ResourceBusy {
         anyhow::anyhow!(
             "{0}: in use; `fuser -vm {0}` (psmisc) shows by whom, --lazy unmounts nevertheless",
             dir.display()
         )
     } else {
-        e
+        anyhow::Error::new(e).context(format!("{}: unmount", dir.display()))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::Server;
 use ext4::{Attr, FileType, InodeRef, Result, SetAttr, SetTime, Timestamp};
-use fuser::{FileAttr, INodeNo};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use fusedev::{Entry, NodeId, Time};
+use std::time::Duration;
 
 /// How long the kernel may keep names and attributes without asking again. Nobody else changes the volume, so it could be
 /// for ever; a day bounds what a bug can do.
@@ -14,82 +14,44 @@ const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
 /// Attributes as FUSE wants them.
-pub(crate) fn file_attr(attr: &Attr, block_size: u32) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(u64::from(attr.ino)),
+pub(crate) fn file_attr(attr: &Attr, block_size: u32) -> fusedev::Attr {
+    fusedev::Attr {
+        ino: u64::from(attr.ino),
         size: attr.size,
         blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: system_time(attr.crtime),
-        kind: fuse_type(attr.kind),
-        perm: attr.mode & 0o7777,
+        atime: time(attr.atime),
+        mtime: time(attr.mtime),
+        ctime: time(attr.ctime),
+        mode: u32::from(attr.mode),
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
         blksize: block_size,
-        flags: 0,
     }
 }
 
 /// What stands for "there is no such name, and you may remember that".
-pub(crate) fn no_entry() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
+pub(crate) fn no_entry() -> Entry {
+    Entry {
+        node: NodeId(0),
+        generation: 0,
+        attr: fusedev::Attr::default(),
+        ttl: TTL,
     }
 }
 
-/// The type as FUSE has it.
-pub(crate) fn fuse_type(kind: FileType) -> fuser::FileType {
-    match kind {
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::CharDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-        FileType::Symlink => fuser::FileType::Symlink,
+fn time(time: Timestamp) -> Time {
+    Time {
+        secs: time.secs,
+        nanos: time.nanos,
     }
 }
 
-fn system_time(time: Timestamp) -> SystemTime {
-    let seconds = Duration::from_secs(time.secs.unsigned_abs());
-    let whole = if time.secs < 0 {
-        UNIX_EPOCH - seconds
-    } else {
-        UNIX_EPOCH + seconds
-    };
-    whole + Duration::from_nanos(u64::from(time.nanos))
-}
-
-/// Reads a time that fuser made of the kernel's seconds and nanoseconds. Before 1970 it subtracts the nanoseconds where
-/// they are to be added (fuser 0.18, `system_time_from_time`); undoing just that gives back what the kernel sent.
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp {
-            secs: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            nanos: after.subsec_nanos(),
-        },
-        Err(before) => Timestamp {
-            secs: i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |secs| -secs),
-            nanos: before.duration().subsec_nanos(),
-        },
+fn set_time(time: fusedev::SetTime) -> SetTime {
+    match time {
+        fusedev::SetTime::Now => SetTime::Now,
+        fusedev::SetTime::At(Time { secs, nanos }) => SetTime::At(Timestamp { secs, nanos }),
     }
 }
 
@@ -108,39 +70,24 @@ pub(crate) fn has_privileges(mode: u16) -> bool {
     without_privileges(mode) != mode
 }
 
-/// What a setattr request asks for.
-#[derive(Default)]
-pub(crate) struct SetAttrRequest {
-    pub mode: Option<u32>,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
-    pub size: Option<u64>,
-    pub atime: Option<fuser::TimeOrNow>,
-    pub mtime: Option<fuser::TimeOrNow>,
-}
-
 impl Server {
     /// Attributes in FUSE's form.
-    pub(super) fn fuse_attr(&self, attr: &Attr) -> FileAttr {
+    pub(super) fn fuse_attr(&self, attr: &Attr) -> fusedev::Attr {
         file_attr(attr, self.block_size)
     }
 
-    pub(super) fn getattr(&self, node: INodeNo) -> Result<FileAttr> {
+    pub(super) fn getattr(&self, node: NodeId) -> Result<fusedev::Attr> {
         let inode = self.inode(node)?;
         Ok(self.fuse_attr(&inode.attr()))
     }
 
     pub(super) fn setattr(
         &self,
-        node: INodeNo,
+        node: NodeId,
         by_uid: u32,
-        request: &SetAttrRequest,
-    ) -> Result<FileAttr> {
+        request: &fusedev::SetAttr,
+    ) -> Result<fusedev::Attr> {
         let inode = self.inode(node)?;
-        let time = |t: fuser::TimeOrNow| match t {
-            fuser::TimeOrNow::Now => SetTime::Now,
-            fuser::TimeOrNow::SpecificTime(t) => SetTime::At(timestamp(t)),
-        };
         let set = SetAttr {
             mode: request
                 .mode
@@ -149,8 +96,8 @@ impl Server {
             uid: request.uid,
             gid: request.gid,
             size: request.size,
-            atime: request.atime.map(time),
-            mtime: request.mtime.map(time),
+            atime: request.atime.map(set_time),
+            mtime: request.mtime.map(set_time),
             ..SetAttr::default()
         };
         let attr = self.with_space(|| self.fs.set_attr(&inode, &set))?;
@@ -164,7 +111,7 @@ impl Server {
         &self,
         inode: &InodeRef,
         by_uid: u32,
-        request: &SetAttrRequest,
+        request: &fusedev::SetAttr,
     ) -> Option<u16> {
         let changes_owner = request.uid.is_some() || request.gid.is_some();
         let changes_size = request.size.is_some() && (by_uid != 0 || self.killpriv);
@@ -180,20 +127,6 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_before_1970() {
-        let t = Timestamp {
-            secs: -2,
-            nanos: 800_000_000,
-        };
-        assert_eq!(system_time(t), UNIX_EPOCH - Duration::from_millis(1200));
-        // What fuser 0.18 makes of -2 s and 800,000,000 ns.
-        let wrong = UNIX_EPOCH - Duration::new(2, 800_000_000);
-        assert_eq!(timestamp(wrong), t);
-        let now = Timestamp { secs: 5, nanos: 7 };
-        assert_eq!(timestamp(system_time(now)), now);
-    }
 
     #[test]
     fn bits_that_a_write_clears() {

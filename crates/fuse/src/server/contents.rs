@@ -3,7 +3,7 @@
 use super::Server;
 use super::attr::{has_privileges, without_privileges};
 use ext4::{Error, FallocateMode, InodeRef, Result, SeekWhence, SetAttr};
-use fuser::INodeNo;
+use fusedev::NodeId;
 use std::cell::RefCell;
 
 /// Bytes that one copy_file_range request copies at most; the kernel asks again for the rest.
@@ -30,7 +30,7 @@ impl Server {
     /// Reads, and hands the bytes to `reply`.
     pub(super) fn read(
         &self,
-        node: INodeNo,
+        node: NodeId,
         offset: u64,
         len: u32,
         reply: impl FnOnce(Result<&[u8]>),
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    pub(super) fn fallocate(&self, node: INodeNo, offset: u64, len: u64, mode: i32) -> Result<()> {
+    pub(super) fn fallocate(&self, node: NodeId, offset: u64, len: u64, mode: i32) -> Result<()> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let mode = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => FallocateMode::Allocate { keep_size },
@@ -89,22 +89,21 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn lseek(&self, node: INodeNo, offset: i64, whence: i32) -> Result<i64> {
+    pub(super) fn lseek(&self, node: NodeId, offset: i64, whence: i32) -> Result<u64> {
         let whence = match whence {
             libc::SEEK_DATA => SeekWhence::Data,
             libc::SEEK_HOLE => SeekWhence::Hole,
             _ => return Err(Error::Invalid("whence")),
         };
         let offset = u64::try_from(offset).map_err(|_| Error::NoData)?;
-        let found = self.fs.seek(&self.inode(node)?, offset, whence)?;
-        i64::try_from(found).map_err(|_| Error::FileTooLarge)
+        self.fs.seek(&self.inode(node)?, offset, whence)
     }
 
     /// Copies within the volume: how many bytes, which may be fewer than asked for.
     pub(super) fn copy_file_range(
         &self,
-        from: (INodeNo, u64),
-        to: (INodeNo, u64),
+        from: (NodeId, u64),
+        to: (NodeId, u64),
         len: u64,
     ) -> Result<u32> {
         let source = self.inode(from.0)?;

@@ -3,13 +3,12 @@
 //! Entries are gathered first and answered afterwards, so that the directory is not locked while their inodes are loaded.
 //! An inode is counted as looked up if its entry fitted into the reply, and only then.
 
-use super::attr::{TTL, fuse_type, no_entry};
-use super::{Server, node_of};
+use super::Server;
+use super::attr::no_entry;
 use ext4::{InodeRef, Result};
-use fuser::{FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fusedev::{Attr, DirEntries, Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::time::Duration;
 
 /// Bytes that an entry takes in a reply beside its name: `fuse_dirent`, and `fuse_entry_out` before it with attributes.
 const DIRENT_SIZE: usize = 24;
@@ -19,7 +18,8 @@ const BATCH_BYTES: usize = 16 << 10;
 
 struct Found {
     ino: u32,
-    kind: fuser::FileType,
+    /// Its type, as a mode has it.
+    mode: u32,
     next: u64,
     /// Where its name ends in [`Batch::names`]; it begins where the one before ends.
     name_end: usize,
@@ -55,7 +55,7 @@ impl Server {
             batch.names.extend_from_slice(entry.name);
             batch.entries.push(Found {
                 ino: entry.ino,
-                kind: fuse_type(entry.kind),
+                mode: u32::from(entry.kind.mode_bits()),
                 next: entry.next,
                 name_end: batch.names.len(),
             });
@@ -69,7 +69,7 @@ impl Server {
     /// Calls `add` for the entries from `pos` on until it says that the reply is full, or there are no more.
     fn each_entry(
         &self,
-        node: INodeNo,
+        node: NodeId,
         mut pos: u64,
         extra: usize,
         mut add: impl FnMut(&Found, &OsStr) -> bool,
@@ -96,61 +96,44 @@ impl Server {
         }
     }
 
-    pub(super) fn readdir(
-        &self,
-        node: INodeNo,
-        pos: u64,
-        reply: &mut ReplyDirectory,
-    ) -> Result<()> {
-        self.each_entry(node, pos, 0, |entry, name| {
-            reply.add(INodeNo(u64::from(entry.ino)), entry.next, entry.kind, name)
-        })
+    pub(super) fn readdir(&self, node: NodeId, pos: u64, size: u32) -> Result<DirEntries> {
+        let mut entries = DirEntries::new(size);
+        self.each_entry(node, pos, 0, |found, name| {
+            entries.add(u64::from(found.ino), found.next, found.mode, name)
+        })?;
+        Ok(entries)
     }
 
-    pub(super) fn readdirplus(
-        &self,
-        node: INodeNo,
-        pos: u64,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> Result<()> {
-        self.each_entry(node, pos, ENTRY_OUT_SIZE, |entry, name| {
+    pub(super) fn readdirplus(&self, node: NodeId, pos: u64, size: u32) -> Result<DirEntries> {
+        let mut entries = DirEntries::new(size);
+        self.each_entry(node, pos, ENTRY_OUT_SIZE, |found, name| {
             // The kernel takes no count from these two.
             if matches!(name.as_bytes(), b"." | b"..") {
-                return add_bare(entry, name, reply);
+                return entries.add_plus(&bare(found), found.next, name);
             }
-            let Ok(inode) = self.fs.inode(entry.ino) else {
+            let Ok(inode) = self.fs.inode(found.ino) else {
                 // A damaged inode: whoever looks it up gets the error.
-                self.nodes.count(entry.ino);
-                let full = add_bare(entry, name, reply);
-                if full {
-                    self.forget(node_of(entry.ino), 1);
-                }
-                return full;
+                return entries.add_plus(&bare(found), found.next, name);
             };
-            let attr = self.count_lookup(&inode);
-            let full = reply.add(
-                INodeNo(u64::from(entry.ino)),
-                entry.next,
-                name,
-                &TTL,
-                &self.fuse_attr(&attr),
-                Generation(u64::from(attr.generation)),
-            );
+            let entry = self.entry(&inode);
+            let full = entries.add_plus(&entry, found.next, name);
             if full {
-                self.forget(node_of(entry.ino), 1);
+                self.forget(entry.node, 1);
             }
             full
-        })
+        })?;
+        Ok(entries)
     }
 }
 
-/// An entry of which only the type is told, and that not for long.
-fn add_bare(entry: &Found, name: &OsStr, reply: &mut ReplyDirectoryPlus) -> bool {
-    let ino = INodeNo(u64::from(entry.ino));
-    let attr = FileAttr {
-        ino,
-        kind: entry.kind,
+/// An entry without attributes: without a node, the kernel takes its number and type, and does not count it.
+fn bare(found: &Found) -> Entry {
+    Entry {
+        attr: Attr {
+            ino: u64::from(found.ino),
+            mode: found.mode,
+            ..Attr::default()
+        },
         ..no_entry()
-    };
-    reply.add(ino, entry.next, name, &Duration::ZERO, &attr, Generation(0))
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::Server;
 use ext4::{Error, Result, SetAttr};
-use fuser::INodeNo;
+use fusedev::NodeId;
 
 // Requests carry the size of `long`, which depends on the program, though an `int` is what is passed.
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -24,12 +24,7 @@ const XFLAGS: [(u32, u32); 5] = [
 
 impl Server {
     /// Answers an ioctl: the bytes that it returns; `None` if it is not known.
-    pub(super) fn ioctl(
-        &self,
-        node: INodeNo,
-        command: u32,
-        data: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
+    pub(super) fn ioctl(&self, node: NodeId, command: u32, data: &[u8]) -> Result<Option<Vec<u8>>> {
         let inode = self.inode(node)?;
         let answer = match command {
             GET_FLAGS | GET_FLAGS_32 => inode.attr().flags.to_ne_bytes().to_vec(),

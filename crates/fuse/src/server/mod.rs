@@ -1,5 +1,5 @@
-//! Requests to calls. [`Adapter`] receives them (see `requests`); what they do is in a file per kind of request, as
-//! methods of [`Server`] that return a value or an error and know nothing of replies.
+//! Requests to calls. `requests` receives them; what they do is in a file per kind of request, as methods of [`Server`]
+//! that return a value or an error and know nothing of replies.
 
 mod attr;
 mod contents;
@@ -17,13 +17,11 @@ use crate::durability::Durability;
 use crate::nodes::Nodes;
 use crate::reaper::Reaper;
 use ext4::{Error, Fs, Ino, InodeRef, Result};
-use fuser::{Errno, INodeNo, Notifier};
+use fusedev::{Errno, NodeId, Notifier, StatFs};
+use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// FUSE's number of the root directory.
-const FUSE_ROOT: u64 = 1;
 
 /// How often, and how long, a request that meets a full volume waits for forgets of deleted files.
 const MAX_WAITS: u32 = 3;
@@ -36,15 +34,14 @@ pub(crate) struct Server {
     durability: Durability,
     reaper: Reaper,
     notifier: OnceLock<Notifier>,
+    /// How the volume was unmounted, if the kernel has asked for it and nobody has been told.
+    ended: Mutex<Option<Result<()>>>,
     default_permissions: bool,
     killpriv: bool,
     /// The kernel sends FSYNC after a synchronous write, so that we need not sync.
     kernel_syncs_writes: AtomicBool,
     block_size: u32,
 }
-
-/// What fuser calls.
-pub(crate) struct Adapter(pub Arc<Server>);
 
 impl Server {
     /// Serves `fs`.
@@ -54,6 +51,7 @@ impl Server {
             durability: Durability::new(fs.clone(), options.thread_count()),
             reaper: Reaper::start(fs.clone())?,
             notifier: OnceLock::new(),
+            ended: Mutex::new(None),
             default_permissions: options.default_permissions,
             killpriv: options.killpriv,
             kernel_syncs_writes: AtomicBool::new(false),
@@ -72,15 +70,39 @@ impl Server {
         &self.fs
     }
 
-    /// The connection has ended: deletes what only the kernel kept, and unmounts the volume.
+    /// The connection has ended: unmounts the volume, unless [`Server::end`] has done so; how it went.
     pub fn shut_down(&self) -> Result<()> {
+        self.end();
+        self.ended.lock().take().unwrap_or(Ok(()))
+    }
+
+    /// Deletes what only the kernel kept, and unmounts the volume, once.
+    fn end(&self) {
+        let mut ended = self.ended.lock();
         self.nodes.clear();
         self.reaper.catch_up();
-        self.fs.unmount()
+        let unmounted = self.fs.unmount();
+        ended.get_or_insert(unmounted);
+    }
+
+    /// Space that is used and free.
+    fn statfs(&self) -> StatFs {
+        // Who has removed files wants to see the space.
+        self.reaper.catch_up();
+        let s = self.fs.statfs();
+        StatFs {
+            blocks: s.blocks,
+            free: s.free,
+            available: s.available,
+            inodes: s.inodes,
+            free_inodes: s.free_inodes,
+            block_size: s.block_size,
+            max_name: 255,
+        }
     }
 
     /// The inode of a node.
-    fn inode(&self, node: INodeNo) -> Result<InodeRef> {
+    fn inode(&self, node: NodeId) -> Result<InodeRef> {
         self.fs.inode(ino_of(node)?)
     }
 
@@ -95,9 +117,9 @@ impl Server {
     }
 
     /// The kernel forgot about a node.
-    fn forget(&self, node: INodeNo, lookups: u64) {
+    fn forget(&self, node: NodeId, lookups: u64) {
         // The root is neither counted nor deleted.
-        if node.0 == FUSE_ROOT {
+        if node == NodeId::ROOT {
             return;
         }
         if let Ok(ino) = ino_of(node)
@@ -138,29 +160,26 @@ impl Server {
     /// Tells the kernel that it does not know `inode`'s attributes any more.
     fn forget_attributes(&self, inode: &InodeRef) {
         if let Some(notifier) = self.notifier.get() {
-            // A negative offset means attributes only. Pages must be left alone: the request that is being served may
-            // hold their locks.
-            if let Err(error) = notifier.inval_inode(node_of(inode.ino()), -1, 0) {
-                tracing::debug!("inode {}: invalidation: {error}", inode.ino());
-            }
+            // Pages must be left alone: the request that is being served may hold their locks.
+            notifier.attributes_changed(node_of(inode.ino()));
         }
     }
 }
 
 /// The inode number of a node.
-fn ino_of(node: INodeNo) -> Result<u32> {
-    match node.0 {
-        FUSE_ROOT => Ok(Ino::ROOT.0),
-        n => u32::try_from(n).map_err(|_| Error::Invalid("no such node")),
+fn ino_of(node: NodeId) -> Result<u32> {
+    match node {
+        NodeId::ROOT => Ok(Ino::ROOT.0),
+        NodeId(n) => u32::try_from(n).map_err(|_| Error::Invalid("no such node")),
     }
 }
 
 /// The node of an inode number.
-fn node_of(ino: u32) -> INodeNo {
+fn node_of(ino: u32) -> NodeId {
     if ino == Ino::ROOT.0 {
-        INodeNo(FUSE_ROOT)
+        NodeId::ROOT
     } else {
-        INodeNo(u64::from(ino))
+        NodeId(u64::from(ino))
     }
 }
 
@@ -172,5 +191,5 @@ fn errno(error: Error) -> Errno {
         }
         _ => {}
     }
-    Errno::from_i32(error.errno())
+    Errno::from_raw_os_error(error.errno())
 }

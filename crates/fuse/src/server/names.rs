@@ -1,17 +1,11 @@
 //! Names: look up, create, link, remove, rename.
 
-use super::{FUSE_ROOT, Server, ino_of};
+use super::attr::{TTL, no_entry};
+use super::{Server, node_of};
 use ext4::{Error, InodeRef, NewInode, RenameFlags, Result};
-use fuser::{FileAttr, Generation, INodeNo};
+use fusedev::{Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-/// What the kernel is told of a name.
-pub(crate) struct Entry {
-    pub attr: FileAttr,
-    pub generation: Generation,
-}
 
 /// Who makes something, and how.
 pub(crate) struct New {
@@ -42,13 +36,14 @@ impl Server {
     pub(super) fn entry(&self, inode: &InodeRef) -> Entry {
         let attr = self.count_lookup(inode);
         Entry {
+            node: node_of(attr.ino),
+            generation: u64::from(attr.generation),
             attr: self.fuse_attr(&attr),
-            generation: Generation(u64::from(attr.generation)),
+            ttl: TTL,
         }
     }
 
-    /// `None`: there is no such name.
-    pub(super) fn lookup(&self, parent: INodeNo, name: &OsStr) -> Result<Option<Entry>> {
+    pub(super) fn lookup(&self, parent: NodeId, name: &OsStr) -> Result<Entry> {
         let dir = self.inode(parent)?;
         let found = match name.as_bytes() {
             // These come from file handles (NFS), for inodes that the kernel has forgotten.
@@ -57,25 +52,19 @@ impl Server {
             name => self.fs.lookup(&dir, name),
         };
         match found {
-            Ok(inode) => {
-                let mut entry = self.entry(&inode);
-                if inode.ino() == ino_of(INodeNo(FUSE_ROOT))? {
-                    entry.attr.ino = INodeNo(FUSE_ROOT);
-                }
-                Ok(Some(entry))
-            }
-            Err(Error::NotFound) => Ok(None),
+            Ok(inode) => Ok(self.entry(&inode)),
+            Err(Error::NotFound) => Ok(no_entry()),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) fn mknod(&self, parent: INodeNo, name: &OsStr, new: &New) -> Result<Entry> {
+    pub(super) fn mknod(&self, parent: NodeId, name: &OsStr, new: &New) -> Result<Entry> {
         let dir = self.inode(parent)?;
         let inode = self.with_space(|| self.fs.create(&dir, name.as_bytes(), new.inode()))?;
         Ok(self.entry(&inode))
     }
 
-    pub(super) fn mkdir(&self, parent: INodeNo, name: &OsStr, new: &New) -> Result<Entry> {
+    pub(super) fn mkdir(&self, parent: NodeId, name: &OsStr, new: &New) -> Result<Entry> {
         let dir = self.inode(parent)?;
         let new = NewInode {
             mode: (DIRECTORY | new.mode & 0o7777) as u16,
@@ -87,9 +76,9 @@ impl Server {
 
     pub(super) fn symlink(
         &self,
-        parent: INodeNo,
+        parent: NodeId,
         name: &OsStr,
-        target: &Path,
+        target: &OsStr,
         by: (u32, u32),
     ) -> Result<Entry> {
         let dir = self.inode(parent)?;
@@ -99,23 +88,23 @@ impl Server {
             gid: by.1,
             ..NewInode::default()
         };
-        let target = target.as_os_str().as_bytes();
-        let inode = self.with_space(|| self.fs.symlink(&dir, name.as_bytes(), target, new))?;
+        let (name, target) = (name.as_bytes(), target.as_bytes());
+        let inode = self.with_space(|| self.fs.symlink(&dir, name, target, new))?;
         Ok(self.entry(&inode))
     }
 
-    pub(super) fn readlink(&self, node: INodeNo) -> Result<Vec<u8>> {
+    pub(super) fn readlink(&self, node: NodeId) -> Result<Vec<u8>> {
         self.fs.readlink(&self.inode(node)?)
     }
 
-    pub(super) fn link(&self, node: INodeNo, parent: INodeNo, name: &OsStr) -> Result<Entry> {
+    pub(super) fn link(&self, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {
         let inode = self.inode(node)?;
         let dir = self.inode(parent)?;
         self.with_space(|| self.fs.link(&inode, &dir, name.as_bytes()))?;
         Ok(self.entry(&inode))
     }
 
-    pub(super) fn unlink(&self, parent: INodeNo, name: &OsStr) -> Result<()> {
+    pub(super) fn unlink(&self, parent: NodeId, name: &OsStr) -> Result<()> {
         let dir = self.inode(parent)?;
         // Held until it is known whether it has to be kept: it must not be deleted at once if it is open.
         let target = self.fs.lookup(&dir, name.as_bytes())?;
@@ -124,7 +113,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn rmdir(&self, parent: INodeNo, name: &OsStr) -> Result<()> {
+    pub(super) fn rmdir(&self, parent: NodeId, name: &OsStr) -> Result<()> {
         let dir = self.inode(parent)?;
         let target = self.fs.lookup(&dir, name.as_bytes())?;
         self.fs.rmdir(&dir, name.as_bytes())?;
@@ -134,18 +123,15 @@ impl Server {
 
     pub(super) fn rename(
         &self,
-        from: (INodeNo, &OsStr),
-        to: (INodeNo, &OsStr),
-        flags: fuser::RenameFlags,
+        from: (NodeId, &OsStr),
+        to: (NodeId, &OsStr),
+        flags: u32,
     ) -> Result<()> {
-        let flags = if flags.is_empty() {
-            RenameFlags::Replace
-        } else if flags == fuser::RenameFlags::RENAME_NOREPLACE {
-            RenameFlags::NoReplace
-        } else if flags == fuser::RenameFlags::RENAME_EXCHANGE {
-            RenameFlags::Exchange
-        } else {
-            return Err(Error::Invalid("flags of rename that are not supported"));
+        let flags = match flags {
+            0 => RenameFlags::Replace,
+            libc::RENAME_NOREPLACE => RenameFlags::NoReplace,
+            libc::RENAME_EXCHANGE => RenameFlags::Exchange,
+            _ => return Err(Error::Invalid("flags of rename that are not supported")),
         };
         let from_dir = self.inode(from.0)?;
         let to_dir = self.inode(to.0)?;

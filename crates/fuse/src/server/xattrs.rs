@@ -1,8 +1,8 @@
 //! Extended attributes.
 
-use super::{FUSE_ROOT, Server, stats, tunables};
+use super::{Server, stats, tunables};
 use ext4::{Error, Result, SetXattrMode};
-use fuser::INodeNo;
+use fusedev::NodeId;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -10,8 +10,8 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const SET_GID: u16 = 0o2000;
 
 impl Server {
-    pub(super) fn getxattr(&self, node: INodeNo, name: &OsStr) -> Result<Vec<u8>> {
-        if node.0 == FUSE_ROOT {
+    pub(super) fn getxattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
+        if node == NodeId::ROOT {
             match name.as_bytes() {
                 stats::NAME => return Ok(stats::json(&self.fs)),
                 tunables::NAME => return Ok(tunables::get(&self.fs)),
@@ -22,7 +22,7 @@ impl Server {
     }
 
     /// The names, each with a NUL behind it. `trusted.` is for root's eyes only, and the kernel leaves that to us.
-    pub(super) fn listxattr(&self, node: INodeNo, by_uid: u32) -> Result<Vec<u8>> {
+    pub(super) fn listxattr(&self, node: NodeId, by_uid: u32) -> Result<Vec<u8>> {
         let mut list = Vec::new();
         for name in self.fs.list_xattr(&self.inode(node)?)? {
             if by_uid == 0 || !name.starts_with(b"trusted.") {
@@ -35,7 +35,7 @@ impl Server {
 
     pub(super) fn setxattr(
         &self,
-        node: INodeNo,
+        node: NodeId,
         name: &OsStr,
         value: &[u8],
         flags: i32,
@@ -48,7 +48,7 @@ impl Server {
             _ => return Err(Error::Invalid("flags of setxattr")),
         };
         let name = name.as_bytes();
-        if node.0 == FUSE_ROOT && name == tunables::NAME {
+        if node == NodeId::ROOT && name == tunables::NAME {
             return tunables::set(&self.fs, value, by.0);
         }
         let inode = self.inode(node)?;
@@ -70,7 +70,7 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn removexattr(&self, node: INodeNo, name: &OsStr) -> Result<()> {
+    pub(super) fn removexattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
         let inode = self.inode(node)?;
         self.with_space(|| self.fs.remove_xattr(&inode, name.as_bytes()))
     }

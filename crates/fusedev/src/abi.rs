@@ -1,0 +1,427 @@
+//! The protocol's structures and numbers, by their names in `linux/fuse.h`, in the machine's byte order.
+
+// A structure has the fields that the kernel has, whether or not somebody reads them.
+#![allow(dead_code)]
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The version that this speaks: 7.40, Linux 6.9. What is newer is used where the kernel has it and needs no agreement.
+pub(crate) const MAJOR: u32 = 7;
+pub(crate) const MINOR: u32 = 40;
+/// The oldest that it takes: Linux 5.4.
+pub(crate) const OLDEST_MINOR: u32 = 31;
+
+/// `enum fuse_opcode`.
+pub(crate) mod opcode {
+    pub const LOOKUP: u32 = 1;
+    pub const FORGET: u32 = 2;
+    pub const GETATTR: u32 = 3;
+    pub const SETATTR: u32 = 4;
+    pub const READLINK: u32 = 5;
+    pub const SYMLINK: u32 = 6;
+    pub const MKNOD: u32 = 8;
+    pub const MKDIR: u32 = 9;
+    pub const UNLINK: u32 = 10;
+    pub const RMDIR: u32 = 11;
+    pub const RENAME: u32 = 12;
+    pub const LINK: u32 = 13;
+    pub const READ: u32 = 15;
+    pub const WRITE: u32 = 16;
+    pub const STATFS: u32 = 17;
+    pub const FSYNC: u32 = 20;
+    pub const SETXATTR: u32 = 21;
+    pub const GETXATTR: u32 = 22;
+    pub const LISTXATTR: u32 = 23;
+    pub const REMOVEXATTR: u32 = 24;
+    pub const INIT: u32 = 26;
+    pub const READDIR: u32 = 28;
+    pub const FSYNCDIR: u32 = 30;
+    pub const DESTROY: u32 = 38;
+    pub const IOCTL: u32 = 39;
+    pub const BATCH_FORGET: u32 = 42;
+    pub const FALLOCATE: u32 = 43;
+    pub const READDIRPLUS: u32 = 44;
+    pub const RENAME2: u32 = 45;
+    pub const LSEEK: u32 = 46;
+    pub const COPY_FILE_RANGE: u32 = 47;
+    pub const SYNCFS: u32 = 50;
+}
+
+/// `fsync_flags`: contents only.
+pub(crate) const FSYNC_FDATASYNC: u32 = 1;
+
+/// `valid` of [`SetAttrIn`].
+pub(crate) mod fattr {
+    pub const MODE: u32 = 1 << 0;
+    pub const UID: u32 = 1 << 1;
+    pub const GID: u32 = 1 << 2;
+    pub const SIZE: u32 = 1 << 3;
+    pub const ATIME: u32 = 1 << 4;
+    pub const MTIME: u32 = 1 << 5;
+    pub const ATIME_NOW: u32 = 1 << 7;
+    pub const MTIME_NOW: u32 = 1 << 8;
+}
+
+/// `FUSE_NOTIFY_INVAL_INODE`, where a reply has its error.
+pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct InHeader {
+    pub len: u32,
+    pub opcode: u32,
+    pub unique: u64,
+    pub nodeid: u64,
+    pub uid: u32,
+    pub gid: u32,
+    pub pid: u32,
+    pub total_extlen: u16,
+    pub padding: u16,
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct OutHeader {
+    pub len: u32,
+    pub error: i32,
+    pub unique: u64,
+}
+
+/// What every version has of `fuse_init_in`; [`InitInExt`] follows where the flags say so.
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct InitIn {
+    pub major: u32,
+    pub minor: u32,
+    pub max_readahead: u32,
+    pub flags: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct InitInExt {
+    pub flags2: u32,
+}
+
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct InitOut {
+    pub major: u32,
+    pub minor: u32,
+    pub max_readahead: u32,
+    pub flags: u32,
+    pub max_background: u16,
+    pub congestion_threshold: u16,
+    pub max_write: u32,
+    pub time_gran: u32,
+    pub max_pages: u16,
+    pub map_alignment: u16,
+    pub flags2: u32,
+    pub max_stack_depth: u32,
+    pub request_timeout: u16,
+    pub unused: [u16; 11],
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ForgetIn {
+    pub nlookup: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct BatchForgetIn {
+    pub count: u32,
+    pub dummy: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ForgetOne {
+    pub nodeid: u64,
+    pub nlookup: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct SetAttrIn {
+    pub valid: u32,
+    pub padding: u32,
+    pub fh: u64,
+    pub size: u64,
+    pub lock_owner: u64,
+    pub atime: u64,
+    pub mtime: u64,
+    pub ctime: u64,
+    pub atimensec: u32,
+    pub mtimensec: u32,
+    pub ctimensec: u32,
+    pub mode: u32,
+    pub unused4: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub unused5: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct MknodIn {
+    pub mode: u32,
+    pub rdev: u32,
+    pub umask: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct MkdirIn {
+    pub mode: u32,
+    pub umask: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct RenameIn {
+    pub newdir: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Rename2In {
+    pub newdir: u64,
+    pub flags: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct LinkIn {
+    pub oldnodeid: u64,
+}
+
+/// Of READ, READDIR and READDIRPLUS.
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ReadIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub read_flags: u32,
+    pub lock_owner: u64,
+    pub flags: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct WriteIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub write_flags: u32,
+    pub lock_owner: u64,
+    pub flags: u32,
+    pub padding: u32,
+}
+
+/// Of WRITE and COPY_FILE_RANGE.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct WriteOut {
+    pub size: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct FsyncIn {
+    pub fh: u64,
+    pub fsync_flags: u32,
+    pub padding: u32,
+}
+
+/// As long as `FUSE_SETXATTR_EXT` has not been agreed on.
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct SetxattrIn {
+    pub size: u32,
+    pub flags: u32,
+}
+
+/// Of GETXATTR and LISTXATTR.
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct GetxattrIn {
+    pub size: u32,
+    pub padding: u32,
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct GetxattrOut {
+    pub size: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct IoctlIn {
+    pub fh: u64,
+    pub flags: u32,
+    pub cmd: u32,
+    pub arg: u64,
+    pub in_size: u32,
+    pub out_size: u32,
+}
+
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct IoctlOut {
+    pub result: i32,
+    pub flags: u32,
+    pub in_iovs: u32,
+    pub out_iovs: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct FallocateIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub length: u64,
+    pub mode: u32,
+    pub padding: u32,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct LseekIn {
+    pub fh: u64,
+    pub offset: u64,
+    pub whence: u32,
+    pub padding: u32,
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct LseekOut {
+    pub offset: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CopyFileRangeIn {
+    pub fh_in: u64,
+    pub off_in: u64,
+    pub nodeid_out: u64,
+    pub fh_out: u64,
+    pub off_out: u64,
+    pub len: u64,
+    pub flags: u64,
+}
+
+/// `struct fuse_attr`.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct FuseAttr {
+    pub ino: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub atime: u64,
+    pub mtime: u64,
+    pub ctime: u64,
+    pub atimensec: u32,
+    pub mtimensec: u32,
+    pub ctimensec: u32,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+    pub blksize: u32,
+    pub flags: u32,
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct AttrOut {
+    pub attr_valid: u64,
+    pub attr_valid_nsec: u32,
+    pub dummy: u32,
+    pub attr: FuseAttr,
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct EntryOut {
+    pub nodeid: u64,
+    pub generation: u64,
+    pub entry_valid: u64,
+    pub attr_valid: u64,
+    pub entry_valid_nsec: u32,
+    pub attr_valid_nsec: u32,
+    pub attr: FuseAttr,
+}
+
+/// What stands before a name in a list of directory entries, which are padded to eight bytes each.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct Dirent {
+    pub ino: u64,
+    pub off: u64,
+    pub namelen: u32,
+    pub kind: u32,
+}
+
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct StatfsOut {
+    pub blocks: u64,
+    pub bfree: u64,
+    pub bavail: u64,
+    pub files: u64,
+    pub ffree: u64,
+    pub bsize: u32,
+    pub namelen: u32,
+    pub frsize: u32,
+    pub padding: u32,
+    pub spare: [u32; 6],
+}
+
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct InvalInodeOut {
+    pub ino: u64,
+    pub off: i64,
+    pub len: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes by `linux/fuse.h`.
+    #[test]
+    fn sizes() {
+        let sizes = [
+            (size_of::<InHeader>(), 40),
+            (size_of::<OutHeader>(), 16),
+            (size_of::<InitOut>(), 64),
+            (size_of::<SetAttrIn>(), 88),
+            (size_of::<ReadIn>(), 40),
+            (size_of::<WriteIn>(), 40),
+            (size_of::<IoctlIn>(), 32),
+            (size_of::<FallocateIn>(), 32),
+            (size_of::<LseekIn>(), 24),
+            (size_of::<CopyFileRangeIn>(), 56),
+            (size_of::<FuseAttr>(), 88),
+            (size_of::<AttrOut>(), 104),
+            (size_of::<EntryOut>(), 128),
+            (size_of::<Dirent>(), 24),
+            (size_of::<StatfsOut>(), 80),
+        ];
+        for (at, (ours, kernels)) in sizes.into_iter().enumerate() {
+            assert_eq!(ours, kernels, "structure {at}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The threads that take requests.
+//!
+//! ```text
+//!  INIT (Session::start) ─> run: one thread per processor, each with a descriptor of its own
+//!                              │                                        ┌─> DESTROY: the server ends, then it is answered
+//!                              └─ read ─> parse ─> Server::request … ───┤   (block devices; umount(2) waits for it)
+//!                                                                       └─> ENODEV: unmounted, or the connection aborted
+//! ```
+
+use crate::abi::{self, opcode};
+use crate::features::Features;
+use crate::reply::{Reply, with_message};
+use crate::request::{NodeId, Request, each_forget, parse, split};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use zerocopy::IntoBytes;
+
+/// Bytes in the largest write request; 256 pages, what kernels allow by default.
+pub const MAX_WRITE: u32 = 1 << 20;
+/// Beside the data of a write: header and arguments, and what the kernel asks for in the smallest buffer.
+const HEADROOM: usize = 8 << 10;
+/// Requests in the background (readahead, asynchronous direct I/O) before their callers wait.
+const MAX_BACKGROUND: u16 = 512;
+
+/// `FUSE_DEV_IOC_CLONE`.
+const IOC_CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+/// Whoever serves. All methods are called by several threads at a time.
+pub trait Server: Send + Sync + 'static {
+    /// The connection begins. Of `offered`, those features that are wanted; `version` is the kernel's, of the protocol.
+    fn init(&self, offered: Features, version: (u32, u32)) -> Features;
+
+    /// Does what is asked, and replies: before this returns, or later.
+    fn request(&self, request: Request<'_>, reply: Reply);
+
+    /// The kernel has forgotten `lookups` of the times that it was told of `node`.
+    fn forget(&self, node: NodeId, lookups: u64) {
+        let _ = (node, lookups);
+    }
+
+    /// A file system on a block device is unmounted, and whoever unmounts waits until this returns. No request follows;
+    /// some that nobody waits for may be under way on other threads. It is not called where there is no block device.
+    fn destroy(&self) {}
+}
+
+/// One descriptor of a connection. What was read from it has to be answered there.
+pub(crate) struct Channel(OwnedFd);
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Channel({})", self.0.as_raw_fd())
+    }
+}
+
+impl Channel {
+    /// Sends a message. That nobody waits for it any more (ENOENT), or the connection is gone (ENODEV), is no error.
+    pub fn write(&self, error: i32, unique: u64, parts: &[&[u8]]) {
+        let sent = with_message(error, unique, parts, |slices| {
+            rustix::io::writev(&self.0, slices)
+        });
+        match sent {
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(refused) => {
+                tracing::error!("the kernel does not take a reply: {refused}");
+                // Nobody must wait for ever. An error has no body that could be wrong.
+                if !parts.is_empty() {
+                    self.write(-Errno::IO.raw_os_error(), unique, &[]);
+                }
+            }
+        }
+    }
+
+    /// The next message; `None`: there will be no more.
+    fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(len) => return Ok(Some(len)),
+                // ENOENT: whoever asked has given up meanwhile.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Another descriptor of the same connection.
+    fn duplicate(&self) -> io::Result<Channel> {
+        let fd = open_device()?;
+        let mut source = self.0.as_fd().as_raw_fd() as u32;
+        // SAFETY: FUSE_DEV_IOC_CLONE reads a u32, a descriptor's number, through its argument.
+        unsafe {
+            rustix::ioctl::ioctl(
+                &fd,
+                rustix::ioctl::Updater::<IOC_CLONE, u32>::new(&mut source),
+            )
+        }?;
+        Ok(Channel(fd))
+    }
+}
+
+/// Opens `/dev/fuse`.
+pub(crate) fn open_device() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::new(
+            error.kind(),
+            format!(
+                "/dev/fuse: {error} (is the fuse module loaded, and may this user open the device?)"
+            ),
+        )
+    })
+}
+
+/// Tells the kernel of changes that it does not know of.
+#[derive(Clone, Debug)]
+pub struct Notifier(Arc<Channel>);
+
+impl Notifier {
+    /// The attributes of `node` are not what they were; its contents are. Nothing happens if the kernel does not know it.
+    pub fn attributes_changed(&self, node: NodeId) {
+        let out = abi::InvalInodeOut {
+            ino: node.0,
+            // Negative: attributes only.
+            off: -1,
+            len: 0,
+        };
+        self.0.write(abi::NOTIFY_INVAL_INODE, 0, &[out.as_bytes()]);
+    }
+}
+
+/// A connection to the kernel.
+#[derive(Debug)]
+pub struct Session<S> {
+    channel: Arc<Channel>,
+    server: Arc<S>,
+}
+
+impl<S: Server> Session<S> {
+    /// Agrees with the kernel on what is to be used on the connection `fd`, which has been mounted.
+    ///
+    /// # Errors
+    /// The kernel is too old, or ends the connection.
+    pub fn start(fd: OwnedFd, server: Arc<S>) -> io::Result<Session<S>> {
+        let channel = Arc::new(Channel(fd));
+        let mut buffer = vec![0; HEADROOM];
+        loop {
+            let len = channel
+                .read(&mut buffer)?
+                .ok_or_else(|| io::Error::other("the kernel ends the connection"))?;
+            if agree(&channel, &*server, &buffer[..len])? {
+                return Ok(Session { channel, server });
+            }
+        }
+    }
+
+    /// The way to tell the kernel of changes.
+    pub fn notifier(&self) -> Notifier {
+        Notifier(self.channel.clone())
+    }
+
+    /// Takes requests, by `threads` threads, until the file system is unmounted.
+    ///
+    /// # Errors
+    /// No thread is to be had; the connection fails.
+    pub fn run(self, threads: usize) -> io::Result<()> {
+        let mut channels = vec![self.channel];
+        for _ in 1..threads {
+            channels.push(Arc::new(channels[0].duplicate()?));
+        }
+        let mut running = Vec::new();
+        for (n, channel) in channels.into_iter().enumerate() {
+            let server = self.server.clone();
+            let thread = thread::Builder::new().name(format!("fuse-{n}"));
+            running.push(thread.spawn(move || serve(&channel, &*server))?);
+        }
+        running
+            .into_iter()
+            .map(|thread| {
+                thread.join().unwrap_or_else(|_| {
+                    Err(io::Error::other("a thread that serves requests panicked"))
+                })
+            })
+            .fold(Ok(()), Result::and)
+    }
+}
+
+/// Answers INIT: whether it was the last one.
+fn agree(channel: &Arc<Channel>, server: &impl Server, message: &[u8]) -> io::Result<bool> {
+    let wrong = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
+    let short = |_| wrong("the kernel's INIT is too short");
+    let (header, mut args) = split(message).map_err(short)?;
+    let reply = Reply::new(channel.clone(), header.unique);
+    if header.opcode != opcode::INIT {
+        return Err(wrong("the kernel's first request is not INIT"));
+    }
+    let init: abi::InitIn = args.take().map_err(short)?;
+    let mut answer = abi::InitOut {
+        major: abi::MAJOR,
+        minor: abi::MINOR,
+        ..abi::InitOut::default()
+    };
+    if init.major > abi::MAJOR {
+        // It asks again, by our version.
+        reply.value(&answer);
+        return Ok(false);
+    }
+    if (init.major, init.minor) < (abi::MAJOR, abi::OLDEST_MINOR) {
+        reply.error(Errno::PROTO);
+        return Err(wrong("FUSE of this kernel is too old; it takes Linux 5.4"));
+    }
+    let mut offered = Features::from_words(init.flags, 0);
+    if offered.contains(Features::INIT_EXT) {
+        let ext: abi::InitInExt = args.take().map_err(short)?;
+        offered = Features::from_words(init.flags, ext.flags2);
+    }
+    let wanted =
+        server.init(offered, (init.major, init.minor)) | Features::MAX_PAGES | Features::INIT_EXT;
+    (answer.flags, answer.flags2) = (wanted & offered).words();
+    answer.max_readahead = init.max_readahead;
+    answer.max_background = MAX_BACKGROUND;
+    answer.congestion_threshold = MAX_BACKGROUND / 4 * 3;
+    answer.max_write = MAX_WRITE;
+    answer.max_pages = (MAX_WRITE as usize / rustix::param::page_size()) as u16;
+    answer.time_gran = 1;
+    reply.value(&answer);
+    Ok(true)
+}
+
+/// Takes requests until there are no more.
+fn serve(channel: &Arc<Channel>, server: &impl Server) -> io::Result<()> {
+    let mut buffer = vec![0; MAX_WRITE as usize + HEADROOM];
+    while let Some(len) = channel.read(&mut buffer)? {
+        let (header, args) =
+            split(&buffer[..len]).map_err(|error| io::Error::other(error.to_string()))?;
+        if matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+            // Nobody waits for an answer.
+            let forgotten = guarded(&header, || {
+                each_forget(&header, args, |node, lookups| server.forget(node, lookups))
+            });
+            if let Some(Err(error)) = forgotten {
+                tracing::error!("a forget of the kernel is {error}");
+            }
+            continue;
+        }
+        let reply = Reply::new(channel.clone(), header.unique);
+        if header.opcode == opcode::DESTROY {
+            guarded(&header, || server.destroy());
+            reply.ok();
+            return Ok(());
+        }
+        match parse(&header, args) {
+            Ok(request) => {
+                guarded(&header, || server.request(request, reply));
+            }
+            Err(error) => {
+                tracing::error!("request {} of the kernel is {error}", header.opcode);
+                reply.error(Errno::INVAL);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs the work of a request. A panic in one must not take the mount away from everybody: its reply is dropped while the
+/// stack unwinds, and a dropped reply says EIO.
+fn guarded<T>(header: &abi::InHeader, work: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    if done.is_err() {
+        tracing::error!(
+            "request {} panicked and was answered with EIO; this is a bug",
+            header.opcode
+        );
+    }
+    done.ok()
+}
