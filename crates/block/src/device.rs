@@ -44,8 +44,11 @@ pub trait Device: Send + Sync {
 pub enum OpenMode {
     /// Reads only; a shared lock.
     ReadOnly,
-    /// Reads and writes; an exclusive lock, so that a second opener is refused.
+    /// Reads and writes; an exclusive lock, so that a second opener is refused, and a claim on a block device, so that the
+    /// system refuses to mount it.
     ReadWrite,
+    /// The same for a block device on which the caller has a claim already, as by a mount of type `fuseblk`.
+    ReadWriteClaimed,
 }
 
 /// A parsed device name: a plain path, `mem:SIZE`, or `sim:KIND,key=value,…`.
@@ -221,7 +224,7 @@ pub fn open_device(url: &DeviceUrl, mode: OpenMode) -> io::Result<Box<dyn Device
             let device = MemoryDevice::new(*bytes);
             match mode {
                 OpenMode::ReadOnly => Box::new(device.into_read_only()),
-                OpenMode::ReadWrite => Box::new(device),
+                OpenMode::ReadWrite | OpenMode::ReadWriteClaimed => Box::new(device),
             }
         }
         DeviceUrl::Sim(url) => Box::new(SimDevice::open(url, mode)?),

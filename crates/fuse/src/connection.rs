@@ -83,6 +83,11 @@ impl Connection {
         self.thread.is_none()
     }
 
+    /// Whether the kernel has ended it.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
     /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts it (or, if it is in
     /// use, detaches it: who has files open may go on for two seconds).
     pub fn wait(&self) -> Result<()> {
@@ -100,7 +105,7 @@ impl Connection {
     /// # Errors
     /// It is in use (`EBUSY`), and stays mounted.
     pub fn unmount(&self) -> Result<()> {
-        if self.ended.load(Ordering::SeqCst) {
+        if self.has_ended() {
             return Ok(());
         }
         unmount(&self.dir, false)
@@ -114,7 +119,7 @@ impl Connection {
 
     /// Takes the mount away even if it is in use.
     pub fn detach(&self) {
-        if self.ended.load(Ordering::SeqCst) || unmount(&self.dir, false).is_ok() {
+        if self.has_ended() || unmount(&self.dir, false).is_ok() {
             return;
         }
         if let Err(error) = unmount(&self.dir, true) {
@@ -143,7 +148,7 @@ impl Connection {
     }
 
     fn wait_ended(&self, deadline: Instant) -> bool {
-        while !self.ended.load(Ordering::SeqCst) {
+        while !self.has_ended() {
             if Instant::now() >= deadline {
                 return false;
             }

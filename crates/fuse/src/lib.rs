@@ -9,6 +9,7 @@
 //! | `server` | one method per request |
 //! | `nodes` | what the kernel remembers of our inodes (lookup counts) |
 //! | `durability` | fsyncs: on the spot, or queued and served together |
+//! | `reclaim` | the claim on a block device, where the kernel's went too early |
 //! | `reaper` | deleting files, which takes long |
 //! | `guard` | a panic in a request becomes EIO |
 //!
@@ -34,12 +35,13 @@ mod durability;
 mod guard;
 mod nodes;
 mod reaper;
+mod reclaim;
 mod server;
 mod signals;
 
 pub use disk::{Disk, serve_disk};
 pub use durability::{SyncScope, sync};
-pub use fusedev::unmount;
+pub use fusedev::{Claim, unmount};
 pub use options::MountOptions;
-pub use session::{Session, mount};
+pub use session::{Session, claim, mount, mount_by};
 pub use signals::catch as catch_signals;

@@ -12,12 +12,15 @@
 
 use crate::MountOptions;
 use crate::connection::{Connection, is_root};
+use crate::reclaim;
 use crate::server::Server;
 use anyhow::{Context, Result};
 use ext4::Fs;
-use fusedev::MountSpec;
+use fusedev::{Claim, MountSpec};
 use std::ffi::OsStr;
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What the kernel reads ahead, in KiB. Its default, 128, leaves the device idle between requests.
@@ -29,6 +32,8 @@ const READ_AHEAD_KB: u32 = 1024;
 pub struct Session {
     server: Arc<Server>,
     connection: Connection,
+    /// The block device that is mounted as such.
+    claimed: Option<PathBuf>,
 }
 
 /// Mounts `fs` on the directory `dir` and serves it on threads of its own.
@@ -36,18 +41,60 @@ pub struct Session {
 /// # Errors
 /// `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
 pub fn mount(fs: Arc<Fs>, dir: &Path, options: MountOptions) -> Result<Session> {
+    mount_by(None, fs, dir, options)
+}
+
+/// Mounts `fs`, which is on the block device of the `claim` where there is one, as [`mount`] does. A claimed device is mounted
+/// as such (`fuseblk`): sync(2) and syncfs(2) reach the volume (from Linux 6.18 on), and umount(2) returns when everything is
+/// written back.
+///
+/// # Errors
+/// As of [`mount`].
+pub fn mount_by(
+    claim: Option<Claim>,
+    fs: Arc<Fs>,
+    dir: &Path,
+    options: MountOptions,
+) -> Result<Session> {
     let read_only = options.read_only || fs.is_read_only();
     let spec = spec(OsStr::new(fs.queue().name()), read_only, &options);
+    let claimed = claim.is_some().then(|| PathBuf::from(&spec.source));
     let server = Arc::new(Server::new(fs, &options)?);
     let connection = Connection::start(
         server.clone(),
         dir,
-        (&spec, None),
+        (&spec, claim),
         options.thread_count(),
         |notifier| server.set_notifier(notifier),
     )?;
     raise_read_ahead(connection.dir());
-    Ok(Session { server, connection })
+    Ok(Session {
+        server,
+        connection,
+        claimed,
+    })
+}
+
+/// Claims `device` for a mount that writes, so that nobody else mounts or opens it meanwhile, if it is a block device and this
+/// user may mount those. It comes before the device is opened, and whoever opens it then says so
+/// ([`block::OpenMode::ReadWriteClaimed`]). Without it a volume is mounted as one in an image is.
+pub fn claim(device: &OsStr, options: &MountOptions) -> Option<Claim> {
+    let kind = std::fs::metadata(device).ok()?.file_type();
+    if options.read_only || !kind.is_block_device() || !is_root() {
+        return None;
+    }
+    match Claim::new(&spec(device, false, options)) {
+        Ok(claim) => Some(claim),
+        // Whoever opens it says who has it.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => None,
+        Err(error) => {
+            tracing::warn!(
+                "{}: sync(2) will not reach this mount: fuseblk: {error}",
+                device.display()
+            );
+            None
+        }
+    }
 }
 
 fn spec(source: &OsStr, read_only: bool, options: &MountOptions) -> MountSpec {
@@ -129,6 +176,14 @@ impl Session {
     /// Writes everything back, after the last request. (Those that go on where it is only detached fail from then on.)
     fn finish(&mut self) -> Result<()> {
         let served = self.connection.join();
+        let _claim = match &self.claimed {
+            // The connection was broken off (`umount -f`), and nobody waits for us.
+            Some(device) if self.connection.has_ended() && !self.server.has_ended() => {
+                let kept = reclaim::reclaim(device, self.dir());
+                Some(kept.inspect_err(|_| self.server.abandon())?)
+            }
+            _ => None,
+        };
         self.server
             .shut_down()
             .with_context(|| format!("{}: writing everything back", self.dir().display()))?;

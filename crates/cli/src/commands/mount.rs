@@ -18,7 +18,8 @@ const READY: &str = "ready\n";
 /// Mount a volume, so that any program can use it
 ///
 /// Returns when the volume can be used; `sluice unmount DIR` (or umount) takes it away. Works as root and, through
-/// fusermount3, without root. A plain sync(1) does not reach a FUSE mount: `sluice sync DIR` does, or fsync what matters.
+/// fusermount3, without root. sync(1) reaches a block device that root has mounted (Linux 6.18), not the mount of an image:
+/// `sluice sync DIR` does, or fsync what matters.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -68,7 +69,9 @@ impl Args {
         }
         fuse::catch_signals()?;
         let device = canonical(&self.device);
-        let volume = target::open(&device, target::options(&options))?;
+        let claim = fuse::claim(&device, &options);
+        let how = target::options(&options).claimed(claim.is_some());
+        let volume = target::open(&device, how)?;
         if let Some(reason) = volume
             .info()
             .read_only_reason
@@ -76,7 +79,7 @@ impl Args {
         {
             eprintln!("sluice: {}: mounted read-only: {reason}", device.display());
         }
-        let session = fuse::mount(volume.fs().clone(), &self.dir, options)?;
+        let session = fuse::mount_by(claim, volume.fs().clone(), &self.dir, options)?;
         if self.daemon {
             let mut out = std::io::stdout();
             out.write_all(READY.as_bytes())?;

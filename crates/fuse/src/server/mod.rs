@@ -76,6 +76,17 @@ impl Server {
         self.ended.lock().take().unwrap_or(Ok(()))
     }
 
+    /// Whether [`Server::end`] has been called.
+    pub fn has_ended(&self) -> bool {
+        self.ended.lock().is_some()
+    }
+
+    /// Writes nothing any more: the device is somebody else's.
+    pub fn abandon(&self) {
+        self.nodes.clear();
+        self.fs.crash();
+    }
+
     /// Deletes what only the kernel kept, and unmounts the volume, once.
     fn end(&self) {
         let mut ended = self.ended.lock();

@@ -73,7 +73,8 @@ impl Image {
         self.dir.path().join("volume.img")
     }
 
-    fn mount_point(&self) -> PathBuf {
+    /// An empty directory beside it.
+    pub fn mount_point(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
 

@@ -25,6 +25,7 @@ use writeback::{Flushers, Tunables};
 pub struct VolumeOptions {
     mount: MountOptions,
     plug: bool,
+    claimed: bool,
     defaults: Defaults,
 }
 
@@ -33,6 +34,7 @@ impl Default for VolumeOptions {
         VolumeOptions {
             mount: MountOptions::default(),
             plug: true,
+            claimed: false,
             defaults: Defaults {
                 umask: 0o022,
                 uid: rustix::process::geteuid().as_raw(),
@@ -141,6 +143,12 @@ impl VolumeOptions {
         self.mount.flushers = flushers;
         self
     }
+    /// The caller has a claim on the block device already, as by a mount of type `fuseblk`; otherwise the volume claims it.
+    #[must_use]
+    pub fn claimed(mut self, claimed: bool) -> VolumeOptions {
+        self.claimed = claimed;
+        self
+    }
     /// Bits taken from the mode of what is created (022).
     #[must_use]
     pub fn umask(mut self, umask: u32) -> VolumeOptions {
@@ -162,10 +170,10 @@ impl VolumeOptions {
     /// damaged structure, and the device's.
     pub fn open(&self, url: impl AsRef<OsStr>) -> io::Result<Volume> {
         let url = device_url(url.as_ref())?;
-        let mode = if self.mount.read_only {
-            OpenMode::ReadOnly
-        } else {
-            OpenMode::ReadWrite
+        let mode = match (self.mount.read_only, self.claimed) {
+            (true, _) => OpenMode::ReadOnly,
+            (false, true) => OpenMode::ReadWriteClaimed,
+            (false, false) => OpenMode::ReadWrite,
         };
         self.mount(block::open(&url, mode)?)
     }

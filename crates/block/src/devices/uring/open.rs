@@ -61,7 +61,7 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
     let try_open = |flags: i32| {
         OpenOptions::new()
             .read(true)
-            .write(mode == OpenMode::ReadWrite)
+            .write(mode != OpenMode::ReadOnly)
             .custom_flags(libc::O_CLOEXEC | flags)
             .open(path)
     };
@@ -76,7 +76,12 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
     };
     let file = match file {
         Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-            return Err(in_use(path, "the system (mounted?) or another process"));
+            let holder = File::open(path).ok().and_then(|file| holder(&file));
+            let by = holder.map_or_else(
+                || "the system (mounted?) or another process".to_owned(),
+                |pid| describe(Some(pid)),
+            );
+            return Err(in_use(path, &by));
         }
         other => other.map_err(named).and_then(|f| {
             if direct && direct_align(&f, kind) > SECTOR {
@@ -155,7 +160,7 @@ fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {
 fn lock(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
     use rustix::fs::FlockOperation::{NonBlockingLockExclusive, NonBlockingLockShared};
     let operation = match mode {
-        OpenMode::ReadWrite => NonBlockingLockExclusive,
+        OpenMode::ReadWrite | OpenMode::ReadWriteClaimed => NonBlockingLockExclusive,
         OpenMode::ReadOnly => NonBlockingLockShared,
     };
     let give_up = Instant::now() + TEARDOWN;
