@@ -7,13 +7,12 @@
 //! ENOSYS the kernel does not ask again.
 
 use crate::connection::{Connection, is_root};
-use crate::guard::guarded;
 use anyhow::Result;
 use block::{
     Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, PAGE_SIZE, Payload, Queue,
 };
 use fusedev::{
-    Attr, DirEntries, Entry, Errno, Features, MountSpec, NodeId, Operation, Reply, Request,
+    Attr, DirEntries, Entry, Errno, Features, MountSpec, NodeId, Operation, Reply, Request, guarded,
 };
 use parking_lot::Mutex;
 use smallvec::SmallVec;

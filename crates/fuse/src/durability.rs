@@ -9,9 +9,9 @@
 //! sync(2) and syncfs(2) bring the kernel's dirty pages here. They then ask for all to be made durable (SYNCFS) where the
 //! volume is on a block device that is mounted as one; elsewhere they end there, and [`sync`] asks by an ioctl.
 
-use crate::guard::guarded;
 use anyhow::{Context, Result};
 use ext4::{Fs, InodeRef, SyncTarget};
+use fusedev::guarded;
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;

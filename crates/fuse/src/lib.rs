@@ -11,7 +11,6 @@
 //! | `durability` | fsyncs: on the spot, or queued and served together |
 //! | `reclaim` | the claim on a block device, where the kernel's went too early |
 //! | `reaper` | deleting files, which takes long |
-//! | `guard` | a panic in a request becomes EIO |
 //!
 //! A node's id is its inode's number, only that FUSE calls the root 1 and ext4 calls it 2 (ext4's inode 1, the list of bad
 //! blocks, has no name and never appears). The kernel is told to cache names, missing names, attributes and contents for
@@ -24,7 +23,7 @@
 //! of fs_mark with 4 KiB files on two processors shows where the serving threads' time goes: a third wakes the waiting
 //! program when a request is answered, a quarter switches threads, a sixth clears pages that the cache takes from the
 //! system for the first time, and a seventh is everything above the kernel, ours and the engine's. So the rate is that of
-//! a server that does nothing at all (the example `empty`) less about a tenth, and the way to more is fewer requests.
+//! a server that does nothing at all (the example `empty` of `fusedev`) less about a tenth, and the way to more is fewer requests.
 
 pub mod options;
 pub mod session;
@@ -32,7 +31,6 @@ pub mod session;
 mod connection;
 mod disk;
 mod durability;
-mod guard;
 mod nodes;
 mod reaper;
 mod reclaim;

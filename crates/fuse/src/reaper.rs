@@ -2,9 +2,9 @@
 //! waits for, so a thread of its own does it. Should it fall behind, whoever forgets does the work, so that the backlog is
 //! bounded.
 
-use crate::guard::guarded;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use ext4::Fs;
+use fusedev::guarded;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

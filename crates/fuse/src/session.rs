@@ -18,7 +18,6 @@ use anyhow::{Context, Result};
 use ext4::Fs;
 use fusedev::{Claim, MountSpec};
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,8 +84,8 @@ pub fn claim(device: &OsStr, options: &MountOptions) -> Option<Claim> {
     }
     match Claim::new(&spec(device, false, options)) {
         Ok(claim) => Some(claim),
-        // Whoever opens it says who has it.
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => None,
+        // Whoever opens it says who has it, or that it is write-protected.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EACCES)) => None,
         Err(error) => {
             tracing::warn!(
                 "{}: sync(2) will not reach this mount: fuseblk: {error}",

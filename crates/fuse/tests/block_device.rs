@@ -66,6 +66,20 @@ impl Loop {
         session
     }
 
+    /// Mounts it, and makes files that nothing makes durable by itself.
+    fn mount_and_fill(&self) -> Session {
+        let session = self.mount();
+        run(session.dir(), "for i in $(seq 500); do echo $i > $i; done");
+        session
+    }
+
+    /// The kernel finds those files.
+    fn is_full(&self) {
+        let count = "ls | grep -c '^[0-9]*$'; cat [0-9]* | sort -n | tail -1";
+        self.image
+            .with_kernel(|dir| assert_eq!(run(dir, count), "500\n500\n"));
+    }
+
     /// A script in which `$dev` is the device and `$dir` the directory to mount it on.
     fn script(&self, script: &str) -> String {
         let (dev, dir) = (self.path.display(), self.image.mount_point());
@@ -219,54 +233,31 @@ fn nobody_else_gets_the_device() {
 #[test]
 fn a_forced_umount_loses_nothing() {
     let Some(device) = Loop::new(128) else { return };
-    let session = device.mount();
-    let dir = session.dir().to_owned();
-    run(&dir, "for i in $(seq 500); do echo $i > $i; done");
+    let session = device.mount_and_fill();
     device.run("umount -f $dir");
     session.wait().unwrap();
     device.run("e2fsck -fn $dev");
-    device.image.with_kernel(|dir| {
-        assert_eq!(
-            run(
-                dir,
-                "ls | grep -c '^[0-9]*$'; cat [0-9]* | sort -n | tail -1"
-            ),
-            "500\n500\n"
-        )
-    });
+    device.is_full();
 }
 
 #[test]
 fn a_connection_that_is_broken_off_loses_nothing() {
     let Some(device) = Loop::new(128) else { return };
-    let session = device.mount();
-    let dir = session.dir().to_owned();
-    run(&dir, "for i in $(seq 500); do echo $i > $i; done");
-    let minor = device.run("echo $((0x$(stat -c %T $dev)))");
-    device.run(&format!("mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections; minor={minor}\n\
-                         echo 1 > /sys/fs/fuse/connections/$(((7 << 20) + minor))/abort"));
+    let session = device.mount_and_fill();
+    device.run(
+        "all=/sys/fs/fuse/connections; mountpoint -q $all || mount -t fusectl none $all
+         echo 1 > $all/$(((7 << 20) + 0x$(stat -c %T $dev)))/abort",
+    );
     session.wait().unwrap();
     device.run("umount $dir; e2fsck -fn $dev");
-    device.image.with_kernel(|dir| {
-        assert_eq!(
-            run(
-                dir,
-                "ls | grep -c '^[0-9]*$'; cat [0-9]* | sort -n | tail -1"
-            ),
-            "500\n500\n"
-        )
-    });
+    device.is_full();
 }
 
 #[test]
 fn who_has_taken_a_device_keeps_it() {
     let Some(device) = Loop::new(128) else { return };
-    let session = device.mount();
-    let dir = session.dir().to_owned();
-    run(
-        &dir,
-        "for i in $(seq 500); do echo $i > $i; done; sync -f .; echo more > more",
-    );
+    let session = device.mount_and_fill();
+    run(session.dir(), "sync -f .; echo more > more");
     // Somebody is quicker than the server.
     let taken = device.run(
         "umount -f $dir; for i in $(seq 1000); do mount -t ext4 $dev $dir 2>/dev/null && echo taken && break || true; done",

@@ -7,6 +7,7 @@
 //! | `reply` | the answer to one request, and lists of directory entries |
 //! | `features` | what may be agreed on when a connection begins |
 //! | `session` | the threads that take requests, from the first one to DESTROY |
+//! | `guard` | a panic in a request becomes EIO |
 //! | `mount` | mounting, as root or through fusermount3; the kernel's claim on a block device |
 //!
 //! It knows nothing of files. Whoever serves implements [`Server`]; a [`Reply`] can be taken to any thread, and be used at
@@ -20,12 +21,14 @@
 
 mod abi;
 mod features;
+mod guard;
 mod mount;
 mod reply;
 mod request;
 mod session;
 
 pub use features::Features;
+pub use guard::guarded;
 pub use mount::{Claim, MountSpec, mount, unmount};
 pub use reply::{Attr, DirEntries, Entry, Reply, StatFs, Time};
 pub use request::{NodeId, Operation, Request, SetAttr, SetTime};

@@ -9,6 +9,7 @@
 
 use crate::abi::{self, opcode};
 use crate::features::Features;
+use crate::guard::guarded;
 use crate::reply::{Reply, with_message};
 use crate::request::{NodeId, Request, each_forget, parse, split};
 use rustix::fs::{Mode, OFlags};
@@ -16,7 +17,6 @@ use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use zerocopy::IntoBytes;
@@ -239,9 +239,10 @@ fn serve(channel: &Arc<Channel>, server: &impl Server) -> io::Result<()> {
     while let Some(len) = channel.read(&mut buffer)? {
         let (header, args) =
             split(&buffer[..len]).map_err(|error| io::Error::other(error.to_string()))?;
-        if matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+        let code = header.opcode;
+        if matches!(code, opcode::FORGET | opcode::BATCH_FORGET) {
             // Nobody waits for an answer.
-            let forgotten = guarded(&header, || {
+            let forgotten = guarded(code, || {
                 each_forget(&header, args, |node, lookups| server.forget(node, lookups))
             });
             if let Some(Err(error)) = forgotten {
@@ -250,33 +251,20 @@ fn serve(channel: &Arc<Channel>, server: &impl Server) -> io::Result<()> {
             continue;
         }
         let reply = Reply::new(channel.clone(), header.unique);
-        if header.opcode == opcode::DESTROY {
-            guarded(&header, || server.destroy());
+        if code == opcode::DESTROY {
+            guarded(code, || server.destroy());
             reply.ok();
             return Ok(());
         }
         match parse(&header, args) {
             Ok(request) => {
-                guarded(&header, || server.request(request, reply));
+                guarded(code, || server.request(request, reply));
             }
             Err(error) => {
-                tracing::error!("request {} of the kernel is {error}", header.opcode);
+                tracing::error!("a {code} request of the kernel is {error}");
                 reply.error(Errno::INVAL);
             }
         }
     }
     Ok(())
-}
-
-/// Runs the work of a request. A panic in one must not take the mount away from everybody: its reply is dropped while the
-/// stack unwinds, and a dropped reply says EIO.
-fn guarded<T>(header: &abi::InHeader, work: impl FnOnce() -> T) -> Option<T> {
-    let done = catch_unwind(AssertUnwindSafe(work));
-    if done.is_err() {
-        tracing::error!(
-            "request {} panicked and was answered with EIO; this is a bug",
-            header.opcode
-        );
-    }
-    done.ok()
 }
