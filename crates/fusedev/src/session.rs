@@ -178,7 +178,11 @@ impl<S: Server> Session<S> {
         for (n, channel) in channels.into_iter().enumerate() {
             let server = self.server.clone();
             let thread = thread::Builder::new().name(format!("fuse-{n}"));
-            running.push(thread.spawn(move || serve(&channel, &*server))?);
+            match thread.spawn(move || serve(&channel, &*server)) {
+                Ok(thread) => running.push(thread),
+                Err(error) if running.is_empty() => return Err(error),
+                Err(error) => tracing::warn!("requests are served by {n} threads: {error}"),
+            }
         }
         running
             .into_iter()
