@@ -12,13 +12,16 @@ use crate::features::Features;
 use crate::guard::guarded;
 use crate::reply::{Reply, with_message};
 use crate::request::{NodeId, Request, each_forget, parse, split};
+use crossbeam_utils::CachePadded;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// Bytes in the largest write request; 256 pages, what kernels allow by default.
@@ -44,9 +47,60 @@ pub trait Server: Send + Sync + 'static {
         let _ = (node, lookups);
     }
 
-    /// A file system on a block device is unmounted, and whoever unmounts waits until this returns. No request follows;
-    /// some that nobody waits for may be under way on other threads. It is not called where there is no block device.
+    /// A file system on a block device is unmounted, and whoever unmounts waits until this returns. No other method is under
+    /// way, and none will be called. It is not called where there is no block device.
     fn destroy(&self) {}
+}
+
+/// Which threads have a request in their hands, and whether there will be more.
+///
+/// The kernel sends forgets when it likes, so there may be some before DESTROY that another thread has read and not yet
+/// carried out, and some after it. Each thread says that it is at something *before* it looks whether the end has come, and
+/// the one with DESTROY looks at the others *after* it has said that it has: one of the two sees the other.
+struct Threads {
+    ended: AtomicBool,
+    busy: Vec<CachePadded<AtomicBool>>,
+}
+
+impl Threads {
+    fn new(count: usize) -> Threads {
+        Threads {
+            ended: AtomicBool::new(false),
+            busy: (0..count).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    /// Thread `n` has something to do; `None`: too late.
+    fn enter(&self, n: usize) -> Option<Busy<'_>> {
+        let busy = &self.busy[n];
+        busy.store(true, Ordering::SeqCst);
+        let entered = Busy(busy);
+        (!self.ended.load(Ordering::SeqCst)).then_some(entered)
+    }
+
+    /// Thread `n` has DESTROY: waits until nobody else is at anything.
+    fn end(&self, n: usize) {
+        self.ended.store(true, Ordering::SeqCst);
+        let others = self
+            .busy
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != n);
+        for (_, busy) in others {
+            while busy.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+/// A thread is at something until this is dropped.
+struct Busy<'a>(&'a AtomicBool);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// One descriptor of a connection. What was read from it has to be answered there.
@@ -174,11 +228,12 @@ impl<S: Server> Session<S> {
         for _ in 1..threads {
             channels.push(Arc::new(channels[0].duplicate()?));
         }
+        let all = Arc::new(Threads::new(channels.len()));
         let mut running = Vec::new();
         for (n, channel) in channels.into_iter().enumerate() {
-            let server = self.server.clone();
+            let (server, all) = (self.server.clone(), all.clone());
             let thread = thread::Builder::new().name(format!("fuse-{n}"));
-            match thread.spawn(move || serve(&channel, &*server)) {
+            match thread.spawn(move || serve(&channel, &*server, (&all, n))) {
                 Ok(thread) => running.push(thread),
                 Err(error) if running.is_empty() => return Err(error),
                 Err(error) => tracing::warn!("requests are served by {n} threads: {error}"),
@@ -237,13 +292,21 @@ fn agree(channel: &Arc<Channel>, server: &impl Server, message: &[u8]) -> io::Re
     Ok(true)
 }
 
-/// Takes requests until there are no more.
-fn serve(channel: &Arc<Channel>, server: &impl Server) -> io::Result<()> {
+/// Takes requests until there are no more, as thread `n` of `all`.
+fn serve(
+    channel: &Arc<Channel>,
+    server: &impl Server,
+    (all, n): (&Threads, usize),
+) -> io::Result<()> {
     let mut buffer = vec![0; MAX_WRITE as usize + HEADROOM];
     while let Some(len) = channel.read(&mut buffer)? {
         let (header, args) =
             split(&buffer[..len]).map_err(|error| io::Error::other(error.to_string()))?;
         let code = header.opcode;
+        let Some(_busy) = all.enter(n) else {
+            // A forget; there is nobody left who would wait for anything.
+            continue;
+        };
         if matches!(code, opcode::FORGET | opcode::BATCH_FORGET) {
             // Nobody waits for an answer.
             let forgotten = guarded(code, || {
@@ -256,6 +319,7 @@ fn serve(channel: &Arc<Channel>, server: &impl Server) -> io::Result<()> {
         }
         let reply = Reply::new(channel.clone(), header.unique);
         if code == opcode::DESTROY {
+            all.end(n);
             guarded(code, || server.destroy());
             reply.ok();
             return Ok(());
@@ -271,4 +335,32 @@ fn serve(channel: &Arc<Channel>, server: &impl Server) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_waits_for_who_is_at_something_and_comes_for_all() {
+        let all = Threads::new(3);
+        let busy = all.enter(0).unwrap();
+        let me = all.enter(2).unwrap();
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                all.end(2);
+                ended.store(true, Ordering::SeqCst);
+            });
+            while all.enter(1).is_some() {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(50));
+            assert!(!ended.load(Ordering::SeqCst), "thread 0 is at something");
+            drop(busy);
+        });
+        assert!(ended.load(Ordering::SeqCst));
+        assert!(all.enter(0).is_none());
+        drop(me);
+    }
 }
