@@ -104,6 +104,7 @@ fn unpack_all(
     };
     let (mut files, mut bytes) = (0, 0);
     let mut contents = Vec::new();
+    let mut made = PathBuf::new();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = inside(&entry.path()?)?;
@@ -112,6 +113,11 @@ fn unpack_all(
             EntryType::Regular => {
                 contents.clear();
                 let len = io::copy(&mut entry, &mut contents)?;
+                // An archive need not list the directories of its files.
+                if let Some(dir) = path.parent().filter(|dir| *dir != made) {
+                    into.create_dir_all(dir)?;
+                    made = dir.to_owned();
+                }
                 let mut file = into.create_file(&path)?;
                 file.write_all(&contents)?;
                 files += 1;
