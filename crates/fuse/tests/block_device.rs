@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Image, can_mount, run, sh};
+use common::{Image, can_mount, kernel_since, run, sh};
 use fuse::{Claim, MountOptions, Session, SyncScope};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -121,22 +121,10 @@ impl Drop for Loop {
     }
 }
 
-fn kernel_sends_syncfs() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|n| n.parse().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version < SENDS_SYNCFS {
-        eprintln!("SKIPPED: SYNCFS needs Linux 6.18, this is {release}");
-    }
-    version >= SENDS_SYNCFS
-}
-
 #[test]
 fn sync_and_syncfs_make_the_volume_durable() {
     let Some(device) = Loop::new(128) else { return };
-    if !kernel_sends_syncfs() {
+    if !kernel_since(SENDS_SYNCFS, "SYNCFS") {
         return;
     }
     let session = device.mount();

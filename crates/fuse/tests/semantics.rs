@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Image, can_mount, has, same_as_host};
+use common::{Image, can_mount, has, kernel_since, run, same_as_host};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -295,6 +295,20 @@ fn read_only_means_it() {
     let mounted = mounted.unmount().mount("ro");
     mounted.run("cat a; ! touch b; ! rm a; ! setfattr -n user.a -v 1 a; ! mkdir e");
     mounted.unmount();
+}
+
+#[test]
+fn the_time_of_birth_is_told() {
+    if !can_mount() || !kernel_since((6, 6), "STATX") {
+        return;
+    }
+    const BIRTH: &str = "stat -c '%n %w %t,%T' file device | grep -v ' - '";
+    let mounted = Image::new(64).mount("");
+    mounted.run("echo 1 > file; mknod device b 8 300; sleep 0.1; touch file");
+    let ours = mounted.run(BIRTH);
+    mounted
+        .unmount()
+        .with_kernel(|dir| assert_eq!(ours, run(dir, BIRTH)));
 }
 
 #[test]

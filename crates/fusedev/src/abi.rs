@@ -45,6 +45,7 @@ pub(crate) mod opcode {
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
     pub const SYNCFS: u32 = 50;
+    pub const STATX: u32 = 52;
 }
 
 /// `fsync_flags`: contents only.
@@ -351,6 +352,46 @@ pub(crate) struct AttrOut {
     pub attr: FuseAttr,
 }
 
+/// `struct fuse_sx_time`.
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct SxTime {
+    pub tv_sec: i64,
+    pub tv_nsec: u32,
+    pub reserved: i32,
+}
+
+/// `struct fuse_statx_out`, with the `struct fuse_statx` that ends it.
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct StatxOut {
+    pub attr_valid: u64,
+    pub attr_valid_nsec: u32,
+    pub flags: u32,
+    pub spare: [u64; 2],
+    pub mask: u32,
+    pub blksize: u32,
+    pub attributes: u64,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u16,
+    pub spare0: u16,
+    pub ino: u64,
+    pub size: u64,
+    pub blocks: u64,
+    pub attributes_mask: u64,
+    pub atime: SxTime,
+    pub btime: SxTime,
+    pub ctime: SxTime,
+    pub mtime: SxTime,
+    pub rdev_major: u32,
+    pub rdev_minor: u32,
+    pub dev_major: u32,
+    pub dev_minor: u32,
+    pub spare2: [u64; 14],
+}
+
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct EntryOut {
@@ -416,6 +457,7 @@ mod tests {
             (size_of::<CopyFileRangeIn>(), 56),
             (size_of::<FuseAttr>(), 88),
             (size_of::<AttrOut>(), 104),
+            (size_of::<StatxOut>(), 288),
             (size_of::<EntryOut>(), 128),
             (size_of::<Dirent>(), 24),
             (size_of::<StatfsOut>(), 80),

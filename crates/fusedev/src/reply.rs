@@ -3,6 +3,7 @@
 use crate::abi;
 use crate::request::NodeId;
 use crate::session::Channel;
+use rustix::fs::StatxFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::IoSlice;
@@ -214,6 +215,39 @@ impl Reply {
             attr_valid_nsec: ttl.subsec_nanos(),
             dummy: 0,
             attr: attr.encode(),
+        });
+    }
+
+    /// Attributes, the time of birth where it is known, and how long the attributes may be kept.
+    pub fn statx(self, attr: &Attr, birth: Option<Time>, ttl: Duration) {
+        let time = |time: Time| abi::SxTime {
+            tv_sec: time.secs,
+            tv_nsec: time.nanos,
+            reserved: 0,
+        };
+        let known = match birth {
+            Some(_) => StatxFlags::BASIC_STATS | StatxFlags::BTIME,
+            None => StatxFlags::BASIC_STATS,
+        };
+        self.value(&abi::StatxOut {
+            attr_valid: ttl.as_secs(),
+            attr_valid_nsec: ttl.subsec_nanos(),
+            mask: known.bits(),
+            blksize: attr.blksize,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: attr.mode as u16,
+            ino: attr.ino,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: time(attr.atime),
+            btime: time(birth.unwrap_or_default()),
+            ctime: time(attr.ctime),
+            mtime: time(attr.mtime),
+            rdev_major: rustix::fs::major(u64::from(attr.rdev)),
+            rdev_minor: rustix::fs::minor(u64::from(attr.rdev)),
+            ..abi::StatxOut::default()
         });
     }
 

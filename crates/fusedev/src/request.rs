@@ -40,6 +40,8 @@ pub enum Operation<'a> {
     Lookup { name: &'a OsStr },
     /// Attributes.
     GetAttr,
+    /// Attributes and the time of birth, which only statx(2) knows: statx.
+    StatX,
     /// Changes attributes: the new ones.
     SetAttr(SetAttr),
     /// The target of a symbolic link: data.
@@ -221,6 +223,7 @@ fn operation(code: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> 
     Ok(match code {
         opcode::LOOKUP => Operation::Lookup { name: args.name()? },
         opcode::GETATTR => Operation::GetAttr,
+        opcode::STATX => Operation::StatX,
         opcode::SETATTR => Operation::SetAttr(set_attr(&args.take()?)),
         opcode::READLINK => Operation::ReadLink,
         opcode::SYMLINK => Operation::SymLink {

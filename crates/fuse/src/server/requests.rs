@@ -70,6 +70,10 @@ impl fusedev::Server for Server {
         match operation {
             Operation::Lookup { name } => reply_entry(reply, self.lookup(node, name)),
             Operation::GetAttr => reply_attr(reply, self.getattr(node)),
+            Operation::StatX => match self.statx(node) {
+                Ok((attr, birth)) => reply.statx(&attr, birth, TTL),
+                Err(error) => reply.error(errno(error)),
+            },
             Operation::SetAttr(set) => reply_attr(reply, self.setattr(node, uid, &set)),
             Operation::ReadLink => match self.readlink(node) {
                 Ok(target) => reply.data(&target),

@@ -30,6 +30,22 @@ pub fn has(program: &str) -> bool {
     found
 }
 
+/// Whether the kernel is of this version or a later one, which `what` needs; says so loudly if not.
+pub fn kernel_since(version: (u32, u32), what: &str) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().unwrap_or(0));
+    let ours = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if ours < version {
+        eprintln!(
+            "SKIPPED: {what} needs Linux {}.{}, this is {release}",
+            version.0, version.1
+        );
+    }
+    ours >= version
+}
+
 /// An image file in a directory of its own, beside a directory to mount on.
 pub struct Image {
     dir: tempfile::TempDir,
