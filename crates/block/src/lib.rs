@@ -19,5 +19,5 @@ pub use buf::{Buf, BufMut, PAGE_SIZE};
 pub use completion::Completion;
 pub use device::{Create, Device, DeviceUrl, OpenMode, create_image, open, parse_size};
 pub use plug::Plug;
-pub use queue::{AtomicWriteMark, Queue, WriteMark};
+pub use queue::{AtomicWriteMark, Queue, WriteMark, Writes};
 pub use stats::{SizeHistogram, Stats, StatsSnapshot};

@@ -9,6 +9,7 @@
 //! kernel reports a writeback error once), so every later flush of this queue fails until the device is opened anew.
 
 mod flush;
+mod gate;
 mod mark;
 mod tracking;
 
@@ -18,6 +19,7 @@ use crate::{
     Bio, BioFlags, Buf, BufMut, Class, Completion, Device, EndIo, IoError, Op, Payload, Plug,
     Request, Stats,
 };
+pub use gate::Writes;
 pub use mark::{AtomicWriteMark, WriteMark};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ pub struct Queue {
     shared: Arc<Shared>,
     plugging: AtomicBool,
     flushing: flush::FlushGate,
+    writes: gate::WriteGate,
 }
 
 impl Queue {
@@ -44,6 +47,7 @@ impl Queue {
             shared: Arc::default(),
             plugging: AtomicBool::new(true),
             flushing: flush::FlushGate::default(),
+            writes: gate::WriteGate::default(),
         })
     }
 
@@ -81,6 +85,11 @@ impl Queue {
     /// Whether a plug may be held across several files.
     pub fn plugging(&self) -> bool {
         self.plugging.load(Ordering::Relaxed)
+    }
+
+    /// Lets writes (and discards) pass, wait, or fail from now on. Those that have passed are carried out.
+    pub fn set_writes(&self, writes: Writes) {
+        self.writes.set(writes);
     }
 
     /// Starts gathering.
@@ -262,11 +271,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Why bytes cannot be read or written there, if they cannot.
+    /// Why bytes cannot be read or written there, if they cannot; waits where writes have to.
     fn check(&self, op: Op, offset: u64, len: u64) -> Result<(), IoError> {
         let fail = |errno| Err(error(op, offset, len, errno));
         if op == Op::Write && self.read_only() {
             return fail(libc::EROFS);
+        }
+        if op == Op::Write && !self.writes.pass() {
+            return fail(libc::EBUSY);
         }
         if !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
             return fail(libc::EINVAL);

@@ -1,7 +1,9 @@
 //! The queue over memory: bounds, read-only devices, flush elision, failing flushes, names.
 
 use block::devices::{FaultyDevice, MemoryDevice};
-use block::{Buf, BufMut, Class, Completion, DeviceUrl, Op, OpenMode, Queue, open, parse_size};
+use block::{
+    Buf, BufMut, Class, Completion, DeviceUrl, Op, OpenMode, Queue, Writes, open, parse_size,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -32,6 +34,35 @@ fn beyond_the_end_is_an_error() {
     assert_eq!(errno(queue.read(0, 4096, 0, Class::Data)), libc::EINVAL);
     assert_eq!(errno(queue.discard(0, 11 * 4096)), libc::ENOSPC);
     assert_eq!(read(9 * 4096, 4096).unwrap()[0][0], 1);
+}
+
+#[test]
+fn writes_wait_or_fail_where_the_device_is_not_ours() {
+    let queue = memory(1 << 20);
+    let write = || queue.write(0, &page(1), Class::Data, false);
+    let first = || queue.read(0, 4096, 4096, Class::Data).unwrap()[0][0];
+    queue.set_writes(Writes::Wait);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(write);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(
+            first(),
+            0,
+            "reads go on, and the write has not been carried out"
+        );
+        queue.set_writes(Writes::Pass);
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(first(), 1);
+    queue.set_writes(Writes::Wait);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| queue.discard(0, 4096));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        queue.set_writes(Writes::Fail);
+        assert_eq!(errno(waiting.join().unwrap()), libc::EBUSY);
+    });
+    assert_eq!(errno(write()), libc::EBUSY);
+    assert_eq!(first(), 1);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::connection::{Connection, is_root};
 use crate::reclaim;
 use crate::server::Server;
 use anyhow::{Context, Result};
+use block::Writes;
 use ext4::Fs;
 use fusedev::{Claim, MountSpec};
 use std::ffi::OsStr;
@@ -178,8 +179,14 @@ impl Session {
         let _claim = match &self.claimed {
             // The connection was broken off (`umount -f`), and nobody waits for us.
             Some(device) if self.connection.has_ended() && !self.server.has_ended() => {
-                let kept = reclaim::reclaim(device, self.dir());
-                Some(kept.inspect_err(|_| self.server.abandon())?)
+                let queue = self.fs().queue();
+                queue.set_writes(Writes::Wait);
+                let claimed = reclaim::reclaim(device, self.dir());
+                queue.set_writes(match &claimed {
+                    Ok(_) => Writes::Pass,
+                    Err(_) => Writes::Fail,
+                });
+                Some(claimed.inspect_err(|_| self.server.abandon())?)
             }
             _ => None,
         };

@@ -245,16 +245,27 @@ fn a_connection_that_is_broken_off_loses_nothing() {
 fn who_has_taken_a_device_keeps_it() {
     let Some(device) = Loop::new(128) else { return };
     let session = device.mount_and_fill();
-    run(session.dir(), "sync -f .; echo more > more");
-    // Somebody is quicker than the server.
+    let volume = session.fs().clone();
+    let mut often = volume.tunables();
+    often
+        .apply("dirty_expire=0.05,dirty_writeback=0.05")
+        .unwrap();
+    volume.set_tunables(often).unwrap();
+    run(
+        session.dir(),
+        "sync -f .; for i in $(seq 2000); do echo more > more$i; done",
+    );
+    // Somebody is quicker than the server, which has not waited for the end yet.
     let taken = device.run(
         "umount -f $dir; for i in $(seq 1000); do mount -t ext4 $dev $dir 2>/dev/null && echo taken && break || true; done",
     );
+    let written = volume.stats().device.write_ios;
     let ended = session.wait();
     if taken.is_empty() {
         ended.unwrap();
         return;
     }
+    assert_eq!(volume.stats().device.write_ios, written);
     let error = format!("{:#}", ended.unwrap_err());
     assert!(
         error.contains("somebody else has taken the device"),
