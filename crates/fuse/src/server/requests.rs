@@ -232,6 +232,8 @@ impl Server {
                     .sync_volume(move |result| done(reply, result));
             }
             Some(SyncScope::Tree) => {
+                // Its SYNCFS has come, or will not: not every kernel sends it.
+                self.durability.take_announcement(pid);
                 return match self.inode(node) {
                     Ok(dir) => self
                         .durability
