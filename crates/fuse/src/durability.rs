@@ -23,10 +23,9 @@ use std::time::{Duration, Instant};
 /// Bytes that an fsync may have to write for it to be carried out by the thread that read it.
 const LITTLE: u64 = 1 << 20;
 
-/// `_IO(0xe4, 1)` and `_IO(0xe4, 2)`; only files of a mount of ours ever see them.
+/// `_IO(0xe4, 1)` to `_IO(0xe4, 3)`, see [`SyncIoctl`]; only files of a mount of ours ever see them.
 const SYNC_VOLUME: u32 = 0xe401;
 const SYNC_TREE: u32 = 0xe402;
-/// `_IO(0xe4, 3)`, see [`Announcement`].
 const ANNOUNCE: u32 = 0xe403;
 /// How long an announcement counts. A thread's number is given to another one much later.
 const ANNOUNCED: Duration = Duration::from_secs(1);
@@ -40,12 +39,23 @@ pub enum SyncScope {
     Tree,
 }
 
-impl SyncScope {
-    /// What an ioctl asks for, if it is one of these.
-    pub(crate) fn of(command: u32) -> Option<SyncScope> {
+/// What [`sync`] asks by ioctls.
+pub(crate) enum SyncIoctl {
+    /// To make the volume durable.
+    Volume,
+    /// To make what lies below the directory durable.
+    Tree,
+    /// To take the next SYNCFS for what it is, see [`Announcement`].
+    Announce,
+}
+
+impl SyncIoctl {
+    /// What an ioctl asks, if it is one of these.
+    pub fn of(command: u32) -> Option<SyncIoctl> {
         match command {
-            SYNC_VOLUME => Some(SyncScope::Volume),
-            SYNC_TREE => Some(SyncScope::Tree),
+            SYNC_VOLUME => Some(SyncIoctl::Volume),
+            SYNC_TREE => Some(SyncIoctl::Tree),
+            ANNOUNCE => Some(SyncIoctl::Announce),
             _ => None,
         }
     }
@@ -88,17 +98,9 @@ fn request<const COMMAND: u32>(fd: impl std::os::fd::AsFd) -> rustix::io::Result
 
 /// Who is about to sync a subtree needs syncfs(2) for the pages of mappings only. It says so before, so that its SYNCFS does
 /// not sync the volume.
-#[derive(Clone, Copy)]
-pub(crate) struct Announcement {
+struct Announcement {
     pid: u32,
     until: Instant,
-}
-
-impl Announcement {
-    /// Whether an ioctl makes one.
-    pub fn is(command: u32) -> bool {
-        command == ANNOUNCE
-    }
 }
 
 /// See the module.

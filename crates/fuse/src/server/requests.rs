@@ -7,51 +7,38 @@
 use super::attr::TTL;
 use super::names::New;
 use super::{Server, errno};
-use crate::durability::{Announcement, SyncScope};
+use crate::durability::SyncIoctl;
 use ext4::{Result, SyncTarget};
-use fusedev::{Attr, DirEntries, Entry, Errno, Features, NodeId, Operation, Reply, Request};
+use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request};
 use std::sync::atomic::Ordering;
 
-fn reply_entry(reply: Reply, result: Result<Entry>) {
+/// Replies with an error, or by `reply_with` with what there is.
+fn answer<T>(reply: Reply, result: Result<T>, reply_with: impl FnOnce(Reply, T)) {
     match result {
-        Ok(entry) => reply.entry(&entry),
+        Ok(value) => reply_with(reply, value),
         Err(error) => reply.error(errno(error)),
     }
 }
 
-fn reply_attr(reply: Reply, result: Result<Attr>) {
-    match result {
-        Ok(attr) => reply.attr(&attr, TTL),
-        Err(error) => reply.error(errno(error)),
-    }
+fn answer_entry(reply: Reply, result: Result<Entry>) {
+    answer(reply, result, |reply, entry| reply.entry(&entry));
 }
 
-fn reply_empty(reply: Reply, result: Result<()>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(error)),
-    }
+fn answer_attr(reply: Reply, result: Result<Attr>) {
+    answer(reply, result, |reply, attr| reply.attr(&attr, TTL));
 }
 
-fn reply_xattr(reply: Reply, room: u32, result: Result<Vec<u8>>) {
-    match result {
-        Ok(value) => reply.xattr(&value, room),
-        Err(error) => reply.error(errno(error)),
-    }
+fn answer_empty(reply: Reply, result: Result<()>) {
+    answer(reply, result, |reply, ()| reply.ok());
 }
 
-fn reply_entries(reply: Reply, result: Result<DirEntries>) {
-    match result {
-        Ok(entries) => reply.entries(&entries),
-        Err(error) => reply.error(errno(error)),
-    }
+fn answer_written(reply: Reply, result: Result<u32>) {
+    answer(reply, result, Reply::written);
 }
 
-fn reply_written(reply: Reply, result: Result<u32>) {
-    match result {
-        Ok(bytes) => reply.written(bytes),
-        Err(error) => reply.error(errno(error)),
-    }
+/// An ioctl that returns nothing but whether it was done.
+fn answer_ioctl(reply: Reply, result: Result<()>) {
+    answer(reply, result, |reply, ()| reply.ioctl(0, &[]));
 }
 
 impl fusedev::Server for Server {
@@ -68,19 +55,17 @@ impl fusedev::Server for Server {
             operation,
         } = request;
         match operation {
-            Operation::Lookup { name } => reply_entry(reply, self.lookup(node, name)),
-            Operation::GetAttr => reply_attr(reply, self.getattr(node)),
-            Operation::StatX => match self.statx(node) {
-                Ok((attr, birth)) => reply.statx(&attr, birth, TTL),
-                Err(error) => reply.error(errno(error)),
-            },
-            Operation::SetAttr(set) => reply_attr(reply, self.setattr(node, uid, &set)),
-            Operation::ReadLink => match self.readlink(node) {
-                Ok(target) => reply.data(&target),
-                Err(error) => reply.error(errno(error)),
-            },
+            Operation::Lookup { name } => answer_entry(reply, self.lookup(node, name)),
+            Operation::GetAttr => answer_attr(reply, self.getattr(node)),
+            Operation::StatX => answer(reply, self.statx(node), |reply, (attr, birth)| {
+                reply.statx(&attr, birth, TTL);
+            }),
+            Operation::SetAttr(set) => answer_attr(reply, self.setattr(node, uid, &set)),
+            Operation::ReadLink => answer(reply, self.readlink(node), |reply, target| {
+                reply.data(&target);
+            }),
             Operation::SymLink { name, target } => {
-                reply_entry(reply, self.symlink(node, name, target, (uid, gid)));
+                answer_entry(reply, self.symlink(node, name, target, (uid, gid)));
             }
             Operation::MkNod {
                 name,
@@ -95,7 +80,7 @@ impl fusedev::Server for Server {
                     umask,
                     rdev,
                 };
-                reply_entry(reply, self.mknod(node, name, &new));
+                answer_entry(reply, self.mknod(node, name, &new));
             }
             Operation::MkDir { name, mode, umask } => {
                 let new = New {
@@ -105,10 +90,10 @@ impl fusedev::Server for Server {
                     umask,
                     rdev: 0,
                 };
-                reply_entry(reply, self.mkdir(node, name, &new));
+                answer_entry(reply, self.mkdir(node, name, &new));
             }
-            Operation::Unlink { name } => reply_empty(reply, self.unlink(node, name)),
-            Operation::RmDir { name } => reply_empty(reply, self.rmdir(node, name)),
+            Operation::Unlink { name } => answer_empty(reply, self.unlink(node, name)),
+            Operation::RmDir { name } => answer_empty(reply, self.rmdir(node, name)),
             Operation::Rename {
                 name,
                 new_parent,
@@ -116,15 +101,14 @@ impl fusedev::Server for Server {
                 flags,
             } => {
                 let result = self.rename((node, name), (new_parent, new_name), flags);
-                reply_empty(reply, result);
+                answer_empty(reply, result);
             }
             Operation::Link { node: file, name } => {
-                reply_entry(reply, self.link(file, node, name));
+                answer_entry(reply, self.link(file, node, name));
             }
             Operation::Read { offset, size } => {
-                self.read(node, offset, size, |result| match result {
-                    Ok(data) => reply.data(data),
-                    Err(error) => reply.error(errno(error)),
+                self.read(node, offset, size, |result| {
+                    answer(reply, result, Reply::data)
                 });
             }
             Operation::Write {
@@ -133,31 +117,42 @@ impl fusedev::Server for Server {
                 flags,
             } => self.write_and_reply(node, offset, data, flags, reply),
             Operation::StatFs => reply.statfs(&self.statfs()),
-            Operation::Fsync { data_only } => match self.inode(node) {
-                Ok(inode) => {
-                    let target = SyncTarget { inode, data_only };
-                    let tell = |result| reply_empty(reply, result);
-                    self.durability.fsync(target, tell);
-                }
-                Err(error) => reply.error(errno(error)),
-            },
+            Operation::Fsync { data_only } => answer(reply, self.inode(node), |reply, inode| {
+                let target = SyncTarget { inode, data_only };
+                let tell = |result| answer_empty(reply, result);
+                self.durability.fsync(target, tell);
+            }),
             Operation::SyncFs if self.durability.take_announcement(pid) => reply.ok(),
             Operation::SyncFs => self
                 .durability
-                .sync_volume(|result| reply_empty(reply, result)),
+                .sync_volume(|result| answer_empty(reply, result)),
             Operation::SetXattr { name, value, flags } => {
-                reply_empty(reply, self.setxattr(node, name, value, flags, (uid, gid)));
+                answer_empty(reply, self.setxattr(node, name, value, flags, (uid, gid)));
             }
             Operation::GetXattr { name, size } => {
-                reply_xattr(reply, size, self.getxattr(node, name));
+                answer(reply, self.getxattr(node, name), |reply, value| {
+                    reply.xattr(&value, size);
+                });
             }
-            Operation::ListXattr { size } => reply_xattr(reply, size, self.listxattr(node, uid)),
-            Operation::RemoveXattr { name } => reply_empty(reply, self.removexattr(node, name)),
+            Operation::ListXattr { size } => {
+                answer(reply, self.listxattr(node, uid), |reply, names| {
+                    reply.xattr(&names, size);
+                })
+            }
+            Operation::RemoveXattr { name } => answer_empty(reply, self.removexattr(node, name)),
             Operation::ReadDir { offset, size } => {
-                reply_entries(reply, self.readdir(node, offset, size));
+                answer(reply, self.readdir(node, offset, size), |reply, entries| {
+                    reply.entries(&entries);
+                });
             }
             Operation::ReadDirPlus { offset, size } => {
-                reply_entries(reply, self.readdirplus(node, offset, size));
+                answer(
+                    reply,
+                    self.readdirplus(node, offset, size),
+                    |reply, entries| {
+                        reply.entries(&entries);
+                    },
+                );
             }
             Operation::Ioctl { command, data } => {
                 self.ioctl_and_reply(node, pid, (command, data), reply);
@@ -166,11 +161,10 @@ impl fusedev::Server for Server {
                 offset,
                 length,
                 mode,
-            } => reply_empty(reply, self.fallocate(node, offset, length, mode)),
-            Operation::Lseek { offset, whence } => match self.lseek(node, offset, whence) {
-                Ok(found) => reply.offset(found),
-                Err(error) => reply.error(errno(error)),
-            },
+            } => answer_empty(reply, self.fallocate(node, offset, length, mode)),
+            Operation::Lseek { offset, whence } => {
+                answer(reply, self.lseek(node, offset, whence), Reply::offset);
+            }
             Operation::CopyFileRange {
                 offset,
                 to,
@@ -178,7 +172,7 @@ impl fusedev::Server for Server {
                 length,
             } => {
                 let copied = self.copy_file_range((node, offset), (to, to_offset), length);
-                reply_written(reply, copied);
+                answer_written(reply, copied);
             }
             Operation::Other(_) => reply.error(Errno::NOSYS),
         }
@@ -209,44 +203,37 @@ impl Server {
                 // O_SYNC has O_DSYNC's bit and one more.
                 let data_only = flags & libc::O_SYNC != libc::O_SYNC;
                 let target = SyncTarget { inode, data_only };
-                let tell = move |result: Result<()>| reply_written(reply, result.map(|()| written));
+                let tell =
+                    move |result: Result<()>| answer_written(reply, result.map(|()| written));
                 self.durability.fsync(target, tell);
             }
-            result => reply_written(reply, result.map(|(_, written)| written)),
+            result => answer_written(reply, result.map(|(_, written)| written)),
         }
     }
 
     fn ioctl_and_reply(&self, node: NodeId, pid: u32, (command, data): (u32, &[u8]), reply: Reply) {
-        let done = |reply: Reply, result| match result {
-            Ok(()) => reply.ioctl(0, &[]),
-            Err(error) => reply.error(errno(error)),
+        let Some(sync) = SyncIoctl::of(command) else {
+            return match self.ioctl(node, command, data) {
+                Ok(Some(answer)) => reply.ioctl(0, &answer),
+                Ok(None) => reply.error(Errno::NOTTY),
+                Err(error) => reply.error(errno(error)),
+            };
         };
-        if Announcement::is(command) {
-            self.durability.announce(pid);
-            return reply.ioctl(0, &[]);
-        }
-        match SyncScope::of(command) {
-            Some(SyncScope::Volume) => {
-                return self
-                    .durability
-                    .sync_volume(move |result| done(reply, result));
+        let tell = |result| answer_ioctl(reply, result);
+        match sync {
+            SyncIoctl::Announce => {
+                self.durability.announce(pid);
+                tell(Ok(()));
             }
-            Some(SyncScope::Tree) => {
+            SyncIoctl::Volume => self.durability.sync_volume(tell),
+            SyncIoctl::Tree => {
                 // Its SYNCFS has come, or will not: not every kernel sends it.
                 self.durability.take_announcement(pid);
-                return match self.inode(node) {
-                    Ok(dir) => self
-                        .durability
-                        .sync_tree(dir, move |result| done(reply, result)),
-                    Err(error) => reply.error(errno(error)),
-                };
+                match self.inode(node) {
+                    Ok(dir) => self.durability.sync_tree(dir, tell),
+                    Err(error) => tell(Err(error)),
+                }
             }
-            None => {}
-        }
-        match self.ioctl(node, command, data) {
-            Ok(Some(answer)) => reply.ioctl(0, &answer),
-            Ok(None) => reply.error(Errno::NOTTY),
-            Err(error) => reply.error(errno(error)),
         }
     }
 }
