@@ -19,8 +19,9 @@ use block::Writes;
 use ext4::Fs;
 use fusedev::{Claim, MountSpec};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What the kernel reads ahead, in KiB. Its default, 128, leaves the device idle between requests.
@@ -32,8 +33,8 @@ const READ_AHEAD_KB: u32 = 1024;
 pub struct Session {
     server: Arc<Server>,
     connection: Connection,
-    /// The block device that is mounted as such.
-    claimed: Option<PathBuf>,
+    /// Its device is a block device that is mounted as such.
+    claimed: bool,
 }
 
 /// Mounts `fs` on the directory `dir` and serves it on threads of its own.
@@ -58,7 +59,7 @@ pub fn mount_by(
 ) -> Result<Session> {
     let read_only = options.read_only || fs.is_read_only();
     let spec = spec(OsStr::new(fs.queue().name()), read_only, &options);
-    let claimed = claim.is_some().then(|| PathBuf::from(&spec.source));
+    let claimed = claim.is_some();
     let server = Arc::new(Server::new(fs, &options)?);
     let connection = Connection::start(
         server.clone(),
@@ -67,7 +68,7 @@ pub fn mount_by(
         options.thread_count(),
         |notifier| server.set_notifier(notifier),
     )?;
-    raise_read_ahead(connection.dir());
+    raise_read_ahead(connection.dir(), claimed);
     Ok(Session {
         server,
         connection,
@@ -114,30 +115,19 @@ fn spec(source: &OsStr, read_only: bool, options: &MountOptions) -> MountSpec {
 }
 
 /// Lets the kernel read ahead further than the 128 KiB that a FUSE server may ask for; only root can, and it is not
-/// important enough to fail.
-fn raise_read_ahead(dir: &Path) {
-    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else {
+/// important enough to fail. The mount of a block device has a name beside that of the disk's own.
+fn raise_read_ahead(dir: &Path, claimed: bool) {
+    let Ok(stat) = rustix::fs::stat(dir) else {
         return;
     };
-    // "36 35 0:52 / /mount/point …"; the last one of that mount point is the one on top. Odd characters are escaped there;
-    // a mount point that has some goes without.
-    let device = mounts.lines().rev().find_map(|line| {
-        let mut fields = line.split(' ').skip(2);
-        let device = fields.next()?;
-        (Path::new(fields.nth(1)?) == dir).then_some(device)
-    });
-    let Some(device) = device else {
-        return;
-    };
-    // The second is that of a block device that is mounted as such; the first is then the disk's own.
-    let [plain, of_device] = ["", "-fuseblk"].map(|s| format!("/sys/class/bdi/{device}{s}"));
-    let bdi = if Path::new(&of_device).exists() {
-        of_device
-    } else {
-        plain
-    };
-    if let Err(error) = std::fs::write(format!("{bdi}/read_ahead_kb"), READ_AHEAD_KB.to_string()) {
-        tracing::debug!("{bdi}: {error}");
+    let (major, minor) = (
+        rustix::fs::major(stat.st_dev),
+        rustix::fs::minor(stat.st_dev),
+    );
+    let suffix = if claimed { "-fuseblk" } else { "" };
+    let path = format!("/sys/class/bdi/{major}:{minor}{suffix}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&path, READ_AHEAD_KB.to_string()) {
+        tracing::debug!("{path}: {error}");
     }
 }
 
@@ -176,24 +166,30 @@ impl Session {
     /// Writes everything back, after the last request. (Those that go on where it is only detached fail from then on.)
     fn finish(&mut self) -> Result<()> {
         let served = self.connection.join();
-        let _claim = match &self.claimed {
-            // The connection was broken off (`umount -f`), and nobody waits for us.
-            Some(device) if self.connection.has_ended() && !self.server.has_ended() => {
-                let queue = self.fs().queue();
-                queue.set_writes(Writes::Wait);
-                let claimed = reclaim::reclaim(device, self.dir());
-                queue.set_writes(match &claimed {
-                    Ok(_) => Writes::Pass,
-                    Err(_) => Writes::Fail,
-                });
-                Some(claimed.inspect_err(|_| self.server.abandon())?)
-            }
-            _ => None,
-        };
+        // Where the connection was broken off (`umount -f`), nobody waits for us.
+        let broken_off = self.connection.has_ended() && !self.server.has_ended();
+        let _claim = (self.claimed && broken_off)
+            .then(|| self.reclaim())
+            .transpose()?;
         self.server
             .shut_down()
             .with_context(|| format!("{}: writing everything back", self.dir().display()))?;
         served
+    }
+
+    /// Claims the device anew; until then writes wait, and if somebody else has it nothing is written any more.
+    fn reclaim(&self) -> Result<OwnedFd> {
+        let queue = self.fs().queue();
+        queue.set_writes(Writes::Wait);
+        let claim = reclaim::reclaim(Path::new(queue.name()), self.dir());
+        match &claim {
+            Ok(_) => queue.set_writes(Writes::Pass),
+            Err(_) => {
+                queue.set_writes(Writes::Fail);
+                self.server.abandon();
+            }
+        }
+        claim
     }
 }
 

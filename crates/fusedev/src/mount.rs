@@ -191,14 +191,7 @@ fn by_fusermount(spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
         .arg(dir)
         .env("_FUSE_COMMFD", inherited.as_raw_fd().to_string())
         .spawn()
-        .map_err(|e| {
-            io::Error::new(
-                e.kind(),
-                format!(
-                    "fusermount3, which mounts for those who are not root (package fuse3): {e}"
-                ),
-            )
-        });
+        .map_err(no_fusermount);
     drop((its, inherited));
     let mut child = child?;
     let fd = receive(&ours);
@@ -208,6 +201,16 @@ fn by_fusermount(spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
         // It has said why on the standard error.
         _ => Err(io::Error::other("fusermount3 could not mount it")),
     }
+}
+
+/// Why fusermount3 was not even started.
+fn no_fusermount(error: io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!(
+            "fusermount3, which mounts and unmounts for those who are not root (package fuse3): {error}"
+        ),
+    )
 }
 
 /// A descriptor that comes through a socket, if one does before its end.
@@ -316,12 +319,7 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     if lazy {
         command.arg("-z");
     }
-    let status = command.arg("--").arg(dir).status().map_err(|e| {
-        io::Error::new(
-            e.kind(),
-            format!("fusermount3, which unmounts for those who are not root (package fuse3): {e}"),
-        )
-    })?;
+    let status = command.arg("--").arg(dir).status().map_err(no_fusermount)?;
     if !status.success() {
         return Err(io::Error::other(
             "fusermount3 could not unmount it (is it in use?)",

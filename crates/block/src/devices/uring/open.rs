@@ -77,10 +77,8 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
     let file = match file {
         Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
             let holder = File::open(path).ok().and_then(|file| holder(&file));
-            let by = holder.map_or_else(
-                || "the system (mounted?) or another process".to_owned(),
-                |pid| describe(Some(pid)),
-            );
+            let system = || "the system (mounted?) or another process".to_owned();
+            let by = holder.map_or_else(system, describe);
             return Err(in_use(path, &by));
         }
         other => other.map_err(named).and_then(|f| {
@@ -174,7 +172,8 @@ fn lock(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
                 std::thread::sleep(TEARDOWN / 500);
             }
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(in_use(path, &describe(holder(file))));
+                let other = || "another process".to_owned();
+                return Err(in_use(path, &holder(file).map_or_else(other, describe)));
             }
             Err(e) => {
                 return Err(io::Error::other(format!(
@@ -214,13 +213,12 @@ fn holder(file: &File) -> Option<u32> {
     })
 }
 
-fn describe(holder: Option<u32>) -> String {
-    match holder {
-        Some(pid) if pid == std::process::id() => "this very process".into(),
-        Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
-            Ok(comm) => format!("another process ({}, pid {pid})", comm.trim()),
-            Err(_) => format!("another process (pid {pid})"),
-        },
-        None => "another process".into(),
+fn describe(pid: u32) -> String {
+    if pid == std::process::id() {
+        return "this very process".into();
+    }
+    match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(comm) => format!("another process ({}, pid {pid})", comm.trim()),
+        Err(_) => format!("another process (pid {pid})"),
     }
 }
