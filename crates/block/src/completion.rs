@@ -4,10 +4,10 @@
 //! the last bio to wake the waiter.
 
 use crate::{BufMut, EndIo, IoError, Payload};
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::{Condvar, Mutex};
 
 /// Waits for a number of bios and keeps the first error (for good: one that is reused keeps failing).
 pub struct Completion {

@@ -6,10 +6,10 @@
 //! where a bio meets an earlier one, and each part waits for the part before it.
 
 use crate::{Bio, Class, EndIo, IoError, Op, Payload, Request};
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use sync::Mutex;
 
 /// Buffers in a request at most: the kernel's limit for one vectored call (`UIO_MAXIOV`).
 const MAX_BUFS: usize = 1024;

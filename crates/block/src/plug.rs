@@ -33,13 +33,13 @@ impl<'q> Plug<'q> {
             queue,
             bios: Vec::new(),
             bytes: 0,
-            since: Instant::now(),
+            since: sync::time::now(),
         }
     }
 
     /// Takes a bio; may flush.
     pub fn add(&mut self, bio: Bio) {
-        let now = Instant::now();
+        let now = sync::time::now();
         if self.bios.is_empty() {
             self.since = now;
         }

@@ -23,7 +23,7 @@ pub use gate::Writes;
 pub use mark::{AtomicWriteMark, WriteMark};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, Ordering};
 use tracking::Shared;
 pub(crate) use tracking::Tracking;
 
@@ -236,7 +236,7 @@ impl Queue {
     /// Tells the device that `len` bytes at `offset` hold nothing (they read as zeroes or as before).
     ///
     /// # Errors
-    /// As for [`Queue::write`].
+    /// `EOPNOTSUPP` where the device has no such thing. As for [`Queue::write`].
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
         self.check(Op::Write, offset, len)?;
         let result = self.device.discard(offset, len);

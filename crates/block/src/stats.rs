@@ -1,6 +1,6 @@
 //! Counters of a device.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Classes of [`SizeHistogram`].
 const SIZE_CLASSES: usize = 16;

@@ -2,10 +2,12 @@
 
 use block::devices::{IoEngine, UringDevice};
 use block::{
-    Bio, Buf, BufMut, Class, Completion, Create, DeviceUrl, OpenMode, Queue, create_image, open,
+    Bio, Buf, BufMut, Class, Completion, Create, DeviceUrl, EndIo, IoError, OpenMode, Payload,
+    Queue, create_image, open,
 };
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 const SIZE: u64 = 64 << 20;
 
@@ -259,5 +261,50 @@ fn block_devices_work_like_images() {
         queue.write_zeroes(0, SIZE).unwrap();
         hammer(&queue);
         queue.discard(0, SIZE).unwrap();
+    }
+}
+
+/// A completion that holds a reference to its queue, as a read-ahead of a cache does.
+struct LastReference {
+    queue: Mutex<Option<Arc<Queue>>>,
+    others_gone: Mutex<Receiver<()>>,
+    dropped: Sender<bool>,
+}
+
+impl EndIo for LastReference {
+    fn end_io(&self, _tag: u64, _payload: Payload, _result: Result<(), IoError>) {
+        self.others_gone.lock().unwrap().recv().unwrap();
+        let queue = self.queue.lock().unwrap().take();
+        let drop_it = std::panic::AssertUnwindSafe(|| drop(queue));
+        let dropped = std::panic::catch_unwind(drop_it).is_ok();
+        self.dropped.send(dropped).unwrap();
+    }
+}
+
+#[test]
+fn a_completion_may_drop_the_last_reference_to_the_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, SIZE);
+    for engine in [IoEngine::Auto, IoEngine::Threads] {
+        let queue = queue(&path, engine);
+        let (others_gone, wait) = channel();
+        let (dropped, outcome) = channel();
+        let end = Arc::new(LastReference {
+            queue: Mutex::new(Some(queue.clone())),
+            others_gone: Mutex::new(wait),
+            dropped,
+        });
+        let bufs = [BufMut::scratch(4096)].into_iter().collect();
+        queue.submit(Bio::read(0, bufs, Class::Metadata, end, 0));
+        drop(queue);
+        others_gone.send(()).unwrap();
+        let in_time = outcome.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(in_time, Ok(true), "{engine:?}");
+        // The thread ends by itself and lets go of the image.
+        let start = std::time::Instant::now();
+        while UringDevice::open_with(&path, OpenMode::ReadWrite, engine).is_err() {
+            assert!(start.elapsed().as_secs() < 20, "{engine:?}: never let go");
+            std::thread::yield_now();
+        }
     }
 }

@@ -6,10 +6,10 @@
 
 use crate::counter::ShardedCounter;
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use sync::Mutex;
+use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// What memory is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +213,9 @@ impl Budget {
     /// `freed` at most: a writer waits for it.
     fn trim_pool(&self, limit: u64, freed: u64) {
         let slack = slack(limit);
-        if block::buf::pool::stats().free_bytes > slack
-            && let Some(_one_at_a_time) = self.trimming.try_lock()
+        // The lock first: an explored schedule must not depend on what the process has free.
+        if let Some(_one_at_a_time) = self.trimming.try_lock()
+            && block::buf::pool::stats().free_bytes > slack
         {
             block::buf::pool::trim(slack / 2, freed + freed / 2);
         }
@@ -396,7 +397,7 @@ mod tests {
                 asked.len() == 1
             };
             if first {
-                std::thread::scope(|scope| {
+                sync::thread::scope(|scope| {
                     scope.spawn(|| budget.make_room());
                 });
             }

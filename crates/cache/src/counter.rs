@@ -5,20 +5,15 @@
 //! (The kernel's `percpu_counter`, `lib/percpu_counter.c`.)
 
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// Shards of a counter. A power of two; threads are dealt out over them in turn.
 pub const SHARDS: usize = 8;
 
-static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
-thread_local! {
-    static SHARD: usize = NEXT_THREAD.fetch_add(1, Relaxed) % SHARDS;
-}
-
 /// The calling thread's shard number, below [`SHARDS`].
 #[inline]
 pub fn this_shard() -> usize {
-    SHARD.with(|shard| *shard)
+    sync::thread::ordinal() % SHARDS
 }
 
 /// See the module.
@@ -69,7 +64,7 @@ mod tests {
     #[test]
     fn adds_up_over_threads_and_stays_near() {
         let counter = ShardedCounter::new(100);
-        std::thread::scope(|scope| {
+        sync::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {

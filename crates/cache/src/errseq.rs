@@ -3,7 +3,7 @@
 //! One 64-bit word: errno in the low 12 bits, a *seen* bit, and a counter above. Recording an error moves the counter
 //! only if the last one was seen, so that a burst of failures that nobody looked at costs one value.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
 
 const ERRNO: u64 = (1 << 12) - 1;
 const SEEN: u64 = 1 << 12;

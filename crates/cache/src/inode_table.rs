@@ -20,8 +20,8 @@ use block::PAGE_SIZE;
 use crossbeam_queue::ArrayQueue;
 use runs::Runs;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Bytes of a file that is evicted whole (64 KiB).
 const SMALL_FILE: u64 = 64 << 10;

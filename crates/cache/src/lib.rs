@@ -21,10 +21,10 @@ pub use pins::Pins;
 /// What [`pins`] and [`slot`] are built on; `tests/*_model.rs` put a model checker's in its place.
 mod sync {
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+    pub(crate) use sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
     /// Lets another thread go on while this one waits for it.
     pub(crate) fn relax() {
         std::hint::spin_loop();
-        std::thread::yield_now();
+        sync::thread::yield_now();
     }
 }

@@ -4,8 +4,8 @@
 //! of claimed numbers is read or changed. Claims on different numbers never wait for one another.
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
+use sync::{Condvar, Mutex};
 
 const SHARDS: u32 = 32;
 

@@ -5,7 +5,7 @@
 //! and the memory of a deleted one goes at once. The table looks up what the hand passes, without the shard's lock.
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use sync::Mutex;
 
 /// Shards, by inode number.
 const SHARDS: u32 = 16;

@@ -36,6 +36,9 @@ pub enum Error {
         /// What is wrong with it.
         error: FormatError,
     },
+    /// An inode number of which the inode has been deleted, or never was.
+    #[error("the file has been deleted (stale handle)")]
+    Stale,
     /// The journal failed or is damaged.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -93,17 +96,27 @@ pub enum Error {
 }
 
 impl Error {
+    /// A deleted inode that a structure on the volume refers to is damage, not a stale handle.
+    pub(crate) fn stale_is_damage(self, ino: u32, what: &'static str) -> Error {
+        match self {
+            Error::Stale => Error::CorruptInode { ino, what },
+            other => other,
+        }
+    }
+
     /// The system's number for it.
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         match self {
             Error::Io(e) if e.errno != 0 => return e.errno,
+            Error::Journal(JournalError::LogNeedsMemory { .. }) => Errno::NOMEM,
             Error::Io(_) | Error::Journal(_) => Errno::IO,
             // The kernel's EFSCORRUPTED.
             Error::Corrupt(_) | Error::CorruptInode { .. } | Error::CorruptDirectory { .. } => {
                 Errno::UCLEAN
             }
             Error::Unsupported(_) | Error::NotSupported => Errno::OPNOTSUPP,
+            Error::Stale => Errno::STALE,
             Error::NoSpace => Errno::NOSPC,
             Error::NotFound => Errno::NOENT,
             Error::Exists => Errno::EXIST,

@@ -19,6 +19,7 @@
 
 pub(crate) mod alloc;
 pub(crate) mod directory;
+mod durability;
 pub mod error;
 pub(crate) mod extents;
 pub(crate) mod file_io;
@@ -36,7 +37,10 @@ pub use error::{Error, Result};
 pub use ext4_format::inode::{FileType, Timestamp};
 pub use ext4_format::types::Ino;
 pub use file_io::{FallocateMode, SeekWhence};
-pub use fs::{Fs, MountOptions, OrphanReport, StatFs, VolumeInfo, VolumeStats};
+pub use fs::{
+    ErrorRecord, ErrorSummary, Fs, MountOptions, OnError, OrphanReport, StatFs, VolumeInfo,
+    VolumeStats,
+};
 pub use fsync::SyncTarget;
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
 pub use jbd2::AsyncCommit;

@@ -43,7 +43,7 @@ pub fn serve_disk(device: &str, dir: &Path) -> Result<Disk> {
     let queue = DeviceUrl::parse(device).and_then(|url| block::open(&url, OpenMode::ReadWrite))?;
     let spec = MountSpec {
         source: queue.name().into(),
-        subtype: "sluicefs-disk",
+        subtype: "sluicefs-disk".into(),
         read_only: queue.read_only(),
         // A loop device's requests come from the kernel's threads.
         allow_other: is_root(),
@@ -173,11 +173,12 @@ impl fusedev::Server for OneFile {
                 None => reply.error(Errno::NOENT),
             },
             Operation::ReadDir { offset, size } => reply.entries(&self.list(offset, size)),
-            Operation::Read { offset, size } => self.read(offset, size, reply),
+            Operation::Read { offset, size, .. } => self.read(offset, size, reply),
             Operation::Write {
                 offset,
                 data,
                 flags,
+                ..
             } => self.write(offset, data, flags, reply),
             Operation::Fsync { .. } => self.queue.submit_flush(Pending::new(reply), 0),
             Operation::Fallocate { .. } => reply.error(Errno::OPNOTSUPP),

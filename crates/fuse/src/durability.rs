@@ -164,13 +164,13 @@ impl Durability {
     /// Makes the volume durable, and replies later.
     pub fn sync_volume(&self, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
         let fs = self.fs.clone();
-        apart(move || reply(fs.sync()));
+        apart(&self.fs, move || reply(fs.sync()));
     }
 
     /// Makes what lies below `dir` durable, and replies later.
     pub fn sync_tree(&self, dir: InodeRef, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
         let fs = self.fs.clone();
-        apart(move || {
+        apart(&self.fs, move || {
             let result = fs.sync_tree(&dir);
             drop(dir);
             reply(result);
@@ -179,10 +179,16 @@ impl Durability {
 }
 
 /// Runs `work` on a thread of its own, so that requests go on being read.
-fn apart(work: impl FnOnce() + Send + 'static) {
+pub(crate) fn apart(fs: &Arc<Fs>, work: impl FnOnce() + Send + 'static) {
+    let fs = fs.clone();
+    let work = move || {
+        if guarded("sync", work).is_none() {
+            fs.stop_after_panic("a sync");
+        }
+    };
     let thread = thread::Builder::new().name("sluice-sync".into());
     // Without a thread the reply is dropped, which answers EIO.
-    if let Err(error) = thread.spawn(|| guarded("sync", work)) {
+    if let Err(error) = thread.spawn(work) {
         tracing::error!("no thread for a sync: {error}");
     }
 }

@@ -30,6 +30,14 @@ struct Node {
 
 type Shard = FxHashMap<u32, Node>;
 
+/// What is left of a node after a forget.
+pub(crate) enum Forgotten {
+    /// The kernel knows it still.
+    Known,
+    /// The kernel does not know it any more. A deleted inode was pinned.
+    Gone(Option<InodeRef>),
+}
+
 /// The lookup counts of all inodes.
 pub(crate) struct Nodes {
     /// Deleted inodes that the kernel still knows.
@@ -75,28 +83,28 @@ impl Nodes {
         }
     }
 
-    /// The kernel forgot `lookups` of what it was told about `ino`. Returns the pin, if there is one and it is over.
+    /// The kernel forgot `lookups` of what it was told about `ino`.
     #[must_use]
-    pub fn forget(&self, ino: u32, lookups: u64) -> Option<InodeRef> {
+    pub fn forget(&self, ino: u32, lookups: u64) -> Forgotten {
         let mut shard = self.shard(ino).lock();
         let Entry::Occupied(mut entry) = shard.entry(ino) else {
             if !self.cleared.load(Ordering::Relaxed) {
                 tracing::warn!("the kernel forgot inode {ino}, which it was never told about");
             }
-            return None;
+            return Forgotten::Known;
         };
         let node = entry.get_mut();
         debug_assert!(node.lookups >= lookups);
         node.lookups = node.lookups.saturating_sub(lookups);
         if node.lookups > 0 {
-            return None;
+            return Forgotten::Known;
         }
         // The caller drops the pin without the shard's lock.
         let pin = entry.remove().pin;
         if pin.is_some() {
             self.kept.fetch_sub(1, Ordering::Relaxed);
         }
-        pin
+        Forgotten::Gone(pin)
     }
 
     /// Whether the kernel still knows a deleted inode: it is open, or its forget is on the way.
@@ -134,11 +142,11 @@ mod tests {
         }
         assert_eq!(nodes.len(), 4989);
         for ino in 11..5000 {
-            assert!(nodes.forget(ino, 1).is_none());
+            assert!(matches!(nodes.forget(ino, 1), Forgotten::Known));
         }
         assert_eq!(nodes.len(), 4989);
         for ino in 11..4000 {
-            assert!(nodes.forget(ino, 1).is_none());
+            assert!(matches!(nodes.forget(ino, 1), Forgotten::Gone(None)));
         }
         assert_eq!(nodes.len(), 1000);
         nodes.clear();

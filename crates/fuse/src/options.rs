@@ -1,7 +1,8 @@
 //! Mount options, as in `-o` and fstab's fourth field.
 
+use crate::sandbox::Sandbox;
 use anyhow::{Context, Result, bail};
-use ext4::AsyncCommit;
+use ext4::{AsyncCommit, OnError};
 use std::time::Duration;
 use writeback::{Flushers, Tunables};
 
@@ -15,6 +16,7 @@ use writeback::{Flushers, Tunables};
 /// | `suid`, `nosuid`; `dev`, `nodev`; `exec`, `noexec` | as of mount(8) (`nosuid,nodev,exec`) |
 /// | `journal_async_commit`, `nojournal_async_commit` | commit blocks go out together with what they commit, or after it (`nojournal_async_commit`) |
 /// | `noatime`, `relatime` | never update access times, or when they are older than a change or a day (`noatime`) |
+/// | `errors=continue`, `errors=remount-ro` | upon damage go on, or refuse changes from then on; it is recorded in the super block either way (what the super block says: `tune2fs -e`) |
 /// | `sync`, `async`, `dirsync` | as of mount(8) (`async`) |
 /// | `commit=SECONDS` | how long the journal gathers changes (5) |
 /// | `memory=SIZE` | memory for everything cached, e.g. `2GiB` (1 GiB) |
@@ -22,8 +24,10 @@ use writeback::{Flushers, Tunables};
 /// | `dirty_bytes=SIZE`, `dirty_background_bytes=SIZE` | the same as sizes, which rule over the percentages |
 /// | `dirty_expire=SECONDS`, `dirty_writeback=SECONDS` | age at which dirty data is written, and how often that is looked for (30, 5); also by the kernel's names, `dirty_expire_centisecs` and `dirty_writeback_centisecs` |
 /// | `plug=on`, `plug=off` | whether writeback's plug is held over many files, or one over each (`on`); `off` is for measurements |
+/// | `sandbox=auto`, `sandbox=on`, `sandbox=off` | whether the serving process gives up what it does not need: where the kernel can, or else it does not mount, or never (`auto`) |
 /// | `flushers=per-device`, `flushers=shared` | which threads write back, where one process mounts several volumes (`per-device`); `shared` is for measurements |
 /// | `threads=N` | threads that serve requests (one per processor, at least 2) |
+/// | `check_open`, `no_check_open` | immutable and append-only files refuse open(2), or only changes; the latter saves a request for every open and one for every close (`check_open`) |
 /// | `killpriv`, `no_killpriv` | who clears set-user-ID upon a write: this side, or the kernel, which then asks for `security.capability` before every write (`no_killpriv`) |
 /// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect here |
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +51,10 @@ pub struct MountOptions {
     /// Set-user-ID, set-group-ID and file capabilities are cleared here upon a change of contents, by root's too, and the
     /// kernel is told. Otherwise the kernel does it, at the price of one more request for every write.
     pub killpriv: bool,
+    /// Opens are checked against the flags immutable and append-only, at the price of two requests for each.
+    pub check_open: bool,
+    /// What happens when damage is met; `None`: what the super block says.
+    pub errors: Option<OnError>,
     /// Every write is synchronous.
     pub sync: bool,
     /// Every change of a directory is synchronous.
@@ -61,6 +69,8 @@ pub struct MountOptions {
     pub plug: bool,
     /// Which threads write back.
     pub flushers: Flushers,
+    /// What the serving process gives up. Who starts it sees to it ([`crate::enter_sandbox`]).
+    pub sandbox: Sandbox,
     /// Threads that serve requests; `None`: one per processor, at least 2.
     pub threads: Option<usize>,
 }
@@ -77,6 +87,8 @@ impl Default for MountOptions {
             journal_async_commit: AsyncCommit::default(),
             atime: false,
             killpriv: false,
+            check_open: true,
+            errors: None,
             sync: false,
             dirsync: false,
             commit_interval: None,
@@ -84,6 +96,7 @@ impl Default for MountOptions {
             tunables: Tunables::default(),
             plug: true,
             flushers: Flushers::default(),
+            sandbox: Sandbox::default(),
             threads: None,
         }
     }
@@ -136,6 +149,16 @@ impl MountOptions {
             "nojournal_async_commit" => self.journal_async_commit = AsyncCommit::Never,
             "relatime" => self.atime = true,
             "noatime" => self.atime = false,
+            "check_open" => self.check_open = true,
+            "no_check_open" => self.check_open = false,
+            "nolazytime" | "nostrictatime" => {}
+            "lazytime" => bail!(
+                "mount option \"lazytime\" is not supported: times of changes are written with the next commit"
+            ),
+            "strictatime" => bail!(
+                "mount option \"strictatime\" is not supported: reads of what the kernel has cached do not arrive here \
+                 (relatime is)"
+            ),
             "killpriv" => self.killpriv = true,
             "no_killpriv" => self.killpriv = false,
             "sync" => self.sync = true,
@@ -143,7 +166,9 @@ impl MountOptions {
             "dirsync" => self.dirsync = true,
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users" | "nouser"
             | "owner" | "group" => {}
+            "errors" => bail!("{}", needs_value(name, "remount-ro")),
             "commit" | "memory" | "threads" => bail!("{}", needs_value(name, "5")),
+            "sandbox" => bail!("{}", needs_value(name, "off")),
             "plug" => bail!("{}", needs_value(name, "off")),
             "flushers" => bail!("{}", needs_value(name, "shared")),
             _ if Tunables::NAMES.contains(&name) => bail!("{}", needs_value(name, "5")),
@@ -155,7 +180,16 @@ impl MountOptions {
     fn apply_value(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
             "commit" => self.commit_interval = Some(seconds(value)?),
+            "errors" => self.errors = Some(value.parse().map_err(anyhow::Error::msg)?),
             "memory" => self.memory = Some(block::parse_size(value)?),
+            "sandbox" => {
+                self.sandbox = match value {
+                    "auto" => Sandbox::Auto,
+                    "on" => Sandbox::On,
+                    "off" => Sandbox::Off,
+                    _ => bail!("there is auto, on, and off"),
+                }
+            }
             "plug" => self.plug = on_or_off(value)?,
             "flushers" => {
                 self.flushers = match value {
@@ -183,6 +217,7 @@ impl MountOptions {
             read_only: self.read_only,
             async_commit: self.journal_async_commit,
             atime: self.atime,
+            errors: self.errors,
             tunables: self.tunables.clone(),
             flushers: self.flushers,
             ..ext4::MountOptions::default()
@@ -261,6 +296,14 @@ mod tests {
     }
 
     #[test]
+    fn errors_as_ext4_has_them() {
+        let errors = |text| MountOptions::parse(text).unwrap().volume().errors;
+        assert_eq!(errors("errors=continue"), Some(OnError::Continue));
+        assert_eq!(errors("errors=remount-ro"), Some(OnError::RemountReadOnly));
+        assert_eq!(errors("rw"), None);
+    }
+
+    #[test]
     fn defaults_are_careful() {
         let o = MountOptions::parse("").unwrap();
         assert_eq!(o, MountOptions::default());
@@ -272,6 +315,8 @@ mod tests {
     fn errors_name_the_option() {
         for (text, part) in [
             ("rw,journal_checksum", "journal_checksum"),
+            ("lazytime", "\"lazytime\" is not supported"),
+            ("rw,strictatime", "relatime is"),
             ("colour=blue", "colour=blue"),
             ("commit=soon", "commit=soon"),
             ("commit=-1", "commit=-1"),
@@ -279,7 +324,12 @@ mod tests {
             ("dirty_ratio=101", "dirty_ratio=101"),
             ("dirty_bytes=1", "dirty_bytes=1"),
             ("dirty_expire", "dirty_expire"),
+            ("errors=panic", "errors=panic is not possible"),
+            ("errors=ignore", "errors=ignore"),
+            ("errors", "errors=remount-ro"),
             ("plug=maybe", "plug=maybe"),
+            ("sandbox=perhaps", "sandbox=perhaps"),
+            ("sandbox", "sandbox=off"),
             ("flushers=none", "flushers=none"),
             ("plug", "plug=off"),
             ("threads=0", "threads=0"),

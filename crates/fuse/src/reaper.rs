@@ -34,7 +34,9 @@ impl Work {
         // What is announced from here on has a wake-up of its own.
         let before = self.backlog.load(Ordering::Relaxed);
         if before > 0 {
-            guarded("delete", || self.fs.reap_doomed());
+            if guarded("delete", || self.fs.reap_doomed()).is_none() {
+                self.fs.stop_after_panic("the deletion of a file");
+            }
             self.backlog.fetch_sub(before, Ordering::Relaxed);
         }
     }
@@ -76,13 +78,11 @@ impl Reaper {
         }
     }
 
-    /// Deletes now what waits, or waits for who is at it: whether there was anything.
-    pub fn catch_up(&self) -> bool {
-        let behind = self.work.backlog.load(Ordering::Relaxed) > 0;
-        if behind {
+    /// Deletes now what waits, or waits for the thread that is at it.
+    pub fn catch_up(&self) {
+        if self.work.backlog.load(Ordering::Relaxed) > 0 {
             self.work.reap();
         }
-        behind
     }
 }
 

@@ -101,7 +101,7 @@ pub fn claim(device: &OsStr, options: &MountOptions) -> Option<Claim> {
 fn spec(source: &OsStr, read_only: bool, options: &MountOptions) -> MountSpec {
     MountSpec {
         source: source.to_owned(),
-        subtype: "sluicefs",
+        subtype: "sluicefs".into(),
         read_only,
         allow_other: options.allow_other.unwrap_or_else(is_root),
         default_permissions: options.default_permissions,

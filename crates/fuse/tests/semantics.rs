@@ -51,6 +51,32 @@ except OSError as e: print(e.errno)\"",
     // Privileges that a change takes away.
     "cp /bin/true a; chmod 6777 a; as bash -c 'echo >> a'; stat -c %a a; chmod 6777 a; as truncate -s 5 a; stat -c %a a; chmod 6777 a; as fallocate -l 9000 a; stat -c %a a; chmod 6777 a; chown 3 a; stat -c %a a",
     "cp /bin/true a; setcap cap_net_raw+ep a; getcap a; echo >> a; getcap a; setcap cap_net_raw+ep a; echo >> a; getcap a",
+    // Files without a name, and whiteouts.
+    "python3 -c \"
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+def link(fd, name):
+    failed = libc.linkat(-100, b'/proc/self/fd/%d' % fd, -100, name, 0x400)
+    return errno.errorcode[ctypes.get_errno()] if failed else 'done'
+fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o640)
+os.write(fd, b'unnamed')
+print(oct(os.fstat(fd).st_mode), os.fstat(fd).st_nlink, os.listdir('.'))
+print(link(fd, b'named'), os.fstat(fd).st_nlink, os.listdir('.'), open('named').read())
+other = os.open('.', os.O_TMPFILE | os.O_WRONLY | os.O_EXCL)
+print(link(other, b'never'))
+os.write(other, b'x' * 100000); os.close(other)\"",
+    "python3 -c \"
+import ctypes, errno, os
+rename = ctypes.CDLL(None, use_errno=True).renameat2
+def move(old, new, flags):
+    failed = rename(-100, old, -100, new, flags)
+    print(old, new, flags, errno.errorcode[ctypes.get_errno()] if failed else 'done')
+for name in 'a', 'b', 'c': open(name, 'w').write(name)
+os.mkdir('d'); os.mkdir('e')
+move(b'a', b'new', 4); move(b'b', b'c', 4); move(b'd', b'e/d', 4); move(b'c', b'new', 5); move(b'c', b'e', 6); move(b'c', b'x', 5)
+for name in sorted(os.listdir('.') + ['e/d']):
+    s = os.stat(name); print(name, oct(s.st_mode), s.st_rdev, s.st_nlink, s.st_uid)
+print(open('new').read(), open('x').read())\"",
     // Flags.
     "echo 1 > a; chattr +a a; echo 2 >> a; echo 3 > a || true; rm -f a || true; chattr -a a; chattr +i a; (echo 4 >> a) 2>/dev/null || echo no; mv a b || true; chattr -i a; cat a; lsattr -d a | tr -d e",
 ];
@@ -330,4 +356,45 @@ fn a_busy_mount_stays() {
     drop(file);
     session.unmount().map_err(|(_, e)| e).unwrap();
     image.check();
+}
+
+/// Handles of deleted files are stale, which is no damage. Of 1,000 handles here the kernel knows no inode any more.
+#[test]
+fn handles_of_deleted_files_are_stale() {
+    if !can_mount() || !has("python3") {
+        return;
+    }
+    let mounted = Image::new(128).mount("");
+    let script = r#"
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("data", ctypes.c_char * 128)]
+handles = []
+for i in range(1000):
+    open(str(i), "w").close()
+    handle, mount = Handle(bytes=128), ctypes.c_int()
+    if libc.name_to_handle_at(-100, str(i).encode(), ctypes.byref(handle), ctypes.byref(mount), 0): raise OSError
+    handles.append(handle)
+root = os.open(".", os.O_RDONLY)
+fd = libc.open_by_handle_at(root, ctypes.byref(handles[0]), os.O_RDONLY)
+assert fd >= 0
+os.close(fd)
+for i in range(1000): os.unlink(str(i))
+said = set()
+for handle in handles:
+    if libc.open_by_handle_at(root, ctypes.byref(handle), os.O_RDONLY) >= 0: said.add("opened")
+    else: said.add(errno.errorcode[ctypes.get_errno()])
+print(said)
+"#;
+    let python = format!("python3 - <<'END'\n{script}\nEND\n");
+    assert_eq!(mounted.run(&python), "{'ESTALE'}\n");
+    mounted.fs().sync().unwrap();
+    mounted.fs().drop_caches();
+    // Asked for by their numbers, as the server does for requests of handles.
+    for ino in 100..1000 {
+        let error = mounted.fs().inode(ino).map(drop).unwrap_err();
+        assert!(matches!(error, ext4::Error::Stale), "inode {ino}: {error}");
+    }
+    mounted.unmount();
 }

@@ -5,6 +5,9 @@
 mod common;
 
 use common::{Image, can_mount, has, run, sh};
+use std::fs::File;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +20,12 @@ fn serve() {
     };
     fuse::catch_signals().unwrap();
     let options = fuse::MountOptions::parse(&std::env::var("SERVE_OPTIONS").unwrap()).unwrap();
+    let mut helper = Command::new(std::env::current_exe().unwrap());
+    helper
+        .args(["--exact", "--nocapture", "help"])
+        .env("HELP_DIR", &dir);
+    fuse::enter_sandbox(options.sandbox, image.as_ref(), helper).unwrap();
+    let in_sandbox = options.sandbox == fuse::Sandbox::On;
     let queue = block::open(
         &block::DeviceUrl::parse(&image).unwrap(),
         block::OpenMode::ReadWrite,
@@ -24,7 +33,53 @@ fn serve() {
     .unwrap();
     let fs = ext4::Fs::mount(queue, options.volume()).unwrap();
     let session = fuse::mount(fs, Path::new(&dir), options).unwrap();
+    if in_sandbox {
+        check_sandbox(Path::new(&image));
+    }
     session.wait().unwrap();
+}
+
+/// Not a test: the helper of [`serve`] in a sandbox.
+#[test]
+fn help() {
+    if let Ok(dir) = std::env::var("HELP_DIR") {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+        fuse::serve_as_helper(&socket, Path::new(&dir)).unwrap();
+    }
+}
+
+/// What a serving process must not be able to do, and what it must.
+fn check_sandbox(image: &Path) {
+    let refused = |result: std::io::Result<()>, what: &str| {
+        let error = result.expect_err(what);
+        let errno = error.raw_os_error();
+        assert!(
+            matches!(errno, Some(libc::EACCES | libc::EPERM)),
+            "{what}: {error}"
+        );
+    };
+    let beside = image.with_file_name("beside");
+    refused(File::open("/etc/passwd").map(drop), "reading a file");
+    refused(File::create(&beside).map(drop), "making a file");
+    refused(std::fs::remove_file(image), "removing the image");
+    refused(std::fs::rename(image, &beside), "renaming the image");
+    refused(std::fs::read_dir("/").map(drop), "listing the root");
+    refused(Command::new("true").spawn().map(drop), "running a program");
+    refused(
+        TcpStream::connect("127.0.0.1:9").map(drop),
+        "connecting to a socket",
+    );
+    refused(
+        rustix::mount::unmount("/proc", rustix::mount::UnmountFlags::DETACH).map_err(Into::into),
+        "unmounting",
+    );
+    refused(
+        std::fs::write("/proc/sys/vm/drop_caches", "1"),
+        "writing to /proc",
+    );
+    File::options().read(true).write(true).open(image).unwrap();
+    File::options().write(true).open("/dev/null").unwrap();
+    std::fs::read_to_string("/proc/locks").unwrap();
 }
 
 /// A server in a child process.
@@ -48,6 +103,9 @@ impl Server {
             .env("SERVE_DIR", dir.path())
             .env("SERVE_OPTIONS", options)
             .stdout(Stdio::null());
+        if !options.contains("sandbox") {
+            command.env("SERVE_OPTIONS", format!("sandbox=off,{options}"));
+        }
         if !by.is_empty() {
             let owned = image.path().parent().unwrap().display().to_string();
             let dir = dir.path().display();
@@ -99,6 +157,50 @@ impl Drop for Server {
             &format!("umount -l {}", self.dir.path().display()),
         );
     }
+}
+
+/// Whether the kernel has Landlock; says so loudly if not.
+fn has_landlock() -> bool {
+    let there = std::fs::read_to_string("/sys/kernel/security/lsm")
+        .is_ok_and(|modules| modules.contains("landlock"))
+        || std::fs::read_to_string("/proc/kallsyms")
+            .is_ok_and(|symbols| symbols.contains("landlock_restrict_self"));
+    if !there {
+        eprintln!("SKIPPED: the kernel has no Landlock");
+    }
+    there
+}
+
+#[test]
+fn a_server_in_a_sandbox_reaches_its_volume_and_nothing_else() {
+    if !can_mount() || !has_landlock() {
+        return;
+    }
+    for how in ["TERM", "umount"] {
+        let image = Image::new(64);
+        let server = Server::start(&image, "sandbox=on,commit=600,dirty_expire=600", &[]);
+        run(server.dir.path(), FILL);
+        if how == "umount" {
+            run(
+                Path::new("/"),
+                &format!("umount {}", server.dir.path().display()),
+            );
+        } else {
+            server.signal(how);
+        }
+        server.wait();
+        image.check();
+        image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
+    }
+    // A mount that is in use is detached.
+    let image = Image::new(64);
+    let server = Server::start(&image, "sandbox=on", &[]);
+    run(server.dir.path(), FILL);
+    let open = File::open(server.dir.path().join("d/7")).unwrap();
+    server.signal("TERM");
+    server.wait();
+    drop(open);
+    image.check();
 }
 
 const FILL: &str = "mkdir d; for i in $(seq 200); do echo $i > d/$i; done";

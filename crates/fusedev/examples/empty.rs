@@ -71,7 +71,7 @@ fn main() -> std::io::Result<()> {
     let dir = args.first().expect("usage: empty DIR [THREADS]");
     let spec = MountSpec {
         source: "empty".into(),
-        subtype: "empty",
+        subtype: "empty".into(),
         allow_other: true,
         ..MountSpec::default()
     };

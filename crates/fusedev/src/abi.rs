@@ -25,9 +25,11 @@ pub(crate) mod opcode {
     pub const RMDIR: u32 = 11;
     pub const RENAME: u32 = 12;
     pub const LINK: u32 = 13;
+    pub const OPEN: u32 = 14;
     pub const READ: u32 = 15;
     pub const WRITE: u32 = 16;
     pub const STATFS: u32 = 17;
+    pub const RELEASE: u32 = 18;
     pub const FSYNC: u32 = 20;
     pub const SETXATTR: u32 = 21;
     pub const GETXATTR: u32 = 22;
@@ -36,6 +38,7 @@ pub(crate) mod opcode {
     pub const INIT: u32 = 26;
     pub const READDIR: u32 = 28;
     pub const FSYNCDIR: u32 = 30;
+    pub const CREATE: u32 = 35;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
     pub const BATCH_FORGET: u32 = 42;
@@ -45,11 +48,23 @@ pub(crate) mod opcode {
     pub const LSEEK: u32 = 46;
     pub const COPY_FILE_RANGE: u32 = 47;
     pub const SYNCFS: u32 = 50;
+    pub const TMPFILE: u32 = 51;
     pub const STATX: u32 = 52;
 }
 
+/// `write_flags`: pages of the kernel's cache, which a program has changed in a mapping.
+pub(crate) const WRITE_CACHE: u32 = 1;
+
 /// `fsync_flags`: contents only.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
+
+/// `open_flags`: pages in the cache stay.
+pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+
+/// `read_flags`: `lock_owner` is valid.
+pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
+/// `write_flags`: `lock_owner` is valid.
+pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 
 /// `valid` of [`SetAttrIn`].
 pub(crate) mod fattr {
@@ -198,6 +213,32 @@ pub(crate) struct Rename2In {
 #[repr(C)]
 pub(crate) struct LinkIn {
     pub oldnodeid: u64,
+}
+
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct OpenIn {
+    pub flags: u32,
+    pub open_flags: u32,
+}
+
+/// Of OPEN, and behind the entry of CREATE and TMPFILE.
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct OpenOut {
+    pub fh: u64,
+    pub open_flags: u32,
+    pub backing_id: i32,
+}
+
+/// Of CREATE and TMPFILE.
+#[derive(FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CreateIn {
+    pub flags: u32,
+    pub mode: u32,
+    pub umask: u32,
+    pub open_flags: u32,
 }
 
 /// Of READ, READDIR and READDIRPLUS.

@@ -5,15 +5,15 @@
 //! lasts until it is unmounted: the kernel makes the super block, which nobody sees, and which is put at a directory
 //! ([`Claim::mount`]) when there is somebody to serve it.
 
+use crate::helper;
 use crate::session::open_device;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags,
-};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, UnmountFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
+use std::borrow::Cow;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,7 +31,7 @@ pub struct MountSpec {
     /// What the mount table names as the source.
     pub source: OsString,
     /// What stands behind `fuse.` there.
-    pub subtype: &'static str,
+    pub subtype: Cow<'static, str>,
     /// Nothing may be changed.
     pub read_only: bool,
     /// Users other than the one who mounts may use it.
@@ -65,7 +65,7 @@ impl MountSpec {
                 "group_id",
                 Some(rustix::process::getegid().as_raw().to_string()),
             ),
-            ("subtype", Some(self.subtype.to_owned())),
+            ("subtype", Some(self.subtype.to_string())),
         ];
         for (name, on) in self.switches() {
             if on {
@@ -145,11 +145,16 @@ impl MountSpec {
     }
 }
 
-/// Mounts on the directory `dir`: the connection to the kernel.
+/// Mounts on the directory `dir`, or on the helper's where there is one: the connection to the kernel.
 ///
 /// # Errors
 /// FUSE is not to be had; the system does not let this user mount there.
 pub fn mount(spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
+    helper::mount(spec).unwrap_or_else(|| mount_here(spec, dir))
+}
+
+/// [`mount`] in this process.
+pub(crate) fn mount_here(spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
     // fusermount3 says no more of it than "permission denied".
     let fd = open_device()?;
     if rustix::process::geteuid().is_root() {
@@ -288,23 +293,23 @@ impl Claim {
     pub fn mount(self, spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
         let flags = FsMountFlags::FSMOUNT_CLOEXEC;
         let mount = rustix::mount::fsmount(self.context.as_fd(), flags, spec.attributes())?;
-        rustix::mount::move_mount(
-            mount.as_fd(),
-            c"",
-            rustix::fs::CWD,
-            dir,
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-        )?;
+        helper::place_by_helper(mount.as_fd())
+            .unwrap_or_else(|| helper::place(mount.as_fd(), dir))?;
         Ok(self.connection)
     }
 }
 
-/// Unmounts the directory `dir`; `lazy` takes it out of sight even if it is in use. Unless it is on a block device, the
+/// Unmounts the directory `dir`, or the helper's where there is one; `lazy` takes it out of sight even if it is in use. Unless it is on a block device, the
 /// process that serves it goes on to write everything back after this has returned.
 ///
 /// # Errors
 /// It is in use (`ResourceBusy`), not mounted, or not this user's to unmount.
 pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+    helper::unmount(lazy).unwrap_or_else(|| unmount_here(dir, lazy))
+}
+
+/// [`unmount`] in this process.
+pub(crate) fn unmount_here(dir: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy {
         UnmountFlags::DETACH
     } else {
@@ -336,7 +341,7 @@ mod tests {
     fn words_for_fusermount() {
         let spec = MountSpec {
             source: "/a,b\\c".into(),
-            subtype: "sluicefs",
+            subtype: "sluicefs".into(),
             exec: true,
             noatime: true,
             default_permissions: true,

@@ -208,6 +208,16 @@ impl Reply {
         self.value(&entry.encode());
     }
 
+    /// A file is open; its cached pages stay valid.
+    pub fn opened(self) {
+        self.value(&opened());
+    }
+
+    /// A file was made and is open.
+    pub fn created(self, entry: &Entry) {
+        self.send(0, &[entry.encode().as_bytes(), opened().as_bytes()]);
+    }
+
     /// Attributes, and how long they may be kept.
     pub fn attr(self, attr: &Attr, ttl: Duration) {
         self.value(&abi::AttrOut {
@@ -334,6 +344,13 @@ impl Drop for Reply {
             self.channel
                 .write(-Errno::IO.raw_os_error(), self.unique, &[]);
         }
+    }
+}
+
+fn opened() -> abi::OpenOut {
+    abi::OpenOut {
+        open_flags: abi::FOPEN_KEEP_CACHE,
+        ..abi::OpenOut::default()
     }
 }
 

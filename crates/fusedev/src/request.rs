@@ -74,13 +74,33 @@ pub enum Operation<'a> {
     },
     /// Gives `node` one more name, in the directory that the request is about: an entry.
     Link { node: NodeId, name: &'a OsStr },
-    /// Reads: data, shorter only at the end of the file.
-    Read { offset: u64, size: u32 },
-    /// Writes: the number of bytes. `flags` are open(2)'s.
+    /// Opens a file; `flags` are open(2)'s: opened. ENOSYS is remembered: every open succeeds from then on, and nothing
+    /// is released.
+    Open { flags: i32 },
+    /// An open file is closed for the last time.
+    Release,
+    /// Makes a regular file and opens it: created. ENOSYS is remembered: MKNOD and OPEN come instead.
+    Create {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+    },
+    /// Makes a regular file without a name in the directory's place, and opens it (O_TMPFILE): created.
+    TmpFile { mode: u32, umask: u32 },
+    /// Reads: data, shorter only at the end of the file. `direct`: past the kernel's page cache.
+    Read {
+        offset: u64,
+        size: u32,
+        direct: bool,
+    },
+    /// Writes: the number of bytes. `flags` are open(2)'s. `direct`: past the kernel's page cache. `cached`: pages of a
+    /// mapping, without a file that is open.
     Write {
         offset: u64,
         data: &'a [u8],
         flags: i32,
+        direct: bool,
+        cached: bool,
     },
     /// Space that is used and free: statfs.
     StatFs,
@@ -264,11 +284,36 @@ fn operation(code: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> 
                 name: args.name()?,
             }
         }
+        opcode::OPEN => {
+            let open: abi::OpenIn = args.take()?;
+            Operation::Open {
+                flags: open.flags as i32,
+            }
+        }
+        opcode::RELEASE => Operation::Release,
+        opcode::CREATE => {
+            let new: abi::CreateIn = args.take()?;
+            Operation::Create {
+                name: args.name()?,
+                mode: new.mode,
+                umask: new.umask,
+            }
+        }
+        opcode::TMPFILE => {
+            let new: abi::CreateIn = args.take()?;
+            Operation::TmpFile {
+                mode: new.mode,
+                umask: new.umask,
+            }
+        }
         opcode::READ => {
             let read: abi::ReadIn = args.take()?;
             Operation::Read {
                 offset: read.offset,
                 size: read.size,
+                // The kernel names a lock owner for direct I/O only. O_DIRECT in the flags does not tell, because such a
+                // file can be mapped, and a direct write can fall back to the page cache.
+                direct: read.read_flags & abi::READ_LOCKOWNER != 0,
             }
         }
         opcode::WRITE => {
@@ -277,6 +322,8 @@ fn operation(code: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> 
                 offset: write.offset,
                 data: args.bytes(write.size)?,
                 flags: write.flags as i32,
+                direct: write.write_flags & abi::WRITE_LOCKOWNER != 0,
+                cached: write.write_flags & abi::WRITE_CACHE != 0,
             }
         }
         opcode::STATFS => Operation::StatFs,
@@ -413,8 +460,8 @@ mod tests {
 
     #[test]
     fn a_write() {
-        // fh, offset, size, write_flags, lock_owner, flags, padding.
-        let words = [0, 0, 4096, 1, 5, 0, 0, 0, 0x1002, 0];
+        // fh, offset, size, write_flags (from the page cache), lock_owner, flags, padding.
+        let words = [0, 0, 4096, 1, 5, 1, 0, 0, 0x1002, 0];
         let message = message(opcode::WRITE, 12, &words, b"bytes");
         let request = parsed(&message).unwrap();
         assert_eq!(
@@ -425,13 +472,15 @@ mod tests {
             offset,
             data,
             flags,
+            direct,
+            cached,
         } = request.operation
         else {
             panic!("{request:?}");
         };
         assert_eq!(
-            (offset, data, flags),
-            (1 << 32 | 4096, &b"bytes"[..], 0x1002)
+            (offset, data, flags, direct, cached),
+            (1 << 32 | 4096, &b"bytes"[..], 0x1002, false, true)
         );
     }
 

@@ -47,6 +47,11 @@ pub trait Server: Send + Sync + 'static {
         let _ = (node, lookups);
     }
 
+    /// A request of the kind `opcode` panicked, and was answered with EIO. What it left half done is not known.
+    fn panicked(&self, opcode: u32) {
+        let _ = opcode;
+    }
+
     /// A file system on a block device is unmounted, and whoever unmounts waits until this returns. No other method is under
     /// way, and none will be called. It is not called where there is no block device.
     fn destroy(&self) {}
@@ -179,11 +184,24 @@ pub struct Notifier(Arc<Channel>);
 impl Notifier {
     /// The attributes of `node` are not what they were; its contents are. Nothing happens if the kernel does not know it.
     pub fn attributes_changed(&self, node: NodeId) {
+        // A negative offset means attributes only.
+        self.invalidate(node, -1, 0);
+    }
+
+    /// Drops `len` bytes at `offset` from the kernel's page cache, and the attributes of `node`; to the end where `len`
+    /// is 0. Dirty pages of the range are written first.
+    ///
+    /// It waits until the requests that hold these pages have been answered. At least one other thread must therefore go
+    /// on serving requests meanwhile.
+    pub fn contents_changed(&self, node: NodeId, offset: u64, len: u64) {
+        self.invalidate(node, offset as i64, len as i64);
+    }
+
+    fn invalidate(&self, node: NodeId, off: i64, len: i64) {
         let out = abi::InvalInodeOut {
             ino: node.0,
-            // Negative: attributes only.
-            off: -1,
-            len: 0,
+            off,
+            len,
         };
         self.0.write(abi::NOTIFY_INVAL_INODE, 0, &[out.as_bytes()]);
     }
@@ -312,21 +330,27 @@ fn serve(
             let forgotten = guarded(code, || {
                 each_forget(&header, args, |node, lookups| server.forget(node, lookups))
             });
-            if let Some(Err(error)) = forgotten {
-                tracing::error!("a forget of the kernel is {error}");
+            match forgotten {
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::error!("a forget of the kernel is {error}"),
+                None => server.panicked(code),
             }
             continue;
         }
         let reply = Reply::new(channel.clone(), header.unique);
         if code == opcode::DESTROY {
             all.end(n);
-            guarded(code, || server.destroy());
+            if guarded(code, || server.destroy()).is_none() {
+                server.panicked(code);
+            }
             reply.ok();
             return Ok(());
         }
         match parse(&header, args) {
             Ok(request) => {
-                guarded(code, || server.request(request, reply));
+                if guarded(code, || server.request(request, reply)).is_none() {
+                    server.panicked(code);
+                }
             }
             Err(error) => {
                 tracing::error!("a {code} request of the kernel is {error}");

@@ -3,10 +3,10 @@
 
 use crate::Journal;
 use crate::commit::Why;
-use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
 use std::time::Instant;
+use sync::thread::{self, JoinHandle};
+use sync::{Condvar, Mutex};
 
 #[derive(Default)]
 struct Wanted {
@@ -37,16 +37,16 @@ impl Background {
         let thread = thread::Builder::new()
             .name("sluice-journal".into())
             .spawn(move || {
-                let mut deadline = Instant::now() + interval;
+                let mut deadline = sync::time::now() + interval;
                 while let Some((mut commit, checkpoint)) = wait(&signal, deadline) {
-                    if Instant::now() >= deadline {
+                    if sync::time::now() >= deadline {
                         commit = true;
                     }
                     if !work(&weak, commit, checkpoint) {
                         break;
                     }
                     if commit {
-                        deadline = Instant::now() + interval;
+                        deadline = sync::time::now() + interval;
                     }
                 }
             });

@@ -20,9 +20,9 @@ use crate::Tid;
 use crate::buffer_cache::OVERHEAD_BYTES;
 use block::{Buf, BufMut};
 use cache::{Budget, Kind};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Stamps a block with what depends on all its bytes (its checksum), once per commit instead of once per change.
 #[derive(Clone, Copy)]

@@ -12,11 +12,11 @@ use crate::buffer::{self, Load};
 use crate::{Buffer, JournalError, Overlay};
 use block::{Bio, BioFlags, BufMut, Class, EndIo, IoError, Payload, Queue};
 use cache::{Budget, Kind, Shrinker};
-use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::{Condvar, Mutex, RwLock};
 
 const SHARDS: usize = 64;
 /// Runs of 32 neighbours share a shard. They are often read at once, lie side by side in memory then, and are evicted
@@ -146,14 +146,18 @@ impl BufferCache {
                 }
                 Err(error) => {
                     self.finish_load(&buffer, None);
-                    Err(error.into())
+                    Err(error)
                 }
             };
         }
     }
-    fn read(&self, block: u64) -> Result<block::Buf, IoError> {
-        if let Some(data) = self.overlay.get(&block) {
-            return Ok(data.clone());
+    /// What an unrecovered log holds.
+    pub fn overlay(&self) -> &Overlay {
+        &self.overlay
+    }
+    fn read(&self, block: u64) -> Result<block::Buf, JournalError> {
+        if let Some(data) = self.overlay.read(&self.queue, block)? {
+            return Ok(data);
         }
         let size = self.block_size as usize;
         let bad = IoError {
@@ -164,7 +168,7 @@ impl BufferCache {
         };
         let offset = block.checked_mul(size as u64).ok_or(bad)?;
         let mut bufs = self.queue.read(offset, size, size, Class::Metadata)?;
-        bufs.pop().ok_or(bad)
+        bufs.pop().ok_or(bad.into())
     }
 
     /// A block's buffer for content that is about to be made: nothing is read. It may hold anything yet.
@@ -205,7 +209,7 @@ impl BufferCache {
         let mut missing: Vec<u64> = blocks
             .iter()
             .copied()
-            .filter(|block| !self.overlay.contains_key(block))
+            .filter(|block| !self.overlay.contains(*block))
             .filter(|&block| self.lookup(block).is_none())
             .filter(|&block| {
                 // Reading ahead beyond the device could only fail.

@@ -1,8 +1,22 @@
 //! The checkpoint: committed blocks go home, then the log's tail moves.
 //!
-//! Algorithm: note the last committed transaction T and the numbers of all blocks in the set; write the blocks in
-//! batches, sorted, so that the plug merges neighbours; wait; flush the device; take what was written (and has not been
-//! committed anew meanwhile) out of the set; write a super block whose log starts after T; count T's log blocks as free.
+//! A block of the log goes through these states:
+//!
+//! ```text
+//!            publish (T)              write_home           flush           super block without T
+//!  running ─────────────▶ committed ────────────▶ written ───────▶ home ───────────────────────▶ released
+//!  (a handle's           (an entry of            (in `in_flight`)                      (entry gone; a file's block
+//!   change)               the set, tid T)                                               is no longer held)
+//!     ▲                      │
+//!     └── changed again ─────┘  publish (T2): the entry has T2's content and T2's number
+//! ```
+//!
+//! Algorithm of a checkpoint up to T, the last committed transaction:
+//! 1. Write the blocks that T or an older transaction committed last, in batches, sorted, so that the plug merges
+//!    neighbours. A block that was committed anew meanwhile is left out: the log keeps its newer copy.
+//! 2. Flush the device.
+//! 3. Write a super block whose log starts after T (durable on return).
+//! 4. Release: drop the entries up to T, let go of files' blocks, count T's log blocks as free.
 //!
 //! ```text
 //!  set:  block → newest committed content                log:   tail ─▶ t1 t2 t3 ◀─ head
@@ -11,10 +25,9 @@
 //! ```
 //!
 //! Invariants:
-//! - The set holds, for every block logged in a transaction that the log still has, its newest committed content, unless
-//!   that is home already or was revoked. Content of the running transaction is never written home.
-//! - Log blocks become free only after a super block that no longer needs them is durable, and that is written only
-//!   after the homes are.
+//! - The set holds, for every block that a transaction of the log has, its newest committed content, unless it was
+//!   revoked. Content of the running transaction is never written home.
+//! - Nothing is released before the super block that needs it no more is durable. So a failed checkpoint changes nothing.
 //! - A block is in flight from before its write is submitted until that has ended. The entries of a batch are looked up
 //!   when it starts, so a block that was revoked is not written afterwards.
 
@@ -22,10 +35,10 @@ use crate::commit::Frozen;
 use crate::form::CommitState;
 use crate::{Journal, JournalError, Tid};
 use block::{Bio, Buf, Class, Completion, IoError};
-use parking_lot::MutexGuard;
 use smallvec::smallvec;
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::atomic::Ordering;
+use sync::MutexGuard;
+use sync::atomic::Ordering;
 
 /// Blocks written home at once: enough to merge, few enough that a commit which revokes one does not wait long.
 const BATCH_BLOCKS: usize = 2048;
@@ -116,6 +129,32 @@ impl CheckpointSet {
         debug_assert!(!self.in_flight(block));
         self.entries.remove(&block).map(|entry| entry.frozen)
     }
+    /// Where the log starts without `up_to` and older transactions. Where nothing is left the next transaction starts at
+    /// the head, with the next number.
+    fn start_after(&self, up_to: Tid) -> u32 {
+        let next = self.logged.iter().find(|t| !up_to.reached(t.tid));
+        next.map_or(self.head, |t| t.start)
+    }
+    /// The log no longer has `up_to` and older transactions: counts their log blocks as free, and takes out what they
+    /// committed last of `blocks`.
+    fn release(&mut self, up_to: Tid, blocks: &[u64]) -> Vec<Frozen> {
+        while let Some(oldest) = self.logged.front()
+            && up_to.reached(oldest.tid)
+        {
+            self.used -= oldest.len;
+            self.logged.pop_front();
+        }
+        let mut released = Vec::new();
+        for block in blocks {
+            if let Some(entry) = self.entries.get(block)
+                && up_to.reached(entry.tid)
+                && let Some(entry) = self.entries.remove(block)
+            {
+                released.push(entry.frozen);
+            }
+        }
+        released
+    }
     /// Drops everything (the journal goes away).
     pub fn release_all(&mut self) {
         for (_, entry) in std::mem::take(&mut self.entries) {
@@ -169,7 +208,7 @@ impl Journal {
         self.checkpoint(&lock)
     }
 
-    /// Writes everything home that is committed now.
+    /// Writes home what is committed now and moves the log's tail behind it.
     pub(crate) fn checkpoint(&self, _lock: &MutexGuard<'_, ()>) -> Result<(), JournalError> {
         self.check()?;
         let (up_to, blocks) = {
@@ -180,62 +219,46 @@ impl Journal {
             let blocks: Vec<u64> = set.entries.keys().copied().collect();
             (last.tid, blocks)
         };
-        let mut written = Vec::with_capacity(blocks.len());
+        let mut written = 0;
         for batch in blocks.chunks(BATCH_BLOCKS) {
-            self.write_home(batch, &mut written)?;
+            written += self.write_home(batch, up_to)?;
         }
         self.queue.flush()?;
         self.counters
             .checkpointed_blocks
-            .fetch_add(written.len() as u64, Ordering::Relaxed);
-        let mut home = Vec::with_capacity(written.len());
-        let (start, sequence, freed) = {
-            let mut set = self.set.lock();
-            let before = set.blocks();
-            for (block, tid) in written {
-                if set.entries.get(&block).is_some_and(|e| e.tid == tid) {
-                    home.extend(set.entries.remove(&block).map(|entry| entry.frozen));
-                }
-            }
-            self.note_pinned(before, &set);
-            let mut freed = 0;
-            while set.logged.front().is_some_and(|t| up_to.reached(t.tid)) {
-                freed += set.logged.pop_front().map_or(0, |t| t.len);
-            }
-            // Where nothing is left the next transaction will start at the head, with the next number.
-            let start = set.logged.front().map_or(set.head, |t| t.start);
-            (start, up_to.next(), freed)
-        };
-        let mut data_home = Vec::new();
-        for Frozen { buffer, data } in home {
-            buffer.release(data);
-            if buffer.is_data() {
-                data_home.push(buffer);
-            }
-        }
+            .fetch_add(written, Ordering::Relaxed);
         {
             let mut tail = self.tail.lock();
-            tail.set_tail(start, sequence.0);
+            let start = self.set.lock().start_after(up_to);
+            tail.set_tail(start, up_to.next().0);
             self.write_superblock(&mut tail)?;
         }
-        // Not before: as long as the super block names a log that has them, replay would put them over what is written in
-        // place.
-        for buffer in data_home {
-            self.held.is_home(buffer);
+        let released = {
+            let mut set = self.set.lock();
+            let before = set.blocks();
+            let released = set.release(up_to, &blocks);
+            self.note_pinned(before, &set);
+            released
+        };
+        for Frozen { buffer, data } in released {
+            buffer.release(data);
+            if buffer.is_data() {
+                self.held.release(buffer);
+            }
         }
-        self.set.lock().used -= freed;
         Ok(())
     }
 
-    /// Writes what the set has of `batch` (sorted) home and waits; adds what was written, with its transaction.
-    fn write_home(&self, batch: &[u64], written: &mut Vec<(u64, Tid)>) -> Result<(), JournalError> {
-        let contents: Vec<(u64, Tid, Buf)> = {
+    /// Writes home what `up_to` or an older transaction committed last of `batch` (sorted), and waits; how many blocks.
+    fn write_home(&self, batch: &[u64], up_to: Tid) -> Result<u64, JournalError> {
+        let contents: Vec<(u64, Buf)> = {
             let mut set = self.set.lock();
             let contents: Vec<_> = batch
                 .iter()
                 .filter_map(|&block| {
                     let entry = set.entries.get(&block)?;
-                    Some((block, entry.tid, entry.frozen.data.clone()))
+                    let covered = up_to.reached(entry.tid);
+                    covered.then(|| (block, entry.frozen.data.clone()))
                 })
                 .collect();
             set.in_flight
@@ -252,11 +275,10 @@ impl Journal {
         self.set.lock().in_flight.clear();
         self.set_changed.notify_all();
         result?;
-        written.extend(contents.iter().map(|&(block, tid, _)| (block, tid)));
-        Ok(())
+        Ok(contents.len() as u64)
     }
 
-    fn submit_home(&self, contents: &[(u64, Tid, Buf)]) -> Result<(), IoError> {
+    fn submit_home(&self, contents: &[(u64, Buf)]) -> Result<(), IoError> {
         if contents.is_empty() {
             return Ok(());
         }
@@ -264,7 +286,7 @@ impl Journal {
         done.expect(contents.len());
         let mut bios: Vec<Bio> = contents
             .iter()
-            .map(|(block, _, data)| {
+            .map(|(block, data)| {
                 let offset = block * self.block_size() as u64;
                 Bio::write(
                     offset,

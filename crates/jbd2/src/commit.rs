@@ -33,9 +33,8 @@ use crate::handle::Handle;
 use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, Journal, JournalError, Phase, Tid};
 use block::{Buf, BufMut, WriteMark};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::SystemTime;
+use sync::atomic::Ordering;
 
 /// Why there is a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ impl Journal {
         let head = self.set.lock().head();
         let mut encoded = self.encode(layout, closed);
         let mut commit = BufMut::zeroed(self.block_size());
-        let now = SystemTime::now();
+        let now = sync::time::system_now();
         commit::write(layout, closed.tid.0, now, encoded.sum_v1, &mut commit);
         assert_eq!(
             encoded.bufs.len() as u32 + 1,

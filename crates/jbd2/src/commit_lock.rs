@@ -5,8 +5,8 @@
 //! has been closed that makes the condition true.
 
 use crate::form::CommitState;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
+use sync::{Condvar, Mutex, MutexGuard};
 
 /// See the module.
 #[derive(Default)]

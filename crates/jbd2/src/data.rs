@@ -4,29 +4,32 @@
 //! write of the log then makes data and metadata durable together. The checkpoint writes the data home with everything
 //! else. Until then the block is *held*: the log's copy is the newest, and
 //!
-//! - whoever reads the block takes the copy from here, not from the device ([`Journal::held_data`]);
+//! - whoever reads the block takes the copy from here, not from the device ([`Journal::data_in_log`]);
 //! - whoever writes the block does so through the log again, never in place: the checkpoint, or the replay after a crash,
 //!   would put the older copy over the newer bytes;
 //! - whoever frees the block says so ([`Handle::forget_data`]): it is revoked, as a metadata block is.
 //!
 //! ```text
-//!              log_data              commit                 checkpoint, flush
+//!              log_data              commit                 checkpoint
 //!   not held ───────────▶ held, running ───────▶ held, committed ───────────▶ not held
 //!       ▲                    │  ▲                   │ │
 //!       │                    │  └──── log_data ─────┘ │
 //!       └──── forget_data ───┴────────────────────────┘
 //! ```
 //!
+//! A block stays held as long as any transaction of the log has it: until the checkpoint releases its newest copy
+//! (see `checkpoint.rs` for the states of a block of the log).
+//!
 //! The buffers are those of metadata blocks, kept in a map of their own: there they stay for as long as they are held.
 
-use crate::{Buffer, Handle, Journal, Overlay};
+use crate::{Buffer, Handle, Journal};
 use block::Buf;
 use cache::Budget;
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use sync::RwLock;
+use sync::atomic::{AtomicUsize, Ordering};
 
 /// The held blocks.
 #[derive(Default)]
@@ -34,18 +37,9 @@ pub(crate) struct HeldData {
     blocks: RwLock<BTreeMap<u64, Arc<Buffer>>>,
     /// Their number, readable without the lock: mostly there are none.
     count: AtomicUsize,
-    /// What an unrecovered log holds, on a read-only volume: data and metadata alike.
-    overlay: Overlay,
 }
 
 impl HeldData {
-    pub fn new(overlay: Overlay) -> HeldData {
-        HeldData {
-            overlay,
-            ..HeldData::default()
-        }
-    }
-
     /// The buffer of a block, which is held from now on.
     fn hold(&self, block: u64, content: &Buf, budget: &Arc<Budget>) -> Arc<Buffer> {
         let mut blocks = self.blocks.write();
@@ -59,16 +53,12 @@ impl HeldData {
 
     /// The first held block of a range, with its content.
     fn first(&self, range: Range<u64>) -> Option<(u64, Buf)> {
-        if self.count.load(Ordering::Acquire) > 0 {
-            let blocks = self.blocks.read();
-            let (&block, buffer) = blocks.range(range).next()?;
-            return Some((block, buffer.data()));
-        }
-        if self.overlay.is_empty() {
+        if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let found = |block| self.overlay.get(&block).map(|data| (block, data.clone()));
-        range.into_iter().find_map(found)
+        let blocks = self.blocks.read();
+        let (&block, buffer) = blocks.range(range).next()?;
+        Some((block, buffer.data()))
     }
 
     /// Lets go of the blocks of a range.
@@ -84,9 +74,9 @@ impl HeldData {
         taken
     }
 
-    /// The checkpoint has written a buffer home, and the log that is replayed after a crash does not have it any more: lets go
-    /// of it, unless a later transaction has it, too.
-    pub fn is_home(&self, buffer: Arc<Buffer>) {
+    /// The checkpoint released a buffer: its newest committed copy is home, and no committed transaction of the log has it.
+    /// Lets go of it, unless the running or a closed transaction has it.
+    pub fn release(&self, buffer: Arc<Buffer>) {
         let mut blocks = self.blocks.write();
         let same = |held: &Arc<Buffer>| Arc::ptr_eq(held, &buffer);
         // The map's reference and ours. More are made under the lock only.
@@ -108,7 +98,7 @@ impl Journal {
 
 impl Handle<'_> {
     /// Makes `content` the content of a block that holds a file's data, as part of the transaction. Uses a credit, as
-    /// [`Handle::modify`]. The block must not be being written in place.
+    /// [`Handle::modify`]. The block must not be being written in place. `content` is not what the block has already.
     pub fn log_data(&self, block: u64, content: Buf) {
         let journal = self.journal();
         let buffer = journal.held.hold(block, &content, &journal.budget);

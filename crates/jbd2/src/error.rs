@@ -26,6 +26,15 @@ pub enum JournalError {
     /// The journal has features that are not known.
     #[error("unsupported journal feature: {0}")]
     Unsupported(String),
+    /// A log maps more blocks than recovery can keep track of in its part of the memory budget.
+    #[error(
+        "the log names more blocks than {} KiB of memory can list; use a larger memory budget",
+        most >> 10
+    )]
+    LogNeedsMemory {
+        /// Bytes that recovery may use.
+        most: u64,
+    },
     /// A handle asks for more than a transaction can hold.
     #[error("a change of {asked} blocks does not fit the journal (at most {most})")]
     TooLarge {

@@ -3,9 +3,9 @@
 use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, Journal, JournalError, Seal, Tid};
 use block::WriteMark;
-use crossbeam_utils::sync::ShardedLockReadGuard;
 use std::cell::Cell;
 use std::sync::Arc;
+use sync::ShardedLockReadGuard;
 
 thread_local! {
     /// Whether this thread holds a handle (debug builds check that handles do not nest).
@@ -68,7 +68,7 @@ impl<'j> Handle<'j> {
             journal,
             access,
             credits: Cell::new(credits),
-            unwinding: std::thread::panicking(),
+            unwinding: sync::thread::panicking(),
         }
     }
     fn transaction(&self) -> &Transaction {
@@ -173,7 +173,7 @@ impl Drop for Handle<'_> {
         if let Some(credits) = self.credits.get() {
             self.transaction().unreserve(credits);
         }
-        if std::thread::panicking() && !self.unwinding {
+        if sync::thread::panicking() && !self.unwinding {
             self.journal.stop(JournalError::Aborted(
                 "a thread panicked in the middle of a change".into(),
             ));

@@ -37,11 +37,11 @@ use crate::transaction::Transaction;
 use crate::{AsyncCommit, Buffer, FreedExtent, Handle, JournalError, Overlay, Tid};
 use block::{BufMut, Queue};
 use cache::Budget;
-use crossbeam_utils::sync::ShardedLock;
-use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
+use sync::ShardedLock;
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sync::{Condvar, Mutex};
 
 pub use crate::format::superblock::{LogFormat, format_new};
 
@@ -219,14 +219,13 @@ impl Journal {
             true => 0,
             false => u64::from(log_blocks / 4).min(in_memory.max(MIN_TRANSACTION)) as u32,
         };
-        let held = HeldData::new(overlay.clone());
         let cache = BufferCache::new(queue.clone(), options.block_size, budget.clone(), overlay);
         Arc::new(Journal {
             queue,
             budget,
             options,
             cache,
-            held,
+            held: HeldData::default(),
             read_only,
             log,
             forms: Forms::new(&sb),

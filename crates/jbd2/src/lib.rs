@@ -24,6 +24,7 @@ pub mod format;
 pub mod handle;
 pub mod journal;
 mod log;
+mod overlay;
 pub mod recovery;
 pub mod transaction;
 
@@ -34,5 +35,6 @@ pub use handle::Handle;
 pub use journal::{
     Journal, JournalClient, JournalExtent, JournalOptions, JournalStats, LogFormat, Phase,
 };
-pub use recovery::{Overlay, RecoveryReport, recover, recover_to_memory};
+pub use overlay::Overlay;
+pub use recovery::{RecoveryReport, recover, recover_to_memory};
 pub use transaction::{FreedExtent, Tid};

@@ -6,11 +6,16 @@ use smallvec::SmallVec;
 
 /// Most blocks that one bio of the log carries; the queue splits further where the device wants less.
 const MAX_RUN_BLOCKS: u32 = 256;
+/// Blocks of a journal at most: `mke2fs` and `tune2fs` make no larger ones. The whole log may have to be read, and a
+/// sparse file can claim any size.
+pub(crate) const MAX_BLOCKS: u32 = 10_240_000;
 
 /// The journal's blocks, from 0 without a gap, mapped to the volume.
 #[derive(Clone, Debug)]
 pub(crate) struct LogMap {
     extents: Vec<JournalExtent>,
+    /// Runs of the volume's blocks, in order: the first and the one past the last.
+    homes: Vec<(u64, u64)>,
     block_size: u32,
     blocks: u32,
 }
@@ -49,8 +54,20 @@ impl LogMap {
         if next == 0 {
             return bad(0, "the journal has no blocks");
         }
+        if next > MAX_BLOCKS {
+            return Err(JournalError::Unsupported(format!(
+                "a journal of {next} blocks; mke2fs makes at most {MAX_BLOCKS}"
+            )));
+        }
+        let run = |e: &JournalExtent| (e.physical, e.physical + u64::from(e.len));
+        let mut homes: Vec<(u64, u64)> = extents.iter().map(run).collect();
+        homes.sort_unstable();
+        if homes.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+            return bad(0, "two extents of the journal share blocks");
+        }
         Ok(LogMap {
             extents,
+            homes,
             block_size,
             blocks: next,
         })
@@ -60,6 +77,7 @@ impl LogMap {
     pub fn empty(block_size: u32) -> LogMap {
         LogMap {
             extents: Vec::new(),
+            homes: Vec::new(),
             block_size,
             blocks: 0,
         }
@@ -72,9 +90,8 @@ impl LogMap {
 
     /// Whether a block of the volume belongs to the journal.
     pub fn contains(&self, block: u64) -> bool {
-        self.extents.iter().any(|extent| {
-            (extent.physical..extent.physical + u64::from(extent.len)).contains(&block)
-        })
+        let after = self.homes.partition_point(|(first, _)| *first <= block);
+        after > 0 && block < self.homes[after - 1].1
     }
 
     /// Byte offset of journal block `logical` on the device, and how many blocks from there are adjacent.

@@ -12,10 +12,10 @@
 
 use crate::Buffer;
 use block::{AtomicWriteMark, WriteMark};
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Number of a transaction; wraps, compared by distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

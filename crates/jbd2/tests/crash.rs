@@ -5,6 +5,7 @@
 
 mod common;
 
+use cache::Budget;
 use common::*;
 use jbd2::{Journal, Tid};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -420,7 +421,8 @@ fn an_interrupted_recovery_can_be_repeated() {
         let (device, control) = CrashDevice::new(crashed.clone());
         let queue = block::Queue::new(Box::new(device));
         control.writes_left.store(writes, Ordering::Relaxed);
-        let _ = jbd2::recover(&queue, &extents(LOG), BLOCK);
+        let budget = Budget::new(64 << 20);
+        let _ = jbd2::recover(&queue, &extents(LOG), BLOCK, &budget);
         let (again, _) = recovered(control.crash(&mut Rng(writes)), LOG);
         for block in FREE..FREE + 30 {
             assert_eq!(block_of(&again, block), block_of(&expected, block));
@@ -450,7 +452,7 @@ fn log_block(image: &mut [u8], logical: u32) -> &mut [u8] {
 fn recover_image(image: Vec<u8>) -> Result<jbd2::RecoveryReport, jbd2::JournalError> {
     let (device, _) = CrashDevice::new(image);
     let queue = block::Queue::new(Box::new(device));
-    jbd2::recover(&queue, &extents(LOG), BLOCK)
+    jbd2::recover(&queue, &extents(LOG), BLOCK, &Budget::new(64 << 20))
 }
 
 #[test]

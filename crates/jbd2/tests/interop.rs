@@ -89,12 +89,18 @@ fn queue(image: &Path) -> Arc<Queue> {
 fn recover(image: &Path, block_size: u32) -> jbd2::RecoveryReport {
     let extents = extents(image);
     let queue = queue(image);
-    let (overlay, in_memory) = jbd2::recover_to_memory(&queue, &extents, block_size).unwrap();
-    let report = jbd2::recover(&queue, &extents, block_size).unwrap();
+    let budget = cache::Budget::new(64 << 20);
+    let (overlay, in_memory) =
+        jbd2::recover_to_memory(&queue, &extents, block_size, &budget).unwrap();
+    let logged: Vec<_> = overlay
+        .blocks()
+        .map(|block| (block, overlay.read(&queue, block).unwrap().unwrap()))
+        .collect();
+    let report = jbd2::recover(&queue, &extents, block_size, &budget).unwrap();
     assert_eq!(report, in_memory);
     drop(queue);
     let bytes = fs::read(image).unwrap();
-    for (block, buf) in overlay {
+    for (block, buf) in logged {
         assert_eq!(
             &bytes[(block * u64::from(block_size)) as usize..][..buf.len()],
             &buf[..]

@@ -2,11 +2,12 @@
 
 mod common;
 
-use cache::Kind;
+use block::Queue;
+use cache::{Budget, Kind};
 use common::*;
 use jbd2::{
-    AsyncCommit, FreedExtent, Handle, Journal, JournalClient, JournalError, JournalOptions,
-    LogFormat, Phase, Seal, Tid,
+    AsyncCommit, FreedExtent, Handle, Journal, JournalClient, JournalError, JournalExtent,
+    JournalOptions, LogFormat, Phase, Seal, Tid,
 };
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
@@ -249,6 +250,82 @@ fn forgotten_blocks_are_neither_replayed_nor_written_home() {
     rig.journal.commit(tid).unwrap();
     let (image, _) = recovered(rig.control.crash(&mut Rng(4)), 1024);
     assert!(block_of(&image, FREE).iter().all(|&b| b == 3));
+}
+
+/// A journal of 8,192 blocks in one piece, before [`BIG_FREE`].
+const BIG_LOG: u32 = 8192;
+const BIG_FREE: u64 = 9000;
+
+fn big_rig() -> Rig {
+    let extents = vec![JournalExtent {
+        logical: 0,
+        physical: 16,
+        len: BIG_LOG,
+    }];
+    let mut image = vec![0; 16_000 * BLOCK as usize];
+    let sb = jbd2::journal::format_new(BIG_LOG, BLOCK, [7; 16], 0);
+    image[16 * BLOCK as usize..][..sb.len()].copy_from_slice(&sb);
+    let (device, control) = CrashDevice::new(image);
+    let queue = Queue::new(Box::new(device));
+    let budget = Budget::new(256 << 20);
+    let journal = Journal::open(queue.clone(), extents, budget.clone(), options()).unwrap();
+    Rig {
+        control,
+        queue,
+        budget,
+        journal,
+    }
+}
+
+fn log_data(journal: &Journal, block: u64, byte: u8) {
+    let handle = journal.start(1).unwrap();
+    let content = block::BufMut::copy_of(&[byte; BLOCK as usize]).freeze();
+    handle.log_data(block, content);
+    let tid = handle.tid();
+    drop(handle);
+    journal.commit(tid).unwrap();
+}
+
+#[test]
+fn data_logged_anew_beside_a_checkpoint_stays_held() {
+    let rig = big_rig();
+    let journal = rig.journal.clone();
+    // A file's block is logged before 4,300 blocks of metadata, which the background checkpoint then writes home first.
+    let data = BIG_FREE + 6000;
+    log_data(&journal, data, 1);
+    let homes = Arc::new(AtomicU32::new(0));
+    let (told, at_second) = mpsc::channel();
+    let (weak, seen, superblocks) = (Arc::downgrade(&journal), homes.clone(), AtomicU32::new(0));
+    *rig.control.before_write.lock().unwrap() = Some(Arc::new(move |offset| {
+        let block = offset / u64::from(BLOCK);
+        // The first home write: an fsync logs the file's block again, and asks for another checkpoint.
+        if (BIG_FREE..data).contains(&block) && seen.fetch_add(1, Ordering::SeqCst) == 0 {
+            log_data(&weak.upgrade().unwrap(), data, 2);
+        }
+        // The second super block: only the first checkpoint is over.
+        if block == 16
+            && seen.load(Ordering::SeqCst) > 0
+            && superblocks.fetch_add(1, Ordering::SeqCst) == 1
+        {
+            let held = weak.upgrade().unwrap().held_data(data..data + 1);
+            told.send(held.map(|(_, content)| content[0])).unwrap();
+        }
+    }));
+    let mut block = BIG_FREE;
+    while homes.load(Ordering::SeqCst) == 0 && block < data {
+        let handle = journal.start(1000).unwrap();
+        for _ in 0..1000 {
+            let buffer = handle.create(block);
+            handle.modify(&buffer, None, |bytes| bytes.fill(9));
+            block += 1;
+        }
+        let tid = handle.tid();
+        drop(handle);
+        journal.commit(tid).unwrap();
+    }
+    // The log that is replayed after a crash has the second copy of the block.
+    let held = at_second.recv_timeout(Duration::from_secs(60));
+    assert_eq!(held, Ok(Some(2)));
 }
 
 #[test]
@@ -655,7 +732,7 @@ fn a_read_only_journal_reads_through_the_log() {
     rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
     let (device, control) = CrashDevice::new(rig.control.crash(&mut Rng(1)));
     let queue = block::Queue::new(Box::new(device));
-    let (overlay, _) = jbd2::recover_to_memory(&queue, &extents(1024), BLOCK).unwrap();
+    let (overlay, _) = jbd2::recover_to_memory(&queue, &extents(1024), BLOCK, &rig.budget).unwrap();
     let before = control.content();
     let journal = Journal::read_only(queue.clone(), overlay, rig.budget.clone(), options());
     assert_eq!(journal.get(FREE).unwrap().data()[0], 1);

@@ -59,7 +59,9 @@ pub use cache::Budget as MemoryBudget;
 pub use completion::SyncCompletion;
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};
 pub use error::{Cause, Error, errno};
-pub use ext4::{AsyncCommit, RenameFlags, StatFs, VolumeInfo, VolumeStats};
+pub use ext4::{
+    AsyncCommit, ErrorRecord, ErrorSummary, OnError, RenameFlags, StatFs, VolumeInfo, VolumeStats,
+};
 pub use file::File;
 pub use metadata::{FileTimes, FileType, Metadata, SetAttributes};
 pub use options::{FormatOptions, OpenOptions, VolumeOptions};

@@ -285,3 +285,36 @@ fn a_volume_closes_when_the_last_handle_goes_and_is_there_again() {
         ErrorKind::NotFound
     );
 }
+
+#[test]
+fn immutable_and_append_only_files_refuse_to_be_opened_for_writing() {
+    const IMMUTABLE: u32 = 0x10;
+    const APPEND: u32 = 0x20;
+    let v = volume();
+    v.write("/f", b"contents").unwrap();
+    let root = v.fs().root().unwrap();
+    let inode = v.fs().lookup(&root, b"f").unwrap();
+    let set = |flag: u32| {
+        let set = ext4::SetAttr {
+            flags: Some(inode.attr().flags & !(IMMUTABLE | APPEND) | flag),
+            ..ext4::SetAttr::default()
+        };
+        v.fs().set_attr(&inode, &set).unwrap();
+    };
+    let open = |append: bool, truncate: bool| {
+        let mut options = OpenOptions::new();
+        options.write(true).append(append).truncate(truncate);
+        options.open(&v, "/f").map(drop).map_err(|e| e.kind())
+    };
+    let refused = Err(ErrorKind::PermissionDenied);
+    set(IMMUTABLE);
+    assert_eq!(open(false, false), refused);
+    assert_eq!(open(true, false), refused);
+    assert!(File::open(&v, "/f").is_ok());
+    set(APPEND);
+    assert_eq!(open(false, false), refused);
+    assert_eq!(open(false, true), refused);
+    assert_eq!(open(true, false), Ok(()));
+    set(0);
+    assert_eq!(open(false, false), Ok(()));
+}

@@ -13,10 +13,10 @@ use crate::throttle::note_dirtied;
 use crate::{Clock, Flushers, Tunables};
 use block::{PAGE_SIZE, Plug, Queue};
 use cache::Budget;
-use parking_lot::{Mutex, RwLock};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use sync::atomic::{AtomicUsize, Ordering};
+use sync::{Mutex, RwLock};
 
 /// A part of the budget that is worth writing back early where memory is wanted: one 32nd.
 const RECLAIM_WORTH: u64 = 32;
@@ -226,14 +226,14 @@ impl<F: WritebackFs> BackingDev<F> {
     /// dirtied later is not waited for. (The caller then commits the journal.) The first error of any inode; each is
     /// tried once and stays dirty where it failed. Not to be called from the flusher ([`WritebackFs::tick`]).
     pub fn sync(&self) -> io::Result<()> {
-        let mark = self.foreground.mark();
         let outcome = if self.is_idle() {
             Ok(())
         } else {
             let group = self.request_sync();
             group.and_then(|group| group.wait())
         };
-        self.foreground.wait_before(mark);
+        // Taken last: an fsync that began after this call may have taken pages that were dirty before it.
+        self.foreground.wait_before(self.foreground.mark());
         outcome
     }
     /// Announces writeback that the caller does itself (fsync); see [`Foreground`].

@@ -16,10 +16,10 @@ use crate::bandwidth::{INITIAL_PAGES_PER_SEC, Rates};
 use crate::window::WINDOW;
 use block::PAGE_SIZE;
 use cache::{Budget, ShardedCounter};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Pages that a shard of the counters gathers, at most.
 const COUNT_BATCH: u64 = 32;

@@ -1,7 +1,7 @@
 //! Time as a parameter, so that policies can be tested.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
+use sync::atomic::{AtomicU64, Ordering};
 
 /// A clock.
 pub trait Clock: Send + Sync {
@@ -11,7 +11,7 @@ pub trait Clock: Send + Sync {
     fn realtime(&self) -> (i64, u32);
     /// Lets the calling thread pause.
     fn sleep(&self, pause: Duration) {
-        std::thread::sleep(pause);
+        sync::thread::sleep(pause);
     }
 }
 
@@ -20,11 +20,10 @@ pub trait Clock: Send + Sync {
 pub struct SystemClock;
 impl Clock for SystemClock {
     fn monotonic(&self) -> Duration {
-        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-        START.get_or_init(Instant::now).elapsed()
+        sync::time::monotonic()
     }
     fn realtime(&self) -> (i64, u32) {
-        match SystemTime::now().duration_since(UNIX_EPOCH) {
+        match sync::time::system_now().duration_since(UNIX_EPOCH) {
             Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
             // Before 1970: seconds round down, so that the nanoseconds count up.
             Err(error) => {

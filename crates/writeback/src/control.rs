@@ -14,10 +14,10 @@ use crate::backing_dev::{BackingDev, WritebackFs};
 use crate::flusher::Flusher;
 use crate::sync::Group;
 use crate::threads::{self, Bell, Flushers, Life, Pool};
-use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Mutex, MutexGuard};
 
 /// What is asked and not yet taken up.
 #[derive(Default)]

@@ -14,8 +14,8 @@
 //! to write was fixed when it began.
 
 use crate::backing_dev::{BackingDev, WritebackFs};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use sync::atomic::{AtomicU64, Ordering};
 
 /// How long after a small fsync another one is expected.
 const RECENT: Duration = Duration::from_millis(250);

@@ -32,7 +32,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 const CLEAN: u8 = 0;
 const LISTED: u8 = 1;

@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
+use sync::atomic::Ordering;
 
 /// First pause after an error, and delay after which a blocked inode is tried again; both double each time.
 pub(crate) const BACKOFF: Duration = Duration::from_millis(20);

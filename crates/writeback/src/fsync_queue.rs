@@ -13,13 +13,13 @@
 //!    submit ──▶ waiting: d e f g ──▶ worker: [a b c] one plug, one commit, one flush ──▶ each is told
 //! ```
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use std::thread::{self, ThreadId};
 use std::time::Duration;
+use sync::thread::{self, ThreadId};
+use sync::{Condvar, Mutex, MutexGuard};
 
 /// How long a worker with nothing to do stays.
 const RETIRE: Duration = Duration::from_secs(10);

@@ -17,13 +17,13 @@ mod throttle;
 pub mod tunables;
 pub mod window;
 
+pub use self::sync::Foreground;
 pub use backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
 pub use balance::DirtyLimits;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use courtesy::Pace;
 pub use dirty_inodes::DirtyState;
 pub use fsync_queue::{FsyncQueue, SyncService};
-pub use sync::Foreground;
 pub use threads::Flushers;
 pub use tunables::Tunables;
 

@@ -28,8 +28,8 @@ use block::{Plug, Queue};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
+use sync::atomic::Ordering;
 
 /// Inodes of a batch at most.
 const BATCH_INODES: usize = 1024;
@@ -496,7 +496,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
 }
 
 /// Takes one off on drop.
-struct CountDown<'a>(&'a std::sync::atomic::AtomicUsize);
+struct CountDown<'a>(&'a sync::atomic::AtomicUsize);
 impl Drop for CountDown<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);

@@ -8,12 +8,13 @@
 //! woken at all.
 //!
 //! Writeback that somebody does on their own account (fsync) does not pass through the flusher; [`Foreground`] makes it
-//! known, and a sync waits for what was under way when it began.
+//! known. When the flusher has been through everything, a sync waits for the foreground writeback that is under way then: it
+//! may have taken pages that were dirty before the sync began.
 
-use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use sync::{Condvar, Mutex};
 
 /// An outcome that can be told to many. (`io::Error` cannot be cloned.)
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ struct ForegroundState {
 }
 
 /// Announces that the caller takes dirty pages and writes them itself (fsync): hold it from before the pages are taken
-/// until they have landed and are recorded. A sync that begins meanwhile waits for it.
+/// until they have landed and are recorded. A sync that runs beside it waits for it.
 pub struct Foreground<'a> {
     list: &'a ForegroundList,
     id: u64,

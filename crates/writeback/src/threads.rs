@@ -9,11 +9,11 @@
 //! recorded when the thread comes by again. It waits where a device makes it wait: for the batch of the turn before to
 //! land, for log space, for a sync. What one device makes it wait for, all wait for.
 
-use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
-use std::thread::{self, ThreadId};
 use std::time::Duration;
+use sync::thread::{self, ThreadId};
+use sync::{Condvar, Mutex};
 
 /// Which threads write dirty data back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -21,8 +21,8 @@ use crate::Clock;
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::MIN_RATE;
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use sync::atomic::Ordering::Relaxed;
 
 /// Pauses shorter than this are left to gather.
 const MIN_PAUSE: Duration = Duration::from_millis(10);

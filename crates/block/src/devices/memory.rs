@@ -1,8 +1,8 @@
 //! Memory as a device: sparse, in extents that appear when they are first written. Completes on submission.
 
 use crate::{Bio, Device, IoError, Op, Payload, Request};
-use parking_lot::RwLock;
 use std::sync::OnceLock;
+use sync::RwLock;
 
 /// Bytes in an extent, the unit of allocation and of locking.
 const EXTENT: u64 = 64 << 10;

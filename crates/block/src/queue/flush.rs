@@ -2,8 +2,8 @@
 
 use super::tracking::Shared;
 use crate::{Completion, IoError};
-use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use sync::{Condvar, Mutex};
 
 /// Lets one thread flush at a time.
 #[derive(Default)]

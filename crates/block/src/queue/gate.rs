@@ -1,7 +1,7 @@
 //! Whether writes may go to the device: it may be somebody else's for a while, or from now on.
 
-use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Condvar, Mutex};
 
 /// What becomes of writes that are submitted; see [`crate::Queue::set_writes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

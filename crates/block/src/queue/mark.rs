@@ -1,6 +1,6 @@
 //! How much has been written, to be compared with how much is durable.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
 
 /// What a queue had written at a moment, as far as a flush has to make it durable ([`crate::Queue::written`]). Marks of
 /// one queue are ordered; the default is "nothing".

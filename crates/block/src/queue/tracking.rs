@@ -2,10 +2,10 @@
 
 use crate::completion::Latch;
 use crate::{BioFlags, IoError, Op, Stats};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use sync::Mutex;
+use sync::atomic::{AtomicU64, Ordering};
 
 /// The part of a queue that requests in flight refer to.
 pub(super) struct Shared {
@@ -83,7 +83,7 @@ impl Tracking {
     pub(super) fn start(shared: &Arc<Shared>, latch: Option<Arc<Latch>>) -> Tracking {
         shared.stats.in_flight.fetch_add(1, Ordering::Relaxed);
         Tracking {
-            started: Instant::now(),
+            started: sync::time::now(),
             covers: shared.completed(),
             shared: shared.clone(),
             latch,
@@ -131,7 +131,10 @@ impl Tracking {
         if result.is_err() {
             add(&stats.errors, 1);
         }
-        add(&stats.queue_ns, self.started.elapsed().as_nanos() as u64);
+        add(
+            &stats.queue_ns,
+            (sync::time::now() - self.started).as_nanos() as u64,
+        );
         stats.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.latch
     }

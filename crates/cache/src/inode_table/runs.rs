@@ -11,7 +11,7 @@ use crate::slot::Slot;
 use papaya::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use sync::atomic::{AtomicU32, Ordering};
 
 const RUN_BITS: u32 = 5;
 /// Numbers in a run.
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn runs_that_end_while_others_begin_lose_nothing() {
         let runs = Runs::default();
-        std::thread::scope(|scope| {
+        sync::thread::scope(|scope| {
             // Each has two numbers, all of one run: it ends and begins all the time.
             for thread in 0..4u32 {
                 let runs = &runs;

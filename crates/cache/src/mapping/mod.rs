@@ -30,10 +30,10 @@ mod tree;
 use crate::{Budget, Kind};
 use block::{Buf, PAGE_SIZE};
 use page::Page;
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::Mutex;
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tree::Tree;
 
 /// The tags of a page.

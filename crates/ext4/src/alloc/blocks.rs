@@ -14,17 +14,19 @@
 
 use super::free_map::BitRun;
 use super::group::{BlockState, Group, mirror};
-use super::{BlockRun, Groups, LOADED_MAX};
+use super::{BlockRun, Claim, Groups};
 use crate::{Error, Result};
 use ext4_format::bitmap;
 use ext4_format::error::FormatError;
 use ext4_format::types::{FsBlock, GroupNo};
 use jbd2::{FreedExtent, Handle};
-use parking_lot::MutexGuard;
-use std::sync::atomic::Ordering;
+use sync::MutexGuard;
+use sync::atomic::Ordering;
 
 /// Groups that a search for a whole run looks at before it is content with less.
 const GROUPS_FOR_WHOLE_RUN: u32 = 4096;
+/// How often all groups are searched for a block that is promised.
+const SCANS_MAX: u32 = 1000;
 
 fn misuse(what: &'static str, group: GroupNo) -> Error {
     Error::Corrupt(FormatError::Bitmap {
@@ -36,12 +38,33 @@ fn misuse(what: &'static str, group: GroupNo) -> Error {
 
 impl Groups {
     /// Takes 1 to `want` contiguous blocks, as near behind `goal` as possible, in memory only (nothing is journaled).
-    /// Prefers a run that holds all of `want`.
+    /// Prefers a run that holds all of `want`. The caller has a promise for `want` blocks ([`super::space`]).
     ///
     /// # Errors
     /// `NoSpace` only when nothing at all is free; the device's where a bitmap could not be read and no other group has a
     /// free block.
     pub fn pick(&self, goal: FsBlock, want: u32) -> Result<BlockRun> {
+        let mut scans = 0;
+        loop {
+            scans += 1;
+            match self.pick_once(goal, want) {
+                // The promise says that some group has a block, but while the groups were looked at one after another, it
+                // became available behind the search.
+                Err(Error::NoSpace) if scans < SCANS_MAX && self.has_available() => {
+                    sync::thread::yield_now();
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Whether the counts of any group say that a block can be picked.
+    fn has_available(&self) -> bool {
+        let available = |group: &Group| group.available.load(Ordering::Relaxed) > 0;
+        self.groups.iter().any(available)
+    }
+
+    fn pick_once(&self, goal: FsBlock, want: u32) -> Result<BlockRun> {
         let want = want.clamp(1, self.geo.blocks_per_group);
         let (home, bit) = self.geo.locate_block(goal).unwrap_or((GroupNo(0), 0));
         let mut failure = None;
@@ -139,7 +162,7 @@ impl Groups {
     }
 
     /// The group's lock, with its map in memory.
-    fn loaded<'a>(
+    pub(super) fn loaded<'a>(
         &self,
         number: GroupNo,
         group: &'a Group,
@@ -164,14 +187,15 @@ impl Groups {
         let result = state.load(&self.journal, &self.geo, &self.system, number, &group.desc);
         match &result {
             Ok(()) => {
-                if self.loaded.fetch_add(1, Ordering::Relaxed) >= LOADED_MAX {
+                if self.loaded.fetch_add(1, Ordering::Relaxed) >= self.loaded_max {
                     self.evict_one(number);
                 }
             }
-            Err(Error::Corrupt(error)) if !state.damaged => {
-                tracing::error!("{error}; nothing is allocated from this group; run e2fsck");
+            Err(error @ Error::Corrupt(_)) if !state.damaged => {
+                self.blame("load_block_bitmap", error);
+                tracing::error!("{error}; nothing is allocated from this group");
                 state.damaged = true;
-                self.space.hold(state.free);
+                self.space.lose(state.free);
                 mirror(&group.available, 0);
             }
             Err(_) => {}
@@ -200,7 +224,7 @@ impl Groups {
         }
     }
 
-    fn take(
+    pub(super) fn take(
         &self,
         number: GroupNo,
         group: &Group,
@@ -260,7 +284,7 @@ impl Groups {
     }
 
     /// Sets the bits of picked blocks in the bitmap, as part of the handle's transaction (one credit for each group that
-    /// the run is in).
+    /// the run is in). This keeps the promise of these blocks, which ends.
     ///
     /// # Errors
     /// `Corrupt` where the bitmap says that one of them is in use; the device's.
@@ -289,18 +313,33 @@ impl Groups {
             state.outstanding = state.outstanding.saturating_sub(bits.len - unpicked);
             state.free = state.free.saturating_sub(bits.len);
             state.stale = true;
-            self.space.took(bits.len);
+            self.space.keep(bits.len);
             self.note_changed(number, group);
             Ok(())
         })
     }
 
-    /// Picks and records a block for metadata (extent node, directory block, attribute block), at the front of the cluster
-    /// of groups that `goal` is in: out of the way of file data, and near the inode tables.
+    /// Takes a block for metadata (extent node, directory block, attribute block), at the front of the cluster of groups
+    /// that `goal` is in: out of the way of file data, and near the inode tables. Takes none that is promised.
+    ///
+    /// # Errors
+    /// `NoSpace`, and as [`Groups::pick`] and [`Groups::record`].
+    pub fn alloc_metadata_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        self.space.reserve(1, Claim::Ordinary)?;
+        self.place_metadata_block(handle, goal)
+            .inspect_err(|_| self.space.unreserve(1))
+    }
+
+    /// Takes a block that [`Groups::reserve_nodes`] has promised. An error leaves the promise as it is.
     ///
     /// # Errors
     /// As [`Groups::pick`] and [`Groups::record`].
-    pub fn alloc_metadata_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+    pub fn take_promised_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        self.place_metadata_block(handle, goal)
+            .inspect(|_| self.space.use_node())
+    }
+
+    fn place_metadata_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         let home = self.geo.group_of_block(goal).unwrap_or(GroupNo(0));
         let front = GroupNo(self.cluster_of(home.0).start);
         let mut failure = None;

@@ -23,9 +23,9 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use ext4_format::types::GroupNo;
 use jbd2::{Buffer, Handle, Journal, Tid};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A block group. The atomics are read without a lock to choose a group, and written under the lock of what they mirror.
 #[repr(align(64))]

@@ -13,7 +13,7 @@ use ext4_format::error::FormatError;
 use ext4_format::types::{FsBlock, GroupNo, Ino};
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 fn corrupt(what: &'static str, group: GroupNo) -> Error {
     Error::Corrupt(FormatError::Bitmap {
@@ -143,6 +143,7 @@ impl Groups {
             Ok(None) => {}
             Err(error) => {
                 if matches!(error, Error::Corrupt(_)) && !state.damaged {
+                    self.blame("load_inode_bitmap", &error);
                     tracing::error!("{error}; no inode is taken from this group");
                     self.inodes_damaged(group, state);
                 }

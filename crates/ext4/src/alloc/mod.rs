@@ -19,6 +19,7 @@
 //! | `group` | a group's state, and how its bitmaps are read, checked and made |
 //! | `blocks` | pick, record, free |
 //! | `inodes` | inode numbers |
+//! | `trim` | free runs for discard |
 //! | `spread` | which group a new directory goes to |
 //! | `write_back` | descriptors and checksums, once per commit |
 //!
@@ -35,18 +36,22 @@ mod spread;
 mod system;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod write_back;
 
+use crate::fs::ErrorLog;
 use crate::{Error, Result};
+use cache::{Budget, Kind};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::types::{FsBlock, GroupNo, Ino};
 use group::Group;
 use jbd2::Journal;
-use parking_lot::Mutex;
+pub(crate) use space::Claim;
 use space::Space;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use system::SystemBlocks;
 
 /// A run of blocks.
@@ -71,8 +76,16 @@ pub(crate) struct Counts {
     pub dirs: u64,
 }
 
-/// Groups whose bitmaps are kept in memory, at most (but for those with blocks outstanding): 12 KiB each.
+/// Groups whose bitmaps are kept in memory, at most (but for those with blocks outstanding).
 const LOADED_MAX: u32 = 4096;
+/// As few as this however small the memory budget is.
+const LOADED_MIN: u32 = 16;
+/// Bytes of the bitmaps of a group in memory.
+const LOADED_BYTES: u64 = 12 << 10;
+/// These bitmaps take this part of the memory budget at most.
+const LOADED_PART: u64 = 8;
+/// Bytes that the groups may take however small the memory budget is: those of a volume of 2 TiB.
+const GROUPS_LEAST: u64 = 8 << 20;
 
 /// The groups of a volume.
 pub(crate) struct Groups {
@@ -91,29 +104,74 @@ pub(crate) struct Groups {
     pending: AtomicU32,
     /// First blocks of the inode tables and their groups, sorted.
     tables: Box<[(u64, u32)]>,
-    /// Groups whose block bitmap is in memory, and where the next one is to be dropped.
+    /// Memory of `groups`, `system` and `tables`.
+    _charge: Charge,
+    /// Groups whose block bitmap is in memory, how many there may be, and where the next one is to be dropped.
     loaded: AtomicU32,
+    loaded_max: u32,
     evict_hand: AtomicU32,
     /// Where the next top-level directory goes.
     next_top_dir: AtomicU32,
+    /// Where damaged bitmaps are recorded.
+    errors: OnceLock<Arc<ErrorLog>>,
+}
+
+/// Bytes of metadata that stay in memory for as long as the volume is mounted.
+struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Counts what the groups of a volume take.
+    fn of_groups(budget: &Arc<Budget>, geo: &Geometry) -> Result<Charge> {
+        // Each has up to three runs of system blocks (twice while they are sorted) and an entry in the list of tables.
+        let each =
+            (size_of::<Group>() + 6 * size_of::<(u64, u64)>() + size_of::<(u64, u32)>()) as u64;
+        let bytes = u64::from(geo.groups).saturating_mul(each);
+        let most = (budget.limit() / 4 * 3).max(GROUPS_LEAST);
+        if bytes > most {
+            return Err(Error::Unsupported(format!(
+                "a volume of {} groups, which take {} MiB of memory; the budget has {} MiB for them",
+                geo.groups,
+                bytes >> 20,
+                most >> 20
+            )));
+        }
+        budget.make_room();
+        budget.charge(Kind::Metadata, bytes);
+        Ok(Charge {
+            budget: budget.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.uncharge(Kind::Metadata, self.bytes);
+    }
 }
 
 impl Groups {
-    /// Reads the group descriptors (bitmaps are read when first needed).
+    /// Reads the group descriptors (bitmaps are read when first needed). What is kept of them is charged to `budget`.
     ///
     /// # Errors
-    /// The device's; `Corrupt` for a descriptor with a wrong checksum or whose numbers make no sense.
+    /// The device's; `Corrupt` for a descriptor with a wrong checksum or whose numbers make no sense; `Unsupported` for more
+    /// groups than the budget has room for.
     pub fn load(
         journal: Arc<Journal>,
+        budget: &Arc<Budget>,
         geo: &Geometry,
         superblock: &ext4_format::superblock::Superblock,
     ) -> Result<Groups> {
         let first_ino = superblock.first_ino.get();
         debug_assert_eq!(first_ino, geo.first_ino.0);
+        let charge = Charge::of_groups(budget, geo)?;
         let gdt_first = geo.first_data_block + 1;
         let gdt: Vec<u64> = (gdt_first..gdt_first + u64::from(geo.gdt_blocks)).collect();
         // In pieces, so that the table of a huge volume is not all in flight at once.
-        let mut groups = Vec::new();
+        let mut groups = Vec::with_capacity(geo.groups as usize);
         let per_block = geo.block_size / u32::from(geo.desc_size);
         for blocks in gdt.chunks(256) {
             journal.prefetch(blocks);
@@ -151,29 +209,74 @@ impl Groups {
                 .collect(),
             pending: AtomicU32::new(0),
             tables: tables.into(),
+            _charge: charge,
             loaded: AtomicU32::new(0),
+            loaded_max: (budget.limit() / LOADED_PART / LOADED_BYTES)
+                .clamp(u64::from(LOADED_MIN), u64::from(LOADED_MAX)) as u32,
             evict_hand: AtomicU32::new(0),
             next_top_dir: AtomicU32::new(0),
+            errors: OnceLock::new(),
             geo: geo.clone(),
             journal,
         })
     }
 
-    /// Promises blocks for later [`Groups::pick`] calls, metadata overhead included; `Err(NoSpace)` if they are not there. Lock-free.
+    /// Says where damage is recorded. Only the first call counts.
+    pub fn report_to(&self, errors: Arc<ErrorLog>) {
+        let _ = self.errors.set(errors);
+    }
+
+    /// Records damage.
+    #[track_caller]
+    fn blame(&self, func: &'static str, error: &Error) {
+        if let Some(errors) = self.errors.get() {
+            errors.note(func, 0, error);
+        }
+    }
+
+    /// Promises blocks for later [`Groups::pick`] calls. Takes no lock.
     ///
-    /// Blocks that were freed count only once their transaction has committed, so that a commit may cure `NoSpace`.
+    /// # Errors
+    /// `NoSpace`. Blocks that were freed count only once their transaction has committed: see [`crate::Fs::with_space`].
     pub fn reserve(&self, blocks: u64) -> Result<()> {
-        self.space.reserve(blocks)
+        self.space.reserve(blocks, Claim::Ordinary)
     }
 
-    /// Whether `blocks` may be missing now but not once the running transaction has committed: what it freed.
-    pub fn waits_for_commit(&self, blocks: u64) -> bool {
-        self.space.waits_for_commit(blocks)
-    }
-
-    /// Takes a promise back.
+    /// Gives a promise back.
     pub fn unreserve(&self, blocks: u64) {
         self.space.unreserve(blocks);
+    }
+
+    /// Promises blocks for [`Groups::take_promised_block`], more than will be used.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn reserve_nodes(&self, nodes: u64, claim: Claim) -> Result<()> {
+        self.space.reserve_nodes(nodes, claim)
+    }
+
+    /// Gives a promise of [`Groups::reserve_nodes`] back.
+    pub fn unreserve_nodes(&self, nodes: u64) {
+        self.space.unreserve_nodes(nodes);
+    }
+
+    /// Whether `blocks` cannot be promised now, or no inode is free.
+    pub fn is_short_of(&self, blocks: u64) -> bool {
+        let promised = self.reserve(blocks);
+        if promised.is_ok() {
+            self.unreserve(blocks);
+        }
+        promised.is_err() || self.free_inodes.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether files that have been written give a part of their promises back.
+    pub fn is_overpromised(&self) -> bool {
+        self.space.is_overpromised()
+    }
+
+    /// Whether a commit makes blocks available: what the running transaction freed.
+    pub fn waits_for_commit(&self) -> bool {
+        self.space.waits_for_commit()
     }
 
     /// The counts now.

@@ -14,7 +14,7 @@
 
 use super::Groups;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 /// Clusters that are looked at for a directory in the root.
 const CLUSTERS_FOR_TOP: u32 = 64;

@@ -7,12 +7,12 @@ use block::{Create, DeviceUrl, OpenMode, Queue};
 use cache::Budget;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::{FreedExtent, Handle, JournalClient, JournalError, JournalOptions, Phase, Tid};
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Weak;
 use std::time::Duration;
+use sync::Mutex;
 
 /// A volume with nothing above the allocator.
 struct Volume {
@@ -61,9 +61,9 @@ impl Volume {
             uuid: geo.uuid,
         };
         let budget = Budget::new(256 << 20);
-        let journal = Journal::open(queue.clone(), extents, budget, options).unwrap();
+        let journal = Journal::open(queue.clone(), extents, budget.clone(), options).unwrap();
         let volume = Arc::new(Volume {
-            groups: Groups::load(journal.clone(), &geo, &superblock).unwrap(),
+            groups: Groups::load(journal.clone(), &budget, &geo, &superblock).unwrap(),
             journal: journal.clone(),
             superblock: Mutex::new(superblock),
             geo,
@@ -78,6 +78,11 @@ impl Volume {
     }
 
     fn record(&self, run: BlockRun) {
+        let promised = self
+            .groups
+            .space
+            .reserve(run.len.into(), super::Claim::Margin);
+        promised.unwrap();
         let handle = self.journal.start(8).unwrap();
         self.groups.record(&handle, run).unwrap();
     }

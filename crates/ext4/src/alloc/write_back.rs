@@ -11,7 +11,7 @@ use crate::Result;
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use ext4_format::types::GroupNo;
 use jbd2::Handle;
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 impl Groups {
     /// A group's descriptor has to be encoded. Under the lock of what changed, so that the commit sees the change when it

@@ -53,9 +53,17 @@ impl<'a> Dir<'a> {
         };
         let blocks = u32::try_from(size >> fs.geo.block_bits).unwrap_or(u32::MAX);
         if blocks == 0 || !size.is_multiple_of(u64::from(fs.geo.block_size)) {
-            return Err(Error::CorruptInode {
+            let error = Error::CorruptInode {
                 ino: inode.ino.0,
                 what: "the directory's size is not a positive multiple of the block size",
+            };
+            return Err(fs.blame("directory_open", inode.ino, error));
+        }
+        // A directory has no holes. Searching one without an index reads all that its size claims.
+        if u64::from(blocks) > fs.geo.blocks_count {
+            return Err(Error::CorruptInode {
+                ino: inode.ino.0,
+                what: "the directory is larger than the volume",
             });
         }
         let flagged = flags.contains(InodeFlags::INDEX);
@@ -118,19 +126,22 @@ impl<'a> Dir<'a> {
     }
 
     /// What is wrong with `buffer`, as an error that names the inode and the block.
+    #[track_caller]
     pub fn corrupt(&self, buffer: &Buffer, error: FormatError) -> Error {
-        Error::CorruptDirectory {
+        let error = Error::CorruptDirectory {
             ino: self.inode.ino.0,
             block: buffer.block(),
             error,
-        }
+        };
+        self.fs.blame("directory_block", self.inode.ino, error)
     }
 
     /// The volume block of block `at`.
     pub fn locate(&self, at: u32) -> Result<FsBlock> {
-        let corrupt = |what| Error::CorruptInode {
-            ino: self.inode.ino.0,
-            what,
+        let corrupt = |what| {
+            let ino = self.inode.ino;
+            let error = Error::CorruptInode { ino: ino.0, what };
+            self.fs.blame("directory_locate", ino, error)
         };
         if at >= self.blocks {
             return Err(corrupt(

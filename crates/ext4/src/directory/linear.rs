@@ -35,9 +35,12 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
             At::Full { .. } => last = Some(place),
         }
     }
-    room.or(last).ok_or(Error::CorruptInode {
-        ino: dir.inode.ino.0,
-        what: "the directory has no block of entries",
+    room.or(last).ok_or_else(|| {
+        let error = Error::CorruptInode {
+            ino: dir.inode.ino.0,
+            what: "the directory has no block of entries",
+        };
+        dir.fs.blame("directory_find", dir.inode.ino, error)
     })
 }
 
@@ -62,10 +65,13 @@ pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
             leaf_at: 0,
             at,
         }),
-        _ => Err(Error::CorruptInode {
-            ino: dir.inode.ino.0,
-            what: "the directory has no \"..\"",
-        }),
+        _ => {
+            let error = Error::CorruptInode {
+                ino: dir.inode.ino.0,
+                what: "the directory has no \"..\"",
+            };
+            Err(dir.fs.blame("directory_find_parent", dir.inode.ino, error))
+        }
     }
 }
 

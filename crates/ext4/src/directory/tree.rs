@@ -204,10 +204,11 @@ fn child_of(dir: &Dir<'_>, buffer: &Buffer, entry: Option<htree::DxEntry>) -> Re
 
 /// More leaves were visited than there are: the tree leads in circles.
 pub(super) fn circle(dir: &Dir<'_>) -> Error {
-    Error::CorruptInode {
+    let error = Error::CorruptInode {
         ino: dir.inode.ino.0,
         what: "the directory's index leads in circles",
-    }
+    };
+    dir.fs.blame("directory_index", dir.inode.ino, error)
 }
 
 /// Finds `name` in a hashed directory; `None` if it is not one (with a known hash).

@@ -11,12 +11,14 @@
 //! | `tree` | paths, and replacing entries with splits, growth and shrinking; the invariants |
 //! | `change` | insert, convert and remove as replacements of entries in a leaf |
 //! | `store` | nodes in the journal's blocks |
+//! | `promise` | nodes for pages that have not landed, promised before they are needed |
 //!
 //! A damaged tree is an error that names the inode or the block; every walk is bounded, as nodes' ranges nest and levels
 //! count down. Files with the block map of ext2 and ext3 are refused in [`read_root`], the one place that would choose.
 
 mod change;
 mod node;
+mod promise;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -31,6 +33,7 @@ use ext4_format::inode::InodeFlags;
 use ext4_format::types::{FileBlock, FsBlock};
 use jbd2::Handle;
 use node::View;
+pub(crate) use promise::{Changes, NodePromise};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,8 +109,9 @@ fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
 /// What `block` maps to. Takes the shared lock.
 pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Map> {
     let root = inode.i_block.read();
-    let view = read_root(inode, &root)?;
-    lookup_from(&Reader { fs, inode }, &view, block.0)
+    let found =
+        read_root(inode, &root).and_then(|view| lookup_from(&Reader { fs, inode }, &view, block.0));
+    fs.witness("extents_lookup", inode.ino, found)
 }
 
 /// [`lookup`] below a root. A tree of depth 0 costs a search among 4 entries and no look at the journal.
@@ -168,9 +172,10 @@ pub(crate) fn insert(
         unwritten,
         start: start.0,
     };
-    change(fs, handle, inode, i64::from(len), |tree, _| {
+    let changed = change(fs, handle, inode, i64::from(len), |tree, _| {
         tree.insert(extent)
-    })
+    });
+    fs.witness("extents_insert", inode.ino, changed)
 }
 
 /// Makes the mapped range written (`unwritten` false) or unwritten (true), splitting extents at its ends and merging with
@@ -212,7 +217,14 @@ pub(crate) fn convert_some(
                 break;
             }
         }
-        tree.collapse()?;
+        // Pages that wait count on the levels that there are.
+        let own = match unwritten {
+            true => 0,
+            false => range.end.saturating_sub(range.start),
+        };
+        if inode.mapping.unlanded_pages() <= own {
+            tree.collapse()?;
+        }
         Ok(from)
     })
 }
@@ -275,7 +287,9 @@ pub(crate) fn remove(
                 fs.groups.free(handle, BlockRun { start, len })?;
             }
         }
-        tree.collapse()?;
+        if inode.mapping.unlanded_pages() == 0 {
+            tree.collapse()?;
+        }
         Ok(left.end)
     })
 }
@@ -327,8 +341,9 @@ pub(crate) fn for_each(
     while from < end {
         let next = {
             let root = inode.i_block.read();
-            read_root(inode, &root)?;
-            leaf_extents(&Reader { fs, inode }, &root, from, &mut extents)?
+            let read = read_root(inode, &root)
+                .and_then(|_| leaf_extents(&Reader { fs, inode }, &root, from, &mut extents));
+            fs.witness("extents_read", inode.ino, read)?
         };
         for extent in extents.drain(..) {
             let (start, stop) = (
@@ -371,8 +386,13 @@ fn leaf_extents<S: Nodes>(
 
 /// How many extents map the file; adjacent ones count as they are stored.
 pub(crate) fn count_extents(fs: &Fs, inode: &Inode) -> Result<u64> {
+    count_in(fs, inode, 0..END)
+}
+
+/// How many extents map a part of the file.
+pub(crate) fn count_in(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<u64> {
     let mut count = 0;
-    for_each(fs, inode, 0..END, &mut |_, _| {
+    for_each(fs, inode, range, &mut |_, _| {
         count += 1;
         true
     })?;

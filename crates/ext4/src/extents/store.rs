@@ -104,8 +104,8 @@ impl NodesMut for Writer<'_, '_> {
         self.handle.modify(node, seal, change);
     }
     fn create(&self, goal: u64) -> Result<(u64, Arc<Buffer>)> {
-        let fs = self.reader.fs;
-        let block = fs.groups.alloc_metadata_block(self.handle, FsBlock(goal))?;
+        let Reader { fs, inode } = self.reader;
+        let block = fs.promised_node(self.handle, inode, FsBlock(goal))?;
         self.nodes.set(self.nodes.get() + 1);
         Ok((block.0, self.handle.create(block.0)))
     }

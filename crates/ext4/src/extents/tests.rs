@@ -1,6 +1,7 @@
 //! The tree over nodes in a map, tiny so that few extents make deep trees, against a map of single blocks.
 
 use super::node::{self, View, max_len};
+use super::promise::{Shape, worst_case};
 use super::tree::{END, Nodes, NodesMut, Tree, descend};
 use super::{Map, empty_root, lookup_from};
 use crate::{Error, Result};
@@ -560,4 +561,54 @@ fn lookups_in_a_root_are_fast() {
     assert_eq!(mapped, 500_000);
     assert!(each_ns < 2000, "{each_ns} ns");
     assert_eq!(node::max_len(false), 32_768);
+}
+
+/// Splits of trees with tiny nodes, by changes in orders that are bad for them, against what was promised at any moment.
+#[test]
+fn promised_nodes_suffice_in_every_order() {
+    let mut seed = 1u64;
+    let mut random = |end: u64| {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (seed >> 33) % end
+    };
+    for round in 0..400 {
+        let mut toy = Toy::new(8 + round % 60);
+        let unwritten = round % 2 == 0;
+        if unwritten {
+            let whole = extent(0, 1 << 20, 1 << 14, true);
+            toy.tree().insert(whole).unwrap();
+        }
+        let mut blocks: Vec<u32> = (0..600).map(|nth| nth * 3).collect();
+        match round % 3 {
+            0 => blocks.reverse(),
+            1 => (1..blocks.len()).for_each(|at| {
+                let other = random(at as u64 + 1) as usize;
+                blocks.swap(at, other);
+            }),
+            // From the end of parts, part by part.
+            _ => blocks.chunks_mut(20).for_each(<[u32]>::reverse),
+        }
+        let start = toy.store.next.get();
+        // For each number of changes so far: how many nodes there may be when all are done.
+        let mut most = u64::MAX;
+        for (done, block) in blocks.iter().enumerate() {
+            let view = View::new(&toy.root, None).unwrap();
+            let shape = Shape::of(&view, toy.store.bytes as u32);
+            let made = toy.store.next.get() - start;
+            most = most.min(made + worst_case(shape, (blocks.len() - done) as u64));
+            match unwritten {
+                true => {
+                    let range = u64::from(*block)..u64::from(*block) + 1;
+                    toy.tree().convert_first(range, false).unwrap();
+                }
+                false => {
+                    let one = extent(*block, (1 << 20) + u64::from(*block) * 2, 1, false);
+                    toy.tree().insert(one).unwrap();
+                }
+            }
+        }
+        let made = toy.store.next.get() - start;
+        assert!(made <= most, "round {round}: {made} nodes, {most} promised");
+        assert!(made > 0);
+    }
 }

@@ -12,7 +12,7 @@
 //! All changes are [`Tree::splice`] of a leaf. Where the entries do not fit:
 //!
 //! ```text
-//! root full                           node full, change in its middle        node full, change at its end
+//! root full                           node full, change elsewhere            node full, change at the file's end
 //!
 //! [a b c d] + e                          [.. p ..]                               [.. p]
 //!     ▼                                      ▼                                      ▼
@@ -21,7 +21,8 @@
 //!                                                                                        fill their nodes
 //! ```
 //!
-//! New nodes are allocated before anything is changed: running out of space changes nothing.
+//! New nodes are allocated before anything is changed: running out of space changes nothing. `promise` counts on what is
+//! drawn here when it says how many nodes changes can need.
 
 use super::node::{self, Raw, Raws, View};
 use crate::{Error, Result};
@@ -300,7 +301,7 @@ impl<S: NodesMut> Tree<'_, S> {
             }
             return Ok(());
         }
-        let is_append = at + old == level.entries;
+        let is_append = at + old == level.entries && path.end == END;
         let mut all = level.entries(self.store, self.root)?;
         all.drain(at..at + old);
         all.insert_many(at, new);

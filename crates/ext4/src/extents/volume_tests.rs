@@ -81,6 +81,7 @@ fn create(fs: &Arc<Fs>, blocks: u64) -> InodeRef {
 fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, unwritten: bool) -> BlockRun {
     let handle = fs.journal.start(super::INSERT_CREDITS + 4).unwrap();
     let run = fs.groups.pick(FsBlock(goal), len).unwrap();
+    fs.groups.reserve(run.len.into()).unwrap();
     insert(
         fs,
         &handle,

@@ -1,6 +1,8 @@
 //! fallocate: blocks ahead of data, holes, zeroes.
 
-use crate::extents::{self, Map};
+use crate::alloc::Claim;
+use crate::extents::{self, Changes, Map};
+use crate::fs::full::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::PAGE_SIZE;
 use ext4_format::inode::FileType;
@@ -47,9 +49,34 @@ impl Fs {
         if end > self.geo.max_file_size() {
             return Err(Error::FileTooLarge);
         }
+        self.with_space(ANY_BLOCKS, || self.fallocate_once(inode, mode, offset, end))
+    }
+
+    fn fallocate_once(
+        &self,
+        inode: &InodeRef,
+        mode: FallocateMode,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.readahead.quiesce();
         inode.check_may_write(false)?;
+        let done = self.change_blocks(inode, mode, offset, end);
+        if done.is_err() {
+            // The size on disk may have waited for pages that were dropped before the error.
+            let _ = inode.follow_size(self);
+        }
+        done
+    }
+
+    fn change_blocks(
+        &self,
+        inode: &Arc<Inode>,
+        mode: FallocateMode,
+        offset: u64,
+        end: u64,
+    ) -> Result<()> {
         match mode {
             FallocateMode::Allocate { keep_size } => {
                 let result = self.allocate(inode, offset / PAGE..end.div_ceil(PAGE));
@@ -63,8 +90,11 @@ impl Fs {
             FallocateMode::PunchHole => {
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
-                    self.drop_pages(inode, inner.clone());
-                    self.cut(inode, inner, None)?;
+                    // It may cut one extent in two. Pages go only when nothing can fail for want of space: what they hide
+                    // must not be seen again.
+                    let changes = Changes::begin(self, inode);
+                    changes.promise(1, Claim::Margin)?;
+                    self.cut_pages(inode, inner)?;
                 }
                 self.grow_to(inode, 0, true)
             }
@@ -74,7 +104,11 @@ impl Fs {
                 }
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
-                    self.drop_pages(inode, inner.clone());
+                    let changes = Changes::begin(self, inode);
+                    let extents = extents::count_in(self, inode, inner.clone())?;
+                    // Pages in flight may become extents before they are dropped.
+                    let waiting = inode.mapping.unlanded_pages();
+                    changes.promise(extents + waiting + 2, Claim::Margin)?;
                     self.unwrite(inode, inner)?;
                 }
                 self.allocate(inode, offset / PAGE..end.div_ceil(PAGE))?;
@@ -106,6 +140,7 @@ impl Fs {
         // Blocks that were picked for data in flight must be recorded before holes are looked for.
         let _lock = inode.writeback_lock.lock();
         self.wait_writeback(inode);
+        let changes = Changes::begin(self, inode);
         let mut at = pages.start;
         let mut goal = self.groups.goal_for(inode.ino);
         while at < pages.end {
@@ -119,8 +154,9 @@ impl Fs {
                     let want = u64::from(len)
                         .min(pages.end - at)
                         .min(u64::from(extents::MAX_UNWRITTEN_LEN));
-                    // Pages in the range may hold reservations for themselves; this is beside them.
-                    self.reserve_blocks(want)?;
+                    changes.promise(1, Claim::Ordinary)?;
+                    // Pages in the range may hold promises for themselves; this is beside them.
+                    self.groups.reserve(want)?;
                     let picked = self.groups.pick(goal, want as u32);
                     let result = picked.and_then(|run| {
                         let mapped = self
@@ -133,7 +169,8 @@ impl Fs {
                         }
                         mapped.map(|()| run)
                     });
-                    self.groups.unreserve(want);
+                    let kept = result.as_ref().map_or(0, |run| u64::from(run.len));
+                    self.groups.unreserve(want - kept);
                     let run = result?;
                     at += u64::from(run.len);
                     goal = FsBlock(run.start.0 + u64::from(run.len));
@@ -143,9 +180,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes the mapped parts of `pages` unwritten.
+    /// Removes `pages` and makes the mapped parts of them unwritten. The caller has promised the nodes.
     fn unwrite(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
-        let _lock = inode.writeback_lock.lock();
+        let lock = inode.writeback_lock.lock();
         self.wait_writeback(inode);
         let mut at = pages.start;
         while at < pages.end {
@@ -156,7 +193,13 @@ impl Fs {
                     len,
                     unwritten: true,
                     ..
-                } => at += u64::from(len),
+                } => {
+                    let end = pages.end.min(at + u64::from(len.max(1)));
+                    let handle = self.journal.start(2)?;
+                    self.forget_pages(inode, at..end, &lock);
+                    inode.grow(self, &handle, 0);
+                    at = end;
+                }
                 Map::Mapped {
                     len,
                     unwritten: false,
@@ -167,6 +210,9 @@ impl Fs {
                         .min(at + u64::from(len.min(extents::MAX_UNWRITTEN_LEN)));
                     let handle = self.journal.start(extents::INSERT_CREDITS + 4)?;
                     extents::convert(self, &handle, inode, at..end, true)?;
+                    inode.mark_dirty(self, &handle);
+                    self.forget_pages(inode, at..end, &lock);
+                    inode.grow(self, &handle, 0);
                     at = end;
                 }
             }
@@ -179,18 +225,11 @@ impl Fs {
         let handle = self.journal.start(2)?;
         {
             let mut meta = inode.meta.lock();
-            if !keep_size && end > meta.size {
-                meta.size = end;
-            }
-            // Otherwise the size follows when the last dirty page has landed: see `record_range`.
-            if inode.mapping.unlanded_pages() == 0 {
-                meta.fields.size = meta.size;
-            }
             let now = self.now();
             meta.fields.mtime = now;
             meta.fields.ctime = now;
         }
-        inode.mark_dirty(self, &handle);
+        inode.grow(self, &handle, if keep_size { 0 } else { end });
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use ext4_format::types::FileBlock;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
+use sync::atomic::Ordering;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages in one read request at most (1 MiB).
@@ -117,7 +118,9 @@ impl Fs {
             Run::Logged(buf) => {
                 let size = inode.size();
                 let index = pages.start;
-                let buf = inode.mapping.insert_clean(index, trim(buf, index, size));
+                let buf = inode
+                    .mapping
+                    .insert_clean(index, trim(inode, buf, index, size));
                 copy_page(&buf, index, offset, out);
             }
             Run::Device(from) => {
@@ -126,7 +129,9 @@ impl Fs {
                     self.queue
                         .read(from, (count * PAGE) as usize, PAGE_SIZE, Class::Data)?;
                 for (index, buf) in pages.clone().zip(bufs) {
-                    let buf = inode.mapping.insert_clean(index, trim(buf, index, size));
+                    let buf = inode
+                        .mapping
+                        .insert_clean(index, trim(inode, buf, index, size));
                     copy_page(&buf, index, offset, out);
                 }
                 self.budget.make_room();
@@ -148,7 +153,7 @@ impl Fs {
             Map::Mapped { start, len, .. } => {
                 let len = u64::from(len).min(end - index);
                 let device = Run::Device(start.0 * u64::from(self.geo.block_size));
-                match self.journal.held_data(start.0..start.0 + len) {
+                match self.journal.data_in_log(start.0..start.0 + len)? {
                     None => (device, len),
                     Some((held, content)) if held == start.0 => (Run::Logged(content), 1),
                     Some((held, _)) => (device, held - start.0),
@@ -174,10 +179,10 @@ impl Fs {
         };
         Ok(match run {
             Run::Zeroes => Some(BufMut::zeroed(PAGE_SIZE).freeze()),
-            Run::Logged(buf) => Some(trim(buf, index, size)),
+            Run::Logged(buf) => Some(trim(inode, buf, index, size)),
             Run::Device(from) => {
                 let mut bufs = self.queue.read(from, PAGE_SIZE, PAGE_SIZE, Class::Data)?;
-                bufs.pop().map(|buf| trim(buf, index, size))
+                bufs.pop().map(|buf| trim(inode, buf, index, size))
             }
         })
     }
@@ -240,13 +245,22 @@ fn overlap(index: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) 
     )
 }
 
-/// Zeroes what lies beyond the end of the file.
-fn trim(mut buf: Buf, index: u64, size: u64) -> Buf {
+/// Zeroes what lies beyond the end of the file in a page from the device.
+fn trim(inode: &Inode, mut buf: Buf, index: u64, size: u64) -> Buf {
     let live = live_bytes(index, size);
-    if live < PAGE_SIZE {
+    if is_stale_behind(inode, &buf, live) {
         buf.make_mut()[live..].fill(0);
     }
     buf
+}
+
+/// Whether a page from the device has bytes behind the first `live` that are not zero. The inode keeps it in mind.
+pub(super) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
+    let stale = page[live..].iter().any(|&byte| byte != 0);
+    if stale {
+        inode.stale_tail.store(true, Ordering::Relaxed);
+    }
+    stale
 }
 
 fn copy_page(buf: &Buf, index: u64, offset: u64, out: &mut [u8]) {

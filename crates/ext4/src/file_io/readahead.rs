@@ -4,12 +4,13 @@
 //! enters the last one, so that the device works while the reader copies. Pages under readahead are inserted when
 //! their I/O completes; whoever changes the file's contents or blocks waits for that first ([`Readahead::quiesce`]).
 
+use super::read::is_stale_behind;
 use crate::Inode;
 use block::{EndIo, IoError, PAGE_SIZE, Payload};
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
+use sync::{Condvar, Mutex};
 
 /// Pages of the first window.
 pub(crate) const MIN_WINDOW: u64 = 32;
@@ -106,7 +107,10 @@ impl EndIo for Arrival {
         if let (Payload::Read(bufs), Ok(())) = (payload, result) {
             let size = self.inode.size();
             for (index, mut buf) in self.range.clone().zip(bufs) {
-                buf[live_bytes(index, size)..].fill(0);
+                let live = live_bytes(index, size);
+                if is_stale_behind(&self.inode, &buf, live) {
+                    buf[live..].fill(0);
+                }
                 self.inode.mapping.insert_clean(index, buf.freeze());
             }
         }

@@ -43,6 +43,9 @@ impl Fs {
 
     /// Whether page `at` is data, and the first page where that may change.
     fn data_run(&self, inode: &Inode, at: u64) -> Result<(bool, u64)> {
+        // The pages before the tree: a page that lands in between is in the tree before it loses its tags. The caller
+        // excludes writers, so that no page becomes dirty.
+        let unlanded = inode.mapping.next_unlanded(at);
         let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
         let (mapped, end) = match extents::lookup(self, inode, block)? {
             Map::Mapped { len, unwritten, .. } => (!unwritten, at + u64::from(len.max(1))),
@@ -52,7 +55,7 @@ impl Fs {
             return Ok((true, end));
         }
         // Pages that have not landed are data where the tree still shows a hole.
-        match inode.mapping.next_unlanded(at) {
+        match unlanded {
             Some(page) if page == at => Ok((true, at + 1)),
             Some(page) => Ok((false, end.min(page))),
             None => Ok((false, end)),

@@ -1,10 +1,16 @@
 //! Changing a file's size, freeing blocks, and deleting inodes that nobody names any more.
 
-use crate::{Error, Fs, Inode, InodeRef, Result, extents, orphan, xattr};
-use block::PAGE_SIZE;
+use crate::extents::{self, Map};
+use crate::fs::full::ANY_BLOCKS;
+use crate::{Error, Fs, Inode, InodeRef, Result, orphan, xattr};
+use block::{BufMut, PAGE_SIZE};
 use ext4_format::inode::FileType;
+use ext4_format::types::FileBlock;
+use jbd2::Handle;
 use std::ops::Range;
 use std::sync::Arc;
+use sync::MutexGuard;
+use sync::atomic::Ordering;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// File blocks end here.
@@ -22,6 +28,10 @@ impl Fs {
         if size > self.geo.max_file_size() {
             return Err(Error::FileTooLarge);
         }
+        self.with_space(ANY_BLOCKS, || self.truncate_once(inode, size))
+    }
+
+    fn truncate_once(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.readahead.quiesce();
         inode.check_may_write(false)?;
@@ -31,33 +41,71 @@ impl Fs {
             return self.grow_to(inode, size, false);
         }
         // What follows the new end in its page must read as zeroes if the file grows again.
-        self.zero_in_page(
-            inode,
-            size / PAGE,
-            (size % PAGE) as usize..PAGE_SIZE * usize::from(!size.is_multiple_of(PAGE)),
-        )?;
-        let first = size.div_ceil(PAGE);
-        self.drop_pages(inode, first..u64::MAX);
+        let tail = (size % PAGE) as usize;
+        if tail > 0 {
+            self.zero_in_page(inode, size / PAGE, tail..PAGE_SIZE)?;
+        }
+        // Held until the tail is logged: nothing writes it in place meanwhile.
+        let lock = inode.writeback_lock.lock();
+        self.wait_writeback(inode);
         if size == 0 {
             self.note_emptied(inode);
         }
-        self.cut(inode, first..END, Some(size))
+        self.cut_to(inode, size, lock)
     }
 
-    /// Before the file grows to `size`: what lies behind its end in its last block becomes zeroes, which it need not be on
-    /// the device (a crash before the zeroes of an earlier truncation had landed, a mapping of another system).
+    /// Before the file grows to `size`: what lies behind its end in its last block reads as zeroes. On the device it is
+    /// zero already, unless another system left something there.
     pub(crate) fn zero_tail(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let old = inode.size();
         if size <= old || old.is_multiple_of(PAGE) {
             return Ok(());
         }
-        self.zero_in_page(inode, old / PAGE, (old % PAGE) as usize..PAGE_SIZE)
+        self.zero_in_page(inode, old / PAGE, (old % PAGE) as usize..PAGE_SIZE)?;
+        if inode.stale_tail.swap(false, Ordering::Relaxed) {
+            let lock = inode.writeback_lock.lock();
+            self.wait_writeback(inode);
+            let handle = self.journal.start(2)?;
+            self.log_tail(&handle, inode, old, &lock)?;
+            inode.mark_dirty(self, &handle);
+        }
+        Ok(())
+    }
+
+    /// Logs the page that holds the end of a file of `size` bytes, where its block is in use on the device, with zeroes
+    /// behind the end: they are durable with the transaction. The page stays dirty. `_lock` proves that nothing writes it in
+    /// place; the caller has waited for writeback. Uses a credit.
+    fn log_tail(
+        &self,
+        handle: &Handle<'_>,
+        inode: &Arc<Inode>,
+        size: u64,
+        _lock: &MutexGuard<'_, u32>,
+    ) -> Result<()> {
+        let page = size / PAGE;
+        // A place that cannot be written is not entrusted to the log.
+        if size.is_multiple_of(PAGE) || inode.write_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(content) = inode.mapping.get(page) else {
+            return Ok(());
+        };
+        let block = FileBlock(u32::try_from(page).map_err(|_| Error::FileTooLarge)?);
+        if let Map::Mapped {
+            start,
+            unwritten: false,
+            ..
+        } = extents::lookup(self, inode, block)?
+        {
+            // A copy: the page is going to be logged again as it is, and each content of a block is counted once.
+            handle.log_data(start.0, BufMut::copy_of(&content).freeze());
+        }
+        Ok(())
     }
 
     fn set_size(&self, inode: &Inode, size: u64) {
         let mut meta = inode.meta.lock();
-        meta.size = size;
-        meta.fields.size = size;
+        meta.cut_size(size, &inode.mapping);
         let now = self.now();
         meta.fields.mtime = now;
         meta.fields.ctime = now;
@@ -65,54 +113,94 @@ impl Fs {
 
     /// Removes pages of whatever state, after writeback in flight has ended; their reservations are given back.
     pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<u64>) {
-        let _lock = inode.writeback_lock.lock();
+        let lock = inode.writeback_lock.lock();
         self.wait_writeback(inode);
+        self.forget_pages(inode, pages, &lock);
+    }
+
+    /// Removes pages, none of which is under writeback, as `_lock` proves; their reservations are given back. Where the
+    /// file lives on, the caller has the handle that also frees their blocks, and has marked the inode dirty under it: an
+    /// fsync or sync that finds the pages gone then commits that transaction.
+    pub(super) fn forget_pages(
+        &self,
+        inode: &Arc<Inode>,
+        pages: Range<u64>,
+        _lock: &MutexGuard<'_, u32>,
+    ) {
         let removed = inode.mapping.remove(pages);
         self.bdi.sub_dirty(removed.dirty);
         self.groups.unreserve(removed.delalloc);
+        self.settle_nodes(inode);
         self.dirty_files.settle(inode);
         *inode.goal.lock() = None;
     }
 
-    /// Frees the blocks of `range`, in as many transactions as it takes; with `size`, the first of them sets the size
-    /// and the inode is an orphan until the last, so that a crash in between is completed at the next mount.
-    pub(crate) fn cut(
-        &self,
-        inode: &Arc<Inode>,
-        range: Range<u64>,
-        size: Option<u64>,
-    ) -> Result<()> {
+    /// Credits of one step of a removal of blocks: an eighth of a transaction, so that steps share transactions on a small
+    /// log, too.
+    fn cut_credits(&self) -> u32 {
+        let least = extents::REMOVE_CREDITS + orphan::ORPHAN_CREDITS + 2;
+        (self.journal.max_credits() / 8).clamp(least, CUT_CREDITS)
+    }
+
+    /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode is an orphan from the
+    /// first to the last of them, so that a crash in between is completed at the next mount. The first has the zeroes
+    /// behind the end, too.
+    fn cut_to(&self, inode: &Arc<Inode>, size: u64, lock: MutexGuard<'_, u32>) -> Result<()> {
+        let range = size.div_ceil(PAGE)..END;
+        let handle = self.journal.start(self.cut_credits())?;
+        self.set_size(inode, size);
+        let done = self
+            .log_tail(&handle, inode, size, &lock)
+            .and_then(|()| extents::remove(self, &handle, inode, range.clone()));
+        inode.mark_dirty(self, &handle);
+        self.forget_pages(inode, range.start..u64::MAX, &lock);
+        inode.grow(self, &handle, 0);
+        let end = done?;
+        if end <= range.start {
+            return Ok(());
+        }
+        orphan::add(self, &handle, inode)?;
+        drop((handle, lock));
+        self.cut(inode, range.start..end)?;
+        let handle = self.journal.start(orphan::ORPHAN_CREDITS)?;
+        orphan::del(self, &handle, inode)
+    }
+
+    /// Removes the pages of `range` and frees their blocks, in as many transactions as it takes.
+    pub(super) fn cut_pages(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
+        let lock = inode.writeback_lock.lock();
+        self.wait_writeback(inode);
         let mut end = range.end;
-        let mut first = true;
-        loop {
-            let credits = self.journal.max_credits().min(CUT_CREDITS);
-            let handle = self.journal.start(credits)?;
-            if let (true, Some(size)) = (first, size) {
-                self.set_size(inode, size);
-            }
+        while end > range.start {
+            let handle = self.journal.start(self.cut_credits())?;
+            let removed = extents::remove(self, &handle, inode, range.start..end);
+            inode.mark_dirty(self, &handle);
+            let next = removed?;
+            self.forget_pages(inode, next..end, &lock);
+            // The size on disk may have waited for these pages.
+            inode.grow(self, &handle, 0);
+            end = next;
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks of `range`, in as many transactions as it takes.
+    pub(crate) fn cut(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
+        let mut end = range.end;
+        while end > range.start {
+            let handle = self.journal.start(self.cut_credits())?;
             let removed = extents::remove(self, &handle, inode, range.start..end);
             inode.mark_dirty(self, &handle);
             end = removed?;
-            let done = end <= range.start;
-            if size.is_some() {
-                if done && !first {
-                    orphan::del(self, &handle, inode)?;
-                } else if !done && first {
-                    orphan::add(self, &handle, inode)?;
-                }
-            }
-            first = false;
-            if done {
-                return Ok(());
-            }
         }
+        Ok(())
     }
 
     /// Completes a truncation that a crash interrupted: frees what lies beyond `size`.
     pub(crate) fn truncate_blocks(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
         self.drop_pages(inode, size.div_ceil(PAGE)..u64::MAX);
-        self.cut(inode, size.div_ceil(PAGE)..END, None)?;
+        self.cut(inode, size.div_ceil(PAGE)..END)?;
         let handle = self.journal.start(orphan::ORPHAN_CREDITS)?;
         orphan::del(self, &handle, inode)
     }
@@ -121,8 +209,12 @@ impl Fs {
     pub fn reap_doomed(&self) {
         self.budget.make_room();
         loop {
-            let Some(inode) = self.doomed.lock().pop() else {
-                return;
+            let (inode, _deletion) = {
+                let mut doomed = self.doomed.lock();
+                let Some(inode) = doomed.pop() else {
+                    return;
+                };
+                (inode, self.deletions.begin())
             };
             // Somebody may have it again, or have given it a name; dropping that reference queues it once more.
             if self.is_read_only()
@@ -132,7 +224,8 @@ impl Fs {
                 continue;
             }
             if let Err(error) = self.delete_inode(&inode) {
-                // It stays on the orphan list, and the next mount or e2fsck deletes it.
+                // It stays on the orphan list, and the next mount or e2fsck deletes it. What it had may be half gone.
+                self.blame_half_done("delete_inode", inode.ino, &error);
                 tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
             }
         }
@@ -145,7 +238,7 @@ impl Fs {
         self.drop_pages(inode, 0..u64::MAX);
         let directory = inode.kind() == FileType::Directory;
         if has_extents(inode) {
-            self.cut(inode, 0..END, None)?;
+            self.cut(inode, 0..END)?;
         }
         let handle = self
             .journal
@@ -166,7 +259,7 @@ impl Fs {
     }
 }
 
-/// Credits of one step of a truncation.
+/// Credits of one step of a truncation at most.
 const CUT_CREDITS: u32 = 256;
 
 /// Whether the inode's blocks are mapped by an extent tree: not for devices, FIFOs, sockets and fast symbolic links.

@@ -1,14 +1,16 @@
 //! Writing: into the page cache, with a reservation for every page that has no block yet.
 
-use crate::extents::{self, Map};
+use crate::alloc::Claim;
+use crate::extents::{self, Changes, Map};
+use crate::fs::full::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{BufMut, PAGE_SIZE};
 use cache::PageState;
-use ext4_format::inode::FileType;
+use ext4_format::inode::{FileType, InodeFlags};
 use ext4_format::types::FileBlock;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes written under one hold of the inode's lock; between two, the writer is slowed if too much is dirty.
@@ -54,13 +56,16 @@ impl Fs {
                 ),
                 At::End => At::End,
             };
-            match self.write_chunk(inode, at, chunk) {
+            let result = self.with_space(ANY_BLOCKS, || self.write_chunk(inode, at, chunk));
+            match result {
                 Ok((offset, n)) => {
                     if written == 0 {
                         first = offset;
                     }
                     written += n;
-                    if n < chunk.len() {
+                    // The rest is tried once more, since only that makes space. Another appender may have gone on behind
+                    // the first part.
+                    if n < chunk.len() && matches!(at, At::End) {
                         break;
                     }
                 }
@@ -71,6 +76,9 @@ impl Fs {
             if !self.budget.make_room() {
                 self.bdi.kick_reclaim();
             }
+        }
+        if inode.meta.lock().fields.flags.contains(InodeFlags::SYNC) {
+            self.fsync(inode, true)?;
         }
         Ok((first, written))
     }
@@ -101,6 +109,7 @@ impl Fs {
         }
         let kill_priv = {
             let mut meta = inode.meta.lock();
+            // The size on disk follows when the pages have landed, or below if they have.
             meta.size = meta.size.max(offset + done as u64);
             let now = self.now();
             meta.fields.mtime = now;
@@ -109,6 +118,7 @@ impl Fs {
         };
         inode.lazy_times.store(true, Ordering::Relaxed);
         self.note_dirty_pages(inode);
+        inode.follow_size(self)?;
         if kill_priv {
             let handle = self.journal.start(2)?;
             let mut meta = inode.meta.lock();
@@ -128,7 +138,8 @@ impl Fs {
         size: u64,
     ) -> (usize, u64, Result<()>) {
         let (mut done, mut dirtied) = (0, 0);
-        let mut mapped = Mapped::default();
+        let end = (offset + data.len() as u64).div_ceil(PAGE);
+        let mut mapped = Mapped::new(self, inode, end);
         while done < data.len() {
             let position = offset + done as u64;
             let index = position / PAGE;
@@ -151,14 +162,14 @@ impl Fs {
         within: usize,
         part: &[u8],
         size: u64,
-        mapped: &mut Mapped,
+        mapped: &mut Mapped<'_>,
     ) -> Result<PageState> {
         let cached = inode.mapping.state(index);
-        // A cached page has a block or a reservation: holes are not cached.
-        let reserve = cached.is_none() && !mapped.contains(self, inode, index)?;
+        // A cached page has a block or a promise: holes are not cached.
+        let reserve = cached.is_none() && mapped.needs_block(index)?;
         if part.len() == PAGE_SIZE {
             if reserve {
-                self.reserve_blocks(1)?;
+                self.groups.reserve(1)?;
             }
             let mut buf = BufMut::scratch(PAGE_SIZE);
             buf.copy_from_slice(part);
@@ -178,7 +189,7 @@ impl Fs {
                 .ok_or(Error::Invalid("a page left the cache twice"));
         };
         if reserve {
-            self.reserve_blocks(1)?;
+            self.groups.reserve(1)?;
         }
         copy(buf.make_mut());
         Ok(inode.mapping.store_dirty(index, buf, reserve))
@@ -228,26 +239,86 @@ impl Fs {
     }
 }
 
-/// The run of the last look-up, so that a long write looks up once per extent and not once per page.
-#[derive(Default)]
-struct Mapped {
-    run: Range<u64>,
-    mapped: bool,
+/// How a run of a file's pages is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Hole,
+    Unwritten,
+    Written,
 }
 
-impl Mapped {
-    /// Whether page `index` has a block.
-    fn contains(&mut self, fs: &Fs, inode: &Inode, index: u64) -> Result<bool> {
+/// The run of the last look-up, so that a long write looks up once per extent and not once per page, and what is promised
+/// for its pages.
+struct Mapped<'a> {
+    fs: &'a Fs,
+    inode: &'a Arc<Inode>,
+    /// The page behind the write's last one.
+    end: u64,
+    run: Range<u64>,
+    kind: Kind,
+    /// The page behind the last one of the run for which nodes are promised.
+    promised: u64,
+    changes: Option<Changes<'a>>,
+}
+
+impl<'a> Mapped<'a> {
+    fn new(fs: &'a Fs, inode: &'a Arc<Inode>, end: u64) -> Mapped<'a> {
+        Mapped {
+            fs,
+            inode,
+            end,
+            run: 0..0,
+            kind: Kind::Written,
+            promised: 0,
+            changes: None,
+        }
+    }
+
+    /// Before page `index`, which is not cached, becomes dirty: promises the nodes that it may need. Whether it needs a
+    /// block too.
+    fn needs_block(&mut self, index: u64) -> Result<bool> {
         if !self.run.contains(&index) {
             let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
-            let (len, mapped) = match extents::lookup(fs, inode, block)? {
-                Map::Mapped { len, .. } => (len, true),
-                Map::Hole { len } => (len, false),
+            let (len, kind) = match extents::lookup(self.fs, self.inode, block)? {
+                Map::Hole { len } => (len, Kind::Hole),
+                Map::Mapped { len, unwritten, .. } if unwritten => (len, Kind::Unwritten),
+                Map::Mapped { len, .. } => (len, Kind::Written),
             };
             self.run = index..index + u64::from(len.max(1));
-            self.mapped = mapped;
+            self.kind = kind;
+            self.promised = index;
         }
-        Ok(self.mapped)
+        if self.kind != Kind::Written && index >= self.promised {
+            self.promise_nodes(index)?;
+        }
+        Ok(self.kind == Kind::Hole)
+    }
+
+    /// Promises nodes for the rest of the run, or only for this page where that is too much.
+    fn promise_nodes(&mut self, index: u64) -> Result<()> {
+        let rest = self.run.end.min(self.end).saturating_sub(index).max(1);
+        if self.kind == Kind::Hole && self.fs.root_has_room(self.inode, rest)? {
+            self.promised = index + rest;
+            return Ok(());
+        }
+        // Allocated space can be written on a full volume.
+        let claim = match self.kind {
+            Kind::Unwritten => Claim::Margin,
+            _ => Claim::Ordinary,
+        };
+        let (fs, inode) = (self.fs, self.inode);
+        let changes = self
+            .changes
+            .get_or_insert_with(|| Changes::begin(fs, inode));
+        match changes.promise(rest, claim) {
+            Ok(()) => self.promised = index + rest,
+            Err(Error::NoSpace) => {
+                changes.promise(1, claim)?;
+                self.promised = index + 1;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Attributes.
 
+use super::full::NAMESPACE_BLOCKS;
 use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
 use ext4_format::inode::{FileType, InodeFlags};
 use std::sync::Arc;
@@ -36,23 +37,33 @@ impl Fs {
                 return Err(Error::NotPermitted);
             }
         }
+        if let Some(projid) = set.projid {
+            self.check_projid(inode, projid)?;
+        }
         if let Some(size) = set.size {
             self.truncate(inode, size)?;
         }
         let rest = SetAttr { size: None, ..*set };
         if !rest.is_empty() {
-            let _exclusive = inode.lock.write();
-            let handle = self.journal.start(xattr::XATTR_CREDITS + 2)?;
-            if let Some(mode) = rest.mode {
-                xattr::chmod_acl(self, &handle, inode, mode)?;
-            }
-            self.apply(inode, &rest);
-            inode.mark_dirty_attributes(self, &handle);
+            self.with_space(NAMESPACE_BLOCKS, || {
+                let _exclusive = inode.lock.write();
+                let flags = rest
+                    .flags
+                    .map(|flags| self.checked_flags(inode, flags, rest.projid))
+                    .transpose()?;
+                let handle = self.journal.start(xattr::XATTR_CREDITS + 2)?;
+                if let Some(mode) = rest.mode {
+                    xattr::chmod_acl(self, &handle, inode, mode)?;
+                }
+                self.apply(inode, &rest, flags);
+                inode.mark_dirty_attributes(self, &handle);
+                Ok(())
+            })?;
         }
         Ok(inode.attr())
     }
 
-    fn apply(&self, inode: &Inode, set: &SetAttr) {
+    fn apply(&self, inode: &Inode, set: &SetAttr, flags: Option<InodeFlags>) {
         let now = self.now();
         let time = |t: SetTime| match t {
             SetTime::Now => now,
@@ -67,12 +78,8 @@ impl Fs {
         f.gid = set.gid.unwrap_or(f.gid);
         f.atime = set.atime.map_or(f.atime, time);
         f.mtime = set.mtime.map_or(f.mtime, time);
-        if let Some(flags) = set.flags {
-            // How the inode's blocks are mapped is not for a caller to say.
-            let settable = InodeFlags::USER_MODIFIABLE
-                - (InodeFlags::EXTENTS | InodeFlags::EOFBLOCKS | InodeFlags::INLINE_DATA);
-            f.flags = (f.flags & !settable) | (InodeFlags::from_bits_retain(flags) & settable);
-        }
+        f.flags = flags.unwrap_or(f.flags);
+        f.projid = set.projid.unwrap_or(f.projid);
         if let (Some(crtime), true) = (set.crtime, f.crtime.is_some()) {
             f.crtime = Some(self.storable(crtime));
         }
@@ -113,6 +120,7 @@ impl SetAttr {
             atime,
             mtime,
             flags,
+            projid,
             crtime,
         } = self;
         mode.is_none()
@@ -122,6 +130,7 @@ impl SetAttr {
             && atime.is_none()
             && mtime.is_none()
             && flags.is_none()
+            && projid.is_none()
             && crtime.is_none()
     }
 }

@@ -9,11 +9,13 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::inode::{InodeFields, InodeFlags, verify_checksum};
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use ext4_format::types::Ino;
+use ext4_format::types::{FsBlock, Ino};
 use jbd2::JournalExtent;
 
 /// Extents that a journal may have; mke2fs makes a handful.
 const MAX_EXTENTS: usize = 4096;
+/// Blocks of its extent tree; so many extents need thirteen.
+const MAX_NODES: u32 = 1024;
 
 /// Reads and checks the super block.
 pub(crate) fn read_superblock(queue: &Queue) -> Result<Superblock> {
@@ -74,18 +76,17 @@ pub(crate) fn journal_extents(
             "a journal without extents (ext3 block map)".into(),
         ));
     }
-    let mut extents = Vec::new();
-    let root = ExtentNode::parse_root(&fields.i_block)?;
-    let depth = root.depth();
-    collect(
+    let mut walk = Walk {
         queue,
         geo,
         ino,
-        fields.generation,
-        &root,
-        depth,
-        &mut extents,
-    )?;
+        generation: fields.generation,
+        nodes: 0,
+        extents: Vec::new(),
+    };
+    let root = ExtentNode::parse_root(&fields.i_block)?;
+    walk.collect(&root, root.depth())?;
+    let extents = walk.extents;
     let blocks: u64 = extents
         .iter()
         .map(|e: &JournalExtent| u64::from(e.len))
@@ -102,44 +103,58 @@ pub(crate) fn journal_extents(
     Ok(extents)
 }
 
-fn collect(
-    queue: &Queue,
-    geo: &Geometry,
+/// Gathers the extents of the journal. A damaged tree may point to the same nodes again and again.
+struct Walk<'a> {
+    queue: &'a Queue,
+    geo: &'a Geometry,
     ino: Ino,
     generation: u32,
-    node: &ExtentNode<'_>,
-    depth: u16,
-    extents: &mut Vec<JournalExtent>,
-) -> Result<()> {
-    if depth == 0 {
-        for e in node.extents() {
-            if !geo.contains_blocks(ext4_format::types::FsBlock(e.start), u64::from(e.len))
-                || extents.len() == MAX_EXTENTS
-            {
-                return Err(Error::CorruptInode {
-                    ino: ino.0,
-                    what: "the journal has impossible extents",
-                });
+    /// Read so far, below the root.
+    nodes: u32,
+    extents: Vec<JournalExtent>,
+}
+
+impl Walk<'_> {
+    fn corrupt(&self, what: &'static str) -> Error {
+        Error::CorruptInode {
+            ino: self.ino.0,
+            what,
+        }
+    }
+
+    fn collect(&mut self, node: &ExtentNode<'_>, depth: u16) -> Result<()> {
+        if depth == 0 {
+            return self.collect_leaf(node);
+        }
+        let seed = self.geo.inode_csum_seed(self.ino, self.generation);
+        for index in node.indexes() {
+            if !self.geo.contains_blocks(FsBlock(index.child), 1) {
+                return Err(self.corrupt("an extent index points beyond the volume"));
             }
-            extents.push(JournalExtent {
+            self.nodes += 1;
+            if self.nodes > MAX_NODES {
+                return Err(self.corrupt("the journal's extent tree has too many nodes"));
+            }
+            let data = read_block(self.queue, self.geo, index.child)?;
+            extent::verify_checksum(seed, &data, index.child)?;
+            let child = ExtentNode::parse(&data, depth - 1)?;
+            self.collect(&child, depth - 1)?;
+        }
+        Ok(())
+    }
+
+    fn collect_leaf(&mut self, node: &ExtentNode<'_>) -> Result<()> {
+        for e in node.extents() {
+            let on_volume = self.geo.contains_blocks(FsBlock(e.start), u64::from(e.len));
+            if !on_volume || self.extents.len() == MAX_EXTENTS {
+                return Err(self.corrupt("the journal has impossible extents"));
+            }
+            self.extents.push(JournalExtent {
                 logical: e.file_block,
                 physical: e.start,
                 len: e.len,
             });
         }
-        return Ok(());
+        Ok(())
     }
-    for index in node.indexes() {
-        if !geo.contains_blocks(ext4_format::types::FsBlock(index.child), 1) {
-            return Err(Error::CorruptInode {
-                ino: ino.0,
-                what: "an extent index points beyond the volume",
-            });
-        }
-        let data = read_block(queue, geo, index.child)?;
-        extent::verify_checksum(geo.inode_csum_seed(ino, generation), &data, index.child)?;
-        let child = ExtentNode::parse(&data, depth - 1)?;
-        collect(queue, geo, ino, generation, &child, depth - 1, extents)?;
-    }
-    Ok(())
 }

@@ -2,9 +2,16 @@
 
 mod attr;
 pub(crate) mod bootstrap;
+mod errors;
+mod flags;
+pub(crate) mod full;
+mod label;
 mod mount;
+mod panicked;
+mod trim;
 
 use crate::alloc::Groups;
+use crate::durability::WaitingSizes;
 use crate::fsync::Replaced;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
@@ -21,16 +28,16 @@ use jbd2::{
     AsyncCommit, FreedExtent, Handle, Journal, JournalClient, JournalError, JournalStats, Phase,
     RecoveryReport, Tid,
 };
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use writeback::{BackingDev, Clock, Flushers, FsyncQueue, SystemClock, Tunables};
 
+pub(crate) use errors::ErrorLog;
+pub use errors::{ErrorRecord, ErrorSummary, OnError};
 pub use mount::OrphanReport;
 
-/// Blocks that one change of names or attributes may allocate, roughly.
-const NAMESPACE_BLOCKS: u64 = 16;
 /// Blocks that the steps of a large sync leave to the commit of a small fsync beside it (2 MiB).
 const STEP_BLOCKS: u32 = 512;
 
@@ -54,6 +61,8 @@ pub struct MountOptions {
     pub async_commit: AsyncCommit,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
+    /// What happens when damage is met; `None`: what the super block says.
+    pub errors: Option<OnError>,
     /// Time.
     pub clock: Arc<dyn Clock>,
 }
@@ -69,6 +78,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             async_commit: AsyncCommit::default(),
             atime: false,
+            errors: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -137,6 +147,10 @@ pub struct VolumeInfo {
     pub read_only_reason: Option<String>,
     /// Whether the volume is marked as having errors.
     pub errors: bool,
+    /// What is recorded of them.
+    pub error_summary: ErrorSummary,
+    /// What happens when damage is met.
+    pub on_error: OnError,
     /// Times it was mounted for writing.
     pub mount_count: u16,
     /// When it was made, in seconds since 1970.
@@ -160,6 +174,7 @@ pub struct Fs {
     pub(crate) bdi: Arc<BackingDev<Fs>>,
     pub(crate) fsyncs: FsyncQueue<Fs>,
     pub(crate) replaced: Replaced,
+    pub(crate) waiting_sizes: WaitingSizes,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: MountOptions,
     pub(crate) superblock: Mutex<Superblock>,
@@ -174,12 +189,16 @@ pub struct Fs {
     pub(crate) rename_lock: Mutex<()>,
     /// Unlinked inodes whose last user is gone, to be deleted.
     pub(crate) doomed: Mutex<Vec<Arc<Inode>>>,
+    /// Those of them that are being deleted.
+    pub(crate) deletions: full::Deletions,
     /// The next inode's generation.
     pub(crate) generation: AtomicU32,
     /// Where small files go.
     pub(crate) small_files: Arc<SmallFileStream>,
     /// Whether data has been recorded since a sync prepared a commit.
     pub(crate) recorded: AtomicBool,
+    /// Errors that were met.
+    pub(crate) errors: Arc<ErrorLog>,
     /// In-memory state of the orphan list or file.
     pub(crate) orphan_state: crate::orphan::OrphanState,
 }
@@ -215,29 +234,6 @@ impl Fs {
         }
     }
 
-    /// Before something is created: commits where space is short and was freed lately. Called without a handle.
-    pub(crate) fn make_space(&self) -> Result<()> {
-        self.make_space_for(NAMESPACE_BLOCKS)
-    }
-
-    fn make_space_for(&self, blocks: u64) -> Result<()> {
-        if self.groups.waits_for_commit(blocks) {
-            self.journal.commit(self.journal.running_tid())?;
-        }
-        Ok(())
-    }
-
-    /// [`Groups::reserve`], after a commit where that gives the space.
-    pub(crate) fn reserve_blocks(&self, blocks: u64) -> Result<()> {
-        self.groups.reserve(blocks).or_else(|error| {
-            if !matches!(error, Error::NoSpace) {
-                return Err(error);
-            }
-            self.make_space_for(blocks)?;
-            self.groups.reserve(blocks)
-        })
-    }
-
     /// Whether changes are refused, by wish or after an error.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
@@ -256,8 +252,12 @@ impl Fs {
     /// Makes everything that is dirty now durable: data, then metadata by one commit.
     pub fn sync(&self) -> Result<()> {
         self.reap_doomed();
+        let sizes = self.sizes_to_sync();
         let data = self.bdi.sync();
         if !self.is_read_only() {
+            sizes
+                .iter()
+                .try_for_each(|(inode, begin)| inode.follow_to(self, *begin))?;
             self.commit_all()?;
         }
         // What was in the journal when it stopped is lost, though nothing may be dirty any more.
@@ -336,7 +336,9 @@ impl Fs {
             journal_blocks: self.journal_blocks,
             read_only: self.is_read_only(),
             read_only_reason: self.read_only_reason.lock().clone(),
-            errors: sb.state().contains(State::ERROR),
+            errors: sb.state().contains(State::ERROR) || self.errors.is_met(),
+            error_summary: self.errors.summary(),
+            on_error: self.errors.policy(),
             mount_count: sb.mnt_count.get(),
             created: u64::from(sb.mkfs_time.get()) | u64::from(sb.mkfs_time_hi) << 32,
             recovery: self.recovery,
@@ -385,7 +387,7 @@ impl Fs {
 
     /// Puts the super block into the journal, if it has changed.
     fn write_back_superblock(&self, handle: &Handle<'_>) -> Result<()> {
-        if self.superblock_dirty.swap(false, Ordering::AcqRel) {
+        if self.superblock_dirty.swap(false, Ordering::AcqRel) || self.errors.is_unsaved() {
             let buffer = handle.get(self.superblock_block())?;
             handle.modify(&buffer, None, |bytes| self.encode_superblock(bytes));
         }
@@ -399,6 +401,7 @@ impl Fs {
         sb.set_free_blocks_count(counts.free_blocks);
         sb.set_free_inodes_count(counts.free_inodes as u32);
         sb.set_write_time(self.options.clock.realtime().0.max(0) as u64);
+        self.errors.put_into(&mut sb);
         sb.update_checksum();
         let at = SUPERBLOCK_OFFSET as usize % bytes.len().max(1);
         if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_SIZE) {
@@ -463,17 +466,23 @@ impl JournalClient for Fs {
             self.queue.name()
         );
         self.become_read_only(&error.to_string());
-        self.superblock
-            .lock()
-            .set_state(State::VALID | State::ERROR);
+        self.errors
+            .record("journal_stopped", 0, &Error::Journal(error.clone()));
     }
 }
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        if let Err(error) = self.unmount() {
-            tracing::error!("{}: unmount: {error}", self.queue.name());
+        if *self.unmounted.get_mut() {
+            return;
         }
+        // The flusher and the journal hold the file system weakly: nothing of it can be written any more, and a commit
+        // without its state would be damage. So it ends as a crash does, on whichever thread held the last reference.
+        tracing::error!(
+            "{}: dropped without unmount; the next mount recovers what was durable",
+            self.queue.name()
+        );
+        self.crash();
     }
 }
 

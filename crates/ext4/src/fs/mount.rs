@@ -4,10 +4,13 @@
 //!  open device ─> super block, features ─> journal found ─> log replayed ─> super block read again
 //!     ─> journal opened, needs_recovery set on disk ─> groups ─> orphans deleted ─> in use
 //!  in use ─> sync, orphans deleted ─> log emptied, journal closed ─> super block: counts, needs_recovery cleared
+//!     └─ anything of this fails ─> needs_recovery stays
 //! ```
 
-use super::{Fs, MountOptions, bootstrap};
+use super::errors::{OnError, carry_over};
+use super::{ErrorLog, Fs, MountOptions, bootstrap};
 use crate::alloc::Groups;
+use crate::durability::WaitingSizes;
 use crate::fsync::Replaced;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
@@ -21,9 +24,9 @@ use ext4_format::types::Ino;
 use jbd2::{
     Journal, JournalClient, JournalExtent, JournalOptions, LogFormat, Overlay, RecoveryReport,
 };
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use writeback::{BackingDev, FsyncQueue};
 
 /// What became of orphans at mount.
@@ -54,10 +57,21 @@ impl Fs {
             .unwrap_or_else(|| Budget::of_memory(options.memory));
         let opened = open_journal(&queue, &geo, &superblock, read_only, &budget, &options)?;
         if opened.recovery.replayed > 0 && !read_only {
+            let before = superblock;
             superblock = bootstrap::read_superblock(&queue)?;
+            carry_over(&before, &mut superblock);
             geo = geometry(&queue, &superblock)?;
         }
-        let groups = Groups::load(opened.journal.clone(), &geo, &superblock)?;
+        let groups = Groups::load(opened.journal.clone(), &budget, &geo, &superblock)?;
+        let errors = ErrorLog::new(
+            queue.clone(),
+            opened.journal.clone(),
+            options.clock.clone(),
+            options.errors.unwrap_or_else(|| OnError::of(&superblock)),
+            !read_only,
+            &superblock,
+        );
+        groups.report_to(errors.clone());
         let mut seed = [0; 4];
         // Generations only have to differ from those of earlier mounts; the time does where random bytes are not to be had.
         if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
@@ -75,6 +89,7 @@ impl Fs {
             ),
             fsyncs: FsyncQueue::new(me.clone()),
             replaced: Replaced::default(),
+            waiting_sizes: WaitingSizes::default(),
             inodes: InodeTable::new(&budget),
             dirty_inodes: DirtyInodes::default(),
             dirty_files: DirtyFiles::default(),
@@ -94,15 +109,17 @@ impl Fs {
             orphans: Mutex::default(),
             rename_lock: Mutex::new(()),
             doomed: Mutex::default(),
+            deletions: Default::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
             small_files: Arc::default(),
             recorded: AtomicBool::new(false),
+            errors,
             orphan_state: orphan::OrphanState::default(),
         });
         let me: Weak<Fs> = fs.me.clone();
         fs.journal.set_client(me as Weak<dyn JournalClient>);
-        if !read_only {
-            fs.begin_use()?;
+        if !read_only && let Err(error) = fs.begin_use() {
+            return Err(fs.give_up(error));
         }
         Ok(fs)
     }
@@ -137,6 +154,14 @@ impl Fs {
         Ok(())
     }
 
+    /// Ends a mount that has failed after it began to use the volume: nothing more is written, as in a crash, so that the
+    /// next mount or e2fsck recovers. needs_recovery stays, and orphans stay recorded; damage is noted.
+    fn give_up(&self, error: Error) -> Error {
+        let error = self.blame("mount", Ino(0), error);
+        self.crash();
+        error
+    }
+
     /// Writes the super block home, past the journal.
     fn write_superblock(&self) -> Result<()> {
         let block = self.superblock_block();
@@ -162,6 +187,9 @@ impl Fs {
         self.fsyncs.close();
         if self.is_read_only() {
             self.bdi.shutdown();
+            if self.errors.is_unsaved() {
+                self.errors.save();
+            }
             let closed = self.journal.close();
             // Where the journal has stopped, what it had not committed is lost, and nobody may have been told yet.
             self.check_journal()?;
@@ -172,18 +200,23 @@ impl Fs {
         let synced = synced.and(self.sync());
         self.become_read_only("unmounted");
         self.journal.close()?;
-        {
+        let left = orphan::any(self);
+        self.mark_clean(synced.is_ok() && !left)?;
+        synced
+    }
+
+    /// The last super block of a mount, and the only place that takes needs_recovery back: where all was written, the log is
+    /// empty, and no orphan is left. Otherwise the mark stays for the next mount and for e2fsck.
+    fn mark_clean(&self, is_clean: bool) -> Result<()> {
+        if is_clean {
             let mut sb = self.superblock.lock();
             let incompat = sb.incompat() - IncompatFeatures::RECOVER;
             sb.set_incompat(incompat);
-            if !orphan::any(self) {
-                let ro_compat = sb.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT;
-                sb.set_ro_compat(ro_compat);
-            }
+            let ro_compat = sb.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT;
+            sb.set_ro_compat(ro_compat);
         }
         self.write_superblock()?;
-        self.queue.flush()?;
-        synced
+        Ok(self.queue.flush()?)
     }
 
     /// Stops without writing anything more, as if the process had been killed: for tests of recovery.
@@ -271,12 +304,12 @@ fn open_journal(
     let journal = if read_only {
         let mut overlay = Overlay::default();
         if needs_recovery && !extents.is_empty() {
-            (overlay, recovery) = jbd2::recover_to_memory(queue, &extents, geo.block_size)?;
+            (overlay, recovery) = jbd2::recover_to_memory(queue, &extents, geo.block_size, budget)?;
         }
         Journal::read_only(queue.clone(), overlay, budget.clone(), options)
     } else {
         if needs_recovery {
-            recovery = jbd2::recover(queue, &extents, geo.block_size)?;
+            recovery = jbd2::recover(queue, &extents, geo.block_size, budget)?;
             tracing::info!("{}: journal replayed: {recovery:?}", queue.name());
         }
         Journal::open(queue.clone(), extents, budget.clone(), options)?

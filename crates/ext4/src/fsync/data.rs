@@ -6,8 +6,8 @@
 //!    is sent; a few are in flight, and the oldest is finished first, so that memory is bounded however much is written
 //!    ([`writeback::window`]).
 //! 2. *Wait* for what others have in flight of the same files.
-//! 3. *Once more*, for files that still have dirty pages: such a page was under writeback with an earlier content. What is
-//!    dirty after that was dirtied since the call.
+//! 3. *Once more*, for files that still have unlanded pages: such a page was under writeback with an earlier content. A
+//!    page that is unlanded after that was dirtied since the call.
 //!
 //! Nothing of other files is written or waited for, except where the flusher has put it into one batch with these.
 
@@ -18,7 +18,7 @@ use ext4_format::types::Ino;
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 use writeback::Pace;
 use writeback::window::{WINDOW, is_oldest_due};
 
@@ -46,7 +46,7 @@ impl Fs {
         let mut results: Results = inodes.iter().map(|_| Ok(())).collect();
         // Each with the errors that were known before.
         let mut todo: SmallVec<[(usize, u64); 1]> = (0..inodes.len())
-            .filter(|&i| has_unlanded(inodes[i]))
+            .filter(|&i| inodes[i].has_unlanded())
             .map(|i| (i, inodes[i].errors.sample()))
             .collect();
         if todo.is_empty() {
@@ -67,13 +67,13 @@ impl Fs {
                 if let (Ok(()), Some(error)) = (&results[i], failures.get(&inode.ino)) {
                     results[i] = Err(error.clone());
                 }
-                results[i].is_ok() && inode.mapping.dirty_pages() > 0
+                results[i].is_ok() && inode.has_unlanded()
             });
             if todo.is_empty() {
                 return results;
             }
         }
-        // What is dirty still was dirtied meanwhile, or the flusher took it once more and failed.
+        // A page that is unlanded still was dirtied meanwhile, or the flusher took it once more and failed.
         for (i, mut known) in todo {
             if let Some(errno) = inodes[i].errors.check(&mut known) {
                 results[i] = Err(Error::Io(IoError {
@@ -86,11 +86,6 @@ impl Fs {
         }
         results
     }
-}
-
-/// Whether there is anything to write or to wait for.
-pub(crate) fn has_unlanded(inode: &Inode) -> bool {
-    inode.mapping.dirty_pages() > 0 || !inode.batches.lock().is_empty()
 }
 
 /// Step 1.

@@ -14,14 +14,11 @@ mod queued;
 mod replaced;
 mod tree;
 
+use crate::durability::Needed;
 use crate::writepages::Route;
 use crate::{Fs, InodeRef, Result};
-use block::WriteMark;
-use jbd2::Tid;
-use std::sync::atomic::Ordering;
 use writeback::courtesy::SMALL_PAGES;
 
-pub(crate) use data::has_unlanded;
 pub(crate) use replaced::Replaced;
 pub(crate) use tree::ParentHint;
 
@@ -38,15 +35,6 @@ pub struct SyncTarget {
 /// checkpoint: what that costs must stay below what a write of their own costs. See docs/FSYNC.md.
 const LOG_PAGES: u64 = (64 << 10) / block::PAGE_SIZE as u64;
 
-/// What has to happen for a file whose data has landed.
-#[derive(Clone, Copy, Default)]
-struct Needed {
-    /// The transaction to be committed.
-    commit: Option<Tid>,
-    /// What has to be flushed from the device's cache.
-    written: WriteMark,
-}
-
 impl Fs {
     /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as fdatasync does.
     pub fn fsync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
@@ -57,10 +45,11 @@ impl Fs {
         if inode.mapping.dirty_pages() <= SMALL_PAGES {
             self.bdi.note_small_sync();
         }
+        let begin = inode.size_to_sync();
         let route = self.route_for(std::iter::once((inode, data_only)));
         let mut landed = self.write_and_wait(&[inode], route);
         landed.pop().unwrap_or(Ok(()))?;
-        self.make_durable(self.needed(inode, data_only)?)
+        self.make_durable(inode.needed(self, data_only, begin)?)
     }
 
     /// Makes many files durable, with a result for each in their order: the data of all through one plug, one commit, one
@@ -74,11 +63,14 @@ impl Fs {
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
         let route = self.route_for(targets.iter().map(|t| (&t.inode, t.data_only)));
+        let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
         let landed = self.write_and_wait(&inodes, route);
         let needed: Vec<Result<Needed>> = landed
             .into_iter()
-            .zip(targets)
-            .map(|(landed, t)| landed.and_then(|()| self.needed(&t.inode, t.data_only)))
+            .zip(targets.iter().zip(begin))
+            .map(|(landed, (t, begin))| {
+                landed.and_then(|()| t.inode.needed(self, t.data_only, begin))
+            })
             .collect();
         let all = needed.iter().flatten().copied().reduce(Needed::and);
         let done = self.make_durable(all.unwrap_or_default());
@@ -98,10 +90,8 @@ impl Fs {
             return Route::Home;
         }
         let mut files = files;
-        let commits = files.any(|(file, data_only)| {
-            let uncommitted = |tid| !self.journal.is_committed(tid);
-            !data_only || file.datasync_tid.get().is_some_and(uncommitted)
-        });
+        let commits =
+            files.any(|(file, data_only)| !data_only || file.datasync_needs_commit(&self.journal));
         match commits {
             true => Route::Log,
             false => Route::LogNew,
@@ -116,42 +106,11 @@ impl Fs {
         }
     }
 
-    /// After its data has landed: what has to happen for `inode` to be durable.
-    fn needed(&self, inode: &InodeRef, data_only: bool) -> Result<Needed> {
-        let tid = if data_only {
-            inode.datasync_tid.get()
-        } else {
-            if inode.lazy_times.load(Ordering::Relaxed) {
-                // A write that was overtaken by the flusher has changed times that no transaction has.
-                let handle = self.journal.start(2)?;
-                inode.mark_dirty_attributes(self, &handle);
-            }
-            inode.tid.get()
-        };
-        Ok(Needed {
-            commit: tid.filter(|&tid| !self.journal.is_committed(tid)),
-            written: inode.written.get(),
-        })
-    }
-
     /// Commits, and flushes what no commit or other flush has covered meanwhile. Both do nothing where nothing is left.
     fn make_durable(&self, needed: Needed) -> Result<()> {
         if let Some(tid) = needed.commit {
             self.journal.commit(tid)?;
         }
         Ok(self.queue.flush_up_to(needed.written)?)
-    }
-}
-
-impl Needed {
-    fn and(self, other: Needed) -> Needed {
-        let commit = match (self.commit, other.commit) {
-            (Some(a), Some(b)) => Some(if a.reached(b) { a } else { b }),
-            (a, b) => a.or(b),
-        };
-        Needed {
-            commit,
-            written: self.written.max(other.written),
-        }
     }
 }

@@ -6,18 +6,18 @@
 //! ([`Fs::release`]). Not every close is heard of (FUSE asks for too much for it), so what is still dirty when the
 //! journal is about to commit by itself lands first, and becomes durable with the truncation.
 //!
-//! What neither reaches: a commit for somebody's fsync between the truncation and the close. Then the contents follow
-//! with the next commit of the journal itself.
+//! A file is remembered from the truncation until its new contents have landed. A close only begins to write them.
+//!
+//! Not covered: a commit for an fsync, or of a full transaction, between the truncation and the close. The contents then
+//! follow with the next commit of the journal itself.
 
 use super::queued::SyncRequest;
 use crate::writepages::Route;
 use crate::{Fs, Inode, InodeRef};
 use ext4_format::types::Ino;
-use parking_lot::Mutex;
-use std::sync::atomic::Ordering;
+use sync::Mutex;
+use sync::atomic::Ordering;
 
-/// Pages that land before a commit at most (16 MiB); what is beyond is begun.
-const MOST_PAGES: u64 = 4096;
 /// Commits for which an emptied file that nobody has written to is remembered.
 const PATIENCE: u8 = 2;
 
@@ -33,52 +33,38 @@ impl Fs {
         }
     }
 
-    /// Somebody who may have written to the file closes it. If it was emptied before, its contents begin to be written;
+    /// A file that may have been written to is closed. If it was emptied before, its contents begin to be written;
     /// nothing is waited for, unless thousands of files are on their way already.
     pub fn release(&self, inode: &InodeRef) {
-        if inode.emptied.load(Ordering::Relaxed)
-            && inode.mapping.dirty_pages() > 0
-            && inode.emptied.swap(false, Ordering::Relaxed)
-        {
-            self.land_later(inode.clone());
+        if inode.emptied.load(Ordering::Relaxed) && inode.mapping.dirty_pages() > 0 {
+            let pages = inode.mapping.dirty_pages();
+            // Where nobody takes it the volume is being unmounted, which writes everything.
+            let _ = self.fsyncs.submit(SyncRequest::Land(inode.clone()), pages);
         }
     }
 
-    /// Before a commit that nobody waits for.
+    /// Before a commit that nobody waits for: the data of emptied files lands, so that it becomes durable with the
+    /// truncation. A page counts until it is recorded, whoever has begun to write it.
     pub(crate) fn land_replaced(&self) {
         let noted = std::mem::take(&mut *self.replaced.0.lock());
-        let (mut landing, mut pages, mut unwritten) = (Vec::new(), 0, Vec::new());
+        let (mut landing, mut unwritten) = (Vec::new(), Vec::new());
         for (ino, patience) in noted {
             let Some(inode) = self.inodes.get(ino.0) else {
                 continue;
             };
-            if !inode.emptied.load(Ordering::Relaxed) {
-                continue;
-            }
-            let dirty = inode.mapping.dirty_pages();
-            if dirty == 0 && patience > 0 {
+            if !inode.has_unlanded() && inode.size() == 0 && patience > 0 {
                 unwritten.push((ino, patience - 1));
                 continue;
             }
-            inode.emptied.store(false, Ordering::Relaxed);
-            if dirty == 0 {
-                continue;
-            }
-            pages += dirty;
-            match pages <= MOST_PAGES {
-                true => landing.push(inode),
-                false => self.land_later(inode),
+            // Before its pages are looked at: if the file is emptied again it is noted again.
+            inode.emptied.store(false, Ordering::Release);
+            if inode.has_unlanded() {
+                landing.push(inode);
             }
         }
         self.replaced.0.lock().extend(unwritten);
         // Errors stay with the files, for whoever fsyncs them.
         let landing: Vec<_> = landing.iter().map(|inode| &**inode).collect();
         self.write_and_wait(&landing, Route::Home);
-    }
-
-    fn land_later(&self, inode: InodeRef) {
-        let pages = inode.mapping.dirty_pages();
-        // Where nobody takes it the volume is being unmounted, which writes everything.
-        let _ = self.fsyncs.submit(SyncRequest::Land(inode), pages);
     }
 }

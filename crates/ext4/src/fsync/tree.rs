@@ -24,7 +24,7 @@ use ext4_format::inode::FileType;
 use ext4_format::types::Ino;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use sync::atomic::{AtomicU32, Ordering};
 
 /// Pages of files of unknown place that are rather written than looked for (4 MiB).
 const FEW_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
@@ -96,10 +96,14 @@ impl Fs {
         let mut inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
         // Files that were made one after another get blocks so, and share the blocks of the inode table.
         inodes.sort_unstable_by_key(|inode| inode.ino);
+        let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
         let landed: Result<()> = self
             .write_and_wait(&inodes, Route::Home)
             .into_iter()
             .collect();
+        for (inode, begin) in inodes.iter().zip(begin) {
+            inode.follow_to(self, begin)?;
+        }
         // Names and attributes are in no data: commit whatever is running.
         self.commit_all()?;
         landed
@@ -216,7 +220,7 @@ impl Fs {
                     match self.inode(ino.0) {
                         Ok(dir) => dirs.push(dir),
                         // Removed since its entry was read.
-                        Err(Error::CorruptInode { .. } | Error::NotFound) => {}
+                        Err(Error::Stale | Error::NotFound) => {}
                         Err(error) => return Err(error),
                     }
                 }

@@ -15,11 +15,11 @@ use crate::{Error, Fs, Result};
 use ext4_format::inode::{InodeFields, in_inode_xattr_area_mut, update_checksum};
 use ext4_format::types::Ino;
 use jbd2::{Handle, Phase};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use sync::Mutex;
+use sync::atomic::{AtomicU32, Ordering};
 
 const SHARDS: usize = u32::BITS as usize;
 
@@ -80,7 +80,7 @@ impl DirtyInodes {
     /// Serialises every registered inode, as part of `handle`'s transaction; ahead of the commit, those of blocks of which
     /// no inode has data that has yet to land, since that will change it.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
-        let landed = |inode: &Arc<Inode>| inode.mapping.unlanded_pages() == 0;
+        let landed = |inode: &Arc<Inode>| !inode.has_unlanded();
         let mut first_error = None;
         let mut blocks = Vec::new();
         // In the last phase nobody adds to them, and whoever did has left its handle.

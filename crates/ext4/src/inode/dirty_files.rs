@@ -11,10 +11,10 @@
 //! them sees the other.
 
 use crate::inode::Inode;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use sync::Mutex;
+use sync::atomic::Ordering;
 
 const SHARDS: usize = 32;
 
@@ -50,7 +50,7 @@ impl DirtyFiles {
 
     /// Pages of the file have landed or are gone: takes it off the list if these were the last.
     pub fn settle(&self, inode: &Arc<Inode>) {
-        if inode.mapping.unlanded_pages() > 0 {
+        if inode.has_unlanded() {
             return;
         }
         let mut shard = self.shard(inode).lock();

@@ -7,22 +7,21 @@
 pub(crate) mod dirty;
 pub(crate) mod dirty_files;
 
+use crate::durability::Durability;
+use crate::extents::NodePromise;
 use crate::file_io::readahead::Readahead;
 use crate::fsync::ParentHint;
-use crate::writepages::Batch;
 use crate::{Error, Fs, Result, extents};
-use block::AtomicWriteMark;
 use cache::{CachedInode, ErrSeq, Mapping, Pins};
 use ext4_format::inode::{
     DeviceNumber, FileType, InodeFields, InodeFlags, InodeMode, Timestamp, in_inode_xattr_area,
     verify_checksum,
 };
 use ext4_format::types::Ino;
-use jbd2::{Handle, Tid};
-use parking_lot::{Mutex, RwLock};
-use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use jbd2::Handle;
 use std::sync::{Arc, Weak};
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Mutex, RwLock};
 use writeback::DirtyState;
 
 /// Units of 512 bytes, as `st_blocks` counts, in a page.
@@ -33,11 +32,13 @@ pub type InodeRef = cache::InodeRef<Inode>;
 
 /// What an inode says of itself, beside its map of blocks.
 pub(crate) struct InodeMeta {
-    /// The on-disk fields. `fields.size` is the size on disk: it never covers blocks whose data has not landed.
+    /// The on-disk fields. `fields.size` is the size on disk, which follows `size` (see `durability.rs`).
     /// `fields.i_block` is not used: see [`Inode::i_block`].
     pub fields: InodeFields,
     /// The size that users see.
     pub size: u64,
+    /// How often the file was cut off since it was loaded, modulo 2^32.
+    pub cuts: u32,
     /// The bytes after the extra fields (in-inode extended attributes), if any are in use.
     pub inline_xattrs: Option<Box<[u8]>>,
     /// On the orphan list (or in the orphan file), where.
@@ -59,26 +60,25 @@ pub struct Inode {
     pub(crate) lock: RwLock<()>,
     /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's number.
     pub(crate) i_block: RwLock<[u8; 60]>,
+    /// Blocks for nodes of the extent tree that pages which have not landed may need.
+    pub(crate) nodes: NodePromise,
     /// Everything else that is on disk.
     pub(crate) meta: Mutex<InodeMeta>,
     /// Whether it is in [`dirty::DirtyInodes`].
     pub(crate) registered: AtomicBool,
-    /// Last transaction that changed it; what fsync commits. See [`TidCell`].
-    pub(crate) tid: TidCell,
-    /// Last transaction that changed what fdatasync must wait for (size, extents).
-    pub(crate) datasync_tid: TidCell,
-    /// It was cut to nothing, and what was written since may not be on its way yet ([`Fs::release`]).
+    /// What is not durable yet.
+    pub(crate) durability: Durability,
+    /// It was cut to nothing, and what was written since may not have landed ([`Fs::land_replaced`]).
     pub(crate) emptied: AtomicBool,
+    /// Bytes behind the end of the file were not zero on the device (another system left them): the next change that makes
+    /// the file longer zeroes them there first.
+    pub(crate) stale_tail: AtomicBool,
     /// Whether it is in [`dirty_files::DirtyFiles`].
     pub(crate) dirty_listed: AtomicBool,
     /// A directory that it has a name in.
     pub(crate) parent: ParentHint,
-    /// Its data is durable once what was written up to here is.
-    pub(crate) written: AtomicWriteMark,
     /// Where the allocator should look first (file block, volume block of the last extent written).
     pub(crate) goal: Mutex<Option<(u32, u64)>>,
-    /// Batches with I/O of this inode in flight.
-    pub(crate) batches: Mutex<SmallVec<[Arc<Batch>; 2]>>,
     /// State of sequential reading.
     pub(crate) readahead: Readahead,
     /// Time stamps changed in memory only; the next thing that marks the inode dirty carries them.
@@ -120,6 +120,8 @@ pub struct Attr {
     pub crtime: Timestamp,
     /// Inode flags as of `FS_IOC_GETFLAGS`.
     pub flags: u32,
+    /// Project.
+    pub projid: u32,
 }
 
 /// A time to set.
@@ -146,28 +148,13 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
-    /// Inode flags (immutable, append-only, …).
+    /// Inode flags (immutable, append-only, …), all of them. Those that cannot be set on this type of file, or that this
+    /// volume does not have, are refused as ext4 does.
     pub flags: Option<u32>,
+    /// Project; other than 0 only on volumes with the feature `project`.
+    pub projid: Option<u32>,
     /// Birth time (for imports).
     pub crtime: Option<Timestamp>,
-}
-
-/// A transaction number or none, read without a lock.
-#[derive(Default)]
-pub(crate) struct TidCell(AtomicU64);
-
-impl TidCell {
-    /// Sets it.
-    pub fn set(&self, tid: Tid) {
-        self.0.store(u64::from(tid.0) + 1, Ordering::Release);
-    }
-    /// Reads it.
-    pub fn get(&self) -> Option<Tid> {
-        match self.0.load(Ordering::Acquire) {
-            0 => None,
-            n => Some(Tid((n - 1) as u32)),
-        }
-    }
 }
 
 impl Inode {
@@ -183,21 +170,21 @@ impl Inode {
             write_failed: AtomicBool::new(false),
             lock: RwLock::new(()),
             i_block: RwLock::new(fields.i_block),
+            nodes: NodePromise::default(),
             meta: Mutex::new(InodeMeta {
                 size: fields.size,
+                cuts: 0,
                 fields,
                 inline_xattrs,
                 orphan: None,
             }),
             registered: AtomicBool::new(false),
-            tid: TidCell::default(),
-            datasync_tid: TidCell::default(),
+            durability: Durability::default(),
             emptied: AtomicBool::new(false),
+            stale_tail: AtomicBool::new(false),
             dirty_listed: AtomicBool::new(false),
             parent: ParentHint::default(),
-            written: AtomicWriteMark::default(),
             goal: Mutex::new(None),
-            batches: Mutex::new(SmallVec::new()),
             writeback_lock: Mutex::new(0),
             readahead: Readahead::default(),
             lazy_times: AtomicBool::new(false),
@@ -233,9 +220,9 @@ impl Inode {
             (rdev, meta)
         };
         let f = &meta.fields;
-        // The pages of a new file have no blocks yet, but will.
+        // The pages of a new file have no blocks yet, but will. Programs take a file without blocks for a hole.
         let unplaced = match f.blocks {
-            0 => self.mapping.dirty_pages(),
+            0 => self.mapping.unlanded_pages().min(self.mapping.pages()),
             _ => 0,
         };
         Attr {
@@ -254,6 +241,7 @@ impl Inode {
             ctime: f.ctime,
             crtime: f.crtime.unwrap_or(f.ctime),
             flags: (f.flags & InodeFlags::USER_VISIBLE).bits(),
+            projid: f.projid,
         }
     }
 
@@ -268,17 +256,16 @@ impl Inode {
     }
 
     /// Registers a change of `meta` or `i_block` made under `handle`: the inode will be serialised into its table
-    /// block before the handle's transaction commits. To be called *after* the change: a commit that begins in between
-    /// may serialise the inode at any moment after the call.
+    /// block before the handle's transaction commits. To be called *after* the change, or with the lock of `meta` held: a
+    /// commit may serialise the inode at any moment after the call.
     pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
-        self.tid.set(handle.tid());
-        self.datasync_tid.set(handle.tid());
+        self.durability.changed_in(handle.tid(), true);
         self.register_dirty(fs);
     }
 
     /// [`Inode::mark_dirty`] for a change that fdatasync need not wait for (times, owner, mode).
     pub(crate) fn mark_dirty_attributes(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
-        self.tid.set(handle.tid());
+        self.durability.changed_in(handle.tid(), false);
         self.register_dirty(fs);
     }
 
@@ -295,6 +282,20 @@ impl Inode {
         fs.geo
             .inode_csum_seed(self.ino, generation)
             .map_or(0, |seed| seed.0)
+    }
+
+    /// Whether a flag asks for changes of this directory's names to be synchronous.
+    pub fn syncs_names(&self) -> bool {
+        let flags = self.meta.lock().fields.flags;
+        flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
+    }
+
+    /// Whether the file may be opened for writing; `append` says that all writes go to its end.
+    ///
+    /// # Errors
+    /// `NotPermitted` for an immutable file, and for an append-only one without `append`.
+    pub fn check_may_open_for_writing(&self, append: bool) -> Result<()> {
+        self.check_may_write(append)
     }
 
     /// `Err(NotPermitted)` where a flag forbids changes of contents (`append` says that it is one at the end).
@@ -373,7 +374,24 @@ impl Fs {
         Ok(inode)
     }
 
+    /// An inode that a directory names, which the caller has locked.
+    ///
+    /// # Errors
+    /// `CorruptInode` for a deleted one: the name is damage.
+    pub(crate) fn named_inode(&self, ino: u32) -> Result<InodeRef> {
+        self.inode(ino).map_err(|error| match error {
+            Error::Stale => {
+                let what = "is named by a directory but deleted";
+                self.blame("named_inode", Ino(ino), error.stale_is_damage(ino, what))
+            }
+            other => other,
+        })
+    }
+
     /// An inode by number, loaded if need be. Numbers that no directory can name are refused.
+    ///
+    /// # Errors
+    /// `Stale` for a deleted inode: the number comes from an old handle.
     pub fn inode(&self, ino: u32) -> Result<InodeRef> {
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
@@ -390,7 +408,7 @@ impl Fs {
     /// Loads any inode, reserved ones included; `unlinked` says that one without links is expected (an orphan).
     pub(crate) fn load_inode(&self, ino: Ino, unlinked: bool) -> Result<InodeRef> {
         self.budget.make_room();
-        self.inodes.get_or_load(ino.0, || {
+        let loaded = self.inodes.get_or_load(ino.0, || {
             let (block, offset) = self.groups.inode_location(ino)?;
             let buffer = self.journal.get(block.0)?;
             let data = buffer.data();
@@ -403,10 +421,7 @@ impl Fs {
             verify_checksum(&self.geo, ino, raw)?;
             let fields = InodeFields::decode(&self.geo, raw)?;
             if fields.links_count == 0 && !unlinked {
-                return Err(Error::CorruptInode {
-                    ino: ino.0,
-                    what: "is named by a directory but deleted",
-                });
+                return Err(Error::Stale);
             }
             fields.file_type()?;
             if fields.file_type()? != FileType::Directory && fields.size > self.geo.max_file_size()
@@ -420,9 +435,10 @@ impl Fs {
             let inline = area.iter().any(|&b| b != 0).then(|| area.into());
             let inode = Inode::assemble(self, ino, fields, inline);
             // It may have been in memory before, and written to.
-            inode.written.advance(self.queue.written());
+            inode.durability.written_up_to(self.queue.written());
             Ok(inode)
-        })
+        });
+        self.witness("load_inode", ino, loaded)
     }
 
     /// A number for `i_generation` that the last user of the same inode did not have.
@@ -441,18 +457,9 @@ impl CachedInode for Inode {
     }
 
     fn is_clean(&self) -> bool {
-        if self.registered.load(Ordering::Acquire)
-            || self.mapping.unlanded_pages() > 0
-            || self.lazy_times.load(Ordering::Relaxed)
-            || self.meta.lock().orphan.is_some()
-        {
-            return false;
-        }
-        // A later fsync must still find the transaction to commit.
-        match (self.tid.get(), self.fs.upgrade()) {
-            (Some(tid), Some(fs)) => fs.journal.is_committed(tid),
-            _ => true,
-        }
+        let fs = self.fs.upgrade();
+        let journal = fs.as_ref().map(|fs| &*fs.journal);
+        !self.registered.load(Ordering::Acquire) && self.is_durable(journal)
     }
 
     fn footprint(&self) -> usize {

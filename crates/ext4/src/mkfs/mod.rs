@@ -223,7 +223,7 @@ fn place(layout: &mut Layout, goal: u64, blocks: u32) -> Result<Placed> {
 }
 
 fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since = sync::time::system_now().duration_since(std::time::UNIX_EPOCH);
     Timestamp {
         secs: since.map_or(0, |d| d.as_secs() as i64),
         nanos: 0,

@@ -5,6 +5,7 @@ use super::{
     touch_directory,
 };
 use crate::directory::{self, Place};
+use crate::fs::full::NAMESPACE_BLOCKS;
 use crate::inode::decode_rdev;
 use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::xattr::{self, XATTR_CREDITS};
@@ -12,8 +13,8 @@ use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};
 use ext4_format::types::Ino;
 use jbd2::Handle;
-use parking_lot::RwLockUpgradableReadGuard;
 use std::sync::Arc;
+use sync::RwLockUpgradableReadGuard;
 
 /// What the allocation of an inode, and giving it back, may cost beside the entry.
 const NEW_INODE_CREDITS: u32 = ORPHAN_CREDITS + 4;
@@ -57,6 +58,7 @@ pub enum Opened {
 }
 
 /// What is to be created.
+#[derive(Clone, Copy)]
 pub(super) struct Wanted<'n> {
     pub name: &'n [u8],
     pub kind: FileType,
@@ -128,19 +130,24 @@ impl Fs {
     /// As [`Fs::create`], but `Exists` only for "." and "..", and as [`Fs::lookup`].
     pub fn find_or_create(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<Opened> {
         check_new_name(name)?;
+        self.with_space(NAMESPACE_BLOCKS, || {
+            self.find_or_create_once(dir, name, new)
+        })
+    }
+
+    fn find_or_create_once(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<Opened> {
         let made = {
             // Look-ups go on beside this; the place stays valid, since whoever would change the directory waits.
             let shared = dir.lock.upgradable_read();
             let place = match find_new(self, dir, name)? {
                 Spot::Taken(ino) => {
-                    let inode = self.inode(ino.0)?;
+                    let inode = self.named_inode(ino.0)?;
                     inode.parent.set(dir.ino);
                     return Ok(Opened::Found(inode));
                 }
                 Spot::Free(place) => place,
             };
             self.check_writable()?;
-            self.make_space()?;
             let _exclusive = RwLockUpgradableReadGuard::upgrade(shared);
             let wanted = Wanted::plain(name, FileType::Regular, new);
             self.create_at(dir, &place, wanted, |_, _, _| Ok(()))
@@ -176,7 +183,10 @@ impl Fs {
     /// As [`Fs::create`].
     pub fn tmpfile(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
         self.check_writable()?;
-        self.make_space()?;
+        self.with_space(NAMESPACE_BLOCKS, || self.tmpfile_once(dir, new))
+    }
+
+    fn tmpfile_once(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
         let made = {
             let _shared = dir.lock.read();
             check_may_change(dir, Change::Add)?;
@@ -201,22 +211,23 @@ impl Fs {
         &self,
         dir: &InodeRef,
         wanted: Wanted<'_>,
-        fill: impl FnOnce(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
+        fill: impl Fn(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
     ) -> Result<InodeRef> {
         self.check_writable()?;
-        self.make_space()?;
         check_new_name(wanted.name)?;
-        let made = {
-            let _exclusive = dir.lock.write();
-            match find_new(self, dir, wanted.name)? {
-                Spot::Taken(_) => return Err(Error::Exists),
-                Spot::Free(place) => self.create_at(dir, &place, wanted, fill),
+        self.with_space(NAMESPACE_BLOCKS, || {
+            let made = {
+                let _exclusive = dir.lock.write();
+                match find_new(self, dir, wanted.name)? {
+                    Spot::Taken(_) => return Err(Error::Exists),
+                    Spot::Free(place) => self.create_at(dir, &place, wanted, &fill),
+                }
+            };
+            if made.is_err() {
+                self.reap_doomed();
             }
-        };
-        if made.is_err() {
-            self.reap_doomed();
-        }
-        made
+            made
+        })
     }
 
     /// Creates an inode under a name that is free. The caller has locked the directory, and reaps what an error leaves.
@@ -268,7 +279,7 @@ impl Fs {
     }
 
     /// Allocates an inode and gives it what it inherits. An error has changed nothing, or left an orphan to be reaped.
-    fn make_inode(
+    pub(super) fn make_inode(
         &self,
         handle: &Handle<'_>,
         dir: &InodeRef,

@@ -6,6 +6,7 @@ use super::{
     touch_directory,
 };
 use crate::directory::{self, CHANGE_CREDITS};
+use crate::fs::full::NAMESPACE_BLOCKS;
 use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::{Error, Fs, InodeRef, Result};
 use ext4_format::inode::{FileType, LINK_MAX};
@@ -19,8 +20,11 @@ impl Fs {
     /// `NotFound` where the inode or the directory has been removed; `NoSpace`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         self.check_writable()?;
-        self.make_space()?;
         check_new_name(name)?;
+        self.with_space(NAMESPACE_BLOCKS, || self.link_once(inode, dir, name))
+    }
+
+    fn link_once(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         let kind = inode.kind();
         if kind == FileType::Directory {
             return Err(Error::NotPermitted);
@@ -109,7 +113,7 @@ impl Fs {
         let _exclusive = dir.lock.write();
         check_may_change(dir, Change::Remove)?;
         let place = directory::find(self, dir, name)?;
-        let victim = self.inode(place.ino().ok_or(Error::NotFound)?.0)?;
+        let victim = self.named_inode(place.ino().ok_or(Error::NotFound)?.0)?;
         match (victim.kind(), removal) {
             (FileType::Directory, Removal::File) => return Err(Error::IsDirectory),
             (FileType::Directory, Removal::Directory) => {}

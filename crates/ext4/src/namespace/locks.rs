@@ -9,7 +9,7 @@
 //! for no directory.
 
 use crate::Inode;
-use parking_lot::{RwLock, RwLockWriteGuard};
+use sync::{RwLock, RwLockWriteGuard};
 
 /// An inode's lock, held exclusively.
 pub(super) type Guard<'a> = RwLockWriteGuard<'a, ()>;
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn pairs_in_any_order_do_not_dead_lock() {
         let locks: [RwLock<()>; 3] = Default::default();
-        std::thread::scope(|scope| {
+        sync::thread::scope(|scope| {
             for (a, b) in [(0, 1), (1, 0), (1, 2), (2, 0)] {
                 let locks = &locks;
                 scope.spawn(move || {

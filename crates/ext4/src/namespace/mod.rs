@@ -54,6 +54,20 @@ pub enum RenameFlags {
     NoReplace,
     /// Exchange the two.
     Exchange,
+    /// Leave a whiteout behind, a character device 0:0 that belongs to `uid` and `gid`: for union mounts.
+    #[allow(missing_docs)]
+    Whiteout { replace: bool, uid: u32, gid: u32 },
+}
+
+impl RenameFlags {
+    /// Whether an existing target may go.
+    fn replaces(self) -> bool {
+        match self {
+            RenameFlags::Replace | RenameFlags::Exchange => true,
+            RenameFlags::NoReplace => false,
+            RenameFlags::Whiteout { replace, .. } => replace,
+        }
+    }
 }
 
 impl Fs {
@@ -71,7 +85,7 @@ impl Fs {
         check_directory(dir)?;
         match directory::lookup(self, dir, name)? {
             Some((ino, _)) => {
-                let inode = self.inode(ino.0)?;
+                let inode = self.named_inode(ino.0)?;
                 if !matches!(name, b"." | b"..") {
                     inode.parent.set(dir.ino);
                 }
@@ -279,6 +293,6 @@ fn kind_of(fs: &Fs, place: &directory::Place) -> Result<Option<FileType>> {
     match (place.ino(), place.kind()) {
         (None, _) => Ok(None),
         (Some(_), Some(kind)) => Ok(Some(kind)),
-        (Some(ino), None) => Ok(Some(fs.inode(ino.0)?.kind())),
+        (Some(ino), None) => Ok(Some(fs.named_inode(ino.0)?.kind())),
     }
 }

@@ -7,6 +7,7 @@
 //!   other directory    file                  none or file         as above; no volume-wide lock
 //!   other directory    directory             none or empty dir.   ".." of the source, link counts of both parents;
 //!                                                                 under `rename_lock`, after the walk to the root
+//!   with a whiteout    any                   as above              as above; the old name is a character device 0:0
 //!   exchange           any                   any                  ".." and link counts where directories change parents
 //! ```
 //!
@@ -17,13 +18,15 @@
 //! `rename_lock` keeps the shape of the tree above both directories, so that the walk from the new parent to the root,
 //! which shows that a directory does not become its own descendant, stays true. Files cannot do that: they go without.
 
+use super::create::Parent;
 use super::locks::{Guard, lock_two, lock_victim, wait_for};
 use super::{
-    Change, Links, RenameFlags, Unlink, check_may_change, check_may_rename, check_old_name,
-    check_subdirectory_fits, kind_of, touch_directory,
+    Change, Links, NewInode, RenameFlags, Unlink, check_may_change, check_may_rename,
+    check_old_name, check_subdirectory_fits, kind_of, touch_directory,
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
-use crate::fsync::has_unlanded;
+use crate::fs::full::NAMESPACE_BLOCKS;
+use crate::inode::decode_rdev;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, Timestamp};
@@ -59,6 +62,8 @@ struct Move<'a> {
     target_place: Place,
     source: InodeRef,
     target: Option<InodeRef>,
+    /// What the old name is to be.
+    whiteout: Option<InodeRef>,
     /// ".." of directories that change their parent.
     source_parent: Option<Place>,
     target_parent: Option<Place>,
@@ -82,10 +87,9 @@ impl Fs {
         flags: RenameFlags,
     ) -> Result<()> {
         self.check_writable()?;
-        self.make_space()?;
         check_old_name(from_name)?;
         match check_old_name(to_name) {
-            Err(Error::Invalid(_)) if flags == RenameFlags::NoReplace && to_name.len() <= 2 => {
+            Err(Error::Invalid(_)) if !flags.replaces() && to_name.len() <= 2 => {
                 return Err(Error::Exists);
             }
             checked => checked?,
@@ -98,9 +102,13 @@ impl Fs {
             dir: to,
             name: to_name,
         };
+        self.with_space(NAMESPACE_BLOCKS, || self.rename_once(from, to, flags))
+    }
+
+    fn rename_once(&self, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<()> {
         let mut moves_directory = false;
-        // What is written into the file while it is renamed is not waited for again and again.
-        let mut landed = false;
+        // The file whose data has landed: what is written into it meanwhile is not waited for again and again.
+        let mut landed = None;
         loop {
             let attempt = {
                 let shape = moves_directory.then(|| self.rename_lock.lock());
@@ -112,7 +120,7 @@ impl Fs {
                 Err(Retry::MovesDirectory) => moves_directory = true,
                 Err(Retry::Unlanded(inode)) => {
                     self.land(&inode)?;
-                    landed = true;
+                    landed = Some(inode.ino);
                 }
             }
         }
@@ -121,14 +129,14 @@ impl Fs {
     }
 
     /// Renames if no lock has to be waited for once the directories are locked. `shape_locked`: `rename_lock` is held.
-    /// `landed`: so has the source's data.
+    /// `landed`: the file whose data has.
     fn try_rename(
         &self,
         from: Name<'_>,
         to: Name<'_>,
         flags: RenameFlags,
         shape_locked: bool,
-        landed: bool,
+        landed: Option<Ino>,
     ) -> Result<Attempt> {
         let same_dir = from.dir.ino == to.dir.ino;
         let _exclusive = lock_two(from.dir, to.dir);
@@ -137,8 +145,8 @@ impl Fs {
         let source_ino = source_place.ino().ok_or(Error::NotFound)?;
         let target_place = directory::find(self, to.dir, to.name)?;
         let replaces = match (flags, target_place.ino()) {
-            (RenameFlags::NoReplace, Some(_)) => return Err(Error::Exists),
             (RenameFlags::Exchange, None) => return Err(Error::NotFound),
+            (_, Some(_)) if !flags.replaces() => return Err(Error::Exists),
             (_, target) => target,
         };
         let change = match replaces {
@@ -155,15 +163,16 @@ impl Fs {
         if replaces == Some(source_ino) {
             return Ok(Ok(()));
         }
-        let source = self.inode(source_ino.0)?;
-        let target = replaces.map(|ino| self.inode(ino.0)).transpose()?;
+        let source = self.named_inode(source_ino.0)?;
+        let target = replaces.map(|ino| self.named_inode(ino.0)).transpose()?;
         check_entry_kind(&source, source_is_dir)?;
         check_may_rename(&source)?;
         if let Some(target) = &target {
             check_entry_kind(target, target_is_dir)?;
             check_may_rename(target)?;
         }
-        if !landed && target.is_some() && !source_is_dir && has_unlanded(&source) {
+        let waits = landed != Some(source_ino) && target.is_some() && !source_is_dir;
+        if waits && source.has_unlanded() {
             return Ok(Err(Retry::Unlanded(source)));
         }
         if !same_dir {
@@ -230,7 +239,8 @@ impl Fs {
             Some(target) if target_moves => Some(parent_of(target, to.dir.ino)?),
             _ => None,
         };
-        let change = Move {
+        let mut change = Move {
+            whiteout: None,
             from,
             to,
             source_parent: source_parent.transpose()?,
@@ -240,13 +250,28 @@ impl Fs {
             source: source.clone(),
             target: target.clone(),
         };
-        let credits = change.target_place.add_credits() + 4 * CHANGE_CREDITS + ORPHAN_CREDITS + 4;
+        let mut credits =
+            change.target_place.add_credits() + 4 * CHANGE_CREDITS + ORPHAN_CREDITS + 4;
+        let whiteout = match flags {
+            RenameFlags::Whiteout { uid, gid, .. } => Some((Parent::of(from.dir), uid, gid)),
+            _ => None,
+        };
+        if let Some((parent, ..)) = &whiteout {
+            credits += parent.credits();
+        }
         let handle = self.journal.start(credits)?;
         let now = self.now();
         if exchange {
             self.exchange(&handle, &change)?;
         } else {
-            self.replace(&handle, &change, now)?;
+            change.whiteout = whiteout
+                .map(|(parent, uid, gid)| self.make_whiteout(&handle, from.dir, &parent, uid, gid))
+                .transpose()?;
+            let replaced = self.replace(&handle, &change, now);
+            if let (Err(_), Some(whiteout)) = (&replaced, &change.whiteout) {
+                self.give_back(&handle, whiteout);
+            }
+            replaced?;
         }
         self.finish_rename(&handle, &change, exchange, now)?;
         Ok(Ok(()))
@@ -270,7 +295,7 @@ impl Fs {
 
     /// Gives the source the target's name and takes its own.
     fn replace(&self, handle: &Handle<'_>, change: &Move<'_>, now: Timestamp) -> Result<()> {
-        let (from, to) = (change.from, change.to);
+        let to = change.to;
         let entry = (change.source.ino, change.source.kind());
         let Some(target) = &change.target else {
             let place = &change.target_place;
@@ -285,7 +310,7 @@ impl Fs {
         let unlink = Unlink::begin(self, handle, target)?;
         let place = &change.target_place;
         let done = directory::set_target(self, handle, to.dir, place, entry)
-            .and_then(|()| directory::remove(self, handle, from.dir, &change.source_place));
+            .and_then(|()| self.vacate(handle, change, &change.source_place));
         match done {
             Ok(()) => {
                 unlink.finish(self, handle, now);
@@ -305,10 +330,42 @@ impl Fs {
         let from = change.from;
         let moved = from.dir.ino == change.to.dir.ino && !change.target_place.is_stable();
         if !moved {
-            return directory::remove(self, handle, from.dir, &change.source_place);
+            return self.vacate(handle, change, &change.source_place);
         }
         let place = directory::find(self, from.dir, from.name)?;
-        directory::remove(self, handle, from.dir, &place)
+        self.vacate(handle, change, &place)
+    }
+
+    /// Takes the old name, at `place`, away from the source.
+    fn vacate(&self, handle: &Handle<'_>, change: &Move<'_>, place: &Place) -> Result<()> {
+        let dir = change.from.dir;
+        match &change.whiteout {
+            Some(whiteout) => {
+                let entry = (whiteout.ino, FileType::CharDevice);
+                directory::set_target(self, handle, dir, place, entry)
+            }
+            None => directory::remove(self, handle, dir, place),
+        }
+    }
+
+    /// A character device 0:0, which tells a union mount that the name is gone.
+    fn make_whiteout(
+        &self,
+        handle: &Handle<'_>,
+        dir: &InodeRef,
+        parent: &Parent,
+        uid: u32,
+        gid: u32,
+    ) -> Result<InodeRef> {
+        let new = NewInode {
+            uid,
+            gid,
+            ..NewInode::default()
+        };
+        let inode = self.make_inode(handle, dir, parent, FileType::CharDevice, new)?;
+        *inode.i_block.write() = decode_rdev(0).encode();
+        inode.mark_dirty(self, handle);
+        Ok(inode)
     }
 
     /// ".." of moved directories, link counts and times.
@@ -369,7 +426,7 @@ impl Fs {
                 return Ok(false);
             }
             let parent = directory::find_parent(self, &at)?.ino();
-            at = self.inode(parent.ok_or(Error::NotFound)?.0)?;
+            at = self.named_inode(parent.ok_or(Error::NotFound)?.0)?;
             if at.ino == marked {
                 return Err(Error::CorruptInode {
                     ino: dir.ino.0,

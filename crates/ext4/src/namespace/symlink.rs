@@ -100,9 +100,12 @@ impl Fs {
         if !InodeMode::is_symlink(mode) {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let corrupt = |what| Error::CorruptInode {
-            ino: inode.ino.0,
-            what,
+        let corrupt = |what| {
+            let error = Error::CorruptInode {
+                ino: inode.ino.0,
+                what,
+            };
+            self.blame("readlink", inode.ino, error)
         };
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         let mut target = if fast {
@@ -121,7 +124,7 @@ impl Fs {
             let data = self.journal.get(start.0)?.data();
             data.get(..len).map(<[u8]>::to_vec)
         }
-        .ok_or(corrupt("the symbolic link's size is impossible"))?;
+        .ok_or_else(|| corrupt("the symbolic link's size is impossible"))?;
         // As the kernel reads it: a C string.
         if let Some(end) = target.iter().position(|&byte| byte == 0) {
             target.truncate(end);

@@ -10,9 +10,9 @@ use ext4_format::features::RoCompatFeatures;
 use ext4_format::orphan_file;
 use ext4_format::types::{FileBlock, FsBlock, Ino};
 use jbd2::{Buffer, Handle, Seal};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sync::Mutex;
+use sync::atomic::{AtomicBool, Ordering};
 
 /// Blocks that an orphan file may have: mke2fs makes at most 512 unless asked for more.
 const MAX_BLOCKS: u64 = 1 << 12;
@@ -37,13 +37,6 @@ struct SlotBlock {
 fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
     // It fails only for blocks too small to have slots.
     let _ = orphan_file::update_checksum(Some(Seed(seed)), bytes, FsBlock(block));
-}
-
-/// A number for the calling thread, small and dense.
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    NUMBER.with(|number| *number)
 }
 
 impl OrphanFile {
@@ -103,24 +96,28 @@ impl OrphanFile {
         Ok(())
     }
 
-    /// What the slots say: place and inode number of each that is taken.
-    pub fn orphans(&self, fs: &Fs) -> Result<Vec<(OrphanPlace, Ino)>> {
-        let mut orphans = Vec::new();
-        for (block, at) in (0..).zip(&self.blocks) {
-            let buffer = fs.journal.get(at.place.0)?;
-            self.verify(&buffer)?;
-            for (slot, ino) in orphan_file::slots(&buffer.data()) {
-                let slot = slot as u32;
-                orphans.push((OrphanPlace::File { block, slot }, ino));
-            }
-        }
-        Ok(orphans)
+    /// Blocks of the file.
+    pub fn blocks(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    /// What the slots of a block say: place and inode number of each that is taken.
+    pub fn orphans(&self, fs: &Fs, block: u32) -> Result<Vec<(OrphanPlace, Ino)>> {
+        let buffer = fs.journal.get(self.blocks[block as usize].place.0)?;
+        self.verify(&buffer)?;
+        let data = buffer.data();
+        let place = |slot| OrphanPlace::File {
+            block,
+            slot: slot as u32,
+        };
+        let slots = orphan_file::slots(&data);
+        Ok(slots.map(|(slot, ino)| (place(slot), ino)).collect())
     }
 
     /// Puts a number into a free slot; `None` where there is none.
     pub fn add(&self, fs: &Fs, handle: &Handle<'_>, ino: Ino) -> Result<Option<OrphanPlace>> {
         let slots = orphan_file::slots_per_block(fs.geo.block_size as usize);
-        let first = thread_number() % self.blocks.len();
+        let first = sync::thread::ordinal() % self.blocks.len();
         let order = (first..self.blocks.len()).chain(0..first);
         for block in order {
             let Some(slot) = self.blocks[block].take(slots) else {

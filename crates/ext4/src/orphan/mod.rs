@@ -23,9 +23,9 @@ use crate::{Fs, Inode, Result};
 use file::OrphanFile;
 use jbd2::Handle;
 use list::OrphanList;
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use sync::Mutex;
+use sync::atomic::{AtomicU64, Ordering};
 
 /// Where an orphan is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

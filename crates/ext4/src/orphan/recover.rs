@@ -11,7 +11,7 @@ use ext4_format::error::FormatError;
 use ext4_format::features::CompatFeatures;
 use ext4_format::types::Ino;
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 /// Deletes or truncates what a crash left. Called once per mount, before anybody else uses the volume, when it may be
 /// written to.
@@ -27,7 +27,9 @@ pub(crate) fn recover(fs: &Fs) -> Result<OrphanReport> {
     };
     if fs.geo.compat.contains(CompatFeatures::ORPHAN_FILE) {
         let ino = Ino(fs.superblock.lock().orphan_file_inum.get());
-        let inode = fs.load_inode(ino, false)?;
+        let inode = fs
+            .load_inode(ino, false)
+            .map_err(|error| error.stale_is_damage(ino.0, "is the orphan file but deleted"))?;
         let file = OrphanFile::load(fs, &inode)?;
         // A second call would find the first one's file.
         let _ = fs.orphan_state.file.set(file);
@@ -72,15 +74,18 @@ impl Recovery<'_> {
         let Some(file) = self.fs.orphan_state.file.get() else {
             return Ok(());
         };
-        for (place, ino) in file.orphans(self.fs)? {
-            let inode = self.load("an inode number of the orphan file", ino)?;
-            if !self.seen.insert(ino.0) {
-                return Err(Error::CorruptInode {
-                    ino: ino.0,
-                    what: "is an orphan twice",
-                });
+        // A block at a time: the file of a hostile volume may name millions.
+        for block in 0..file.blocks() {
+            for (place, ino) in file.orphans(self.fs, block)? {
+                let inode = self.load("an inode number of the orphan file", ino)?;
+                if !self.seen.insert(ino.0) {
+                    return Err(Error::CorruptInode {
+                        ino: ino.0,
+                        what: "is an orphan twice",
+                    });
+                }
+                self.adopt(&inode, place)?;
             }
-            self.adopt(&inode, place)?;
         }
         Ok(())
     }

@@ -37,14 +37,14 @@ use crate::alloc::BlockRun;
 use crate::{Error, Fs, Inode};
 use block::{Buf, EndIo, IoError, PAGE_SIZE, Payload, Plug};
 use ext4_format::types::{FsBlock, Ino};
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stream::Piece;
 pub(crate) use stream::SmallFileStream;
 pub(crate) use submit::Sweep;
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sync::{Condvar, Mutex};
 use writeback::{DirtyState, PassLimits, Progress, Reason, WritebackFs};
 
 /// Pages of a range that goes through the log, at most.
@@ -253,7 +253,8 @@ impl WritebackFs for Fs {
             true => self.finish_for_sync(batch),
             false => self.finish(batch),
         };
-        finished.map_err(io::Error::from)
+        // Those who share a sync are told its number: a payload would not reach them.
+        finished.map_err(|error| io::Error::from_raw_os_error(error.errno()))
     }
 
     fn is_dirty(inode: &Inode) -> bool {

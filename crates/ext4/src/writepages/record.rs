@@ -3,11 +3,10 @@
 use super::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 use crate::alloc::BlockRun;
 use crate::{Error, Fs, Inode, Result, extents};
-use block::PAGE_SIZE;
 use ext4_format::types::FileBlock;
 use jbd2::{Handle, JournalError};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use sync::atomic::Ordering;
 
 /// Credits of one handle that records landed data, at most. Most ranges use none, because another has changed the same
 /// blocks; asking for more would let the commit come early where the journal is small.
@@ -80,11 +79,7 @@ impl Fs {
             rest = &mut rest[done..];
         }
         for range in &ranges {
-            range
-                .inode
-                .batches
-                .lock()
-                .retain(|b| !std::ptr::eq(&**b, batch));
+            range.inode.leave(batch);
         }
         self.recorded.store(true, Ordering::Relaxed);
         outcome
@@ -110,8 +105,7 @@ impl Fs {
             };
             match result {
                 Ok(()) => {
-                    self.groups.unreserve(u64::from(range.reserved));
-                    range.inode.mapping.end_writeback(range.pages());
+                    self.settle_nodes(&range.inode);
                     self.dirty_files.settle(&range.inode);
                     note_landed(&range.inode);
                     landed += u64::from(range.pages);
@@ -146,26 +140,20 @@ impl Fs {
             // It has landed, but a volatile cache may still lose it.
             let written = self.queue.written();
             handle.depends_on(written);
-            inode.written.advance(written);
+            inode.durability.written_up_to(written);
         }
-        {
-            let mut meta = inode.meta.lock();
-            // Where nothing else is dirty the size is the user's: what lies between may have been punched out or grown.
-            let rest = inode.mapping.unlanded_pages() > u64::from(range.pages);
-            let end = match rest {
-                true => (range.pages().end * PAGE_SIZE as u64).min(meta.size),
-                false => meta.size,
-            };
-            if meta.fields.size < end {
-                meta.fields.size = end;
-                changed = true;
-            }
-        }
-        if changed {
-            inode.mark_dirty(self, handle);
-        } else {
-            inode.mark_dirty_attributes(self, handle);
-        }
+        // Recording picked blocks has kept their promises; a page that had a block by then needs none.
+        let kept = match range.record {
+            Record::Insert(run) => run.len,
+            _ => 0,
+        };
+        debug_assert!(
+            kept <= range.reserved,
+            "blocks were picked without a promise"
+        );
+        let left = range.reserved.saturating_sub(kept);
+        self.groups.unreserve(u64::from(left));
+        inode.recorded(self, handle, range.pages(), changed);
         Ok(())
     }
 
@@ -207,17 +195,15 @@ impl Fs {
         );
     }
 
-    /// Finishes every batch that has I/O of `inode` in flight.
+    /// Finishes every batch that has pages of `inode` now. Others may gather more meanwhile, unless the caller holds the
+    /// inode's `writeback_lock`.
     pub(crate) fn wait_writeback(&self, inode: &Inode) {
-        loop {
-            let Some(batch) = inode.batches.lock().first().cloned() else {
-                return;
-            };
+        for batch in inode.batches() {
             batch.wait_landed();
             // Errors belong to the inodes, which keep them.
             let _ = self.finish(&batch);
             // A batch that this inode entered without a range (no place was found for its pages) does not know it.
-            inode.batches.lock().retain(|b| !Arc::ptr_eq(b, &batch));
+            inode.leave(&batch);
         }
     }
 }

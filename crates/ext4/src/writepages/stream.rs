@@ -11,7 +11,7 @@ use crate::Result;
 use crate::alloc::{BlockRun, Groups};
 use ext4_format::types::FsBlock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
 
 /// Blocks of a piece at most: those of a large request (1 MiB).
 const PIECE: u64 = 256;

@@ -6,10 +6,10 @@ use crate::{Error, Fs, Inode, Result};
 use block::{Bio, BioFlags, Buf, Class, PAGE_SIZE, Plug};
 use cache::DirtyPage;
 use ext4_format::types::{FileBlock, FsBlock};
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use sync::MutexGuard;
+use sync::atomic::Ordering;
 
 /// Files with at most this many dirty pages are placed in the batch's stream, one after another.
 const SMALL_FILE_PAGES: usize = 16;
@@ -69,28 +69,22 @@ impl Fs {
         Ok(submitted)
     }
 
-    /// Submits dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `_lock`).
+    /// Submits dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `lock`).
     pub(crate) fn submit_pages(
         &self,
         inode: &Arc<Inode>,
-        _lock: &MutexGuard<'_, u32>,
+        lock: &MutexGuard<'_, u32>,
         sweep: Sweep,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) -> Result<Submitted> {
         let mut pages: Vec<DirtyPage> = Vec::with_capacity(sweep.max.min(64));
         let range = sweep.from..sweep.end;
-        if inode.mapping.take_dirty(range, sweep.max, &mut pages) == 0 {
+        if inode.gather(lock, batch, range, sweep.max, &mut pages) == 0 {
             return Ok(Submitted {
                 pages: 0,
                 next: sweep.from,
             });
-        }
-        {
-            let mut batches = inode.batches.lock();
-            if !batches.iter().any(|b| Arc::ptr_eq(b, batch)) {
-                batches.push(batch.clone());
-            }
         }
         let small = pages.len() <= SMALL_FILE_PAGES && inode.mapping.dirty_pages() == 0;
         let submitted = Submitted {

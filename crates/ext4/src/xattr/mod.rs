@@ -16,6 +16,7 @@ mod store;
 
 pub(crate) use acl::{chmod_acl, inherit_acl};
 
+use crate::fs::full::NAMESPACE_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::acl::Acl;
 use ext4_format::inode::FileType;
@@ -103,15 +104,18 @@ impl Fs {
             true => Some(Acl::from_xattr(value).map_err(|_| Error::Invalid("not an ACL"))?),
             false => None,
         };
-        let _exclusive = inode.lock.write();
-        let handle = self.journal.start(XATTR_CREDITS)?;
-        match index {
-            INDEX_POSIX_ACL_ACCESS => acl::set_access(self, &handle, inode, parsed)?,
-            INDEX_POSIX_ACL_DEFAULT => acl::set_default(self, &handle, inode, parsed.as_ref())?,
-            _ => store::change(self, &handle, inode, (index, rest), Some(value), mode)?,
-        }
-        changed(self, &handle, inode);
-        Ok(())
+        self.with_space(NAMESPACE_BLOCKS, || {
+            let _exclusive = inode.lock.write();
+            let handle = self.journal.start(XATTR_CREDITS)?;
+            let parsed = parsed.as_ref();
+            match index {
+                INDEX_POSIX_ACL_ACCESS => acl::set_access(self, &handle, inode, parsed.cloned())?,
+                INDEX_POSIX_ACL_DEFAULT => acl::set_default(self, &handle, inode, parsed)?,
+                _ => store::change(self, &handle, inode, (index, rest), Some(value), mode)?,
+            }
+            changed(self, &handle, inode);
+            Ok(())
+        })
     }
 
     /// Removes one.
@@ -120,18 +124,19 @@ impl Fs {
     /// `NoAttribute`; `NotPermitted` as for [`Fs::set_xattr`].
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
         let (index, rest) = self.check_change(inode, name)?;
-        let _exclusive = inode.lock.write();
-        let handle = self.journal.start(XATTR_CREDITS)?;
-        let mode = SetXattrMode::Replace;
-        store::change(self, &handle, inode, (index, rest), None, mode)?;
-        changed(self, &handle, inode);
-        Ok(())
+        self.with_space(NAMESPACE_BLOCKS, || {
+            let _exclusive = inode.lock.write();
+            let handle = self.journal.start(XATTR_CREDITS)?;
+            let mode = SetXattrMode::Replace;
+            store::change(self, &handle, inode, (index, rest), None, mode)?;
+            changed(self, &handle, inode);
+            Ok(())
+        })
     }
 
     /// The parts of a name, where the attribute may be changed.
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
-        self.make_space()?;
         let (index, rest) = resolve(name)?;
         inode.check_may_write(false)?;
         let kind = inode.kind();

@@ -84,6 +84,10 @@ impl Attributes {
 
     /// Reads them. The caller keeps others from changing them meanwhile.
     pub fn read(fs: &Fs, inode: &Inode) -> Result<Attributes> {
+        fs.witness("read_attributes", inode.ino, Self::try_read(fs, inode))
+    }
+
+    fn try_read(fs: &Fs, inode: &Inode) -> Result<Attributes> {
         let (area, block) = {
             let meta = inode.meta.lock();
             (meta.inline_xattrs.clone(), meta.fields.file_acl)

@@ -157,28 +157,6 @@ fn a_freed_block_is_not_brought_back_over_its_next_owner() {
     }
 }
 
-/// Files whose data is journaled by their own wish (`chattr +j`): what is freed is neither read from the log nor replayed.
-#[test]
-fn a_file_that_is_marked_for_journaling() {
-    in_both_forms(|disk| {
-        let fs = mount(&disk);
-        let file = held(&disk, &fs, "file", &[1; 3 * PAGE]);
-        let journaled = ext4::SetAttr {
-            flags: Some(0x4000),
-            ..ext4::SetAttr::default()
-        };
-        fs.set_attr(&file, &journaled).unwrap();
-        fs.truncate(&file, 0).unwrap();
-        fs.sync().unwrap();
-        let heir = put(&fs, "heir", &vec![2; 100 * PAGE]);
-        fs.fsync(&heir, false).unwrap();
-        fs.invalidate(&heir);
-        assert!(contents(&fs, &heir) == vec![2; 100 * PAGE]);
-        let fs = disk.crash(fs);
-        assert!(get(&fs, "heir") == vec![2; 100 * PAGE]);
-    });
-}
-
 /// Contents that begin as a block of the log does.
 #[test]
 fn what_looks_like_a_block_of_the_log() {

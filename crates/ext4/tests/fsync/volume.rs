@@ -3,8 +3,8 @@
 use block::devices::{FaultyDevice, MemoryDevice};
 use block::{Device, IoError, Op, Queue, Request, StatsSnapshot};
 use ext4::{AsyncCommit, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SyncTarget, mkfs};
-use parking_lot::Mutex;
 use std::sync::Arc;
+use sync::Mutex;
 use writeback::Tunables;
 
 /// Decides over a request: operation, offset, length.

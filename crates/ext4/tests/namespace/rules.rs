@@ -234,8 +234,10 @@ fn immutable_and_append_only() {
     let fs = volume.mount();
     let root = fs.root().unwrap();
     let flag = |inode, flags| {
+        // How its blocks are mapped is among the flags, and cannot be changed.
+        const EXTENTS: u32 = 0x80000;
         let set = SetAttr {
-            flags: Some(flags),
+            flags: Some(flags | EXTENTS),
             ..SetAttr::default()
         };
         fs.set_attr(inode, &set).unwrap();

@@ -26,6 +26,15 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
+/// How much of a write has to be written for it to succeed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Amount {
+    /// Less is said to be less.
+    Some,
+    /// Less is the error that prevented more.
+    All,
+}
+
 impl Server {
     /// Reads, and hands the bytes to `reply`.
     pub(super) fn read(
@@ -46,17 +55,35 @@ impl Server {
     }
 
     /// Writes: how many bytes.
-    pub(super) fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<u32> {
+    pub(super) fn write(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        amount: Amount,
+    ) -> Result<u32> {
         let attr = inode.attr();
-        let result = self.with_space(|| match self.fs.write(inode, offset, data) {
+        let mut written = self.write_some(inode, offset, data);
+        while let (Ok(n), Amount::All) = (&mut written, amount)
+            && *n < data.len()
+        {
+            match self.write_some(inode, offset + *n as u64, &data[*n..]) {
+                Ok(more) => *n += more,
+                Err(error) => written = Err(error),
+            }
+        }
+        self.after_change(inode, attr.mode);
+        written.map(|n| n as u32)
+    }
+
+    fn write_some(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
+        self.with_space(|| match self.fs.write(inode, offset, data) {
             // The kernel sends an append as a write at the end, and is the only writer.
             Err(Error::NotPermitted) if offset == inode.size() => {
                 self.fs.append(inode, data).map(|(_, n)| n)
             }
             result => result,
-        });
-        self.after_change(inode, attr.mode);
-        result.map(|n| n as u32)
+        })
     }
 
     /// Contents changed: the kernel must learn if that cleared set-user-ID or set-group-ID, of which it knew. It has
@@ -119,7 +146,7 @@ impl Server {
                     .and_then(|n| match n {
                         0 => Ok((0, 0)),
                         n => self
-                            .write(&target, to.1 + done, &buffer[..n])
+                            .write(&target, to.1 + done, &buffer[..n], Amount::Some)
                             .map(|written| (n, written as usize)),
                     });
                 match step {

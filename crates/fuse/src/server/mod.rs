@@ -10,11 +10,13 @@ mod requests;
 mod setup;
 mod stats;
 mod tunables;
+mod volume_ioctls;
 mod xattrs;
 
 use crate::MountOptions;
+use crate::coherence::Coherence;
 use crate::durability::Durability;
-use crate::nodes::Nodes;
+use crate::nodes::{Forgotten, Nodes};
 use crate::reaper::Reaper;
 use ext4::{Error, Fs, Ino, InodeRef, Result};
 use fusedev::{Errno, NodeId, Notifier, StatFs};
@@ -24,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How often, and how long, a request that meets a full volume waits for forgets of deleted files.
-const MAX_WAITS: u32 = 3;
+const MAX_WAITS: u32 = 10;
 const FORGET_DELAY: Duration = Duration::from_millis(5);
 
 /// One mounted volume, as its requests see it.
@@ -32,12 +34,14 @@ pub(crate) struct Server {
     fs: Arc<Fs>,
     nodes: Nodes,
     durability: Durability,
+    coherence: Coherence,
     reaper: Reaper,
     notifier: OnceLock<Notifier>,
     /// How the volume was unmounted, if the kernel has asked for it and nobody has been told.
     ended: Mutex<Option<Result<()>>>,
     default_permissions: bool,
     killpriv: bool,
+    checks_opens: bool,
     /// The kernel sends FSYNC after a synchronous write, so that we need not sync.
     kernel_syncs_writes: AtomicBool,
     block_size: u32,
@@ -49,11 +53,13 @@ impl Server {
         Ok(Server {
             nodes: Nodes::default(),
             durability: Durability::new(fs.clone(), options.thread_count()),
+            coherence: Coherence::start(options.thread_count())?,
             reaper: Reaper::start(fs.clone())?,
             notifier: OnceLock::new(),
             ended: Mutex::new(None),
             default_permissions: options.default_permissions,
             killpriv: options.killpriv,
+            checks_opens: options.check_open,
             kernel_syncs_writes: AtomicBool::new(false),
             block_size: fs.statfs().block_size,
             fs,
@@ -62,6 +68,7 @@ impl Server {
 
     /// The way to tell the kernel of changes that it does not know of.
     pub fn set_notifier(&self, notifier: Notifier) {
+        self.coherence.set_notifier(notifier.clone());
         let _ = self.notifier.set(notifier);
     }
 
@@ -133,11 +140,16 @@ impl Server {
         if node == NodeId::ROOT {
             return;
         }
-        if let Ok(ino) = ino_of(node)
-            && let Some(pin) = self.nodes.forget(ino, lookups)
-        {
-            drop(pin);
-            self.reaper.kick();
+        let Ok(ino) = ino_of(node) else { return };
+        match self.nodes.forget(ino, lookups) {
+            Forgotten::Known => {}
+            Forgotten::Gone(pin) => {
+                self.coherence.forget(ino);
+                if pin.is_some() {
+                    drop(pin);
+                    self.reaper.kick();
+                }
+            }
         }
     }
 
@@ -149,16 +161,13 @@ impl Server {
         }
     }
 
-    /// Runs `work`, and again if the volume is full but deleted files have not been freed yet. Who removes a file and then
-    /// writes counts on its space; but the kernel sends the forget that frees it without waiting, so it may come later.
+    /// Runs `work`, and again if the volume is full but a forget may be on its way: a program that removes a file and then
+    /// writes counts on its space, but the kernel does not wait for the forget that frees it. All else that makes space is
+    /// done by [`ext4`], which deletes what is forgotten before it says that the volume is full.
     fn with_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let mut waits = 0;
         loop {
             match work() {
-                Err(Error::NoSpace) if self.reaper.catch_up() => {
-                    // Freed blocks can be taken again once the transaction that freed them has committed.
-                    self.fs.sync()?;
-                }
                 Err(Error::NoSpace) if waits < MAX_WAITS && self.nodes.keeps_any() => {
                     waits += 1;
                     std::thread::sleep(FORGET_DELAY);
@@ -186,7 +195,7 @@ fn ino_of(node: NodeId) -> Result<u32> {
 }
 
 /// The node of an inode number.
-fn node_of(ino: u32) -> NodeId {
+pub(crate) fn node_of(ino: u32) -> NodeId {
     if ino == Ino::ROOT.0 {
         NodeId::ROOT
     } else {

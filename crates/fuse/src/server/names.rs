@@ -43,6 +43,14 @@ impl Server {
         }
     }
 
+    /// Makes changes of names durable where a flag of the directory asks for it.
+    fn sync_names(&self, dir: &InodeRef) -> Result<()> {
+        match dir.syncs_names() {
+            true => self.fs.fsync(dir, false),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn lookup(&self, parent: NodeId, name: &OsStr) -> Result<Entry> {
         let dir = self.inode(parent)?;
         let found = match name.as_bytes() {
@@ -61,7 +69,25 @@ impl Server {
     pub(super) fn mknod(&self, parent: NodeId, name: &OsStr, new: &New) -> Result<Entry> {
         let dir = self.inode(parent)?;
         let inode = self.with_space(|| self.fs.create(&dir, name.as_bytes(), new.inode()))?;
+        self.sync_names(&dir)?;
         Ok(self.entry(&inode))
+    }
+
+    /// Makes a file without a name; the kernel links it later, or forgets it.
+    pub(super) fn tmpfile(&self, parent: NodeId, new: &New) -> Result<Entry> {
+        let dir = self.inode(parent)?;
+        let inode = self.with_space(|| self.fs.tmpfile(&dir, new.inode()))?;
+        Ok(self.entry(&inode))
+    }
+
+    /// Whether a file may be opened with open(2)'s `flags`. The kernel has checked modes and ACLs.
+    pub(super) fn open(&self, node: NodeId, flags: i32) -> Result<()> {
+        match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => Ok(()),
+            _ => self
+                .inode(node)?
+                .check_may_open_for_writing(flags & libc::O_APPEND != 0),
+        }
     }
 
     pub(super) fn mkdir(&self, parent: NodeId, name: &OsStr, new: &New) -> Result<Entry> {
@@ -71,6 +97,7 @@ impl Server {
             ..new.inode()
         };
         let inode = self.with_space(|| self.fs.mkdir(&dir, name.as_bytes(), new))?;
+        self.sync_names(&dir)?;
         Ok(self.entry(&inode))
     }
 
@@ -90,6 +117,7 @@ impl Server {
         };
         let (name, target) = (name.as_bytes(), target.as_bytes());
         let inode = self.with_space(|| self.fs.symlink(&dir, name, target, new))?;
+        self.sync_names(&dir)?;
         Ok(self.entry(&inode))
     }
 
@@ -101,6 +129,7 @@ impl Server {
         let inode = self.inode(node)?;
         let dir = self.inode(parent)?;
         self.with_space(|| self.fs.link(&inode, &dir, name.as_bytes()))?;
+        self.sync_names(&dir)?;
         Ok(self.entry(&inode))
     }
 
@@ -110,7 +139,7 @@ impl Server {
         let target = self.fs.lookup(&dir, name.as_bytes())?;
         self.fs.unlink(&dir, name.as_bytes())?;
         self.after_unlink(target);
-        Ok(())
+        self.sync_names(&dir)
     }
 
     pub(super) fn rmdir(&self, parent: NodeId, name: &OsStr) -> Result<()> {
@@ -118,7 +147,7 @@ impl Server {
         let target = self.fs.lookup(&dir, name.as_bytes())?;
         self.fs.rmdir(&dir, name.as_bytes())?;
         self.after_unlink(target);
-        Ok(())
+        self.sync_names(&dir)
     }
 
     pub(super) fn rename(
@@ -126,22 +155,32 @@ impl Server {
         from: (NodeId, &OsStr),
         to: (NodeId, &OsStr),
         flags: u32,
+        by: (u32, u32),
     ) -> Result<()> {
         let flags = match flags {
             0 => RenameFlags::Replace,
             libc::RENAME_NOREPLACE => RenameFlags::NoReplace,
             libc::RENAME_EXCHANGE => RenameFlags::Exchange,
+            _ if flags & !libc::RENAME_NOREPLACE == libc::RENAME_WHITEOUT => {
+                RenameFlags::Whiteout {
+                    replace: flags & libc::RENAME_NOREPLACE == 0,
+                    uid: by.0,
+                    gid: by.1,
+                }
+            }
             _ => return Err(Error::Invalid("flags of rename that are not supported")),
         };
         let from_dir = self.inode(from.0)?;
         let to_dir = self.inode(to.0)?;
         let replaced = match flags {
-            RenameFlags::Replace => match self.fs.lookup(&to_dir, to.1.as_bytes()) {
-                Ok(target) => Some(target),
-                Err(Error::NotFound) => None,
-                Err(error) => return Err(error),
-            },
-            RenameFlags::NoReplace | RenameFlags::Exchange => None,
+            RenameFlags::Replace | RenameFlags::Whiteout { replace: true, .. } => {
+                match self.fs.lookup(&to_dir, to.1.as_bytes()) {
+                    Ok(target) => Some(target),
+                    Err(Error::NotFound) => None,
+                    Err(error) => return Err(error),
+                }
+            }
+            _ => None,
         };
         self.with_space(|| {
             self.fs.rename(
@@ -155,6 +194,7 @@ impl Server {
         if let Some(target) = replaced {
             self.after_unlink(target);
         }
-        Ok(())
+        self.sync_names(&from_dir)?;
+        self.sync_names(&to_dir)
     }
 }

@@ -1,12 +1,14 @@
 //! The requests: arguments in, a call of [`super::Server`], a reply out.
 //!
-//! Some are answered ENOSYS on purpose, which the kernel remembers so that it never asks again: OPEN and OPENDIR (we keep
-//! no handles: a node stays alive by its lookup count), hence also RELEASE; CREATE (MKNOD does the same, and nothing has
-//! to be released); FLUSH (close writes nothing); ACCESS (the kernel checks permissions).
+//! Some are answered ENOSYS on purpose, which the kernel remembers so that it never asks again: OPENDIR (we keep no
+//! handles: a node stays alive by its lookup count); FLUSH (close writes nothing); ACCESS (the kernel checks permissions).
+//! OPEN is needed for the flags immutable and append-only, which the kernel does not know of a FUSE file. With the option
+//! `no_check_open` it is answered ENOSYS too, with CREATE (MKNOD does the same), and there is no RELEASE.
 
 use super::attr::TTL;
+use super::contents::Amount;
 use super::names::New;
-use super::{Server, errno};
+use super::{Server, errno, ino_of, volume_ioctls};
 use crate::durability::SyncIoctl;
 use ext4::{Result, SyncTarget};
 use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request};
@@ -100,13 +102,49 @@ impl fusedev::Server for Server {
                 new_name,
                 flags,
             } => {
-                let result = self.rename((node, name), (new_parent, new_name), flags);
+                let result = self.rename((node, name), (new_parent, new_name), flags, (uid, gid));
                 answer_empty(reply, result);
             }
             Operation::Link { node: file, name } => {
                 answer_entry(reply, self.link(file, node, name));
             }
-            Operation::Read { offset, size } => {
+            Operation::Open { .. } | Operation::Create { .. } if !self.checks_opens => {
+                reply.error(Errno::NOSYS);
+            }
+            Operation::Open { flags } => answer(reply, self.open(node, flags), |reply, ()| {
+                reply.opened();
+            }),
+            Operation::Release => reply.ok(),
+            Operation::Create { name, mode, umask } => {
+                let new = New {
+                    uid,
+                    gid,
+                    mode,
+                    umask,
+                    rdev: 0,
+                };
+                answer(reply, self.mknod(node, name, &new), |reply, entry| {
+                    reply.created(&entry);
+                });
+            }
+            Operation::TmpFile { mode, umask } => {
+                let new = New {
+                    uid,
+                    gid,
+                    mode,
+                    umask,
+                    rdev: 0,
+                };
+                answer(reply, self.tmpfile(node, &new), |reply, entry| {
+                    reply.created(&entry);
+                });
+            }
+            Operation::Read {
+                offset,
+                size,
+                direct,
+            } => {
+                self.note_io(node, direct);
                 self.read(node, offset, size, |result| {
                     answer(reply, result, Reply::data)
                 });
@@ -115,7 +153,17 @@ impl fusedev::Server for Server {
                 offset,
                 data,
                 flags,
-            } => self.write_and_reply(node, offset, data, flags, reply),
+                direct,
+                cached,
+            } => {
+                self.note_io(node, direct);
+                // The kernel makes EIO of a short answer to O_DIRECT, and does not look at one for pages of a mapping.
+                let amount = match cached || direct {
+                    true => Amount::All,
+                    false => Amount::Some,
+                };
+                self.write_and_reply(node, (offset, data, amount), (flags, direct), reply);
+            }
             Operation::StatFs => reply.statfs(&self.statfs()),
             Operation::Fsync { data_only } => answer(reply, self.inode(node), |reply, inode| {
                 let target = SyncTarget { inode, data_only };
@@ -155,7 +203,7 @@ impl fusedev::Server for Server {
                 );
             }
             Operation::Ioctl { command, data } => {
-                self.ioctl_and_reply(node, pid, (command, data), reply);
+                self.ioctl_and_reply(node, (uid, pid), (command, data), reply);
             }
             Operation::Fallocate {
                 offset,
@@ -182,6 +230,10 @@ impl fusedev::Server for Server {
         Server::forget(self, node, lookups);
     }
 
+    fn panicked(&self, opcode: u32) {
+        self.fs.stop_after_panic(&format!("request {opcode}"));
+    }
+
     fn destroy(&self) {
         self.end();
     }
@@ -193,27 +245,66 @@ impl Server {
         flags & libc::O_DSYNC != 0 && !self.kernel_syncs_writes.load(Ordering::Relaxed)
     }
 
-    fn write_and_reply(&self, node: NodeId, offset: u64, data: &[u8], flags: i32, reply: Reply) {
-        let result = self.inode(node).and_then(|inode| {
-            let written = self.write(&inode, offset, data)?;
-            Ok((inode, written))
-        });
-        match result {
-            Ok((inode, written)) if self.must_sync(flags) => {
-                // O_SYNC has O_DSYNC's bit and one more.
-                let data_only = flags & libc::O_SYNC != libc::O_SYNC;
-                let target = SyncTarget { inode, data_only };
-                let tell =
-                    move |result: Result<()>| answer_written(reply, result.map(|()| written));
-                self.durability.fsync(target, tell);
-            }
-            result => answer_written(reply, result.map(|(_, written)| written)),
+    /// A read or write is about to be carried out.
+    fn note_io(&self, node: NodeId, direct: bool) {
+        if !direct && let Ok(ino) = ino_of(node) {
+            self.coherence.note_cached(ino);
         }
     }
 
-    fn ioctl_and_reply(&self, node: NodeId, pid: u32, (command, data): (u32, &[u8]), reply: Reply) {
+    fn write_and_reply(
+        &self,
+        node: NodeId,
+        (offset, data, amount): (u64, &[u8], Amount),
+        (flags, direct): (i32, bool),
+        reply: Reply,
+    ) {
+        let inode = match self.inode(node) {
+            Ok(inode) => inode,
+            Err(error) => return reply.error(errno(error)),
+        };
+        let ino = inode.ino();
+        let written = self.write(&inode, offset, data, amount);
+        // O_SYNC has O_DSYNC's bit and one more.
+        let data_only = flags & libc::O_SYNC != libc::O_SYNC;
+        let sync =
+            (written.is_ok() && self.must_sync(flags)).then_some(SyncTarget { inode, data_only });
+        if direct {
+            let fs = self.fs.clone();
+            let range = (offset, data.len() as u64);
+            // This may be called where nothing may wait for a sync.
+            let tell = move || match sync {
+                Some(target) => fs.fsync_later(target, move |synced| {
+                    answer_written(reply, synced.and(written));
+                }),
+                None => answer_written(reply, written),
+            };
+            return self.coherence.after_direct_write(ino, range, tell);
+        }
+        match sync {
+            Some(target) => self.durability.fsync(target, move |synced| {
+                answer_written(reply, synced.and(written));
+            }),
+            None => answer_written(reply, written),
+        }
+    }
+
+    fn ioctl_and_reply(
+        &self,
+        node: NodeId,
+        (uid, pid): (u32, u32),
+        (command, data): (u32, &[u8]),
+        reply: Reply,
+    ) {
+        if command == volume_ioctls::TRIM {
+            return self.trim(uid, data, reply);
+        }
         let Some(sync) = SyncIoctl::of(command) else {
-            return match self.ioctl(node, command, data) {
+            let result = match self.volume_ioctl(uid, command, data) {
+                Ok(None) => self.ioctl(node, command, data),
+                known => known,
+            };
+            return match result {
                 Ok(Some(answer)) => reply.ioctl(0, &answer),
                 Ok(None) => reply.error(Errno::NOTTY),
                 Err(error) => reply.error(errno(error)),

@@ -11,11 +11,17 @@ pub(super) fn get(fs: &Fs) -> Vec<u8> {
     fs.tunables().to_string().into_bytes()
 }
 
-/// Changes those in `list`; for root and for whom this process runs as.
-pub(super) fn set(fs: &Fs, list: &[u8], by_uid: u32) -> Result<()> {
+/// `NotPermitted` but for root and for whom this process runs as.
+pub(super) fn check_owner(by_uid: u32) -> Result<()> {
     if by_uid != 0 && by_uid != rustix::process::geteuid().as_raw() {
         return Err(Error::NotPermitted);
     }
+    Ok(())
+}
+
+/// Changes those in `list`; for root and for whom this process runs as.
+pub(super) fn set(fs: &Fs, list: &[u8], by_uid: u32) -> Result<()> {
+    check_owner(by_uid)?;
     let list = str::from_utf8(list).map_err(|_| Error::Invalid("parameters that are no text"))?;
     let mut tunables = fs.tunables();
     tunables

@@ -113,8 +113,14 @@ impl Image {
 
     /// Mounts it.
     pub fn mount(self, options: &str) -> Mounted {
+        let queue = self.queue();
+        self.mount_on(queue, options)
+    }
+
+    /// Mounts what is behind `queue`, which is this image.
+    pub fn mount_on(self, queue: Arc<block::Queue>, options: &str) -> Mounted {
         let options = fuse::MountOptions::parse(options).expect("options");
-        let fs = ext4::Fs::mount(self.queue(), options.volume()).expect("the volume mounts");
+        let fs = ext4::Fs::mount(queue, options.volume()).expect("the volume mounts");
         let session =
             fuse::mount(fs, &self.mount_point(), options).expect("the directory is mounted on");
         Mounted {
@@ -173,9 +179,30 @@ impl Mounted {
         self.session.as_ref().expect("mounted").fs()
     }
 
+    /// The image file.
+    pub fn image_path(&self) -> PathBuf {
+        self.image.as_ref().expect("mounted").path()
+    }
+
     /// Runs a script there; panics with its output if it fails.
     pub fn run(&self, script: &str) -> String {
         run(self.dir(), script)
+    }
+
+    /// Deletes a file of at least `mib` MiB and waits until its blocks are free: the kernel forgets an inode
+    /// some time after its last close, and the reaper frees its blocks after that.
+    pub fn delete_and_wait(&self, name: &str, mib: u64) {
+        let free = || {
+            let space = self.fs().statfs();
+            space.free * u64::from(space.block_size)
+        };
+        let expected = free() + (mib << 20);
+        self.run(&format!("rm {name}"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while free() < expected {
+            assert!(Instant::now() < deadline, "{name} is not freed");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Unmounts and checks.

@@ -128,7 +128,7 @@ impl JournalSuperblock {
             return Err(bad("the log starts in the super block"));
         }
         let end = sb.log_end();
-        if end < sb.first().saturating_add(8) {
+        if sb.first().checked_add(8).is_none_or(|least| end < least) {
             return Err(bad("the log has too few blocks"));
         }
         if sb.start() != 0 && (sb.start() < sb.first() || sb.start() >= end) {
@@ -374,6 +374,17 @@ mod tests {
         let mut bytes = format_new(1024, 4096, [9; 16], V3);
         bytes[SEQUENCE + 3] ^= 4;
         assert!(JournalSuperblock::parse(&bytes, 4096, 1024).is_err());
+    }
+
+    #[test]
+    fn a_log_that_ends_where_it_begins_is_refused() {
+        let mut bytes = format_new(1024, 4096, [9; 16], 0);
+        for (first, blocks) in [(u32::MAX, u32::MAX), (1020, 1024), (u32::MAX - 3, u32::MAX)] {
+            put_u32(&mut bytes, FIRST, first);
+            put_u32(&mut bytes, MAX_LEN, blocks);
+            let refused = JournalSuperblock::parse(&bytes, 4096, blocks);
+            assert!(refused.is_err(), "{first} of {blocks}");
+        }
     }
 
     #[test]

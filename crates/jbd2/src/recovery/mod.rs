@@ -4,33 +4,40 @@
 //!
 //! 1. **Scan** (`scan.rs`): read the log from where the super block says, transaction by transaction, for as long as blocks
 //!    carry the magic and the expected number, and verify every checksum there is. Only a transaction whose commit block
-//!    was found counts. The result is, for each block, where its newest copy lies in the log, and for each revoked block
-//!    the last transaction that revoked it.
-//! 2. **Revoke**: a copy is left out if a revoke record of the same or a later transaction covers its block.
+//!    was found counts. The result is, for each block, where its newest copy lies in the log (`copies.rs`).
+//! 2. **Revoke**: a copy is left out if a revoke record of the same or a later transaction covers its block. That is done
+//!    as each transaction turns out to be complete.
 //! 3. **Replay**: the remaining copies are read in the log's order and written home in batches, sorted and merged. Flush;
 //!    then a super block that says the log is empty, with a number past everything that the log may hold.
 //!
 //! Replay can be interrupted anywhere and started again: the log is untouched until the last step.
 //!
-//! A log may be hostile: every log block is visited at most once, a block number must lie on the volume and outside of the
-//! journal, and counts are bounded by the block that holds them.
+//! A log may be hostile: the scan visits every log block at most once and every revoke block twice, and replay reads a copy
+//! once. A block number must lie on the volume and outside of the journal. Lists that grow with the log are counted in the
+//! memory budget and bounded by it (`grant.rs`).
 
+mod copies;
+mod grant;
 mod scan;
 
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{MAGIC, fast_commit, incompat, put_u32};
 use crate::log::LogMap;
-use crate::{JournalError, JournalExtent};
+use crate::{JournalError, JournalExtent, Overlay};
 use block::{Bio, Buf, BufMut, Class, Completion, Queue};
+use cache::Budget;
 use scan::{LogReader, Scan};
 use smallvec::smallvec;
-use std::collections::HashMap;
+use std::sync::Arc;
 
-/// Blocks that are read from the log and written home at once.
+pub(crate) use copies::Place;
+pub(crate) use grant::Grant;
+
+/// Blocks that are read from the log and written home at once, at most and at least.
 const BATCH_BLOCKS: usize = 2048;
-
-/// What a log would have replayed, by block number of the volume.
-pub type Overlay = HashMap<u64, Buf>;
+const MIN_BATCH_BLOCKS: usize = 64;
+/// A batch takes this part of the memory budget at most.
+const BATCH_PART: u64 = 16;
 
 /// What recovery did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,18 +54,22 @@ pub struct RecoveryReport {
 ///
 /// # Errors
 /// [`JournalError::Corrupt`] where the journal's super block is damaged, or a transaction that is not the last one is;
-/// [`JournalError::Unsupported`] for features that are not known and for fast commits in use; nothing has been written
-/// then. [`JournalError::Io`] where the device failed; recovery can be tried again.
+/// [`JournalError::Unsupported`] for features that are not known and for fast commits in use;
+/// [`JournalError::LogNeedsMemory`] where `budget` is too small to list the log's blocks; nothing has been written then.
+/// [`JournalError::Io`] where the device failed; recovery can be tried again.
 pub fn recover(
     queue: &Queue,
     extents: &[JournalExtent],
     block_size: u32,
+    budget: &Arc<Budget>,
 ) -> Result<RecoveryReport, JournalError> {
-    let Some((mut dirty, plan)) = examine(queue, extents, block_size)? else {
+    let Some((mut dirty, mut plan)) = examine(queue, extents, block_size, budget)? else {
         return Ok(RecoveryReport::default());
     };
     let size = u64::from(block_size);
-    plan.replay(queue, &dirty.log, |batch| {
+    let blocks = (budget.limit() / BATCH_PART / size) as usize;
+    let batch_blocks = blocks.clamp(MIN_BATCH_BLOCKS, BATCH_BLOCKS);
+    plan.replay(queue, &dirty.log, batch_blocks, |batch| {
         let done = Completion::new();
         done.expect(batch.len());
         let mut bios: Vec<Bio> = batch
@@ -85,7 +96,7 @@ pub fn recover(
     Ok(plan.report)
 }
 
-/// The same without writing: what a replay would write.
+/// The same without writing: what a replay would write, to be read from the log when it is needed.
 ///
 /// # Errors
 /// As [`recover`].
@@ -93,15 +104,12 @@ pub fn recover_to_memory(
     queue: &Queue,
     extents: &[JournalExtent],
     block_size: u32,
+    budget: &Arc<Budget>,
 ) -> Result<(Overlay, RecoveryReport), JournalError> {
-    let mut overlay = Overlay::new();
-    let Some((dirty, plan)) = examine(queue, extents, block_size)? else {
-        return Ok((overlay, RecoveryReport::default()));
+    let Some((dirty, plan)) = examine(queue, extents, block_size, budget)? else {
+        return Ok((Overlay::new(), RecoveryReport::default()));
     };
-    plan.replay(queue, &dirty.log, |batch| {
-        overlay.extend(batch);
-        Ok(())
-    })?;
+    let overlay = Overlay::of_log(dirty.log, plan.copies, plan.grant);
     Ok((overlay, plan.report))
 }
 
@@ -118,6 +126,7 @@ fn examine(
     queue: &Queue,
     extents: &[JournalExtent],
     block_size: u32,
+    budget: &Arc<Budget>,
 ) -> Result<Option<(Dirty, Plan)>, JournalError> {
     let log = LogMap::new(extents, block_size, queue)?;
     let first_block = log.read(queue, 0, 1)?.remove(0);
@@ -125,9 +134,9 @@ fn examine(
     if sb.start() == 0 {
         return Ok(None);
     }
-    let scan = scan::scan(queue, &log, &sb)?;
+    let scan = scan::scan(queue, &log, &sb, Grant::new(budget))?;
     refuse_fast_commits(queue, &log, &sb, &scan)?;
-    let plan = Plan::new(scan);
+    let plan = Plan::new(scan)?;
     let dirty = Dirty {
         log,
         sb,
@@ -160,25 +169,20 @@ fn refuse_fast_commits(
 
 /// What is to be replayed.
 struct Plan {
-    /// Log block, home, and whether the copy is escaped; in the log's order.
-    copies: Vec<(u32, u64, bool)>,
+    /// Home and place of each copy, by home.
+    copies: Vec<(u64, Place)>,
     /// The number after the last complete transaction.
     end: crate::Tid,
     report: RecoveryReport,
+    /// Of `copies`.
+    grant: Grant,
 }
 
 impl Plan {
-    fn new(scan: Scan) -> Plan {
-        let mut revoked = 0;
-        let mut copies = Vec::with_capacity(scan.copies.len());
-        for (block, copy) in scan.copies {
-            match scan.revokes.get(&block) {
-                Some(by) if by.reached(copy.tid) => revoked += 1,
-                _ => copies.push((copy.at, block, copy.escaped)),
-            }
-        }
-        copies.sort_unstable();
-        Plan {
+    fn new(scan: Scan) -> Result<Plan, JournalError> {
+        let revoked = scan.copies.revoked();
+        let (copies, grant) = scan.copies.into_list()?;
+        Ok(Plan {
             end: scan.end,
             report: RecoveryReport {
                 transactions: scan.transactions,
@@ -186,25 +190,28 @@ impl Plan {
                 revoked,
             },
             copies,
-        }
+            grant,
+        })
     }
 
-    /// Hands the blocks to `write` in batches.
+    /// Hands the blocks to `write` in the log's order, `batch_blocks` at a time.
     fn replay(
-        &self,
+        &mut self,
         queue: &Queue,
         log: &LogMap,
+        batch_blocks: usize,
         mut write: impl FnMut(Vec<(u64, Buf)>) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
+        self.copies.sort_unstable_by_key(|(_, place)| place.at());
         let mut reader = LogReader::new(queue, log, log.blocks());
-        for part in self.copies.chunks(BATCH_BLOCKS) {
+        for part in self.copies.chunks(batch_blocks) {
             let mut batch = Vec::with_capacity(part.len());
-            for &(at, block, escaped) in part {
-                let mut buf = reader.block(at)?.clone();
-                if escaped {
+            for &(home, place) in part {
+                let mut buf = reader.block(place.at())?.clone();
+                if place.escaped() {
                     put_u32(buf.make_mut(), 0, MAGIC);
                 }
-                batch.push((block, buf));
+                batch.push((home, buf));
             }
             write(batch)?;
         }

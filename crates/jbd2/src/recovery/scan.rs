@@ -4,34 +4,24 @@
 //! the one before it is durable, so a commit block of a later transaction proves that the damaged one had been committed
 //! and that its loss is an error. Without such a proof the damaged transaction is the torn last one.
 
+use super::Place;
+use super::copies::Copies;
+use super::grant::Grant;
 use crate::format::checksum::Crc32Be;
 use crate::format::superblock::JournalSuperblock;
 use crate::format::{Checksums, Header, Layout, block_type, commit, descriptor, revoke};
 use crate::log::LogMap;
 use crate::{JournalError, Tid};
 use block::{Buf, Queue};
-use std::collections::HashMap;
 
 /// Blocks that one read of the log covers at most.
 const MAX_READ_BLOCKS: u32 = 256;
 const MIN_READ_BLOCKS: u32 = 16;
 
-/// The newest copy of a block.
-pub(super) struct Copy {
-    /// Where it lies in the log.
-    pub at: u32,
-    /// The transaction that it belongs to.
-    pub tid: Tid,
-    /// Its first bytes were the magic.
-    pub escaped: bool,
-}
-
 /// What a log says.
 pub(super) struct Scan {
-    /// By block of the volume.
-    pub copies: HashMap<u64, Copy>,
-    /// The last transaction that revoked a block.
-    pub revokes: HashMap<u64, Tid>,
+    /// The newest copies, and which of them are revoked.
+    pub copies: Copies,
     /// Complete transactions.
     pub transactions: u32,
     /// The number after the last complete transaction.
@@ -138,10 +128,8 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// What a transaction has said so far; counts once its commit block is found.
+/// What the transaction that is being read looks like so far. Its copies and revoke blocks are in [`Copies`].
 struct Pending {
-    copies: Vec<(u64, u32, bool)>,
-    revokes: Vec<u64>,
     /// CRC-32 of descriptors and copies (checksums v1).
     sum_v1: Crc32Be,
     /// A copy does not agree with its tag.
@@ -152,8 +140,6 @@ struct Pending {
 impl Pending {
     fn new() -> Pending {
         Pending {
-            copies: Vec::new(),
-            revokes: Vec::new(),
             sum_v1: Crc32Be::new(),
             damaged: false,
             absurd: None,
@@ -163,6 +149,8 @@ impl Pending {
 
 struct Scanner<'a> {
     reader: LogReader<'a>,
+    /// Reads revoke blocks of complete transactions a second time.
+    again: LogReader<'a>,
     layout: Layout,
     /// First block of the log and the one past its last.
     bounds: (u32, u32),
@@ -185,12 +173,14 @@ pub(super) fn scan(
     queue: &Queue,
     log: &LogMap,
     sb: &JournalSuperblock,
+    grant: Grant,
 ) -> Result<Scan, JournalError> {
     let layout = sb.layout();
     let bounds = (sb.first(), sb.log_end());
     let expected = Tid(sb.sequence());
     let scanner = Scanner {
         reader: LogReader::new(queue, log, bounds.1),
+        again: LogReader::new(queue, log, bounds.1),
         layout,
         bounds,
         at: sb.start(),
@@ -201,8 +191,7 @@ pub(super) fn scan(
         pending: Pending::new(),
         last_time: (0, 0),
         result: Scan {
-            copies: HashMap::new(),
-            revokes: HashMap::new(),
+            copies: Copies::new(grant),
             transactions: 0,
             end: expected,
         },
@@ -232,7 +221,7 @@ impl Scanner<'_> {
                         break;
                     }
                 }
-                Next::TakeRevokes => self.take_revokes(at, &block),
+                Next::TakeRevokes => self.result.copies.note_revoke_block(at)?,
                 Next::Complete => self.complete(&block)?,
             }
         }
@@ -303,17 +292,11 @@ impl Scanner<'_> {
                 self.pending.absurd = Some((at, "a tag names a block of the journal itself"));
             }
             if !tag.deleted {
-                self.pending.copies.push((tag.block, copy_at, tag.escaped));
+                let place = Place::new(copy_at, tag.escaped);
+                self.result.copies.note_copy(tag.block, place)?;
             }
         }
         Ok(true)
-    }
-
-    fn take_revokes(&mut self, at: u32, block: &[u8]) {
-        match revoke::parse(&self.layout, block) {
-            Ok(blocks) => self.pending.revokes.extend(blocks),
-            Err(what) => self.pending.absurd = Some((at, what)),
-        }
     }
 
     fn complete(&mut self, block: &[u8]) -> Result<(), JournalError> {
@@ -321,16 +304,17 @@ impl Scanner<'_> {
         if let Some((block, what)) = pending.absurd {
             return Err(JournalError::Corrupt { block, what });
         }
-        let tid = self.expected;
-        for (block, at, escaped) in pending.copies {
-            self.result.copies.insert(block, Copy { at, tid, escaped });
-        }
-        for block in pending.revokes {
-            self.result.revokes.insert(block, tid);
+        let copies = &mut self.result.copies;
+        for at in copies.complete()? {
+            let corrupt = |what| JournalError::Corrupt { block: at, what };
+            let block = self.again.block(at)?;
+            for home in revoke::parse(&self.layout, block).map_err(corrupt)? {
+                copies.revoke(home);
+            }
         }
         self.last_time = commit::time(block);
         self.result.transactions += 1;
-        self.expected = tid.next();
+        self.expected = self.expected.next();
         Ok(())
     }
 

@@ -65,10 +65,14 @@ impl Disk {
     }
 }
 
+/// Called before a write, on the thread that submits it, with its byte offset.
+pub type BeforeWrite = dyn Fn(u64) + Send + Sync;
+
 /// The shared half of a [`CrashDevice`].
 #[derive(Default)]
 pub struct Control {
     disk: Mutex<Disk>,
+    pub before_write: Mutex<Option<Arc<BeforeWrite>>>,
     /// Writes that still succeed; all fail once it is used up (`u64::MAX`: never).
     pub writes_left: AtomicU64,
     pub flushes: AtomicU64,
@@ -139,6 +143,10 @@ impl Device for CrashDevice {
     fn execute(&self, mut request: Request) {
         let fua = request.flags.fua;
         let mut result = Ok(());
+        let before_write = self.0.before_write.lock().unwrap().clone();
+        if let (Op::Write, Some(before_write)) = (request.op, before_write) {
+            before_write(request.offset);
+        }
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         {
             let mut disk = self.0.disk.lock().unwrap();
@@ -203,6 +211,7 @@ impl Device for CrashDevice {
 /// Where the journal of a test volume lies: in three pieces, out of order.
 pub fn extents(blocks: u32) -> Vec<JournalExtent> {
     let (a, b) = (blocks / 3, blocks / 2);
+    let c = b + (blocks - b) / 2;
     let extent = |logical, physical, len| JournalExtent {
         logical,
         physical,
@@ -211,7 +220,8 @@ pub fn extents(blocks: u32) -> Vec<JournalExtent> {
     vec![
         extent(0, 2000, a),
         extent(a, 40, b - a),
-        extent(b, 3000, blocks - b),
+        extent(b, 800, c - b),
+        extent(c, 3400, blocks - c),
     ]
 }
 
@@ -281,16 +291,21 @@ pub fn rig_with(image: Vec<u8>, log: u32, options: JournalOptions) -> Rig {
 pub fn recovered(image: Vec<u8>, log: u32) -> (Vec<u8>, jbd2::RecoveryReport) {
     let (device, control) = CrashDevice::new(image);
     let queue = Queue::new(Box::new(device));
-    let (overlay, in_memory) = jbd2::recover_to_memory(&queue, &extents(log), BLOCK).unwrap();
-    let report = jbd2::recover(&queue, &extents(log), BLOCK).unwrap();
+    let budget = Budget::new(64 << 20);
+    let (overlay, in_memory) =
+        jbd2::recover_to_memory(&queue, &extents(log), BLOCK, &budget).unwrap();
+    let report = jbd2::recover(&queue, &extents(log), BLOCK, &budget).unwrap();
     assert_eq!(report, in_memory);
     let image = control.content();
-    for (block, buf) in overlay {
+    for block in overlay.blocks() {
+        let buf = overlay.read(&queue, block).unwrap().unwrap();
         assert_eq!(block_of(&image, block), &buf[..]);
     }
+    drop(overlay);
+    assert_eq!(budget.used(), 0);
     // What recovery did is durable, and there is nothing left to do.
     assert_eq!(control.crash(&mut Rng(1)), image);
-    let again = jbd2::recover(&queue, &extents(log), BLOCK).unwrap();
+    let again = jbd2::recover(&queue, &extents(log), BLOCK, &budget).unwrap();
     assert_eq!(again, jbd2::RecoveryReport::default());
     (image, report)
 }

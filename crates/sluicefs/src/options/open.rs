@@ -224,6 +224,9 @@ impl OpenOptions {
             FileType::Symlink => return Err(Cause::LinkLoop),
             _ => return Err(Error::NotSupported.into()),
         }
+        if self.write || self.append {
+            inode.check_may_open_for_writing(self.append)?;
+        }
         if self.truncate {
             let empty = SetAttr {
                 size: Some(0),

@@ -4,7 +4,7 @@ use crate::options::FormatOptions;
 use crate::volume::{Defaults, Volume, device_url};
 use block::OpenMode;
 use cache::Budget;
-use ext4::{AsyncCommit, MountOptions};
+use ext4::{AsyncCommit, MountOptions, OnError};
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
@@ -126,6 +126,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn atime(mut self, atime: bool) -> VolumeOptions {
         self.mount.atime = atime;
+        self
+    }
+    /// What happens when damage is met while the volume is in use, as ext4's `errors=` says. By default it is what the super
+    /// block says (`tune2fs -e`). The error is recorded in the super block either way, unless the volume is read-only.
+    #[must_use]
+    pub fn errors(mut self, errors: OnError) -> VolumeOptions {
+        self.mount.errors = Some(errors);
         self
     }
     /// Whether one plug is held over many files at writeback, so that their writes merge (as is by default), or one for

@@ -3,9 +3,9 @@
 use crate::control::Asked;
 use crate::flusher::Flusher;
 use crate::*;
+use ::sync::{Condvar, Mutex};
 use block::{Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, Payload, Plug, Queue};
 use cache::{Budget, Mapping};
-use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -301,7 +301,7 @@ impl ByHand {
     pub fn step(&mut self, most: usize) {
         for _ in 0..most {
             let dev = self.fs.dev().clone();
-            let mut asked: parking_lot::MutexGuard<'_, Asked> = dev.control.lock();
+            let mut asked: ::sync::MutexGuard<'_, Asked> = dev.control.lock();
             let work = self.flusher.next_work(&mut asked, self.clock.monotonic());
             drop(asked);
             match work {

@@ -7,7 +7,7 @@ use super::model::Ns;
 use rustix::thread::ClockId;
 use rustix::time::Timespec;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, Ordering};
 
 /// More than this is not spun: it is slept, and may end later.
 const MAX_SPIN: Ns = 5_000;

@@ -2,9 +2,9 @@
 //! copies it, as under any writeback).
 
 use crate::{Buf, BufMut, PAGE_SIZE};
-use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::ops::Range;
+use sync::RwLock;
 
 /// Pages in a region, the unit of tables: 2 MiB.
 const REGION_PAGES: u64 = 512;

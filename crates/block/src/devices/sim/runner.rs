@@ -13,12 +13,12 @@ use super::clock::{self, Lead};
 use super::model::{Io, Model, Ns, earlier};
 use super::schedule::{Ended, Owner, Schedule};
 use crate::{IoError, Request};
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
+use sync::thread::JoinHandle;
+use sync::{Condvar, Mutex, MutexGuard};
 
 /// Requests that are not complete before submitters have to wait.
 const BACKLOG: usize = 4096;
@@ -65,7 +65,7 @@ impl Runner {
             room: Condvar::new(),
         });
         let for_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("sluice-sim".into());
+        let thread = sync::thread::Builder::new().name("sluice-sim".into());
         Ok(Runner {
             thread: Some(thread.spawn(move || for_thread.serve())?),
             shared,
@@ -122,7 +122,7 @@ impl Runner {
         transfer: impl Fn(&mut Request) -> Result<(), IoError>,
     ) {
         let mut state = self.shared.state.lock();
-        let owner = Owner::Caller(std::thread::current());
+        let owner = Owner::Caller(sync::thread::current());
         let slot = state.schedule.take_in(clock::now(), io_of(&request), owner);
         self.shared.look_at_events(&mut state);
         drop(state);
@@ -131,7 +131,7 @@ impl Runner {
             if let Some(end) = self.shared.state.lock().schedule.take_decided(slot) {
                 break end;
             }
-            std::thread::park();
+            sync::thread::park();
         };
         self.lead.sleep_until(end);
         self.shared.state.lock().schedule.tell(end, clock::now());
@@ -143,7 +143,10 @@ impl Drop for Runner {
     fn drop(&mut self) {
         self.shared.state.lock().stopping = true;
         self.shared.wake.notify_one();
-        if let Some(thread) = self.thread.take() {
+        // A completion may have held the last reference to the device: then this is that thread, and it ends by itself.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != sync::thread::current().id()
+        {
             let _ = thread.join();
         }
     }

@@ -17,7 +17,7 @@ use super::model::{Decision, Io, Model, Ns, earlier};
 use crate::{IoError, Request};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::thread::Thread;
+use sync::thread::Thread;
 
 /// A request that comes so soon after a completion is taken to follow from it.
 const FOLLOWS_WITHIN: Ns = 1_000_000;

@@ -133,9 +133,12 @@ impl Opened {
             .map_err(|e| e.raw_os_error())
     }
 
-    /// Tells the host that nothing is stored there; that it cannot is no error.
+    /// Tells the host that nothing is stored there; `EOPNOTSUPP` where it cannot.
     pub(super) fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
-        self.punch_hole(offset, len).map(|_| ())
+        match self.punch_hole(offset, len)? {
+            true => Ok(()),
+            false => Err(span_error(offset, len, libc::EOPNOTSUPP)),
+        }
     }
 
     /// Discards; in an image what was there reads as zeroes then. `Ok(false)`: the host cannot.

@@ -125,7 +125,10 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.inbox.state.lock().stopping = true;
         self.inbox.wake();
-        if let Some(thread) = self.thread.take() {
+        // A completion may have held the last reference to the device: then this is that thread, and it ends by itself.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
             let _ = thread.join();
         }
     }

@@ -89,8 +89,12 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.inbox.state.lock().stopping = true;
         self.inbox.work.notify_all();
+        let current = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            let _ = thread.join();
+            // A completion may have held the last reference to the device: that thread ends by itself.
+            if thread.thread().id() != current {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -1,0 +1,72 @@
+//! Free blocks for discard (FITRIM).
+//!
+//! A run is picked while it is discarded, so that nobody writes to it meanwhile. A pick takes only blocks that are
+//! available: blocks that a transaction freed are not, until it has committed.
+
+use super::free_map::BitRun;
+use super::{BlockRun, Groups};
+use crate::{Error, Result};
+use ext4_format::types::GroupNo;
+use std::ops::Range;
+use sync::atomic::Ordering;
+
+/// A run that is being discarded.
+pub(crate) struct TrimRun<'a> {
+    groups: &'a Groups,
+    /// The blocks.
+    pub run: BlockRun,
+}
+
+impl Drop for TrimRun<'_> {
+    fn drop(&mut self) {
+        self.groups.unpick(self.run);
+        self.groups.unreserve(u64::from(self.run.len));
+    }
+}
+
+impl Groups {
+    /// The first run of at least `min` available blocks that starts at a bit in `bits` of group `number`, and the bit
+    /// behind it; at most `max` blocks of it. It cannot be allocated until it is dropped. `None`: there is none, or all
+    /// free space is promised to data.
+    ///
+    /// # Errors
+    /// The device's, where the bitmap could not be read. A damaged group has no runs.
+    pub fn next_trim_run(
+        &self,
+        number: GroupNo,
+        bits: Range<u32>,
+        (min, max): (u32, u32),
+    ) -> Result<Option<(TrimRun<'_>, u32)>> {
+        let group = self.group(number)?;
+        if group.available.load(Ordering::Relaxed) < min {
+            return Ok(None);
+        }
+        let mut failure = None;
+        let Some(mut state) = self.loaded(number, group, &mut failure) else {
+            return failure.map_or(Ok(None), Err);
+        };
+        let mut at = bits.start;
+        loop {
+            let found = state.map.as_ref().and_then(|map| {
+                let start = map.next_zero(at).filter(|start| *start < bits.end)?;
+                Some((start, map.run_at(start, bits.end - start)))
+            });
+            let Some((start, whole)) = found else {
+                return Ok(None);
+            };
+            if whole < min {
+                at = start + whole + 1;
+                continue;
+            }
+            let len = whole.min(max);
+            // Those who have a promise must find their blocks elsewhere meanwhile.
+            match self.reserve(u64::from(len)) {
+                Ok(()) => {}
+                Err(Error::NoSpace) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            let run = self.take(number, group, &mut state, BitRun { start, len });
+            return Ok(Some((TrimRun { groups: self, run }, start + len)));
+        }
+    }
+}

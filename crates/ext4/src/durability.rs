@@ -1,0 +1,363 @@
+//! The one place that knows what of a file is not durable yet.
+//!
+//! A page goes through these states. The name on an arrow is the function that makes the transition.
+//!
+//! ```text
+//!            store_dirty            gather           submit_range           end_io             recorded
+//!  clean ───────────────▶ dirty ───────────▶ gathered ──────────▶ in flight ───────▶ landed ────────────▶ recorded in T
+//!                          ▲                    │ no place             │ write failed    │ handle failed        │
+//!                          └────────────────────┴──────────────────────┴─────────────────┘                     │
+//!  durable ◀──────────── commit(T), and a flush of the device unless the commit's covers the data ◀────────────┘
+//! ```
+//!
+//! A page that is written to while it is gathered, in flight or landed is also dirty. The mapping tags pages *dirty*, and
+//! *writeback* from `gather` to `recorded`; every question about a page's state is answered by these tags:
+//!
+//! | question | answer |
+//! |---|---|
+//! | Does the file have data that no transaction covers? | [`Inode::has_unlanded`]: any page with a tag |
+//! | Which batches must be waited for? | [`Inode::batches`] |
+//! | What is left to do for a file without unlanded pages? | [`Inode::needed`]: a commit, a flush |
+//! | Which size may be on disk? | [`InodeMeta::follow_size`] |
+//! | May the inode be evicted? | [`Inode::is_durable`] |
+//!
+//! Invariants:
+//! - A batch is listed in [`Inode::batches`] before it gathers pages of the file, and until their outcome is known. So a
+//!   thread that finds no dirty page finds the batch.
+//! - `tid`, `datasync_tid` and `written` name a transaction and a write before the writeback tag goes. So a thread that
+//!   finds no unlanded page finds what is left to commit and flush.
+//! - The writeback tag goes, and the size on disk changes, under the lock of `meta`.
+//!
+//! # The size on disk
+//!
+//! It follows the size that users see, as data lands. Four events raise it: a page is recorded; a write returns; the size
+//! is set; pages are dropped. The last of them finds no unlanded page, or a page is left whose record is another such
+//! event. An fsync or sync raises it to what it was when that began, even if pages were dirtied since. Bytes behind the end in
+//! its block are zero on the device, so that the size may be raised over them at any time: a truncation logs the zeroes
+//! with the size (`file_io::truncate`).
+
+use crate::inode::InodeMeta;
+use crate::writepages::Batch;
+use crate::{Fs, Inode, Result};
+use block::{AtomicWriteMark, PAGE_SIZE, WriteMark};
+use cache::{DirtyPage, Mapping};
+use jbd2::{Handle, Journal, Tid};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Mutex, MutexGuard};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Batches that may have pages of a file.
+pub(crate) type Batches = SmallVec<[Arc<Batch>; 2]>;
+
+/// What an inode remembers of data and metadata that have left it and are not durable.
+#[derive(Default)]
+pub(crate) struct Durability {
+    /// Batches that may have pages of the file.
+    batches: Mutex<Batches>,
+    /// The last transaction that changed the inode.
+    tid: TidCell,
+    /// The last transaction that changed what fdatasync waits for (size, extents).
+    datasync_tid: TidCell,
+    /// The last write of its data that a volatile cache may lose.
+    written: AtomicWriteMark,
+}
+
+/// What makes a file durable whose data has landed.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Needed {
+    /// The transaction to be committed.
+    pub commit: Option<Tid>,
+    /// The last write that has to be flushed from the device's cache.
+    pub written: WriteMark,
+}
+
+/// The size of a file when an fsync of it began.
+#[derive(Clone, Copy)]
+pub(crate) struct SizeToSync {
+    size: u64,
+    /// [`InodeMeta::cuts`] then: after another cut the size says nothing.
+    cuts: u32,
+}
+
+impl Needed {
+    /// What makes both durable.
+    pub fn and(self, other: Needed) -> Needed {
+        let commit = match (self.commit, other.commit) {
+            (Some(a), Some(b)) => Some(if a.reached(b) { a } else { b }),
+            (a, b) => a.or(b),
+        };
+        Needed {
+            commit,
+            written: self.written.max(other.written),
+        }
+    }
+}
+
+/// A transaction number or none, read without a lock.
+#[derive(Default)]
+struct TidCell(AtomicU64);
+
+impl TidCell {
+    fn set(&self, tid: Tid) {
+        self.0.store(u64::from(tid.0) + 1, Ordering::Release);
+    }
+    fn get(&self) -> Option<Tid> {
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            n => Some(Tid((n - 1) as u32)),
+        }
+    }
+    /// The transaction, unless it is durable.
+    fn uncommitted(&self, journal: &Journal) -> Option<Tid> {
+        self.get().filter(|&tid| !journal.is_committed(tid))
+    }
+}
+
+impl Durability {
+    /// A change of anything but data is part of transaction `tid`; `datasync` where fdatasync waits for it.
+    pub fn changed_in(&self, tid: Tid, datasync: bool) {
+        self.tid.set(tid);
+        if datasync {
+            self.datasync_tid.set(tid);
+        }
+    }
+    /// Data was written in place, up to `mark`, and has landed.
+    pub fn written_up_to(&self, mark: WriteMark) {
+        self.written.advance(mark);
+    }
+}
+
+impl Inode {
+    /// Whether any page is dirty, gathered, in flight or landed but not recorded (one atomic).
+    pub(crate) fn has_unlanded(&self) -> bool {
+        self.mapping.unlanded_pages() > 0
+    }
+
+    /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`; how many. `_lock` proves that the
+    /// inode's `writeback_lock` is held.
+    pub(crate) fn gather(
+        &self,
+        _lock: &MutexGuard<'_, u32>,
+        batch: &Arc<Batch>,
+        range: Range<u64>,
+        max: usize,
+        pages: &mut Vec<DirtyPage>,
+    ) -> usize {
+        if self.mapping.dirty_pages() == 0 {
+            return 0;
+        }
+        let entered = {
+            let mut batches = self.durability.batches.lock();
+            let enters = !batches.iter().any(|listed| Arc::ptr_eq(listed, batch));
+            if enters {
+                batches.push(batch.clone());
+            }
+            enters
+        };
+        let taken = self.mapping.take_dirty(range, max, pages);
+        if taken == 0 && entered {
+            self.leave(batch);
+        }
+        taken
+    }
+
+    /// The batches that may have pages of the file now.
+    pub(crate) fn batches(&self) -> Batches {
+        self.durability.batches.lock().clone()
+    }
+
+    /// The outcome of all pages that `batch` had of the file is known.
+    pub(crate) fn leave(&self, batch: &Batch) {
+        let mut batches = self.durability.batches.lock();
+        batches.retain(|listed| !std::ptr::eq(&**listed, batch));
+    }
+
+    /// Landed → recorded: `pages` have landed, and their blocks are recorded under `handle`. `changed`: that changed
+    /// what fdatasync waits for.
+    pub(crate) fn recorded(
+        self: &Arc<Self>,
+        fs: &Fs,
+        handle: &Handle<'_>,
+        pages: Range<u64>,
+        changed: bool,
+    ) {
+        let mut meta = self.meta.lock();
+        // Named first: a thread that finds no unlanded page reads the number without the lock.
+        match changed || meta.fields.size < meta.size {
+            true => self.mark_dirty(fs, handle),
+            false => self.mark_dirty_attributes(fs, handle),
+        }
+        self.mapping.end_writeback(pages.clone());
+        meta.note_recorded(&self.mapping, pages);
+    }
+
+    /// The size is at least `end`; on disk, too, unless data has yet to land. Marks the inode dirty.
+    pub(crate) fn grow(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>, end: u64) {
+        let mut meta = self.meta.lock();
+        meta.size = meta.size.max(end);
+        meta.follow_size(&self.mapping);
+        if meta.fields.size < meta.size {
+            fs.waiting_sizes.set.fetch_add(1, Ordering::AcqRel);
+        }
+        self.mark_dirty(fs, handle);
+    }
+
+    /// Lets the size on disk follow after an event that came without a handle. Cheap where there is nothing to do.
+    pub(crate) fn follow_size(self: &Arc<Self>, fs: &Fs) -> Result<()> {
+        if self.meta.lock().is_behind(&self.mapping) {
+            let handle = fs.journal.start(2)?;
+            self.grow(fs, &handle, 0);
+        }
+        Ok(())
+    }
+
+    /// The size that an fsync which begins now has to make durable.
+    pub(crate) fn size_to_sync(&self) -> SizeToSync {
+        let meta = self.meta.lock();
+        SizeToSync {
+            size: meta.size,
+            cuts: meta.cuts,
+        }
+    }
+
+    /// [`Inode::size_to_sync`], unless the page with the end is unlanded: its record raises the size on disk to the end.
+    fn size_beyond_pages(&self) -> Option<SizeToSync> {
+        let meta = self.meta.lock();
+        let last = meta.size.checked_sub(1)? / PAGE;
+        let state = self.mapping.state(last).unwrap_or_default();
+        let waits = meta.fields.size < meta.size && !state.dirty && !state.writeback;
+        waits.then_some(SizeToSync {
+            size: meta.size,
+            cuts: meta.cuts,
+        })
+    }
+
+    /// All that was unlanded at `begin` has landed. Pages that were dirtied since may keep the size on disk back, but not
+    /// below what it was then.
+    pub(crate) fn follow_to(self: &Arc<Self>, fs: &Fs, begin: SizeToSync) -> Result<()> {
+        let is_behind = |meta: &InodeMeta| {
+            meta.fields.size < begin.size.min(meta.size) && meta.cuts == begin.cuts
+        };
+        if is_behind(&self.meta.lock()) {
+            let handle = fs.journal.start(2)?;
+            let mut meta = self.meta.lock();
+            if is_behind(&meta) {
+                meta.fields.size = begin.size.min(meta.size);
+                self.mark_dirty(fs, &handle);
+            }
+        }
+        Ok(())
+    }
+
+    /// Recorded → durable: what is left to do, once all that was unlanded at `begin` has landed.
+    pub(crate) fn needed(
+        self: &Arc<Self>,
+        fs: &Fs,
+        data_only: bool,
+        begin: SizeToSync,
+    ) -> Result<Needed> {
+        self.follow_size(fs)?;
+        self.follow_to(fs, begin)?;
+        let tid = if data_only {
+            &self.durability.datasync_tid
+        } else {
+            if self.lazy_times.load(Ordering::Relaxed) {
+                // A write that was overtaken by the flusher has changed times that no transaction has.
+                let handle = fs.journal.start(2)?;
+                self.mark_dirty_attributes(fs, &handle);
+            }
+            &self.durability.tid
+        };
+        Ok(Needed {
+            commit: tid.uncommitted(&fs.journal),
+            written: self.durability.written.get(),
+        })
+    }
+
+    /// Whether fdatasync has to commit a transaction even if no data is to be written.
+    pub(crate) fn datasync_needs_commit(&self, journal: &Journal) -> bool {
+        self.durability.datasync_tid.uncommitted(journal).is_some()
+    }
+
+    /// Whether nothing but a flush is left to do, so that the inode can be forgotten and read again.
+    pub(crate) fn is_durable(&self, journal: Option<&Journal>) -> bool {
+        if self.has_unlanded() || self.lazy_times.load(Ordering::Relaxed) {
+            return false;
+        }
+        let meta = self.meta.lock();
+        if meta.orphan.is_some() || meta.size != meta.fields.size {
+            return false;
+        }
+        // A later fsync must still find the transaction to commit.
+        journal.is_none_or(|journal| self.durability.tid.uncommitted(journal).is_none())
+    }
+}
+
+/// Counts of sizes that were set while data had yet to land, so that a sync looks for them only where there may be some.
+#[derive(Default)]
+pub(crate) struct WaitingSizes {
+    /// How many were set.
+    set: AtomicU64,
+    /// The value of `set` before a look that found none left.
+    none_left: AtomicU64,
+}
+
+impl Fs {
+    /// Files whose size was set beyond their pages and has not followed on disk: a sync that begins now makes these sizes
+    /// durable, too. Looks at dirty files only, and only if such a size was set since the last look that found none.
+    pub(crate) fn sizes_to_sync(&self) -> Vec<(Arc<Inode>, SizeToSync)> {
+        let set = self.waiting_sizes.set.load(Ordering::Acquire);
+        if set == self.waiting_sizes.none_left.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let files = self.dirty_files.parts().flatten();
+        let waiting = files.filter_map(|inode| {
+            let begin = inode.size_beyond_pages()?;
+            Some((inode, begin))
+        });
+        let waiting: Vec<_> = waiting.collect();
+        if waiting.is_empty() {
+            self.waiting_sizes.none_left.store(set, Ordering::Release);
+        }
+        waiting
+    }
+}
+
+impl InodeMeta {
+    /// Whether the size on disk may be raised now.
+    pub(crate) fn is_behind(&self, mapping: &Mapping) -> bool {
+        self.fields.size < self.size && mapping.unlanded_pages() == 0
+    }
+
+    /// The size on disk becomes the users' size, unless data has yet to land.
+    pub(crate) fn follow_size(&mut self, mapping: &Mapping) {
+        if self.is_behind(mapping) {
+            self.fields.size = self.size;
+        }
+    }
+
+    /// Pages were recorded, and have lost their writeback tag.
+    fn note_recorded(&mut self, mapping: &Mapping, pages: Range<u64>) {
+        if mapping.unlanded_pages() == 0 {
+            return self.follow_size(mapping);
+        }
+        let end = (pages.end * PAGE).min(self.size);
+        self.fields.size = self.fields.size.max(end);
+    }
+
+    /// The file is cut off at `size`, which is not more than its size. On disk, too; but a size that has not followed yet
+    /// is not raised.
+    pub(crate) fn cut_size(&mut self, size: u64, mapping: &Mapping) {
+        self.size = size;
+        self.cuts = self.cuts.wrapping_add(1);
+        self.fields.size = self.fields.size.min(size);
+        self.follow_size(mapping);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,358 @@
+//! Damage that is met while the volume is in use: what the super block records of it, and what happens then.
+//!
+//! ```text
+//!  damage met ─▶ note ─┬─▶ first of this mount: super block on the device (errors, ERROR), past the journal
+//!                      ├─▶ later ones: with the next super block that is written
+//!                      └─▶ errors=remount-ro: the journal stops, the volume refuses changes
+//! ```
+//!
+//! The record is ext4's: a count, and of the first and the last error time, inode, block, function, line and code.
+//! `e2fsck` clears it. An error may be met under any lock: [`ErrorLog`] has a lock of its own, which is the last in the
+//! order, and needs nothing but the device.
+
+use crate::{Error, Fs, Result};
+use block::{BufMut, Class, PAGE_SIZE, Queue};
+use ext4_format::error::FormatError;
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
+use ext4_format::types::Ino;
+use jbd2::{Journal, JournalError};
+use std::panic::Location;
+use std::str::FromStr;
+use std::sync::Arc;
+use sync::Mutex;
+use sync::atomic::{AtomicBool, Ordering};
+use writeback::Clock;
+
+/// What happens when damage is met, as ext4's `errors=` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// The error is recorded and the operation fails; everything else goes on.
+    Continue,
+    /// The journal stops as well, and the volume is read-only from then on.
+    RemountReadOnly,
+}
+
+impl OnError {
+    /// What the super block says (`tune2fs -e`). `panic` stands for a read-only volume: no process here can stop the system.
+    pub(crate) fn of(superblock: &Superblock) -> OnError {
+        match superblock.errors.get() {
+            2 | 3 => OnError::RemountReadOnly,
+            _ => OnError::Continue,
+        }
+    }
+
+    /// The word that [`OnError::from_str`] reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            OnError::Continue => "continue",
+            OnError::RemountReadOnly => "remount-ro",
+        }
+    }
+}
+
+impl FromStr for OnError {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<OnError, String> {
+        match word {
+            "continue" => Ok(OnError::Continue),
+            "remount-ro" => Ok(OnError::RemountReadOnly),
+            "panic" => Err(
+                "errors=panic is not possible: a file system in user space cannot stop the system; \
+                 errors=remount-ro stops all changes of the volume"
+                    .into(),
+            ),
+            _ => Err(format!("there is continue, and remount-ro, but not {word}")),
+        }
+    }
+}
+
+/// One recorded error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorRecord {
+    /// When it was met, in seconds since 1970.
+    pub time: u64,
+    /// The inode concerned (0: none).
+    pub ino: u32,
+    /// The block concerned (0: none).
+    pub block: u64,
+    /// The function that met it, at most 32 bytes.
+    pub func: String,
+    /// The line in its file.
+    pub line: u32,
+    /// The kind of error, as e2fsprogs numbers them (2 EIO, 4 bad checksum, 5 damage).
+    pub code: u8,
+}
+
+/// What the super block has recorded of errors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorSummary {
+    /// Errors since e2fsck last ran.
+    pub count: u32,
+    /// The first of them.
+    pub first: ErrorRecord,
+    /// The last of them.
+    pub last: ErrorRecord,
+}
+
+impl ErrorSummary {
+    pub(crate) fn read(sb: &Superblock) -> ErrorSummary {
+        let text = |func: &[u8; 32]| {
+            let end = func.iter().position(|byte| *byte == 0).unwrap_or(32);
+            String::from_utf8_lossy(&func[..end]).into_owned()
+        };
+        let time = |low: u32, high: u8| u64::from(low) | u64::from(high) << 32;
+        ErrorSummary {
+            count: sb.error_count.get(),
+            first: ErrorRecord {
+                time: time(sb.first_error_time.get(), sb.first_error_time_hi),
+                ino: sb.first_error_ino.get(),
+                block: sb.first_error_block.get(),
+                func: text(&sb.first_error_func),
+                line: sb.first_error_line.get(),
+                code: sb.first_error_errcode,
+            },
+            last: ErrorRecord {
+                time: time(sb.last_error_time.get(), sb.last_error_time_hi),
+                ino: sb.last_error_ino.get(),
+                block: sb.last_error_block.get(),
+                func: text(&sb.last_error_func),
+                line: sb.last_error_line.get(),
+                code: sb.last_error_errcode,
+            },
+        }
+    }
+
+    fn write(&self, sb: &mut Superblock) {
+        let text = |func: &str| {
+            let mut bytes = [0; 32];
+            let len = func.len().min(32);
+            bytes[..len].copy_from_slice(&func.as_bytes()[..len]);
+            bytes
+        };
+        let (first, last) = (&self.first, &self.last);
+        sb.error_count = self.count.into();
+        sb.first_error_time = (first.time as u32).into();
+        sb.first_error_time_hi = (first.time >> 32) as u8;
+        sb.first_error_ino = first.ino.into();
+        sb.first_error_block = first.block.into();
+        sb.first_error_func = text(&first.func);
+        sb.first_error_line = first.line.into();
+        sb.first_error_errcode = first.code;
+        sb.last_error_time = (last.time as u32).into();
+        sb.last_error_time_hi = (last.time >> 32) as u8;
+        sb.last_error_ino = last.ino.into();
+        sb.last_error_block = last.block.into();
+        sb.last_error_func = text(&last.func);
+        sb.last_error_line = last.line.into();
+        sb.last_error_errcode = last.code;
+    }
+}
+
+/// e2fsprogs' number for an error.
+fn code(error: &Error) -> u8 {
+    match error {
+        Error::Corrupt(FormatError::Checksum { .. } | FormatError::MissingTail { .. })
+        | Error::CorruptDirectory {
+            error: FormatError::Checksum { .. } | FormatError::MissingTail { .. },
+            ..
+        } => 4,
+        Error::Corrupt(_) | Error::CorruptInode { .. } | Error::CorruptDirectory { .. } => 5,
+        Error::Journal(JournalError::Corrupt { .. }) => 5,
+        Error::Io(_) | Error::Journal(_) => 2,
+        _ => 1,
+    }
+}
+
+/// Whether an error says that the volume is damaged.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Corrupt(_)
+            | Error::CorruptInode { .. }
+            | Error::CorruptDirectory { .. }
+            | Error::Journal(JournalError::Corrupt { .. })
+    )
+}
+
+/// The errors of a mounted volume.
+pub(crate) struct ErrorLog {
+    queue: Arc<Queue>,
+    journal: Arc<Journal>,
+    clock: Arc<dyn Clock>,
+    policy: OnError,
+    /// The mount may write.
+    writable: bool,
+    summary: Mutex<ErrorSummary>,
+    /// An error was met in this mount.
+    met: AtomicBool,
+    /// The summary differs from what the device has.
+    unsaved: AtomicBool,
+}
+
+impl ErrorLog {
+    pub fn new(
+        queue: Arc<Queue>,
+        journal: Arc<Journal>,
+        clock: Arc<dyn Clock>,
+        policy: OnError,
+        writable: bool,
+        superblock: &Superblock,
+    ) -> Arc<ErrorLog> {
+        Arc::new(ErrorLog {
+            queue,
+            journal,
+            clock,
+            policy,
+            writable,
+            summary: Mutex::new(ErrorSummary::read(superblock)),
+            met: AtomicBool::new(false),
+            unsaved: AtomicBool::new(false),
+        })
+    }
+
+    /// What is recorded.
+    pub fn summary(&self) -> ErrorSummary {
+        self.summary.lock().clone()
+    }
+
+    /// What happens upon an error.
+    pub fn policy(&self) -> OnError {
+        self.policy
+    }
+
+    /// Whether an error was met in this mount.
+    pub fn is_met(&self) -> bool {
+        self.met.load(Ordering::Acquire)
+    }
+
+    /// Whether something waits to be written that [`ErrorLog::put_into`] puts into a super block.
+    pub fn is_unsaved(&self) -> bool {
+        self.unsaved.load(Ordering::Acquire)
+    }
+
+    /// Puts the record into a super block that is about to be written.
+    pub fn put_into(&self, sb: &mut Superblock) {
+        if self.met.load(Ordering::Acquire) {
+            self.unsaved.store(false, Ordering::Release);
+            self.summary.lock().write(sb);
+            sb.set_state(sb.state() | State::ERROR);
+        }
+    }
+
+    /// Records an error, and does what `errors=` says.
+    #[track_caller]
+    pub fn note(&self, func: &'static str, ino: u32, error: &Error) {
+        self.record(func, ino, error);
+        if self.policy == OnError::RemountReadOnly {
+            // The client hears of it, refuses changes from then on, and the journal keeps a note for the next mount.
+            self.journal
+                .abort(&JournalError::Aborted(error.to_string()));
+        }
+    }
+
+    /// Records an error.
+    #[track_caller]
+    pub fn record(&self, func: &'static str, ino: u32, error: &Error) {
+        let (ino, block) = match error {
+            Error::CorruptInode { ino, .. } => (*ino, 0),
+            Error::CorruptDirectory { ino, block, .. } => (*ino, *block),
+            Error::Io(e) => (ino, e.offset / PAGE_SIZE as u64),
+            _ => (ino, 0),
+        };
+        let record = ErrorRecord {
+            time: self.clock.realtime().0.max(0) as u64,
+            ino,
+            block,
+            func: func.to_owned(),
+            line: Location::caller().line(),
+            code: code(error),
+        };
+        {
+            let mut summary = self.summary.lock();
+            if summary.count == 0 {
+                summary.first = record.clone();
+            }
+            summary.last = record;
+            summary.count = summary.count.saturating_add(1);
+        }
+        self.unsaved.store(true, Ordering::Release);
+        if !self.met.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                "{}: {func}: inode {ino}: {error}; recorded in the super block (errors={})",
+                self.queue.name(),
+                self.policy.name()
+            );
+            // Whatever becomes of this process, the volume says so.
+            self.save();
+        }
+    }
+
+    /// Writes the record into the super block on the device, and nothing else of it. The device may be what failed: then the
+    /// next super block has it.
+    pub fn save(&self) {
+        if self.writable
+            && let Err(error) = self.try_save()
+        {
+            tracing::error!("{}: the super block: {error}", self.queue.name());
+        }
+    }
+
+    fn try_save(&self) -> Result<()> {
+        let page = self
+            .queue
+            .read(0, PAGE_SIZE, PAGE_SIZE, Class::Metadata)?
+            .pop()
+            .ok_or(Error::Invalid("the device returned nothing"))?;
+        let mut bytes = BufMut::copy_of(&page);
+        let at = SUPERBLOCK_OFFSET as usize;
+        let place = bytes
+            .get_mut(at..at + SUPERBLOCK_SIZE)
+            .ok_or(Error::Invalid("a super block that is cut off"))?;
+        let mut sb = Superblock::parse(place)?;
+        self.put_into(&mut sb);
+        sb.update_checksum();
+        place.copy_from_slice(sb.as_bytes());
+        self.queue
+            .write(0, &[bytes.freeze()], Class::Metadata, true)?;
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Records damage that an operation on inode `ino` has met; gives the error back.
+    #[track_caller]
+    pub(crate) fn blame(&self, func: &'static str, ino: Ino, error: Error) -> Error {
+        if is_damage(&error) {
+            self.errors.note(func, ino.0, &error);
+        }
+        error
+    }
+
+    /// [`Fs::blame`] for a result.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn witness<T>(&self, func: &'static str, ino: Ino, result: Result<T>) -> Result<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.blame(func, ino, error)),
+        }
+    }
+
+    /// A change of several blocks ended halfway, so that the volume may have lost track of something: an error like damage,
+    /// whatever its cause.
+    #[track_caller]
+    pub(crate) fn blame_half_done(&self, func: &'static str, ino: Ino, error: &Error) {
+        if is_damage(error) || matches!(error, Error::Io(_)) {
+            self.errors.note(func, ino.0, error);
+        }
+    }
+}
+
+/// What of the super block outlives a replay of the log, which may hold an older one: the record of errors.
+pub(super) fn carry_over(before: &Superblock, after: &mut Superblock) {
+    if before.error_count.get() > after.error_count.get() {
+        ErrorSummary::read(before).write(after);
+    }
+    after.set_state(after.state() | (before.state() & State::ERROR));
+}

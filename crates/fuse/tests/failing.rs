@@ -1,0 +1,125 @@
+//! What a mount says and leaves behind when its device fails, or when this program does.
+
+mod common;
+
+use common::{Image, can_mount, has};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const FINE: u8 = 0;
+const WRITES_FAIL: u8 = 1;
+const READS_PANIC: u8 = 2;
+
+/// Mounts an image whose device goes wrong on demand.
+fn mount(image: Image, options: &str) -> (common::Mounted, Arc<AtomicU8>) {
+    let mode = Arc::new(AtomicU8::new(FINE));
+    let inner =
+        block::devices::UringDevice::open(&image.path(), block::OpenMode::ReadWrite).unwrap();
+    let asked = mode.clone();
+    let device = block::devices::FaultyDevice::new(Box::new(inner), move |op, _, _| {
+        match (asked.load(Ordering::SeqCst), op) {
+            (WRITES_FAIL, block::Op::Write) => Some(libc::EIO),
+            (READS_PANIC, block::Op::Read) => panic!("a test lets reads panic"),
+            _ => None,
+        }
+    });
+    let queue = block::Queue::new(Box::new(device));
+    (image.mount_on(queue, options), mode)
+}
+
+#[test]
+fn a_panic_answers_eio_and_the_volume_is_not_clean_after_it() {
+    if !can_mount() {
+        return;
+    }
+    let (mounted, mode) = mount(Image::new(128), "");
+    let dir = mounted.dir().to_owned();
+    fs::write(dir.join("kept"), "kept").unwrap();
+    fs::write(dir.join("f"), [7; 8192]).unwrap();
+    mounted.fs().sync().unwrap();
+    mounted.fs().drop_caches();
+    // Opened before, so that the kernel asks for the contents only; and not what it has cached.
+    let file = File::open(dir.join("f")).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    mode.store(READS_PANIC, Ordering::SeqCst);
+    let error = file.read_at(&mut [0; 10], 0).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+    mode.store(FINE, Ordering::SeqCst);
+    let error = fs::write(dir.join("new"), "new").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+    // What is there can still be read.
+    assert_eq!(fs::read(dir.join("kept")).unwrap(), b"kept");
+    drop(file);
+    let image = mounted.abandon();
+    let again = image.mount("");
+    assert!(again.fs().info().errors, "the volume carries the mark");
+    assert_eq!(fs::read(again.dir().join("kept")).unwrap(), b"kept");
+    again.unmount();
+}
+
+/// An error that is met only when pages are written back: every fsync of the file says so until all of it has landed.
+#[test]
+fn fsync_tells_of_errors_that_come_later() {
+    if !can_mount() || !has("python3") {
+        return;
+    }
+    let (mounted, mode) = mount(Image::new(128), "dirty_expire=0.1,dirty_writeback=0.05");
+    let dir = mounted.dir().to_owned();
+    fs::write(dir.join("mapped"), [1; 65536]).unwrap();
+    fs::write(dir.join("buffered"), [1; 65536]).unwrap();
+    fs::write(dir.join("direct"), [1; 65536]).unwrap();
+    mounted.fs().sync().unwrap();
+    // The program stores through a mapping, syncs when told, and says how that went.
+    let script = r#"
+import errno, mmap, os, sys
+def attempt(call, *args):
+    try: call(*args); return "done"
+    except OSError as e: return errno.errorcode[e.errno]
+mapped, buffered = os.open("mapped", os.O_RDWR), os.open("buffered", os.O_RDWR)
+direct = os.open("direct", os.O_RDWR | os.O_DIRECT)
+page = mmap.mmap(-1, 4096)
+page[:] = b"d" * 4096
+shared = mmap.mmap(mapped, 65536)
+for line in sys.stdin:
+    if line == "store\n":
+        shared[4096:4100] = b"mmap"
+        said = [attempt(os.pwrite, buffered, b"b", 8192), attempt(os.pwrite, direct, page, 4096)]
+    elif line == "flush\n": said = [attempt(shared.flush)]
+    else: said = [attempt(os.fsync, fd) for fd in (mapped, buffered, direct)]
+    print(*said, flush=True)
+"#;
+    fs::write(dir.join("script.py"), script).unwrap();
+    let mut program = Command::new("python3")
+        .arg("script.py")
+        .current_dir(&dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = program.stdin.take().unwrap();
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut ask = |line: &str| {
+        writeln!(input, "{line}").unwrap();
+        let mut said = String::new();
+        output.read_line(&mut said).unwrap();
+        said.trim_end().to_owned()
+    };
+    assert_eq!(ask("sync"), "done done done");
+    mode.store(WRITES_FAIL, Ordering::SeqCst);
+    assert_eq!(ask("store"), "done done");
+    // Written back, and failed, before anybody asks.
+    thread::sleep(Duration::from_millis(400));
+    assert_eq!(ask("sync"), "EIO EIO EIO");
+    assert_eq!(ask("sync"), "EIO EIO EIO");
+    assert_eq!(ask("flush"), "EIO");
+    mode.store(FINE, Ordering::SeqCst);
+    drop(input);
+    program.wait().unwrap();
+    mounted.abandon();
+}

@@ -1,0 +1,98 @@
+//! What an unrecovered log would put in place of the device's blocks, for volumes that are open for reading only.
+//!
+//! The overlay knows where in the log the newest copy of a block lies, 16 bytes a block that the memory budget counts.
+//! Contents are read from the log when they are asked for: the caches above keep them like any other block.
+
+use crate::format::{MAGIC, put_u32};
+use crate::log::LogMap;
+use crate::recovery::{Grant, Place};
+use crate::{Journal, JournalError};
+use block::{Buf, Queue};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks whose newest content is in the log. Clones share one list.
+#[derive(Clone, Default)]
+pub struct Overlay(Option<Arc<Inner>>);
+
+struct Inner {
+    log: LogMap,
+    /// By home.
+    copies: Vec<(u64, Place)>,
+    _grant: Grant,
+}
+
+impl Overlay {
+    /// An overlay without blocks.
+    pub fn new() -> Overlay {
+        Overlay::default()
+    }
+    pub(crate) fn of_log(log: LogMap, copies: Vec<(u64, Place)>, grant: Grant) -> Overlay {
+        debug_assert!(copies.is_sorted_by_key(|(home, _)| *home));
+        Overlay(Some(Arc::new(Inner {
+            log,
+            copies,
+            _grant: grant,
+        })))
+    }
+
+    fn copies(&self) -> &[(u64, Place)] {
+        self.0.as_ref().map_or(&[], |inner| &inner.copies)
+    }
+    /// The homes of its blocks, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.copies().iter().map(|(home, _)| *home)
+    }
+    /// Whether it has no blocks.
+    pub fn is_empty(&self) -> bool {
+        self.copies().is_empty()
+    }
+    /// Whether the newest content of a block is in the log.
+    pub fn contains(&self, block: u64) -> bool {
+        self.find(block).is_some()
+    }
+    fn find(&self, block: u64) -> Option<Place> {
+        let copies = self.copies();
+        let at = copies.binary_search_by_key(&block, |(home, _)| *home);
+        Some(copies[at.ok()?].1)
+    }
+    /// The first of these blocks whose newest content is in the log.
+    pub fn first(&self, range: Range<u64>) -> Option<u64> {
+        let copies = self.copies();
+        let at = copies.partition_point(|(home, _)| *home < range.start);
+        let home = copies.get(at)?.0;
+        (home < range.end).then_some(home)
+    }
+
+    /// The content of a block, read from the log; `None` where the device has the newest.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(&self, queue: &Queue, block: u64) -> Result<Option<Buf>, JournalError> {
+        let (Some(inner), Some(place)) = (&self.0, self.find(block)) else {
+            return Ok(None);
+        };
+        let mut buf = inner.log.read(queue, place.at(), 1)?.remove(0);
+        if place.escaped() {
+            put_u32(buf.make_mut(), 0, MAGIC);
+        }
+        Ok(Some(buf))
+    }
+}
+
+impl Journal {
+    /// The first block of `blocks` whose newest content is in the log and not on the device, with that content: what
+    /// [`Journal::held_data`] says, and on a read-only volume what an unrecovered log holds.
+    ///
+    /// # Errors
+    /// The device's.
+    #[inline]
+    pub fn data_in_log(&self, blocks: Range<u64>) -> Result<Option<(u64, Buf)>, JournalError> {
+        let overlay = self.cache.overlay();
+        if let Some(block) = overlay.first(blocks.clone()) {
+            let content = overlay.read(&self.queue, block)?;
+            return Ok(content.map(|content| (block, content)));
+        }
+        Ok(self.held_data(blocks))
+    }
+}

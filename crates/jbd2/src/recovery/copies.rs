@@ -1,0 +1,174 @@
+//! Where the newest copy of each block lies in the log: 16 bytes a block and no content.
+//!
+//! ```text
+//!   descriptor ──▶ Pending ──(commit block)──▶ Copies: home ─▶ place ──▶ Plan (log order)  or  Overlay (home order)
+//!   revoke block ─▶ place of the block, read again when the transaction turns out to be complete
+//! ```
+//!
+//! A revoke record covers the copies of its transaction and of earlier ones. All of these are in the map when a
+//! transaction is complete, so its records are applied to the map then and need no table of their own.
+
+use super::grant::Grant;
+use crate::JournalError;
+use std::collections::BTreeMap;
+
+/// Memory of an entry of the map, in the worst case of a tree whose nodes are half full.
+const MAP_ENTRY: u64 = 32;
+/// Memory of an entry of a list.
+const LIST_ENTRY: u64 = 16;
+
+/// A place in the log, and whether the copy there begins with the magic in truth. A journal has at most
+/// [`crate::log::MAX_BLOCKS`] blocks, so the upper bits are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    const ESCAPED: u32 = 1 << 31;
+    const REVOKED: u32 = 1 << 30;
+
+    pub fn new(at: u32, escaped: bool) -> Place {
+        debug_assert!(at < Place::REVOKED);
+        Place(at | if escaped { Place::ESCAPED } else { 0 })
+    }
+    /// Block of the journal.
+    pub fn at(self) -> u32 {
+        self.0 & (Place::REVOKED - 1)
+    }
+    pub fn escaped(self) -> bool {
+        self.0 & Place::ESCAPED != 0
+    }
+    fn revoked(self) -> bool {
+        self.0 & Place::REVOKED != 0
+    }
+}
+
+const _: () = assert!(crate::log::MAX_BLOCKS < Place::REVOKED);
+
+/// What a transaction has said so far.
+#[derive(Default)]
+pub(super) struct Pending {
+    copies: Vec<(u64, Place)>,
+    /// Places of its revoke blocks.
+    revokes: Vec<u32>,
+}
+
+/// The copies of complete transactions, and the list of the transaction that is being read.
+pub(super) struct Copies {
+    map: BTreeMap<u64, Place>,
+    revoked: u64,
+    pending: Pending,
+    grant: Grant,
+}
+
+impl Copies {
+    pub fn new(grant: Grant) -> Copies {
+        Copies {
+            map: BTreeMap::new(),
+            revoked: 0,
+            pending: Pending::default(),
+            grant,
+        }
+    }
+
+    /// The transaction has a copy of block `home` at `place`.
+    pub fn note_copy(&mut self, home: u64, place: Place) -> Result<(), JournalError> {
+        self.grant.grow(LIST_ENTRY)?;
+        self.pending.copies.push((home, place));
+        Ok(())
+    }
+
+    /// The transaction has a revoke block at `at`.
+    pub fn note_revoke_block(&mut self, at: u32) -> Result<(), JournalError> {
+        self.grant.grow(LIST_ENTRY)?;
+        self.pending.revokes.push(at);
+        Ok(())
+    }
+
+    /// The transaction is complete: its copies are the newest ones. Returns the places of its revoke blocks.
+    pub fn complete(&mut self) -> Result<Vec<u32>, JournalError> {
+        let pending = std::mem::take(&mut self.pending);
+        let listed = (pending.copies.len() + pending.revokes.len()) as u64;
+        for (home, place) in pending.copies {
+            match self.map.insert(home, place) {
+                None => self.grant.grow(MAP_ENTRY)?,
+                Some(old) if old.revoked() => self.revoked -= 1,
+                Some(_) => {}
+            }
+        }
+        self.grant.shrink(listed * LIST_ENTRY);
+        Ok(pending.revokes)
+    }
+
+    /// The transaction that was just completed revokes block `home`.
+    pub fn revoke(&mut self, home: u64) {
+        if let Some(place) = self.map.get_mut(&home)
+            && !place.revoked()
+        {
+            place.0 |= Place::REVOKED;
+            self.revoked += 1;
+        }
+    }
+
+    /// Blocks whose newest copy a revoke record covers.
+    pub fn revoked(&self) -> u64 {
+        self.revoked
+    }
+
+    /// The copies that count, by home, and the memory that the list takes.
+    pub fn into_list(mut self) -> Result<(Vec<(u64, Place)>, Grant), JournalError> {
+        self.pending = Pending::default();
+        let entries = self.map.len() as u64;
+        let count = (entries - self.revoked) as usize;
+        self.grant.grow(count as u64 * LIST_ENTRY)?;
+        let mut list = Vec::with_capacity(count);
+        list.extend(self.map.into_iter().filter(|(_, place)| !place.revoked()));
+        self.grant.shrink(entries * MAP_ENTRY);
+        Ok((list, self.grant))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cache::Budget;
+
+    #[test]
+    fn the_newest_copy_counts_unless_it_is_revoked() {
+        let budget = Budget::new(64 << 20);
+        let mut copies = Copies::new(Grant::new(&budget));
+        copies.note_copy(7, Place::new(1, false)).unwrap();
+        copies.note_copy(8, Place::new(2, true)).unwrap();
+        copies.complete().unwrap();
+        copies.note_copy(7, Place::new(3, false)).unwrap();
+        copies.note_revoke_block(9).unwrap();
+        assert_eq!(copies.complete().unwrap(), [9]);
+        copies.revoke(7);
+        copies.revoke(7);
+        copies.revoke(1000);
+        assert_eq!(copies.revoked(), 1);
+        // Logged again later.
+        copies.note_copy(7, Place::new(12, true)).unwrap();
+        copies.complete().unwrap();
+        copies.revoke(8);
+        assert_eq!(copies.revoked(), 1);
+        // What was never committed does not count.
+        copies.note_copy(9, Place::new(20, true)).unwrap();
+        let (list, grant) = copies.into_list().unwrap();
+        assert_eq!(list, [(7, Place::new(12, true))]);
+        assert!(list[0].1.escaped() && list[0].1.at() == 12);
+        drop(grant);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_list_beyond_the_budget_is_refused() {
+        let budget = Budget::new(1 << 20);
+        let mut copies = Copies::new(Grant::new(&budget));
+        let refused = (0..1 << 20).find_map(|i| {
+            let noted = copies.note_copy(i, Place::new(1, false));
+            noted.and_then(|()| copies.complete()).err()
+        });
+        assert!(matches!(refused, Some(JournalError::LogNeedsMemory { .. })));
+        assert!(budget.used() <= 5 << 20, "{}", budget.used());
+    }
+}
