@@ -128,6 +128,50 @@ fn lists_and_descriptions_agree_with_debugfs() {
 }
 
 #[test]
+fn check_tells_damage_by_its_exit_code() {
+    let s = Scratch::new();
+    s.volume();
+    s.write("f", "text\n");
+    s.run(&["cp", "f", "disk.img:/"]);
+    let before = std::fs::read(s.path("disk.img")).unwrap();
+    assert!(s.run(&["check", "disk.img"]).contains("disk.img: clean"));
+    assert!(std::fs::read(s.path("disk.img")).unwrap() == before);
+    s.other(
+        "debugfs",
+        &["-w", "-R", "set_inode_field /f links_count 9", "disk.img"],
+    );
+    let said = s.try_run(&["check", "disk.img"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    assert!(
+        said.out.contains("the link count is 9, should be 1"),
+        "{said:?}"
+    );
+    let said = s.try_run(&["check", "--json", "disk.img"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(report["problems"], 1);
+    assert_eq!(report["findings"][0]["object"], "link-count");
+    assert!(report["findings"][0]["place"]["inode"].is_u64());
+    let missing = s.fail(8, &["check", "none.img"]);
+    assert!(missing.contains("none.img"), "{missing}");
+    s.write("noise", vec![0xa5; 1 << 20]);
+    let noise = s.fail(8, &["check", "noise"]);
+    assert!(noise.contains("no ext2, ext3 or ext4"), "{noise}");
+    // A mount meets it, goes on, and the super block says so.
+    s.other(
+        "debugfs",
+        &["-w", "-R", "set_inode_field /f checksum 7", "disk.img"],
+    );
+    s.run(&["mkdir", "disk.img:/d"]);
+    s.fail(1, &["rm", "disk.img:/f"]);
+    let info = s.run(&["info", "disk.img"]);
+    assert!(
+        info.contains("has errors") && info.contains("load_inode"),
+        "{info}"
+    );
+}
+
+#[test]
 fn errors_name_the_device_once_and_say_what_to_do() {
     let s = Scratch::new();
     s.volume();

@@ -3,8 +3,11 @@
 mod common;
 
 use common::Scratch;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Whether mounting can work here at all.
 fn fuse_is_there() -> bool {
@@ -138,5 +141,43 @@ fn writeback_is_tuned_while_mounted() {
     let said = s.fail(1, &["tune", "."]);
     assert!(said.contains("no volume is mounted"), "{said}");
     s.run(&["unmount", "mnt"]);
+    s.check(image);
+}
+
+#[test]
+fn who_else_has_it_mounted_is_told() {
+    if !fuse_is_there() {
+        return;
+    }
+    let s = Scratch::new();
+    let image = s.volume();
+    std::fs::create_dir(s.path("mnt")).unwrap();
+    s.run(&["mount", image, "mnt"]);
+    std::fs::write(s.path("mnt/file"), "contents").unwrap();
+    // A namespace of its own, with all mounts of this one.
+    let mut other = Command::new("unshare")
+        .args(["-m", "--propagation", "private", "sleep", "60"])
+        .spawn()
+        .unwrap();
+    let own = std::fs::read_link("/proc/self/ns/mnt").unwrap();
+    let theirs = format!("/proc/{}/ns/mnt", other.id());
+    while std::fs::read_link(&theirs).is_ok_and(|theirs| theirs == own) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let mut unmount = s
+        .command(&["unmount", "mnt"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(unmount.stderr.take().unwrap());
+    lines.read_line(&mut said).unwrap();
+    let expected = format!("in the mount namespace of process {} (sleep)", other.id());
+    assert!(said.contains(&expected), "{said}");
+    assert!(unmount.try_wait().unwrap().is_none(), "it waits on");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(unmount.wait().unwrap().success());
     s.check(image);
 }

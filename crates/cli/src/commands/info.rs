@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::target;
 use anyhow::Result;
 use serde_json::{Value, json};
-use sluicefs::{Volume, VolumeOptions};
+use sluicefs::{ErrorRecord, OnError, Volume, VolumeOptions};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -79,6 +79,17 @@ fn print(volume: &Volume, out: &mut Output) -> io::Result<()> {
     )?;
     row("uuid", human::uuid(info.uuid))?;
     row("state", state(volume))?;
+    let on_error = match info.on_error {
+        OnError::Continue => "go on (errors=continue)",
+        OnError::RemountReadOnly => "refuse changes (errors=remount-ro)",
+    };
+    row("on damage", on_error.into())?;
+    let errors = &info.error_summary;
+    if errors.count > 0 {
+        row("errors", human::count(u64::from(errors.count)))?;
+        row("first", error_line(&errors.first))?;
+        row("last", error_line(&errors.last))?;
+    }
     row(
         "space",
         format!(
@@ -122,6 +133,30 @@ fn print(volume: &Volume, out: &mut Output) -> io::Result<()> {
     row("mounted", format!("{} times", info.mount_count))
 }
 
+/// One recorded error in words.
+fn error_line(error: &ErrorRecord) -> String {
+    let mut line = human::local_minute(UNIX_EPOCH + Duration::from_secs(error.time));
+    line += &format!(", {}:{}", error.func, error.line);
+    if error.ino > 0 {
+        line += &format!(", inode {}", error.ino);
+    }
+    if error.block > 0 {
+        line += &format!(", block {}", error.block);
+    }
+    line
+}
+
+fn describe_error(error: &ErrorRecord) -> Value {
+    json!({
+        "time": error.time,
+        "inode": error.ino,
+        "block": error.block,
+        "function": error.func,
+        "line": error.line,
+        "code": error.code,
+    })
+}
+
 fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
@@ -135,6 +170,10 @@ fn describe(volume: &Volume) -> Value {
         "label": info.label,
         "uuid": human::uuid(info.uuid),
         "errors": info.errors,
+        "error_count": info.error_summary.count,
+        "first_error": (info.error_summary.count > 0).then(|| describe_error(&info.error_summary.first)),
+        "last_error": (info.error_summary.count > 0).then(|| describe_error(&info.error_summary.last)),
+        "on_error": info.on_error.name(),
         "recovery_transactions": info.recovery.transactions,
         "read_only_reason": info.read_only_reason,
         "features": info.features,

@@ -2,6 +2,7 @@
 
 mod bench;
 mod cat;
+mod check;
 mod completions;
 mod cp;
 mod export;
@@ -13,6 +14,7 @@ mod man;
 mod mkdir;
 mod mkfs;
 mod mount;
+mod mount_helper;
 mod mv;
 mod rm;
 mod stat;
@@ -31,8 +33,11 @@ use std::process::ExitCode;
 pub enum Command {
     Mkfs(mkfs::Args),
     Mount(mount::Args),
+    #[command(hide = true)]
+    MountHelper(mount_helper::Args),
     Unmount(unmount::Args),
     Info(info::Args),
+    Check(check::Args),
     Ls(ls::Args),
     Tree(tree::Args),
     Cat(cat::Args),
@@ -58,8 +63,10 @@ impl Command {
         match self {
             Command::Mkfs(args) => args.run(),
             Command::Mount(args) => args.run(),
+            Command::MountHelper(args) => args.run(),
             Command::Unmount(args) => args.run(),
             Command::Info(args) => args.run(),
+            Command::Check(args) => args.run(),
             Command::Ls(args) => args.run(),
             Command::Tree(args) => args.run(),
             Command::Cat(args) => args.run(),

@@ -32,9 +32,12 @@ Options for -o (fstab's words):
   ro rw suid nosuid dev nodev exec noexec noatime relatime sync async dirsync
   journal_async_commit nojournal_async_commit (default: while small fsyncs follow one another)
   allow_other no_allow_other default_permissions no_default_permissions
+  check_open no_check_open (opens need not ask whether a file is immutable or append-only)
+  errors=continue|remount-ro (default: what the super block says, `tune2fs -e`)
   commit=SECONDS memory=SIZE threads=N
   dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE
   dirty_expire=SECONDS dirty_writeback=SECONDS (`sluice tune` changes them while mounted)
+  sandbox=auto|on|off (the process that serves gives up what it does not need: docs/THREAT_MODEL.md)
   plug=on|off flushers=per-device|shared (off and shared are for measurements)
 By default: rw,nosuid,nodev,exec,noatime,default_permissions; root lets others in (allow_other).")]
 pub struct Args {
@@ -69,6 +72,7 @@ impl Args {
         }
         fuse::catch_signals()?;
         let device = canonical(&self.device);
+        fuse::enter_sandbox(options.sandbox, &device, self.helper()?)?;
         let claim = fuse::claim(&device, &options);
         let how = target::options(&options).claimed(claim.is_some());
         let volume = target::open(&device, how)?;
@@ -102,6 +106,18 @@ impl Args {
         let closed = volume.close().map_err(|e| target::named(&device, e));
         served.and(closed)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The process that mounts and unmounts for one in a sandbox.
+    fn helper(&self) -> Result<Command> {
+        let me = std::env::current_exe().context("finding this program")?;
+        let dir = self
+            .dir
+            .canonicalize()
+            .with_context(|| format!("{}: mount point", self.dir.display()))?;
+        let mut command = Command::new(me);
+        command.arg("mount-helper").arg("--").arg(dir);
+        Ok(command)
     }
 
     fn start_daemon(&self, options: &str) -> Result<ExitCode> {

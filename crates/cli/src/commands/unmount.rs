@@ -4,6 +4,8 @@
 //! such; its server ends a moment later, too. The server is the process that
 //! holds the lock of the device; when it has ended, the volume's super block says whether it got everything done.
 
+mod holders;
+
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -20,6 +22,9 @@ use std::process::ExitCode;
 #[command(
     visible_alias = "umount",
     after_help = "\
+Unmounts it here, and waits until everything is on the device. If it is still mounted elsewhere (a bind mount, the mount
+namespace of a container), this says where, and waits on; Ctrl-C ends the waiting only.
+
 Examples:
   sluice unmount /mnt
   sluice unmount --lazy /mnt     even if programs still use it"
@@ -34,6 +39,8 @@ pub struct Args {
 
 /// A line of the mount table.
 struct Mount {
+    /// Major and minor number of what is mounted.
+    number: String,
     kind: String,
     device: PathBuf,
     read_only: bool,
@@ -60,11 +67,15 @@ impl Args {
         let server = server_of(&mount.device);
         fuse::unmount(&dir, self.lazy).map_err(|e| explain(&dir, e))?;
         if self.lazy {
+            // What is open keeps it, and so do other mounts of it; only these can be told.
+            for holder in holders::of(&mount.number) {
+                eprintln!("{holder}");
+            }
             return Ok(ExitCode::SUCCESS);
         }
         match server {
             Some(server) => {
-                wait_for(&server)?;
+                wait_for(&server, &mount.number)?;
                 if !mount.read_only {
                     check_clean(&mount.device)?;
                 }
@@ -94,13 +105,16 @@ fn find_mount(dir: &Path) -> Result<Option<Mount>> {
     Ok(table.lines().rev().find_map(|line| {
         // 36 35 0:52 / /mnt rw,nosuid shared:1 - fuse.sluicefs /disk.img rw,user_id=0
         let (before, after) = line.split_once(" - ")?;
-        let mut before = before.split(' ').skip(4);
+        let mut before = before.split(' ').skip(2);
+        let number = before.next()?;
+        let mut before = before.skip(1);
         if unescape(before.next()?) != dir {
             return None;
         }
         let flags = before.next()?;
         let mut after = after.split(' ');
         Some(Mount {
+            number: number.to_owned(),
             kind: after.next()?.to_string(),
             device: unescape(after.next()?),
             read_only: flags.split(',').any(|f| f == "ro"),
@@ -148,16 +162,29 @@ fn server_of(device: &Path) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
-fn wait_for(server: &OwnedFd) -> Result<()> {
+/// Waits until the server has ended. Says by whom it is still needed, which may take for ever.
+fn wait_for(server: &OwnedFd, number: &str) -> Result<()> {
     let second = rustix::event::Timespec {
         tv_sec: 1,
         tv_nsec: 0,
     };
     let mut fds = [PollFd::new(server, PollFlags::IN)];
     let mut told = !io::stderr().is_terminal();
+    let mut told_holders = Vec::new();
     loop {
-        match poll(&mut fds, Some(&second)) {
-            Ok(0) if !told => {
+        let ready = poll(&mut fds, Some(&second));
+        if ready == Ok(0) {
+            let holders = holders::of(number);
+            if holders != told_holders {
+                for holder in &holders {
+                    eprintln!("{holder}");
+                }
+                told_holders = holders;
+                continue;
+            }
+        }
+        match ready {
+            Ok(0) if !told && told_holders.is_empty() => {
                 eprintln!("writing everything back …");
                 told = true;
             }

@@ -1,0 +1,374 @@
+//! Pass 2: each block of each directory, and what its entries say.
+
+use crate::Error;
+use crate::finding::{Kind, Place, told};
+use crate::htree::Index;
+use crate::state::{Checker, Directory, Row};
+use crate::volume::READ_MAX;
+use ext4_format::checksum::Seed;
+use ext4_format::dir_entry::{self, TAIL_SIZE, Tail};
+use ext4_format::dirhash;
+use ext4_format::features::IncompatFeatures;
+use ext4_format::inode::FileType;
+use ext4_format::types::{GroupNo, Ino};
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+
+/// Names of one directory that are remembered to find duplicates (8 bytes each); after so many only later ones are compared.
+const NAMES_MAX: usize = 1 << 20;
+/// Bytes of a record before its name.
+const HEADER: usize = 8;
+/// The smallest record.
+const MIN_RECORD: usize = 12;
+
+/// A record of a directory block, as it lies there.
+struct Record<'a> {
+    offset: usize,
+    ino: u32,
+    len: usize,
+    file_type: u8,
+    name: &'a [u8],
+}
+
+/// What is known of the directory while its blocks are read.
+struct State {
+    at: usize,
+    ino: u32,
+    seed: Option<Seed>,
+    tail: Tail,
+    index: Option<Index>,
+    names: HashSet<u64>,
+    hasher: std::hash::RandomState,
+}
+
+impl Checker<'_> {
+    pub fn check_directories(&mut self) -> Result<(), Error> {
+        let count = self.directories.len();
+        self.progress.begin("directories", count as u64);
+        for at in 0..count {
+            self.check_directory(at)?;
+            self.progress.done(1);
+        }
+        Ok(())
+    }
+
+    /// The directory of this inode, by its place in the list, which is in the order of inodes.
+    pub fn find_directory(&self, ino: u32) -> Option<usize> {
+        self.directories
+            .binary_search_by_key(&ino, |dir| dir.ino)
+            .ok()
+    }
+
+    fn check_directory(&mut self, at: usize) -> Result<(), Error> {
+        let dir = self.directories[at];
+        let seed = self.v.geo.inode_csum_seed(Ino(dir.ino), dir.generation);
+        let tail = Tail::for_seed(seed);
+        let blocks = dir.first..dir.first + dir.blocks as usize;
+        let mut state = State {
+            at,
+            ino: dir.ino,
+            seed,
+            tail,
+            index: None,
+            names: HashSet::new(),
+            hasher: std::hash::RandomState::new(),
+        };
+        if blocks.is_empty() {
+            self.problem(
+                Kind::Directory,
+                Place::inode(dir.ino),
+                "the directory has no blocks",
+            );
+            return Ok(());
+        }
+        if dir.indexed {
+            let map = self.directory_blocks[blocks.clone()].to_vec();
+            state.index = self.load_index(&dir, &map, seed)?;
+        }
+        let size = self.v.block_size();
+        let mut expected = 0;
+        let mut next = blocks.start;
+        while next < blocks.end {
+            let (_, start) = self.directory_blocks[next];
+            let most = (READ_MAX / size).min(blocks.end - next);
+            let run = self.directory_blocks[next..next + most]
+                .iter()
+                .zip(start..)
+                .take_while(|((_, block), expected)| block == expected)
+                .count();
+            let bytes = self.v.read_blocks(start, run as u32)?;
+            for (nth, bytes) in bytes.chunks_exact(size).enumerate() {
+                let (file_block, block) = self.directory_blocks[next + nth];
+                if file_block > expected {
+                    self.problem(
+                        Kind::Directory,
+                        Place::inode(dir.ino),
+                        format!("file block {expected} of the directory is a hole"),
+                    );
+                }
+                expected = file_block.saturating_add(1);
+                self.check_block(&mut state, file_block, block, bytes);
+            }
+            next += run;
+        }
+        Ok(())
+    }
+
+    fn check_block(&mut self, state: &mut State, file_block: u32, block: u64, bytes: &[u8]) {
+        let place = Place::inode(state.ino).at_block(block);
+        match &state.index {
+            Some(index) if index.is_node(file_block) => {
+                // Its checksum and entries were looked at from above; only the root has names.
+                if file_block == 0 {
+                    self.check_records(state, file_block, block, bytes, 2);
+                }
+                return;
+            }
+            Some(index) if !index.is_leaf(file_block) => {
+                self.problem(
+                    Kind::HashTree,
+                    place.clone(),
+                    format!("no node of the hash tree leads to file block {file_block}"),
+                );
+            }
+            _ => {}
+        }
+        // Without a tree that can be followed, its nodes are empty blocks of their own kind.
+        let is_stray_node = state.index.is_none()
+            && self.directories[state.at].indexed
+            && ext4_format::htree::guess_kind(bytes, ext4_format::types::FileBlock(file_block))
+                .is_some();
+        if is_stray_node {
+            if file_block == 0 {
+                self.check_records(state, file_block, block, bytes, 2);
+            }
+            return;
+        }
+        if let Err(error) = dir_entry::verify_checksum(state.seed, bytes, block) {
+            self.problem(Kind::Directory, place, told(&error));
+        }
+        self.check_records(state, file_block, block, bytes, usize::MAX);
+    }
+
+    /// Checks at most `most` records of a block.
+    fn check_records(
+        &mut self,
+        state: &mut State,
+        file_block: u32,
+        block: u64,
+        bytes: &[u8],
+        most: usize,
+    ) {
+        let place = Place::inode(state.ino).at_block(block);
+        let usable = match state.tail {
+            // The root of a tree has another kind of tail, and what was a list's may still lie there.
+            Tail::Checksum if most == usize::MAX && dir_entry::has_tail(bytes) => {
+                bytes.len() - TAIL_SIZE
+            }
+            _ => bytes.len(),
+        };
+        let mut offset = 0;
+        let mut nth = 0;
+        while offset < usable && nth < most {
+            let record = match record_at(bytes, offset, usable) {
+                Ok(record) => record,
+                Err(message) => {
+                    self.problem(Kind::Directory, place.at_offset(offset as u32), message);
+                    break;
+                }
+            };
+            offset += record.len;
+            let first_of_directory = file_block == 0 && nth < 2;
+            if first_of_directory {
+                self.check_dot(state, &place, &record, nth);
+            } else if record.ino != 0 {
+                self.check_entry(state, &place, file_block, &record);
+            }
+            nth += 1;
+        }
+        if file_block == 0 && nth < 2 {
+            self.problem(
+                Kind::Directory,
+                Place::inode(state.ino).at_block(block),
+                "the directory has no \".\" and \"..\"",
+            );
+        }
+    }
+
+    fn check_dot(&mut self, state: &State, place: &Place, record: &Record<'_>, nth: usize) {
+        let name: &[u8] = if nth == 0 { b"." } else { b".." };
+        let place = place
+            .clone()
+            .at_offset(record.offset as u32)
+            .named(record.name);
+        if record.ino == 0 || record.name != name {
+            let message = match nth {
+                0 => "the first entry of the directory is not \".\"",
+                _ => "the second entry of the directory is not \"..\"",
+            };
+            self.problem(Kind::Directory, place, message);
+            return;
+        }
+        if nth == 0 {
+            if record.ino != state.ino {
+                self.problem(
+                    Kind::Directory,
+                    place.clone(),
+                    format!("\".\" leads to inode {}", record.ino),
+                );
+            }
+            if record.len != MIN_RECORD && !self.directories[state.at].indexed {
+                self.problem(
+                    Kind::Directory,
+                    place.clone(),
+                    format!("the record of \".\" has {} bytes", record.len),
+                );
+            }
+        } else {
+            if let Some(dir) = self.directories.get_mut(state.at) {
+                dir.dotdot = record.ino;
+            }
+            if record.ino > self.v.geo.inodes_count {
+                self.problem(
+                    Kind::Directory,
+                    place.clone(),
+                    format!("\"..\" leads to inode {}, which does not exist", record.ino),
+                );
+            }
+        }
+        self.check_type(&place, record.file_type, FileType::Directory.dirent_code());
+    }
+
+    fn check_type(&mut self, place: &Place, stored: u8, expected: u8) {
+        let recorded = self.v.geo.incompat.contains(IncompatFeatures::FILETYPE);
+        let expected = if recorded { expected } else { 0 };
+        if stored != expected {
+            self.problem(
+                Kind::Directory,
+                place.clone(),
+                format!("the entry's file type is {stored}, should be {expected}"),
+            );
+        }
+    }
+
+    fn check_entry(
+        &mut self,
+        state: &mut State,
+        place: &Place,
+        file_block: u32,
+        record: &Record<'_>,
+    ) {
+        let geo = &self.v.geo;
+        let Record { ino, name, .. } = *record;
+        let place = place.clone().at_offset(record.offset as u32).named(name);
+        let unusable = if name.is_empty() {
+            Some("the entry has no name".to_owned())
+        } else if name == b"." || name == b".." {
+            Some("the entry is not at the beginning of its directory".to_owned())
+        } else if name.iter().any(|byte| *byte == 0 || *byte == b'/') {
+            Some("the name has a byte that no name can have".to_owned())
+        } else if ino > geo.inodes_count {
+            Some(format!("inode {ino} does not exist"))
+        } else if ino < geo.first_ino.0 {
+            Some(format!("inode {ino} is reserved"))
+        } else {
+            None
+        };
+        if let Some(message) = unusable {
+            return self.problem(Kind::Directory, place, message);
+        }
+        if let Some(index) = &state.index
+            && let Some((low, high)) = index.range(file_block)
+        {
+            let hash = dirhash::hash(index.version, &self.v.geo.hash_seed, name).major;
+            let ends = match high {
+                Some(high) if high & 1 != 0 => hash > high & !1,
+                Some(high) => hash >= high,
+                None => false,
+            };
+            if hash < low & !1 || ends {
+                self.problem(
+                    Kind::HashTree,
+                    place.clone(),
+                    format!("the name's hash {hash:#x} is outside of its block's range"),
+                );
+            }
+        }
+        if state.names.len() >= NAMES_MAX {
+            state.names.clear();
+        }
+        if !state.names.insert(state.hasher.hash_one(name)) {
+            self.problem(
+                Kind::Directory,
+                place.clone(),
+                "the directory has this name twice",
+            );
+        }
+        let row = self.inodes.get(ino);
+        if !row.has(Row::IN_USE) {
+            let message = match self.lies_in_an_unknown_table(ino) {
+                true => format!("inode {ino} is in a table that cannot be read"),
+                false => format!("inode {ino} is not in use"),
+            };
+            return self.problem(Kind::Directory, place, message);
+        }
+        if row.kind != 0 {
+            self.check_type(&place, record.file_type, row.kind);
+        }
+        if let Some(row) = self.inodes.at(ino) {
+            row.counted = row.counted.saturating_add(1);
+            row.flags |= Row::NAMED;
+        }
+        if row.kind != FileType::Directory.dirent_code() {
+            return;
+        }
+        let Some(child) = self.find_directory(ino) else {
+            return;
+        };
+        let parent = state.ino;
+        let known: &mut Directory = &mut self.directories[child];
+        if known.parent != 0 {
+            let first = known.parent;
+            return self.problem(
+                Kind::Directory,
+                place,
+                format!("directory inode {ino} has a name in directory inode {first} already"),
+            );
+        }
+        known.parent = parent;
+        // Its ".." is a link to the directory that names it.
+        if let Some(row) = self.inodes.at(parent) {
+            row.counted = row.counted.saturating_add(1);
+        }
+    }
+
+    fn lies_in_an_unknown_table(&self, ino: u32) -> bool {
+        let group = self.v.geo.inode_group(Ino(ino));
+        group.is_ok_and(|(GroupNo(group), _)| {
+            self.groups.get(group as usize).is_none_or(|g| !g.table_ok)
+        })
+    }
+}
+
+fn record_at(bytes: &[u8], offset: usize, usable: usize) -> Result<Record<'_>, String> {
+    let header = bytes
+        .get(offset..)
+        .and_then(|rest| rest.first_chunk::<HEADER>());
+    let Some([i0, i1, i2, i3, l0, l1, name_len, file_type]) = header.copied() else {
+        return Err("the last record is cut off".to_owned());
+    };
+    let len = usize::from(u16::from_le_bytes([l0, l1]));
+    let name_end = HEADER + usize::from(name_len);
+    if len < MIN_RECORD || !len.is_multiple_of(4) || len < name_end || offset + len > usable {
+        return Err(format!(
+            "the record's length is {len}, with a name of {name_len} bytes"
+        ));
+    }
+    Ok(Record {
+        offset,
+        ino: u32::from_le_bytes([i0, i1, i2, i3]),
+        len,
+        file_type,
+        name: bytes.get(offset + HEADER..offset + name_end).unwrap_or(&[]),
+    })
+}

@@ -1,0 +1,225 @@
+//! Where an inode's blocks lie: extent trees, and the block maps of ext2 and ext3.
+
+use crate::finding::told;
+use crate::volume::Volume;
+use block::IoError;
+use ext4_format::extent::{self, ExtentNode};
+use ext4_format::inode::{InodeFields, InodeFlags};
+use ext4_format::types::Ino;
+
+/// Messages about one inode's mapping; a damaged tree may have thousands.
+const MESSAGES: usize = 32;
+
+/// Hears of each block of an inode, and decides where to go down.
+pub(crate) trait Sink {
+    /// A block of the tree or map itself. `false`: do not read it (it was read already, so that this is a loop or shared).
+    fn node(&mut self, block: u64) -> bool;
+    /// A run of data, which lies on the volume.
+    fn data(&mut self, file_block: u64, start: u64, len: u64, unwritten: bool);
+    /// Something is wrong, in this block of the tree or in the inode itself.
+    fn wrong(&mut self, block: Option<u64>, message: String);
+}
+
+struct Walk<'a, S: Sink> {
+    v: &'a Volume,
+    ino: Ino,
+    fields: &'a InodeFields,
+    sink: &'a mut S,
+    said: usize,
+}
+
+/// Walks all that maps an inode's blocks.
+pub(crate) fn walk<S: Sink>(
+    v: &Volume,
+    ino: Ino,
+    fields: &InodeFields,
+    sink: &mut S,
+) -> Result<(), IoError> {
+    let mut walk = Walk {
+        v,
+        ino,
+        fields,
+        sink,
+        said: 0,
+    };
+    if fields.flags.contains(InodeFlags::EXTENTS) {
+        walk.extents()
+    } else {
+        walk.block_map()
+    }
+}
+
+impl<S: Sink> Walk<'_, S> {
+    fn wrong(&mut self, block: Option<u64>, message: String) {
+        self.said += 1;
+        if self.said <= MESSAGES {
+            self.sink.wrong(block, message);
+        }
+    }
+
+    fn extents(&mut self) -> Result<(), IoError> {
+        let i_block = self.fields.i_block;
+        match ExtentNode::parse_root(&i_block) {
+            Ok(root) => self.extent_node(&root, None, (0, 1 << 32)),
+            Err(error) => {
+                self.wrong(None, told(&error));
+                Ok(())
+            }
+        }
+    }
+
+    /// A node that covers the file blocks of `range`.
+    fn extent_node(
+        &mut self,
+        node: &ExtentNode<'_>,
+        block: Option<u64>,
+        (start, end): (u64, u64),
+    ) -> Result<(), IoError> {
+        if node.depth() == 0 {
+            for extent in node.extents() {
+                let first = u64::from(extent.file_block);
+                if first < start || extent.end() > end {
+                    self.wrong(
+                        block,
+                        format!(
+                            "the extent of file blocks {first} to {} is outside of its leaf's range",
+                            extent.end() - 1
+                        ),
+                    );
+                }
+                if !self.v.contains(extent.start, u64::from(extent.len)) {
+                    self.wrong(
+                        block,
+                        format!(
+                            "the extent of file block {first} maps blocks {} to {}, which are not on the volume",
+                            extent.start,
+                            extent.start + u64::from(extent.len) - 1
+                        ),
+                    );
+                    continue;
+                }
+                self.sink
+                    .data(first, extent.start, u64::from(extent.len), extent.unwritten);
+            }
+            return Ok(());
+        }
+        let count = node.len();
+        for at in 0..count {
+            let Some(entry) = node.index(at) else { break };
+            let first = u64::from(entry.file_block);
+            let next = node
+                .index(at + 1)
+                .map_or(end, |next| u64::from(next.file_block));
+            if first < start || next > end {
+                self.wrong(
+                    block,
+                    format!("the index entry of file block {first} is outside of its node's range"),
+                );
+            }
+            let child = entry.child;
+            if !self.v.contains(child, 1) {
+                self.wrong(
+                    block,
+                    format!("the index leads to block {child}, which is not on the volume"),
+                );
+                continue;
+            }
+            if !self.sink.node(child) {
+                continue;
+            }
+            let bytes = self.v.read_block(child)?;
+            let seed = self.v.geo.inode_csum_seed(self.ino, self.fields.generation);
+            if let Err(error) = extent::verify_checksum(seed, &bytes, child) {
+                self.wrong(Some(child), told(&error));
+            }
+            match ExtentNode::parse(&bytes, node.depth() - 1) {
+                Ok(parsed) => {
+                    let starts = match parsed.depth() {
+                        0 => parsed.extent(0).map(|e| e.file_block),
+                        _ => parsed.index(0).map(|e| e.file_block),
+                    };
+                    if let Some(starts) = starts
+                        && u64::from(starts) != first
+                    {
+                        self.wrong(
+                            Some(child),
+                            format!(
+                                "the node begins with file block {starts}, its parent says {first}"
+                            ),
+                        );
+                    }
+                    if parsed.is_empty() {
+                        self.wrong(Some(child), "the leaf is empty".to_owned());
+                    }
+                    self.extent_node(&parsed, Some(child), (first.max(start), next.min(end)))?;
+                }
+                Err(error) => self.wrong(Some(child), told(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn block_map(&mut self) -> Result<(), IoError> {
+        let i_block = self.fields.i_block;
+        let per_block = u64::from(self.v.geo.block_size / 4);
+        let mut file_block = 0u64;
+        for (slot, entry) in i_block.chunks_exact(4).enumerate() {
+            let block = le32(entry);
+            let (levels, covers) = match slot {
+                0..12 => (0, 1),
+                12 => (1, per_block),
+                13 => (2, per_block * per_block),
+                _ => (3, per_block * per_block * per_block),
+            };
+            self.mapped(None, block, levels, file_block)?;
+            file_block += covers;
+        }
+        Ok(())
+    }
+
+    fn mapped(
+        &mut self,
+        within: Option<u64>,
+        block: u32,
+        levels: u32,
+        file_block: u64,
+    ) -> Result<(), IoError> {
+        if block == 0 {
+            return Ok(());
+        }
+        let block = u64::from(block);
+        if !self.v.contains(block, 1) {
+            self.wrong(
+                within,
+                format!(
+                    "file block {file_block} is mapped to block {block}, which is not on the volume"
+                ),
+            );
+            return Ok(());
+        }
+        if levels == 0 {
+            self.sink.data(file_block, block, 1, false);
+            return Ok(());
+        }
+        if !self.sink.node(block) {
+            return Ok(());
+        }
+        let bytes = self.v.read_block(block)?;
+        let covers = u64::from(self.v.geo.block_size / 4).pow(levels - 1);
+        for (nth, entry) in (0..).zip(bytes.chunks_exact(4)) {
+            self.mapped(
+                Some(block),
+                le32(entry),
+                levels - 1,
+                file_block + nth * covers,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn le32(bytes: &[u8]) -> u32 {
+    bytes
+        .first_chunk::<4>()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}

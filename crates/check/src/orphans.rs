@@ -1,0 +1,149 @@
+//! Inodes that a mount has to delete or cut: the list from the super block, and the orphan file.
+
+use crate::Error;
+use crate::finding::{Kind, Place, Report, told};
+use crate::mapping::{self, Sink};
+use crate::state::Checker;
+use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use ext4_format::orphan_file;
+use ext4_format::types::{FsBlock, Ino};
+use std::collections::HashSet;
+
+/// Orphans that are remembered, at most.
+const ORPHANS_MAX: usize = 1 << 20;
+/// Blocks of an orphan file, at most.
+const FILE_BLOCKS_MAX: u64 = 1 << 12;
+
+#[derive(Default)]
+struct Blocks {
+    nodes: HashSet<u64>,
+    blocks: Vec<u64>,
+    end: u64,
+}
+
+impl Sink for Blocks {
+    fn node(&mut self, block: u64) -> bool {
+        self.nodes.len() < FILE_BLOCKS_MAX as usize && self.nodes.insert(block)
+    }
+    fn data(&mut self, file_block: u64, start: u64, len: u64, _unwritten: bool) {
+        let room = FILE_BLOCKS_MAX.saturating_sub(self.blocks.len() as u64);
+        self.blocks.extend(start..start + len.min(room));
+        self.end = self.end.max(file_block + len);
+    }
+    fn wrong(&mut self, _block: Option<u64>, _message: String) {}
+}
+
+impl Checker<'_> {
+    /// Gathers the orphans, and checks where they are recorded.
+    pub fn find_orphans(&mut self) -> Result<(), Error> {
+        self.walk_list()?;
+        self.read_file()?;
+        if !self.orphans.is_empty() {
+            let count = self.orphans.len();
+            let needs_recovery = self.v.sb.incompat().contains(IncompatFeatures::RECOVER);
+            let message = format!("{count} inodes wait to be deleted or cut by the next mount");
+            if needs_recovery {
+                self.report.note(Kind::Orphans, Place::default(), message);
+            } else {
+                // A clean volume has none.
+                self.problem(Kind::Orphans, Place::default(), message);
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_list(&mut self) -> Result<(), Error> {
+        let mut next = self.v.sb.last_orphan.get();
+        let mut before = 0;
+        while next != 0 {
+            let place = match before {
+                0 => Place::default(),
+                ino => Place::inode(ino),
+            };
+            let geo = &self.v.geo;
+            if next < geo.first_ino.0 || next > geo.inodes_count {
+                self.problem(
+                    Kind::Orphans,
+                    place,
+                    format!("the orphan list leads to inode {next}, which cannot be on it"),
+                );
+                break;
+            }
+            if self.orphans.len() >= ORPHANS_MAX || !self.orphans.insert(next) {
+                self.problem(
+                    Kind::Orphans,
+                    place,
+                    format!("the orphan list comes to inode {next} twice"),
+                );
+                break;
+            }
+            let Some((_, Ok(fields))) = self.read_inode(Ino(next))? else {
+                break;
+            };
+            before = next;
+            next = fields.dtime;
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self) -> Result<(), Error> {
+        let sb = &self.v.sb;
+        let ino = Ino(sb.orphan_file_inum.get());
+        let has_file = sb.compat().contains(CompatFeatures::ORPHAN_FILE);
+        let is_marked = sb.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT);
+        if !has_file {
+            return Ok(());
+        }
+        let place = Place::inode(ino.0);
+        let Some((_, Ok(fields))) = self.read_inode(ino)? else {
+            self.problem(
+                Kind::Orphans,
+                place,
+                "the orphan file's inode cannot be read",
+            );
+            return Ok(());
+        };
+        let mut found = Blocks::default();
+        if fields.mode.is_regular() {
+            mapping::walk(&self.v, ino, &fields, &mut found)?;
+        }
+        let blocks = fields.size / u64::from(self.v.geo.block_size);
+        if blocks == 0 || found.end != blocks || found.blocks.len() as u64 != blocks {
+            self.problem(
+                Kind::Orphans,
+                place,
+                "the orphan file is no file, has holes, or an impossible size",
+            );
+            return Ok(());
+        }
+        let seed = self.v.geo.inode_csum_seed(ino, fields.generation);
+        for block in found.blocks {
+            let bytes = self.v.read_block(block)?;
+            let place = place.clone().at_block(block);
+            if let Err(error) = orphan_file::verify(seed, &bytes, FsBlock(block)) {
+                self.problem(Kind::Orphans, place, told(&error));
+                continue;
+            }
+            for (slot, orphan) in orphan_file::slots(&bytes) {
+                let geo = &self.v.geo;
+                let report: &mut Report = &mut self.report;
+                if orphan < geo.first_ino || orphan.0 > geo.inodes_count {
+                    report.problem(
+                        Kind::Orphans,
+                        place.clone(),
+                        format!("slot {slot} of the orphan file names inode {orphan}"),
+                    );
+                } else if !is_marked {
+                    report.problem(
+                        Kind::Orphans,
+                        place.clone(),
+                        format!("slot {slot} names inode {orphan}, but the super block does not say orphan_present"),
+                    );
+                } else if self.orphans.len() < ORPHANS_MAX {
+                    self.orphans.insert(orphan.0);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! The volume as the check reads it: its super block, its geometry, and blocks as they are once the journal is replayed.
+
+use crate::finding::{Kind, Place, Report, told};
+use crate::{Error, Options};
+use block::{Class, IoError, PAGE_SIZE, Queue};
+use cache::Budget;
+use ext4_format::error::FormatError;
+use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
+use jbd2::{JournalError, Overlay};
+use std::sync::Arc;
+
+/// Bytes that are read at once, at most.
+pub(crate) const READ_MAX: usize = 1 << 20;
+
+pub(crate) struct Volume {
+    pub queue: Arc<Queue>,
+    pub sb: Superblock,
+    pub geo: Geometry,
+    /// What the journal holds and a mount would write home.
+    pub overlay: Overlay,
+    /// What the list of the log's blocks is counted against.
+    pub budget: Arc<Budget>,
+}
+
+impl Volume {
+    /// Finds the super block, or a backup, and judges whether the volume can be checked.
+    pub fn open(
+        queue: &Arc<Queue>,
+        options: &Options,
+        report: &mut Report,
+    ) -> Result<Volume, Error> {
+        let sb = find_superblock(queue, report)?;
+        let geo = Geometry::from_superblock(&sb).map_err(|e| Error::NotAVolume(e.to_string()))?;
+        refuse_unknown(&sb, report)?;
+        if geo.block_size > PAGE_SIZE as u32 {
+            return Err(Error::Unsupported(format!(
+                "blocks of {} bytes; up to {PAGE_SIZE}",
+                geo.block_size
+            )));
+        }
+        let bytes = geo.blocks_count.saturating_mul(u64::from(geo.block_size));
+        if bytes > queue.capacity() {
+            report.problem(
+                Kind::SuperBlock,
+                Place::block(0),
+                format!(
+                    "the volume has {bytes} bytes by its super block but the device {}: it was cut off",
+                    queue.capacity()
+                ),
+            );
+        }
+        // Two bits for each block, and up to 16 bytes for each inode that is in use.
+        let need = geo.blocks_count / 4 + u64::from(geo.groups) * 256;
+        if need > options.memory {
+            return Err(Error::Unsupported(format!(
+                "its bitmaps need {} MiB of memory and {} MiB are allowed",
+                need >> 20,
+                options.memory >> 20
+            )));
+        }
+        if sb.state().contains(State::ERROR) {
+            let count = sb.error_count.get();
+            report.note(
+                Kind::SuperBlock,
+                Place::default(),
+                format!("the volume is marked as having errors ({count} recorded)"),
+            );
+        }
+        Ok(Volume {
+            queue: queue.clone(),
+            sb,
+            geo,
+            overlay: Overlay::new(),
+            budget: Budget::new(options.memory),
+        })
+    }
+
+    /// Bytes of the device, whatever its alignment; zeroes beyond its end.
+    pub fn read_device(&self, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
+        read_device(&self.queue, offset, len)
+    }
+
+    /// Blocks in a row, as a mount would see them. Beyond the device's end they read as zeroes.
+    pub fn read_blocks(&self, first: u64, count: u32) -> Result<Vec<u8>, IoError> {
+        let size = self.geo.block_size as usize;
+        let mut bytes = self.read_device(first * size as u64, count as usize * size)?;
+        if !self.overlay.is_empty() {
+            for (block, place) in (first..).zip(bytes.chunks_exact_mut(size)) {
+                match self.overlay.read(&self.queue, block) {
+                    Ok(Some(newer)) if newer.len() == size => place.copy_from_slice(&newer),
+                    Err(JournalError::Io(error)) => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    pub fn read_block(&self, block: u64) -> Result<Vec<u8>, IoError> {
+        self.read_blocks(block, 1)
+    }
+
+    pub fn block_size(&self) -> usize {
+        self.geo.block_size as usize
+    }
+
+    /// Whether these blocks lie on the volume, behind the boot block.
+    pub fn contains(&self, start: u64, len: u64) -> bool {
+        start >= self.geo.first_data_block
+            && start != 0
+            && start
+                .checked_add(len)
+                .is_some_and(|end| end <= self.geo.blocks_count)
+    }
+
+    /// The super block once more, now that the journal is known.
+    pub fn reload(&mut self) -> Result<(), Error> {
+        let size = self.block_size();
+        let block = SUPERBLOCK_OFFSET / size as u64;
+        let at = (SUPERBLOCK_OFFSET % size as u64) as usize;
+        let bytes = self.read_block(block)?;
+        if let Some(Ok(sb)) = bytes.get(at..at + SUPERBLOCK_SIZE).map(Superblock::parse)
+            && let Ok(geo) = Geometry::from_superblock(&sb)
+            && (geo.blocks_count, geo.groups, geo.block_size)
+                == (self.geo.blocks_count, self.geo.groups, self.geo.block_size)
+        {
+            (self.sb, self.geo) = (sb, geo);
+        }
+        Ok(())
+    }
+}
+
+fn read_device(queue: &Queue, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
+    let page = PAGE_SIZE as u64;
+    let first = offset / page * page;
+    // The last page of an image may be cut.
+    let end = (offset + len as u64).div_ceil(page) * page;
+    let end = end.min(queue.capacity() / 512 * 512);
+    let mut bytes = Vec::with_capacity((end.saturating_sub(first)) as usize);
+    let mut at = first;
+    while at < end {
+        let part = (end - at).min(READ_MAX as u64);
+        for buf in queue.read(at, part as usize, PAGE_SIZE, Class::Metadata)? {
+            bytes.extend_from_slice(&buf);
+        }
+        at += part;
+    }
+    let skip = (offset - first) as usize;
+    bytes.drain(..skip.min(bytes.len()));
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+/// The super block, or the first backup that is sound.
+fn find_superblock(queue: &Queue, report: &mut Report) -> Result<Superblock, Error> {
+    let bytes = read_device(queue, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)?;
+    let error = match Superblock::parse(&bytes) {
+        Ok(sb) => return Ok(sb),
+        Err(error) => error,
+    };
+    // Other features may be why the fields make no sense here.
+    if let Ok(sb) = Superblock::parse_unverified(&bytes)
+        && sb.verify_checksum().is_ok()
+    {
+        refuse_unknown(&sb, report)?;
+    }
+    // Where only the checksum is wrong, the fields are still the newest there are.
+    if let (Ok(mut sb), FormatError::Checksum { .. }) =
+        (Superblock::parse_unverified(&bytes), &error)
+    {
+        sb.update_checksum();
+        if Superblock::parse(sb.as_bytes()).is_ok() {
+            report.problem(Kind::SuperBlock, Place::block(0), told(&error));
+            return Ok(sb);
+        }
+    }
+    let sizes = [4096u64, 1024, 2048];
+    for size in sizes {
+        let at = (size * 8 + u64::from(size == 1024)) * size;
+        if at + SUPERBLOCK_SIZE as u64 > queue.capacity() {
+            continue;
+        }
+        let bytes = read_device(queue, at, SUPERBLOCK_SIZE)?;
+        if let Ok(mut sb) = Superblock::parse(&bytes)
+            && u64::from(sb.block_size()) == size
+            && sb.block_group_nr.get() == 1
+        {
+            report.problem(
+                Kind::SuperBlock,
+                Place::block(SUPERBLOCK_OFFSET / size),
+                format!("{error}; the backup in block {} is used instead", at / size),
+            );
+            sb.block_group_nr = 0.into();
+            return Ok(sb);
+        }
+    }
+    Err(Error::NotAVolume(format!(
+        "{} holds no ext2, ext3 or ext4 file system whose super block or first backup is sound: {error}",
+        queue.name()
+    )))
+}
+
+/// Refuses what would be misread, and notes what is left out.
+fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
+    let followed = IncompatFeatures::FILETYPE
+        | IncompatFeatures::RECOVER
+        | IncompatFeatures::EXTENTS
+        | IncompatFeatures::SIXTY_FOUR_BIT
+        | IncompatFeatures::MMP
+        | IncompatFeatures::FLEX_BG
+        | IncompatFeatures::CSUM_SEED
+        | IncompatFeatures::LARGEDIR;
+    let mut names =
+        IncompatFeatures::from_bits_retain(sb.incompat().bits() & !followed.bits()).names();
+    let followed = RoCompatFeatures::SPARSE_SUPER
+        | RoCompatFeatures::LARGE_FILE
+        | RoCompatFeatures::HUGE_FILE
+        | RoCompatFeatures::GDT_CSUM
+        | RoCompatFeatures::DIR_NLINK
+        | RoCompatFeatures::EXTRA_ISIZE
+        | RoCompatFeatures::QUOTA
+        | RoCompatFeatures::METADATA_CSUM
+        | RoCompatFeatures::READONLY
+        | RoCompatFeatures::PROJECT
+        | RoCompatFeatures::VERITY
+        | RoCompatFeatures::ORPHAN_PRESENT;
+    names.extend(
+        RoCompatFeatures::from_bits_retain(sb.ro_compat().bits() & !followed.bits()).names(),
+    );
+    let unknown = sb.compat().bits() & !CompatFeatures::all().bits();
+    names.extend(CompatFeatures::from_bits_retain(unknown).names());
+    if !names.is_empty() {
+        return Err(Error::Unsupported(format!(
+            "it has features that sluice check does not know: {}",
+            names.join(" ")
+        )));
+    }
+    for (feature, what) in [
+        (
+            RoCompatFeatures::QUOTA,
+            "quota: the accounts of users and groups",
+        ),
+        (
+            RoCompatFeatures::PROJECT,
+            "project: the accounts of projects",
+        ),
+        (RoCompatFeatures::VERITY, "verity: the hash trees of files"),
+    ] {
+        if sb.ro_compat().contains(feature) {
+            report.unchecked.push(what.to_owned());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! `sluice check`: what is damaged on a volume, found without writing to it.
+
+use crate::human;
+use crate::output::Output;
+use crate::target;
+use anyhow::Result;
+use block::{DeviceUrl, OpenMode};
+use check::{Options, Progress, Report, Severity};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Exit code where nothing could be said about the volume.
+const OPERATIONAL: u8 = 8;
+
+/// Check a volume for damage, without writing to it
+///
+/// It finds what `e2fsck -fn` finds and names the object and the place; it repairs nothing. A journal that needs recovery is
+/// replayed in memory, so that the volume is seen as the next mount would see it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  sluice check disk.img
+  sluice check --json /dev/sdb1 | jq '.findings[] | select(.severity == \"problem\")'
+
+Exit codes, as e2fsck's:
+  0  the volume is clean
+  4  problems were found; e2fsck repairs them
+  8  the volume could not be read, or not all of it could be checked")]
+pub struct Args {
+    /// Image file or block device; it should not be mounted for writing
+    device: OsString,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    /// Memory for bitmaps and tables, at most
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = block::parse_size)]
+    memory: u64,
+}
+
+impl Args {
+    pub fn run(self) -> Result<ExitCode> {
+        match self.check() {
+            Ok(code) => Ok(code),
+            Err(error) => {
+                eprintln!("sluice: {error:#}");
+                Ok(ExitCode::from(OPERATIONAL))
+            }
+        }
+    }
+
+    fn check(&self) -> Result<ExitCode> {
+        let url = match self.device.to_str() {
+            Some(text) => DeviceUrl::parse(text)?,
+            None => DeviceUrl::Path(self.device.clone().into()),
+        };
+        let queue =
+            block::open(&url, OpenMode::ReadOnly).map_err(|e| target::named(&self.device, e))?;
+        let options = Options {
+            memory: self.memory,
+        };
+        let mut bar = Bar::new();
+        let report = check::check(&queue, &options, &mut bar);
+        bar.bar.finish_and_clear();
+        let report = report.map_err(|e| target::named(&self.device, io::Error::other(e)))?;
+        let mut out = Output::new();
+        if self.json {
+            let mut value = serde_json::to_value(&report)?;
+            if let Some(object) = value.as_object_mut() {
+                object.insert("device".into(), json!(self.device.display().to_string()));
+                object.insert("clean".into(), json!(report.is_clean()));
+                object.insert("exit_code".into(), json!(report.exit_code()));
+            }
+            out.json(&value)?;
+        } else {
+            self.print(&report, &mut out)?;
+        }
+        out.flush()?;
+        Ok(ExitCode::from(report.exit_code()))
+    }
+
+    fn print(&self, report: &Report, out: &mut Output) -> io::Result<()> {
+        for finding in &report.findings {
+            match finding.severity {
+                Severity::Problem => writeln!(out, "{finding}")?,
+                Severity::Note => writeln!(out, "note: {finding}")?,
+            }
+        }
+        let problems = report
+            .findings
+            .iter()
+            .filter(|f| f.severity == Severity::Problem);
+        let kept = problems.count() as u64;
+        if report.problems > kept {
+            let more = human::count(report.problems - kept);
+            writeln!(out, "and {more} problems more")?;
+        }
+        for what in &report.unchecked {
+            writeln!(out, "not checked: {what}")?;
+        }
+        let verdict = match (report.problems, report.unchecked.is_empty()) {
+            (0, true) => "clean".to_owned(),
+            (0, false) => "no problems in what was checked".to_owned(),
+            (1, _) => "1 problem; run e2fsck".to_owned(),
+            (problems, _) => format!("{} problems; run e2fsck", human::count(problems)),
+        };
+        writeln!(
+            out,
+            "{}: {verdict} ({} inodes, {} directories, {} blocks in use)",
+            self.device.display(),
+            human::count(report.inodes),
+            human::count(report.directories),
+            human::count(report.blocks)
+        )
+    }
+}
+
+/// A bar on a terminal for the pass that runs.
+struct Bar {
+    bar: ProgressBar,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let bar = if io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template("{msg:16} {wide_bar} {percent:>3}%");
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
+                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        } else {
+            ProgressBar::hidden()
+        };
+        Bar { bar }
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&mut self, pass: &str, total: u64) {
+        self.bar.set_message(pass.to_owned());
+        self.bar.set_length(total);
+        self.bar.set_position(0);
+    }
+    fn done(&mut self, steps: u64) {
+        self.bar.inc(steps);
+    }
+}
