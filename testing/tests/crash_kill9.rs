@@ -4,154 +4,20 @@
 //! where the engine is stopped at any moment.
 
 use ext4::{Fs, MkfsOptions};
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use testing::daemon::{self, Daemon};
 use testing::disk::Disk;
 use testing::image::{assert_clean, text};
-use testing::needs::{Need, have, run, skipped, tool};
+use testing::needs::{Need, have, skipped, tool};
 use testing::scratch::Scratch;
 use testing::seed::Rng;
+use testing::versions::{Told, assert_version, contents, work};
 use testing::volume::{self, new, options, write_all};
 use testing::watchdog::Watchdog;
-
-/// Versions of one file that is replaced again and again: those before `acknowledged` are over.
-#[derive(Clone, Copy, Default)]
-struct Versions {
-    begun: u64,
-    acknowledged: u64,
-}
-
-/// What one worker was told.
-#[derive(Default)]
-struct Told {
-    files: Vec<(String, u64)>,
-    saved: Versions,
-}
-
-/// Contents that say which version they are; every version has another length.
-fn contents(version: u64) -> Vec<u8> {
-    let len = 100 + (version * 977 % 13_000) as usize;
-    let mut rng = Rng::from_seed(version);
-    let mut data = version.to_le_bytes().to_vec();
-    data.extend(rng.bytes(len));
-    data
-}
-
-fn assert_version(data: &[u8], versions: Versions, what: &str) {
-    assert!(data.len() >= 8, "{what}: {} bytes", data.len());
-    let version = u64::from_le_bytes(data[..8].try_into().unwrap());
-    assert!(
-        (versions.acknowledged..=versions.begun).contains(&version),
-        "{what}: version {version}, but {} was durable",
-        versions.acknowledged
-    );
-    assert!(
-        data == contents(version),
-        "{what}: version {version} in pieces"
-    );
-}
-
-/// The daemon, in the foreground.
-struct Daemon {
-    child: Child,
-    dir: PathBuf,
-}
-
-impl Daemon {
-    fn start(sluice: &Path, image: &Path, dir: &Path) -> Daemon {
-        let mut child = Command::new(sluice)
-            .args(["mount", "-f", text(image), text(dir)])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("sluice starts");
-        let end = Instant::now() + Duration::from_secs(30);
-        while run("mountpoint", &["-q", text(dir)]).0 != 0 {
-            if let Some(status) = child.try_wait().expect("a child") {
-                let mut said = String::new();
-                let stderr = child.stderr.as_mut().expect("piped");
-                let _ = std::io::Read::read_to_string(stderr, &mut said);
-                panic!("sluice mount ended with {status}: {said}");
-            }
-            assert!(Instant::now() < end, "sluice mount does not mount");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Daemon {
-            child,
-            dir: dir.to_owned(),
-        }
-    }
-
-    fn kill(mut self) {
-        self.child.kill().expect("kill -9");
-        let _ = self.child.wait();
-        self.detach();
-    }
-
-    fn unmount(mut self, sluice: &Path) {
-        let status = Command::new(sluice).arg("unmount").arg(&self.dir).status();
-        assert!(status.expect("sluice runs").success(), "sluice unmount");
-        let status = self.child.wait().expect("the daemon ends");
-        assert!(status.success(), "the daemon: {status}");
-    }
-
-    fn detach(&self) {
-        for _ in 0..50 {
-            if run("umount", &["-l", text(&self.dir)]).0 == 0 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-            self.detach();
-        }
-    }
-}
-
-/// Creates and replaces files until the daemon is gone.
-fn work(dir: &Path, round: usize, worker: usize) -> Told {
-    let mut told = Told::default();
-    let base = dir.join(format!("w{round}-{worker}"));
-    let _: std::io::Result<()> = (|| {
-        fs::create_dir(&base)?;
-        for i in 1.. {
-            let name = format!("w{round}-{worker}/{i}");
-            let mut file = File::create(dir.join(&name))?;
-            file.write_all(&contents(i))?;
-            file.sync_all()?;
-            told.files.push((name, i));
-            told.saved.begun = i;
-            let new = base.join("new");
-            let mut file = File::create(&new)?;
-            file.write_all(&contents(i))?;
-            file.sync_all()?;
-            drop(file);
-            fs::rename(&new, base.join("saved"))?;
-            File::open(&base)?.sync_all()?;
-            told.saved.acknowledged = i;
-        }
-        Ok(())
-    })();
-    told
-}
-
-fn sluice() -> Option<PathBuf> {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/sluice");
-    let path = std::env::var_os("SLUICE").map_or(built, PathBuf::from);
-    path.is_file().then_some(path)
-}
 
 #[test]
 fn the_daemon_is_killed() {
@@ -168,7 +34,7 @@ fn the_daemon_is_killed() {
     ) {
         return;
     }
-    let Some(sluice) = sluice() else {
+    let Some(sluice) = daemon::sluice() else {
         return skipped(
             test,
             "no sluice (cargo build --release --bins, or name it in SLUICE)",

@@ -1,0 +1,78 @@
+//! Files whose contents say which version they are, and what a worker was told of them before everything stopped.
+
+use crate::seed::Rng;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+/// Versions of one file that is replaced again and again: those before `acknowledged` are over.
+#[derive(Clone, Copy, Default)]
+pub struct Versions {
+    /// The newest that may be there.
+    pub begun: u64,
+    /// The oldest that may be there.
+    pub acknowledged: u64,
+}
+
+/// What one worker was told.
+#[derive(Default)]
+pub struct Told {
+    /// Names and versions of files that were made durable.
+    pub files: Vec<(String, u64)>,
+    /// The file that is replaced again and again.
+    pub saved: Versions,
+}
+
+/// Contents that say which version they are; every version has another length.
+pub fn contents(version: u64) -> Vec<u8> {
+    let len = 100 + (version * 977 % 13_000) as usize;
+    let mut rng = Rng::from_seed(version);
+    let mut data = version.to_le_bytes().to_vec();
+    data.extend(rng.bytes(len));
+    data
+}
+
+/// A file's bytes are those of one version that may be there.
+///
+/// # Panics
+/// Where they are not.
+pub fn assert_version(data: &[u8], versions: Versions, what: &str) {
+    assert!(data.len() >= 8, "{what}: {} bytes", data.len());
+    let version = u64::from_le_bytes(data[..8].try_into().unwrap());
+    assert!(
+        (versions.acknowledged..=versions.begun).contains(&version),
+        "{what}: version {version}, but {} was durable",
+        versions.acknowledged
+    );
+    assert!(
+        data == contents(version),
+        "{what}: version {version} in pieces"
+    );
+}
+
+/// Creates and replaces files until the daemon is gone.
+pub fn work(dir: &Path, round: usize, worker: usize) -> Told {
+    let mut told = Told::default();
+    let base = dir.join(format!("w{round}-{worker}"));
+    let _: std::io::Result<()> = (|| {
+        fs::create_dir(&base)?;
+        for i in 1.. {
+            let name = format!("w{round}-{worker}/{i}");
+            let mut file = File::create(dir.join(&name))?;
+            file.write_all(&contents(i))?;
+            file.sync_all()?;
+            told.files.push((name, i));
+            told.saved.begun = i;
+            let new = base.join("new");
+            let mut file = File::create(&new)?;
+            file.write_all(&contents(i))?;
+            file.sync_all()?;
+            drop(file);
+            fs::rename(&new, base.join("saved"))?;
+            File::open(&base)?.sync_all()?;
+            told.saved.acknowledged = i;
+        }
+        Ok(())
+    })();
+    told
+}

@@ -1,0 +1,151 @@
+//! Files that several threads change and make durable, and what they may hold after a crash.
+
+use crate::Engine;
+use ext4::{InodeRef, Result, SyncTarget};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use testing::history::{History, Ticket};
+use testing::overlap::Overlap;
+use testing::volume::put;
+
+/// The volume, its recording, and the history.
+#[derive(Clone)]
+pub struct Shared {
+    pub disk: Overlap,
+    pub fs: Engine,
+    history: Arc<Mutex<History>>,
+    /// Crashes later than this are not judged.
+    end: Arc<Mutex<usize>>,
+}
+
+/// A file; its lock is held while it is changed.
+pub struct File {
+    pub path: String,
+    state: Mutex<State>,
+}
+
+/// What a file is to hold.
+pub struct State {
+    pub data: Vec<u8>,
+    pub inode: InodeRef,
+}
+
+impl Shared {
+    pub fn new(disk: Overlap, fs: Engine) -> Shared {
+        Shared {
+            disk,
+            fs,
+            history: Arc::default(),
+            end: Arc::new(Mutex::new(usize::MAX)),
+        }
+    }
+
+    /// The history, once all threads have ended, and the last position that it holds for.
+    pub fn into_history(self) -> (History, usize) {
+        (std::mem::take(&mut self.history.lock()), *self.end.lock())
+    }
+
+    /// The history holds for crashes up to here.
+    pub fn end_at(&self, position: usize) {
+        *self.end.lock() = position;
+    }
+
+    /// A new file, durable with these contents.
+    pub fn create(&self, path: &str, data: &[u8]) -> Result<File> {
+        self.begin(path, Some(data));
+        let inode = put(&self.fs, path, data)?;
+        self.fs.fsync(&inode, false)?;
+        self.history.lock().acknowledge(path, self.disk.position());
+        Ok(File {
+            path: path.to_owned(),
+            state: Mutex::new(State {
+                data: data.to_vec(),
+                inode,
+            }),
+        })
+    }
+
+    /// A change of `path` begins: the contents after it.
+    pub fn begin(&self, path: &str, contents: Option<&[u8]>) {
+        let contents = contents.map(<[u8]>::to_vec);
+        let position = self.disk.position();
+        self.history.lock().begin(path, contents, position);
+    }
+
+    /// The same for a change that is there as a whole or not at all.
+    pub fn begin_atomic(&self, path: &str, contents: &[u8]) {
+        let position = self.disk.position();
+        let contents = Some(contents.to_vec());
+        self.history.lock().begin_atomic(path, contents, position);
+    }
+
+    /// All changes of `path` that have begun: no other may be under way.
+    pub fn ticket(&self, path: &str) -> Ticket {
+        self.history.lock().ticket(path)
+    }
+
+    /// The changes of a ticket are durable.
+    pub fn settle(&self, ticket: &Ticket) {
+        let position = self.disk.position();
+        self.history.lock().settle(ticket, position);
+    }
+
+    /// The file's inode, and what an fsync that begins now is about.
+    pub fn wanted(&self, file: &File) -> (InodeRef, Ticket) {
+        let state = file.lock();
+        (state.inode.clone(), self.ticket(&file.path))
+    }
+
+    pub fn fsync(&self, file: &File, data_only: bool) -> Result<()> {
+        let (inode, ticket) = self.wanted(file);
+        self.fs.fsync(&inode, data_only)?;
+        self.settle(&ticket);
+        Ok(())
+    }
+
+    pub fn fsync_many(&self, files: &[&File]) -> Result<()> {
+        let wanted = files.iter().map(|file| self.wanted(file));
+        let (inodes, tickets): (Vec<_>, Vec<_>) = wanted.unzip();
+        let targets: Vec<SyncTarget> = inodes
+            .into_iter()
+            .map(|inode| SyncTarget {
+                inode,
+                data_only: false,
+            })
+            .collect();
+        let results = self.fs.fsync_many(&targets);
+        for (result, ticket) in results.into_iter().zip(&tickets) {
+            result?;
+            self.settle(ticket);
+        }
+        Ok(())
+    }
+
+    /// An fsync that is answered on another thread.
+    pub fn fsync_later(&self, file: &File) {
+        let (inode, ticket) = self.wanted(file);
+        let shared = self.clone();
+        let target = SyncTarget {
+            inode,
+            data_only: false,
+        };
+        self.fs.fsync_later(target, move |result| {
+            if result.is_ok() {
+                shared.settle(&ticket);
+            }
+        });
+    }
+
+    pub fn sync(&self, files: &[File]) -> Result<()> {
+        let tickets: Vec<Ticket> = files.iter().map(|file| self.wanted(file).1).collect();
+        self.fs.sync()?;
+        tickets.iter().for_each(|ticket| self.settle(ticket));
+        Ok(())
+    }
+}
+
+impl File {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}

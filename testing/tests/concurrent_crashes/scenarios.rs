@@ -1,0 +1,301 @@
+//! The workloads.
+
+use crate::files::{File, Shared, State};
+use ext4::{FallocateMode, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use testing::seed::Rng;
+use testing::volume::{new, put, remove, rename, write_all};
+
+const PAGE: usize = 4096;
+/// The interval of timed commits for [`rewrite`].
+pub const REWRITE_INTERVAL: Duration = Duration::from_millis(40);
+
+/// Runs `each` on `threads` threads, with random numbers of their own, beside one that fills the log with names.
+fn on_threads(
+    shared: &Shared,
+    rng: &mut Rng,
+    threads: usize,
+    each: impl Fn(usize, &mut Rng) -> Result<()> + Sync,
+) -> Result<()> {
+    let over = AtomicBool::new(false);
+    let mut names = rng.fork();
+    std::thread::scope(|scope| {
+        let churn = scope.spawn(|| fill_log(shared, &mut names, &over));
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (mut own, each) = (rng.fork(), &each);
+                scope.spawn(move || each(thread, &mut own))
+            })
+            .collect();
+        let done = workers.into_iter().try_for_each(|w| w.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+        done.and(churn.join().unwrap())
+    })
+}
+
+/// Creates and removes names until the others are done: the log wraps around, and checkpoints follow.
+fn fill_log(shared: &Shared, rng: &mut Rng, over: &AtomicBool) -> Result<()> {
+    let fs = &shared.fs;
+    let dir = fs.mkdir(&fs.root()?, b"churn", new(0o040_755))?;
+    let name = |n: usize| format!("{n}-{}", "n".repeat(100));
+    while !over.load(Ordering::Relaxed) {
+        let count = 20 + rng.index(60);
+        for n in 0..count {
+            fs.create(&dir, name(n).as_bytes(), new(0o100_644))?;
+        }
+        fs.fsync(&dir, false)?;
+        for n in 0..count {
+            fs.unlink(&dir, name(n).as_bytes())?;
+        }
+        std::thread::sleep(Duration::from_micros(rng.below(2000)));
+    }
+    Ok(())
+}
+
+/// One change of a file, under its lock.
+fn change(shared: &Shared, file: &File, rng: &mut Rng) -> Result<()> {
+    let mut state = file.lock();
+    let size = state.data.len();
+    let at = rng.index(30_000);
+    match rng.index(12) {
+        0 => {
+            state.data.resize(at, 0);
+            shared.begin(&file.path, Some(&state.data));
+            shared.fs.truncate(&state.inode, at as u64)
+        }
+        kind @ (1 | 2) => {
+            let (len, mode) = match kind {
+                1 => (1 + rng.index(12_000), FallocateMode::PunchHole),
+                _ => (
+                    1 + rng.index(12_000),
+                    FallocateMode::ZeroRange { keep_size: true },
+                ),
+            };
+            state.data[at.min(size)..(at + len).min(size)].fill(0);
+            shared.begin(&file.path, Some(&state.data));
+            shared
+                .fs
+                .fallocate(&state.inode, mode, at as u64, len as u64)
+        }
+        3 => {
+            state.data.clear();
+            shared.begin(&file.path, Some(b""));
+            shared.fs.truncate(&state.inode, 0)?;
+            let done = write(shared, file, &mut state, 0, rng.index(9_000) + 1, rng);
+            shared.fs.release(&state.inode);
+            done
+        }
+        4 => {
+            shared.begin(&file.path, None);
+            remove(&shared.fs, &file.path)?;
+            state.data.clear();
+            shared.begin(&file.path, Some(b""));
+            state.inode = put(&shared.fs, &file.path, b"")?;
+            Ok(())
+        }
+        5 | 6 => write(shared, file, &mut state, size, rng.index(5_000) + 1, rng),
+        _ => write(shared, file, &mut state, at, rng.index(9_000) + 1, rng),
+    }
+}
+
+fn write(
+    shared: &Shared,
+    file: &File,
+    state: &mut State,
+    at: usize,
+    len: usize,
+    rng: &mut Rng,
+) -> Result<()> {
+    let part = rng.bytes(len);
+    let end = at + len;
+    if state.data.len() < end {
+        state.data.resize(end, 0);
+    }
+    state.data[at..end].copy_from_slice(&part);
+    shared.begin(&file.path, Some(&state.data));
+    write_all(&shared.fs, &state.inode, at as u64, &part)
+}
+
+fn files(shared: &Shared, count: usize, rng: &mut Rng) -> Result<Vec<File>> {
+    (0..count)
+        .map(|n| {
+            let len = rng.index(20_000);
+            shared.create(&format!("file{n}"), &rng.bytes(len))
+        })
+        .collect()
+}
+
+/// 2 to 8 threads that change the same files in every way, and make them durable in every way.
+pub fn mixed(shared: &Shared, rng: &mut Rng) -> Result<()> {
+    let files = files(shared, 5, rng)?;
+    let threads = 2 + rng.index(7);
+    on_threads(shared, rng, threads, |_, rng| {
+        for _ in 0..320 / threads {
+            let file = rng.pick(&files);
+            match rng.index(20) {
+                0 => shared.sync(&files)?,
+                1 => shared.fsync_later(file),
+                2 => shared.fsync_many(&[file, rng.pick(&files)])?,
+                3..7 => shared.fsync(file, true)?,
+                7..11 => shared.fsync(file, false)?,
+                _ => change(shared, file, rng)?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Pages that are overwritten and fsynced one at a time, by way of the log and in place, while checkpoints run.
+pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
+    const PAGES: usize = 60;
+    let files: Vec<File> = (0..4)
+        .map(|n| shared.create(&format!("file{n}"), &rng.bytes(PAGES * PAGE)))
+        .collect::<Result<_>>()?;
+    let threads = 2 + rng.index(5);
+    on_threads(shared, rng, threads, |_, rng| {
+        for _ in 0..500 / threads {
+            let file = rng.pick(&files);
+            {
+                let mut state = file.lock();
+                // A few pages are hot, so that one is logged, written home and overwritten within a lap of the log.
+                let most = if rng.one_in(3) { PAGES } else { 8 };
+                let page = rng.index(most);
+                write(shared, file, &mut state, page * PAGE, PAGE, rng)?;
+            }
+            if !rng.one_in(8) {
+                shared.fsync(file, rng.one_in(2))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Files that grow, by appends and by setting the size, while others fsync them.
+pub fn growth(shared: &Shared, rng: &mut Rng) -> Result<()> {
+    let files = files(shared, 4, rng)?;
+    on_threads(shared, rng, 6, |thread, rng| {
+        for step in 0..120 {
+            let file = &files[(step / 6) % files.len()];
+            if thread % 2 == 1 {
+                shared.fsync(file, rng.one_in(2))?;
+                continue;
+            }
+            let mut state = file.lock();
+            let size = state.data.len();
+            match rng.index(5) {
+                0 => {
+                    let shorter = rng.index(size + 1);
+                    state.data.truncate(shorter);
+                    shared.begin(&file.path, Some(&state.data));
+                    shared.fs.truncate(&state.inode, shorter as u64)?;
+                }
+                1 | 2 if size < 100_000 => {
+                    let longer = size + rng.index(20_000);
+                    state.data.resize(longer, 0);
+                    shared.begin(&file.path, Some(&state.data));
+                    shared.fs.truncate(&state.inode, longer as u64)?;
+                }
+                _ if size < 100_000 => {
+                    let len = 1 + rng.index(6_000);
+                    write(shared, file, &mut state, size, len, rng)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Files that replace others by rename, without an fsync by the thread that renames; others fsync the new file meanwhile.
+pub fn replace(shared: &Shared, rng: &mut Rng) -> Result<()> {
+    on_threads(shared, rng, 4, |thread, rng| {
+        let (target, new_name) = (format!("target{thread}"), format!("new{thread}"));
+        let data = rng.bytes(6_000);
+        shared.begin_atomic(&target, &data);
+        let file = put(&shared.fs, &target, &data)?;
+        shared.fs.fsync(&file, false)?;
+        shared.settle(&shared.ticket(&target));
+        for _ in 0..40 {
+            let len = 1 + rng.index(20_000);
+            let data = rng.bytes(len);
+            let file = put(&shared.fs, &new_name, &data)?;
+            std::thread::scope(|scope| {
+                let others = rng.index(3);
+                let fsyncs: Vec<_> = (0..others)
+                    .map(|_| scope.spawn(|| shared.fs.fsync(&file, true)))
+                    .collect();
+                shared.begin_atomic(&target, &data);
+                rename(&shared.fs, &new_name, &target)?;
+                fsyncs.into_iter().try_for_each(|f| f.join().unwrap())
+            })?;
+            if rng.one_in(3) {
+                shared.fs.fsync(&file, false)?;
+                shared.settle(&shared.ticket(&target));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Files that are emptied and rewritten without an fsync, beside the flusher and timed commits, and nothing else that
+/// commits. Each rewriting is over before a timed commit begins, so no crash may find a file empty or short. Data is slow,
+/// so that it is often in flight when the commit begins.
+pub fn rewrite(shared: &Shared, rng: &mut Rng) -> Result<()> {
+    let lens: Vec<usize> = (0..4).map(|n| 4_000 + 5_000 * n).collect();
+    let files: Vec<File> = lens
+        .iter()
+        .map(|len| {
+            let path = format!("file{len}");
+            let file = shared.create(&path, &rng.bytes(*len))?;
+            shared.begin_atomic(&path, &file.lock().data);
+            shared.settle(&shared.ticket(&path));
+            Ok(file)
+        })
+        .collect::<Result<_>>()?;
+    for _ in 0..12 {
+        commit_has_passed(shared)?;
+        let (began, position) = (Instant::now(), shared.disk.position());
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = files
+                .iter()
+                .map(|file| {
+                    let mut own = rng.fork();
+                    scope.spawn(move || {
+                        let mut state = file.lock();
+                        let len = state.data.len();
+                        state.data = own.bytes(len);
+                        shared.begin_atomic(&file.path, &state.data);
+                        shared.fs.truncate(&state.inode, 0)?;
+                        write_all(&shared.fs, &state.inode, 0, &state.data)?;
+                        if own.one_in(2) {
+                            shared.fs.release(&state.inode);
+                        }
+                        Ok::<(), ext4::Error>(())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|t| t.join().unwrap())
+        })?;
+        if began.elapsed() > REWRITE_INTERVAL / 2 {
+            // On a busy machine the commit may have begun before the rewriting was over: nothing is promised from here on.
+            shared.end_at(position);
+            return Ok(());
+        }
+    }
+    commit_has_passed(shared)
+}
+
+/// Waits until the journal has just committed by itself, so that the next timed commit is an interval away.
+fn commit_has_passed(shared: &Shared) -> Result<()> {
+    let fs = &shared.fs;
+    let before = fs.stats().journal.commits;
+    let file = put(fs, "tick", b"")?;
+    let began = Instant::now();
+    while fs.stats().journal.commits == before {
+        assert!(began.elapsed() < Duration::from_secs(60), "no timed commit");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    drop(file);
+    Ok(())
+}
