@@ -1,0 +1,266 @@
+//! What had to be durable.
+//!
+//! Each file has one thread that changes it, so its contents have an order: versions. A version is noted when the change
+//! begins and again when the call has returned. An fsync that returned Ok sets a *floor*: the newest version that was
+//! complete when the fsync began. After a crash a file must exist if it has a floor, and each of its sectors must be that of
+//! some version from the floor on that had begun before the crash. The contents of a sector name the change that wrote it.
+
+use crate::device::SECTOR;
+use std::collections::BTreeSet;
+
+/// How the versions of a file may mix in what a crash leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Each sector is that of a version; the size lies between theirs.
+    Sectors,
+    /// The file as a whole is that of one version: it is only ever replaced by rename, or emptied and rewritten.
+    Whole,
+}
+
+/// What a change leaves: for each sector which change wrote it (0: none, it reads as zeroes).
+pub type Contents = Vec<u32>;
+
+struct Version {
+    /// The change, for messages.
+    change: String,
+    contents: Contents,
+    /// Events of the device before it began, and before its call returned.
+    began: usize,
+    done: Option<usize>,
+}
+
+struct Ack {
+    version: usize,
+    at: usize,
+}
+
+struct File {
+    name: String,
+    rule: Rule,
+    versions: Vec<Version>,
+    acks: Vec<Ack>,
+    /// Whether it may be gone after a crash: it was unlinked, before so many events.
+    unlinked: Option<usize>,
+}
+
+/// A file of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId(usize);
+
+/// The newest complete version of each file, when something that makes them durable began.
+pub struct Mark(Vec<(usize, usize)>);
+
+/// The model of a run.
+#[derive(Default)]
+pub struct Model {
+    files: Vec<File>,
+    stamps: u32,
+}
+
+impl Model {
+    /// A file that is not there yet.
+    pub fn add(&mut self, name: &str, rule: Rule) -> FileId {
+        self.files.push(File {
+            name: name.to_owned(),
+            rule,
+            versions: Vec::new(),
+            acks: Vec::new(),
+            unlinked: None,
+        });
+        FileId(self.files.len() - 1)
+    }
+
+    /// A number that no other change has.
+    pub fn stamp(&mut self) -> u32 {
+        self.stamps += 1;
+        self.stamps
+    }
+
+    /// The newest contents.
+    pub fn contents(&self, file: FileId) -> Contents {
+        let versions = &self.files[file.0].versions;
+        versions.last().map_or(Vec::new(), |v| v.contents.clone())
+    }
+
+    /// A change begins.
+    pub fn begin(&mut self, file: FileId, change: String, contents: Contents, at: usize) {
+        self.files[file.0].versions.push(Version {
+            change,
+            contents,
+            began: at,
+            done: None,
+        });
+    }
+
+    /// The change has returned.
+    pub fn done(&mut self, file: FileId, at: usize) {
+        if let Some(version) = self.files[file.0].versions.last_mut() {
+            version.done.get_or_insert(at);
+        }
+    }
+
+    /// The file is about to be unlinked.
+    pub fn unlink(&mut self, file: FileId, at: usize) {
+        self.files[file.0].unlinked = Some(at);
+    }
+
+    /// What an fsync of these files would make durable.
+    pub fn mark(&self, files: &[FileId]) -> Mark {
+        let newest = |&FileId(i): &FileId| {
+            let at = self.files[i]
+                .versions
+                .iter()
+                .rposition(|v| v.done.is_some());
+            at.map(|version| (i, version))
+        };
+        Mark(files.iter().filter_map(newest).collect())
+    }
+
+    /// The same for a sync of everything.
+    pub fn mark_all(&self) -> Mark {
+        let all: Vec<_> = (0..self.files.len()).map(FileId).collect();
+        self.mark(&all)
+    }
+
+    /// The fsync has returned Ok.
+    pub fn acknowledge(&mut self, mark: Mark, at: usize) {
+        for (file, version) in mark.0 {
+            self.files[file].acks.push(Ack { version, at });
+        }
+    }
+
+    /// When something was acknowledged.
+    pub fn acks(&self) -> Vec<usize> {
+        let acks = self.files.iter().flat_map(|f| &f.acks);
+        acks.map(|ack| ack.at).collect()
+    }
+
+    /// Compares what a crash after `at` events left. `read` gives the bytes of a name, `None` where there is none.
+    pub fn check_crash(
+        &self,
+        at: usize,
+        mut read: impl FnMut(&str) -> Result<Option<Vec<u8>>, String>,
+    ) -> Result<(), String> {
+        for file in &self.files {
+            let acks = file.acks.iter().filter(|ack| ack.at <= at);
+            let floor = acks.map(|ack| ack.version).max();
+            let end = file.versions.partition_point(|v| v.began <= at);
+            let versions = &file.versions[floor.unwrap_or(0).min(end)..end];
+            let may_be_gone = floor.is_none() || file.unlinked.is_some_and(|from| from <= at);
+            match read(&file.name)? {
+                None if may_be_gone => {}
+                None => return Err(format!("{}: gone, though it was made durable", file.name)),
+                Some(bytes) => {
+                    compare(file, versions, floor.is_some(), &bytes).map_err(|what| {
+                        format!("{}: {what} ({})", file.name, about(file, floor, end))
+                    })?
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what is there without a crash.
+    pub fn check(
+        &self,
+        mut read: impl FnMut(&str) -> Result<Option<Vec<u8>>, String>,
+    ) -> Result<(), String> {
+        for file in &self.files {
+            let expected = file.versions.last().filter(|_| file.unlinked.is_none());
+            match (read(&file.name)?, expected) {
+                (None, None) => {}
+                (Some(bytes), Some(version)) => {
+                    compare(file, std::slice::from_ref(version), true, &bytes)
+                        .map_err(|what| format!("{}: {what}", file.name))?;
+                }
+                (None, Some(_)) => return Err(format!("{}: it is not there", file.name)),
+                (Some(_), None) => return Err(format!("{}: it is there", file.name)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn about(file: &File, floor: Option<usize>, end: usize) -> String {
+    let floor = floor.map_or("none".into(), |v| v.to_string());
+    let newest = end.saturating_sub(1);
+    let version = |(i, v): (usize, &Version)| {
+        let done = v.done.map_or("-".into(), |at| at.to_string());
+        let (change, contents) = (&v.change, brief(&v.contents));
+        format!(
+            "\n    version {i}, events {} to {done}: {change}: {contents}",
+            v.began
+        )
+    };
+    let versions: String = file.versions.iter().enumerate().map(version).collect();
+    let acks: Vec<_> = file.acks.iter().map(|a| (a.at, a.version)).collect();
+    format!(
+        "durable version {floor}, newest {newest}; acknowledged (event, version) {acks:?}{versions}"
+    )
+}
+
+fn compare(file: &File, versions: &[Version], durable: bool, bytes: &[u8]) -> Result<(), String> {
+    let found = stamps(bytes)?;
+    if file.rule == Rule::Whole {
+        // Before anything was made durable the first contents may be missing in part.
+        if !durable || versions.iter().any(|v| v.contents == found) {
+            return Ok(());
+        }
+        return Err(format!("it is none of its versions but {}", brief(&found)));
+    }
+    let sizes: BTreeSet<usize> = versions.iter().map(|v| v.contents.len()).collect();
+    let least = if durable {
+        sizes.first().copied()
+    } else {
+        None
+    };
+    let most = sizes.last().copied().unwrap_or(0);
+    if found.len() < least.unwrap_or(0) || found.len() > most {
+        return Err(format!(
+            "{} sectors, not {} to {most}",
+            found.len(),
+            least.unwrap_or(0)
+        ));
+    }
+    for (i, &stamp) in found.iter().enumerate() {
+        let of = |v: &Version| v.contents.get(i).copied().unwrap_or(0) == stamp;
+        let is_new_hole = stamp == 0 && !durable;
+        if !is_new_hole && !versions.iter().any(of) {
+            return Err(format!("sector {i} was written by change {stamp}"));
+        }
+    }
+    Ok(())
+}
+
+/// Which change wrote each sector.
+fn stamps(bytes: &[u8]) -> Result<Contents, String> {
+    if !bytes.len().is_multiple_of(SECTOR) {
+        return Err(format!(
+            "{} bytes, which is no number of sectors",
+            bytes.len()
+        ));
+    }
+    let stamp = |(i, sector): (usize, &[u8])| {
+        let first = &sector[..4];
+        let is_uniform = sector.chunks(4).all(|word| word == first);
+        let stamp = u32::from_le_bytes(first.try_into().expect("four bytes"));
+        is_uniform
+            .then_some(stamp)
+            .ok_or_else(|| format!("sector {i} is a mixture"))
+    };
+    bytes.chunks(SECTOR).enumerate().map(stamp).collect()
+}
+
+fn brief(contents: &[u32]) -> String {
+    let runs = contents.chunk_by(|a, b| a == b);
+    let runs: Vec<_> = runs.map(|r| format!("{}x{}", r.len(), r[0])).collect();
+    format!("[{}]", runs.join(" "))
+}
+
+/// The bytes that change `stamp` writes.
+pub fn bytes(stamp: u32, sectors: usize) -> Vec<u8> {
+    let words = sectors * SECTOR / 4;
+    std::iter::repeat_n(stamp.to_le_bytes(), words)
+        .flatten()
+        .collect()
+}

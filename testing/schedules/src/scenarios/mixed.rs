@@ -1,0 +1,250 @@
+//! Scenarios of several threads that do what programs do.
+
+use super::{Scenario, join, plain, start};
+use crate::model::Rule;
+use crate::volume::{File, Mounting, Volume};
+use std::time::Duration;
+use sync::thread;
+use testing::seed::Rng;
+
+const PAGE: usize = 8;
+
+pub fn all() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "contents",
+            about: "two writers with every change of contents, fsync, fdatasync and sync beside them",
+            mounting: any,
+            body: contents,
+        },
+        Scenario {
+            name: "log-wraps",
+            about: "small fsyncs by three threads until the log has wrapped",
+            mounting: plain,
+            body: log_wraps,
+        },
+        Scenario {
+            name: "names",
+            about: "create, rename over, unlink and fsync in one directory",
+            mounting: any,
+            body: names,
+        },
+        Scenario {
+            name: "reclaim",
+            about: "the smallest budget: pages and inodes are reclaimed beside writers and readers",
+            mounting: little_memory,
+            body: reclaim,
+        },
+        Scenario {
+            name: "unmount",
+            about: "fsyncs under way, with and without a waiter, when the volume is unmounted",
+            mounting: any,
+            body: unmount,
+        },
+    ]
+}
+
+/// Intervals so short that the flusher and timed commits come between.
+fn any(rng: &mut Rng) -> Mounting {
+    Mounting {
+        memory: 16 << 20,
+        commit_interval: Duration::from_millis(*rng.pick(&[50, 500, 5000])),
+        background: *rng.pick(&[None, Some(8 << 10), Some(32 << 10)]),
+    }
+}
+
+fn little_memory(rng: &mut Rng) -> Mounting {
+    Mounting {
+        memory: 1 << 20,
+        ..any(rng)
+    }
+}
+
+/// A random change of a file that the calling thread owns.
+fn change(volume: &Volume, file: &File, rng: &mut Rng) {
+    let page = rng.index(6);
+    match rng.below(10) {
+        0..4 => volume.write(file, page * PAGE, PAGE * (1 + rng.index(2))),
+        4 => volume.write(file, page * PAGE + rng.index(PAGE), 1 + rng.index(10)),
+        5 | 6 => volume.append(file, 1 + rng.index(2 * PAGE)),
+        7 => volume.truncate(file, rng.index(6 * PAGE)),
+        8 if rng.one_in(2) => volume.punch(file, page * PAGE, PAGE * 2),
+        8 => volume.zero(file, page * PAGE, PAGE * 2),
+        _ => volume.fallocate(file, page * PAGE, PAGE * 3),
+    }
+}
+
+fn contents(volume: &Volume, rng: &mut Rng) {
+    let files: Vec<File> = volume.prepare(|| {
+        let files = ["a", "b"].map(|name| volume.create(name, Rule::Sectors));
+        files
+            .iter()
+            .for_each(|file| volume.write(file, 0, 3 * PAGE));
+        volume.sync();
+        files.into()
+    });
+    let mut threads = Vec::new();
+    for file in &files {
+        let (file, mut rng) = (file.clone(), rng.fork());
+        threads.push(start(volume, "writer", move |volume| {
+            for _ in 0..3 + rng.below(3) {
+                change(volume, &file, &mut rng);
+                if rng.one_in(3) {
+                    volume.fsync(&file, rng.one_in(2));
+                }
+            }
+            volume.read_back(&file);
+        }));
+    }
+    for kind in 0..2 {
+        let (files, mut rng) = (files.clone(), rng.fork());
+        threads.push(start(volume, "syncer", move |volume| {
+            for _ in 0..2 {
+                match rng.below(8) {
+                    0 => volume.sync(),
+                    1 => volume.sync_tree(),
+                    2 => volume.fsync_many(&[&files[0], &files[1]], rng.one_in(2)),
+                    3 => thread::sleep(Duration::from_millis(100 * (1 + rng.below(60)))),
+                    _ => volume.fsync(&files[kind], rng.one_in(2)),
+                }
+            }
+        }));
+    }
+    join(threads);
+}
+
+fn log_wraps(volume: &Volume, rng: &mut Rng) {
+    let files: Vec<File> = volume.prepare(|| {
+        let files = ["a", "b", "c"].map(|name| volume.create(name, Rule::Sectors));
+        files
+            .iter()
+            .for_each(|file| volume.write(file, 0, 2 * PAGE));
+        volume.sync();
+        files.into()
+    });
+    let thread = |file: File, mut rng: Rng| {
+        start(volume, "writer", move |volume| {
+            for _ in 0..8 {
+                volume.write(&file, rng.index(3) * PAGE, PAGE);
+                volume.fsync(&file, rng.one_in(3));
+                if rng.one_in(8) {
+                    volume.truncate(&file, rng.index(3) * PAGE);
+                }
+            }
+        })
+    };
+    let threads: Vec<_> = files.into_iter().map(|f| thread(f, rng.fork())).collect();
+    join(threads);
+}
+
+fn names(volume: &Volume, rng: &mut Rng) {
+    let target = volume.prepare(|| {
+        let target = volume.create("target", Rule::Whole);
+        volume.rewrite(&target, PAGE);
+        volume.sync();
+        target
+    });
+    let mut fork = rng.fork();
+    let replaces = start(volume, "replaces", move |volume| {
+        let mut file = target;
+        for round in 0..3 {
+            let sectors = (1 + fork.index(3)) * PAGE;
+            let new = format!("new{round}");
+            let fsync = fork.one_in(3);
+            file = volume.replace(&file, "target", &new, sectors, |inode| {
+                if fsync && let Err(error) = volume.fs().fsync(inode, false) {
+                    volume.violation(format!("fsync: {error}"));
+                }
+            });
+            if fork.one_in(2) {
+                volume.fsync(&file, false);
+            }
+        }
+    });
+    let mut fork = rng.fork();
+    let creates = start(volume, "creates", move |volume| {
+        for round in 0..3 {
+            let name = format!("file{round}");
+            let file = volume.create(&name, Rule::Sectors);
+            volume.write(&file, 0, (1 + fork.index(2)) * PAGE);
+            match fork.below(3) {
+                0 => volume.fsync(&file, false),
+                1 => volume.unlink(&file, &name),
+                _ => {}
+            }
+        }
+    });
+    let mut fork = rng.fork();
+    let syncs = start(volume, "syncs", move |volume| {
+        for _ in 0..2 {
+            match fork.below(3) {
+                0 => volume.sync(),
+                1 => volume.sync_tree(),
+                _ => thread::sleep(Duration::from_millis(100 * (1 + fork.below(60)))),
+            }
+        }
+    });
+    join([replaces, creates, syncs]);
+}
+
+fn reclaim(volume: &Volume, rng: &mut Rng) {
+    let files: Vec<File> = volume.prepare(|| {
+        let files = ["a", "b"].map(|name| volume.create(name, Rule::Sectors));
+        files
+            .iter()
+            .for_each(|file| volume.write(file, 0, 24 * PAGE));
+        volume.sync();
+        files.into()
+    });
+    let mut threads = Vec::new();
+    for file in files {
+        let mut rng = rng.fork();
+        threads.push(start(volume, "writer", move |volume| {
+            for _ in 0..4 {
+                volume.write(&file, rng.index(24) * PAGE, 4 * PAGE);
+                match rng.below(3) {
+                    0 => volume.fsync(&file, true),
+                    _ => volume.read_back(&file),
+                }
+            }
+        }));
+    }
+    let drops = start(volume, "drops", |volume| {
+        for _ in 0..3 {
+            volume.fs().drop_caches();
+            thread::yield_now();
+        }
+    });
+    join(threads.into_iter().chain([drops]));
+}
+
+fn unmount(volume: &Volume, rng: &mut Rng) {
+    let files: Vec<File> = volume.prepare(|| {
+        let files = ["a", "b"].map(|name| volume.create(name, Rule::Sectors));
+        volume.sync();
+        files.into()
+    });
+    for file in &files {
+        volume.write(file, 0, (1 + rng.index(4)) * PAGE);
+    }
+    let target = ext4::SyncTarget {
+        inode: files[0].inode.clone(),
+        data_only: rng.one_in(2),
+    };
+    volume.fs().fsync_later(target, |_| {});
+    let mut threads: Vec<_> = files
+        .iter()
+        .map(|file| {
+            let file = file.clone();
+            start(volume, "fsync", move |volume| volume.fsync(&file, false))
+        })
+        .collect();
+    if rng.one_in(2) {
+        threads.push(start(volume, "sync", |volume| volume.try_sync()));
+    }
+    // Everything is written by then, by them or by the unmount itself.
+    if let Err(error) = volume.fs().unmount() {
+        volume.violation(format!("unmount: {error}"));
+    }
+    join(threads);
+}

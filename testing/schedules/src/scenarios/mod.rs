@@ -1,0 +1,45 @@
+//! The scenarios: which threads do what. Each begins calmly, and only what follows is explored.
+
+mod defects;
+mod mixed;
+
+use crate::volume::{Mounting, Volume};
+use sync::thread::{self, JoinHandle};
+use testing::seed::Rng;
+
+/// A scenario.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// What the command line calls it.
+    pub name: &'static str,
+    /// In a line.
+    pub about: &'static str,
+    /// How the volume is mounted.
+    pub mounting: fn(&mut Rng) -> Mounting,
+    /// The threads. The volume is mounted; all threads have ended on return.
+    pub body: fn(&Volume, &mut Rng),
+}
+
+/// All of them.
+pub fn all() -> Vec<Scenario> {
+    [defects::all(), mixed::all()].concat()
+}
+
+fn plain(_: &mut Rng) -> Mounting {
+    Mounting::default()
+}
+
+/// Starts a thread of a scenario.
+fn start(
+    volume: &Volume,
+    name: &str,
+    body: impl FnOnce(&Volume) + Send + 'static,
+) -> JoinHandle<()> {
+    let volume = volume.clone();
+    let builder = thread::Builder::new().name(name.into());
+    builder.spawn(move || body(&volume)).expect("a thread")
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    threads.into_iter().for_each(|t| t.join().expect("it ends"));
+}

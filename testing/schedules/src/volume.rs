@@ -1,0 +1,444 @@
+//! A mounted volume in a run: the engine's calls, each told to the model.
+
+use crate::base;
+use crate::device::{Disk, SECTOR, Store};
+use crate::model::{Contents, FileId, Model, Rule, bytes};
+use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence};
+use std::sync::{Arc, Mutex as Unscheduled};
+use std::time::Duration;
+use sync::explore::calmly;
+use sync::thread::JoinHandle;
+use testing::volume as calls;
+
+/// What a scenario may choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Mounting {
+    /// Memory budget in bytes.
+    pub memory: u64,
+    /// How long a transaction gathers changes.
+    pub commit_interval: Duration,
+    /// Bytes that may be dirty before the flusher starts.
+    pub background: Option<u64>,
+}
+
+impl Default for Mounting {
+    fn default() -> Mounting {
+        Mounting {
+            memory: 16 << 20,
+            commit_interval: Duration::from_secs(5),
+            background: None,
+        }
+    }
+}
+
+impl Mounting {
+    fn options(self) -> MountOptions {
+        let mut options = MountOptions {
+            memory: self.memory,
+            commit_interval: self.commit_interval,
+            ..MountOptions::default()
+        };
+        options.tunables.dirty_background_bytes = self.background;
+        options
+    }
+}
+
+struct Inner {
+    disk: Disk,
+    fs: Arc<Fs>,
+    model: Unscheduled<Model>,
+    violations: Violations,
+    device: Unscheduled<Option<JoinHandle<()>>>,
+    prepared: Unscheduled<usize>,
+}
+
+/// What went wrong.
+pub type Violations = Arc<Unscheduled<Vec<String>>>;
+
+/// A file of the volume and of the model.
+#[derive(Clone)]
+pub struct File {
+    /// The model's.
+    pub id: FileId,
+    /// The engine's.
+    pub inode: InodeRef,
+}
+
+/// See the module. Clones are the same volume.
+#[derive(Clone)]
+pub struct Volume(Arc<Inner>);
+
+impl Volume {
+    /// Mounts a new volume.
+    pub fn mount(mounting: Mounting, violations: &Violations) -> Volume {
+        let disk = Disk::new(base::volume());
+        let device = disk.start();
+        let fs = Fs::mount(disk.queue(), mounting.options()).expect("the volume mounts");
+        Volume(Arc::new(Inner {
+            disk,
+            fs,
+            model: Unscheduled::default(),
+            violations: violations.clone(),
+            device: Unscheduled::new(Some(device)),
+            prepared: Unscheduled::default(),
+        }))
+    }
+
+    /// Calls what must not be interleaved; crashes come later.
+    pub fn prepare<R>(&self, body: impl FnOnce() -> R) -> R {
+        let result = calmly(body);
+        *self.0.prepared.lock().expect("unscheduled") = self.0.disk.position();
+        result
+    }
+
+    /// The engine.
+    pub fn fs(&self) -> &Arc<Fs> {
+        &self.0.fs
+    }
+
+    /// Something is wrong.
+    pub fn violation(&self, what: String) {
+        let mut violations = self.0.violations.lock().expect("unscheduled");
+        violations.push(what);
+    }
+
+    fn expect<T>(&self, what: &str, result: ext4::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.violation(format!("{what}: {error}"));
+                None
+            }
+        }
+    }
+
+    fn model<R>(&self, call: impl FnOnce(&mut Model, usize) -> R) -> R {
+        let at = self.0.disk.position();
+        call(&mut self.0.model.lock().expect("unscheduled"), at)
+    }
+
+    /// Creates an empty file.
+    pub fn create(&self, name: &str, rule: Rule) -> File {
+        let id = self.model(|m, at| {
+            let id = m.add(name, rule);
+            if rule == Rule::Sectors {
+                m.begin(id, "create".into(), Contents::new(), at);
+            }
+            id
+        });
+        let inode = calls::put(&self.0.fs, name, &[]).expect("a new file");
+        if rule == Rule::Sectors {
+            self.model(|m, at| m.done(id, at));
+        }
+        File { id, inode }
+    }
+
+    /// A change of a file's contents: what the model has before and after, and the call.
+    fn change(
+        &self,
+        what: String,
+        file: &File,
+        edit: impl FnOnce(&mut Contents, u32),
+        call: impl FnOnce(&Fs, u32) -> ext4::Result<()>,
+    ) {
+        let stamp = self.model(|m, at| {
+            let stamp = m.stamp();
+            let mut contents = m.contents(file.id);
+            edit(&mut contents, stamp);
+            m.begin(file.id, what.clone(), contents, at);
+            stamp
+        });
+        self.expect(&what, call(&self.0.fs, stamp));
+        self.model(|m, at| m.done(file.id, at));
+    }
+
+    /// Writes sectors.
+    pub fn write(&self, file: &File, at: usize, sectors: usize) {
+        let edit = |contents: &mut Contents, stamp| {
+            contents.resize(contents.len().max(at + sectors), 0);
+            contents[at..at + sectors].fill(stamp);
+        };
+        self.change(
+            format!("write {sectors} at {at}"),
+            file,
+            edit,
+            |fs, stamp| {
+                let data = bytes(stamp, sectors);
+                calls::write_all(fs, &file.inode, (at * SECTOR) as u64, &data)
+            },
+        );
+    }
+
+    /// Appends sectors.
+    pub fn append(&self, file: &File, sectors: usize) {
+        let edit =
+            |contents: &mut Contents, stamp| contents.extend(std::iter::repeat_n(stamp, sectors));
+        self.change(format!("append {sectors}"), file, edit, |fs, stamp| {
+            let (_, n) = fs.append(&file.inode, &bytes(stamp, sectors))?;
+            match n == sectors * SECTOR {
+                true => Ok(()),
+                false => Err(Error::NoSpace),
+            }
+        });
+    }
+
+    /// Sets the size, up or down.
+    pub fn truncate(&self, file: &File, sectors: usize) {
+        let edit = |contents: &mut Contents, _| contents.resize(sectors, 0);
+        self.change(format!("truncate to {sectors}"), file, edit, |fs, _| {
+            fs.truncate(&file.inode, (sectors * SECTOR) as u64)
+        });
+    }
+
+    /// Allocates blocks, and grows the file where they end behind it.
+    pub fn fallocate(&self, file: &File, at: usize, sectors: usize) {
+        let edit =
+            |contents: &mut Contents, _| contents.resize(contents.len().max(at + sectors), 0);
+        let mode = FallocateMode::Allocate { keep_size: false };
+        self.change(
+            format!("fallocate {sectors} at {at}"),
+            file,
+            edit,
+            |fs, _| {
+                let (offset, len) = ((at * SECTOR) as u64, (sectors * SECTOR) as u64);
+                fs.fallocate(&file.inode, mode, offset, len)
+            },
+        );
+    }
+
+    /// Lets sectors read as zeroes; the size stays.
+    pub fn zero(&self, file: &File, at: usize, sectors: usize) {
+        let edit = |contents: &mut Contents, _| {
+            let end = contents.len().min(at + sectors);
+            contents[at.min(end)..end].fill(0);
+        };
+        let mode = FallocateMode::ZeroRange { keep_size: true };
+        self.change(format!("zero {sectors} at {at}"), file, edit, |fs, _| {
+            let (offset, len) = ((at * SECTOR) as u64, (sectors * SECTOR) as u64);
+            fs.fallocate(&file.inode, mode, offset, len)
+        });
+    }
+
+    /// Frees blocks.
+    pub fn punch(&self, file: &File, at: usize, sectors: usize) {
+        let edit = |contents: &mut Contents, _| {
+            let end = contents.len().min(at + sectors);
+            contents[at.min(end)..end].fill(0);
+        };
+        self.change(format!("punch {sectors} at {at}"), file, edit, |fs, _| {
+            let (offset, len) = ((at * SECTOR) as u64, (sectors * SECTOR) as u64);
+            fs.fallocate(&file.inode, FallocateMode::PunchHole, offset, len)
+        });
+    }
+
+    /// Empties a file and writes it anew; its rule is [`Rule::Whole`].
+    pub fn rewrite(&self, file: &File, sectors: usize) {
+        let edit = |contents: &mut Contents, stamp| *contents = vec![stamp; sectors];
+        self.change(format!("rewrite {sectors}"), file, edit, |fs, stamp| {
+            fs.truncate(&file.inode, 0)?;
+            calls::write_all(fs, &file.inode, 0, &bytes(stamp, sectors))
+        });
+    }
+
+    /// Writes a new file called `new` and renames it over `file`; `between` is called before the rename. Its rule is
+    /// [`Rule::Whole`]. The file that now has the name.
+    pub fn replace(
+        &self,
+        file: &File,
+        name: &str,
+        new: &str,
+        sectors: usize,
+        between: impl FnOnce(&InodeRef),
+    ) -> File {
+        let mut replaced = file.clone();
+        let edit = |contents: &mut Contents, stamp| *contents = vec![stamp; sectors];
+        self.change(format!("replace {sectors}"), file, edit, |fs, stamp| {
+            let inode = calls::put(fs, new, &bytes(stamp, sectors))?;
+            between(&inode);
+            calls::rename(fs, new, name)?;
+            replaced.inode = inode;
+            Ok(())
+        });
+        replaced
+    }
+
+    /// Unlinks a file.
+    pub fn unlink(&self, file: &File, name: &str) {
+        self.model(|m, at| m.unlink(file.id, at));
+        self.expect("unlink", calls::remove(&self.0.fs, name));
+    }
+
+    /// fsync or fdatasync.
+    pub fn fsync(&self, file: &File, data_only: bool) {
+        let mark = self.model(|m, _| m.mark(&[file.id]));
+        let result = self.0.fs.fsync(&file.inode, data_only);
+        if self.expect("fsync", result).is_some() {
+            self.model(|m, at| m.acknowledge(mark, at));
+        }
+    }
+
+    /// fsync of many files at once.
+    pub fn fsync_many(&self, files: &[&File], data_only: bool) {
+        let ids: Vec<_> = files.iter().map(|f| f.id).collect();
+        let mark = self.model(|m, _| m.mark(&ids));
+        let target = |file: &&File| ext4::SyncTarget {
+            inode: file.inode.clone(),
+            data_only,
+        };
+        let targets: Vec<_> = files.iter().map(target).collect();
+        let results = self.0.fs.fsync_many(&targets);
+        let all: ext4::Result<Vec<()>> = results.into_iter().collect();
+        if self.expect("fsync_many", all).is_some() {
+            self.model(|m, at| m.acknowledge(mark, at));
+        }
+    }
+
+    /// sync of the volume.
+    pub fn sync(&self) {
+        let mark = self.model(|m, _| m.mark_all());
+        if self.expect("sync", self.0.fs.sync()).is_some() {
+            self.model(|m, at| m.acknowledge(mark, at));
+        }
+    }
+
+    /// sync beside an unmount, which may refuse it.
+    pub fn try_sync(&self) {
+        let mark = self.model(|m, _| m.mark_all());
+        if self.0.fs.sync().is_ok() {
+            self.model(|m, at| m.acknowledge(mark, at));
+        }
+    }
+
+    /// sync of the tree below the root.
+    pub fn sync_tree(&self) {
+        let mark = self.model(|m, _| m.mark_all());
+        let result = self.0.fs.root().and_then(|root| self.0.fs.sync_tree(&root));
+        if self.expect("sync_tree", result).is_some() {
+            self.model(|m, at| m.acknowledge(mark, at));
+        }
+    }
+
+    /// SEEK_DATA from `from` must find `wanted`, both in sectors.
+    pub fn seek_data(&self, file: &File, from: usize, wanted: usize) {
+        let found = self
+            .0
+            .fs
+            .seek(&file.inode, (from * SECTOR) as u64, SeekWhence::Data);
+        match found {
+            Ok(offset) if offset == (wanted * SECTOR) as u64 => {}
+            other => self.violation(format!(
+                "SEEK_DATA from sector {from}: {other:?}, not {wanted}"
+            )),
+        }
+    }
+
+    /// Reads a file of which nothing else changes; its contents must be the newest.
+    pub fn read_back(&self, file: &File) {
+        let expected = self.model(|m, _| m.contents(file.id));
+        let mut data = vec![0; expected.len() * SECTOR + 1];
+        let read = self.0.fs.read(&file.inode, 0, &mut data);
+        let Some(n) = self.expect("read", read) else {
+            return;
+        };
+        let words: Vec<u32> = data[..n]
+            .chunks(SECTOR)
+            .map(|s| u32::from_le_bytes(s[..4].try_into().expect("four")))
+            .collect();
+        if words != expected {
+            self.violation(format!("read {words:?}, not {expected:?}"));
+        }
+    }
+
+    /// Unmounts, and compares all files after another mount. Returns the device and the model for crashes.
+    pub fn end(self) -> Ended {
+        self.expect("unmount", self.0.fs.unmount());
+        let inner = Arc::into_inner(self.0).expect("all threads of the scenario have ended");
+        let Inner {
+            disk,
+            fs,
+            model,
+            violations,
+            device,
+            prepared,
+            ..
+        } = inner;
+        drop(fs);
+        if let Some(thread) = device.into_inner().expect("unscheduled") {
+            disk.stop(thread);
+        }
+        let model = model.into_inner().expect("unscheduled");
+        let read = |fs: &Fs, name: &str| read(fs, name);
+        if let Err(what) = with_mounted(disk.contents(), |fs| model.check(|name| read(fs, name))) {
+            let mut violations = violations.lock().expect("unscheduled");
+            violations.push(format!("after a clean unmount: {what}"));
+        }
+        Ended {
+            prepared: prepared.into_inner().expect("unscheduled"),
+            disk,
+            model,
+            violations,
+        }
+    }
+}
+
+/// A run whose volume is unmounted.
+pub struct Ended {
+    /// Events before the explored part.
+    prepared: usize,
+    disk: Disk,
+    model: Model,
+    violations: Violations,
+}
+
+impl Ended {
+    /// Crashes at moments that `rng` chooses after the preparations, mostly right after something was acknowledged, and
+    /// compares what is left.
+    /// The images are handed to `also`.
+    pub fn crash(&self, times: usize, rng: &mut testing::seed::Rng, mut also: impl FnMut(&Store)) {
+        let (from, end) = (self.prepared, self.disk.position());
+        let mut acks = self.model.acks();
+        acks.retain(|&at| at >= from);
+        acks.sort_unstable();
+        for _ in 0..times {
+            let at = match (rng.below(3), acks.last()) {
+                (0, Some(&last)) => last,
+                (1, Some(_)) => *rng.pick(&acks),
+                _ => from + rng.index(end - from + 1),
+            };
+            let image = self.disk.crash(at, rng);
+            also(&image);
+            let check = |fs: &Fs| self.model.check_crash(at, |name| read(fs, name));
+            if let Err(what) = with_mounted(image, check) {
+                let what = format!("after a crash at event {at} of {end}: {what}");
+                self.violations.lock().expect("unscheduled").push(what);
+                return;
+            }
+        }
+    }
+
+    /// What the device has.
+    pub fn contents(&self) -> Store {
+        self.disk.contents()
+    }
+}
+
+fn read(fs: &Fs, name: &str) -> Result<Option<Vec<u8>>, String> {
+    match calls::get(fs, name) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(format!("{name}: {error}")),
+    }
+}
+
+/// Mounts, calls, unmounts.
+fn with_mounted(store: Store, call: impl FnOnce(&Fs) -> Result<(), String>) -> Result<(), String> {
+    let disk = Disk::new(store);
+    let device = disk.start();
+    let fs = Fs::mount(disk.queue(), Mounting::default().options())
+        .map_err(|error| format!("mount: {error}"))?;
+    let result = call(&fs);
+    let unmounted = fs.unmount().map_err(|error| format!("unmount: {error}"));
+    drop(fs);
+    disk.stop(device);
+    result.and(unmounted)
+}
