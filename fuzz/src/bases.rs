@@ -1,0 +1,261 @@
+//! Volumes that the fuzzer damages, and what each of their blocks is.
+//!
+//! They come from `SLUICE_FUZZ_BASES`, a directory of small images that `scripts/fuzz.sh` makes by mke2fs and debugfs.
+//! Each is furnished by the engine, and there is a clean one and an unclean one of it.
+
+use crate::cow::{BLOCK, Cow};
+use ext4::{Fs, MkfsOptions, MountOptions, NewInode, SetXattrMode};
+use ext4_format::extent::ExtentNode;
+use ext4_format::group_desc::GroupDesc;
+use ext4_format::inode::{InodeFields, InodeFlags};
+use ext4_format::{Geometry, GroupNo, Ino, Superblock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+/// What a block holds, as far as its checksum is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The super block.
+    Super,
+    /// Group descriptors, from this group on.
+    Descs(u32),
+    /// A group's map of blocks.
+    BlockBitmap(u32),
+    /// A group's map of inodes.
+    InodeBitmap(u32),
+    /// Inodes, from this one on.
+    Inodes(u32),
+    /// A node of an inode's extent tree.
+    Node(u32),
+    /// A directory's block; the second number is its place in the directory.
+    Dir(u32, u32),
+    /// Extended attributes.
+    Xattr,
+    /// A block of the orphan file, which is this inode.
+    Orphans(u32),
+    /// The journal's super block.
+    JournalSuper,
+    /// A block of the log, by its number in the journal.
+    Log(u32),
+}
+
+/// A volume to damage.
+pub struct Base {
+    /// Its bytes.
+    pub image: Arc<Vec<u8>>,
+    /// As its super block says.
+    pub geometry: Geometry,
+    /// What its blocks hold.
+    pub roles: BTreeMap<u64, Role>,
+    /// Blocks worth damaging.
+    pub targets: Vec<u64>,
+    /// The journal's blocks in their order.
+    pub journal: Vec<u64>,
+}
+
+static BASES: LazyLock<Vec<Base>> = LazyLock::new(load);
+
+/// All of them, the first with checksums.
+pub fn all() -> &'static [Base] {
+    &BASES
+}
+
+fn load() -> Vec<Base> {
+    let mut images = Vec::new();
+    if let Ok(dir) = std::env::var("SLUICE_FUZZ_BASES") {
+        let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{dir}: {e}"));
+        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        images.extend(
+            paths
+                .iter()
+                .map(|path| std::fs::read(path).expect("an image")),
+        );
+    }
+    if images.is_empty() {
+        let empty = Cow::new(&Arc::new(vec![0; 8 << 20]));
+        ext4::mkfs(&empty.queue(), &MkfsOptions::default()).expect("mkfs");
+        images.push(flatten(&empty));
+    }
+    let mut bases = Vec::new();
+    for image in images {
+        for unclean in [false, true] {
+            let device = Cow::new(&Arc::new(image.clone()));
+            furnish(&device, unclean);
+            bases.push(Base::new(flatten(&device)));
+        }
+    }
+    bases
+}
+
+fn flatten(device: &Cow) -> Vec<u8> {
+    (0..device.blocks())
+        .flat_map(|block| *device.get(block))
+        .collect()
+}
+
+/// Adds what mke2fs and debugfs do not make: a hash tree, a fragmented file, orphans and a log.
+fn furnish(device: &Cow, unclean: bool) {
+    let options = MountOptions {
+        memory: 16 << 20,
+        ..MountOptions::default()
+    };
+    let fs = Fs::mount(device.queue(), options).expect("a base mounts");
+    let root = fs.root().expect("a root");
+    let new = |mode| NewInode {
+        mode,
+        ..NewInode::default()
+    };
+    let dir = fs.mkdir(&root, b"many", new(0o040_755)).expect("mkdir");
+    for i in 0..90 {
+        let name = format!("{i}-{}", "m".repeat(90));
+        let file = fs.create(&dir, name.as_bytes(), new(0o100_644));
+        if i < 12 {
+            let value = vec![b'v'; i * 40];
+            let set = fs.set_xattr(
+                &file.expect("create"),
+                b"user.value",
+                &value,
+                SetXattrMode::Any,
+            );
+            set.expect("set_xattr");
+        }
+    }
+    let file = fs
+        .create(&root, b"fragmented", new(0o100_644))
+        .expect("create");
+    for i in 0..40 {
+        fs.write(&file, i * 8192, b"fragment").expect("write");
+    }
+    fs.symlink(&root, b"slow", &[b's'; 200], new(0o120_777))
+        .expect("symlink");
+    fs.sync().expect("sync");
+    if unclean {
+        fs.unlink(&root, b"fragmented").expect("unlink");
+        for i in 30..40 {
+            let name = format!("{i}-{}", "m".repeat(90));
+            fs.unlink(&dir, name.as_bytes()).expect("unlink");
+        }
+        fs.sync().expect("sync");
+        fs.crash();
+        drop(file);
+    } else {
+        drop(file);
+        fs.unmount().expect("unmount");
+    }
+}
+
+impl Base {
+    fn new(image: Vec<u8>) -> Base {
+        let superblock = Superblock::parse(&image[1024..2048]).expect("a super block");
+        let geometry = Geometry::from_superblock(&superblock).expect("a geometry");
+        let mut base = Base {
+            image: Arc::new(image),
+            geometry,
+            roles: BTreeMap::new(),
+            targets: Vec::new(),
+            journal: Vec::new(),
+        };
+        base.roles.insert(0, Role::Super);
+        let orphan_file = superblock.orphan_file_inum.get();
+        for group in 0..base.geometry.groups {
+            base.note_group(GroupNo(group), orphan_file);
+        }
+        let image = &base.image;
+        let holds_something = |block: u64| {
+            image[block as usize * BLOCK..][..BLOCK]
+                .iter()
+                .any(|&b| b != 0)
+        };
+        base.targets = base
+            .roles
+            .keys()
+            .copied()
+            .filter(|&block| holds_something(block))
+            .collect();
+        base
+    }
+
+    fn block(&self, block: u64) -> &[u8] {
+        let at = (block as usize).saturating_mul(BLOCK);
+        self.image.get(at..at + BLOCK).unwrap_or(&[0; BLOCK])
+    }
+
+    fn note_group(&mut self, group: GroupNo, orphan_file: u32) {
+        let geo = self.geometry.clone();
+        let (place, offset) = geo.group_desc_location(group);
+        let first = group.0 - offset / u32::from(geo.desc_size);
+        self.roles.insert(place.0, Role::Descs(first));
+        let raw = &self.block(place.0)[offset as usize..];
+        let desc = GroupDesc::decode(raw, geo.desc_size).expect("a descriptor");
+        self.roles
+            .insert(desc.block_bitmap.0, Role::BlockBitmap(group.0));
+        self.roles
+            .insert(desc.inode_bitmap.0, Role::InodeBitmap(group.0));
+        for index in 0..geo.inodes_per_group {
+            let Some(ino) = geo.ino_at(group, index) else {
+                break;
+            };
+            let (block, at) = geo
+                .inode_location(ino, desc.inode_table)
+                .expect("an inode's place");
+            if at == 0 {
+                self.roles.insert(block.0, Role::Inodes(ino.0));
+            }
+            let raw = &self.block(block.0)[at as usize..][..usize::from(geo.inode_size)];
+            let Ok(fields) = InodeFields::decode(&geo, raw) else {
+                continue;
+            };
+            if fields.mode.0 != 0 {
+                self.note_inode(ino, &fields, orphan_file);
+            }
+        }
+    }
+
+    fn note_inode(&mut self, ino: Ino, fields: &InodeFields, orphan_file: u32) {
+        if fields.file_acl.0 != 0 {
+            self.roles.insert(fields.file_acl.0, Role::Xattr);
+        }
+        if !fields.flags.contains(InodeFlags::EXTENTS) {
+            return;
+        }
+        let mut blocks = Vec::new();
+        let Ok(root) = ExtentNode::parse_root(&fields.i_block) else {
+            return;
+        };
+        let mut nodes = Vec::new();
+        self.walk(&root, &mut nodes, &mut blocks);
+        for node in nodes {
+            self.roles.insert(node, Role::Node(ino.0));
+        }
+        let is_dir = fields.mode.is_dir();
+        for (logical, block) in blocks {
+            let role = match ino.0 {
+                8 if logical == 0 => Role::JournalSuper,
+                8 => Role::Log(logical),
+                n if n == orphan_file => Role::Orphans(n),
+                n if is_dir => Role::Dir(n, logical),
+                _ => continue,
+            };
+            self.roles.insert(block, role);
+            if ino.0 == 8 {
+                self.journal.push(block);
+            }
+        }
+    }
+
+    fn walk(&self, node: &ExtentNode<'_>, nodes: &mut Vec<u64>, blocks: &mut Vec<(u32, u64)>) {
+        for extent in node.extents() {
+            blocks.extend(
+                (0..extent.len).map(|i| (extent.file_block + i, extent.start + u64::from(i))),
+            );
+        }
+        for index in node.indexes() {
+            nodes.push(index.child);
+            let bytes = self.block(index.child);
+            if let Ok(child) = ExtentNode::parse(bytes, node.depth() - 1) {
+                self.walk(&child, nodes, blocks);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The blocks of the journal, each in every form that a log may have.
+
+use crate::bytes::Bytes;
+use jbd2::format::superblock::JournalSuperblock;
+use jbd2::format::{Checksums, Layout, descriptor as tags, revoke as revokes};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// A layout that the input chooses.
+fn layout(input: &mut Bytes<'_>) -> Layout {
+    let choice = input.u8();
+    Layout {
+        block_size: 1024 << (choice % 3),
+        bits64: choice & 4 != 0,
+        checksums: match choice >> 3 & 3 {
+            0 => Checksums::None,
+            1 => Checksums::V1,
+            2 => Checksums::V2,
+            _ => Checksums::V3,
+        },
+        seed: 77,
+    }
+}
+
+fn block(layout: &Layout, input: &Bytes<'_>) -> Vec<u8> {
+    let mut block = input.0.to_vec();
+    block.resize(layout.block_size, 0);
+    block
+}
+
+/// A descriptor block: as many tags as fit at most, and what is written is read.
+pub fn descriptor(data: &[u8]) {
+    let mut input = Bytes(data);
+    let layout = layout(&mut input);
+    let mut bytes = block(&layout, &input);
+    let found = tags::parse(&layout, &bytes);
+    assert!(found.len() <= layout.block_size / tags::tag_bytes(&layout));
+    let _ = layout.tail_valid(&bytes);
+    layout.seal_tail(&mut bytes);
+    assert!(layout.tail_valid(&bytes));
+    for tag in found.iter().take(2) {
+        let _ = tags::block_valid(&layout, tag, 7, &bytes);
+    }
+    let most = tags::tags_per_block(&layout);
+    let kept: Vec<_> = found
+        .into_iter()
+        .filter(|tag| !tag.deleted)
+        .take(most)
+        .collect();
+    if !kept.is_empty() {
+        let mut again = vec![0; layout.block_size];
+        tags::write(&layout, 1, &kept, &[3; 16], &mut again);
+        let read = tags::parse(&layout, &again);
+        assert_eq!(read.len(), kept.len());
+        assert!(read.iter().zip(&kept).all(|(a, b)| a.block == b.block));
+    }
+}
+
+/// A revoke block.
+pub fn revoke(data: &[u8]) {
+    let mut input = Bytes(data);
+    let layout = layout(&mut input);
+    let mut bytes = block(&layout, &input);
+    layout.seal_tail(&mut bytes);
+    if let Ok(blocks) = revokes::parse(&layout, &bytes) {
+        assert!(blocks.len() <= layout.block_size / 4);
+        let most = revokes::entries_per_block(&layout).min(blocks.len());
+        let mut again = vec![0; layout.block_size];
+        revokes::write(&layout, 1, &blocks[..most], &mut again);
+        assert_eq!(
+            revokes::parse(&layout, &again).as_deref(),
+            Ok(&blocks[..most])
+        );
+    }
+}
+
+/// A commit block.
+pub fn commit(data: &[u8]) {
+    let mut input = Bytes(data);
+    let layout = layout(&mut input);
+    let (secs, sum) = (input.u32(), input.u32());
+    let bytes = block(&layout, &input);
+    let _ = (
+        jbd2::format::commit::time(&bytes),
+        jbd2::format::commit::block_valid(&layout, &bytes),
+        jbd2::format::commit::transaction_valid(&layout, sum, &bytes),
+        jbd2::format::fast_commit::head_sequence(&bytes),
+        jbd2::format::Header::parse(&bytes),
+    );
+    let mut written = vec![0; layout.block_size];
+    let when = UNIX_EPOCH + Duration::from_secs(u64::from(secs));
+    jbd2::format::commit::write(&layout, 9, when, sum, &mut written);
+    assert!(jbd2::format::commit::block_valid(&layout, &written));
+    assert!(jbd2::format::commit::transaction_valid(
+        &layout, sum, &written
+    ));
+}
+
+/// The journal's super block, as it is and with a right checksum.
+pub fn superblock(data: &[u8]) {
+    let mut input = Bytes(data);
+    let blocks = input.u32();
+    let mut bytes = input.0.to_vec();
+    bytes.resize(1024, 0);
+    for (at, value) in [(0, jbd2::format::MAGIC), (4, 4), (12, 4096)] {
+        jbd2::format::put_u32(&mut bytes, at, value);
+    }
+    let sum = jbd2::format::checksum::with_hole(!0, &bytes, 0xFC);
+    jbd2::format::put_u32(&mut bytes, 0xFC, sum);
+    let Ok(mut sb) = JournalSuperblock::parse(&bytes, 4096, blocks) else {
+        return;
+    };
+    assert!(sb.first() >= 1 && sb.first() < sb.log_end() && sb.log_end() <= blocks);
+    assert!(sb.start() == 0 || (sb.first()..sb.log_end()).contains(&sb.start()));
+    let _ = sb.layout();
+    sb.set_tail(0, 9);
+    sb.upgrade(jbd2::LogFormat::ChecksumV3, true, &[1; 16]);
+    let encoded = *sb.encode();
+    JournalSuperblock::parse(&encoded, 4096, blocks).expect("encoded");
+}
