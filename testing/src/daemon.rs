@@ -64,13 +64,22 @@ impl Daemon {
         self.detach();
     }
 
-    /// Unmounts, and waits for the daemon.
+    /// Unmounts, and waits for the daemon. A mount that is in use gets some seconds: programs of others, such as a
+    /// watcher of all mounts, hold any mount for a moment.
     ///
     /// # Panics
     /// Where either says that something went wrong.
     pub fn unmount(mut self, sluice: &Path) {
-        let status = Command::new(sluice).arg("unmount").arg(&self.dir).status();
-        assert!(status.expect("sluice runs").success(), "sluice unmount");
+        let end = Instant::now() + Duration::from_secs(5);
+        loop {
+            let (code, said) = run(text(sluice), &["unmount", text(&self.dir)]);
+            if code == 0 {
+                break;
+            }
+            let busy = said.contains("in use") && Instant::now() < end;
+            assert!(busy, "sluice unmount: {said}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
         let status = self.child.wait().expect("the daemon ends");
         assert!(status.success(), "the daemon: {status}");
     }
