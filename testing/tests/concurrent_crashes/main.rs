@@ -20,9 +20,6 @@ use testing::seed::Rng;
 use testing::watchdog::Watchdog;
 use testing::{recovery, rounds};
 
-const SIZE: usize = 16 << 20;
-/// The smallest log: 1,024 blocks.
-const LOG_BYTES: u64 = 4 << 20;
 /// Images of one recording.
 const IMAGES: usize = 40;
 /// Images in which a canary must be noticed.
@@ -31,20 +28,60 @@ const CANARY_IMAGES: usize = 60;
 /// A workload: runs its threads and returns when they have ended.
 type Workload = fn(&Shared, &mut Rng) -> ext4::Result<()>;
 
-/// A workload, and the delays and the commit interval that it needs (otherwise by lot).
+/// A workload, and the volume that it runs on.
 #[derive(Clone, Copy)]
-struct Scenario(Workload, Option<(Delays, Duration)>);
+struct Scenario {
+    workload: Workload,
+    /// Bytes of the volume.
+    size: usize,
+    /// Bytes of its log.
+    log: u64,
+    /// Delays of the device and the commit interval, where they are not left to chance.
+    timing: Option<(Delays, Duration)>,
+}
 
-/// For [`scenarios::rewrite`].
-const SLOW_DATA: (Delays, Duration) = (
-    Delays {
-        data_us: 60_000,
-        journal_us: 50,
-        home_us: 50,
-        flush_us: 50,
-    },
-    scenarios::REWRITE_INTERVAL,
-);
+impl Scenario {
+    /// A small volume with the smallest log: 1,024 blocks.
+    const fn new(workload: Workload) -> Scenario {
+        Scenario {
+            workload,
+            size: 16 << 20,
+            log: 4 << 20,
+            timing: None,
+        }
+    }
+}
+
+/// Data is slow, so that it is in flight when a timed commit begins.
+const REWRITE: Scenario = Scenario {
+    timing: Some((
+        Delays {
+            data_us: 60_000,
+            journal_us: 50,
+            home_us: 50,
+            flush_us: 50,
+        },
+        scenarios::REWRITE_INTERVAL,
+    )),
+    ..Scenario::new(scenarios::rewrite)
+};
+
+/// Blocks go home slowly, and a checkpoint has more of them than it writes at once, so that many are logged anew
+/// between its beginning and their turn.
+const LONG_CHECKPOINTS: Scenario = Scenario {
+    size: 80 << 20,
+    log: 32 << 20,
+    timing: Some((
+        Delays {
+            data_us: 30,
+            journal_us: 30,
+            home_us: 600,
+            flush_us: 30,
+        },
+        Duration::from_millis(100),
+    )),
+    ..Scenario::new(scenarios::relog)
+};
 
 fn delays(rng: &mut Rng) -> Delays {
     *rng.pick(&[
@@ -71,7 +108,8 @@ fn delays(rng: &mut Rng) -> Delays {
 
 fn mount_options(rng: &mut Rng) -> MountOptions {
     let mut options = MountOptions {
-        memory: 32 << 20,
+        // The journal checkpoints where blocks that are not home take a quarter of it.
+        memory: 64 << 20,
         commit_interval: Duration::from_millis(*rng.pick(&[5, 20, 100])),
         async_commit: *rng.pick(&[
             AsyncCommit::Never,
@@ -87,22 +125,21 @@ fn mount_options(rng: &mut Rng) -> MountOptions {
 
 /// One history, recorded.
 fn record(scenario: Scenario, rng: &mut Rng) -> (Timeline, History) {
-    let Scenario(workload, timing) = scenario;
-    let formatted = Disk::new(SIZE);
+    let formatted = Disk::new(scenario.size);
     let mkfs = MkfsOptions {
-        journal_bytes: Some(LOG_BYTES),
+        journal_bytes: Some(scenario.log),
         ..MkfsOptions::default()
     };
     ext4::mkfs(&formatted.queue(), &mkfs).unwrap();
     let (mut delays, mut options) = (delays(rng), mount_options(rng));
-    if let Some(given) = timing {
+    if let Some(given) = scenario.timing {
         (delays, options.commit_interval) = given;
     }
     let disk = Overlap::new(formatted.bytes(), delays, rng.fork());
     let fs = Fs::mount(disk.queue(), options).unwrap();
     let base = disk.start_recording();
     let shared = Shared::new(disk.clone(), fs.clone());
-    workload(&shared, rng).unwrap();
+    (scenario.workload)(&shared, rng).unwrap();
     let timeline = disk.take_timeline(base);
     let (history, end) = shared.into_history();
     let timeline = timeline.up_to(end);
@@ -209,11 +246,13 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    mixed_changes: Scenario(scenarios::mixed, None);
-    overwrites_through_the_log: Scenario(scenarios::overwrites, None);
-    growing_beside_fsync: Scenario(scenarios::growth, None);
-    replacing_by_rename: Scenario(scenarios::replace, None);
-    rewriting_beside_timed_commits: Scenario(scenarios::rewrite, Some(SLOW_DATA));
+    mixed_changes: Scenario::new(scenarios::mixed);
+    overwrites_through_the_log: Scenario::new(scenarios::overwrites);
+    logging_beside_long_checkpoints: LONG_CHECKPOINTS;
+    growing_beside_fsync: Scenario::new(scenarios::growth);
+    resizing_once_beside_fsync: Scenario::new(scenarios::resize);
+    replacing_by_rename: Scenario::new(scenarios::replace);
+    rewriting_beside_timed_commits: REWRITE;
 }
 
 /// The engine behind a scenario.
