@@ -12,6 +12,18 @@
 //!                                            READ ─ new contents
 //! ```
 //!
+//! A notification may also meet a cached write that the kernel has in its pages and that the server has not carried out
+//! (its pages are clean and not locked). Then a read finds no page, and the server's old contents become a new one:
+//!
+//! ```text
+//!  kernel   fills pages ─────────── WRITE ─────────────────┐                                  ┌─> complete
+//!  server                 drop pages        READ ─ old     apply ─ drop pages (notification) ─┘ answer
+//! ```
+//!
+//! So a cached write drops its own range, too, if pages of the file have been dropped within [`RECENT`]. The last page may
+//! be locked until the write is answered, where it is written in part and was not cached. The write does not wait long for
+//! it: nobody can have read a page that was locked.
+//!
 //! A notification waits for locked pages, hence for other requests. Two rules keep that from ending in a deadlock:
 //! - One serving thread at a time sends a notification, and only if there are more threads. All others are sent by a
 //!   thread that serves no requests.
@@ -22,20 +34,30 @@
 //! kernel may have pages of it. Other files have no record, and cost one atomic load.
 
 use crate::server::node_of;
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use fusedev::{Notifier, guarded};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
+/// Bytes of a page of the kernel's cache. Where its pages are larger, more is dropped than these.
+const PAGE: u64 = 4096;
 /// Answers that wait for a notification, at most. The kernel's limit of requests in the background is 512, and less than
 /// that for users other than root on machines with less than 2 GiB.
 const MAX_HELD: usize = 128;
 /// Direct writes without cached I/O between them after which all pages of the file are dropped, so that the next ones
 /// need no notification. It doubles each time, for readers whose cached pages are needed.
 const PATIENCE: u32 = 64;
+/// The longest time from when the kernel fills the pages of a cached write until the server is asked to carry it out.
+const RECENT: Duration = Duration::from_secs(10);
+/// The longest time that a cached write waits for its pages to be dropped, where it is of whole pages: they may be locked
+/// by a request that waits for the same serving thread.
+const WHOLE_PAGES_WAIT: Duration = Duration::from_millis(100);
+/// The same where it is not: it may itself have locked its last page.
+const PART_OF_PAGE_WAIT: Duration = Duration::from_millis(5);
 
 /// A range of a file, in bytes.
 #[derive(Clone, Copy)]
@@ -54,6 +76,10 @@ struct Record {
     /// Direct writes since the last cached read or write.
     quiet: u32,
     patience: u32,
+    /// Notifications under way.
+    dropping: u32,
+    /// When the last notification ended.
+    dropped: Option<Instant>,
 }
 
 /// What has to be dropped after a direct write.
@@ -98,6 +124,8 @@ impl Records {
                 has_pages: true,
                 quiet: 0,
                 patience: PATIENCE,
+                dropping: 0,
+                dropped: None,
             }
         });
         if !record.has_pages {
@@ -110,6 +138,30 @@ impl Records {
         record.quiet = 0;
         record.patience = record.patience.saturating_mul(2);
         Drop::All(record.cached_io)
+    }
+
+    /// Whether a cached write that has been carried out now may have lost its pages before.
+    fn may_be_stale(&self, ino: u32) -> bool {
+        let is_recent = |record: &Record| {
+            let recently = |at: Instant| at.elapsed() < RECENT;
+            record.dropping > 0 || record.dropped.is_some_and(recently)
+        };
+        !self.is_empty() && self.by_ino.lock().get(&ino).is_some_and(is_recent)
+    }
+
+    /// A notification begins.
+    fn begin_drop(&self, ino: u32) {
+        if let Some(record) = self.by_ino.lock().get_mut(&ino) {
+            record.dropping += 1;
+        }
+    }
+
+    /// A notification has ended.
+    fn end_drop(&self, ino: u32) {
+        if let Some(record) = self.by_ino.lock().get_mut(&ino) {
+            record.dropping = record.dropping.saturating_sub(1);
+            record.dropped = Some(Instant::now());
+        }
     }
 
     /// All pages have been dropped. Those of reads and writes after `cached_io` may be there.
@@ -149,6 +201,7 @@ impl Shared {
             return;
         };
         let node = node_of(range.ino);
+        self.records.begin_drop(range.ino);
         match drop {
             Drop::Nothing => {}
             Drop::Range => notifier.contents_changed(node, range.offset, range.len),
@@ -157,6 +210,7 @@ impl Shared {
                 self.records.note_dropped(range.ino, *cached_io);
             }
         }
+        self.records.end_drop(range.ino);
     }
 
     fn run(&self, job: Job) {
@@ -254,6 +308,29 @@ impl Coherence {
             });
         }
     }
+
+    /// `len` bytes at `offset` have been written through the page cache, and the write is to be answered when this returns.
+    pub fn after_cached_write(&self, ino: u32, (offset, len): (u64, u64)) {
+        if !self.shared.records.may_be_stale(ino) {
+            return;
+        }
+        let Some(queue) = &self.queue else {
+            return;
+        };
+        let (dropped, wait) = bounded(1);
+        let job = Job {
+            range: Range { ino, offset, len },
+            drop: Drop::Range,
+            answer: Some(Box::new(move || _ = dropped.try_send(()))),
+        };
+        self.shared.held.fetch_add(1, Ordering::Relaxed);
+        let _ = queue.send(job);
+        let whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+        let _ = wait.recv_timeout(match whole {
+            true => WHOLE_PAGES_WAIT,
+            false => PART_OF_PAGE_WAIT,
+        });
+    }
 }
 
 impl std::ops::Drop for Coherence {
@@ -296,6 +373,18 @@ mod tests {
         assert!(matches!(records.note_direct(7), Drop::Nothing));
         records.note_cached(7);
         assert!(matches!(records.note_direct(7), Drop::Range));
+    }
+
+    #[test]
+    fn a_cached_write_after_a_notification_may_have_lost_its_pages() {
+        let records = Records::default();
+        assert!(!records.may_be_stale(7));
+        records.note_direct(7);
+        assert!(!records.may_be_stale(7));
+        records.begin_drop(7);
+        assert!(records.may_be_stale(7) && !records.may_be_stale(8));
+        records.end_drop(7);
+        assert!(records.may_be_stale(7));
     }
 
     #[test]

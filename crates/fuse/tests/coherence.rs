@@ -108,6 +108,83 @@ fn one_serving_thread_does_not_wait_for_itself() {
     readers_see_direct_writes("threads=1");
 }
 
+/// Programs write to the same pages, to different bytes, one directly and one through the page cache: whoever reads what
+/// they have written finds it.
+fn writers_see_their_own_writes(options: &str) {
+    const PART: usize = 512;
+    const OFFSET: u64 = 2048;
+    if !can_mount() {
+        return;
+    }
+    let mounted = Image::new(128).mount(options);
+    let path = mounted.dir().join("f");
+    std::fs::write(&path, [0; BLOCK * BLOCKS]).unwrap();
+    let open = |flags| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags);
+        options.open(&path).unwrap()
+    };
+    let (direct, cached) = (open(libc::O_DIRECT), open(0));
+    let mut ring = match IoUring::new(DEPTH as u32) {
+        Ok(ring) => ring,
+        Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
+    };
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                versions(&cached);
+            }
+        });
+        let writer = scope.spawn(|| {
+            let begun = Instant::now();
+            let mut version = 0_u64;
+            while begun.elapsed() < Duration::from_secs(4) {
+                version += 1;
+                let at = (version * 7) % BLOCKS as u64 * BLOCK as u64 + OFFSET;
+                cached.write_all_at(&version.to_le_bytes(), at).unwrap();
+                thread::yield_now();
+                let mut found = [0; 8];
+                cached.read_exact_at(&mut found, at).unwrap();
+                if u64::from_le_bytes(found) != version {
+                    return Err((version, at, u64::from_le_bytes(found)));
+                }
+            }
+            Ok(version)
+        });
+        let blocks = vec![Block([1; BLOCK]); DEPTH];
+        let mut first = 0;
+        while !writer.is_finished() {
+            for (i, block) in blocks.iter().enumerate() {
+                let fd = types::Fd(direct.as_raw_fd());
+                let entry = opcode::Write::new(fd, block.0.as_ptr(), PART as u32)
+                    .offset(((first + i) % BLOCKS * BLOCK) as u64)
+                    .build();
+                // SAFETY: the blocks outlive the requests, which are waited for below.
+                unsafe { ring.submission().push(&entry) }.unwrap();
+            }
+            ring.submit_and_wait(DEPTH).unwrap();
+            assert!(ring.completion().all(|entry| entry.result() == PART as i32));
+            first += 5;
+        }
+        done.store(true, Ordering::Relaxed);
+        let written = writer.join().unwrap();
+        assert!(written.is_ok(), "(version, offset, found): {written:?}");
+    });
+    drop((direct, cached));
+    mounted.unmount();
+}
+
+#[test]
+fn cached_writes_survive_asynchronous_direct_writes() {
+    writers_see_their_own_writes("threads=8");
+}
+
+#[test]
+fn cached_writes_survive_with_one_serving_thread() {
+    writers_see_their_own_writes("threads=1");
+}
+
 /// A program maps a file, and other ones write it directly, also from the mapping itself.
 #[test]
 fn mappings_and_direct_writes_end() {

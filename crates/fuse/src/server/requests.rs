@@ -14,6 +14,17 @@ use ext4::{Result, SyncTarget};
 use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request};
 use std::sync::atomic::Ordering;
 
+/// How a write came to the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From the program's memory.
+    Direct,
+    /// From the page cache, of pages that a mapping has changed.
+    Mapped,
+    /// From the page cache, as soon as the program had written to it.
+    Cached,
+}
+
 /// Replies with an error, or by `reply_with` with what there is.
 fn answer<T>(reply: Reply, result: Result<T>, reply_with: impl FnOnce(Reply, T)) {
     match result {
@@ -157,12 +168,17 @@ impl fusedev::Server for Server {
                 cached,
             } => {
                 self.note_io(node, direct);
-                // The kernel makes EIO of a short answer to O_DIRECT, and does not look at one for pages of a mapping.
-                let amount = match cached || direct {
-                    true => Amount::All,
-                    false => Amount::Some,
+                let way = match (direct, cached) {
+                    (true, _) => Way::Direct,
+                    (false, true) => Way::Mapped,
+                    (false, false) => Way::Cached,
                 };
-                self.write_and_reply(node, (offset, data, amount), (flags, direct), reply);
+                // The kernel makes EIO of a short answer to O_DIRECT, and does not look at one for pages of a mapping.
+                let amount = match way {
+                    Way::Direct | Way::Mapped => Amount::All,
+                    Way::Cached => Amount::Some,
+                };
+                self.write_and_reply(node, (offset, data, amount), (flags, way), reply);
             }
             Operation::StatFs => reply.statfs(&self.statfs()),
             Operation::Fsync { data_only } => answer(reply, self.inode(node), |reply, inode| {
@@ -256,7 +272,7 @@ impl Server {
         &self,
         node: NodeId,
         (offset, data, amount): (u64, &[u8], Amount),
-        (flags, direct): (i32, bool),
+        (flags, way): (i32, Way),
         reply: Reply,
     ) {
         let inode = match self.inode(node) {
@@ -269,9 +285,12 @@ impl Server {
         let data_only = flags & libc::O_SYNC != libc::O_SYNC;
         let sync =
             (written.is_ok() && self.must_sync(flags)).then_some(SyncTarget { inode, data_only });
-        if direct {
+        let range = (offset, data.len() as u64);
+        if way == Way::Cached {
+            self.coherence.after_cached_write(ino, range);
+        }
+        if way == Way::Direct {
             let fs = self.fs.clone();
-            let range = (offset, data.len() as u64);
             // This may be called where nothing may wait for a sync.
             let tell = move || match sync {
                 Some(target) => fs.fsync_later(target, move |synced| {
