@@ -40,8 +40,10 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
 
-/// Blocks written home at once: enough to merge, few enough that a commit which revokes one does not wait long.
+/// Blocks written home at once, at most: enough to merge, few enough that a commit which revokes one does not wait long.
 const BATCH_BLOCKS: usize = 2048;
+/// A batch has at most one of so many parts of the log, so that a small log goes home in several batches, too.
+const LOG_PARTS: usize = 8;
 /// How often a failed write home is tried before the journal stops.
 const ATTEMPTS: u32 = 3;
 
@@ -220,7 +222,8 @@ impl Journal {
             (last.tid, blocks)
         };
         let mut written = 0;
-        for batch in blocks.chunks(BATCH_BLOCKS) {
+        let batch_blocks = BATCH_BLOCKS.min(self.log_len() as usize / LOG_PARTS).max(1);
+        for batch in blocks.chunks(batch_blocks) {
             written += self.write_home(batch, up_to)?;
         }
         self.queue.flush()?;

@@ -66,11 +66,25 @@ const REWRITE: Scenario = Scenario {
     ..Scenario::new(scenarios::rewrite)
 };
 
+/// Nothing is slow, so that a change often meets the moment at which data has just landed.
+const RESIZE: Scenario = Scenario {
+    timing: Some((
+        Delays {
+            data_us: 0,
+            journal_us: 0,
+            home_us: 0,
+            flush_us: 0,
+        },
+        Duration::from_millis(100),
+    )),
+    ..Scenario::new(scenarios::resize)
+};
+
 /// Blocks go home slowly, and a checkpoint has more of them than it writes at once, so that many are logged anew
 /// between its beginning and their turn.
 const LONG_CHECKPOINTS: Scenario = Scenario {
-    size: 80 << 20,
-    log: 32 << 20,
+    size: 20 << 20,
+    log: 8 << 20,
     timing: Some((
         Delays {
             data_us: 30,
@@ -108,8 +122,7 @@ fn delays(rng: &mut Rng) -> Delays {
 
 fn mount_options(rng: &mut Rng) -> MountOptions {
     let mut options = MountOptions {
-        // The journal checkpoints where blocks that are not home take a quarter of it.
-        memory: 64 << 20,
+        memory: 32 << 20,
         commit_interval: Duration::from_millis(*rng.pick(&[5, 20, 100])),
         async_commit: *rng.pick(&[
             AsyncCommit::Never,
@@ -250,7 +263,7 @@ scenarios! {
     overwrites_through_the_log: Scenario::new(scenarios::overwrites);
     logging_beside_long_checkpoints: LONG_CHECKPOINTS;
     growing_beside_fsync: Scenario::new(scenarios::growth);
-    resizing_once_beside_fsync: Scenario::new(scenarios::resize);
+    resizing_once_beside_fsync: RESIZE;
     replacing_by_rename: Scenario::new(scenarios::replace);
     rewriting_beside_timed_commits: REWRITE;
 }

@@ -174,50 +174,52 @@ pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
 /// Parts of files that are overwritten, through the log (fsync) or in place (fdatasync), while long checkpoints run: a
 /// block that is logged again during a checkpoint must not be written in place before the log lets go of it.
 pub fn relog(shared: &Shared, rng: &mut Rng) -> Result<()> {
-    const FILES: usize = 300;
+    const FILES: usize = 75;
     const PART: usize = 8 * PAGE;
     let files: Vec<File> = (0..FILES)
         .map(|n| shared.create(&format!("file{n}"), &rng.bytes(2 * PART)))
         .collect::<Result<_>>()?;
     on_threads(shared, rng, 5, |_, rng| {
-        for _ in 0..360 {
+        for _ in 0..150 {
             let file = rng.pick(&files);
             let at = rng.index(2) * PART;
             write(shared, file, &mut file.lock(), at, PART, rng)?;
-            shared.fsync(file, rng.one_in(3))?;
+            shared.fsync(file, rng.one_in(2))?;
         }
         Ok(())
     })
 }
 
-/// Files that change their size once, upwards, while others fsync them, and that are left alone after one more fsync:
-/// nothing that follows can repair a size on disk that has stayed behind.
+/// Files that change their size once, upwards, while another thread fsyncs them, and that are left alone after one more
+/// fsync: nothing that follows can repair a size on disk that has stayed behind.
 pub fn resize(shared: &Shared, rng: &mut Rng) -> Result<()> {
-    on_threads(shared, rng, 4, |thread, rng| {
-        for n in 0..60 {
+    on_threads(shared, rng, 2, |thread, rng| {
+        for n in 0..200 {
             let len = 1 + rng.index(9_000);
             let mut data = rng.bytes(len);
             let path = format!("file{thread}-{n}");
             shared.begin(&path, Some(&data));
             let inode = put(&shared.fs, &path, &data)?;
-            let delay = Duration::from_micros(rng.below(200));
-            let (longer, appends) = (len + 1 + rng.index(9_000), rng.one_in(2));
-            let part = rng.bytes(longer - len);
+            let delay = Duration::from_micros(rng.below(250));
+            let longer = 1 + rng.index(5_000);
+            let (part, appends) = (rng.bytes(longer), rng.one_in(4));
             std::thread::scope(|scope| {
-                let fsyncs: Vec<_> = (0..1 + rng.index(2))
-                    .map(|_| scope.spawn(|| shared.fs.fsync(&inode, true)))
-                    .collect();
-                std::thread::sleep(delay);
+                let fsync = scope.spawn(|| shared.fs.fsync(&inode, true));
+                // A sleep would take too long.
+                let began = Instant::now();
+                while began.elapsed() < delay {
+                    std::hint::spin_loop();
+                }
                 if appends {
                     data.extend_from_slice(&part);
                     shared.begin(&path, Some(&data));
                     write_all(&shared.fs, &inode, len as u64, &part)?;
                 } else {
-                    data.resize(longer, 0);
+                    data.resize(len + part.len(), 0);
                     shared.begin(&path, Some(&data));
-                    shared.fs.truncate(&inode, longer as u64)?;
+                    shared.fs.truncate(&inode, data.len() as u64)?;
                 }
-                fsyncs.into_iter().try_for_each(|f| f.join().unwrap())
+                fsync.join().unwrap()
             })?;
             shared.fs.fsync(&inode, false)?;
             shared.settle(&shared.ticket(&path));
