@@ -301,14 +301,6 @@ impl Volume {
         }
     }
 
-    /// sync beside an unmount, which may refuse it.
-    pub fn try_sync(&self) {
-        let mark = self.model(|m, _| m.mark_all());
-        if self.0.fs.sync().is_ok() {
-            self.model(|m, at| m.acknowledge(mark, at));
-        }
-    }
-
     /// sync of the tree below the root.
     pub fn sync_tree(&self) {
         let mark = self.model(|m, _| m.mark_all());

@@ -181,7 +181,7 @@ pub struct Fs {
     superblock_dirty: AtomicBool,
     read_only: AtomicBool,
     read_only_reason: Mutex<Option<String>>,
-    unmounted: Mutex<bool>,
+    unmounted: Mutex<Option<Result<()>>>,
     journal_blocks: u32,
     recovery: RecoveryReport,
     orphans: Mutex<OrphanReport>,
@@ -249,8 +249,20 @@ impl Fs {
         self.superblock_dirty.store(true, Ordering::Release);
     }
 
-    /// Makes everything that is dirty now durable: data, then metadata by one commit.
+    /// Makes everything that is dirty now durable: data, then metadata by one commit. Beside an unmount, whose last sync
+    /// makes the same durable, its outcome is that of the unmount.
+    ///
+    /// # Errors
+    /// Anything could not be written; the journal has stopped.
     pub fn sync(&self) -> Result<()> {
+        self.sync_now()
+            .or_else(|error| match &*self.unmounted.lock() {
+                Some(outcome) => outcome.clone(),
+                None => Err(error),
+            })
+    }
+
+    fn sync_now(&self) -> Result<()> {
         self.reap_doomed();
         let sizes = self.sizes_to_sync();
         let data = self.bdi.sync();
@@ -473,7 +485,7 @@ impl JournalClient for Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        if *self.unmounted.get_mut() {
+        if self.unmounted.get_mut().is_some() {
             return;
         }
         // The flusher and the journal hold the file system weakly: nothing of it can be written any more, and a commit

@@ -103,7 +103,7 @@ impl Fs {
             superblock_dirty: AtomicBool::new(false),
             read_only: AtomicBool::new(read_only),
             read_only_reason: Mutex::new(reason),
-            unmounted: Mutex::new(false),
+            unmounted: Mutex::new(None),
             journal_blocks: opened.blocks,
             recovery: opened.recovery,
             orphans: Mutex::default(),
@@ -177,13 +177,13 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes everything, empties the journal and marks the volume clean. Later calls do nothing.
+    /// Writes everything, empties the journal and marks the volume clean. Later calls return the same outcome.
     pub fn unmount(&self) -> Result<()> {
         let mut unmounted = self.unmounted.lock();
-        if *unmounted {
-            return Ok(());
-        }
-        *unmounted = true;
+        unmounted.get_or_insert_with(|| self.end()).clone()
+    }
+
+    fn end(&self) -> Result<()> {
         self.fsyncs.close();
         if self.is_read_only() {
             self.bdi.shutdown();
@@ -195,9 +195,9 @@ impl Fs {
             self.check_journal()?;
             return closed.map_err(Error::from);
         }
-        let synced = self.sync();
+        let synced = self.sync_now();
         self.bdi.shutdown();
-        let synced = synced.and(self.sync());
+        let synced = synced.and(self.sync_now());
         self.become_read_only("unmounted");
         self.journal.close()?;
         let left = orphan::any(self);
@@ -221,7 +221,7 @@ impl Fs {
 
     /// Stops without writing anything more, as if the process had been killed: for tests of recovery.
     pub fn crash(&self) {
-        *self.unmounted.lock() = true;
+        *self.unmounted.lock() = Some(Err(Error::ReadOnly));
         // In this order: an fsync that meets a read-only volume asks the journal whether all is well.
         self.journal.crash();
         self.read_only.store(true, Ordering::Release);

@@ -240,7 +240,7 @@ fn unmount(volume: &Volume, rng: &mut Rng) {
         })
         .collect();
     if rng.one_in(2) {
-        threads.push(start(volume, "sync", |volume| volume.try_sync()));
+        threads.push(start(volume, "sync", |volume| volume.sync()));
     }
     // Everything is written by then, by them or by the unmount itself.
     if let Err(error) = volume.fs().unmount() {
