@@ -233,7 +233,7 @@ impl<F: WritebackFs> BackingDev<F> {
             group.and_then(|group| group.wait())
         };
         // Taken last: an fsync that began after this call may have taken pages that were dirty before it.
-        self.foreground.wait_before(self.foreground.mark());
+        self.foreground.wait();
         outcome
     }
     /// Announces writeback that the caller does itself (fsync); see [`Foreground`].

@@ -96,14 +96,11 @@ impl ForegroundList {
         state.running.insert(id);
         Foreground { list: self, id }
     }
-    /// A mark for [`ForegroundList::wait_before`].
-    pub(crate) fn mark(&self) -> u64 {
-        self.state.lock().next
-    }
-    /// Waits for all that began before the mark.
-    pub(crate) fn wait_before(&self, mark: u64) {
+    /// Waits for all that has begun before this call.
+    pub(crate) fn wait(&self) {
         let mut state = self.state.lock();
-        while state.running.first().is_some_and(|&oldest| oldest < mark) {
+        let end = state.next;
+        while state.running.first().is_some_and(|&oldest| oldest < end) {
             self.ended.wait(&mut state);
         }
     }

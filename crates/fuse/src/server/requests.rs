@@ -67,6 +67,13 @@ impl fusedev::Server for Server {
             pid,
             operation,
         } = request;
+        let new = |mode, umask, rdev| New {
+            uid,
+            gid,
+            mode,
+            umask,
+            rdev,
+        };
         match operation {
             Operation::Lookup { name } => answer_entry(reply, self.lookup(node, name)),
             Operation::GetAttr => answer_attr(reply, self.getattr(node)),
@@ -86,24 +93,10 @@ impl fusedev::Server for Server {
                 umask,
                 rdev,
             } => {
-                let new = New {
-                    uid,
-                    gid,
-                    mode,
-                    umask,
-                    rdev,
-                };
-                answer_entry(reply, self.mknod(node, name, &new));
+                answer_entry(reply, self.mknod(node, name, &new(mode, umask, rdev)));
             }
             Operation::MkDir { name, mode, umask } => {
-                let new = New {
-                    uid,
-                    gid,
-                    mode,
-                    umask,
-                    rdev: 0,
-                };
-                answer_entry(reply, self.mkdir(node, name, &new));
+                answer_entry(reply, self.mkdir(node, name, &new(mode, umask, 0)));
             }
             Operation::Unlink { name } => answer_empty(reply, self.unlink(node, name)),
             Operation::RmDir { name } => answer_empty(reply, self.rmdir(node, name)),
@@ -127,28 +120,22 @@ impl fusedev::Server for Server {
             }),
             Operation::Release => reply.ok(),
             Operation::Create { name, mode, umask } => {
-                let new = New {
-                    uid,
-                    gid,
-                    mode,
-                    umask,
-                    rdev: 0,
-                };
-                answer(reply, self.mknod(node, name, &new), |reply, entry| {
-                    reply.created(&entry);
-                });
+                answer(
+                    reply,
+                    self.mknod(node, name, &new(mode, umask, 0)),
+                    |reply, entry| {
+                        reply.created(&entry);
+                    },
+                );
             }
             Operation::TmpFile { mode, umask } => {
-                let new = New {
-                    uid,
-                    gid,
-                    mode,
-                    umask,
-                    rdev: 0,
-                };
-                answer(reply, self.tmpfile(node, &new), |reply, entry| {
-                    reply.created(&entry);
-                });
+                answer(
+                    reply,
+                    self.tmpfile(node, &new(mode, umask, 0)),
+                    |reply, entry| {
+                        reply.created(&entry);
+                    },
+                );
             }
             Operation::Read {
                 offset,
