@@ -112,7 +112,6 @@ fn one_serving_thread_does_not_wait_for_itself() {
 /// they have written finds it.
 fn writers_see_their_own_writes(options: &str) {
     const PART: usize = 512;
-    const OFFSET: u64 = 2048;
     if !can_mount() {
         return;
     }
@@ -141,13 +140,16 @@ fn writers_see_their_own_writes(options: &str) {
             let mut version = 0_u64;
             while begun.elapsed() < Duration::from_secs(4) {
                 version += 1;
-                let at = (version * 7) % BLOCKS as u64 * BLOCK as u64 + OFFSET;
-                cached.write_all_at(&version.to_le_bytes(), at).unwrap();
+                let mut data = version.to_le_bytes().repeat(BLOCKS * BLOCK / 8);
+                cached.write_all_at(&data, 0).unwrap();
                 thread::yield_now();
-                let mut found = [0; 8];
-                cached.read_exact_at(&mut found, at).unwrap();
-                if u64::from_le_bytes(found) != version {
-                    return Err((version, at, u64::from_le_bytes(found)));
+                cached.read_exact_at(&mut data, 0).unwrap();
+                let stale = data.chunks(BLOCK).position(|page| {
+                    let own = page[PART..].as_chunks::<8>().0;
+                    own.iter().any(|&v| u64::from_le_bytes(v) != version)
+                });
+                if let Some(page) = stale {
+                    return Err((version, page));
                 }
             }
             Ok(version)
@@ -169,7 +171,10 @@ fn writers_see_their_own_writes(options: &str) {
         }
         done.store(true, Ordering::Relaxed);
         let written = writer.join().unwrap();
-        assert!(written.is_ok(), "(version, offset, found): {written:?}");
+        assert!(
+            written.is_ok(),
+            "(version, page with an older one): {written:?}"
+        );
     });
     drop((direct, cached));
     mounted.unmount();
