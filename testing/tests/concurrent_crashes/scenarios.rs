@@ -126,6 +126,14 @@ fn files(shared: &Shared, count: usize, rng: &mut Rng) -> Result<Vec<File>> {
         .collect()
 }
 
+/// A new file, durable, of which a crash may leave no part from here on. (Before its fsync it may be there and empty.)
+fn create_whole(shared: &Shared, path: &str, data: &[u8]) -> Result<File> {
+    let file = shared.create(path, data)?;
+    shared.begin_atomic(path, data);
+    shared.settle(&shared.ticket(path));
+    Ok(file)
+}
+
 /// 2 to 8 threads that change the same files in every way, and make them durable in every way.
 pub fn mixed(shared: &Shared, rng: &mut Rng) -> Result<()> {
     let files = files(shared, 5, rng)?;
@@ -268,11 +276,7 @@ pub fn growth(shared: &Shared, rng: &mut Rng) -> Result<()> {
 pub fn replace(shared: &Shared, rng: &mut Rng) -> Result<()> {
     on_threads(shared, rng, 4, |thread, rng| {
         let (target, new_name) = (format!("target{thread}"), format!("new{thread}"));
-        let data = rng.bytes(6_000);
-        shared.begin_atomic(&target, &data);
-        let file = put(&shared.fs, &target, &data)?;
-        shared.fs.fsync(&file, false)?;
-        shared.settle(&shared.ticket(&target));
+        create_whole(shared, &target, &rng.bytes(6_000))?;
         for _ in 0..40 {
             let len = 1 + rng.index(20_000);
             let data = rng.bytes(len);
@@ -302,13 +306,7 @@ pub fn rewrite(shared: &Shared, rng: &mut Rng) -> Result<()> {
     let lens: Vec<usize> = (0..4).map(|n| 4_000 + 5_000 * n).collect();
     let files: Vec<File> = lens
         .iter()
-        .map(|len| {
-            let path = format!("file{len}");
-            let file = shared.create(&path, &rng.bytes(*len))?;
-            shared.begin_atomic(&path, &file.lock().data);
-            shared.settle(&shared.ticket(&path));
-            Ok(file)
-        })
+        .map(|len| create_whole(shared, &format!("file{len}"), &rng.bytes(*len)))
         .collect::<Result<_>>()?;
     for _ in 0..12 {
         commit_has_passed(shared)?;
