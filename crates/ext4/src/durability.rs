@@ -24,6 +24,8 @@
 //! Invariants:
 //! - A batch is listed in [`Inode::batches`] before it gathers pages of the file, and until their outcome is known. So a
 //!   thread that finds no dirty page finds the batch.
+//! - A page is gathered only if it begins before the end that users see. A write stores its pages and then raises the size,
+//!   so without this rule a crash would find blocks behind the end.
 //! - `tid`, `datasync_tid` and `written` name a transaction and a write before the writeback tag goes. So a thread that
 //!   finds no unlanded page finds what is left to commit and flush.
 //! - The writeback tag goes, and the size on disk changes, under the lock of `meta`.
@@ -37,7 +39,7 @@
 //! with the size (`file_io::truncate`).
 
 use crate::inode::InodeMeta;
-use crate::writepages::Batch;
+use crate::writepages::{self, Batch};
 use crate::{Fs, Inode, Result};
 use block::{AtomicWriteMark, PAGE_SIZE, WriteMark};
 use cache::{DirtyPage, Mapping};
@@ -137,8 +139,9 @@ impl Inode {
         self.mapping.unlanded_pages() > 0
     }
 
-    /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`; how many. `_lock` proves that the
-    /// inode's `writeback_lock` is held.
+    /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`; how many. Pages behind the end are
+    /// left: they are of a write that is storing its pages, and raises the size and marks the inode dirty after that.
+    /// `_lock` proves that the inode's `writeback_lock` is held.
     pub(crate) fn gather(
         &self,
         _lock: &MutexGuard<'_, u32>,
@@ -158,7 +161,10 @@ impl Inode {
             }
             enters
         };
-        let taken = self.mapping.take_dirty(range, max, pages);
+        let end = range.end.min(writepages::end(self));
+        let taken = self
+            .mapping
+            .take_dirty(range.start..end.max(range.start), max, pages);
         if taken == 0 && entered {
             self.leave(batch);
         }
@@ -186,6 +192,10 @@ impl Inode {
         changed: bool,
     ) {
         let mut meta = self.meta.lock();
+        debug_assert!(
+            pages.end <= meta.size.div_ceil(PAGE),
+            "blocks behind the end"
+        );
         // Named first: a thread that finds no unlanded page reads the number without the lock.
         match changed || meta.fields.size < meta.size {
             true => self.mark_dirty(fs, handle),

@@ -87,6 +87,36 @@ fn race(
     });
 }
 
+/// A write stores its pages one by one, and then the size. A crash must not find blocks behind the end
+/// ([`crate::Inode::recorded`] asserts that).
+#[test]
+fn pages_behind_the_end_wait_for_the_size() {
+    let fs = in_memory();
+    let file = create(&fs, "f");
+    let end = AtomicU64::new(0);
+    race(
+        ROUNDS / 4,
+        |round| {
+            let size = (round % 5000) as u64;
+            fs.truncate(&file, size).unwrap();
+            // A dirty page, so that the fsync has something to write.
+            fs.write(&file, 0, &[1]).unwrap();
+            end.store(size.max(1) + 300 * PAGE, Ordering::Release);
+        },
+        || {
+            fs.append(&file, &[2; 300 * PAGE_SIZE]).unwrap();
+        },
+        || fs.fsync(&file, true).unwrap(),
+        |_| {
+            fs.fsync(&file, true).unwrap();
+            let end = end.load(Ordering::Acquire);
+            assert_eq!(sizes(&file), (end, end));
+            assert!(!file.has_unlanded());
+        },
+    );
+    fs.unmount().unwrap();
+}
+
 fn sizes(file: &InodeRef) -> (u64, u64) {
     let meta = file.meta.lock();
     (meta.size, meta.fields.size)
