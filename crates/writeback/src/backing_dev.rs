@@ -59,6 +59,8 @@ pub struct Progress {
     pub blocked: bool,
     /// For a sync: the page behind the last one submitted, where the sweep goes on.
     pub next: u64,
+    /// Nothing could be written, and waiting does not help: an error number. The pages stay dirty.
+    pub failed: Option<i32>,
 }
 
 /// The file system under writeback: whoever owns inodes that can write their pages.

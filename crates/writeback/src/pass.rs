@@ -314,7 +314,13 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         // A sync comes back once even where nothing more can be written now: a page may be under writeback with an
         // earlier content. After the second sweep the rest was dirtied after the sync began.
         let sync = self.reason == Reason::Sync;
-        if sync && (remains || F::is_dirty(&inode)) && (self.round == 0 || stuck) {
+        if let Some(errno) = progress.failed {
+            if sync && self.outcome.is_ok() {
+                self.outcome = Err(io::Error::from_raw_os_error(errno));
+            }
+            let now = self.flusher.dev.clock.monotonic();
+            self.flusher.put_aside(entry, now);
+        } else if sync && (remains || F::is_dirty(&inode)) && (self.round == 0 || stuck) {
             if self.flusher.list_again(&entry) {
                 self.again.push_back(entry);
             }

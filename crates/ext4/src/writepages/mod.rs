@@ -181,6 +181,14 @@ pub(crate) fn end(inode: &Inode) -> u64 {
     inode.meta.lock().size.div_ceil(PAGE_SIZE as u64)
 }
 
+/// Whether there are dirty pages to write back. A write that is storing pages behind the end marks the inode dirty itself.
+fn is_dirty(inode: &Inode) -> bool {
+    let mapping = &inode.mapping;
+    mapping.dirty_pages() > 0
+        && (mapping.writeback_pages() > 0
+            || mapping.next_dirty(0).is_some_and(|at| at < end(inode)))
+}
+
 impl WritebackFs for Fs {
     type Inode = Inode;
     type Batch = Batch;
@@ -203,10 +211,10 @@ impl WritebackFs for Fs {
         // The plug holds bios that others may wait for, so this thread must not wait for the lock's holder.
         let Some(lock) = inode.writeback_lock.try_lock() else {
             return Progress {
-                pages: 0,
                 more: true,
                 blocked: true,
                 next: limits.from,
+                ..Progress::default()
             };
         };
         let submitted = match limits.reason {
@@ -227,19 +235,22 @@ impl WritebackFs for Fs {
             Err(error) => {
                 tracing::warn!("inode {}: writeback: {error}", inode.ino);
                 return Progress {
-                    pages: 0,
                     more: true,
                     blocked: true,
                     next: limits.from,
+                    // Space may come back soon.
+                    failed: (!matches!(error, Error::NoSpace)).then(|| error.errno()),
+                    ..Progress::default()
                 };
             }
         };
-        let more = inode.mapping.dirty_pages() > 0;
+        let more = is_dirty(inode);
         Progress {
             pages,
             more,
             blocked: pages == 0 && more,
             next,
+            failed: None,
         }
     }
 
@@ -258,7 +269,7 @@ impl WritebackFs for Fs {
     }
 
     fn is_dirty(inode: &Inode) -> bool {
-        inode.mapping.dirty_pages() > 0
+        is_dirty(inode)
     }
 
     fn end(inode: &Inode) -> u64 {

@@ -20,6 +20,8 @@ pub struct Inode {
     pub mapping: Mapping,
     /// Nothing of it can be written.
     pub blocked: AtomicBool,
+    /// And waiting does not help.
+    pub damaged: AtomicBool,
     pub panics: AtomicBool,
     /// The highest version whose page landed.
     pub landed: AtomicU64,
@@ -51,6 +53,9 @@ impl EndIo for Batch {
         }
     }
 }
+
+/// The error of what is damaged.
+pub const EUCLEAN: i32 = 117;
 
 /// A slice that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +135,7 @@ impl FakeFs {
             state: DirtyState::default(),
             mapping: Mapping::new(self.budget.clone()),
             blocked: AtomicBool::new(false),
+            damaged: AtomicBool::new(false),
             panics: AtomicBool::new(false),
             landed: AtomicU64::new(0),
             end: AtomicU64::new(0),
@@ -188,7 +194,8 @@ impl WritebackFs for FakeFs {
             "a panic that a test asked for"
         );
         let mut pages = Vec::new();
-        if !inode.blocked.load(SeqCst) {
+        let damaged = inode.damaged.load(SeqCst);
+        if !damaged && !inode.blocked.load(SeqCst) {
             inode
                 .mapping
                 .take_dirty(limits.from..limits.end, limits.pages, &mut pages);
@@ -218,6 +225,7 @@ impl WritebackFs for FakeFs {
             more,
             blocked: pages.is_empty() && more,
             next: pages.last().map_or(limits.from, |page| page.index + 1),
+            failed: damaged.then_some(EUCLEAN),
         }
     }
     fn batch_landed(&self, batch: &Batch) -> bool {

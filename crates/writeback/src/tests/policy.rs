@@ -290,6 +290,25 @@ fn a_blocked_inode_waits_without_holding_back_others() {
 }
 
 #[test]
+fn a_sync_does_not_wait_for_what_is_damaged() {
+    let mut t = ByHand::new();
+    let files = t.files(0..3, 1);
+    files[1].damaged.store(true, SeqCst);
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    let error = group.ended().unwrap().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(EUCLEAN));
+    assert_eq!(t.fs.written(), [0, 1, 2], "each was tried once");
+    assert_eq!(t.fs.dev().dirty_pages(), 1);
+    files[1].damaged.store(false, SeqCst);
+    t.advance(6 * SECOND);
+    let group = t.fs.dev().request_sync().unwrap();
+    t.step(1);
+    group.ended().unwrap().unwrap();
+    assert_eq!(t.fs.dev().dirty_pages(), 0);
+}
+
+#[test]
 fn a_panic_ends_the_pass_and_loses_nothing() {
     let mut t = ByHand::new();
     let files = t.files(0..5, 1);
