@@ -238,8 +238,8 @@ impl WritebackFs for Fs {
                     more: true,
                     blocked: true,
                     next: limits.from,
-                    // Space may come back soon.
-                    failed: (!matches!(error, Error::NoSpace)).then(|| error.errno()),
+                    // Blocks are promised, so even a lack of space is damage.
+                    failed: Some(error.errno()),
                     ..Progress::default()
                 };
             }

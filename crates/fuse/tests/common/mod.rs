@@ -207,9 +207,18 @@ impl Mounted {
 
     /// Unmounts and checks.
     pub fn unmount(mut self) -> Image {
-        let session = self.session.take().expect("mounted");
-        if let Err((_, error)) = session.unmount() {
-            panic!("unmount: {error:#}");
+        // The kernel lets go of a file some time after the last io_uring request for it.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut session = self.session.take();
+        while let Some(mounted) = session.take() {
+            match mounted.unmount() {
+                Ok(()) => {}
+                Err((Some(busy), _)) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(20));
+                    session = Some(busy);
+                }
+                Err((_, error)) => panic!("unmount: {error:#}"),
+            }
         }
         let image = self.image.take().expect("mounted");
         image.check();
