@@ -76,9 +76,9 @@ struct Record {
     /// Direct writes since the last cached read or write.
     quiet: u32,
     patience: u32,
-    /// Notifications under way.
+    /// Notifications after direct writes that are under way.
     dropping: u32,
-    /// When the last notification ended.
+    /// When the last of them ended.
     dropped: Option<Instant>,
 }
 
@@ -86,6 +86,8 @@ struct Record {
 enum Drop {
     Nothing,
     Range,
+    /// The range of a cached write, while the kernel keeps other cached writes of the file back.
+    OwnRange,
     /// All pages, at this value of [`Record::cached_io`].
     All(u64),
 }
@@ -164,6 +166,13 @@ impl Records {
         }
     }
 
+    /// A cached write is answered before its notification has ended, which may meet the next write.
+    fn note_late(&self, ino: u32) {
+        if let Some(record) = self.by_ino.lock().get_mut(&ino) {
+            record.dropped = Some(Instant::now());
+        }
+    }
+
     /// All pages have been dropped. Those of reads and writes after `cached_io` may be there.
     fn note_dropped(&self, ino: u32, cached_io: u64) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino)
@@ -201,9 +210,12 @@ impl Shared {
             return;
         };
         let node = node_of(range.ino);
+        if let Drop::OwnRange = drop {
+            return notifier.contents_changed(node, range.offset, range.len);
+        }
         self.records.begin_drop(range.ino);
         match drop {
-            Drop::Nothing => {}
+            Drop::Nothing | Drop::OwnRange => {}
             Drop::Range => notifier.contents_changed(node, range.offset, range.len),
             Drop::All(cached_io) => {
                 notifier.contents_changed(node, 0, 0);
@@ -320,16 +332,19 @@ impl Coherence {
         let (dropped, wait) = bounded(1);
         let job = Job {
             range: Range { ino, offset, len },
-            drop: Drop::Range,
+            drop: Drop::OwnRange,
             answer: Some(Box::new(move || _ = dropped.try_send(()))),
         };
         self.shared.held.fetch_add(1, Ordering::Relaxed);
         let _ = queue.send(job);
         let whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
-        let _ = wait.recv_timeout(match whole {
+        let waited = wait.recv_timeout(match whole {
             true => WHOLE_PAGES_WAIT,
             false => PART_OF_PAGE_WAIT,
         });
+        if waited.is_err() {
+            self.shared.records.note_late(ino);
+        }
     }
 }
 
