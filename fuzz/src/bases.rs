@@ -1,7 +1,8 @@
 //! Volumes that the fuzzer damages, and what each of their blocks is.
 //!
-//! They come from `SLUICE_FUZZ_BASES`, a directory of small images that `scripts/fuzz.sh` makes by mke2fs and debugfs.
-//! Each is furnished by the engine, and there is a clean one and an unclean one of it.
+//! They come from `SLUICE_FUZZ_BASES`, a directory of small images that `scripts/fuzz.sh` makes by
+//! mke2fs and debugfs. Each is furnished by the engine, and there is a clean one and an unclean one
+//! of it.
 
 use crate::cow::{BLOCK, Cow};
 use ext4::{Fs, MkfsOptions, MountOptions, NewInode, SetXattrMode};

@@ -1,4 +1,5 @@
-//! A fuzzer's bytes, taken a piece at a time. At the end they are zeroes, so that every input means something.
+//! A fuzzer's bytes, taken a piece at a time. At the end they are zeroes, so that every input means
+//! something.
 
 /// What is left of an input.
 pub struct Bytes<'a>(pub &'a [u8]);

@@ -8,7 +8,8 @@
 //! | [`recovery`] | logs that are built from the bytes, with right checksums, and replayed |
 //! | [`image`] | whole volumes, damaged by the bytes, mended, mounted and used |
 //!
-//! A target fails by a panic on any thread, by an assertion, by taking too long, or by too much memory.
+//! A target fails by a panic on any thread, by an assertion, by taking too long, or by too much
+//! memory.
 #![forbid(unsafe_code)]
 
 pub mod bases;

@@ -1,4 +1,5 @@
-//! What is done with a volume: a look at a part of the tree, then calls that the input chooses. Any of them may fail.
+//! What is done with a volume: a look at a part of the tree, then calls that the input chooses. Any
+//! of them may fail.
 
 use crate::bytes::Bytes;
 use ext4::{

@@ -1,7 +1,8 @@
 //! Recovery of logs that the input describes block by block, against a model of what a log means.
 //!
-//! Checksums are right unless the input damages a block afterwards. Whatever the log says: recovery in memory and on the
-//! device agree, a second recovery finds nothing to do, and no memory stays charged.
+//! Checksums are right unless the input damages a block afterwards. Whatever the log says: recovery
+//! in memory and on the device agree, a second recovery finds nothing to do, and no memory stays
+//! charged.
 
 use crate::bytes::Bytes;
 use crate::cow::{BLOCK, Cow};

@@ -1,4 +1,5 @@
-//! Mending a volume whose checksums are right changes nothing: each of them is computed as the engine computes it.
+//! Mending a volume whose checksums are right changes nothing: each of them is computed as the
+//! engine computes it.
 
 use fuzz::bases;
 use fuzz::cow::Cow;

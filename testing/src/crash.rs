@@ -1,7 +1,8 @@
 //! What a crash may leave on a device with a volatile cache, made from a recording.
 //!
-//! A write before the last flush is there, as is one with FUA. Each other write may have been applied, dropped or torn
-//! at any 512-byte sector, on its own. The last event may not have been acknowledged yet, so even FUA does not save it.
+//! A write before the last flush is there, as is one with FUA. Each other write may have been
+//! applied, dropped or torn at any 512-byte sector, on its own. The last event may not have been
+//! acknowledged yet, so even FUA does not save it.
 
 use crate::disk::Event;
 use crate::seed::Rng;
@@ -68,14 +69,14 @@ impl Recording {
         (0..self.len()).filter(is_flush).collect()
     }
 
-    /// What the device may hold after a crash when the first `at` events had happened. To be called with ascending
-    /// positions.
+    /// What the device may hold after a crash when the first `at` events had happened. To be called
+    /// with ascending positions.
     pub fn image(&mut self, at: usize, rng: &mut Rng) -> Vec<u8> {
         self.image_if(Promises::Kept, at, rng)
     }
 
-    /// The same for a device that may not keep its promises. To be called with ascending positions, of flushes that are
-    /// ignored, too.
+    /// The same for a device that may not keep its promises. To be called with ascending positions,
+    /// of flushes that are ignored, too.
     pub fn image_if(&mut self, promises: Promises, at: usize, rng: &mut Rng) -> Vec<u8> {
         assert!(at >= self.durable_to, "positions ascend");
         let works = |i: &usize| {
@@ -137,8 +138,9 @@ fn apply(image: &mut [u8], event: &Event) {
 /// Where the two sectors of ext4's super block begin.
 const SUPERBLOCK: usize = 1024;
 
-/// Applies each sector of a write or not. The super block is written whole: its checksum covers two sectors, and no
-/// implementation of ext4 survives one without the other (docs/MEDIA_ASSUMPTIONS.md).
+/// Applies each sector of a write or not. The super block is written whole: its checksum covers two
+/// sectors, and no implementation of ext4 survives one without the other
+/// (docs/MEDIA_ASSUMPTIONS.md).
 pub(crate) fn tear(image: &mut [u8], event: &Event, rng: &mut Rng) {
     if let Event::Write { offset, data, .. } = event {
         let mut applied = false;

@@ -64,8 +64,8 @@ impl Daemon {
         self.detach();
     }
 
-    /// Unmounts, and waits for the daemon. A mount that is in use gets some seconds: programs of others, such as a
-    /// watcher of all mounts, hold any mount for a moment.
+    /// Unmounts, and waits for the daemon. A mount that is in use gets some seconds: programs of
+    /// others, such as a watcher of all mounts, hold any mount for a moment.
     ///
     /// # Panics
     /// Where either says that something went wrong.

@@ -1,8 +1,9 @@
 //! What may be found in a file after a crash.
 //!
-//! Each change of a file is noted when it begins and when it was acknowledged, in positions of a recording. After a
-//! crash at some position, the last change that had been acknowledged holds, or any later one that had begun, or a mixture
-//! of them: sector by sector for contents written in place, as a whole where a rename replaced the file.
+//! Each change of a file is noted when it begins and when it was acknowledged, in positions of a
+//! recording. After a crash at some position, the last change that had been acknowledged holds, or
+//! any later one that had begun, or a mixture of them: sector by sector for contents written in
+//! place, as a whole where a rename replaced the file.
 //!
 //! An fsync that is answered later concerns what had changed when it was asked for: a [`Ticket`].
 
@@ -100,7 +101,8 @@ impl History {
         })
     }
 
-    /// The same for any volume of which `read` has the files' contents, or `None` where there is no such file.
+    /// The same for any volume of which `read` has the files' contents, or `None` where there is no
+    /// such file.
     ///
     /// # Errors
     /// What it should not have, or lacks.
@@ -111,7 +113,8 @@ impl History {
     ) -> Result<(), String> {
         for (path, versions) in &self.0 {
             let found = read(path).map_err(|e| format!("{path}: {e}"))?;
-            // Acknowledged at the very position means after the crash: its last event may not have come back.
+            // Acknowledged at the very position means after the crash: its last event may not have
+            // come back.
             let settled = versions
                 .iter()
                 .rposition(|v| v.acknowledged.is_some_and(|a| a < position));

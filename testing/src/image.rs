@@ -30,7 +30,8 @@ impl Mke2fs {
         self
     }
 
-    /// Makes it; what the program said where it cannot (an older version that lacks a feature, say).
+    /// Makes it; what the program said where it cannot (an older version that lacks a feature,
+    /// say).
     pub fn make(&self, path: &Path) -> Result<(), String> {
         let file = std::fs::File::create(path).map_err(|e| e.to_string())?;
         file.set_len(self.size).map_err(|e| e.to_string())?;
@@ -80,7 +81,8 @@ fn keep_for_inspection(path: &Path) -> String {
     }
 }
 
-/// Lets `e2fsck -fy` recover the volume: it may replay the journal and finish orphans, and nothing else.
+/// Lets `e2fsck -fy` recover the volume: it may replay the journal and finish orphans, and nothing
+/// else.
 ///
 /// # Errors
 /// What it said, where it repaired more than that.
@@ -100,11 +102,13 @@ pub fn recover_by_e2fsck(path: &Path) -> Result<(), String> {
             "Free blocks count wrong (",
             "Free inodes count wrong (",
             "Fix? yes",
-            // Version 1.47 says this of the kernel's orphan files too, after it has released the orphans itself.
+            // Version 1.47 says this of the kernel's orphan files too, after it has released the
+            // orphans itself.
             "Orphan file (inode ",
             "Feature orphan_present is set but orphan file is clean",
             "Clear? yes",
-            // No damage: the engine keeps a level of an extent tree while pages wait that may need it.
+            // No damage: the engine keeps a level of an extent tree while pages wait that may need
+            // it.
             "extent tree (at level 1) could be shorter.  Optimize? yes",
         ];
         line.trim().is_empty()

@@ -38,7 +38,8 @@ impl KernelMount {
         std::fs::create_dir(&dir).expect("a mount point");
         let options = format!("loop,{options}");
         let args = ["-t", "ext4", "-o", &options, text(image), text(&dir)];
-        // Others look for a free loop device too, and the losers of the race are told that there is no super block.
+        // Others look for a free loop device too, and the losers of the race are told that there is
+        // no super block.
         let mut tries = 0;
         while run("mount", &args).0 != 0 {
             tries += 1;
@@ -89,8 +90,8 @@ impl Drop for KernelMount {
     }
 }
 
-/// Unmounts. A child that another test is just starting has our open files until it runs its program, so a mount may be
-/// busy for a moment after its last file was closed.
+/// Unmounts. A child that another test is just starting has our open files until it runs its
+/// program, so a mount may be busy for a moment after its last file was closed.
 fn umount(dir: &Path) -> Result<(), String> {
     for _ in 0..20 {
         match run("umount", &[text(dir)]) {

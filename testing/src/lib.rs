@@ -1,4 +1,5 @@
-//! What the tests of data safety share: images, oracles, snapshots of trees, devices that record or fail.
+//! What the tests of data safety share: images, oracles, snapshots of trees, devices that record or
+//! fail.
 //!
 //! | module | what it has |
 //! |---|---|

@@ -28,7 +28,8 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Of a volume by mke2fs with 4 KiB blocks and no checksums (`^metadata_csum`), whose journal is clean.
+    /// Of a volume by mke2fs with 4 KiB blocks and no checksums (`^metadata_csum`), whose journal
+    /// is clean.
     ///
     /// # Panics
     /// Where the image is no such volume.

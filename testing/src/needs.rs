@@ -1,5 +1,5 @@
-//! What a test needs of the machine. A missing need is said loudly: a test that checks nothing must not look like one
-//! that passed.
+//! What a test needs of the machine. A missing need is said loudly: a test that checks nothing must
+//! not look like one that passed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

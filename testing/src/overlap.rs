@@ -1,5 +1,5 @@
-//! A device in memory whose requests overlap in time, with delays that differ by what is written, and what a crash may
-//! leave of them.
+//! A device in memory whose requests overlap in time, with delays that differ by what is written,
+//! and what a crash may leave of them.
 //!
 //! ```text
 //!  submit ──▶ Began ──(a delay by class, on one of the device's threads)──▶ bytes change ──▶ Ended ──▶ completed
@@ -295,7 +295,8 @@ impl Timeline {
         self.moments.iter().filter(ended).count()
     }
 
-    /// Whether the moment is the end of a flush or of a write with FUA: what is durable changes there.
+    /// Whether the moment is the end of a flush or of a write with FUA: what is durable changes
+    /// there.
     pub fn is_turning_point(&self, at: usize) -> bool {
         match self.moments.get(at) {
             Some(Moment::FlushEnded(_)) => true,
@@ -332,8 +333,8 @@ impl Timeline {
             if matches!(**event, Event::Write { fua: true, .. }))
     }
 
-    /// What the device may hold after a crash when the first `at` moments had passed. With `honest` false, a canary:
-    /// flushes and FUA do nothing.
+    /// What the device may hold after a crash when the first `at` moments had passed. With `honest`
+    /// false, a canary: flushes and FUA do nothing.
     pub fn image(&self, at: usize, honest: bool, rng: &mut Rng) -> Vec<u8> {
         let moments = &self.moments[..at];
         let mut ended = vec![usize::MAX; at];

@@ -1,4 +1,5 @@
-//! Images of crashes recovered, by us and by others, and judged: by what the history promises, and by e2fsck.
+//! Images of crashes recovered, by us and by others, and judged: by what the history promises, and
+//! by e2fsck.
 
 use crate::crash::Recording;
 use crate::disk::{Disk, save};

@@ -1,4 +1,5 @@
-//! Files whose contents say which version they are, and what a worker was told of them before everything stopped.
+//! Files whose contents say which version they are, and what a worker was told of them before
+//! everything stopped.
 
 use crate::seed::Rng;
 use std::fs::{self, File};

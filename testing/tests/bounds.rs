@@ -1,5 +1,5 @@
-//! Volumes that claim much more than they hold: memory stays within the budget, time within what the image warrants.
-//! Resident memory is a process's, so the tests take turns.
+//! Volumes that claim much more than they hold: memory stays within the budget, time within what
+//! the image warrants. Resident memory is a process's, so the tests take turns.
 
 use ext4::{Fs, MountOptions, Result};
 use std::path::Path;
@@ -29,7 +29,8 @@ fn status(field: &str) -> u64 {
 fn used_by(image: &Path, read_only: bool, then: impl FnOnce(Result<Arc<Fs>>)) -> u64 {
     let _watchdog = Watchdog::new("a volume that claims too much", Duration::from_secs(60));
     std::fs::write("/proc/self/clear_refs", "5").expect("resets the peak");
-    // Memory that earlier tests left in the heap is used again: the growth is a lower bound, tens of MiB below the truth.
+    // Memory that earlier tests left in the heap is used again: the growth is a lower bound, tens
+    // of MiB below the truth.
     let base = status("VmRSS:");
     let options = MountOptions {
         memory: BUDGET,
@@ -227,7 +228,8 @@ fn a_journal_whose_extents_point_to_one_node_is_refused_at_once() {
     let scratch = Scratch::new();
     let image = scratch.join("image");
     volume(&image, 64 << 20, 4);
-    // Four levels of 340 children each, all of them the same block of the next level; the leaf is empty.
+    // Four levels of 340 children each, all of them the same block of the next level; the leaf is
+    // empty.
     let blocks = [9000, 9001, 9002, 9003, 9004];
     let node = |depth: u16, child: u64, entries: usize, bytes: &mut [u8]| {
         bytes.fill(0);

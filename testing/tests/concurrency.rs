@@ -1,5 +1,5 @@
-//! Threads that get in each other's way: everything at once in shared directories, with sync, fsync and reclaim beside it.
-//! Nothing hangs, and e2fsck finds nothing.
+//! Threads that get in each other's way: everything at once in shared directories, with sync, fsync
+//! and reclaim beside it. Nothing hangs, and e2fsck finds nothing.
 
 use ext4::{Fs, MkfsOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,8 @@
-//! kill -9 in the middle of work: what an fsync acknowledged is there afterwards, and e2fsck finds nothing.
+//! kill -9 in the middle of work: what an fsync acknowledged is there afterwards, and e2fsck finds
+//! nothing.
 //!
-//! Once with the real daemon behind a FUSE mount, under the real fs_mark and a storm of renames; once inside this process,
-//! where the engine is stopped at any moment.
+//! Once with the real daemon behind a FUSE mount, under the real fs_mark and a storm of renames;
+//! once inside this process, where the engine is stopped at any moment.
 
 use ext4::{Fs, MkfsOptions};
 use std::fs;

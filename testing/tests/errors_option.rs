@@ -1,5 +1,5 @@
-//! `errors=`: damage that is met while a volume is in use is recorded in its super block as ext4 does, and the mount goes
-//! on or refuses changes as it was told to.
+//! `errors=`: damage that is met while a volume is in use is recorded in its super block as ext4
+//! does, and the mount goes on or refuses changes as it was told to.
 
 use ext4::{Error, Fs, MkfsOptions, MountOptions, OnError};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use testing::scratch::Scratch;
 use testing::volume::{self, options, put};
 use testing::watchdog::Watchdog;
 
-/// A volume whose file "bad" has an inode with a wrong checksum; the super block says `errors`. The inode's number.
+/// A volume whose file "bad" has an inode with a wrong checksum; the super block says `errors`. The
+/// inode's number.
 fn damaged(scratch: &Scratch, errors: &str) -> (Disk, u32) {
     let disk = Disk::new(32 << 20);
     ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();

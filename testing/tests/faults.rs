@@ -1,5 +1,5 @@
-//! Devices that fail and volumes that fill up: errors reach those whom they concern, again and again until the data has
-//! landed; nothing that was acknowledged is lost; nothing hangs.
+//! Devices that fail and volumes that fill up: errors reach those whom they concern, again and
+//! again until the data has landed; nothing that was acknowledged is lost; nothing hangs.
 
 use block::{Class, Op};
 use ext4::{AsyncCommit, Error, Fs, MkfsOptions, MountOptions};
@@ -75,7 +75,8 @@ fn a_failed_data_write_is_reported_until_it_lands() {
     );
 
     disk.heal();
-    // One report more is allowed: nobody may have heard of the last failure. Then it is on disk, and stays there.
+    // One report more is allowed: nobody may have heard of the last failure. Then it is on disk,
+    // and stays there.
     let _ = fs.fsync(&file, false);
     fs.fsync(&file, false).expect("the device works again");
     fs.fsync(&file, false).expect("and so it stays");
@@ -87,8 +88,8 @@ fn a_failed_data_write_is_reported_until_it_lands() {
     assert_disk_clean(&disk, "after data writes failed and healed");
 }
 
-/// A small file that could not be written in place does not go by way of the log instead, from where it could not be written
-/// home either: then the volume would stop for one file.
+/// A small file that could not be written in place does not go by way of the log instead, from
+/// where it could not be written home either: then the volume would stop for one file.
 #[test]
 fn a_small_file_whose_write_failed_keeps_out_of_the_log() {
     let _watchdog = watchdog("failed small writes");
@@ -207,7 +208,8 @@ fn failed_writes_by_the_flusher_belong_to_the_next_fsync() {
     let file = put(&fs, "file", &[7; 10_000]).unwrap();
     std::thread::sleep(Duration::from_millis(600));
     disk.heal();
-    // The flusher may have succeeded meanwhile; the failure before it must have been told or made good.
+    // The flusher may have succeeded meanwhile; the failure before it must have been told or made
+    // good.
     let told = fs.fsync(&file, false).is_err();
     fs.fsync(&file, false).unwrap();
     eprintln!(

@@ -1,7 +1,8 @@
-//! Damaged and hostile volumes: an error that names what is wrong, never a panic, a hang or memory without bound.
+//! Damaged and hostile volumes: an error that names what is wrong, never a panic, a hang or memory
+//! without bound.
 //!
-//! Volumes without metadata checksums let the damage go deep; on those with checksums the checksums of super block,
-//! descriptors and inodes are set right after the damage, as an attacker would.
+//! Volumes without metadata checksums let the damage go deep; on those with checksums the checksums
+//! of super block, descriptors and inodes are set right after the damage, as an attacker would.
 
 use ext4::{Error, Fs, MkfsOptions, MountOptions, Result, SetXattrMode};
 use ext4_format::{Geometry, GroupNo, Superblock};
@@ -237,7 +238,8 @@ fn fix_checksums(image: &mut [u8]) {
 /// Entries that a walk looks at; damaged directories can form a loop.
 const WALK: usize = 4000;
 
-/// Looks at everything and tries some changes, whatever the results; errors that say nothing are a failure.
+/// Looks at everything and tries some changes, whatever the results; errors that say nothing are a
+/// failure.
 fn use_volume(fs: &Fs, rng: &mut Rng) -> Result<()> {
     let mut left = vec![fs.root()?];
     let mut buf = vec![0; 64 << 10];

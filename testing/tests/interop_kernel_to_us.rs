@@ -1,5 +1,5 @@
-//! Volumes that mke2fs made and the kernel filled: we read every byte and attribute, change much, and e2fsck and the
-//! kernel agree with what we then see.
+//! Volumes that mke2fs made and the kernel filled: we read every byte and attribute, change much,
+//! and e2fsck and the kernel agree with what we then see.
 
 use ext4::{FallocateMode, RenameFlags, SetAttr, SetTime, Timestamp};
 use std::fs::{self, File};

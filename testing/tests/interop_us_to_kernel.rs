@@ -1,5 +1,6 @@
-//! Volumes that our mkfs made and we filled: e2fsck finds nothing, the kernel reads all and changes it, we read again.
-//! And volumes that nobody unmounted: ours recovered by the kernel and by e2fsck, the kernel's by us.
+//! Volumes that our mkfs made and we filled: e2fsck finds nothing, the kernel reads all and changes
+//! it, we read again. And volumes that nobody unmounted: ours recovered by the kernel and by
+//! e2fsck, the kernel's by us.
 
 use ext4::{FallocateMode, Fs, NewInode, SetXattrMode};
 use std::fs;
@@ -116,7 +117,8 @@ fn ours_then_kernels(what: &str, size: u64, features: &[&str], files: usize) {
 
     let fs = mount(&image).unwrap();
     let ours = Snapshot::of_volume(&fs).unwrap();
-    // Delayed allocation lets the kernel's own view differ from what is on disk in the end in numbers of blocks.
+    // Delayed allocation lets the kernel's own view differ from what is on disk in the end in
+    // numbers of blocks.
     theirs.assert_same(&ours, Compare::Semantics, "the kernel / we");
     fs.unmount().unwrap();
 }

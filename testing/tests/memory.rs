@@ -1,5 +1,5 @@
-//! The memory budget holds: while ten times as much is written, and while files come and go by the hundred thousand.
-//! Resident memory is a process's, so all of it is one test.
+//! The memory budget holds: while ten times as much is written, and while files come and go by the
+//! hundred thousand. Resident memory is a process's, so all of it is one test.
 
 use ext4::{Fs, MountOptions};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ fn resident() -> u64 {
     status("VmRSS:")
 }
 
-/// What is resident without caches, beside what the budget counts (changes of metadata that are not home yet).
+/// What is resident without caches, beside what the budget counts (changes of metadata that are not
+/// home yet).
 fn uncounted(fs: &Fs) -> u64 {
     fs.drop_caches();
     resident().saturating_sub(fs.budget().used())

@@ -1,5 +1,5 @@
-//! Random operations against a model: first one thread with remounts and crashes, then several threads at once. Afterwards
-//! e2fsck and the kernel judge the volume.
+//! Random operations against a model: first one thread with remounts and crashes, then several
+//! threads at once. Afterwards e2fsck and the kernel judge the volume.
 
 use ext4::{Fs, MkfsOptions};
 use std::sync::Arc;

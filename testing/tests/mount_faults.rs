@@ -1,8 +1,9 @@
-//! A fault at any one request of mount, recovery, orphan handling and unmount: the volume loses nothing, and it is never
-//! marked clean while something on it still has to be done.
+//! A fault at any one request of mount, recovery, orphan handling and unmount: the volume loses
+//! nothing, and it is never marked clean while something on it still has to be done.
 //!
-//! The judge is `e2fsck -p`, which does no more than the volume asks for: it replays the journal, deletes orphans, and
-//! checks everything only where the super block says so. `e2fsck -fn` then finds nothing.
+//! The judge is `e2fsck -p`, which does no more than the volume asks for: it replays the journal,
+//! deletes orphans, and checks everything only where the super block says so. `e2fsck -fn` then
+//! finds nothing.
 
 use block::Op;
 use ext4::{Fs, MkfsOptions, Result};
@@ -20,7 +21,8 @@ use testing::watchdog::Watchdog;
 const EIO: i32 = 5;
 const ORPHANS: usize = 20;
 
-/// A volume as a crash left it: transactions in the log that are not home, files that were deleted while in use.
+/// A volume as a crash left it: transactions in the log that are not home, files that were deleted
+/// while in use.
 fn crashed(features: &[&str]) -> Vec<u8> {
     let disk = Disk::new(48 << 20);
     let mkfs = MkfsOptions {
@@ -81,7 +83,8 @@ fn fail_at(disk: &Disk, at: u64, dies: bool) -> Arc<AtomicU64> {
     count
 }
 
-/// `e2fsck -p`, then a full check: what was left behind, unless the first says that a person has to look.
+/// `e2fsck -p`, then a full check: what was left behind, unless the first says that a person has to
+/// look.
 fn judge(disk: &Disk, scratch: &Scratch) -> std::result::Result<(), String> {
     let path = scratch.join("image");
     disk.save(&path);
@@ -92,8 +95,8 @@ fn judge(disk: &Disk, scratch: &Scratch) -> std::result::Result<(), String> {
     if code > 1 {
         return Err(format!("e2fsck -p, exit {code}\n{preened}"));
     }
-    // Version 1.47 leaves the slots of an orphan file as they are when it has released the orphans, and stumbles over them
-    // in a full check; that alone is not ours.
+    // Version 1.47 leaves the slots of an orphan file as they are when it has released the orphans,
+    // and stumbles over them in a full check; that alone is not ours.
     let (_, checked) = run("e2fsck", &["-fy", text(&path)]);
     let leaks = [
         "differences",

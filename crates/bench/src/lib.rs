@@ -1,8 +1,8 @@
-//! Workloads that run on a volume in this process or, the same way, in directories of any mounted file system, so that
-//! peers do the same work.
+//! Workloads that run on a volume in this process or, the same way, in directories of any mounted
+//! file system, so that peers do the same work.
 //!
-//! A workload is a list of phases; each is timed as a whole, over all its threads. Its [`Report`] serialises as one
-//! JSON object.
+//! A workload is a list of phases; each is timed as a whole, over all its threads. Its [`Report`]
+//! serialises as one JSON object.
 //!
 //! | module | what it holds |
 //! |---|---|

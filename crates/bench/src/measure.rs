@@ -21,7 +21,8 @@ const BATCH: u64 = 16;
 pub struct Progress {
     /// Files (or MiB) that all phases so far have done.
     done: AtomicU64,
-    /// What the current phase is called, what was done before it, and what will be done when it ends.
+    /// What the current phase is called, what was done before it, and what will be done when it
+    /// ends.
     phase: Mutex<(&'static str, u64, u64)>,
 }
 
@@ -59,7 +60,8 @@ impl Progress {
     }
 }
 
-/// Counts what one thread does, and passes it on now and then, so that threads do not share a cache line all the time.
+/// Counts what one thread does, and passes it on now and then, so that threads do not share a cache
+/// line all the time.
 pub struct Ticker<'a> {
     progress: &'a Progress,
     pending: u64,
@@ -165,7 +167,8 @@ impl Run<'_> {
         Ok(done)
     }
 
-    /// `files` with `bytes` of data in all are on the device now: this is what the report's top is about.
+    /// `files` with `bytes` of data in all are on the device now: this is what the report's top is
+    /// about.
     pub fn durable(&mut self, files: u64, bytes: u64) {
         let time = now() - self.start;
         self.report.files = files;

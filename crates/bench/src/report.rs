@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 /// A run.
 ///
-/// What stands at the top covers the workload from its start until what it wrote is on the device, the final sync
-/// included; phases and loops have their own times.
+/// What stands at the top covers the workload from its start until what it wrote is on the device,
+/// the final sync included; phases and loops have their own times.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
@@ -50,11 +50,11 @@ pub struct Report {
 pub struct Time {
     /// Wall-clock time.
     pub wall_s: f64,
-    /// Processor time of this process, all threads, user and system. What a file system in the kernel does for it on
-    /// other threads, or one in another process, is not in it.
+    /// Processor time of this process, all threads, user and system. What a file system in the
+    /// kernel does for it on other threads, or one in another process, is not in it.
     pub cpu_s: f64,
-    /// Time that the machine's processors were busy, whoever kept them so: comparable between file systems on an
-    /// otherwise idle machine.
+    /// Time that the machine's processors were busy, whoever kept them so: comparable between file
+    /// systems on an otherwise idle machine.
     pub machine_cpu_s: f64,
 }
 
@@ -86,7 +86,8 @@ pub struct Phase {
 /// One iteration of fs_mark: its columns, and the time it took.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Loop {
-    /// How much of the first directory's file system is not available any more, in percent, before the iteration.
+    /// How much of the first directory's file system is not available any more, in percent, before
+    /// the iteration.
     pub fs_use_percent: f64,
     /// Files since the first iteration.
     pub count: u64,
@@ -204,8 +205,8 @@ pub struct Sample {
 }
 
 impl Report {
-    /// Several rounds of one workload as one report: the round whose wall-clock time is the median, with each phase
-    /// replaced by that phase's own median.
+    /// Several rounds of one workload as one report: the round whose wall-clock time is the median,
+    /// with each phase replaced by that phase's own median.
     ///
     /// # Panics
     /// Where there is none.

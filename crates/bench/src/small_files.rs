@@ -20,7 +20,8 @@ pub struct SmallFiles {
 }
 
 impl SmallFiles {
-    /// Runs it. Phases: `create`, `sync`, `stat`, `read`, `unlink`; the report's top is about the first two.
+    /// Runs it. Phases: `create`, `sync`, `stat`, `read`, `unlink`; the report's top is about the
+    /// first two.
     ///
     /// # Errors
     /// The first of any thread.

@@ -17,8 +17,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Runs it, in calls of 1 MiB. Phases, counted in MiB: `write` (with its fsync), `read` (cold); the report's top is
-    /// about the first.
+    /// Runs it, in calls of 1 MiB. Phases, counted in MiB: `write` (with its fsync), `read` (cold);
+    /// the report's top is about the first.
     ///
     /// # Errors
     /// The file system's.

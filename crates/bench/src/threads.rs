@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// Runs `work` for each of `items`, each on a thread of its own: the results, in the order of the items.
+/// Runs `work` for each of `items`, each on a thread of its own: the results, in the order of the
+/// items.
 ///
 /// # Errors
 /// The first of any thread.

@@ -83,7 +83,8 @@ impl Workload {
         }
     }
 
-    /// The same work with one file in `divisor`, for file systems that would take all day. A stream stays as it is.
+    /// The same work with one file in `divisor`, for file systems that would take all day. A stream
+    /// stays as it is.
     #[must_use]
     pub fn smaller(&self, divisor: u64) -> Workload {
         let mut smaller = self.clone();

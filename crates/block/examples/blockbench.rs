@@ -1,7 +1,9 @@
-//! What the block layer makes of a device: `blockbench PATH|mem:SIZE [GiB]`. An image is made where there is none.
+//! What the block layer makes of a device: `blockbench PATH|mem:SIZE [GiB]`. An image is made where
+//! there is none.
 //!
-//! Compare with `fio --direct=1 --ioengine=io_uring --filename=PATH` and `--bs=1m --rw=write --iodepth=16` for the
-//! sequential rows, `--bs=4k --rw=randwrite|randread --iodepth=32` (or `--ioengine=psync`) for the random ones.
+//! Compare with `fio --direct=1 --ioengine=io_uring --filename=PATH` and
+//! `--bs=1m --rw=write --iodepth=16` for the sequential rows,
+//! `--bs=4k --rw=randwrite|randread --iodepth=32` (or `--ioengine=psync`) for the random ones.
 
 use block::{
     Bio, Buf, BufMut, Class, Completion, Create, DeviceUrl, EndIo, IoError, Op, OpenMode,

@@ -16,7 +16,8 @@ pub enum Op {
     Flush,
 }
 
-/// What the bytes are; merging keeps classes apart, statistics and throttling tell them from one another.
+/// What the bytes are; merging keeps classes apart, statistics and throttling tell them from one
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// File contents.

@@ -1,7 +1,7 @@
 //! Waiting for bios.
 //!
-//! [`Completion`] counts what is pending in an atomic; the lock is taken only to keep read buffers and errors, and by
-//! the last bio to wake the waiter.
+//! [`Completion`] counts what is pending in an atomic; the lock is taken only to keep read buffers
+//! and errors, and by the last bio to wake the waiter.
 
 use crate::{BufMut, EndIo, IoError, Payload};
 use smallvec::SmallVec;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Condvar, Mutex};
 
-/// Waits for a number of bios and keeps the first error (for good: one that is reused keeps failing).
+/// Waits for a number of bios and keeps the first error (for good: one that is reused keeps
+/// failing).
 pub struct Completion {
     pending: AtomicUsize,
     outcome: Mutex<Outcome>,

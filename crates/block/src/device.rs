@@ -21,7 +21,8 @@ pub trait Device: Send + Sync {
     fn max_request_bytes(&self) -> u64 {
         1 << 20
     }
-    /// Starts every request; each is completed once ([`Request::complete`]), on any thread, in any order.
+    /// Starts every request; each is completed once ([`Request::complete`]), on any thread, in any
+    /// order.
     fn submit(&self, batch: Vec<Request>);
     /// Carries one request out on the calling thread and completes it before returning.
     fn execute(&self, request: Request);
@@ -44,10 +45,11 @@ pub trait Device: Send + Sync {
 pub enum OpenMode {
     /// Reads only; a shared lock.
     ReadOnly,
-    /// Reads and writes; an exclusive lock, so that a second opener is refused, and a claim on a block device, so that the
-    /// system refuses to mount it.
+    /// Reads and writes; an exclusive lock, so that a second opener is refused, and a claim on a
+    /// block device, so that the system refuses to mount it.
     ReadWrite,
-    /// The same for a block device on which the caller has a claim already, as by a mount of type `fuseblk`.
+    /// The same for a block device on which the caller has a claim already, as by a mount of type
+    /// `fuseblk`.
     ReadWriteClaimed,
 }
 
@@ -131,8 +133,8 @@ impl FromStr for DeviceUrl {
 /// More than any file or device on Linux can have.
 const MAX_BYTES: u64 = i64::MAX as u64;
 
-/// Parses a number of bytes: `4096`, `64K`, `1GiB`, `1.5 TiB`. Units are powers of 1024, with or without `iB`, in
-/// either case.
+/// Parses a number of bytes: `4096`, `64K`, `1GiB`, `1.5 TiB`. Units are powers of 1024, with or
+/// without `iB`, in either case.
 ///
 /// # Errors
 /// `InvalidInput` where it is no such number or does not fit 64 bits.
@@ -200,8 +202,8 @@ pub fn create_image(path: &Path, size: u64, create: Create) -> io::Result<()> {
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
         .map_err(|e| named(e.into()))?;
     let sized = file.set_len(0).and_then(|()| file.set_len(size));
-    // Closing would do, were it not that a child which another thread is just forking may hold the file open until it
-    // executes its program.
+    // Closing would do, were it not that a child which another thread is just forking may hold the
+    // file open until it executes its program.
     let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
     sized.map_err(named)
 }

@@ -1,8 +1,8 @@
-//! Bytes to devices: aligned shared buffers, bios that own them, plugs that sort and merge, and the queue in front
-//! of each device.
+//! Bytes to devices: aligned shared buffers, bios that own them, plugs that sort and merge, and the
+//! queue in front of each device.
 //!
-//! A *bio* is one read or write of contiguous device bytes; a *plug* gathers bios and hands the device one batch of
-//! merged *requests*. Nothing here knows what a file is.
+//! A *bio* is one read or write of contiguous device bytes; a *plug* gathers bios and hands the
+//! device one batch of merged *requests*. Nothing here knows what a file is.
 
 pub mod bio;
 pub mod buf;

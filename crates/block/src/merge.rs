@@ -1,9 +1,10 @@
 //! From bios to requests: order, merge, split. Pure; no device here.
 //!
-//! A batch is sorted by offset. Bios of one operation and class that touch become one request, up to the device's
-//! limit; requests then go out ordered by (operation, class, offset). Within a batch the device may reorder at will,
-//! so a batch must not contain two bios that overlap unless both read: such a batch is cut, in order of submission,
-//! where a bio meets an earlier one, and each part waits for the part before it.
+//! A batch is sorted by offset. Bios of one operation and class that touch become one request, up
+//! to the device's limit; requests then go out ordered by (operation, class, offset). Within a
+//! batch the device may reorder at will, so a batch must not contain two bios that overlap unless
+//! both read: such a batch is cut, in order of submission, where a bio meets an earlier one, and
+//! each part waits for the part before it.
 
 use crate::{Bio, Class, EndIo, IoError, Op, Payload, Request};
 use smallvec::SmallVec;
@@ -94,7 +95,8 @@ pub(crate) fn has_conflict(bios: &[Bio]) -> bool {
 /// Cuts a batch into parts without conflicts, in order of submission.
 pub(crate) fn cut_at_conflicts(bios: &mut Vec<Bio>) -> Vec<Vec<Bio>> {
     let mut parts = vec![Vec::new()];
-    // Disjoint spans of the part: start to end. Reads that overlap reads are cut too; it costs little.
+    // Disjoint spans of the part: start to end. Reads that overlap reads are cut too; it costs
+    // little.
     let mut spans: BTreeMap<u64, u64> = BTreeMap::new();
     for bio in bios.drain(..) {
         let (start, end) = (bio.offset, bio.offset + bio.len());

@@ -1,12 +1,14 @@
 //! The plug: gathers bios, sorts them by offset, merges what is adjacent, and submits one batch.
 //!
-//! A plug is a value that the caller holds over as much work as belongs together (a whole pass of the flusher over
-//! many inodes) and passes down as `&mut Plug`. It flushes itself past a byte or request limit or when it has been
-//! held too long, so that memory is bounded and the device does not idle.
+//! A plug is a value that the caller holds over as much work as belongs together (a whole pass of
+//! the flusher over many inodes) and passes down as `&mut Plug`. It flushes itself past a byte or
+//! request limit or when it has been held too long, so that memory is bounded and the device does
+//! not idle.
 //!
-//! The idea is Dave Chinner's (Linux 3.11, 2013, and 4.3, 2015): merging needs the plug above the loop over inodes.
-//! Before it the kernel had a plug for each mapping, and the ablation (`plug=off`, [`Queue::set_plugging`]) is just that:
-//! whoever writes several files under one plug calls [`Plug::boundary`] between two of them, and the plug flushes there.
+//! The idea is Dave Chinner's (Linux 3.11, 2013, and 4.3, 2015): merging needs the plug above the
+//! loop over inodes. Before it the kernel had a plug for each mapping, and the ablation
+//! (`plug=off`, [`Queue::set_plugging`]) is just that: whoever writes several files under one plug
+//! calls [`Plug::boundary`] between two of them, and the plug flushes there.
 
 use crate::{Bio, Queue};
 use std::time::{Duration, Instant};
@@ -53,7 +55,8 @@ impl<'q> Plug<'q> {
         }
     }
 
-    /// What follows belongs to another file than what was added so far. Flushes if the plug may not reach across files.
+    /// What follows belongs to another file than what was added so far. Flushes if the plug may not
+    /// reach across files.
     pub fn boundary(&mut self) {
         if !self.queue.plugging() {
             self.flush();
@@ -69,7 +72,8 @@ impl<'q> Plug<'q> {
         }
     }
 
-    /// Submits what is held, on behalf of a caller that is about to wait for it: see [`Queue::submit_inline`].
+    /// Submits what is held, on behalf of a caller that is about to wait for it: see
+    /// [`Queue::submit_inline`].
     pub fn flush_inline(&mut self) {
         self.bytes = 0;
         if !self.bios.is_empty() {

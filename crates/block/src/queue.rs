@@ -1,12 +1,14 @@
-//! The queue in front of a device: statistics, plugs, splitting to the device's limits, and blocking conveniences.
+//! The queue in front of a device: statistics, plugs, splitting to the device's limits, and
+//! blocking conveniences.
 //!
-//! Flushes are elided. `completed` counts writes that completed and are not durable by themselves; a flush notes the
-//! count before it starts and, when it has succeeded, that note becomes `flushed`. A caller whose count is at most
-//! `flushed` is covered by a flush that started after its writes completed. Callers that arrive while a flush runs share
-//! the next one.
+//! Flushes are elided. `completed` counts writes that completed and are not durable by themselves;
+//! a flush notes the count before it starts and, when it has succeeded, that note becomes
+//! `flushed`. A caller whose count is at most `flushed` is covered by a flush that started after
+//! its writes completed. Callers that arrive while a flush runs share the next one.
 //!
-//! A flush that failed stays failed: what was written before it may be lost although a later flush succeeds (the
-//! kernel reports a writeback error once), so every later flush of this queue fails until the device is opened anew.
+//! A flush that failed stays failed: what was written before it may be lost although a later flush
+//! succeeds (the kernel reports a writeback error once), so every later flush of this queue fails
+//! until the device is opened anew.
 
 mod flush;
 mod gate;
@@ -76,8 +78,9 @@ impl Queue {
         &self.shared.stats
     }
 
-    /// Whether a plug may be held across several files, or flushes between two of them (the `plug=off` ablation; see
-    /// [`Plug::boundary`]). What is submitted as one list (the journal's stream, a checkpoint) is merged either way.
+    /// Whether a plug may be held across several files, or flushes between two of them (the
+    /// `plug=off` ablation; see [`Plug::boundary`]). What is submitted as one list (the journal's
+    /// stream, a checkpoint) is merged either way.
     pub fn set_plugging(&self, on: bool) {
         self.plugging.store(on, Ordering::Relaxed);
     }
@@ -87,7 +90,8 @@ impl Queue {
         self.plugging.load(Ordering::Relaxed)
     }
 
-    /// Lets writes (and discards) pass, wait, or fail from now on. Those that have passed are carried out.
+    /// Lets writes (and discards) pass, wait, or fail from now on. Those that have passed are
+    /// carried out.
     pub fn set_writes(&self, writes: Writes) {
         self.writes.set(writes);
     }
@@ -102,9 +106,9 @@ impl Queue {
         self.submit_batch(&mut vec![bio]);
     }
 
-    /// Submits sorted or unsorted bios as one batch of merged requests and leaves `bios` empty. Returns before they
-    /// complete, except where a bio overlaps an earlier one of the batch and must wait for it. Overlap with bios of
-    /// other batches is the caller's to avoid.
+    /// Submits sorted or unsorted bios as one batch of merged requests and leaves `bios` empty.
+    /// Returns before they complete, except where a bio overlaps an earlier one of the batch and
+    /// must wait for it. Overlap with bios of other batches is the caller's to avoid.
     pub fn submit_batch(&self, bios: &mut Vec<Bio>) {
         self.refuse_bad(bios);
         if !has_conflict(bios) {
@@ -126,17 +130,18 @@ impl Queue {
         }
     }
 
-    /// Starts a flush. `end` is called at once where nothing has completed since the last flush began.
+    /// Starts a flush. `end` is called at once where nothing has completed since the last flush
+    /// began.
     pub fn submit_flush(&self, end: Arc<dyn EndIo>, tag: u64) {
         self.submit(Bio::flush(end, tag));
     }
 
-    /// Reads `len` bytes at `offset` and waits; one buffer per `unit` bytes (`unit` ≤ page size). A lone request is
-    /// executed by the calling thread (no hand-over to the completion thread).
+    /// Reads `len` bytes at `offset` and waits; one buffer per `unit` bytes (`unit` ≤ page size). A
+    /// lone request is executed by the calling thread (no hand-over to the completion thread).
     ///
     /// # Errors
-    /// The device's, or `EIO` beyond its capacity, or `EINVAL` where `offset`, `len` or `unit` is not a multiple of
-    /// [`SECTOR`].
+    /// The device's, or `EIO` beyond its capacity, or `EINVAL` where `offset`, `len` or `unit` is
+    /// not a multiple of [`SECTOR`].
     pub fn read(
         &self,
         offset: u64,
@@ -170,8 +175,8 @@ impl Queue {
     /// Writes `bufs` at `offset` and waits; durable on return where `fua` is set.
     ///
     /// # Errors
-    /// The device's, or `ENOSPC` beyond its capacity, `EROFS` where it is read-only, or `EINVAL` where `offset` or the
-    /// length is not a multiple of [`SECTOR`].
+    /// The device's, or `ENOSPC` beyond its capacity, `EROFS` where it is read-only, or `EINVAL`
+    /// where `offset` or the length is not a multiple of [`SECTOR`].
     pub fn write(&self, offset: u64, bufs: &[Buf], class: Class, fua: bool) -> Result<(), IoError> {
         let done = Completion::expecting(1);
         let bufs = bufs.iter().cloned().collect();
@@ -180,8 +185,8 @@ impl Queue {
         self.submit_and_wait(&mut vec![bio], &done)
     }
 
-    /// Submits `bios` (already counted on `done` by the caller) and waits for `done`; a single merged request is
-    /// executed by the calling thread.
+    /// Submits `bios` (already counted on `done` by the caller) and waits for `done`; a single
+    /// merged request is executed by the calling thread.
     ///
     /// # Errors
     /// The first of those that `done` was told.
@@ -194,8 +199,8 @@ impl Queue {
         done.wait()
     }
 
-    /// As [`Queue::submit_batch`], for a caller that is about to wait: a single merged request is executed by the
-    /// calling thread and has completed on return.
+    /// As [`Queue::submit_batch`], for a caller that is about to wait: a single merged request is
+    /// executed by the calling thread and has completed on return.
     pub fn submit_inline(&self, bios: &mut Vec<Bio>) {
         self.refuse_bad(bios);
         if has_conflict(bios) {
@@ -209,7 +214,8 @@ impl Queue {
         }
     }
 
-    /// Makes every completed write durable and waits. Skipped where no write has completed since the last flush began.
+    /// Makes every completed write durable and waits. Skipped where no write has completed since
+    /// the last flush began.
     ///
     /// # Errors
     /// The device's; then for good, see the module.
@@ -222,7 +228,8 @@ impl Queue {
         WriteMark(self.shared.completed())
     }
 
-    /// As [`Queue::flush`], for what had been written when `mark` was taken: skipped where a later flush covers it.
+    /// As [`Queue::flush`], for what had been written when `mark` was taken: skipped where a later
+    /// flush covers it.
     ///
     /// # Errors
     /// As for [`Queue::flush`].
@@ -233,7 +240,8 @@ impl Queue {
         })
     }
 
-    /// Tells the device that `len` bytes at `offset` hold nothing (they read as zeroes or as before).
+    /// Tells the device that `len` bytes at `offset` hold nothing (they read as zeroes or as
+    /// before).
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the device has no such thing. As for [`Queue::write`].
@@ -244,7 +252,8 @@ impl Queue {
         result
     }
 
-    /// Makes `len` bytes at `offset` read as zeroes, cheaply where the device can (punch hole, zero range).
+    /// Makes `len` bytes at `offset` read as zeroes, cheaply where the device can (punch hole, zero
+    /// range).
     ///
     /// # Errors
     /// As for [`Queue::write`].

@@ -13,8 +13,9 @@ const SMALLEST_SIZE_LOG2: u32 = 9;
 pub struct SizeHistogram([u64; SIZE_CLASSES]);
 
 impl SizeHistogram {
-    /// The classes from the smallest: least size in bytes and number of requests. A class ends where the next begins;
-    /// the first holds what is smaller, too, and the last (16 MiB) whatever is larger.
+    /// The classes from the smallest: least size in bytes and number of requests. A class ends
+    /// where the next begins; the first holds what is smaller, too, and the last (16 MiB) whatever
+    /// is larger.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
         (SMALLEST_SIZE_LOG2..)
             .zip(self.0)

@@ -200,8 +200,8 @@ fn step() -> impl Strategy<Value = Step> {
         })
 }
 
-/// Whatever is in a plug, the device ends up as if each bio had been carried out in turn, and reads see just what was
-/// added before them.
+/// Whatever is in a plug, the device ends up as if each bio had been carried out in turn, and reads
+/// see just what was added before them.
 fn check(queue: &Arc<Queue>, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut model = vec![0u8; 64 * 4096];
     queue.write_zeroes(0, 64 * 4096).unwrap();

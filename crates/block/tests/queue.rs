@@ -138,8 +138,8 @@ fn every_flush_is_covered_by_one_that_started_after_the_write() {
                 for _ in 0..500 {
                     queue.write(n * 4096, &page(1), Class::Data, false).unwrap();
                     let mine = landed.fetch_add(1, Ordering::SeqCst) + 1;
-                    // A flush may start between the write and the count above; write again so that one is needed
-                    // that starts after the count.
+                    // A flush may start between the write and the count above; write again so that
+                    // one is needed that starts after the count.
                     queue.write(n * 4096, &page(1), Class::Data, false).unwrap();
                     queue.flush().unwrap();
                     assert!(covered.load(Ordering::SeqCst) >= mine);

@@ -1,4 +1,5 @@
-//! Modelled devices in real time: the bytes are kept, everything completes, dropping ends. No test measures time.
+//! Modelled devices in real time: the bytes are kept, everything completes, dropping ends. No test
+//! measures time.
 
 use block::devices::sim::SimUrl;
 use block::{
@@ -83,7 +84,8 @@ fn churn(queue: &Queue, base: u64, mut seed: u64) {
         seed % bound
     };
     for generation in 1..=12 {
-        // Spans that do not overlap: each in a window of 256 KiB of its own, at any sector, of any number of sectors.
+        // Spans that do not overlap: each in a window of 256 KiB of its own, at any sector, of any
+        // number of sectors.
         let spans: Vec<_> = (0..16)
             .map(|n| {
                 let len = match random(3) {
@@ -270,7 +272,8 @@ fn dropping_completes_what_is_in_flight() {
     }
 }
 
-/// Requests that are decided late (a full cache, a flush) also reach threads that carry them out by themselves.
+/// Requests that are decided late (a full cache, a flush) also reach threads that carry them out by
+/// themselves.
 #[test]
 fn waiting_threads_hear_of_late_decisions() {
     for name in QUICK {

@@ -1,8 +1,9 @@
 //! One number that bounds pages, inodes and metadata blocks together.
 //!
-//! Charging never fails and never blocks: whoever is about to use memory calls [`Budget::make_room`] first, while it
-//! holds no locks, and pays there: a batch each, side by side with the others, since what one frees lies ready for its own
-//! next allocations, and a lone reclaimer among many writers would not get the processor time to keep up with them.
+//! Charging never fails and never blocks: whoever is about to use memory calls
+//! [`Budget::make_room`] first, while it holds no locks, and pays there: a batch each, side by side
+//! with the others, since what one frees lies ready for its own next allocations, and a lone
+//! reclaimer among many writers would not get the processor time to keep up with them.
 
 use crate::counter::ShardedCounter;
 use crossbeam_utils::CachePadded;
@@ -26,7 +27,8 @@ pub enum Kind {
 pub trait Shrinker: Send + Sync {
     /// What it frees; inodes go with their pages.
     fn kind(&self) -> Kind;
-    /// Frees about `want` bytes of what is clean and unused; how many it freed. Must not block on I/O.
+    /// Frees about `want` bytes of what is clean and unused; how many it freed. Must not block on
+    /// I/O.
     fn shrink(&self, want: u64) -> u64;
 }
 
@@ -38,8 +40,8 @@ const FRUITLESS_CALLS: u32 = 64;
 const RECLAIM_BATCH: u64 = 1 << 20;
 /// A reclaim that frees less than this part of what it was to free is fruitless.
 const FRUITFUL_PART: u64 = 8;
-/// Metadata is asked for this part of a reclaim at least: less is put by until it is so much, for a shrinker of metadata
-/// looks at all that there is in some part of its cache.
+/// Metadata is asked for this part of a reclaim at least: less is put by until it is so much, for a
+/// shrinker of metadata looks at all that there is in some part of its cache.
 const METADATA_PART: u64 = 8;
 
 /// Bytes that may be free and still with us, pool and heap each.
@@ -77,7 +79,8 @@ pub struct Budget {
 impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Arc<Budget> {
-        // Below 8 MiB a shard's batch would be a page or less: count centrally, so that small budgets are exact.
+        // Below 8 MiB a shard's batch would be a page or less: count centrally, so that small
+        // budgets are exact.
         let batch = match (bytes / 2048).min(CHARGE_BATCH) {
             small if small <= block::PAGE_SIZE as u64 => 0,
             batch => batch as i64,
@@ -96,8 +99,9 @@ impl Budget {
             inodes_freed: ShardedCounter::new(batch),
         })
     }
-    /// A budget for caches that are to take about `bytes` of the process's memory. An eighth is left for what cannot be
-    /// counted: blocks that the heap has free between others in use, tables that grow by doubling.
+    /// A budget for caches that are to take about `bytes` of the process's memory. An eighth is
+    /// left for what cannot be counted: blocks that the heap has free between others in use, tables
+    /// that grow by doubling.
     pub fn of_memory(bytes: u64) -> Arc<Budget> {
         Budget::new(bytes - bytes / 8)
     }
@@ -154,8 +158,8 @@ impl Budget {
         shrinkers.retain(|held| held.strong_count() > 0);
         shrinkers.push(shrinker);
     }
-    /// Cheap when within the limit. Otherwise reclaims clean memory, a batch of it; whether the budget is kept now. Call with
-    /// no locks held.
+    /// Cheap when within the limit. Otherwise reclaims clean memory, a batch of it; whether the
+    /// budget is kept now. Call with no locks held.
     #[inline]
     pub fn make_room(&self) -> bool {
         let limit = self.limit();
@@ -165,12 +169,14 @@ impl Budget {
         self.total.approximate() <= limit || self.make_room_slow()
     }
 
-    /// Frees all that can be freed, and gives the system back what is free in the pool of buffers and on the heap.
+    /// Frees all that can be freed, and gives the system back what is free in the pool of buffers
+    /// and on the heap.
     pub fn drop_caches(&self) {
         {
             RECLAIMING.set(true);
             let _end = EndReclaim(self, 0);
-            // What is freed may have held other things, so once is not enough; nobody stops those who load meanwhile.
+            // What is freed may have held other things, so once is not enough; nobody stops those
+            // who load meanwhile.
             for _ in 0..4 {
                 if self.reclaim(u64::MAX) == 0 {
                     break;
@@ -208,9 +214,9 @@ impl Budget {
         self.used() <= self.limit()
     }
 
-    /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it made room for other
-    /// buffers; where it made room for inodes, the system gets it back, after each reclaim half as much again as that has
-    /// `freed` at most: a writer waits for it.
+    /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it
+    /// made room for other buffers; where it made room for inodes, the system gets it back, after
+    /// each reclaim half as much again as that has `freed` at most: a writer waits for it.
     fn trim_pool(&self, limit: u64, freed: u64) {
         let slack = slack(limit);
         // The lock first: an explored schedule must not depend on what the process has free.
@@ -234,9 +240,10 @@ impl Budget {
         }
     }
 
-    /// Asks the shrinkers in turn for `want` bytes; how many came. Metadata gives its part of what can be freed at all, as
-    /// the kernel's caches do (`shrink_slab`): it goes round no faster than pages do, and what is in use is not read again
-    /// and again. What one kind cannot give comes from the other, while the budget is exceeded.
+    /// Asks the shrinkers in turn for `want` bytes; how many came. Metadata gives its part of what
+    /// can be freed at all, as the kernel's caches do (`shrink_slab`): it goes round no faster than
+    /// pages do, and what is in use is not read again and again. What one kind cannot give comes
+    /// from the other, while the budget is exceeded.
     fn reclaim(&self, want: u64) -> u64 {
         let shrinkers: Vec<_> = self
             .shrinkers
@@ -274,13 +281,15 @@ impl Budget {
         from_metadata + from_others
     }
 
-    /// What metadata is asked for now, where it should give `part` of `want` bytes: that and what is put by, or nothing.
+    /// What metadata is asked for now, where it should give `part` of `want` bytes: that and what
+    /// is put by, or nothing.
     fn metadata_due(&self, part: u64, want: u64) -> u64 {
         let due = part.saturating_add(self.metadata_debt.swap(0, Relaxed));
         if due >= want / METADATA_PART {
             return due.min(want);
         }
-        // Of a reclaim of everything, which asks all of them in the end, nothing need be left to do.
+        // Of a reclaim of everything, which asks all of them in the end, nothing need be left to
+        // do.
         self.metadata_debt
             .fetch_add(due.min(RECLAIM_BATCH), Relaxed);
         0

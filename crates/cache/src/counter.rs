@@ -1,8 +1,8 @@
 //! A counter that many threads bump and few read.
 //!
-//! Each thread adds to one of a few padded shards; a shard is folded into the central value once it has gathered a
-//! batch. Reading the centre is one load and is off by less than `shards × batch`; reading exactly adds the shards up.
-//! (The kernel's `percpu_counter`, `lib/percpu_counter.c`.)
+//! Each thread adds to one of a few padded shards; a shard is folded into the central value once it
+//! has gathered a batch. Reading the centre is one load and is off by less than `shards × batch`;
+//! reading exactly adds the shards up. (The kernel's `percpu_counter`, `lib/percpu_counter.c`.)
 
 use crossbeam_utils::CachePadded;
 use sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -24,7 +24,8 @@ pub struct ShardedCounter {
 }
 
 impl ShardedCounter {
-    /// A counter at zero whose shards are folded at `batch`; 0 makes every read exact and every add central.
+    /// A counter at zero whose shards are folded at `batch`; 0 makes every read exact and every add
+    /// central.
     pub fn new(batch: i64) -> ShardedCounter {
         ShardedCounter {
             center: CachePadded::default(),

@@ -1,7 +1,9 @@
-//! Write errors of an inode, each seen once by every open file (the kernel's `errseq_t`, `lib/errseq.c`).
+//! Write errors of an inode, each seen once by every open file (the kernel's `errseq_t`,
+//! `lib/errseq.c`).
 //!
-//! One 64-bit word: errno in the low 12 bits, a *seen* bit, and a counter above. Recording an error moves the counter
-//! only if the last one was seen, so that a burst of failures that nobody looked at costs one value.
+//! One 64-bit word: errno in the low 12 bits, a *seen* bit, and a counter above. Recording an error
+//! moves the counter only if the last one was seen, so that a burst of failures that nobody looked
+//! at costs one value.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +44,8 @@ impl ErrSeq {
             return None;
         }
         if now & SEEN == 0 {
-            // Where the exchange fails somebody else marked it or recorded more; the newest is what to report.
+            // Where the exchange fails somebody else marked it or recorded more; the newest is what
+            // to report.
             now = self.0.fetch_or(SEEN, Ordering::AcqRel) | SEEN;
         }
         *cursor = now;

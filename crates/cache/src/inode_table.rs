@@ -1,12 +1,13 @@
 //! Inodes in memory: look-ups without locks, pins, and reclaim from sharded LRU lists.
 //!
 //! Invariants:
-//! - For one number at most one object is alive (not dead, not removed) at any time. Objects enter the table only
-//!   under a claim on their number (`loading`), after a dead predecessor has been taken out.
-//! - An object leaves the table once, by whoever wins the conditional removal; the winner gives back its LRU slot. Its
-//!   charge it keeps until it is dropped.
-//! - An object with users or with something to lose is never evicted: see [`crate::pins`] for how the two are decided
-//!   together.
+//! - For one number at most one object is alive (not dead, not removed) at any time. Objects enter
+//!   the table only under a claim on their number (`loading`), after a dead predecessor has been
+//!   taken out.
+//! - An object leaves the table once, by whoever wins the conditional removal; the winner gives
+//!   back its LRU slot. Its charge it keeps until it is dropped.
+//! - An object with users or with something to lose is never evicted: see [`crate::pins`] for how
+//!   the two are decided together.
 //!
 //! Locks: a look-up takes none, nor does whoever puts an inode into the map or takes it out.
 
@@ -32,13 +33,14 @@ pub trait CachedInode: Send + Sync + 'static {
     fn pins(&self) -> &Pins;
     /// Its pages.
     fn mapping(&self) -> &Mapping;
-    /// Whether nothing would be lost by forgetting it (clean, not under writeback, not doomed). Called with no pins
-    /// held; whoever wants to pin it waits meanwhile, so it must be quick and must not pin.
+    /// Whether nothing would be lost by forgetting it (clean, not under writeback, not doomed).
+    /// Called with no pins held; whoever wants to pin it waits meanwhile, so it must be quick and
+    /// must not pin.
     fn is_clean(&self) -> bool;
     /// Bytes it takes in memory beside its pages. Asked once, when it enters the table.
     fn footprint(&self) -> usize;
-    /// The last pin was dropped. Must not block: an inode without links is queued for deletion here. Not called once
-    /// the inode has been removed from the table.
+    /// The last pin was dropped. Must not block: an inode without links is queued for deletion
+    /// here. Not called once the inode has been removed from the table.
     fn last_unpinned(self: &Arc<Self>);
 }
 
@@ -68,7 +70,8 @@ impl<T: CachedInode> Drop for InodeRef<T> {
 const VISITS: usize = 64;
 /// The part of the budget that the memory of evicted inodes may take, kept for new ones.
 const SPARES_PART: u64 = 256;
-/// Turns of the clock in one shrink: an inode and then its pages may each be spared once before they go.
+/// Turns of the clock in one shrink: an inode and then its pages may each be spared once before
+/// they go.
 const TURNS: usize = 4;
 
 /// Every inode in memory of one volume.
@@ -78,8 +81,9 @@ pub struct InodeTable<T: CachedInode> {
     loading: Loading,
     /// The LRU shard that the next shrink begins with.
     next_shard: AtomicUsize,
-    /// Memory of evicted inodes, for new ones: it goes from one to the next without the heap, which is slow to divide and
-    /// to join blocks of this size and has an arena for each thread that makes inodes.
+    /// Memory of evicted inodes, for new ones: it goes from one to the next without the heap, which
+    /// is slow to divide and to join blocks of this size and has an arena for each thread that
+    /// makes inodes.
     spares: ArrayQueue<Arc<T>>,
 }
 
@@ -110,8 +114,8 @@ impl<T: CachedInode> InodeTable<T> {
     pub fn get(&self, ino: u32) -> Option<InodeRef<T>> {
         pinned(self.inodes.get(ino)?)
     }
-    /// A cached inode, or the one that `load` makes; concurrent callers for one number load it once. `load` may block
-    /// and may get other inodes, but not this one.
+    /// A cached inode, or the one that `load` makes; concurrent callers for one number load it
+    /// once. `load` may block and may get other inodes, but not this one.
     pub fn get_or_load<E>(
         &self,
         ino: u32,
@@ -126,8 +130,8 @@ impl<T: CachedInode> InodeTable<T> {
             None => Ok(self.publish(ino, load()?)),
         }
     }
-    /// Adds a new inode. A live one of that number must not exist (it panics in debug builds; otherwise the old one is
-    /// removed first).
+    /// Adds a new inode. A live one of that number must not exist (it panics in debug builds;
+    /// otherwise the old one is removed first).
     pub fn insert(&self, ino: u32, inode: T) -> InodeRef<T> {
         let _claim = self.loading.claim(ino);
         if self.settle(ino).is_some() {
@@ -136,16 +140,16 @@ impl<T: CachedInode> InodeTable<T> {
         }
         self.publish(ino, inode)
     }
-    /// Takes an inode out of the table for good (it was deleted); whoever still holds it keeps it, and the last of them
-    /// makes it dead.
+    /// Takes an inode out of the table for good (it was deleted); whoever still holds it keeps it,
+    /// and the last of them makes it dead.
     pub fn remove(&self, ino: u32) {
         if let Some(inode) = self.inodes.remove(ino) {
             inode.pins().remove();
             self.leave_lru(ino, &inode);
         }
     }
-    /// Takes an inode that nobody uses out of the table, dirty or not, because the caller is about to delete it. `false`
-    /// where it is in use again or somebody else took it out.
+    /// Takes an inode that nobody uses out of the table, dirty or not, because the caller is about
+    /// to delete it. `false` where it is in use again or somebody else took it out.
     pub fn retire(&self, ino: u32, inode: &Arc<T>) -> bool {
         let pins = inode.pins();
         if !pins.kill() {
@@ -167,8 +171,9 @@ impl<T: CachedInode> InodeTable<T> {
             }
         }
     }
-    /// Frees about `want` bytes: clean pages first touched longest ago, and unpinned clean inodes, of small files at once
-    /// with their pages, of others a turn later. How many it freed. Does not block.
+    /// Frees about `want` bytes: clean pages first touched longest ago, and unpinned clean inodes,
+    /// of small files at once with their pages, of others a turn later. How many it freed. Does not
+    /// block.
     pub fn shrink(&self, want: u64) -> u64 {
         let freed = self.turn_clock(want);
         if freed < want {
@@ -204,8 +209,8 @@ impl<T: CachedInode> InodeTable<T> {
         freed
     }
 
-    /// Whoever is alive under this number, pinned; a dead one is taken out. The caller has the claim, so nobody else
-    /// puts one in.
+    /// Whoever is alive under this number, pinned; a dead one is taken out. The caller has the
+    /// claim, so nobody else puts one in.
     fn settle(&self, ino: u32) -> Option<InodeRef<T>> {
         let held = self.inodes.get(ino)?;
         let pinned = self.pin(&held);
@@ -250,8 +255,9 @@ impl<T: CachedInode> InodeTable<T> {
         if mapping.pages() > 0 {
             let pages = want.div_ceil(PAGE_SIZE as u64);
             let freed = mapping.reclaim(pages) * PAGE_SIZE as u64;
-            // What is left of a small file goes with its last page. Otherwise pages go in one turn and inodes in the next,
-            // and the memory of each is given back while the other is short of it.
+            // What is left of a small file goes with its last page. Otherwise pages go in one turn
+            // and inodes in the next, and the memory of each is given back while the other is short
+            // of it.
             let small = freed <= SMALL_FILE && mapping.pages() == 0;
             return freed + if small { self.evict(ino, inode) } else { 0 };
         }
@@ -278,8 +284,8 @@ impl<T: CachedInode> InodeTable<T> {
         self.salvage(inode);
         freed
     }
-    /// Has what the clock's hand comes to next brought into the processor's cache, all at once: loads that do not depend on
-    /// one another overlap, those of one visit after the other do not.
+    /// Has what the clock's hand comes to next brought into the processor's cache, all at once:
+    /// loads that do not depend on one another overlap, those of one visit after the other do not.
     fn fetch(&self, inos: &[u32]) {
         let mut sum = 0;
         self.inodes.with_each(inos, |inode| {

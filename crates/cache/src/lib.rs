@@ -1,4 +1,5 @@
-//! What is in memory: pages of files, inodes, and the one budget that bounds them. No I/O happens here.
+//! What is in memory: pages of files, inodes, and the one budget that bounds them. No I/O happens
+//! here.
 
 pub mod budget;
 pub mod counter;

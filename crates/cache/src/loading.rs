@@ -1,7 +1,8 @@
 //! Claims on inode numbers, so that each inode is loaded by one thread.
 //!
-//! A claim is held over the load (which does I/O and may load other inodes), the lock of a shard only while its list
-//! of claimed numbers is read or changed. Claims on different numbers never wait for one another.
+//! A claim is held over the load (which does I/O and may load other inodes), the lock of a shard
+//! only while its list of claimed numbers is read or changed. Claims on different numbers never
+//! wait for one another.
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;

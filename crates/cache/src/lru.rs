@@ -1,16 +1,18 @@
 //! The order in which inodes are reclaimed: a clock per shard.
 //!
-//! A shard is a ring of inode numbers with a hand. An insertion takes a free slot or adds one; the inode remembers the
-//! slot, so that a removal costs one store. Numbers and not references are held: nothing here keeps an inode alive,
-//! and the memory of a deleted one goes at once. The table looks up what the hand passes, without the shard's lock.
+//! A shard is a ring of inode numbers with a hand. An insertion takes a free slot or adds one; the
+//! inode remembers the slot, so that a removal costs one store. Numbers and not references are
+//! held: nothing here keeps an inode alive, and the memory of a deleted one goes at once. The table
+//! looks up what the hand passes, without the shard's lock.
 
 use crossbeam_utils::CachePadded;
 use sync::Mutex;
 
 /// Shards, by inode number.
 const SHARDS: u32 = 16;
-/// Runs of 1,024 neighbours share a shard. They are often made or loaded by one thread, one after the other, lie side by
-/// side in memory then, and are evicted together, so that memory becomes free in pieces that can be given back.
+/// Runs of 1,024 neighbours share a shard. They are often made or loaded by one thread, one after
+/// the other, lie side by side in memory then, and are evicted together, so that memory becomes
+/// free in pieces that can be given back.
 const RUN_BITS: u32 = 10;
 /// Not an inode number.
 const FREE: u32 = 0;

@@ -11,12 +11,13 @@
 //!                                                                         remove
 //! ```
 //!
-//! - *DYING* lasts for as long as the evictor asks the inode whether it is clean. Whoever wants to pin it waits for the
-//!   answer, because an inode that was written to just before must not look dead to its writeback.
-//! - *dead* is for ever. Only the evictor makes an unremoved inode dead, and only from zero pins: an inode is never
-//!   forgotten under a user.
-//! - *REMOVED* says that the table no longer has it (its file was deleted). Whoever holds a pin may pin again; the last
-//!   unpin makes it dead.
+//! - *DYING* lasts for as long as the evictor asks the inode whether it is clean. Whoever wants to
+//!   pin it waits for the answer, because an inode that was written to just before must not look
+//!   dead to its writeback.
+//! - *dead* is for ever. Only the evictor makes an unremoved inode dead, and only from zero pins:
+//!   an inode is never forgotten under a user.
+//! - *REMOVED* says that the table no longer has it (its file was deleted). Whoever holds a pin may
+//!   pin again; the last unpin makes it dead.
 
 use super::sync::{AtomicBool, AtomicU32, Ordering, relax};
 
@@ -24,10 +25,11 @@ const REMOVED: u32 = 1 << 31;
 const DYING: u32 = REMOVED - 1;
 const DEAD: u32 = REMOVED;
 
-/// How many users an inode has; zero users may become *dead*, and a dead inode is never handed out again.
+/// How many users an inode has; zero users may become *dead*, and a dead inode is never handed out
+/// again.
 ///
-/// Beside the count it carries what the table keeps with an inode: its place on the LRU clock, and whether it was used
-/// since the hand's last visit.
+/// Beside the count it carries what the table keeps with an inode: its place on the LRU clock, and
+/// whether it was used since the hand's last visit.
 #[derive(Default, Debug)]
 pub struct Pins {
     word: AtomicU32,

@@ -1,13 +1,15 @@
 //! A place for one `Arc`, read without waiting for anybody.
 //!
-//! It is empty, then full, then empty again; what is in it is never exchanged for something else in one step. A reader
-//! announces itself, takes a reference of its own, and leaves. Whoever takes the object out empties the place first, and then
-//! waits for those who are reading, a few instructions each: only then is the place's own reference anybody's to drop. So
-//! nothing is deferred: who takes an object out and finds that nobody else has it may use its memory again at once.
+//! It is empty, then full, then empty again; what is in it is never exchanged for something else in
+//! one step. A reader announces itself, takes a reference of its own, and leaves. Whoever takes the
+//! object out empties the place first, and then waits for those who are reading, a few instructions
+//! each: only then is the place's own reference anybody's to drop. So nothing is deferred: who
+//! takes an object out and finds that nobody else has it may use its memory again at once.
 //!
-//! Why a reader's object is alive: `readers` is changed by read-modify-write operations only, by those who take out, too, and
-//! these are in one order. Where the reader's announcement comes first, it is waited for. Where it comes second, it has
-//! synchronised with the other, and finds the place empty.
+//! Why a reader's object is alive: `readers` is changed by read-modify-write operations only, by
+//! those who take out, too, and these are in one order. Where the reader's announcement comes
+//! first, it is waited for. Where it comes second, it has synchronised with the other, and finds
+//! the place empty.
 
 use super::sync::{Arc, AtomicPtr, AtomicU32, Ordering, relax};
 use std::marker::PhantomData;
@@ -36,7 +38,8 @@ impl<T> Slot<T> {
     #[inline]
     pub(crate) fn get(&self) -> Option<Arc<T>> {
         self.read(|object| {
-            // SAFETY: `read` has it that this is of `Arc::into_raw`, and that the slot's reference is not dropped meanwhile.
+            // SAFETY: `read` has it that this is of `Arc::into_raw`, and that the slot's reference
+            // is not dropped meanwhile.
             unsafe {
                 Arc::increment_strong_count(object);
                 Arc::from_raw(object)
@@ -90,8 +93,9 @@ impl<T> Slot<T> {
         while self.readers.fetch_add(0, Ordering::AcqRel) != 0 {
             relax();
         }
-        // SAFETY: it is of `Arc::into_raw`, and whoever empties the place has the slot's reference. Readers who have found it
-        // have left with references of their own, and their leaving happened before this.
+        // SAFETY: it is of `Arc::into_raw`, and whoever empties the place has the slot's reference.
+        // Readers who have found it have left with references of their own, and their leaving
+        // happened before this.
         Some(unsafe { Arc::from_raw(object) })
     }
 }

@@ -58,7 +58,8 @@ fn evict(inode: &Inode) {
 fn an_evicted_inode_has_no_user_and_nothing_to_lose() {
     loom::model(|| {
         let inode = inode();
-        // One writer waits for an answer at a time: two that spin have endlessly many interleavings.
+        // One writer waits for an answer at a time: two that spin have endlessly many
+        // interleavings.
         let evictor = {
             let inode = inode.clone();
             loom::thread::spawn(move || evict(&inode))

@@ -16,7 +16,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use slot::Slot;
 
-/// Something that must not be touched once nobody has it: loom reports an access beside the one by which it dies.
+/// Something that must not be touched once nobody has it: loom reports an access beside the one by
+/// which it dies.
 struct Object {
     value: UnsafeCell<u32>,
 }

@@ -174,8 +174,8 @@ impl Checker<'_> {
     }
 }
 
-/// Where a bitmap differs from what is in use, as e2fsck writes it: `+` in use and not marked, `-` marked and not in use.
-/// `taken` gives what is in use of 64 bits.
+/// Where a bitmap differs from what is in use, as e2fsck writes it: `+` in use and not marked, `-`
+/// marked and not in use. `taken` gives what is in use of 64 bits.
 fn differences(
     bytes: &[u8],
     bits: u32,

@@ -1,4 +1,5 @@
-//! Tables with an element for each block or inode, whose parts take memory when they are first written to.
+//! Tables with an element for each block or inode, whose parts take memory when they are first
+//! written to.
 
 /// Elements in a part.
 const CHUNK: u64 = 1 << 15;
@@ -42,7 +43,8 @@ impl Bits {
         was
     }
 
-    /// Sets a run, a word at a time; tells `taken` of each bit that was set before. `false` if there was one.
+    /// Sets a run, a word at a time; tells `taken` of each bit that was set before. `false` if
+    /// there was one.
     pub fn set_run(&mut self, start: u64, len: u64, taken: &mut dyn FnMut(u64)) -> bool {
         let end = start.saturating_add(len);
         let (mut at, mut free) = (start, true);

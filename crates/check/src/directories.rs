@@ -14,7 +14,8 @@ use ext4_format::types::{GroupNo, Ino};
 use std::collections::HashSet;
 use std::hash::BuildHasher;
 
-/// Names of one directory that are remembered to find duplicates (8 bytes each); after so many only later ones are compared.
+/// Names of one directory that are remembered to find duplicates (8 bytes each); after so many only
+/// later ones are compared.
 const NAMES_MAX: usize = 1 << 20;
 /// Bytes of a record before its name.
 const HEADER: usize = 8;
@@ -161,7 +162,8 @@ impl Checker<'_> {
     ) {
         let place = Place::inode(state.ino).at_block(block);
         let usable = match state.tail {
-            // The root of a tree has another kind of tail, and what was a list's may still lie there.
+            // The root of a tree has another kind of tail, and what was a list's may still lie
+            // there.
             Tail::Checksum if most == usize::MAX && dir_entry::has_tail(bytes) => {
                 bytes.len() - TAIL_SIZE
             }

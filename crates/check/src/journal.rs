@@ -1,4 +1,5 @@
-//! The journal: its inode, its super block, and what it would write home, which the rest of the check looks through.
+//! The journal: its inode, its super block, and what it would write home, which the rest of the
+//! check looks through.
 
 use crate::Error;
 use crate::finding::{Kind, Place};

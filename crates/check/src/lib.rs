@@ -1,4 +1,5 @@
-//! A read-only checker for ext4 volumes: it finds what `e2fsck -fn` finds and names the object and the place.
+//! A read-only checker for ext4 volumes: it finds what `e2fsck -fn` finds and names the object and
+//! the place.
 //!
 //! ```text
 //!  open        super block (or a backup), features, journal (replayed in memory)       volume.rs journal.rs
@@ -10,9 +11,10 @@
 //!  pass 5      bitmaps and free counts                                                  bitmaps.rs
 //! ```
 //!
-//! The image may be hostile. Every block is descended into once, so that no loop and no fan-out costs more than the volume
-//! has blocks. Memory is a bit for each block and a few bytes for each inode in use ([`Options::memory`] bounds it). At
-//! most [`MAX_FINDINGS`] findings are kept; all are counted.
+//! The image may be hostile. Every block is descended into once, so that no loop and no fan-out
+//! costs more than the volume has blocks. Memory is a bit for each block and a few bytes for each
+//! inode in use ([`Options::memory`] bounds it). At most [`MAX_FINDINGS`] findings are kept; all
+//! are counted.
 #![forbid(unsafe_code)]
 
 mod bitmaps;

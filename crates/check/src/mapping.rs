@@ -12,7 +12,8 @@ const MESSAGES: usize = 32;
 
 /// Hears of each block of an inode, and decides where to go down.
 pub(crate) trait Sink {
-    /// A block of the tree or map itself. `false`: do not read it (it was read already, so that this is a loop or shared).
+    /// A block of the tree or map itself. `false`: do not read it (it was read already, so that
+    /// this is a loop or shared).
     fn node(&mut self, block: u64) -> bool;
     /// A run of data, which lies on the volume.
     fn data(&mut self, file_block: u64, start: u64, len: u64, unwritten: bool);

@@ -1,4 +1,5 @@
-//! The volume as the check reads it: its super block, its geometry, and blocks as they are once the journal is replayed.
+//! The volume as the check reads it: its super block, its geometry, and blocks as they are once the
+//! journal is replayed.
 
 use crate::finding::{Kind, Place, Report, told};
 use crate::{Error, Options};

@@ -97,7 +97,8 @@ pub fn local_full(t: SystemTime) -> String {
 
 fn local(secs: i64) -> libc::tm {
     let mut tm = std::mem::MaybeUninit::<libc::tm>::zeroed();
-    // SAFETY: both pointers are valid for the call; localtime_r only reads the first and only writes the second.
+    // SAFETY: both pointers are valid for the call; localtime_r only reads the first and only
+    // writes the second.
     let done = unsafe { libc::localtime_r(&secs, tm.as_mut_ptr()) };
     debug_assert!(!done.is_null());
     // SAFETY: all zeroes is a valid tm, and localtime_r stores whole fields.

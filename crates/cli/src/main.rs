@@ -24,8 +24,9 @@ use tracing_subscriber::prelude::*;
 
 /// Ext4 volumes in user space: make, mount, fill and read them, as root or not.
 ///
-/// A DEVICE is an image file, a block device, memory (mem:1GiB) or a modelled device (sim:ssd,size=8GiB; sim:hdd,
-/// sim:raid0-4ssd, sim:nvme). DEVICE:/path names something on the volume.
+/// A DEVICE is an image file, a block device, memory (mem:1GiB) or a modelled device
+/// (sim:ssd,size=8GiB; sim:hdd, sim:raid0-4ssd, sim:nvme). DEVICE:/path names something on the
+/// volume.
 #[derive(Parser)]
 #[command(name = "sluice", version, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {

@@ -1,4 +1,5 @@
-//! Ctrl-C as a flag: long work stops at a good place and closes its volume. A second Ctrl-C ends the process at once.
+//! Ctrl-C as a flag: long work stops at a good place and closes its volume. A second Ctrl-C ends
+//! the process at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +12,8 @@ extern "C" fn on_signal(_: libc::c_int) {
 /// From now on SIGINT, SIGTERM and SIGHUP set the flag, each once.
 pub fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: all zeroes is a valid sigaction; the handler only stores to an atomic, which is async-signal-safe.
+        // SAFETY: all zeroes is a valid sigaction; the handler only stores to an atomic, which is
+        // async-signal-safe.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_signal as *const () as usize;

@@ -237,7 +237,8 @@ fn what_is_said_to_be_durable_survives_a_kill() {
     let mut import = import.stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = import.stdin.take().unwrap();
     pipe.write_all(&archive[..archive.len() - 100_000]).unwrap();
-    // A group is a sixteenth of the memory, 4 MiB: the first ones are durable once the last one has been taken.
+    // A group is a sixteenth of the memory, 4 MiB: the first ones are durable once the last one has
+    // been taken.
     import.kill().unwrap();
     import.wait().unwrap();
     s.other("sh", &["-c", "e2fsck -fy disk.img; test $? -le 1"]);

@@ -1,7 +1,8 @@
-//! POSIX.1e access control lists: ext4's compact form, Linux's xattr form, and their bond with the mode.
+//! POSIX.1e access control lists: ext4's compact form, Linux's xattr form, and their bond with the
+//! mode.
 //!
-//! Both forms are a 32-bit version and entries in a fixed order. ext4 (version 1) leaves out the id of
-//! the entries that have none; the xattr form (version 2) always has one.
+//! Both forms are a 32-bit version and entries in a fixed order. ext4 (version 1) leaves out the id
+//! of the entries that have none; the xattr form (version 2) always has one.
 
 use crate::bytes::{get_u16, get_u32};
 use crate::error::{FormatError, Result};
@@ -113,8 +114,8 @@ impl Acl {
         }
     }
 
-    /// Checks what POSIX.1e asks for: one entry each for owner, group and others, a mask if there are
-    /// named entries, all in order.
+    /// Checks what POSIX.1e asks for: one entry each for owner, group and others, a mask if there
+    /// are named entries, all in order.
     ///
     /// # Errors
     ///
@@ -235,8 +236,8 @@ impl Acl {
         bytes
     }
 
-    /// The permission bits (0o777) that the list stands for, and whether they say all of it: then the
-    /// list need not be stored.
+    /// The permission bits (0o777) that the list stands for, and whether they say all of it: then
+    /// the list need not be stored.
     #[must_use]
     pub fn equiv_mode(&self) -> (u16, bool) {
         let perm = |tag| self.perm_of(tag).unwrap_or(0);
@@ -290,8 +291,8 @@ impl Acl {
         }
     }
 
-    /// Applies a creation mode to a list inherited from a directory: each class keeps only what both
-    /// grant, and so does the mode, which is returned.
+    /// Applies a creation mode to a list inherited from a directory: each class keeps only what
+    /// both grant, and so does the mode, which is returned.
     pub fn create_masq(&mut self, mode: u16) -> u16 {
         let mut mode = mode;
         let classes = [
@@ -308,8 +309,8 @@ impl Acl {
         mode
     }
 
-    /// What a new file of mode `mode` gets in a directory with this default list. The umask does not
-    /// apply then.
+    /// What a new file of mode `mode` gets in a directory with this default list. The umask does
+    /// not apply then.
     #[must_use]
     pub fn inherit(&self, mode: u16, is_dir: bool) -> InheritedAcl {
         let mut access = self.clone();

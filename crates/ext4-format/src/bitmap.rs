@@ -1,7 +1,7 @@
 //! Bits of block and inode bitmaps: bit `n` is bit `n % 8` of byte `n / 8`.
 //!
-//! Searches and counts go by 64-bit words. A range that leaves the map is cut to the map, so that no
-//! caller's number can make these functions panic; bits outside read as set, which is "in use".
+//! Searches and counts go by 64-bit words. A range that leaves the map is cut to the map, so that
+//! no caller's number can make these functions panic; bits outside read as set, which is "in use".
 
 use crate::bytes::get;
 

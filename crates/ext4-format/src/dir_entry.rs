@@ -5,8 +5,9 @@
 //! ```
 //!
 //! A record's length includes the slack after its name; a record with inode 0 is all slack. Under
-//! metadata checksums the last 12 bytes are a record with inode 0 and type 0xde that holds the checksum.
-//! No live record can look like that, so the tail is recognised without knowing the volume's features.
+//! metadata checksums the last 12 bytes are a record with inode 0 and type 0xde that holds the
+//! checksum. No live record can look like that, so the tail is recognised without knowing the
+//! volume's features.
 
 use crate::bytes::{get, put, put_u16, put_u32};
 use crate::error::{FormatError, Result};
@@ -66,8 +67,8 @@ pub const fn rec_len_for(name_len: usize) -> u32 {
     ((name_len + HEADER + 3) & !3) as u32
 }
 
-/// Reads a record length: in blocks of 64 KiB the two low bits, free by alignment, carry bits 16 and 17,
-/// and 0 or 65535 stand for the whole block.
+/// Reads a record length: in blocks of 64 KiB the two low bits, free by alignment, carry bits 16
+/// and 17, and 0 or 65535 stand for the whole block.
 #[inline]
 fn decode_rec_len(raw: u16, block_size: usize) -> u32 {
     if block_size < 0x1_0000 {
@@ -284,7 +285,8 @@ pub enum Probe<'a> {
 /// The last eight bytes of a record's name as a number; of a shorter name, all of it.
 #[inline]
 fn suffix_at(block: &[u8], offset: u32, name_len: u8) -> u64 {
-    // The eight bytes that end where the name ends: what is not the name's is the record's header before it.
+    // The eight bytes that end where the name ends: what is not the name's is the record's header
+    // before it.
     let at = (offset as usize).saturating_add(usize::from(name_len));
     let bytes = get::<8>(block, at).unwrap_or_default();
     u64::from_le_bytes(bytes) >> (u32::from(8u8.saturating_sub(name_len)).saturating_mul(8) & 63)
@@ -382,7 +384,8 @@ pub(crate) fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) -> Option
     put_u16(block, (offset as usize).checked_add(4)?, raw_len)
 }
 
-/// Puts an entry where there is slack for it and returns its offset, or `None` if the block is full.
+/// Puts an entry where there is slack for it and returns its offset, or `None` if the block is
+/// full.
 ///
 /// Whether the name is there already is the caller's question, for [`find`].
 ///
@@ -422,11 +425,13 @@ pub fn insert(
     Ok(None)
 }
 
-/// Puts an entry into the slack of the record at `offset`, which [`probe`] found, and returns where it is.
+/// Puts an entry into the slack of the record at `offset`, which [`probe`] found, and returns where
+/// it is.
 ///
 /// # Errors
 ///
-/// `DirName` for an empty or too long name, `DirRecLen` if no sound record with that much slack starts at `offset`.
+/// `DirName` for an empty or too long name, `DirRecLen` if no sound record with that much slack
+/// starts at `offset`.
 pub fn insert_at(
     block: &mut [u8],
     offset: u32,
@@ -456,8 +461,8 @@ pub fn insert_at(
     Ok(at)
 }
 
-/// Makes `block` a directory block that holds copies of the live records at `offsets` of `source`, without slack between
-/// them: the last one gets all of it.
+/// Makes `block` a directory block that holds copies of the live records at `offsets` of `source`,
+/// without slack between them: the last one gets all of it.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
 //! The hashes that order names in hash tree directories.
 //!
-//! Three functions, each over bytes taken as signed or as unsigned, because old volumes were made on
-//! machines where C's `char` was one or the other. The functions are Ext3's old hash, a half of MD4's
-//! compression function (RFC 1320) cut to three rounds of eight steps, and TEA (Wheeler and Needham,
-//! 1994) as a compression function. Half MD4 and TEA are keyed with the volume's hash seed.
+//! Three functions, each over bytes taken as signed or as unsigned, because old volumes were made
+//! on machines where C's `char` was one or the other. The functions are Ext3's old hash, a half of
+//! MD4's compression function (RFC 1320) cut to three rounds of eight steps, and TEA (Wheeler and
+//! Needham, 1994) as a compression function. Half MD4 and TEA are keyed with the volume's hash
+//! seed.
 
 use crate::error::{FormatError, Result};
 
@@ -122,8 +123,8 @@ fn legacy(name: &[u8], unsigned: bool) -> u32 {
     current << 1
 }
 
-/// Gives `compress` the name in chunks of `N` big-endian words. What a chunk lacks is filled with the
-/// length that was left when it began, in every byte.
+/// Gives `compress` the name in chunks of `N` big-endian words. What a chunk lacks is filled with
+/// the length that was left when it began, in every byte.
 fn for_chunks<const N: usize>(name: &[u8], unsigned: bool, mut compress: impl FnMut(&[u32; N])) {
     let mut rest = name;
     while !rest.is_empty() {

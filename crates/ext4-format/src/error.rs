@@ -1,8 +1,9 @@
-//! What can be wrong with ext4 bytes: one variant for each detectable corruption, with where it was met.
+//! What can be wrong with ext4 bytes: one variant for each detectable corruption, with where it was
+//! met.
 //!
-//! `place` is the number by which the caller knows the structure: a group number for group descriptors
-//! and bitmaps, an inode number for inodes, a block number for everything that fills a block. `offset`
-//! is in bytes from the start of the structure that was parsed.
+//! `place` is the number by which the caller knows the structure: a group number for group
+//! descriptors and bitmaps, an inode number for inodes, a block number for everything that fills a
+//! block. `offset` is in bytes from the start of the structure that was parsed.
 
 use thiserror::Error;
 
@@ -53,7 +54,8 @@ pub enum FormatError {
         /// Block number.
         place: u64,
     },
-    /// The volume needs incompatible features that this engine lacks: it must not be mounted at all.
+    /// The volume needs incompatible features that this engine lacks: it must not be mounted at
+    /// all.
     #[error("unsupported features: {names}")]
     UnsupportedIncompat {
         /// The features' e2fsprogs names, separated by spaces.

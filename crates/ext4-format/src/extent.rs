@@ -1,7 +1,7 @@
 //! Extent tree nodes: a 12-byte header and 12-byte entries, in `i_block` (the root) or in a block.
 //!
-//! Depth 0 is a leaf, whose entries map runs of file blocks; deeper nodes have entries that point to
-//! child blocks. A node is checked once, when it is parsed; the view then reads without failing.
+//! Depth 0 is a leaf, whose entries map runs of file blocks; deeper nodes have entries that point
+//! to child blocks. A node is checked once, when it is parsed; the view then reads without failing.
 
 use crate::bytes::{get_u16, get_u32, hi32, join32, lo16, lo32, put_u16, put_u32};
 use crate::checksum::{Seed, compare, crc32c};
@@ -291,8 +291,8 @@ impl<'a> ExtentNode<'a> {
 
     /// The position of the last entry that starts at or before `file_block`, by binary search.
     ///
-    /// Of a leaf this is the extent that contains the block, if any does; of another node, the child to
-    /// descend to.
+    /// Of a leaf this is the extent that contains the block, if any does; of another node, the
+    /// child to descend to.
     #[must_use]
     pub fn search(&self, file_block: u32) -> Option<usize> {
         let (mut low, mut high) = (0usize, self.len());
@@ -357,8 +357,8 @@ fn usable_max(bytes: &[u8]) -> Result<usize> {
 ///
 /// # Errors
 ///
-/// `NoRoom` if there are more than the header's maximum, `ExtentLength` for one that the format cannot
-/// hold, `BadMagic` if this is no node. Nothing is changed then.
+/// `NoRoom` if there are more than the header's maximum, `ExtentLength` for one that the format
+/// cannot hold, `BadMagic` if this is no node. Nothing is changed then.
 pub fn set_extents(bytes: &mut [u8], extents: &[Extent]) -> Result<()> {
     let max = usable_max(bytes)?;
     for (index, extent) in (0..).zip(extents) {
@@ -383,7 +383,8 @@ pub fn set_extents(bytes: &mut [u8], extents: &[Extent]) -> Result<()> {
     set_entries(bytes, max, extents, 0, encode)
 }
 
-/// Replaces all entries of a node above the leaves. Bytes after the last entry are left as they are.
+/// Replaces all entries of a node above the leaves. Bytes after the last entry are left as they
+/// are.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! The three sets of feature bits in the superblock.
 //!
-//! An unknown *incompat* bit forbids mounting, an unknown *ro_compat* bit forbids writing, an unknown
-//! *compat* bit forbids nothing (but e2fsck stays away). Unknown bits are kept as they are.
+//! An unknown *incompat* bit forbids mounting, an unknown *ro_compat* bit forbids writing, an
+//! unknown *compat* bit forbids nothing (but e2fsck stays away). Unknown bits are kept as they are.
 
 use bitflags::bitflags;
 

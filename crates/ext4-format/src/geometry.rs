@@ -1,7 +1,8 @@
 //! The volume's shape in native integers: where groups, tables and inodes lie.
 //!
-//! A [`Geometry`] is made from a superblock that passed [`Superblock::parse`], so that its numbers agree
-//! with each other; its functions still check the numbers they are given, as those come from disk too.
+//! A [`Geometry`] is made from a superblock that passed [`Superblock::parse`], so that its numbers
+//! agree with each other; its functions still check the numbers they are given, as those come from
+//! disk too.
 
 use crate::checksum::Seed;
 use crate::dirhash::HashVersion;
@@ -186,7 +187,8 @@ impl Geometry {
         FsBlock(self.first_data_block.saturating_add(offset))
     }
 
-    /// The number of blocks in `group`: fewer in the last group, none in a group that does not exist.
+    /// The number of blocks in `group`: fewer in the last group, none in a group that does not
+    /// exist.
     #[must_use]
     pub fn blocks_in_group(&self, group: GroupNo) -> u32 {
         let left = self
@@ -212,7 +214,8 @@ impl Geometry {
         group.0 == 1 || [3, 5, 7].iter().any(|base| is_power_of(group.0, *base))
     }
 
-    /// Blocks at the start of `group` that hold the superblock and descriptor table, growth included.
+    /// Blocks at the start of `group` that hold the superblock and descriptor table, growth
+    /// included.
     #[must_use]
     pub fn super_blocks_in_group(&self, group: GroupNo) -> u32 {
         if !self.has_super(group) {
@@ -223,7 +226,8 @@ impl Geometry {
             .saturating_add(1)
     }
 
-    /// The block of the primary descriptor table that holds `group`'s descriptor, and the byte in it.
+    /// The block of the primary descriptor table that holds `group`'s descriptor, and the byte in
+    /// it.
     #[must_use]
     pub fn group_desc_location(&self, group: GroupNo) -> (FsBlock, u32) {
         let per_block = (self.block_size / u32::from(self.desc_size.max(1))).max(1);
@@ -275,7 +279,8 @@ impl Geometry {
         (ino <= self.inodes_count).then_some(Ino(ino))
     }
 
-    /// The block that holds inode `ino` and the byte in it, when its group's table is at `itable_start`.
+    /// The block that holds inode `ino` and the byte in it, when its group's table is at
+    /// `itable_start`.
     ///
     /// # Errors
     ///
@@ -299,8 +304,8 @@ impl Geometry {
 
     /// The largest size in bytes of a file mapped by extents.
     ///
-    /// File blocks are numbered with 32 bits, the last number being kept as a mark. Without `huge_file`
-    /// the inode's 32-bit count of 512-byte sectors is the tighter limit.
+    /// File blocks are numbered with 32 bits, the last number being kept as a mark. Without
+    /// `huge_file` the inode's 32-bit count of 512-byte sectors is the tighter limit.
     #[must_use]
     pub fn max_file_size(&self) -> u64 {
         let by_blocks = u64::from(u32::MAX) << self.block_bits.min(16);

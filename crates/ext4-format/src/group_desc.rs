@@ -311,8 +311,9 @@ fn verify_bitmap(
 
 /// The checksum of a raw descriptor, or `None` if the volume has no descriptor checksums.
 ///
-/// Under `metadata_csum` it is the low half of the crc32c of the group's number and the descriptor with
-/// a zeroed checksum field; under `uninit_bg` the crc16 of UUID, number and descriptor without the field.
+/// Under `metadata_csum` it is the low half of the crc32c of the group's number and the descriptor
+/// with a zeroed checksum field; under `uninit_bg` the crc16 of UUID, number and descriptor without
+/// the field.
 #[must_use]
 pub fn checksum(geometry: &Geometry, group: GroupNo, raw: &[u8]) -> Option<u16> {
     let raw = raw.get(..usize::from(geometry.desc_size).min(raw.len()))?;

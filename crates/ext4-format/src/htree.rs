@@ -5,10 +5,11 @@
 //! node:  fake record (8)   | limit count block | hash block | hash block | …   | tail(8)
 //! ```
 //!
-//! Nodes hide from readers that know only linear directories as slack of an unused record. Entry 0 has
-//! no hash of its own: it stands for everything below entry 1, and its hash field holds limit and count.
-//! An entry leads to the names with hashes from its own to its successor's. A set bit 0 in a hash says
-//! that names with this hash already began in the block before (a collision was split).
+//! Nodes hide from readers that know only linear directories as slack of an unused record. Entry 0
+//! has no hash of its own: it stands for everything below entry 1, and its hash field holds limit
+//! and count. An entry leads to the names with hashes from its own to its successor's. A set bit 0
+//! in a hash says that names with this hash already began in the block before (a collision was
+//! split).
 
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32};
 use crate::checksum::{Seed, compare};
@@ -258,8 +259,8 @@ impl<'a> DxNode<'a> {
         (0..node.count()).map_while(move |index| node.entry(index))
     }
 
-    /// The index of the entry whose child is the first that may have `hash`: the last entry whose hash
-    /// is not above it, by binary search.
+    /// The index of the entry whose child is the first that may have `hash`: the last entry whose
+    /// hash is not above it, by binary search.
     #[must_use]
     pub fn search(&self, hash: u32) -> usize {
         let (mut low, mut high) = (1usize, self.count());
@@ -389,8 +390,8 @@ pub fn init_root(
     put(block, INFO, [0, 0, 0, 0, hash_version, INFO_LENGTH, 0, 0]).ok_or(truncated)
 }
 
-/// Moves the upper half of `full`'s entries to `fresh`, which becomes an interior node, and returns the
-/// hash under which `fresh` must be entered in the parent.
+/// Moves the upper half of `full`'s entries to `fresh`, which becomes an interior node, and returns
+/// the hash under which `fresh` must be entered in the parent.
 ///
 /// # Errors
 ///
@@ -428,8 +429,8 @@ fn fill_node(block: &mut [u8], tail: Tail, entries: &[DxEntry]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the tree one level higher: all entries of the full root move to `fresh`, and the root keeps one
-/// entry, which leads to `fresh` at `fresh_block`.
+/// Makes the tree one level higher: all entries of the full root move to `fresh`, and the root
+/// keeps one entry, which leads to `fresh` at `fresh_block`.
 ///
 /// # Errors
 ///
@@ -454,8 +455,8 @@ pub fn grow_root(
 
 /// Which shape `block`, the block number `at` of an indexed directory, has; `None` for a leaf.
 ///
-/// Interior nodes look like a block that is one unused record; only the tree says for sure, so this is
-/// for readers that walk the directory linearly and want to verify the right checksum.
+/// Interior nodes look like a block that is one unused record; only the tree says for sure, so this
+/// is for readers that walk the directory linearly and want to verify the right checksum.
 #[must_use]
 pub fn guess_kind(block: &[u8], at: FileBlock) -> Option<NodeKind> {
     if at.0 == 0 {

@@ -1,8 +1,9 @@
-//! Inodes: a 128-byte record that ext2 defined, extended by what `i_extra_isize` covers, followed by
-//! room for extended attributes up to the volume's inode size.
+//! Inodes: a 128-byte record that ext2 defined, extended by what `i_extra_isize` covers, followed
+//! by room for extended attributes up to the volume's inode size.
 //!
-//! [`InodeFields`] is the record in native integers. Encoding writes the fields it knows into existing
-//! bytes and leaves every other byte as it was: attributes, checksums and what a newer kernel may add.
+//! [`InodeFields`] is the record in native integers. Encoding writes the fields it knows into
+//! existing bytes and leaves every other byte as it was: attributes, checksums and what a newer
+//! kernel may add.
 
 use crate::bytes::{
     get, get_u16, get_u32, hi16, hi32, join16, join32, lo16, lo32, put, put_u16, put_u32,
@@ -115,7 +116,8 @@ fn fits(extra_isize: u16, field_end: usize) -> bool {
 ///
 /// # Errors
 ///
-/// `OutOfRange` if it is unaligned or reaches past the record, `Truncated` if the record is cut off.
+/// `OutOfRange` if it is unaligned or reaches past the record, `Truncated` if the record is cut
+/// off.
 pub fn extra_isize(geometry: &Geometry, raw: &[u8]) -> Result<u16> {
     if usize::from(geometry.inode_size) <= GOOD_OLD_INODE_SIZE {
         return Ok(0);
@@ -196,7 +198,8 @@ impl InodeFields {
     ///
     /// # Errors
     ///
-    /// `Truncated`, or `OutOfRange` for an `extra_isize` or a block count that the volume cannot hold.
+    /// `Truncated`, or `OutOfRange` for an `extra_isize` or a block count that the volume cannot
+    /// hold.
     pub fn encode(&self, geometry: &Geometry, raw: &mut [u8]) -> Result<()> {
         let have = raw.len();
         let raw = raw

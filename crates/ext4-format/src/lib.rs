@@ -1,19 +1,19 @@
 //! Pure codecs for ext4's on-disk structures: one file a structure, no I/O, no unsafe code.
 //!
-//! The list of modules is the format. Bytes come from images that may be damaged or hostile, so nothing
-//! here trusts them: every length and offset is checked, arithmetic cannot overflow, and what is wrong
-//! is reported as a [`FormatError`] that names the structure and the place.
+//! The list of modules is the format. Bytes come from images that may be damaged or hostile, so
+//! nothing here trusts them: every length and offset is checked, arithmetic cannot overflow, and
+//! what is wrong is reported as a [`FormatError`] that names the structure and the place.
 //!
 //! Conventions that all modules share:
 //!
-//! * Numbers are native integers outside of [`superblock::Superblock`], whose fields are little-endian
-//!   as on disk.
-//! * `verify_…` and `update_…` take the checksum seed as an `Option`: without metadata checksums it is
-//!   `None` and they do nothing, so that callers need not ask.
+//! * Numbers are native integers outside of [`superblock::Superblock`], whose fields are
+//!   little-endian as on disk.
+//! * `verify_…` and `update_…` take the checksum seed as an `Option`: without metadata checksums it
+//!   is `None` and they do nothing, so that callers need not ask.
 //! * Encoding leaves bytes that it does not know as they were.
 //!
-//! The format's source is the kernel's `Documentation/filesystems/ext4`, checked against images that
-//! mke2fs makes.
+//! The format's source is the kernel's `Documentation/filesystems/ext4`, checked against images
+//! that mke2fs makes.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,4 +1,5 @@
-//! Blocks of the orphan file: inode numbers of files that are unlinked but open, or being truncated.
+//! Blocks of the orphan file: inode numbers of files that are unlinked but open, or being
+//! truncated.
 //!
 //! Each block is an array of 32-bit slots (0 is free) and an 8-byte tail of magic and checksum.
 

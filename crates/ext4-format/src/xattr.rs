@@ -5,9 +5,9 @@
 //! block:      header(32)  entry entry … 0(4)   free   … value value
 //! ```
 //!
-//! Entries grow from the front, values from the back. Value offsets count from the first entry in an
-//! inode and from the block's start in a block. Values in inodes of their own (`ea_inode`) are not
-//! supported; volumes with that feature are refused at mount.
+//! Entries grow from the front, values from the back. Value offsets count from the first entry in
+//! an inode and from the block's start in a block. Values in inodes of their own (`ea_inode`) are
+//! not supported; volumes with that feature are refused at mount.
 
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32};
 use crate::checksum::{Seed, compare};
@@ -40,8 +40,8 @@ const BLOCK_HEADER: usize = 32;
 const BLOCK_CHECKSUM: usize = 0x10;
 const BLOCK_HASH: usize = 0xc;
 
-/// Where a set of attributes lives: the two places differ in their headers, in what value offsets count
-/// from, and in that only a block's entries are hashed (the kernel keeps 0 in inodes).
+/// Where a set of attributes lives: the two places differ in their headers, in what value offsets
+/// count from, and in that only a block's entries are hashed (the kernel keeps 0 in inodes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Inode,
@@ -130,7 +130,8 @@ pub struct XattrEntry<'a> {
 }
 
 impl XattrEntry<'_> {
-    /// Checks the stored hash. 0 is allowed, and so is the hash that machines with signed `char` made.
+    /// Checks the stored hash. 0 is allowed, and so is the hash that machines with signed `char`
+    /// made.
     ///
     /// # Errors
     ///
@@ -298,7 +299,8 @@ fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
                 value: u64::from(inum),
             });
         }
-        // Without name, prefix and value an entry would be the end mark: no writer makes such a name.
+        // Without name, prefix and value an entry would be the end mark: no writer makes such a
+        // name.
         if name.contains(&0) || (name.is_empty() && index == 0) {
             return Err(bounds("e_name", 0));
         }
@@ -362,7 +364,8 @@ pub fn fits_block(attributes: &[Xattr<'_>], block_size: usize) -> bool {
 ///
 /// # Errors
 ///
-/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes or none at all; nothing is changed then.
+/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes or none at all; nothing is
+/// changed then.
 pub fn build_ibody(attributes: &[Xattr<'_>], area: &mut [u8]) -> Result<()> {
     if attributes.is_empty() {
         area.fill(0);
@@ -373,12 +376,13 @@ pub fn build_ibody(attributes: &[Xattr<'_>], area: &mut [u8]) -> Result<()> {
     put_u32(area, 0, XATTR_MAGIC).ok_or(no_room("inode attributes", IBODY_HEADER, area.len()))
 }
 
-/// Writes the attributes as a block, sorted, with entry hashes and block hash. The checksum is left to
-/// [`update_block_checksum`], which must know where the block goes.
+/// Writes the attributes as a block, sorted, with entry hashes and block hash. The checksum is left
+/// to [`update_block_checksum`], which must know where the block goes.
 ///
 /// # Errors
 ///
-/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes or none at all; nothing is changed then.
+/// `NoRoom` if they do not fit, `OutOfRange` for a name over 255 bytes or none at all; nothing is
+/// changed then.
 pub fn build_block(attributes: &[Xattr<'_>], refcount: u32, block: &mut [u8]) -> Result<()> {
     check_build(Place::Block, attributes, block.len())?;
     build_entries(attributes, block, Place::Block)?;
@@ -516,7 +520,8 @@ fn block_checksum(seed: Seed, block: &[u8], place: FsBlock) -> Option<u32> {
     )
 }
 
-/// Verifies the checksum of the attribute block at `place`. `seed` is the volume's, as inodes share it.
+/// Verifies the checksum of the attribute block at `place`. `seed` is the volume's, as inodes share
+/// it.
 ///
 /// # Errors
 ///

@@ -1,7 +1,8 @@
 //! Bytes from hostile images never make a codec panic, whatever is in them.
 //!
-//! Real structures are taken from an image and damaged at random, seed by seed; a failing seed is in the
-//! panic message and replays. Overflow checks are on in test builds, so arithmetic is covered too.
+//! Real structures are taken from an image and damaged at random, seed by seed; a failing seed is
+//! in the panic message and replays. Overflow checks are on in test builds, so arithmetic is
+//! covered too.
 
 mod common;
 
@@ -17,7 +18,8 @@ use ext4_format::inode::{self, DeviceNumber, InodeFields};
 use ext4_format::{FileBlock, FsBlock, Geometry, GroupNo, Ino, Seed, Superblock};
 use ext4_format::{orphan_file, symlink, xattr};
 
-/// Flips bytes, overwrites fields with telling values, copies pieces over others, and may cut the end.
+/// Flips bytes, overwrites fields with telling values, copies pieces over others, and may cut the
+/// end.
 fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     const TELLING: [u32; 8] = [
         0,

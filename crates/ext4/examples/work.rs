@@ -1,6 +1,8 @@
-//! The engine at work, without paths or FUSE: `work DEVICE files [threads] [files per thread] [bytes]` creates, writes
-//! and syncs small files in a directory per thread, then looks them up and reads them; `work DEVICE stream [GiB]`
-//! writes and reads one large file. The device is formatted first. For profiles (`perf record`, callgrind).
+//! The engine at work, without paths or FUSE:
+//! `work DEVICE files [threads] [files per thread] [bytes]` creates, writes and syncs small files
+//! in a directory per thread, then looks them up and reads them; `work DEVICE stream [GiB]` writes
+//! and reads one large file. The device is formatted first. For profiles (`perf record`,
+//! callgrind).
 
 use ext4::{Fs, MkfsOptions, MountOptions, NewInode, Result};
 use std::sync::Arc;

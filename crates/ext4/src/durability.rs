@@ -1,6 +1,7 @@
 //! The one place that knows what of a file is not durable yet.
 //!
-//! A page goes through these states. The name on an arrow is the function that makes the transition.
+//! A page goes through these states. The name on an arrow is the function that makes the
+//! transition.
 //!
 //! ```text
 //!            store_dirty            gather           submit_range           end_io             recorded
@@ -10,8 +11,9 @@
 //!  durable ◀──────────── commit(T), and a flush of the device unless the commit's covers the data ◀────────────┘
 //! ```
 //!
-//! A page that is written to while it is gathered, in flight or landed is also dirty. The mapping tags pages *dirty*, and
-//! *writeback* from `gather` to `recorded`; every question about a page's state is answered by these tags:
+//! A page that is written to while it is gathered, in flight or landed is also dirty. The mapping
+//! tags pages *dirty*, and *writeback* from `gather` to `recorded`; every question about a page's
+//! state is answered by these tags:
 //!
 //! | question | answer |
 //! |---|---|
@@ -22,21 +24,22 @@
 //! | May the inode be evicted? | [`Inode::is_durable`] |
 //!
 //! Invariants:
-//! - A batch is listed in [`Inode::batches`] before it gathers pages of the file, and until their outcome is known. So a
-//!   thread that finds no dirty page finds the batch.
-//! - A page is gathered only if it begins before the end that users see. A write stores its pages and then raises the size,
-//!   so without this rule a crash would find blocks behind the end.
-//! - `tid`, `datasync_tid` and `written` name a transaction and a write before the writeback tag goes. So a thread that
-//!   finds no unlanded page finds what is left to commit and flush.
+//! - A batch is listed in [`Inode::batches`] before it gathers pages of the file, and until their
+//!   outcome is known. So a thread that finds no dirty page finds the batch.
+//! - A page is gathered only if it begins before the end that users see. A write stores its pages
+//!   and then raises the size, so without this rule a crash would find blocks behind the end.
+//! - `tid`, `datasync_tid` and `written` name a transaction and a write before the writeback tag
+//!   goes. So a thread that finds no unlanded page finds what is left to commit and flush.
 //! - The writeback tag goes, and the size on disk changes, under the lock of `meta`.
 //!
 //! # The size on disk
 //!
-//! It follows the size that users see, as data lands. Four events raise it: a page is recorded; a write returns; the size
-//! is set; pages are dropped. The last of them finds no unlanded page, or a page is left whose record is another such
-//! event. An fsync or sync raises it to what it was when that began, even if pages were dirtied since. Bytes behind the end in
-//! its block are zero on the device, so that the size may be raised over them at any time: a truncation logs the zeroes
-//! with the size (`file_io::truncate`).
+//! It follows the size that users see, as data lands. Four events raise it: a page is recorded; a
+//! write returns; the size is set; pages are dropped. The last of them finds no unlanded page, or a
+//! page is left whose record is another such event. An fsync or sync raises it to what it was when
+//! that began, even if pages were dirtied since. Bytes behind the end in its block are zero on the
+//! device, so that the size may be raised over them at any time: a truncation logs the zeroes with
+//! the size (`file_io::truncate`).
 
 use crate::inode::InodeMeta;
 use crate::writepages::{self, Batch};
@@ -120,7 +123,8 @@ impl TidCell {
 }
 
 impl Durability {
-    /// A change of anything but data is part of transaction `tid`; `datasync` where fdatasync waits for it.
+    /// A change of anything but data is part of transaction `tid`; `datasync` where fdatasync waits
+    /// for it.
     pub fn changed_in(&self, tid: Tid, datasync: bool) {
         self.tid.set(tid);
         if datasync {
@@ -139,9 +143,10 @@ impl Inode {
         self.mapping.unlanded_pages() > 0
     }
 
-    /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`; how many. Pages behind the end are
-    /// left: they are of a write that is storing its pages, and raises the size and marks the inode dirty after that.
-    /// `_lock` proves that the inode's `writeback_lock` is held.
+    /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`; how many.
+    /// Pages behind the end are left: they are of a write that is storing its pages, and raises the
+    /// size and marks the inode dirty after that. `_lock` proves that the inode's `writeback_lock`
+    /// is held.
     pub(crate) fn gather(
         &self,
         _lock: &MutexGuard<'_, u32>,
@@ -182,8 +187,8 @@ impl Inode {
         batches.retain(|listed| !std::ptr::eq(&**listed, batch));
     }
 
-    /// Landed → recorded: `pages` have landed, and their blocks are recorded under `handle`. `changed`: that changed
-    /// what fdatasync waits for.
+    /// Landed → recorded: `pages` have landed, and their blocks are recorded under `handle`.
+    /// `changed`: that changed what fdatasync waits for.
     pub(crate) fn recorded(
         self: &Arc<Self>,
         fs: &Fs,
@@ -205,7 +210,8 @@ impl Inode {
         meta.note_recorded(&self.mapping, pages);
     }
 
-    /// The size is at least `end`; on disk, too, unless data has yet to land. Marks the inode dirty.
+    /// The size is at least `end`; on disk, too, unless data has yet to land. Marks the inode
+    /// dirty.
     pub(crate) fn grow(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>, end: u64) {
         let mut meta = self.meta.lock();
         meta.size = meta.size.max(end);
@@ -216,7 +222,8 @@ impl Inode {
         self.mark_dirty(fs, handle);
     }
 
-    /// Lets the size on disk follow after an event that came without a handle. Cheap where there is nothing to do.
+    /// Lets the size on disk follow after an event that came without a handle. Cheap where there is
+    /// nothing to do.
     pub(crate) fn follow_size(self: &Arc<Self>, fs: &Fs) -> Result<()> {
         if self.meta.lock().is_behind(&self.mapping) {
             let handle = fs.journal.start(2)?;
@@ -234,7 +241,8 @@ impl Inode {
         }
     }
 
-    /// [`Inode::size_to_sync`], unless the page with the end is unlanded: its record raises the size on disk to the end.
+    /// [`Inode::size_to_sync`], unless the page with the end is unlanded: its record raises the
+    /// size on disk to the end.
     fn size_beyond_pages(&self) -> Option<SizeToSync> {
         let meta = self.meta.lock();
         let last = meta.size.checked_sub(1)? / PAGE;
@@ -246,8 +254,8 @@ impl Inode {
         })
     }
 
-    /// All that was unlanded at `begin` has landed. Pages that were dirtied since may keep the size on disk back, but not
-    /// below what it was then.
+    /// All that was unlanded at `begin` has landed. Pages that were dirtied since may keep the size
+    /// on disk back, but not below what it was then.
     pub(crate) fn follow_to(self: &Arc<Self>, fs: &Fs, begin: SizeToSync) -> Result<()> {
         let is_behind = |meta: &InodeMeta| {
             meta.fields.size < begin.size.min(meta.size) && meta.cuts == begin.cuts
@@ -276,7 +284,8 @@ impl Inode {
             &self.durability.datasync_tid
         } else {
             if self.lazy_times.load(Ordering::Relaxed) {
-                // A write that was overtaken by the flusher has changed times that no transaction has.
+                // A write that was overtaken by the flusher has changed times that no transaction
+                // has.
                 let handle = fs.journal.start(2)?;
                 self.mark_dirty_attributes(fs, &handle);
             }
@@ -293,7 +302,8 @@ impl Inode {
         self.durability.datasync_tid.uncommitted(journal).is_some()
     }
 
-    /// Whether nothing but a flush is left to do, so that the inode can be forgotten and read again.
+    /// Whether nothing but a flush is left to do, so that the inode can be forgotten and read
+    /// again.
     pub(crate) fn is_durable(&self, journal: Option<&Journal>) -> bool {
         if self.has_unlanded() || self.lazy_times.load(Ordering::Relaxed) {
             return false;
@@ -307,7 +317,8 @@ impl Inode {
     }
 }
 
-/// Counts of sizes that were set while data had yet to land, so that a sync looks for them only where there may be some.
+/// Counts of sizes that were set while data had yet to land, so that a sync looks for them only
+/// where there may be some.
 #[derive(Default)]
 pub(crate) struct WaitingSizes {
     /// How many were set.
@@ -317,8 +328,9 @@ pub(crate) struct WaitingSizes {
 }
 
 impl Fs {
-    /// Files whose size was set beyond their pages and has not followed on disk: a sync that begins now makes these sizes
-    /// durable, too. Looks at dirty files only, and only if such a size was set since the last look that found none.
+    /// Files whose size was set beyond their pages and has not followed on disk: a sync that begins
+    /// now makes these sizes durable, too. Looks at dirty files only, and only if such a size was
+    /// set since the last look that found none.
     pub(crate) fn sizes_to_sync(&self) -> Vec<(Arc<Inode>, SizeToSync)> {
         let set = self.waiting_sizes.set.load(Ordering::Acquire);
         if set == self.waiting_sizes.none_left.load(Ordering::Acquire) {
@@ -359,8 +371,8 @@ impl InodeMeta {
         self.fields.size = self.fields.size.max(end);
     }
 
-    /// The file is cut off at `size`, which is not more than its size. On disk, too; but a size that has not followed yet
-    /// is not raised.
+    /// The file is cut off at `size`, which is not more than its size. On disk, too; but a size
+    /// that has not followed yet is not raised.
     pub(crate) fn cut_size(&mut self, size: u64, mapping: &Mapping) {
         self.size = size;
         self.cuts = self.cuts.wrapping_add(1);

@@ -137,7 +137,8 @@ impl Error {
     }
 }
 
-/// By hand and not by `#[from]`: the message holds the cause, which is therefore not given as a source once more.
+/// By hand and not by `#[from]`: the message holds the cause, which is therefore not given as a
+/// source once more.
 impl From<FormatError> for Error {
     fn from(e: FormatError) -> Error {
         Error::Corrupt(e)

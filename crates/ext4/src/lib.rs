@@ -1,4 +1,5 @@
-//! The ext4 file system: over a journal ([`jbd2`]), a cache and a writeback engine, on real ext4 volumes.
+//! The ext4 file system: over a journal ([`jbd2`]), a cache and a writeback engine, on real ext4
+//! volumes.
 //!
 //! | module | what it owns |
 //! |---|---|

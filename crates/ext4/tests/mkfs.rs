@@ -1,4 +1,5 @@
-//! Volumes made by `mkfs`, judged by e2fsck, compared with mke2fs's, and filled by the kernel where that is possible.
+//! Volumes made by `mkfs`, judged by e2fsck, compared with mke2fs's, and filled by the kernel where
+//! that is possible.
 
 use block::{Create, DeviceUrl, OpenMode};
 use ext4::mkfs::MkfsReport;
@@ -160,7 +161,8 @@ fn what_cannot_be_is_refused_by_name() {
     assert!(error(64 * MIB, &label).contains("16 bytes"));
 }
 
-/// Formatting over an old volume whose blocks are full of other things, without discarding, leaves nothing of it behind.
+/// Formatting over an old volume whose blocks are full of other things, without discarding, leaves
+/// nothing of it behind.
 #[test]
 fn old_content_does_not_show() {
     let dir = tempfile::tempdir().unwrap();

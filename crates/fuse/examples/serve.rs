@@ -1,5 +1,5 @@
-//! Formats a device and mounts it, for profiles and by-hand trials: `serve DEVICE DIR [OPTIONS]`; with `KEEP=1` what is
-//! on the device is kept. It ends when it is unmounted or killed.
+//! Formats a device and mounts it, for profiles and by-hand trials: `serve DEVICE DIR [OPTIONS]`;
+//! with `KEEP=1` what is on the device is kept. It ends when it is unmounted or killed.
 
 use anyhow::{Context, Result};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! The kernel's page cache beside direct writes.
 //!
-//! The kernel drops the cached pages of a range before it sends an asynchronous direct write, and does not look again when
-//! the write is answered (Linux 6.18, `generic_file_direct_write` and `fuse_aio_complete`). A buffered read that comes in
-//! between leaves the old contents in the cache. So the server drops the range once more, after the write and before its
-//! answer:
+//! The kernel drops the cached pages of a range before it sends an asynchronous direct write, and
+//! does not look again when the write is answered (Linux 6.18, `generic_file_direct_write` and
+//! `fuse_aio_complete`). A buffered read that comes in between leaves the old contents in the
+//! cache. So the server drops the range once more, after the write and before its answer:
 //!
 //! ```text
 //!  kernel   drops pages ─ WRITE ─────────┐                                  ┌─> complete
@@ -12,26 +12,31 @@
 //!                                            READ ─ new contents
 //! ```
 //!
-//! A notification may also meet a cached write that the kernel has in its pages and that the server has not carried out
-//! (its pages are clean and not locked). Then a read finds no page, and the server's old contents become a new one:
+//! A notification may also meet a cached write that the kernel has in its pages and that the server
+//! has not carried out (its pages are clean and not locked). Then a read finds no page, and the
+//! server's old contents become a new one:
 //!
 //! ```text
 //!  kernel   fills pages ─────────── WRITE ─────────────────┐                                  ┌─> complete
 //!  server                 drop pages        READ ─ old     apply ─ drop pages (notification) ─┘ answer
 //! ```
 //!
-//! So a cached write drops its own range, too, if pages of the file have been dropped within [`RECENT`]. The last page may
-//! be locked until the write is answered, where it is written in part and was not cached. The write does not wait long for
-//! it: nobody can have read a page that was locked.
+//! So a cached write drops its own range, too, if pages of the file have been dropped within
+//! [`RECENT`]. The last page may be locked until the write is answered, where it is written in part
+//! and was not cached. The write does not wait long for it: nobody can have read a page that was
+//! locked.
 //!
-//! A notification waits for locked pages, hence for other requests. Two rules keep that from ending in a deadlock:
-//! - One serving thread at a time sends a notification, and only if there are more threads. All others are sent by a
-//!   thread that serves no requests.
-//! - At most [`MAX_HELD`] answers are held back. Requests in the background share a limit in the kernel, which direct
-//!   writes must not use up while a READ that they wait for needs a place. Beyond it the answer goes first.
+//! A notification waits for locked pages, hence for other requests. Two rules keep that from ending
+//! in a deadlock:
+//! - One serving thread at a time sends a notification, and only if there are more threads. All
+//!   others are sent by a thread that serves no requests.
+//! - At most [`MAX_HELD`] answers are held back. Requests in the background share a limit in the
+//!   kernel, which direct writes must not use up while a READ that they wait for needs a place.
+//!   Beyond it the answer goes first.
 //!
-//! Nothing is sent for files that nobody reads through the cache: each file with direct writes has a record of whether the
-//! kernel may have pages of it. Other files have no record, and cost one atomic load.
+//! Nothing is sent for files that nobody reads through the cache: each file with direct writes has
+//! a record of whether the kernel may have pages of it. Other files have no record, and cost one
+//! atomic load.
 
 use crate::server::node_of;
 use crossbeam_channel::{Sender, bounded, unbounded};
@@ -45,16 +50,18 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a page of the kernel's cache. Where its pages are larger, more is dropped than these.
 const PAGE: u64 = 4096;
-/// Answers that wait for a notification, at most. The kernel's limit of requests in the background is 512, and less than
-/// that for users other than root on machines with less than 2 GiB.
+/// Answers that wait for a notification, at most. The kernel's limit of requests in the background
+/// is 512, and less than that for users other than root on machines with less than 2 GiB.
 const MAX_HELD: usize = 128;
-/// Direct writes without cached I/O between them after which all pages of the file are dropped, so that the next ones
-/// need no notification. It doubles each time, for readers whose cached pages are needed.
+/// Direct writes without cached I/O between them after which all pages of the file are dropped, so
+/// that the next ones need no notification. It doubles each time, for readers whose cached pages
+/// are needed.
 const PATIENCE: u32 = 64;
-/// The longest time from when the kernel fills the pages of a cached write until the server is asked to carry it out.
+/// The longest time from when the kernel fills the pages of a cached write until the server is
+/// asked to carry it out.
 const RECENT: Duration = Duration::from_secs(10);
-/// The longest time that a cached write waits for its pages to be dropped, where it is of whole pages: they may be locked
-/// by a request that waits for the same serving thread.
+/// The longest time that a cached write waits for its pages to be dropped, where it is of whole
+/// pages: they may be locked by a request that waits for the same serving thread.
 const WHOLE_PAGES_WAIT: Duration = Duration::from_millis(100);
 /// The same where it is not: it may itself have locked its last page.
 const PART_OF_PAGE_WAIT: Duration = Duration::from_millis(5);
@@ -285,8 +292,8 @@ impl Coherence {
         self.shared.records.forget(ino);
     }
 
-    /// `len` bytes at `offset` have been written directly: drops them from the kernel's page cache, and calls `answer`,
-    /// before this returns or later on another thread.
+    /// `len` bytes at `offset` have been written directly: drops them from the kernel's page cache,
+    /// and calls `answer`, before this returns or later on another thread.
     pub fn after_direct_write(
         &self,
         ino: u32,
@@ -312,7 +319,8 @@ impl Coherence {
             None
         };
         if let Some(queue) = &self.queue {
-            // It cannot fail: the thread ends when the queue is dropped. A job that is dropped answers EIO.
+            // It cannot fail: the thread ends when the queue is dropped. A job that is dropped
+            // answers EIO.
             let _ = queue.send(Job {
                 range,
                 drop,
@@ -321,7 +329,8 @@ impl Coherence {
         }
     }
 
-    /// `len` bytes at `offset` have been written through the page cache, and the write is to be answered when this returns.
+    /// `len` bytes at `offset` have been written through the page cache, and the write is to be
+    /// answered when this returns.
     pub fn after_cached_write(&self, ino: u32, (offset, len): (u64, u64)) {
         if !self.shared.records.may_be_stale(ino) {
             return;

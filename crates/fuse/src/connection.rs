@@ -26,11 +26,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Mounts on the directory `dir`, by the `claim` where there is one, and serves by `threads` threads; `before` is given
-    /// the way to tell the kernel of changes, before the first request is taken.
+    /// Mounts on the directory `dir`, by the `claim` where there is one, and serves by `threads`
+    /// threads; `before` is given the way to tell the kernel of changes, before the first request
+    /// is taken.
     ///
     /// # Errors
-    /// `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
+    /// `dir` is not a directory; FUSE is not to be had; the system does not let this user mount
+    /// there.
     pub fn start(
         server: Arc<impl Server>,
         dir: &Path,
@@ -88,8 +90,8 @@ impl Connection {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts it (or, if it is in
-    /// use, detaches it: who has files open may go on for two seconds).
+    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts
+    /// it (or, if it is in use, detaches it: who has files open may go on for two seconds).
     pub fn wait(&self) -> Result<()> {
         signals::catch()?;
         let ended = self.ended.clone();
@@ -133,7 +135,8 @@ impl Connection {
         }
     }
 
-    /// Waits for the last request; not for long where it is only detached, since some may go on then.
+    /// Waits for the last request; not for long where it is only detached, since some may go on
+    /// then.
     pub fn join(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else {
             return Ok(());

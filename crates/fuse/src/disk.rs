@@ -1,9 +1,10 @@
 //! A device as a file: a directory with the one file `disk`, whose bytes are the device's.
 //!
-//! So programs that know nothing of [`block`] can use a modelled device: fio on the file, or any of the kernel's file
-//! systems on a loop device over it. Requests go to the device as they come, in any number at a time, and are answered when
-//! it says so, by whichever thread completes them. Like a disk it takes whole sectors and keeps its size; it has no discard,
-//! like the models. Who opens it without O_DIRECT has the kernel's cache between, which writes through. What is answered
+//! So programs that know nothing of [`block`] can use a modelled device: fio on the file, or any of
+//! the kernel's file systems on a loop device over it. Requests go to the device as they come, in
+//! any number at a time, and are answered when it says so, by whichever thread completes them. Like
+//! a disk it takes whole sectors and keeps its size; it has no discard, like the models. Who opens
+//! it without O_DIRECT has the kernel's cache between, which writes through. What is answered
 //! ENOSYS the kernel does not ask again.
 
 use crate::connection::{Connection, is_root};
@@ -34,11 +35,12 @@ pub struct Disk {
     connection: Connection,
 }
 
-/// Opens `device` (`sim:hdd,size=16GiB`, or whatever else a volume may be on) and mounts it on the directory `dir`, as the
-/// file `disk` in it.
+/// Opens `device` (`sim:hdd,size=16GiB`, or whatever else a volume may be on) and mounts it on the
+/// directory `dir`, as the file `disk` in it.
 ///
 /// # Errors
-/// There is no such device; `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
+/// There is no such device; `dir` is not a directory; FUSE is not to be had; the system does not
+/// let this user mount there.
 pub fn serve_disk(device: &str, dir: &Path) -> Result<Disk> {
     let queue = DeviceUrl::parse(device).and_then(|url| block::open(&url, OpenMode::ReadWrite))?;
     let spec = MountSpec {
@@ -62,8 +64,8 @@ impl Disk {
         self.connection.dir().join(NAME)
     }
 
-    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts it (or, if it is in
-    /// use, detaches it).
+    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts
+    /// it (or, if it is in use, detaches it).
     ///
     /// # Errors
     /// The connection to the kernel failed.

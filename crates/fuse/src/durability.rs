@@ -1,13 +1,14 @@
 //! Fsyncs that programs ask for, and syncs of a whole mount.
 //!
-//! An fsync waits for the device, and the threads that read requests should not. Yet a lone program that waits for its
-//! fsync gains nothing from another thread but the time to wake it. So one fsync at a time is carried out where it was
-//! read, if it has little to write and another thread goes on reading; the others are queued ([`Fs::fsync_later`]) and
-//! answered when their group is durable. Programs with many fsyncs in flight (io_uring, libaio, many processes) share
-//! commits that way.
+//! An fsync waits for the device, and the threads that read requests should not. Yet a lone program
+//! that waits for its fsync gains nothing from another thread but the time to wake it. So one fsync
+//! at a time is carried out where it was read, if it has little to write and another thread goes on
+//! reading; the others are queued ([`Fs::fsync_later`]) and answered when their group is durable.
+//! Programs with many fsyncs in flight (io_uring, libaio, many processes) share commits that way.
 //!
-//! sync(2) and syncfs(2) bring the kernel's dirty pages here. They then ask for all to be made durable (SYNCFS) where the
-//! volume is on a block device that is mounted as one; elsewhere they end there, and [`sync`] asks by an ioctl.
+//! sync(2) and syncfs(2) bring the kernel's dirty pages here. They then ask for all to be made
+//! durable (SYNCFS) where the volume is on a block device that is mounted as one; elsewhere they
+//! end there, and [`sync`] asks by an ioctl.
 
 use anyhow::{Context, Result};
 use ext4::{Fs, InodeRef, SyncTarget};
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 /// Bytes that an fsync may have to write for it to be carried out by the thread that read it.
 const LITTLE: u64 = 1 << 20;
 
-/// `_IO(0xe4, 1)` to `_IO(0xe4, 3)`, see [`SyncIoctl`]; only files of a mount of ours ever see them.
+/// `_IO(0xe4, 1)` to `_IO(0xe4, 3)`, see [`SyncIoctl`]; only files of a mount of ours ever see
+/// them.
 const SYNC_VOLUME: u32 = 0xe401;
 const SYNC_TREE: u32 = 0xe402;
 const ANNOUNCE: u32 = 0xe403;
@@ -61,7 +63,8 @@ impl SyncIoctl {
     }
 }
 
-/// Makes the volume that is mounted at or above `dir` durable, or what lies below `dir`. Whoever may read `dir` may do so.
+/// Makes the volume that is mounted at or above `dir` durable, or what lies below `dir`. Whoever
+/// may read `dir` may do so.
 ///
 /// # Errors
 /// `dir` is not on a volume that this program serves; something could not be written.
@@ -92,12 +95,13 @@ pub fn sync(dir: &Path, scope: SyncScope) -> Result<()> {
 }
 
 fn request<const COMMAND: u32>(fd: impl std::os::fd::AsFd) -> rustix::io::Result<()> {
-    // SAFETY: the command has no argument, says that it has none, and changes nothing in this process.
+    // SAFETY: the command has no argument, says that it has none, and changes nothing in this
+    // process.
     unsafe { rustix::ioctl::ioctl(fd, rustix::ioctl::NoArg::<COMMAND>::new()) }
 }
 
-/// Who is about to sync a subtree needs syncfs(2) for the pages of mappings only. It says so before, so that its SYNCFS does
-/// not sync the volume.
+/// Who is about to sync a subtree needs syncfs(2) for the pages of mappings only. It says so
+/// before, so that its SYNCFS does not sync the volume.
 struct Announcement {
     pid: u32,
     until: Instant,

@@ -1,8 +1,9 @@
 //! What the kernel remembers: how often each inode was handed to it.
 //!
-//! A count alone does not pin an inode in memory: it can be loaded again by its number, so that a kernel which remembers
-//! a million names does not hold a million inodes of the memory budget. Only a *deleted* inode (no links) that the kernel
-//! still knows, because a process has it open, is pinned here, since nothing else keeps it from being freed:
+//! A count alone does not pin an inode in memory: it can be loaded again by its number, so that a
+//! kernel which remembers a million names does not hold a million inodes of the memory budget. Only
+//! a *deleted* inode (no links) that the kernel still knows, because a process has it open, is
+//! pinned here, since nothing else keeps it from being freed:
 //!
 //! ```text
 //!            lookup, create, link, readdirplus               links go to 0: keep
@@ -11,8 +12,8 @@
 //!      └──────────── forget, count is 0 ────────────┴──────── forget: unpin, reap ─────────┘
 //! ```
 //!
-//! Whoever takes the last name away and whoever counts a lookup both look at the links *after* their own step, so that one
-//! of the two sees the other's and keeps the inode.
+//! Whoever takes the last name away and whoever counts a lookup both look at the links *after*
+//! their own step, so that one of the two sees the other's and keeps the inode.
 
 use ext4::InodeRef;
 use parking_lot::Mutex;
@@ -59,12 +60,13 @@ impl Default for Nodes {
 
 impl Nodes {
     fn shard(&self, ino: u32) -> &Mutex<Shard> {
-        // Neighbours were often made by one thread; they share a shard so that it stays in that thread's cache.
+        // Neighbours were often made by one thread; they share a shard so that it stays in that
+        // thread's cache.
         &self.shards[(ino as usize / 64) % SHARDS]
     }
 
-    /// The kernel was (or is about to be) told about `ino` once more. The caller then looks at the inode's links and calls
-    /// [`Nodes::keep`] if there are none.
+    /// The kernel was (or is about to be) told about `ino` once more. The caller then looks at the
+    /// inode's links and calls [`Nodes::keep`] if there are none.
     pub fn count(&self, ino: u32) {
         self.shard(ino).lock().entry(ino).or_default().lookups += 1;
     }

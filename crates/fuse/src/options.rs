@@ -6,7 +6,8 @@ use ext4::{AsyncCommit, OnError};
 use std::time::Duration;
 use writeback::{Flushers, Tunables};
 
-/// How to mount. [`MountOptions::parse`] reads the usual words; what they set by default is in brackets.
+/// How to mount. [`MountOptions::parse`] reads the usual words; what they set by default is in
+/// brackets.
 ///
 /// | words | meaning |
 /// |---|---|
@@ -48,10 +49,12 @@ pub struct MountOptions {
     pub journal_async_commit: AsyncCommit,
     /// Keep access times as relatime does; otherwise never.
     pub atime: bool,
-    /// Set-user-ID, set-group-ID and file capabilities are cleared here upon a change of contents, by root's too, and the
-    /// kernel is told. Otherwise the kernel does it, at the price of one more request for every write.
+    /// Set-user-ID, set-group-ID and file capabilities are cleared here upon a change of contents,
+    /// by root's too, and the kernel is told. Otherwise the kernel does it, at the price of one
+    /// more request for every write.
     pub killpriv: bool,
-    /// Opens are checked against the flags immutable and append-only, at the price of two requests for each.
+    /// Opens are checked against the flags immutable and append-only, at the price of two requests
+    /// for each.
     pub check_open: bool,
     /// What happens when damage is met; `None`: what the super block says.
     pub errors: Option<OnError>,
@@ -211,7 +214,8 @@ impl MountOptions {
         Ok(())
     }
 
-    /// How the volume is to be mounted by the ext4 layer: its defaults, changed by what was given here.
+    /// How the volume is to be mounted by the ext4 layer: its defaults, changed by what was given
+    /// here.
     pub fn volume(&self) -> ext4::MountOptions {
         let mut volume = ext4::MountOptions {
             read_only: self.read_only,

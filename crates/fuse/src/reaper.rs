@@ -1,6 +1,6 @@
-//! The reaper: the kernel's forget of a deleted file frees its blocks, which takes long for a large one and which nobody
-//! waits for, so a thread of its own does it. Should it fall behind, whoever forgets does the work, so that the backlog is
-//! bounded.
+//! The reaper: the kernel's forget of a deleted file frees its blocks, which takes long for a large
+//! one and which nobody waits for, so a thread of its own does it. Should it fall behind, whoever
+//! forgets does the work, so that the backlog is bounded.
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use ext4::Fs;

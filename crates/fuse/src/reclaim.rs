@@ -1,9 +1,10 @@
 //! The claim on a block device, where the kernel's went too early.
 //!
-//! As long as a device is mounted as such (`fuseblk`) the kernel claims it, and it gives that up when the server has answered
-//! DESTROY. Where a connection is broken off instead (`umount -f`, or through /sys/fs/fuse/connections), nobody waits for
-//! the server, which still has everything to write back. Before it does it must have a claim again, since whoever mounts the
-//! device meanwhile would find it changing.
+//! As long as a device is mounted as such (`fuseblk`) the kernel claims it, and it gives that up
+//! when the server has answered DESTROY. Where a connection is broken off instead (`umount -f`, or
+//! through /sys/fs/fuse/connections), nobody waits for the server, which still has everything to
+//! write back. Before it does it must have a claim again, since whoever mounts the device meanwhile
+//! would find it changing.
 
 use anyhow::{Context, Result};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -28,8 +29,9 @@ pub(crate) fn reclaim(device: &Path, dir: &Path) -> Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
         match rustix::fs::open(device, flags, Mode::empty()) {
             Err(Errno::BUSY) if begun.elapsed() < PATIENCE => {
-                // A mount that is dead but still there keeps its claim, and cannot be taken away while its directory is
-                // open: not so early that it would stop who is about to take it away.
+                // A mount that is dead but still there keeps its claim, and cannot be taken away
+                // while its directory is open: not so early that it would stop who is about to take
+                // it away.
                 let stays = begun.elapsed() > UNMOUNT;
                 if let Some(mount) = stays.then(|| dead_mount(device, dir)).flatten() {
                     return Ok(mount);

@@ -1,7 +1,8 @@
 //! What a process that serves a volume may still do: docs/THREAT_MODEL.md.
 //!
-//! Landlock restricts a thread and those that it starts, so the sandbox is entered before the volume is opened, while there
-//! is one thread. Mounting and unmounting is impossible in it, and left to a helper ([`fusedev::serve_as_helper`]).
+//! Landlock restricts a thread and those that it starts, so the sandbox is entered before the
+//! volume is opened, while there is one thread. Mounting and unmounting is impossible in it, and
+//! left to a helper ([`fusedev::serve_as_helper`]).
 
 use anyhow::{Context, Result, bail};
 use block::DeviceUrl;
@@ -34,12 +35,13 @@ const READ_ONLY: [&str; 2] = ["/proc", "/sys/fs/cgroup"];
 /// How far the kernel reads ahead.
 const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 
-/// Restricts this thread, and those that it starts, to the volume on `device`. `helper` is the command of a process that
-/// calls [`fusedev::serve_as_helper`] with its standard input and the directory that is to be mounted on; it is started
-/// before.
+/// Restricts this thread, and those that it starts, to the volume on `device`. `helper` is the
+/// command of a process that calls [`fusedev::serve_as_helper`] with its standard input and the
+/// directory that is to be mounted on; it is started before.
 ///
 /// # Errors
-/// With [`Sandbox::On`]: the kernel has no Landlock, or the device is a modelled one. The helper cannot be started.
+/// With [`Sandbox::On`]: the kernel has no Landlock, or the device is a modelled one. The helper
+/// cannot be started.
 pub fn enter_sandbox(mode: Sandbox, device: &OsStr, helper: Command) -> Result<()> {
     if mode == Sandbox::Off {
         return Ok(());

@@ -6,9 +6,10 @@
 //!              └─(SIGTERM, SIGINT, SIGHUP)─> unmounted, or detached if it is busy ────┘
 //! ```
 //!
-//! The kernel tells a plain FUSE server nothing when it is unmounted: the connection ends, and only then everything is
-//! written back. Whoever must know that the volume is complete waits for [`Session::wait`] (or for its process to end).
-//! Where a block device is mounted as such, the kernel asks for that first (DESTROY), and whoever unmounts waits for it.
+//! The kernel tells a plain FUSE server nothing when it is unmounted: the connection ends, and only
+//! then everything is written back. Whoever must know that the volume is complete waits for
+//! [`Session::wait`] (or for its process to end). Where a block device is mounted as such, the
+//! kernel asks for that first (DESTROY), and whoever unmounts waits for it.
 
 use crate::MountOptions;
 use crate::connection::{Connection, is_root};
@@ -45,9 +46,9 @@ pub fn mount(fs: Arc<Fs>, dir: &Path, options: MountOptions) -> Result<Session> 
     mount_by(None, fs, dir, options)
 }
 
-/// Mounts `fs`, which is on the block device of the `claim` where there is one, as [`mount`] does. A claimed device is mounted
-/// as such (`fuseblk`): sync(2) and syncfs(2) reach the volume (from Linux 6.18 on), and umount(2) returns when everything is
-/// written back.
+/// Mounts `fs`, which is on the block device of the `claim` where there is one, as [`mount`] does.
+/// A claimed device is mounted as such (`fuseblk`): sync(2) and syncfs(2) reach the volume (from
+/// Linux 6.18 on), and umount(2) returns when everything is written back.
 ///
 /// # Errors
 /// As of [`mount`].
@@ -76,9 +77,10 @@ pub fn mount_by(
     })
 }
 
-/// Claims `device` for a mount that writes, so that nobody else mounts or opens it meanwhile, if it is a block device and this
-/// user may mount those. It comes before the device is opened, and whoever opens it then says so
-/// ([`block::OpenMode::ReadWriteClaimed`]). Without it a volume is mounted as one in an image is.
+/// Claims `device` for a mount that writes, so that nobody else mounts or opens it meanwhile, if it
+/// is a block device and this user may mount those. It comes before the device is opened, and
+/// whoever opens it then says so ([`block::OpenMode::ReadWriteClaimed`]). Without it a volume is
+/// mounted as one in an image is.
 pub fn claim(device: &OsStr, options: &MountOptions) -> Option<Claim> {
     let kind = std::fs::metadata(device).ok()?.file_type();
     if options.read_only || !kind.is_block_device() || !is_root() {
@@ -114,8 +116,9 @@ fn spec(source: &OsStr, read_only: bool, options: &MountOptions) -> MountSpec {
     }
 }
 
-/// Lets the kernel read ahead further than the 128 KiB that a FUSE server may ask for; only root can, and it is not
-/// important enough to fail. The mount of a block device has a name beside that of the disk's own.
+/// Lets the kernel read ahead further than the 128 KiB that a FUSE server may ask for; only root
+/// can, and it is not important enough to fail. The mount of a block device has a name beside that
+/// of the disk's own.
 fn raise_read_ahead(dir: &Path, claimed: bool) {
     let Ok(stat) = rustix::fs::stat(dir) else {
         return;
@@ -142,8 +145,9 @@ impl Session {
         self.connection.dir()
     }
 
-    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts it (or, if it is in
-    /// use, detaches it: who has files open may go on for two seconds). Everything is written back when this returns.
+    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts
+    /// it (or, if it is in use, detaches it: who has files open may go on for two seconds).
+    /// Everything is written back when this returns.
     ///
     /// # Errors
     /// Something could not be written back. The connection failed.
@@ -155,7 +159,8 @@ impl Session {
     /// Unmounts, and writes everything back.
     ///
     /// # Errors
-    /// It is in use (`EBUSY`), and stays mounted: the session comes back with the error. Something could not be written back.
+    /// It is in use (`EBUSY`), and stays mounted: the session comes back with the error. Something
+    /// could not be written back.
     pub fn unmount(mut self) -> Result<(), (Option<Session>, anyhow::Error)> {
         if let Err(error) = self.connection.unmount() {
             return Err((Some(self), error));
@@ -163,7 +168,8 @@ impl Session {
         self.finish().map_err(|error| (None, error))
     }
 
-    /// Writes everything back, after the last request. (Those that go on where it is only detached fail from then on.)
+    /// Writes everything back, after the last request. (Those that go on where it is only detached
+    /// fail from then on.)
     fn finish(&mut self) -> Result<()> {
         let served = self.connection.join();
         // Where the connection was broken off (`umount -f`), nobody waits for us.
@@ -177,7 +183,8 @@ impl Session {
         served
     }
 
-    /// Claims the device anew; until then writes wait, and if somebody else has it nothing is written any more.
+    /// Claims the device anew; until then writes wait, and if somebody else has it nothing is
+    /// written any more.
     fn reclaim(&self) -> Result<OwnedFd> {
         let queue = self.fs().queue();
         queue.set_writes(Writes::Wait);

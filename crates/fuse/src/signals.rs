@@ -1,7 +1,8 @@
 //! SIGTERM, SIGINT and SIGHUP as events that can be waited for.
 //!
-//! A handler may do next to nothing, so it adds to an eventfd; so does the end of a session, and one `read` waits for
-//! both. The handlers stay for the life of the process: a second signal while everything is written back changes nothing.
+//! A handler may do next to nothing, so it adds to an eventfd; so does the end of a session, and
+//! one `read` waits for both. The handlers stay for the life of the process: a second signal while
+//! everything is written back changes nothing.
 
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
@@ -17,8 +18,9 @@ static RECEIVED: AtomicBool = AtomicBool::new(false);
 extern "C" fn on_signal(_signal: libc::c_int) {
     RECEIVED.store(true, Ordering::SeqCst);
     let one = 1_u64;
-    // SAFETY: `write` is async-signal-safe, `one` outlives the call, and the descriptor, once there, is never closed. What
-    // it does to errno is undone, because the interrupted code may be about to read it.
+    // SAFETY: `write` is async-signal-safe, `one` outlives the call, and the descriptor, once
+    // there, is never closed. What it does to errno is undone, because the interrupted code may be
+    // about to read it.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
@@ -41,12 +43,14 @@ fn events() -> Result<&'static OwnedFd> {
     Ok(fd)
 }
 
-/// Lets SIGTERM, SIGINT and SIGHUP no longer end the process but be events for [`crate::Session::wait`], which calls this
-/// too; a program that must not die of a signal between mounting and waiting calls it before it mounts.
+/// Lets SIGTERM, SIGINT and SIGHUP no longer end the process but be events for
+/// [`crate::Session::wait`], which calls this too; a program that must not die of a signal between
+/// mounting and waiting calls it before it mounts.
 pub fn catch() -> Result<()> {
     events()?;
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        // SAFETY: an all-zero sigaction is valid (no flags, empty mask), the handler is async-signal-safe and a static.
+        // SAFETY: an all-zero sigaction is valid (no flags, empty mask), the handler is
+        // async-signal-safe and a static.
         let failed = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_signal as *const () as libc::sighandler_t;

@@ -1,4 +1,5 @@
-//! Volumes on block devices, mounted as such (`fuseblk`): what the kernel then asks of a server, and keeps from others.
+//! Volumes on block devices, mounted as such (`fuseblk`): what the kernel then asks of a server,
+//! and keeps from others.
 
 mod common;
 
@@ -53,7 +54,8 @@ impl Loop {
     }
 
     fn mount(&self) -> Session {
-        // A program that another test is just starting holds copies of our descriptors until it is executed.
+        // A program that another test is just starting holds copies of our descriptors until it is
+        // executed.
         let deadline = Instant::now() + Duration::from_secs(5);
         let claim = loop {
             match self.claim() {

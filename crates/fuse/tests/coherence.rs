@@ -108,8 +108,8 @@ fn one_serving_thread_does_not_wait_for_itself() {
     readers_see_direct_writes("threads=1");
 }
 
-/// Programs write to the same pages, to different bytes, one directly and one through the page cache: whoever reads what
-/// they have written finds it.
+/// Programs write to the same pages, to different bytes, one directly and one through the page
+/// cache: whoever reads what they have written finds it.
 fn writers_see_their_own_writes(options: &str) {
     const PART: usize = 512;
     if !can_mount() {

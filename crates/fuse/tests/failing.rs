@@ -63,7 +63,8 @@ fn a_panic_answers_eio_and_the_volume_is_not_clean_after_it() {
     again.unmount();
 }
 
-/// An error that is met only when pages are written back: every fsync of the file says so until all of it has landed.
+/// An error that is met only when pages are written back: every fsync of the file says so until all
+/// of it has landed.
 #[test]
 fn fsync_tells_of_errors_that_come_later() {
     if !can_mount() || !has("python3") {

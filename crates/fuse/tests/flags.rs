@@ -41,8 +41,8 @@ fn flags_are_set_or_refused_as_by_the_kernel() {
     if !can_mount() || !has("python3") {
         return;
     }
-    // Left out: journaled data, which takes a capability; how blocks are mapped, which is not changed here; and blocks
-    // behind the end, which nothing uses.
+    // Left out: journaled data, which takes a capability; how blocks are mapped, which is not
+    // changed here; and blocks behind the end, which nothing uses.
     same(
         "",
         r#"
@@ -217,7 +217,8 @@ fn free_space_is_discarded() {
     });
 }
 
-/// What has been freed is discarded only when its transaction has committed: a crash brings the file back.
+/// What has been freed is discarded only when its transaction has committed: a crash brings the
+/// file back.
 #[test]
 fn blocks_whose_freeing_has_not_committed_are_not_discarded() {
     if !can_mount() || !has("fstrim") {

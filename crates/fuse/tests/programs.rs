@@ -1,11 +1,13 @@
-//! Unmodified programs at work on a mount; afterwards e2fsck and the kernel's ext4 agree with every byte.
+//! Unmodified programs at work on a mount; afterwards e2fsck and the kernel's ext4 agree with every
+//! byte.
 
 mod common;
 
 use common::{Image, can_mount, has, run};
 use std::path::Path;
 
-/// A few thousand files that every machine with a C compiler has; the project's own sources elsewhere.
+/// A few thousand files that every machine with a C compiler has; the project's own sources
+/// elsewhere.
 fn source_tree() -> &'static str {
     if Path::new("/usr/include/linux").is_dir() {
         "/usr/include"

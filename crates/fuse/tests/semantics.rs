@@ -1,4 +1,5 @@
-//! What programs may rely on, one by one; the host's ext4 is the oracle where output can be compared.
+//! What programs may rely on, one by one; the host's ext4 is the oracle where output can be
+//! compared.
 
 mod common;
 
@@ -8,7 +9,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// Scripts whose output must be the same as on the host. `as` runs a command as an unprivileged user.
+/// Scripts whose output must be the same as on the host. `as` runs a command as an unprivileged
+/// user.
 const SAME: &[&str] = &[
     // Names.
     "touch a; mkdir d; ln a d/b; ln -s a s; mv a d/c; stat -c '%h %F' d d/b d/c; readlink s; ls -1aR; rm -r d; ls; ls nothing || true",
@@ -358,7 +360,8 @@ fn a_busy_mount_stays() {
     image.check();
 }
 
-/// Handles of deleted files are stale, which is no damage. Of 1,000 handles here the kernel knows no inode any more.
+/// Handles of deleted files are stale, which is no damage. Of 1,000 handles here the kernel knows
+/// no inode any more.
 #[test]
 fn handles_of_deleted_files_are_stale() {
     if !can_mount() || !has("python3") {

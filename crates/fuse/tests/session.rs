@@ -1,6 +1,8 @@
-//! How a mount ends: by signals, by umount from outside, by kill -9; and mounts of those who are not root.
+//! How a mount ends: by signals, by umount from outside, by kill -9; and mounts of those who are
+//! not root.
 //!
-//! The server runs in a process of its own: this test binary again, with [`serve`] as its only test.
+//! The server runs in a process of its own: this test binary again, with [`serve`] as its only
+//! test.
 
 mod common;
 
@@ -298,7 +300,8 @@ fn works_without_root() {
     let server = Server::start(&image, "", &by);
     let dir = server.dir.path().display().to_string();
     let by = by.join(" ");
-    // The root directory of the volume is root's; the mount is the user's, so that even root stays out.
+    // The root directory of the volume is root's; the mount is the user's, so that even root stays
+    // out.
     let inside = format!(
         "cd {dir}; ls -d . lost+found; ! touch no 2>/dev/null; grep {dir} /proc/self/mounts"
     );

@@ -1,5 +1,6 @@
-//! A FUSE server that does no work at all and answers as ours does: what the kernel and the protocol allow at most on this
-//! machine. `empty DIR [THREADS]`; every name is missing until it is made, every write succeeds, nothing is kept.
+//! A FUSE server that does no work at all and answers as ours does: what the kernel and the
+//! protocol allow at most on this machine. `empty DIR [THREADS]`; every name is missing until it is
+//! made, every write succeeds, nothing is kept.
 
 use fusedev::*;
 use std::path::Path;

@@ -1,11 +1,13 @@
-//! The protocol's structures and numbers, by their names in `linux/fuse.h`, in the machine's byte order.
+//! The protocol's structures and numbers, by their names in `linux/fuse.h`, in the machine's byte
+//! order.
 
 // A structure has the fields that the kernel has, whether or not somebody reads them.
 #![allow(dead_code)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The version that this speaks: 7.40, Linux 6.9. What is newer is used where the kernel has it and needs no agreement.
+/// The version that this speaks: 7.40, Linux 6.9. What is newer is used where the kernel has it and
+/// needs no agreement.
 pub(crate) const MAJOR: u32 = 7;
 pub(crate) const MINOR: u32 = 40;
 /// The oldest that it takes: Linux 5.4.

@@ -3,7 +3,8 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// Features of the protocol (`FUSE_*` flags of INIT): the kernel offers what it has, and does what it is asked for.
+    /// Features of the protocol (`FUSE_*` flags of INIT): the kernel offers what it has, and does
+    /// what it is asked for.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Features: u64 {
         /// Several reads of a file at a time.

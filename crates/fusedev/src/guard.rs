@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Does a part of `what`, which names a request. Should it panic, there is no result, and that is logged; its reply is
-/// dropped while the stack unwinds, and a dropped reply says EIO.
+/// Does a part of `what`, which names a request. Should it panic, there is no result, and that is
+/// logged; its reply is dropped while the stack unwinds, and a dropped reply says EIO.
 pub fn guarded<T>(what: impl Display, work: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(work));
     if done.is_err() {

@@ -1,7 +1,8 @@
 //! A process that mounts and unmounts for one that may not any more.
 //!
-//! A server in a sandbox cannot mount, unmount or start programs (Landlock denies the first two whatever its rules say). So
-//! it starts a helper before, and sends it one request at a time over a socket:
+//! A server in a sandbox cannot mount, unmount or start programs (Landlock denies the first two
+//! whatever its rules say). So it starts a helper before, and sends it one request at a time over a
+//! socket:
 //!
 //! ```text
 //!  server ── 'm' + options ──────────> helper   mounts on its directory, and sends the connection back
@@ -10,7 +11,8 @@
 //!         <── errno (0: done) and message ──
 //! ```
 //!
-//! The helper knows its directory from its command line and takes no other. It ends when the server does.
+//! The helper knows its directory from its command line and takes no other. It ends when the server
+//! does.
 
 use crate::MountSpec;
 use rustix::fs::CWD;
@@ -37,8 +39,8 @@ const DETACH: u8 = b'l';
 /// The helper of this process, if there is one.
 static HELPER: OnceLock<Mutex<OwnedFd>> = OnceLock::new();
 
-/// From now on this process mounts and unmounts through the helper at the other end of `socket` (a SOCK_SEQPACKET).
-/// Later calls change nothing.
+/// From now on this process mounts and unmounts through the helper at the other end of `socket` (a
+/// SOCK_SEQPACKET). Later calls change nothing.
 pub fn use_helper(socket: OwnedFd) {
     let _ = HELPER.set(Mutex::new(socket));
 }
@@ -64,7 +66,8 @@ pub fn serve_as_helper(socket: &OwnedFd, dir: &Path) -> io::Result<()> {
         };
         match done {
             Ok(fd) => {
-                // Whoever waits for all that the mounting process has to say waits for us no longer.
+                // Whoever waits for all that the mounting process has to say waits for us no
+                // longer.
                 let nothing = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
                 rustix::stdio::dup2_stderr(&nothing)?;
                 send(socket, &0_i32.to_ne_bytes(), fd.as_ref().map(AsFd::as_fd))?;

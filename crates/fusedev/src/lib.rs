@@ -1,4 +1,5 @@
-//! A file system's side of `/dev/fuse`: what the kernel asks, what it is told, and how it is mounted. Linux 5.4 or later.
+//! A file system's side of `/dev/fuse`: what the kernel asks, what it is told, and how it is
+//! mounted. Linux 5.4 or later.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -11,14 +12,16 @@
 //! | `helper` | a process that mounts for one in a sandbox |
 //! | `mount` | mounting, as root or through fusermount3; the kernel's claim on a block device |
 //!
-//! It knows nothing of files. Whoever serves implements [`Server`]; a [`Reply`] can be taken to any thread, and be used at
-//! any time.
+//! It knows nothing of files. Whoever serves implements [`Server`]; a [`Reply`] can be taken to any
+//! thread, and be used at any time.
 //!
-//! The crate `fuser` does most of this, and was used until block devices were to be mounted as such (`fuseblk`), which is
-//! what brings sync(2) and syncfs(2) to a server: its 0.18 answers SYNCFS by itself, with ENOSYS, answers DESTROY before the
-//! file system has been told, so that umount(2) returns too early, and keeps the threads that read to itself.
+//! The crate `fuser` does most of this, and was used until block devices were to be mounted as such
+//! (`fuseblk`), which is what brings sync(2) and syncfs(2) to a server: its 0.18 answers SYNCFS by
+//! itself, with ENOSYS, answers DESTROY before the file system has been told, so that umount(2)
+//! returns too early, and keeps the threads that read to itself.
 //!
-//! Source: `include/uapi/linux/fuse.h` of Linux (it may be used under the BSD licence, too) and fuse(4).
+//! Source: `include/uapi/linux/fuse.h` of Linux (it may be used under the BSD licence, too) and
+//! fuse(4).
 
 mod abi;
 mod features;

@@ -1,8 +1,9 @@
 //! Mounting and unmounting.
 //!
-//! A file system on a block device is mounted as `fuseblk`, so that the kernel claims the device, sends SYNCFS, and waits at
-//! umount(2) until the server has ended. The claim comes first ([`Claim::new`]), before anything is read of the device, and
-//! lasts until it is unmounted: the kernel makes the super block, which nobody sees, and which is put at a directory
+//! A file system on a block device is mounted as `fuseblk`, so that the kernel claims the device,
+//! sends SYNCFS, and waits at umount(2) until the server has ended. The claim comes first
+//! ([`Claim::new`]), before anything is read of the device, and lasts until it is unmounted: the
+//! kernel makes the super block, which nobody sees, and which is put at a directory
 //! ([`Claim::mount`]) when there is somebody to serve it.
 
 use crate::helper;
@@ -145,7 +146,8 @@ impl MountSpec {
     }
 }
 
-/// Mounts on the directory `dir`, or on the helper's where there is one: the connection to the kernel.
+/// Mounts on the directory `dir`, or on the helper's where there is one: the connection to the
+/// kernel.
 ///
 /// # Errors
 /// FUSE is not to be had; the system does not let this user mount there.
@@ -179,7 +181,8 @@ pub(crate) fn mount_here(spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
     by_fusermount(spec, dir)
 }
 
-/// Lets fusermount3, which may do what this user may not, mount and send the connection back through a socket.
+/// Lets fusermount3, which may do what this user may not, mount and send the connection back
+/// through a socket.
 fn by_fusermount(spec: &MountSpec, dir: &Path) -> io::Result<OwnedFd> {
     let (ours, its) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -236,7 +239,8 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// The kernel's claim on a block device: nobody else can mount it or open it exclusively. Dropping it gives it up.
+/// The kernel's claim on a block device: nobody else can mount it or open it exclusively. Dropping
+/// it gives it up.
 #[derive(Debug)]
 pub struct Claim {
     connection: OwnedFd,
@@ -247,7 +251,8 @@ impl Claim {
     /// Claims the block device that `spec` names as its source.
     ///
     /// # Errors
-    /// Somebody else has it (`ResourceBusy`). The kernel has no `fuseblk`, or does not let this user mount it.
+    /// Somebody else has it (`ResourceBusy`). The kernel has no `fuseblk`, or does not let this
+    /// user mount it.
     pub fn new(spec: &MountSpec) -> io::Result<Claim> {
         use rustix::mount::{fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsopen};
         let connection = open_device()?;
@@ -272,8 +277,8 @@ impl Claim {
             }
         }
         fsconfig_create(fs)?;
-        // A device that is mounted as `fuseblk` already gives the same super block again. Ours asks for INIT at once; the
-        // other leaves our connection without a file system.
+        // A device that is mounted as `fuseblk` already gives the same super block again. Ours asks
+        // for INIT at once; the other leaves our connection without a file system.
         let mut fds = [PollFd::new(&connection, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Timespec::default()))?;
         if !fds[0].revents().contains(PollFlags::IN) {
@@ -285,8 +290,8 @@ impl Claim {
         })
     }
 
-    /// Mounts on the directory `dir`: the connection to the kernel. What `spec` says of the mount itself counts: read-only,
-    /// and what programs and device files may do.
+    /// Mounts on the directory `dir`: the connection to the kernel. What `spec` says of the mount
+    /// itself counts: read-only, and what programs and device files may do.
     ///
     /// # Errors
     /// The system does not let this user mount there.
@@ -299,8 +304,9 @@ impl Claim {
     }
 }
 
-/// Unmounts the directory `dir`, or the helper's where there is one; `lazy` takes it out of sight even if it is in use. Unless it is on a block device, the
-/// process that serves it goes on to write everything back after this has returned.
+/// Unmounts the directory `dir`, or the helper's where there is one; `lazy` takes it out of sight
+/// even if it is in use. Unless it is on a block device, the process that serves it goes on to
+/// write everything back after this has returned.
 ///
 /// # Errors
 /// It is in use (`ResourceBusy`), not mounted, or not this user's to unmount.

@@ -139,8 +139,8 @@ impl DirEntries {
         }
     }
 
-    /// Adds an entry of READDIR: whether there was no room for it. `mode` is a mode with the type; `next` is the offset
-    /// that continues behind this entry.
+    /// Adds an entry of READDIR: whether there was no room for it. `mode` is a mode with the type;
+    /// `next` is the offset that continues behind this entry.
     #[must_use]
     pub fn add(&mut self, ino: u64, next: u64, mode: u32, name: &OsStr) -> bool {
         self.push(&[], ino, next, mode, name)
@@ -284,8 +284,8 @@ impl Reply {
         });
     }
 
-    /// An extended attribute, or a list of names, for whom gave room for `room` bytes: its size if that is 0, ERANGE if it
-    /// is too little.
+    /// An extended attribute, or a list of names, for whom gave room for `room` bytes: its size if
+    /// that is 0, ERANGE if it is too little.
     pub fn xattr(self, value: &[u8], room: u32) {
         if room == 0 {
             self.value(&abi::GetxattrOut {

@@ -31,7 +31,8 @@ pub struct Request<'a> {
     pub operation: Operation<'a>,
 }
 
-/// What is asked. The comments name what answers it, beside an error, if that is not an empty [`crate::Reply::ok`].
+/// What is asked. The comments name what answers it, beside an error, if that is not an empty
+/// [`crate::Reply::ok`].
 #[derive(Debug)]
 // The fields are the arguments, by the names that they have elsewhere.
 #[allow(missing_docs)]
@@ -74,18 +75,20 @@ pub enum Operation<'a> {
     },
     /// Gives `node` one more name, in the directory that the request is about: an entry.
     Link { node: NodeId, name: &'a OsStr },
-    /// Opens a file; `flags` are open(2)'s: opened. ENOSYS is remembered: every open succeeds from then on, and nothing
-    /// is released.
+    /// Opens a file; `flags` are open(2)'s: opened. ENOSYS is remembered: every open succeeds from
+    /// then on, and nothing is released.
     Open { flags: i32 },
     /// An open file is closed for the last time.
     Release,
-    /// Makes a regular file and opens it: created. ENOSYS is remembered: MKNOD and OPEN come instead.
+    /// Makes a regular file and opens it: created. ENOSYS is remembered: MKNOD and OPEN come
+    /// instead.
     Create {
         name: &'a OsStr,
         mode: u32,
         umask: u32,
     },
-    /// Makes a regular file without a name in the directory's place, and opens it (O_TMPFILE): created.
+    /// Makes a regular file without a name in the directory's place, and opens it (O_TMPFILE):
+    /// created.
     TmpFile { mode: u32, umask: u32 },
     /// Reads: data, shorter only at the end of the file. `direct`: past the kernel's page cache.
     Read {
@@ -93,8 +96,8 @@ pub enum Operation<'a> {
         size: u32,
         direct: bool,
     },
-    /// Writes: the number of bytes. `flags` are open(2)'s. `direct`: past the kernel's page cache. `cached`: pages of a
-    /// mapping, without a file that is open.
+    /// Writes: the number of bytes. `flags` are open(2)'s. `direct`: past the kernel's page cache.
+    /// `cached`: pages of a mapping, without a file that is open.
     Write {
         offset: u64,
         data: &'a [u8],
@@ -120,7 +123,8 @@ pub enum Operation<'a> {
     ListXattr { size: u32 },
     /// Removes an extended attribute.
     RemoveXattr { name: &'a OsStr },
-    /// Entries of a directory, from where the one ended whose `next` is `offset`: [`crate::DirEntries`].
+    /// Entries of a directory, from where the one ended whose `next` is `offset`:
+    /// [`crate::DirEntries`].
     ReadDir { offset: u64, size: u32 },
     /// The same with attributes: each entry counts as a lookup.
     ReadDirPlus { offset: u64, size: u32 },
@@ -311,8 +315,9 @@ fn operation(code: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> 
             Operation::Read {
                 offset: read.offset,
                 size: read.size,
-                // The kernel names a lock owner for direct I/O only. O_DIRECT in the flags does not tell, because such a
-                // file can be mapped, and a direct write can fall back to the page cache.
+                // The kernel names a lock owner for direct I/O only. O_DIRECT in the flags does not
+                // tell, because such a file can be mapped, and a direct write can fall back to the
+                // page cache.
                 direct: read.read_flags & abi::READ_LOCKOWNER != 0,
             }
         }

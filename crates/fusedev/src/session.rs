@@ -26,7 +26,8 @@ use zerocopy::IntoBytes;
 
 /// Bytes in the largest write request; 256 pages, what kernels allow by default.
 pub const MAX_WRITE: u32 = 1 << 20;
-/// Beside the data of a write: header and arguments, and what the kernel asks for in the smallest buffer.
+/// Beside the data of a write: header and arguments, and what the kernel asks for in the smallest
+/// buffer.
 const HEADROOM: usize = 8 << 10;
 /// Requests in the background (readahead, asynchronous direct I/O) before their callers wait.
 const MAX_BACKGROUND: u16 = 512;
@@ -36,7 +37,8 @@ const IOC_CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229,
 
 /// Whoever serves. All methods are called by several threads at a time.
 pub trait Server: Send + Sync + 'static {
-    /// The connection begins. Of `offered`, those features that are wanted; `version` is the kernel's, of the protocol.
+    /// The connection begins. Of `offered`, those features that are wanted; `version` is the
+    /// kernel's, of the protocol.
     fn init(&self, offered: Features, version: (u32, u32)) -> Features;
 
     /// Does what is asked, and replies: before this returns, or later.
@@ -47,21 +49,24 @@ pub trait Server: Send + Sync + 'static {
         let _ = (node, lookups);
     }
 
-    /// A request of the kind `opcode` panicked, and was answered with EIO. What it left half done is not known.
+    /// A request of the kind `opcode` panicked, and was answered with EIO. What it left half done
+    /// is not known.
     fn panicked(&self, opcode: u32) {
         let _ = opcode;
     }
 
-    /// A file system on a block device is unmounted, and whoever unmounts waits until this returns. No other method is under
-    /// way, and none will be called. It is not called where there is no block device.
+    /// A file system on a block device is unmounted, and whoever unmounts waits until this returns.
+    /// No other method is under way, and none will be called. It is not called where there is no
+    /// block device.
     fn destroy(&self) {}
 }
 
 /// Which threads have a request in their hands, and whether there will be more.
 ///
-/// The kernel sends forgets when it likes, so there may be some before DESTROY that another thread has read and not yet
-/// carried out, and some after it. Each thread says that it is at something *before* it looks whether the end has come, and
-/// the one with DESTROY looks at the others *after* it has said that it has: one of the two sees the other.
+/// The kernel sends forgets when it likes, so there may be some before DESTROY that another thread
+/// has read and not yet carried out, and some after it. Each thread says that it is at something
+/// *before* it looks whether the end has come, and the one with DESTROY looks at the others *after*
+/// it has said that it has: one of the two sees the other.
 struct Threads {
     ended: AtomicBool,
     busy: Vec<CachePadded<AtomicBool>>,
@@ -118,7 +123,8 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Sends a message. That nobody waits for it any more (ENOENT), or the connection is gone (ENODEV), is no error.
+    /// Sends a message. That nobody waits for it any more (ENOENT), or the connection is gone
+    /// (ENODEV), is no error.
     pub fn write(&self, error: i32, unique: u64, parts: &[&[u8]]) {
         let sent = with_message(error, unique, parts, |slices| {
             rustix::io::writev(&self.0, slices)
@@ -182,17 +188,18 @@ pub(crate) fn open_device() -> io::Result<OwnedFd> {
 pub struct Notifier(Arc<Channel>);
 
 impl Notifier {
-    /// The attributes of `node` are not what they were; its contents are. Nothing happens if the kernel does not know it.
+    /// The attributes of `node` are not what they were; its contents are. Nothing happens if the
+    /// kernel does not know it.
     pub fn attributes_changed(&self, node: NodeId) {
         // A negative offset means attributes only.
         self.invalidate(node, -1, 0);
     }
 
-    /// Drops `len` bytes at `offset` from the kernel's page cache, and the attributes of `node`; to the end where `len`
-    /// is 0. Dirty pages of the range are written first.
+    /// Drops `len` bytes at `offset` from the kernel's page cache, and the attributes of `node`; to
+    /// the end where `len` is 0. Dirty pages of the range are written first.
     ///
-    /// It waits until the requests that hold these pages have been answered. At least one other thread must therefore go
-    /// on serving requests meanwhile.
+    /// It waits until the requests that hold these pages have been answered. At least one other
+    /// thread must therefore go on serving requests meanwhile.
     pub fn contents_changed(&self, node: NodeId, offset: u64, len: u64) {
         self.invalidate(node, offset as i64, len as i64);
     }

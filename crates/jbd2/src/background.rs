@@ -1,5 +1,5 @@
-//! The journal's thread: commits at intervals or when a transaction has grown large, and checkpoints before the log is
-//! full, so that commits need not wait for it.
+//! The journal's thread: commits at intervals or when a transaction has grown large, and
+//! checkpoints before the log is full, so that commits need not wait for it.
 
 use crate::Journal;
 use crate::commit::Why;
@@ -21,7 +21,8 @@ struct Signal {
     changed: Condvar,
 }
 
-/// The thread and how to reach it. The thread holds the journal only while it works, so that it never keeps one alive.
+/// The thread and how to reach it. The thread holds the journal only while it works, so that it
+/// never keeps one alive.
 #[derive(Default)]
 pub(crate) struct Background {
     signal: Arc<Signal>,
@@ -79,7 +80,8 @@ impl Background {
     }
 }
 
-/// Waits for something to do: whether a commit and whether a checkpoint was asked for; `None` to stop.
+/// Waits for something to do: whether a commit and whether a checkpoint was asked for; `None` to
+/// stop.
 fn wait(signal: &Signal, deadline: Instant) -> Option<(bool, bool)> {
     let mut wanted = signal.wanted.lock();
     while !wanted.stop && !wanted.commit && !wanted.checkpoint {
@@ -96,7 +98,8 @@ fn wait(signal: &Signal, deadline: Instant) -> Option<(bool, bool)> {
     Some((commit, checkpoint))
 }
 
-/// Does what was asked for; `false` where there is no journal left to do it for. Errors are latched in the journal.
+/// Does what was asked for; `false` where there is no journal left to do it for. Errors are latched
+/// in the journal.
 fn work(journal: &Weak<Journal>, commit: bool, checkpoint: bool) -> bool {
     let Some(journal) = journal.upgrade() else {
         return false;

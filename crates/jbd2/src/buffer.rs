@@ -1,9 +1,9 @@
 //! One metadata block in memory.
 //!
-//! The content is a shared buffer ([`Buf`]): readers clone a reference, the commit and the checkpoint keep one, and
-//! whoever changes it while it is shared works on a copy. A buffer is charged to the budget for as long as it lives,
-//! in the cache or not; the journal's own references only once they differ from the current content (see
-//! `Buffer::release`).
+//! The content is a shared buffer ([`Buf`]): readers clone a reference, the commit and the
+//! checkpoint keep one, and whoever changes it while it is shared works on a copy. A buffer is
+//! charged to the budget for as long as it lives, in the cache or not; the journal's own references
+//! only once they differ from the current content (see `Buffer::release`).
 //!
 //! ```text
 //!            load ok                  modify/create: joins the running transaction
@@ -13,8 +13,9 @@
 //!   gone                  └───────────────── release (checkpointed) ─────── frozen, and may become dirty again
 //! ```
 //!
-//! Whoever needs a buffer to stay cached holds its `Arc`: the running transaction, the commit, the checkpoint set.
-//! Eviction therefore needs no state of its own: a buffer with one reference, the cache's, is clean.
+//! Whoever needs a buffer to stay cached holds its `Arc`: the running transaction, the commit, the
+//! checkpoint set. Eviction therefore needs no state of its own: a buffer with one reference, the
+//! cache's, is clean.
 
 use crate::Tid;
 use crate::buffer_cache::OVERHEAD_BYTES;
@@ -24,7 +25,8 @@ use std::sync::Arc;
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Stamps a block with what depends on all its bytes (its checksum), once per commit instead of once per change.
+/// Stamps a block with what depends on all its bytes (its checksum), once per commit instead of
+/// once per change.
 #[derive(Clone, Copy)]
 pub struct Seal {
     /// Called as `seal(seed, block number, bytes)` on the content that goes to the log.
@@ -45,8 +47,8 @@ pub(crate) enum Load {
     Failed = 2,
 }
 
-/// One metadata block. Its content is a shared buffer: readers clone a reference, the commit keeps one, and whoever
-/// changes it while it is shared works on a copy.
+/// One metadata block. Its content is a shared buffer: readers clone a reference, the commit keeps
+/// one, and whoever changes it while it is shared works on a copy.
 pub struct Buffer {
     block: u64,
     block_size: u32,
@@ -124,7 +126,8 @@ impl Buffer {
     pub fn data(&self) -> Buf {
         self.state.lock().content().clone()
     }
-    /// Runs `check` on the content unless an earlier check passed; for verifying what came from the device once.
+    /// Runs `check` on the content unless an earlier check passed; for verifying what came from the
+    /// device once.
     pub fn verify_once<E>(&self, check: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
         if self.verified.load(Ordering::Acquire) {
             return Ok(());
@@ -163,8 +166,9 @@ impl Buffer {
         self.referenced.swap(false, Ordering::Relaxed)
     }
 
-    /// Changes the content as part of transaction `tid`. The second result is whether this was the buffer's first change
-    /// in that transaction, which the caller then adds it to. The caller's handle keeps the transaction open.
+    /// Changes the content as part of transaction `tid`. The second result is whether this was the
+    /// buffer's first change in that transaction, which the caller then adds it to. The caller's
+    /// handle keeps the transaction open.
     pub(crate) fn modify<R>(
         &self,
         tid: Tid,
@@ -173,7 +177,8 @@ impl Buffer {
     ) -> (R, bool) {
         let mut state = self.state.lock();
         let first = state.join(tid, seal);
-        // Changed content is not sealed yet: a check of it would fail, and what it started from was checked or made here.
+        // Changed content is not sealed yet: a check of it would fail, and what it started from was
+        // checked or made here.
         self.verified.store(true, Ordering::Release);
         let shared = state.journal_holds;
         let result = change(state.content_mut().make_mut());
@@ -212,7 +217,8 @@ impl Buffer {
         }
         member
     }
-    /// Dirty → frozen: the content that transaction `tid` commits, with its seal; `None` where it left the transaction.
+    /// Dirty → frozen: the content that transaction `tid` commits, with its seal; `None` where it
+    /// left the transaction.
     pub(crate) fn freeze(&self, tid: Tid) -> Option<(Buf, Option<Seal>)> {
         let mut state = self.state.lock();
         if state.dirty_in != Some(tid) {
@@ -222,7 +228,8 @@ impl Buffer {
         state.journal_holds = true;
         Some((state.content().clone(), state.seal))
     }
-    /// Seals frozen content: in place and for both where the buffer still has that content, alone otherwise.
+    /// Seals frozen content: in place and for both where the buffer still has that content, alone
+    /// otherwise.
     pub(crate) fn seal_frozen(&self, frozen: Buf, seal: Seal) -> Buf {
         let mut state = self.state.lock();
         let mut frozen = frozen;

@@ -1,12 +1,13 @@
 //! The cache of metadata blocks.
 //!
-//! Sharded by block number; a look-up takes one shard's lock for reading. Concurrent misses of one block read it once:
-//! the first puts a loading buffer into the map and the others wait for it. The shrinker is a clock over the shards
-//! that takes buffers which nobody but the map holds and which were not used since its last visit.
+//! Sharded by block number; a look-up takes one shard's lock for reading. Concurrent misses of one
+//! block read it once: the first puts a loading buffer into the map and the others wait for it. The
+//! shrinker is a clock over the shards that takes buffers which nobody but the map holds and which
+//! were not used since its last visit.
 //!
 //! Invariants:
-//! - A clone of a buffer's `Arc` is made from the map under its shard's lock, or from another clone. One reference under
-//!   the write lock therefore means that nobody uses the buffer.
+//! - A clone of a buffer's `Arc` is made from the map under its shard's lock, or from another
+//!   clone. One reference under the write lock therefore means that nobody uses the buffer.
 
 use crate::buffer::{self, Load};
 use crate::{Buffer, JournalError, Overlay};
@@ -19,10 +20,11 @@ use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, RwLock};
 
 const SHARDS: usize = 64;
-/// Runs of 32 neighbours share a shard. They are often read at once, lie side by side in memory then, and are evicted
-/// together, so that memory becomes free in pieces that can be given back.
+/// Runs of 32 neighbours share a shard. They are often read at once, lie side by side in memory
+/// then, and are evicted together, so that memory becomes free in pieces that can be given back.
 const RUN_BITS: u32 = 5;
-/// Bytes that a buffer takes beside its content, roughly (its fields, its reference counts, its slot in the map).
+/// Bytes that a buffer takes beside its content, roughly (its fields, its reference counts, its
+/// slot in the map).
 pub(crate) const OVERHEAD_BYTES: u64 = 192;
 /// Most blocks that one read of a prefetch covers.
 const MAX_PREFETCH_RUN: usize = 256;
@@ -171,7 +173,8 @@ impl BufferCache {
         bufs.pop().ok_or(bad.into())
     }
 
-    /// A block's buffer for content that is about to be made: nothing is read. It may hold anything yet.
+    /// A block's buffer for content that is about to be made: nothing is read. It may hold anything
+    /// yet.
     pub fn get_or_create(&self, block: u64) -> Arc<Buffer> {
         loop {
             if let Some(buffer) = self.lookup(block) {
@@ -192,7 +195,8 @@ impl BufferCache {
         }
     }
 
-    /// Drops a block from the cache, whoever still holds it; its buffer, if it was cached and loaded.
+    /// Drops a block from the cache, whoever still holds it; its buffer, if it was cached and
+    /// loaded.
     pub fn remove(&self, block: u64) -> Option<Arc<Buffer>> {
         loop {
             let buffer = self.lookup(block)?;

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Algorithm of a checkpoint up to T, the last committed transaction:
-//! 1. Write the blocks that T or an older transaction committed last, in batches, sorted, so that the plug merges
-//!    neighbours. A block that was committed anew meanwhile is left out: the log keeps its newer copy.
+//! 1. Write the blocks that T or an older transaction committed last, in batches, sorted, so that
+//!    the plug merges neighbours. A block that was committed anew meanwhile is left out: the log
+//!    keeps its newer copy.
 //! 2. Flush the device.
 //! 3. Write a super block whose log starts after T (durable on return).
 //! 4. Release: drop the entries up to T, let go of files' blocks, count T's log blocks as free.
@@ -25,11 +26,12 @@
 //! ```
 //!
 //! Invariants:
-//! - The set holds, for every block that a transaction of the log has, its newest committed content, unless it was
-//!   revoked. Content of the running transaction is never written home.
-//! - Nothing is released before the super block that needs it no more is durable. So a failed checkpoint changes nothing.
-//! - A block is in flight from before its write is submitted until that has ended. The entries of a batch are looked up
-//!   when it starts, so a block that was revoked is not written afterwards.
+//! - The set holds, for every block that a transaction of the log has, its newest committed
+//!   content, unless it was revoked. Content of the running transaction is never written home.
+//! - Nothing is released before the super block that needs it no more is durable. So a failed
+//!   checkpoint changes nothing.
+//! - A block is in flight from before its write is submitted until that has ended. The entries of a
+//!   batch are looked up when it starts, so a block that was revoked is not written afterwards.
 
 use crate::commit::Frozen;
 use crate::form::CommitState;
@@ -40,9 +42,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
 
-/// Blocks written home at once, at most: enough to merge, few enough that a commit which revokes one does not wait long.
+/// Blocks written home at once, at most: enough to merge, few enough that a commit which revokes
+/// one does not wait long.
 const BATCH_BLOCKS: usize = 2048;
-/// A batch has at most one of so many parts of the log, so that a small log goes home in several batches, too.
+/// A batch has at most one of so many parts of the log, so that a small log goes home in several
+/// batches, too.
 const LOG_PARTS: usize = 8;
 /// How often a failed write home is tried before the journal stops.
 const ATTEMPTS: u32 = 3;
@@ -131,14 +135,14 @@ impl CheckpointSet {
         debug_assert!(!self.in_flight(block));
         self.entries.remove(&block).map(|entry| entry.frozen)
     }
-    /// Where the log starts without `up_to` and older transactions. Where nothing is left the next transaction starts at
-    /// the head, with the next number.
+    /// Where the log starts without `up_to` and older transactions. Where nothing is left the next
+    /// transaction starts at the head, with the next number.
     fn start_after(&self, up_to: Tid) -> u32 {
         let next = self.logged.iter().find(|t| !up_to.reached(t.tid));
         next.map_or(self.head, |t| t.start)
     }
-    /// The log no longer has `up_to` and older transactions: counts their log blocks as free, and takes out what they
-    /// committed last of `blocks`.
+    /// The log no longer has `up_to` and older transactions: counts their log blocks as free, and
+    /// takes out what they committed last of `blocks`.
     fn release(&mut self, up_to: Tid, blocks: &[u64]) -> Vec<Frozen> {
         while let Some(oldest) = self.logged.front()
             && up_to.reached(oldest.tid)
@@ -188,8 +192,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether the log, or what is not home, grows faster than the checkpoint empties it: what is left is for those who have
-    /// no other way.
+    /// Whether the log, or what is not home, grows faster than the checkpoint empties it: what is
+    /// left is for those who have no other way.
     pub fn is_crowded(&self) -> bool {
         self.set.lock().used > self.log_len() / 4 * 3 || self.metadata_fills(3)
     }
@@ -252,7 +256,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes home what `up_to` or an older transaction committed last of `batch` (sorted), and waits; how many blocks.
+    /// Writes home what `up_to` or an older transaction committed last of `batch` (sorted), and
+    /// waits; how many blocks.
     fn write_home(&self, batch: &[u64], up_to: Tid) -> Result<u64, JournalError> {
         let contents: Vec<(u64, Buf)> = {
             let mut set = self.set.lock();

@@ -2,28 +2,36 @@
 //!
 //! Algorithm, on the calling thread, under the commit lock:
 //!
-//! 1. *Early*: the client puts most of its state into buffers, beside running handles. Whoever waits for data to land
-//!    before the commit has had a part of that done already ([`Journal::prepare_commit`]).
-//! 2. *Close*: take the gate (wait for the handles to end), let the client finish, clone the reference to every buffer's
-//!    content, put a fresh transaction into the gate, let go. Nothing here grows with the size of the blocks.
-//! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched them yet.
-//! 4. *Form and space*: choose the form of the log (`form.rs`). If the log has not enough room, or what is not home takes half
-//!    of the memory, checkpoint everything.
+//! 1. *Early*: the client puts most of its state into buffers, beside running handles. Whoever
+//!    waits for data to land before the commit has had a part of that done already
+//!    ([`Journal::prepare_commit`]).
+//! 2. *Close*: take the gate (wait for the handles to end), let the client finish, clone the
+//!    reference to every buffer's content, put a fresh transaction into the gate, let go. Nothing
+//!    here grows with the size of the blocks.
+//! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched
+//!    them yet.
+//! 4. *Form and space*: choose the form of the log (`form.rs`). If the log has not enough room, or
+//!    what is not home takes half of the memory, checkpoint everything.
 //! 5. *Write*, and make durable:
-//!    - revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream; wait; flush the device
-//!      (data that landed before is durable from here on, too); write the commit block with FUA.
-//!    - In the asynchronous form, a small transaction: flush the device if data that the transaction refers to is
-//!      not durable yet; then all of it, the commit block too, in one write with FUA. The commit block may reach the device
-//!      before what it commits, but it carries the CRC-32 of that, and recovery takes a transaction whose CRC-32 is wrong
-//!      for one that was not committed. The CRC-32 does not cover revoke blocks; with few revoke records they are no
-//!      obstacle, since those of one sector are there or not, and where they are not, neither is the transaction.
-//! 6. *Publish*: put the blocks into the checkpoint set, take what was revoked out of it, tell the client, and only then
-//!    say that the number is committed.
+//!    - revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream;
+//!      wait; flush the device (data that landed before is durable from here on, too); write the
+//!      commit block with FUA.
+//!    - In the asynchronous form, a small transaction: flush the device if data that the
+//!      transaction refers to is not durable yet; then all of it, the commit block too, in one
+//!      write with FUA. The commit block may reach the device before what it commits, but it
+//!      carries the CRC-32 of that, and recovery takes a transaction whose CRC-32 is wrong for one
+//!      that was not committed. The CRC-32 does not cover revoke blocks; with few revoke records
+//!      they are no obstacle, since those of one sector are there or not, and where they are not,
+//!      neither is the transaction.
+//! 6. *Publish*: put the blocks into the checkpoint set, take what was revoked out of it, tell the
+//!    client, and only then say that the number is committed.
 //!
 //! Invariants:
-//! - The commit block is found valid only if everything that it covers is durable: the log by the flush or the CRC-32, and
-//!   data outside of the log by a flush before the commit block is written.
-//! - The super block names a start of the log from before the first commit block until the log is empty again.
+//! - The commit block is found valid only if everything that it covers is durable: the log by the
+//!   flush or the CRC-32, and data outside of the log by a flush before the commit block is
+//!   written.
+//! - The super block names a start of the log from before the first commit block until the log is
+//!   empty again.
 //! - A block is told to be free only when no checkpoint write of it is in flight or can be started.
 
 use crate::form::CommitState;
@@ -78,7 +86,8 @@ impl Journal {
                 Ok(())
             }
             Err(error) => {
-                // The journal stops, but what readers have seen must not fall back to what the device holds.
+                // The journal stops, but what readers have seen must not fall back to what the
+                // device holds.
                 self.lost.lock().extend(closed.blocks);
                 Err(error)
             }
@@ -92,7 +101,8 @@ impl Journal {
         closed: &Closed,
         why: Why,
     ) -> Result<u32, JournalError> {
-        // The client may have met an error while it wrote its state, and then the transaction is not whole.
+        // The client may have met an error while it wrote its state, and then the transaction is
+        // not whole.
         self.check()?;
         self.choose_form(state, closed, why)?;
         let form = self.form(state);
@@ -116,9 +126,10 @@ impl Journal {
             encoded.bufs.push(commit.freeze());
             write(encoded.bufs, true)?;
         } else {
-            // Where the commit block will be there are zeroes first: what counts of it lies in its first sector, so that a
-            // torn write of it leaves either no commit block or a whole one. Recovery by others would take the mixture of a
-            // new sector and old ones for damage of the log.
+            // Where the commit block will be there are zeroes first: what counts of it lies in its
+            // first sector, so that a torn write of it leaves either no commit block or a whole
+            // one. Recovery by others would take the mixture of a new sector and old ones for
+            // damage of the log.
             let zeroes = BufMut::zeroed(self.block_size()).freeze();
             encoded.bufs.push(zeroes);
             write(encoded.bufs, false)?;
@@ -177,8 +188,8 @@ impl Journal {
         })
     }
 
-    /// Has the client put state into buffers beside running handles; one thread at a time, lest an older state replace a
-    /// newer one.
+    /// Has the client put state into buffers beside running handles; one thread at a time, lest an
+    /// older state replace a newer one.
     pub(crate) fn write_back_early(&self, _state: &CommitState, phase: Phase) {
         if let Some(client) = self.client() {
             let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -281,7 +292,8 @@ struct Encoded {
     /// CRC-32 of descriptors and blocks (checksums v1).
     sum_v1: u32,
 }
-/// A block as it goes to the log: one that begins with the magic could be taken for a log block, and is changed.
+/// A block as it goes to the log: one that begins with the magic could be taken for a log block,
+/// and is changed.
 fn escape(data: &Buf) -> (Buf, bool) {
     if get_u32(data, 0) != Some(MAGIC) {
         return (data.clone(), false);

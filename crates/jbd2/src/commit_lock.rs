@@ -1,8 +1,8 @@
 //! The commit's lock, and what may be waited for instead of it.
 //!
-//! Whoever has it commits, and keeps it until the transaction is durable. Whoever only needs room for a handle in the
-//! next transaction need not wait so long: [`CommitLock::or_until`] ends when the lock is free or as soon as a transaction
-//! has been closed that makes the condition true.
+//! Whoever has it commits, and keeps it until the transaction is durable. Whoever only needs room
+//! for a handle in the next transaction need not wait so long: [`CommitLock::or_until`] ends when
+//! the lock is free or as soon as a transaction has been closed that makes the condition true.
 
 use crate::form::CommitState;
 use std::ops::{Deref, DerefMut};
@@ -17,7 +17,8 @@ pub(crate) struct CommitLock {
     wake: Condvar,
 }
 
-/// The lock, held. Its fields are dropped in this order: the lock is free when those who wait are woken.
+/// The lock, held. Its fields are dropped in this order: the lock is free when those who wait are
+/// woken.
 pub(crate) struct Committing<'a> {
     state: MutexGuard<'a, CommitState>,
     _wake: Wake<'a>,

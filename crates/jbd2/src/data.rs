@@ -1,13 +1,16 @@
 //! Contents of files that are in the log and not home yet.
 //!
-//! A small synchronous write may carry its data in the journal, as ordinary jbd2 blocks that any recovery replays: one
-//! write of the log then makes data and metadata durable together. The checkpoint writes the data home with everything
-//! else. Until then the block is *held*: the log's copy is the newest, and
+//! A small synchronous write may carry its data in the journal, as ordinary jbd2 blocks that any
+//! recovery replays: one write of the log then makes data and metadata durable together. The
+//! checkpoint writes the data home with everything else. Until then the block is *held*: the log's
+//! copy is the newest, and
 //!
-//! - whoever reads the block takes the copy from here, not from the device ([`Journal::data_in_log`]);
-//! - whoever writes the block does so through the log again, never in place: the checkpoint, or the replay after a crash,
-//!   would put the older copy over the newer bytes;
-//! - whoever frees the block says so ([`Handle::forget_data`]): it is revoked, as a metadata block is.
+//! - whoever reads the block takes the copy from here, not from the device
+//!   ([`Journal::data_in_log`]);
+//! - whoever writes the block does so through the log again, never in place: the checkpoint, or the
+//!   replay after a crash, would put the older copy over the newer bytes;
+//! - whoever frees the block says so ([`Handle::forget_data`]): it is revoked, as a metadata block
+//!   is.
 //!
 //! ```text
 //!              log_data              commit                 checkpoint
@@ -17,10 +20,11 @@
 //!       └──── forget_data ───┴────────────────────────┘
 //! ```
 //!
-//! A block stays held as long as any transaction of the log has it: until the checkpoint releases its newest copy
-//! (see `checkpoint.rs` for the states of a block of the log).
+//! A block stays held as long as any transaction of the log has it: until the checkpoint releases
+//! its newest copy (see `checkpoint.rs` for the states of a block of the log).
 //!
-//! The buffers are those of metadata blocks, kept in a map of their own: there they stay for as long as they are held.
+//! The buffers are those of metadata blocks, kept in a map of their own: there they stay for as
+//! long as they are held.
 
 use crate::{Buffer, Handle, Journal};
 use block::Buf;
@@ -74,8 +78,9 @@ impl HeldData {
         taken
     }
 
-    /// The checkpoint released a buffer: its newest committed copy is home, and no committed transaction of the log has it.
-    /// Lets go of it, unless the running or a closed transaction has it.
+    /// The checkpoint released a buffer: its newest committed copy is home, and no committed
+    /// transaction of the log has it. Lets go of it, unless the running or a closed transaction has
+    /// it.
     pub fn release(&self, buffer: Arc<Buffer>) {
         let mut blocks = self.blocks.write();
         let same = |held: &Arc<Buffer>| Arc::ptr_eq(held, &buffer);
@@ -88,8 +93,9 @@ impl HeldData {
 }
 
 impl Journal {
-    /// The first block of `blocks` whose newest content is in the log and not on the device, with that content. Ask before
-    /// reading from the device: a block that is not held stays so as long as nobody logs it.
+    /// The first block of `blocks` whose newest content is in the log and not on the device, with
+    /// that content. Ask before reading from the device: a block that is not held stays so as long
+    /// as nobody logs it.
     #[inline]
     pub fn held_data(&self, blocks: Range<u64>) -> Option<(u64, Buf)> {
         self.held.first(blocks)
@@ -97,8 +103,9 @@ impl Journal {
 }
 
 impl Handle<'_> {
-    /// Makes `content` the content of a block that holds a file's data, as part of the transaction. Uses a credit, as
-    /// [`Handle::modify`]. The block must not be being written in place. `content` is not what the block has already.
+    /// Makes `content` the content of a block that holds a file's data, as part of the transaction.
+    /// Uses a credit, as [`Handle::modify`]. The block must not be being written in place.
+    /// `content` is not what the block has already.
     pub fn log_data(&self, block: u64, content: Buf) {
         let journal = self.journal();
         let buffer = journal.held.hold(block, &content, &journal.budget);
@@ -107,7 +114,8 @@ impl Handle<'_> {
         }
     }
 
-    /// The blocks of a range, which held data, were freed: where the log has copies of them, these are void.
+    /// The blocks of a range, which held data, were freed: where the log has copies of them, these
+    /// are void.
     pub fn forget_data(&self, blocks: Range<u64>) {
         for buffer in self.journal().held.take(blocks) {
             self.revoked(&buffer);

@@ -5,13 +5,14 @@
 //! | usual  | of each block (csum v3, by default)    | log; flush; commit block with FUA                         |
 //! | async  | of each transaction (csum v1)          | log and commit block in one write with FUA                |
 //!
-//! The usual form finds damage block by block; the other one saves a trip to the device, which is what a lone small fsync
-//! waits for. A log has one form at a time, and its super block says which. So it changes only where nothing would be
-//! replayed: when the log was empty, or when a checkpoint has just emptied it; and the super block that says so is durable
-//! before the first transaction in the new form. An empty log has the usual form.
+//! The usual form finds damage block by block; the other one saves a trip to the device, which is
+//! what a lone small fsync waits for. A log has one form at a time, and its super block says which.
+//! So it changes only where nothing would be replayed: when the log was empty, or when a checkpoint
+//! has just emptied it; and the super block that says so is durable before the first transaction in
+//! the new form. An empty log has the usual form.
 //!
-//! With [`AsyncCommit::Adaptive`] the form follows the load: small commits that somebody waits for, one after another, are
-//! worth the other form; large ones are not.
+//! With [`AsyncCommit::Adaptive`] the form follows the load: small commits that somebody waits for,
+//! one after another, are worth the other form; large ones are not.
 
 use crate::commit::{Closed, Why};
 use crate::format::superblock::{Features, JournalSuperblock};
@@ -20,15 +21,15 @@ use crate::{Journal, JournalError};
 
 /// Blocks of the largest transaction that is written at once, its commit block included (1 MiB).
 const ONE_WRITE_BLOCKS: u32 = 256;
-/// Blocks that a change of form writes home at most (2 MiB), and in how many runs (a third of a second on a disk): somebody
-/// waits for the commit.
+/// Blocks that a change of form writes home at most (2 MiB), and in how many runs (a third of a
+/// second on a disk): somebody waits for the commit.
 const CHANGE_BLOCKS: usize = 512;
 const CHANGE_RUNS: usize = 32;
 /// Commits between two checkpoints that are asked for because the form is to change.
 const COMMITS_BETWEEN_ASKS: u32 = 64;
 
-/// Whether the commit block of a small transaction is written together with what it commits (the kernel's
-/// `journal_async_commit`).
+/// Whether the commit block of a small transaction is written together with what it commits (the
+/// kernel's `journal_async_commit`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AsyncCommit {
     /// Never.
@@ -112,7 +113,8 @@ impl Load {
     /// Small commits that count, and how many of them make the asynchronous form worth while.
     const MOST: u32 = 32;
     const MANY: u32 = 16;
-    /// What a commit that is not small takes from them; where nothing is left, the usual form is wanted again.
+    /// What a commit that is not small takes from them; where nothing is left, the usual form is
+    /// wanted again.
     const LARGE: u32 = 4;
 
     fn note(&mut self, small: bool) {
@@ -134,13 +136,15 @@ pub(crate) struct CommitState {
     /// The form of the log is the asynchronous one.
     is_async: bool,
     load: Load,
-    /// Commits, with another form wanted, until a checkpoint is asked for (again) so that the form can change.
+    /// Commits, with another form wanted, until a checkpoint is asked for (again) so that the form
+    /// can change.
     patience: u32,
 }
 
 impl CommitState {
-    /// Whether a commit that finds another form wanted and the log too full asks for a checkpoint. Not each does, or the log
-    /// would be written home all the time; nor only the first, since others may commit before its checkpoint is done.
+    /// Whether a commit that finds another form wanted and the log too full asks for a checkpoint.
+    /// Not each does, or the log would be written home all the time; nor only the first, since
+    /// others may commit before its checkpoint is done.
     fn asks(&mut self) -> bool {
         let asks = self.patience == 0;
         self.patience = match asks {
@@ -178,7 +182,8 @@ impl Journal {
         } else if self.empty_for_change(state)? {
             let mut tail = self.tail.lock();
             tail.set_features(self.forms.get(wanted).features);
-            // That of an empty log is written when it comes into use, which is before the first transaction.
+            // That of an empty log is written when it comes into use, which is before the first
+            // transaction.
             if tail.start() != 0 {
                 self.write_superblock(&mut tail)?;
             }
@@ -187,7 +192,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Empties the log for a change of form, if that is soon done; otherwise asks for a checkpoint that makes it so.
+    /// Empties the log for a change of form, if that is soon done; otherwise asks for a checkpoint
+    /// that makes it so.
     fn empty_for_change(&self, state: &mut CommitState) -> Result<bool, JournalError> {
         let little = self.set.lock().is_within(CHANGE_BLOCKS, CHANGE_RUNS);
         if !little {
@@ -228,7 +234,8 @@ impl Journal {
 mod tests {
     use super::*;
 
-    /// Whether the asynchronous form is wanted after each run of commits: their number, and whether they are small.
+    /// Whether the asynchronous form is wanted after each run of commits: their number, and whether
+    /// they are small.
     fn forms(commits: &[(u32, bool)]) -> Vec<bool> {
         let mut state = CommitState::default();
         let mut forms = Vec::new();

@@ -29,10 +29,12 @@ enum Access<'j> {
     Exclusive(&'j Transaction),
 }
 
-/// A change to metadata that is atomic across a crash: whoever holds it is part of the running transaction.
+/// A change to metadata that is atomic across a crash: whoever holds it is part of the running
+/// transaction.
 ///
-/// Handles are short, do not nest, and are not held while waiting for data I/O, for another thread's handle or for an
-/// inode's lock. A thread that unwinds out of a handle stops the journal: half of a change must not be committed.
+/// Handles are short, do not nest, and are not held while waiting for data I/O, for another
+/// thread's handle or for an inode's lock. A thread that unwinds out of a handle stops the journal:
+/// half of a change must not be committed.
 pub struct Handle<'j> {
     journal: &'j Journal,
     access: Access<'j>,
@@ -86,7 +88,8 @@ impl<'j> Handle<'j> {
     pub fn credits(&self) -> u32 {
         self.credits.get().unwrap_or(u32::MAX)
     }
-    /// Asks for `more` credits without waiting; `false` where the transaction has no room (end this handle, start another).
+    /// Asks for `more` credits without waiting; `false` where the transaction has no room (end this
+    /// handle, start another).
     pub fn extend(&self, more: u32) -> bool {
         let Some(credits) = self.credits.get() else {
             return true;
@@ -101,8 +104,8 @@ impl<'j> Handle<'j> {
     pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
         self.journal.get(block)
     }
-    /// A new metadata block of zeroes: nothing is read, and a pending revoke of it is taken back. It is part of the
-    /// transaction at once and uses a credit, as its first change.
+    /// A new metadata block of zeroes: nothing is read, and a pending revoke of it is taken back.
+    /// It is part of the transaction at once and uses a credit, as its first change.
     pub fn create(&self, block: u64) -> Arc<Buffer> {
         let cache = &self.journal.cache;
         let buffer = cache.get_or_create(block);
@@ -111,7 +114,8 @@ impl<'j> Handle<'j> {
         }
         buffer
     }
-    /// Changes a block as part of this transaction. Uses one credit at its first change in a transaction.
+    /// Changes a block as part of this transaction. Uses one credit at its first change in a
+    /// transaction.
     ///
     /// `change` runs under the buffer's lock: it must not touch this or another buffer.
     pub fn modify<R>(
@@ -142,22 +146,24 @@ impl<'j> Handle<'j> {
             }
         }
     }
-    /// A metadata block was freed: it leaves the transaction, gets a revoke record, and its buffer is dropped.
+    /// A metadata block was freed: it leaves the transaction, gets a revoke record, and its buffer
+    /// is dropped.
     pub fn forget(&self, block: u64) {
         match self.journal.cache.remove(block) {
             Some(buffer) => self.revoked(&buffer),
             None => self.transaction().revoke(block),
         }
     }
-    /// A buffer that is in no cache any more leaves the transaction, and its block gets a revoke record.
+    /// A buffer that is in no cache any more leaves the transaction, and its block gets a revoke
+    /// record.
     pub(crate) fn revoked(&self, buffer: &Buffer) {
         if buffer.leave(self.tid()) {
             self.transaction().left();
         }
         self.transaction().revoke(buffer.block());
     }
-    /// The change refers to data that has been written outside of the journal, up to `mark`: the transaction is not
-    /// durable before that is.
+    /// The change refers to data that has been written outside of the journal, up to `mark`: the
+    /// transaction is not durable before that is.
     pub fn depends_on(&self, mark: WriteMark) {
         self.transaction().depends_on(mark);
     }

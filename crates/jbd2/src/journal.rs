@@ -14,14 +14,16 @@
 //! | a buffer's state        | its content                                         | no                   |
 //! | lists of a transaction  | themselves                                          | no                   |
 //!
-//! A thread that holds a handle (the gate, for reading) never waits for `committing` or `checkpointing`: `start` commits, or
-//! waits until another has closed the transaction, before it has taken anything, and log space is a matter of the commit alone. What a commit waits for is only that the
-//! handles end.
+//! A thread that holds a handle (the gate, for reading) never waits for `committing` or
+//! `checkpointing`: `start` commits, or waits until another has closed the transaction, before it
+//! has taken anything, and log space is a matter of the commit alone. What a commit waits for is
+//! only that the handles end.
 //!
 //! # Log space
 //!
-//! A transaction may have a quarter of the log at most, reservations included, and a commit that finds too little room
-//! checkpoints everything first, which leaves the log empty. So it always fits.
+//! A transaction may have a quarter of the log at most, reservations included, and a commit that
+//! finds too little room checkpoints everything first, which leaves the log empty. So it always
+//! fits.
 
 use crate::background::Background;
 use crate::buffer_cache::BufferCache;
@@ -59,7 +61,8 @@ pub struct JournalExtent {
 /// When the client is asked to put its in-memory state into buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Well before the commit, beside handles, and only if somebody has time for it: what is not going to change until then.
+    /// Well before the commit, beside handles, and only if somebody has time for it: what is not
+    /// going to change until then.
     Ahead,
     /// Handles are running beside this one: do most of the work here.
     Early,
@@ -67,19 +70,22 @@ pub enum Phase {
     Locked,
 }
 
-/// What the journal asks of the file system above it. None of these may start a handle, commit or flush, but for the first.
+/// What the journal asks of the file system above it. None of these may start a handle, commit or
+/// flush, but for the first.
 pub trait JournalClient: Send + Sync {
-    /// The journal is about to commit without being asked to by somebody who waits: time to put things into the running
-    /// transaction that belong there. Called with nothing held.
+    /// The journal is about to commit without being asked to by somebody who waits: time to put
+    /// things into the running transaction that belong there. Called with nothing held.
     fn before_commit(&self) {}
-    /// Serialise in-memory metadata (inodes, groups, super block) that the running transaction covers.
+    /// Serialise in-memory metadata (inodes, groups, super block) that the running transaction
+    /// covers.
     fn write_back_state(&self, handle: &Handle<'_>, phase: Phase);
-    /// Upper bound of the blocks that [`JournalClient::write_back_state`] would add now. Called at every start of a
-    /// handle: must be cheap and take no lock.
+    /// Upper bound of the blocks that [`JournalClient::write_back_state`] would add now. Called at
+    /// every start of a handle: must be cheap and take no lock.
     fn pending_blocks(&self) -> u32;
     /// The transaction is durable; what it freed may be used again.
     fn committed(&self, tid: Tid, freed: &[FreedExtent]);
-    /// The journal stopped for good. Called once, on the thread that met the error, with a handle perhaps still held.
+    /// The journal stopped for good. Called once, on the thread that met the error, with a handle
+    /// perhaps still held.
     fn aborted(&self, error: &JournalError);
 }
 
@@ -119,7 +125,8 @@ pub(crate) struct Counters {
     pub stalls: AtomicU64,
 }
 
-/// Blocks that a transaction may have however small the memory budget is: what the smallest log allows.
+/// Blocks that a transaction may have however small the memory budget is: what the smallest log
+/// allows.
 const MIN_TRANSACTION: u64 = 256;
 
 /// A journal.
@@ -167,8 +174,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the (recovered, clean) journal whose super block is journal block 0, marks it in use at the first commit and
-    /// starts its background thread (commit every `commit_interval`, checkpoint when the log fills up).
+    /// Opens the (recovered, clean) journal whose super block is journal block 0, marks it in use
+    /// at the first commit and starts its background thread (commit every `commit_interval`,
+    /// checkpoint when the log fills up).
     pub fn open(
         queue: Arc<Queue>,
         extents: Vec<JournalExtent>,
@@ -190,8 +198,8 @@ impl Journal {
         journal.background.spawn(&journal);
         Ok(journal)
     }
-    /// A journal for a read-only volume: blocks can be read (through `overlay`, what an unrecovered log would have
-    /// replayed), handles cannot start.
+    /// A journal for a read-only volume: blocks can be read (through `overlay`, what an unrecovered
+    /// log would have replayed), handles cannot start.
     pub fn read_only(
         queue: Arc<Queue>,
         overlay: Overlay,
@@ -260,7 +268,8 @@ impl Journal {
         self.client().map_or(0, |client| client.pending_blocks())
     }
 
-    /// Joins the running transaction. May wait for a commit or for log space, so the caller must not hold what these need.
+    /// Joins the running transaction. May wait for a commit or for log space, so the caller must
+    /// not hold what these need.
     pub fn start(&self, credits: u32) -> Result<Handle<'_>, JournalError> {
         assert_none_held("a handle is started");
         if self.read_only {
@@ -287,8 +296,9 @@ impl Journal {
             self.leave_full(full)?;
         }
     }
-    /// Reserves credits in a transaction; `false` where there is no room. Asks the background thread for a commit once it is
-    /// half full, with what the client has pending, so that there is room for others while that is written.
+    /// Reserves credits in a transaction; `false` where there is no room. Asks the background
+    /// thread for a commit once it is half full, with what the client has pending, so that there is
+    /// room for others while that is written.
     pub(crate) fn reserve(&self, transaction: &Transaction, credits: u32) -> bool {
         let reserved = transaction.reserve(credits);
         let revokes = self.forms.revoke_blocks(transaction.revoke_count());
@@ -299,8 +309,9 @@ impl Journal {
             self.background.ask_commit();
         }
         let weight = members + u64::from(reserved);
-        // A handle that is alone in a transaction fits, whatever the client has pending: that is written by the commit
-        // with the slack that a quarter of the log leaves, and waiting would not make it less.
+        // A handle that is alone in a transaction fits, whatever the client has pending: that is
+        // written by the commit with the slack that a quarter of the log leaves, and waiting would
+        // not make it less.
         let alone = transaction.members() == 0 && reserved == credits;
         let fits = alone || weight <= u64::from(self.max_transaction);
         if !fits {
@@ -316,7 +327,8 @@ impl Journal {
     pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
         self.cache.get(block)
     }
-    /// Starts reading `blocks` that are not cached, adjacent ones in one request, and returns at once.
+    /// Starts reading `blocks` that are not cached, adjacent ones in one request, and returns at
+    /// once.
     pub fn prefetch(&self, blocks: &[u64]) {
         self.cache.prefetch(blocks);
     }
@@ -329,16 +341,17 @@ impl Journal {
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         gate.members() + self.pending_blocks()
     }
-    /// Makes everything up to and including `tid` durable; the calling thread does the commit if no other is at it.
-    /// Returns at once if that has happened. Many callers share one commit.
+    /// Makes everything up to and including `tid` durable; the calling thread does the commit if no
+    /// other is at it. Returns at once if that has happened. Many callers share one commit.
     ///
-    /// Data that a handle of the transaction depends on ([`Handle::depends_on`]) is durable then, too. Where the running
-    /// transaction has changed nothing, nothing is written or flushed.
+    /// Data that a handle of the transaction depends on ([`Handle::depends_on`]) is durable then,
+    /// too. Where the running transaction has changed nothing, nothing is written or flushed.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
         self.commit_because(tid, Why::WaitedFor)
     }
-    /// Does a part of the next commit's work, for whoever waits for something else before asking for one: the client's state
-    /// goes into buffers as far as it is final ([`Phase::Ahead`]). Does nothing beside a commit. Holds up no handle.
+    /// Does a part of the next commit's work, for whoever waits for something else before asking
+    /// for one: the client's state goes into buffers as far as it is final ([`Phase::Ahead`]). Does
+    /// nothing beside a commit. Holds up no handle.
     pub fn prepare_commit(&self) {
         if self.read_only || self.check().is_err() {
             return;
@@ -347,8 +360,8 @@ impl Journal {
             self.write_back_early(&state, Phase::Ahead);
         }
     }
-    /// Sees to it that transaction `full` is closed. Only where nobody else closes it this commits it; nobody waits for the log
-    /// of somebody else's commit.
+    /// Sees to it that transaction `full` is closed. Only where nobody else closes it this commits
+    /// it; nobody waits for the log of somebody else's commit.
     fn leave_full(&self, full: Tid) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
         let closed = || self.running_tid() != full;
@@ -404,7 +417,8 @@ impl Journal {
     pub fn abort(&self, why: &JournalError) {
         self.stop(why.clone());
     }
-    /// Stops the journal as if the process had ended: nothing is written any more, not even a note for the next mount.
+    /// Stops the journal as if the process had ended: nothing is written any more, not even a note
+    /// for the next mount.
     pub fn crash(&self) {
         let _ = self
             .failed
@@ -414,7 +428,8 @@ impl Journal {
     pub fn error(&self) -> Option<JournalError> {
         self.failed.get().cloned()
     }
-    /// The error (a negative errno) that an earlier user of the journal recorded in its super block when it stopped, or 0.
+    /// The error (a negative errno) that an earlier user of the journal recorded in its super block
+    /// when it stopped, or 0.
     pub fn recorded_errno(&self) -> i32 {
         self.tail.lock().errno()
     }
@@ -459,8 +474,8 @@ impl Journal {
         }
         result
     }
-    /// Latches the first error, tells the client, and leaves a note in the super block for the next mount. Not to be
-    /// called with `tail` or `set` held.
+    /// Latches the first error, tells the client, and leaves a note in the super block for the next
+    /// mount. Not to be called with `tail` or `set` held.
     pub(crate) fn stop(&self, why: JournalError) {
         if self.read_only || self.failed.set(why.clone()).is_err() {
             return;
@@ -471,7 +486,8 @@ impl Journal {
         }
         let mut tail = self.tail.lock();
         tail.set_errno(-libc_eio());
-        // Best effort: the device may be what failed. The log itself is left as it is, for recovery.
+        // Best effort: the device may be what failed. The log itself is left as it is, for
+        // recovery.
         let _ = self.write_superblock(&mut tail);
     }
     /// Writes the super block durably.

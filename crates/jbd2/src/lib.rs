@@ -1,7 +1,9 @@
-//! The journal: metadata blocks in memory, transactions that gather their changes, the commit that writes them to the
-//! log, the checkpoint that writes them home, and the recovery that replays them.
+//! The journal: metadata blocks in memory, transactions that gather their changes, the commit that
+//! writes them to the log, the checkpoint that writes them home, and the recovery that replays
+//! them.
 //!
-//! It never calls the file system except through [`JournalClient`], and knows of it only the extents of the journal.
+//! It never calls the file system except through [`JournalClient`], and knows of it only the
+//! extents of the journal.
 //!
 //! ```text
 //!   Handle::modify        commit.rs               checkpoint.rs

@@ -4,10 +4,11 @@ use crate::{JournalError, JournalExtent};
 use block::{Bio, BioFlags, Buf, Class, Completion, Queue};
 use smallvec::SmallVec;
 
-/// Most blocks that one bio of the log carries; the queue splits further where the device wants less.
+/// Most blocks that one bio of the log carries; the queue splits further where the device wants
+/// less.
 const MAX_RUN_BLOCKS: u32 = 256;
-/// Blocks of a journal at most: `mke2fs` and `tune2fs` make no larger ones. The whole log may have to be read, and a
-/// sparse file can claim any size.
+/// Blocks of a journal at most: `mke2fs` and `tune2fs` make no larger ones. The whole log may have
+/// to be read, and a sparse file can claim any size.
 pub(crate) const MAX_BLOCKS: u32 = 10_240_000;
 
 /// The journal's blocks, from 0 without a gap, mapped to the volume.
@@ -94,7 +95,8 @@ impl LogMap {
         after > 0 && block < self.homes[after - 1].1
     }
 
-    /// Byte offset of journal block `logical` on the device, and how many blocks from there are adjacent.
+    /// Byte offset of journal block `logical` on the device, and how many blocks from there are
+    /// adjacent.
     pub fn run(&self, logical: u32) -> (u64, u32) {
         let i = self
             .extents
@@ -120,8 +122,8 @@ impl LogMap {
         Ok(bufs)
     }
 
-    /// Writes `bufs` from log block `start` on, going on at `first` where `end` is reached, and waits; with `fua` they are
-    /// durable then.
+    /// Writes `bufs` from log block `start` on, going on at `first` where `end` is reached, and
+    /// waits; with `fua` they are durable then.
     pub fn write(
         &self,
         queue: &Queue,

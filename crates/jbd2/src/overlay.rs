@@ -1,7 +1,9 @@
-//! What an unrecovered log would put in place of the device's blocks, for volumes that are open for reading only.
+//! What an unrecovered log would put in place of the device's blocks, for volumes that are open for
+//! reading only.
 //!
-//! The overlay knows where in the log the newest copy of a block lies, 16 bytes a block that the memory budget counts.
-//! Contents are read from the log when they are asked for: the caches above keep them like any other block.
+//! The overlay knows where in the log the newest copy of a block lies, 16 bytes a block that the
+//! memory budget counts. Contents are read from the log when they are asked for: the caches above
+//! keep them like any other block.
 
 use crate::format::{MAGIC, put_u32};
 use crate::log::LogMap;
@@ -81,8 +83,9 @@ impl Overlay {
 }
 
 impl Journal {
-    /// The first block of `blocks` whose newest content is in the log and not on the device, with that content: what
-    /// [`Journal::held_data`] says, and on a read-only volume what an unrecovered log holds.
+    /// The first block of `blocks` whose newest content is in the log and not on the device, with
+    /// that content: what [`Journal::held_data`] says, and on a read-only volume what an
+    /// unrecovered log holds.
     ///
     /// # Errors
     /// The device's.

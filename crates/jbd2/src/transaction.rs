@@ -6,9 +6,10 @@
 //!  (Transaction, here)                      (commit.rs)                     (checkpoint.rs)
 //! ```
 //!
-//! Exactly one transaction is running; it is the gate's content, so that whoever holds the gate for reading can join it
-//! and knows that it stays open. Transactions commit one after the other and in order of their numbers, and a number is
-//! used only for what goes to the log: the log's sequence has no holes.
+//! Exactly one transaction is running; it is the gate's content, so that whoever holds the gate for
+//! reading can join it and knows that it stays open. Transactions commit one after the other and in
+//! order of their numbers, and a number is used only for what goes to the log: the log's sequence
+//! has no holes.
 
 use crate::Buffer;
 use block::{AtomicWriteMark, WriteMark};
@@ -43,7 +44,8 @@ pub struct FreedExtent {
 /// The running transaction.
 pub(crate) struct Transaction {
     pub tid: Tid,
-    /// Buffers that joined. One that left since ([`Buffer::leave`]) stays in the list and is skipped at the close.
+    /// Buffers that joined. One that left since ([`Buffer::leave`]) stays in the list and is
+    /// skipped at the close.
     buffers: Mutex<Vec<Arc<Buffer>>>,
     /// Buffers that joined and did not leave.
     members: AtomicU32,
@@ -98,7 +100,8 @@ impl Transaction {
     /// Adds a buffer at its first change.
     pub fn add(&self, buffer: &Arc<Buffer>) {
         self.members.fetch_add(1, Ordering::Relaxed);
-        // A block that is logged again must be replayed: any revoke of it in this transaction is moot.
+        // A block that is logged again must be replayed: any revoke of it in this transaction is
+        // moot.
         if self.revoke_count() > 0 {
             self.unrevoke(buffer.block());
         }

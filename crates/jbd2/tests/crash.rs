@@ -1,5 +1,5 @@
-//! Power failures under load: whatever the device kept of what was not flushed, sector by sector, recovery brings back
-//! every committed handle whole.
+//! Power failures under load: whatever the device kept of what was not flushed, sector by sector,
+//! recovery brings back every committed handle whole.
 //!
 //! `SLUICE_SEED=n` replays one seed.
 
@@ -21,7 +21,8 @@ fn group_block(group: u64, i: u64) -> u64 {
     // Spread out, so that groups do not lie side by side.
     FREE + i * 200 + group * 3
 }
-/// A block that is by turns metadata, and a file's: written in place, through the log, and as it has to be then.
+/// A block that is by turns metadata, and a file's: written in place, through the log, and as it
+/// has to be then.
 fn turning_block(thread: u64) -> u64 {
     FREE + 1000 + thread
 }
@@ -170,7 +171,8 @@ fn run(seed: u64, options: jbd2::JournalOptions) {
         let _stop = StopOnDrop(&stop);
         for _ in 0..crashes {
             std::thread::sleep(std::time::Duration::from_millis(2 + rng.below(15)));
-            // What was acknowledged before the crash is due after it; what had been started by then may be there.
+            // What was acknowledged before the crash is due after it; what had been started by then
+            // may be there.
             let due: Vec<(Vec<u64>, u64)> = claims
                 .iter()
                 .map(|c| {
@@ -277,7 +279,8 @@ fn data_is_held_until_the_log_that_has_it_is_out_of_use() {
         log_data(&rig, FREE, 1);
         let held = || rig.journal.held_data(FREE - 5..FREE + 5);
         assert!(held().is_some_and(|(block, data)| block == FREE && data[9] == 1));
-        // It goes home, but the super block still names the log that has it: a write in place would be undone by replay.
+        // It goes home, but the super block still names the log that has it: a write in place would
+        // be undone by replay.
         rig.control.writes_left.store(1, Ordering::Relaxed);
         rig.journal.flush().unwrap_err();
         assert_eq!(block_of(&rig.control.content(), FREE)[9], 1, "it is home");
@@ -335,8 +338,9 @@ fn says_async(superblock: &[u8]) -> bool {
     features & jbd2::format::incompat::ASYNC_COMMIT != 0
 }
 
-/// Small commits and large ones by turns, until one fails: how many succeeded, and how many writes the device had seen before
-/// each of those that changed the form of the log. The commit with number n writes n into the first blocks.
+/// Small commits and large ones by turns, until one fails: how many succeeded, and how many writes
+/// the device had seen before each of those that changed the form of the log. The commit with
+/// number n writes n into the first blocks.
 fn commit_by_turns(rig: &Rig) -> (u64, Vec<u64>) {
     let superblock = extents(LONG_LOG)[0].physical;
     let mut acknowledged = 0;

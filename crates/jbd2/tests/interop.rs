@@ -1,4 +1,5 @@
-//! Logs that others wrote, replayed by us, and ours replayed by others: debugfs, e2fsck and the kernel are the oracles.
+//! Logs that others wrote, replayed by us, and ours replayed by others: debugfs, e2fsck and the
+//! kernel are the oracles.
 //!
 //! Tests that need a tool or root say so on stderr where it is missing, and pass.
 
@@ -141,8 +142,8 @@ fn block_at(image: &Path, block: u64) -> Vec<u8> {
 
 #[test]
 fn logs_of_debugfs_replay_as_debugfs_replays_them() {
-    // debugfs writes v3 or v1 depending on the volume. With v1 it gets the checksum of a transaction of revoke records
-    // wrong, for its own replay as well, so that case has none.
+    // debugfs writes v3 or v1 depending on the volume. With v1 it gets the checksum of a
+    // transaction of revoke records wrong, for its own replay as well, so that case has none.
     let cases = [
         ("metadata_csum,64bit", "", true),
         ("metadata_csum,64bit", "-c v3", true),
@@ -388,7 +389,8 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
         assert_same(&ours, &theirs, BLOCK, &[0, journal]);
         debugfs(&ours, "feature -needs_recovery\n");
         let shown = e2fsck(&ours);
-        // The super block's totals are set right after a crash by whoever mounts next; nothing else may be wrong.
+        // The super block's totals are set right after a crash by whoever mounts next; nothing else
+        // may be wrong.
         let complaints: Vec<_> = shown
             .lines()
             .filter(|line| line.contains("wrong") || line.contains("orrupt"))

@@ -1,4 +1,5 @@
-//! The journal on a device in memory: what a commit costs, who shares it, what happens when things fail.
+//! The journal on a device in memory: what a commit costs, who shares it, what happens when things
+//! fail.
 
 mod common;
 
@@ -133,7 +134,8 @@ fn a_run_of_small_commits_becomes_one_write_each() {
 #[test]
 fn a_change_of_form_that_would_take_long_has_the_log_written_home_before() {
     let rig = rig_with(volume(VOLUME, 4096, 0), 4096, adaptive());
-    // When it is time for the change, what is in the log lies in 48 places: nobody's commit waits for that.
+    // When it is time for the change, what is in the log lies in 48 places: nobody's commit waits
+    // for that.
     for n in 0..60 {
         let handle = rig.journal.start(3).unwrap();
         for i in 0..3 {
@@ -290,7 +292,8 @@ fn log_data(journal: &Journal, block: u64, byte: u8) {
 fn data_logged_anew_beside_a_checkpoint_stays_held() {
     let rig = big_rig();
     let journal = rig.journal.clone();
-    // A file's block is logged before 4,300 blocks of metadata, which the background checkpoint then writes home first.
+    // A file's block is logged before 4,300 blocks of metadata, which the background checkpoint
+    // then writes home first.
     let data = BIG_FREE + 6000;
     log_data(&journal, data, 1);
     let homes = Arc::new(AtomicU32::new(0));
@@ -298,7 +301,8 @@ fn data_logged_anew_beside_a_checkpoint_stays_held() {
     let (weak, seen, superblocks) = (Arc::downgrade(&journal), homes.clone(), AtomicU32::new(0));
     *rig.control.before_write.lock().unwrap() = Some(Arc::new(move |offset| {
         let block = offset / u64::from(BLOCK);
-        // The first home write: an fsync logs the file's block again, and asks for another checkpoint.
+        // The first home write: an fsync logs the file's block again, and asks for another
+        // checkpoint.
         if (BIG_FREE..data).contains(&block) && seen.fetch_add(1, Ordering::SeqCst) == 0 {
             log_data(&weak.upgrade().unwrap(), data, 2);
         }
@@ -647,7 +651,8 @@ fn what_the_client_has_pending_counts_towards_half_of_a_transaction() {
     let tid = fill(&rig.journal, FREE, 1);
     thread::sleep(Duration::from_millis(50));
     assert!(!rig.journal.is_committed(tid), "it is not large yet");
-    // With the block above it is half of one now, and those who fill the other half need not wait for its commit.
+    // With the block above it is half of one now, and those who fill the other half need not wait
+    // for its commit.
     assert_eq!(fill(&rig.journal, FREE + 1, 1), tid);
     let until = Instant::now() + Duration::from_secs(30);
     while !rig.journal.is_committed(tid) {

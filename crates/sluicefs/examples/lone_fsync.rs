@@ -1,14 +1,18 @@
-//! What one thread gets that makes each small file durable before the next: create, write 4 KiB (or `BYTES`), fsync, close.
+//! What one thread gets that makes each small file durable before the next: create, write 4 KiB (or
+//! `BYTES`), fsync, close.
 //!
-//! `lone_fsync DIRECTORY [COUNT]` does it in any mounted directory; `lone_fsync DEVICE [COUNT]` formats a device or image
-//! (of 1 GiB, where there is none) and does it in process. Variables of the environment change that:
+//! `lone_fsync DIRECTORY [COUNT]` does it in any mounted directory; `lone_fsync DEVICE [COUNT]`
+//! formats a device or image (of 1 GiB, where there is none) and does it in process. Variables of
+//! the environment change that:
 //!
 //! - `EXISTING=1` overwrites one file with fdatasync instead, and `APPEND=1` appends to one.
-//! - `ASYNC_COMMIT=always` mounts with `journal_async_commit`, `ASYNC_COMMIT=never` with `nojournal_async_commit`.
-//! - `FORMATTED=1` opens the volume that is there. That of an image whose every block has been written (by
-//!   `dd if=image of=image bs=1M conv=notrunc`) costs the file system below no allocations.
-//! - `BESIDE=FILE` writes 4 KiB of that file (written before, O_DIRECT) and calls fdatasync before each, as fio does at
-//!   depth 1: the two are then measured under the same conditions.
+//! - `ASYNC_COMMIT=always` mounts with `journal_async_commit`, `ASYNC_COMMIT=never` with
+//!   `nojournal_async_commit`.
+//! - `FORMATTED=1` opens the volume that is there. That of an image whose every block has been
+//!   written (by `dd if=image of=image bs=1M conv=notrunc`) costs the file system below no
+//!   allocations.
+//! - `BESIDE=FILE` writes 4 KiB of that file (written before, O_DIRECT) and calls fdatasync before
+//!   each, as fio does at depth 1: the two are then measured under the same conditions.
 //!
 //! Prints how often a second it could be done, and percentiles in microseconds.
 

@@ -1,10 +1,11 @@
-//! What a scoped sync takes beside dirty data that is none of its business: `scoped_sync DEVICE [GIB] [ROUNDS]` (8 GiB, 21
-//! rounds). DEVICE is formatted; an image is made (32 GiB, sparse) where there is none. It takes half as much memory again
-//! as the dirty data, which is thrown away in the end.
+//! What a scoped sync takes beside dirty data that is none of its business:
+//! `scoped_sync DEVICE [GIB] [ROUNDS]` (8 GiB, 21 rounds). DEVICE is formatted; an image is made
+//! (32 GiB, sparse) where there is none. It takes half as much memory again as the dirty data,
+//! which is thrown away in the end.
 //!
-//! In each round `Volume::sync_files` makes 1,000 files of 4 KiB durable, `Volume::sync_tree` as many in a directory,
-//! `File::sync_all` one; in turns on a volume with nothing else dirty (another such device, or DEVICE.alone) and beside the
-//! rest. Prints medians in milliseconds.
+//! In each round `Volume::sync_files` makes 1,000 files of 4 KiB durable, `Volume::sync_tree` as
+//! many in a directory, `File::sync_all` one; in turns on a volume with nothing else dirty (another
+//! such device, or DEVICE.alone) and beside the rest. Prints medians in milliseconds.
 
 use sluicefs::{Dir, File, FormatOptions, Volume, VolumeOptions};
 use std::io::{self, Write};
@@ -39,7 +40,8 @@ fn main() -> io::Result<()> {
     let dirty_gib = || volume.stats().dirty_pages as f64 * 4096.0 / f64::from(1 << 30);
     let seconds = start.elapsed().as_secs_f64();
     println!("{:.2} GiB dirty after {seconds:.1} s", dirty_gib());
-    // The names and inodes of the others are in the journal's hands, and go with whatever commits next.
+    // The names and inodes of the others are in the journal's hands, and go with whatever commits
+    // next.
     volume.create_new_file("/first")?.sync_all()?;
     let written = volume.stats().device.write_bytes;
     let (mut times_alone, mut times) = (Times::default(), Times::default());

@@ -1,7 +1,8 @@
-//! What a client that makes one small file after another durable gets while another one makes very many durable at once:
-//! `second_client DEVICE|DIRECTORY [FILES] [ROUNDS]` (50,000 files of 4 KiB, 5 rounds). DEVICE is formatted; an image is
-//! made (8 GiB) where there is none. DIRECTORY is on a mounted file system, through FUSE or the kernel's own. In each round
-//! the client runs alone for a second, then beside the other one, of which `BULK` says what it does:
+//! What a client that makes one small file after another durable gets while another one makes very
+//! many durable at once: `second_client DEVICE|DIRECTORY [FILES] [ROUNDS]` (50,000 files of 4 KiB,
+//! 5 rounds). DEVICE is formatted; an image is made (8 GiB) where there is none. DIRECTORY is on a
+//! mounted file system, through FUSE or the kernel's own. In each round the client runs alone for a
+//! second, then beside the other one, of which `BULK` says what it does:
 //!
 //! | `BULK` | on a volume in this process | in a directory |
 //! |---|---|---|
@@ -11,8 +12,8 @@
 //! | `tree` | `Volume::sync_tree` | the same with `--tree`, given the directory of the files |
 //! | `each` | 16 threads that open, fsync and close each file | the same |
 //!
-//! `PAUSE_MS` is how long the client rests between two files. Prints percentiles of create, write 4 KiB, fsync, close in
-//! microseconds, and how long the other one took.
+//! `PAUSE_MS` is how long the client rests between two files. Prints percentiles of create, write 4
+//! KiB, fsync, close in microseconds, and how long the other one took.
 
 use hdrhistogram::Histogram;
 use sluicefs::{File, FormatOptions, Volume, VolumeOptions};

@@ -1,6 +1,7 @@
-//! Unpacks a tar archive durably: `unpack ARCHIVE DEVICE [DIRECTORY]`. When it has said that a file is there, the file is
-//! on the device, whatever happens next; yet it costs little more than not to care, because files are made durable
-//! together, while the next ones are written. `SYNC=none` leaves that to the end, `SYNC=each` does it file by file.
+//! Unpacks a tar archive durably: `unpack ARCHIVE DEVICE [DIRECTORY]`. When it has said that a file
+//! is there, the file is on the device, whatever happens next; yet it costs little more than not to
+//! care, because files are made durable together, while the next ones are written. `SYNC=none`
+//! leaves that to the end, `SYNC=each` does it file by file.
 //!
 //! The volume is formatted if DEVICE does not exist (4 GiB).
 
@@ -27,7 +28,8 @@ enum Sync {
 struct Unsynced {
     files: Vec<File>,
     bytes: u64,
-    /// Takes them when there are enough. One group waits at most, so that what is open and dirty is bounded.
+    /// Takes them when there are enough. One group waits at most, so that what is open and dirty is
+    /// bounded.
     full: SyncSender<Vec<File>>,
 }
 

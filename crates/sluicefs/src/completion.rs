@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// What an asynchronous sync will say ([`File::sync_all_async`](crate::File::sync_all_async)): to be awaited on any
-/// runtime, waited for by a thread, or looked at now and then. Dropping it takes nothing back: the sync goes on.
+/// What an asynchronous sync will say ([`File::sync_all_async`](crate::File::sync_all_async)): to
+/// be awaited on any runtime, waited for by a thread, or looked at now and then. Dropping it takes
+/// nothing back: the sync goes on.
 ///
 /// ```
 /// # use sluicefs::{FormatOptions, Volume};

@@ -1,6 +1,7 @@
 //! Errors: what was attempted, on which path, and why it failed.
 //!
-//! Every function returns [`std::io::Error`], whose payload is an [`Error`]; [`errno`] gives the system's number.
+//! Every function returns [`std::io::Error`], whose payload is an [`Error`]; [`errno`] gives the
+//! system's number.
 
 use std::fmt;
 use std::io;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The file system says so; this covers I/O errors, damage, unsupported features and everything POSIX knows.
+    /// The file system says so; this covers I/O errors, damage, unsupported features and everything
+    /// POSIX knows.
     #[error(transparent)]
     Fs(#[from] ext4::Error),
     /// More than 40 symbolic links had to be followed.

@@ -23,10 +23,11 @@ pub(crate) struct Access {
     pub append: bool,
 }
 
-/// An open file, as [`std::fs::File`]. It keeps its volume mounted, and its contents even when its last name is removed.
+/// An open file, as [`std::fs::File`]. It keeps its volume mounted, and its contents even when its
+/// last name is removed.
 ///
-/// One that was opened empty over old contents ([`File::create`]) begins to be written when it is dropped, so that a crash
-/// soon after does not leave an empty file.
+/// One that was opened empty over old contents ([`File::create`]) begins to be written when it is
+/// dropped, so that a crash soon after does not leave an empty file.
 ///
 /// Errors of earlier writeback are reported by [`File::sync_all`] until the data is on the device.
 ///
@@ -50,7 +51,8 @@ pub struct File {
     // Before `shared`: a pin goes before what might be the last hold on the volume.
     inode: InodeRef,
     access: Access,
-    /// Where `Read` and `Write` continue; held over the I/O, so that threads that share the file take turns.
+    /// Where `Read` and `Write` continue; held over the I/O, so that threads that share the file
+    /// take turns.
     position: Mutex<u64>,
     /// The directory it was opened through and its path from there, for messages.
     from: Arc<Path>,
@@ -147,7 +149,8 @@ impl File {
         Ok(self.shared.fs.write(&self.inode, offset, buf)?)
     }
 
-    /// Reads at an offset; the position of the stream stays. Fewer bytes than asked for mean the end of the file.
+    /// Reads at an offset; the position of the stream stays. Fewer bytes than asked for mean the
+    /// end of the file.
     ///
     /// # Errors
     /// The device's or the volume's damage, or a file that was not opened for reading.
@@ -172,7 +175,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes at an offset; the position of the stream stays. A file opened for appending is written at its end.
+    /// Writes at an offset; the position of the stream stays. A file opened for appending is
+    /// written at its end.
     ///
     /// # Errors
     /// `StorageFull`, `ReadOnlyFilesystem`, …, or a file that was not opened for writing.
@@ -209,8 +213,8 @@ impl File {
     /// Makes contents and metadata durable.
     ///
     /// # Errors
-    /// Whatever has kept any of it from the device, now or since; the data stays dirty and the error comes again until
-    /// it has landed.
+    /// Whatever has kept any of it from the device, now or since; the data stays dirty and the
+    /// error comes again until it has landed.
     pub fn sync_all(&self) -> io::Result<()> {
         self.ctx("sync", self.shared.fs.fsync(&self.inode, false))
     }
@@ -223,8 +227,9 @@ impl File {
         self.ctx("sync", self.shared.fs.fsync(&self.inode, true))
     }
 
-    /// As [`File::sync_all`], without waiting: what many threads or one ask for at about the same time is done together,
-    /// with large writes and one commit. Waits only where thousands of such syncs are queued already.
+    /// As [`File::sync_all`], without waiting: what many threads or one ask for at about the same
+    /// time is done together, with large writes and one commit. Waits only where thousands of such
+    /// syncs are queued already.
     ///
     /// What is written after the call may be part of it or not.
     pub fn sync_all_async(&self) -> SyncCompletion {
@@ -249,7 +254,8 @@ impl File {
         completion
     }
 
-    /// Forgets the file's clean pages in memory, as `POSIX_FADV_DONTNEED` does; what is dirty stays.
+    /// Forgets the file's clean pages in memory, as `POSIX_FADV_DONTNEED` does; what is dirty
+    /// stays.
     pub fn drop_cache(&self) {
         self.shared.fs.invalidate(&self.inode);
     }
@@ -351,7 +357,8 @@ impl File {
         self.seek_for(offset, SeekWhence::Data)
     }
 
-    /// The first offset from `offset` on that is in a hole; the end of the file is one. `None` beyond the end.
+    /// The first offset from `offset` on that is in a hole; the end of the file is one. `None`
+    /// beyond the end.
     ///
     /// # Errors
     /// As lseek(2).

@@ -1,8 +1,9 @@
 //! Ext4 volumes in user space: open or format one, and use it as [`std::fs`] is used.
 //!
-//! A [`Volume`] is an image file, a block device, memory (`mem:64MiB`) or a modelled device (`sim:ssd,size=8GiB`) with a
-//! real ext4 file system and a real journal on it; the Linux kernel and e2fsck can take it over at any moment. It is
-//! cheap to clone and to be used from any number of threads.
+//! A [`Volume`] is an image file, a block device, memory (`mem:64MiB`) or a modelled device
+//! (`sim:ssd,size=8GiB`) with a real ext4 file system and a real journal on it; the Linux kernel
+//! and e2fsck can take it over at any moment. It is cheap to clone and to be used from any number
+//! of threads.
 //!
 //! ```
 //! use sluicefs::{FormatOptions, Volume};
@@ -36,8 +37,9 @@
 //! | [`error`] | what the errors carry, and their numbers |
 //!
 //! # Paths
-//! Relative and absolute paths both begin at the root of the volume (relative ones given to a [`Dir`] begin there).
-//! `..` and symbolic links are followed inside the volume and never leave it: above the root is the root.
+//! Relative and absolute paths both begin at the root of the volume (relative ones given to a
+//! [`Dir`] begin there). `..` and symbolic links are followed inside the volume and never leave it:
+//! above the root is the root.
 //!
 //! # Permissions
 //! The library acts as root does: it stores owners and modes and checks none of them.

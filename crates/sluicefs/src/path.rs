@@ -1,9 +1,9 @@
 //! From paths to inodes, inside one volume.
 //!
-//! [`walk_parent`] follows every component but the last, so that a creation costs no look-up of what is to be made;
-//! [`resolve`] looks the last one up too and follows it if it is a symbolic link. Links are expanded by walking
-//! `target/rest` from the directory that holds the link; 40 of them end in [`Cause::LinkLoop`]. `..` of the root is the
-//! root, so nothing leads out.
+//! [`walk_parent`] follows every component but the last, so that a creation costs no look-up of
+//! what is to be made; [`resolve`] looks the last one up too and follows it if it is a symbolic
+//! link. Links are expanded by walking `target/rest` from the directory that holds the link; 40 of
+//! them end in [`Cause::LinkLoop`]. `..` of the root is the root, so nothing leads out.
 
 use crate::error::Cause;
 use ext4::{Error, FileType, Fs, InodeRef};
@@ -79,7 +79,8 @@ impl Parent<'_> {
     }
 }
 
-/// Follows all components of `path` but the last, from `base` or, for an absolute path, from the root.
+/// Follows all components of `path` but the last, from `base` or, for an absolute path, from the
+/// root.
 pub(crate) fn walk_parent<'p>(fs: &Fs, base: &InodeRef, path: &'p [u8]) -> Result<Parent<'p>> {
     walk(fs, base, path, &mut MAX_LINKS.clone(), &mut None)
 }

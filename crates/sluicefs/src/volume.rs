@@ -1,7 +1,8 @@
 //! A volume: opened, formatted, synced, closed.
 //!
-//! [`Volume`] is a [`Dir`] on the root with the volume's own functions beside it. Every handle (volume, directory, file,
-//! directory reader) holds the shared part; when the last one goes, the volume is unmounted.
+//! [`Volume`] is a [`Dir`] on the root with the volume's own functions beside it. Every handle
+//! (volume, directory, file, directory reader) holds the shared part; when the last one goes, the
+//! volume is unmounted.
 
 use crate::dir::Dir;
 use crate::error::Cause;
@@ -80,8 +81,8 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Opens the volume on a device for reading and writing; the journal is replayed if need be. See
-    /// [`VolumeOptions`] for more.
+    /// Opens the volume on a device for reading and writing; the journal is replayed if need be.
+    /// See [`VolumeOptions`] for more.
     ///
     /// # Errors
     /// As [`VolumeOptions::open`].
@@ -170,7 +171,8 @@ impl Volume {
         set.map_err(|e| Cause::from(e).at("tune", self.device()))
     }
 
-    /// The file system beneath, for a server or benchmark that works on inodes. It follows no stability promise.
+    /// The file system beneath, for a server or benchmark that works on inodes. It follows no
+    /// stability promise.
     pub fn fs(&self) -> &Arc<Fs> {
         &self.root.shared().fs
     }
@@ -189,9 +191,10 @@ impl Volume {
         done.map_err(|e| Cause::from(e).at("sync", self.device()))
     }
 
-    /// Makes many files durable, with a result for each in their order. It costs what a [`File::sync_all`] of one file
-    /// costs beside the data: the data of all leaves together in large writes, and there is one commit of the journal. The
-    /// error of one file is no other's. One file may be named several times, and what is not dirty costs nothing.
+    /// Makes many files durable, with a result for each in their order. It costs what a
+    /// [`File::sync_all`] of one file costs beside the data: the data of all leaves together in
+    /// large writes, and there is one commit of the journal. The error of one file is no other's.
+    /// One file may be named several times, and what is not dirty costs nothing.
     ///
     /// Nothing else's dirty data is written or waited for.
     ///
@@ -239,14 +242,16 @@ impl Volume {
             .collect()
     }
 
-    /// Makes a directory and everything below it durable, or a single file. Nothing else's dirty data is waited for, but
-    /// for files of which it is not known where they lie (they have several names, say) and which have little.
+    /// Makes a directory and everything below it durable, or a single file. Nothing else's dirty
+    /// data is waited for, but for files of which it is not known where they lie (they have several
+    /// names, say) and which have little.
     ///
-    /// It costs what is dirty there, and a look at the parents of every other dirty file of the volume; what is clean
-    /// costs nothing.
+    /// It costs what is dirty there, and a look at the parents of every other dirty file of the
+    /// volume; what is clean costs nothing.
     ///
     /// # Errors
-    /// `NotFound`, and where something could not be written; it stays dirty and will be tried again.
+    /// `NotFound`, and where something could not be written; it stays dirty and will be tried
+    /// again.
     pub fn sync_tree(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let root = self.root.find(path, LastLink::Follow);
@@ -257,8 +262,8 @@ impl Volume {
     /// Writes everything back, marks the volume clean and unmounts it.
     ///
     /// # Errors
-    /// `ResourceBusy` while clones, files or directories of it are still open (the volume is then unmounted when the
-    /// last of them goes), and what writing back met.
+    /// `ResourceBusy` while clones, files or directories of it are still open (the volume is then
+    /// unmounted when the last of them goes), and what writing back met.
     pub fn close(self) -> io::Result<()> {
         let shared = self.root.shared().clone();
         let name = PathBuf::from(self.device());

@@ -1,8 +1,9 @@
 //! Locks, condition variables, atomics, threads and time for all crates of the engine.
 //!
-//! The engine takes them from here and from nowhere else, so that one build option can put a deterministic scheduler
-//! behind them. A normal build re-exports the system's: this crate then costs nothing. A build with
-//! `RUSTFLAGS="--cfg explore"` has the same names with module `explore` behind them (docs/SCHEDULES.md).
+//! The engine takes them from here and from nowhere else, so that one build option can put a
+//! deterministic scheduler behind them. A normal build re-exports the system's: this crate then
+//! costs nothing. A build with `RUSTFLAGS="--cfg explore"` has the same names with module `explore`
+//! behind them (docs/SCHEDULES.md).
 
 #[cfg(explore)]
 pub mod explore;

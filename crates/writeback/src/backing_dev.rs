@@ -1,7 +1,7 @@
 //! A backing device: its dirty inodes, its flusher, its share of the dirty limit.
 //!
-//! Locks, from the outside in; none is held over a call into the file system:
-//! `control` (what the flusher is asked to do) · `b_dirty` (the list that writers add to). The flusher's own lists have
+//! Locks, from the outside in; none is held over a call into the file system: `control` (what the
+//! flusher is asked to do) · `b_dirty` (the list that writers add to). The flusher's own lists have
 //! no lock, because only the thread it runs on touches them.
 
 use crate::balance::{DirtyLimits, Share, Thresholds};
@@ -41,8 +41,8 @@ pub struct PassLimits {
     pub pages: usize,
     /// Why.
     pub reason: Reason,
-    /// For a sync: the first page to look at, and the one where the sweep over the inode ends. A file that is written or
-    /// appended to all the time cannot keep the sync from ending.
+    /// For a sync: the first page to look at, and the one where the sweep over the inode ends. A
+    /// file that is written or appended to all the time cannot keep the sync from ending.
     pub from: u64,
     /// See `from`.
     pub end: u64,
@@ -55,7 +55,8 @@ pub struct Progress {
     pub pages: usize,
     /// Dirty pages that can be written now remain.
     pub more: bool,
-    /// Nothing could be written at the moment (all dirty pages are under writeback, no space…): come back later.
+    /// Nothing could be written at the moment (all dirty pages are under writeback, no space…):
+    /// come back later.
     pub blocked: bool,
     /// For a sync: the page behind the last one submitted, where the sweep goes on.
     pub next: u64,
@@ -73,8 +74,9 @@ pub trait WritebackFs: Send + Sync + 'static {
     fn dirty_state(inode: &Self::Inode) -> &DirtyState;
     /// Starts a batch.
     fn new_batch(&self) -> Arc<Self::Batch>;
-    /// Submits a slice of the inode's dirty pages into `plug`, on behalf of `batch`. It must look for dirty pages under
-    /// a lock that writers hold while they dirty them, and must not wait for I/O that `plug` may hold back.
+    /// Submits a slice of the inode's dirty pages into `plug`, on behalf of `batch`. It must look
+    /// for dirty pages under a lock that writers hold while they dirty them, and must not wait for
+    /// I/O that `plug` may hold back.
     fn write_pages(
         &self,
         inode: &Arc<Self::Inode>,
@@ -82,22 +84,25 @@ pub trait WritebackFs: Send + Sync + 'static {
         plug: &mut Plug<'_>,
         batch: &Arc<Self::Batch>,
     ) -> Progress;
-    /// Whether all I/O of a (closed) batch has completed. Asked only once nothing more will be added.
+    /// Whether all I/O of a (closed) batch has completed. Asked only once nothing more will be
+    /// added.
     fn batch_landed(&self, batch: &Self::Batch) -> bool;
-    /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; anybody may call it. Errors
-    /// belong to the inodes (they are dirty again); the flusher only backs off. `for_sync`: what is recorded will be
-    /// asked for as soon as all has landed, and the time of the wait may be used for that.
+    /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; anybody
+    /// may call it. Errors belong to the inodes (they are dirty again); the flusher only backs off.
+    /// `for_sync`: what is recorded will be asked for as soon as all has landed, and the time of
+    /// the wait may be used for that.
     fn finish_batch(&self, batch: &Self::Batch, for_sync: bool) -> io::Result<()>;
     /// Whether the inode still has dirty pages.
     fn is_dirty(inode: &Self::Inode) -> bool;
     /// The page behind the last one that calls which have returned may have dirtied.
     fn end(inode: &Self::Inode) -> u64;
-    /// All of a step of a large sync has landed and is recorded, and somebody waits for a small one ([`crate::courtesy`]):
-    /// makes it durable, so that the small one need not wait for it. No batch is open and no bio is held back. Errors are
-    /// for whoever waits for the whole.
+    /// All of a step of a large sync has landed and is recorded, and somebody waits for a small one
+    /// ([`crate::courtesy`]): makes it durable, so that the small one need not wait for it. No
+    /// batch is open and no bio is held back. Errors are for whoever waits for the whole.
     fn end_step(&self);
-    /// Called on the flusher's idle tick (at least every `dirty_writeback`): deferred housekeeping of the file system.
-    /// No plug is held and no batch is open. It must not call [`BackingDev::sync`].
+    /// Called on the flusher's idle tick (at least every `dirty_writeback`): deferred housekeeping
+    /// of the file system. No plug is held and no batch is open. It must not call
+    /// [`BackingDev::sync`].
     fn tick(&self);
 }
 
@@ -123,8 +128,8 @@ pub struct BackingDev<F: WritebackFs> {
 }
 
 impl<F: WritebackFs> BackingDev<F> {
-    /// Makes a backing device; its flusher starts when something is dirty. Holds `fs` weakly. Every device on the same
-    /// `budget` shares its dirty limits.
+    /// Makes a backing device; its flusher starts when something is dirty. Holds `fs` weakly. Every
+    /// device on the same `budget` shares its dirty limits.
     pub fn new(
         fs: Weak<F>,
         queue: Arc<Queue>,
@@ -152,8 +157,8 @@ impl<F: WritebackFs> BackingDev<F> {
         })
     }
 
-    /// Puts the inode on the dirty list if it is not on a list. Cheap when it is (one atomic load). Call it after the
-    /// pages were made dirty.
+    /// Puts the inode on the dirty list if it is not on a list. Cheap when it is (one atomic load).
+    /// Call it after the pages were made dirty.
     #[inline]
     pub fn mark_dirty(&self, inode: &Arc<F::Inode>) {
         if !F::dirty_state(inode).note_dirtied() {
@@ -186,7 +191,8 @@ impl<F: WritebackFs> BackingDev<F> {
             self.listed.fetch_sub(1, Ordering::SeqCst);
         }
     }
-    /// Counts pages that became dirty, then slows the caller according to the thresholds. Call with no locks held.
+    /// Counts pages that became dirty, then slows the caller according to the thresholds. Call with
+    /// no locks held.
     pub fn account_dirtied(&self, pages: u64) {
         self.add_dirty(pages);
         self.balance_dirty_pages();
@@ -205,9 +211,9 @@ impl<F: WritebackFs> BackingDev<F> {
             self.limits.sub(&self.share, pages);
         }
     }
-    /// Slows the caller if too much is dirty; wakes the flusher above the background threshold. No locks may be held.
-    /// A pause is 100 ms at most; only where the hard threshold is far exceeded does the caller wait for pages to land,
-    /// and never for ever.
+    /// Slows the caller if too much is dirty; wakes the flusher above the background threshold. No
+    /// locks may be held. A pause is 100 ms at most; only where the hard threshold is far exceeded
+    /// does the caller wait for pages to land, and never for ever.
     pub fn balance_dirty_pages(&self) {
         self.limits.balance(
             &self.share,
@@ -224,9 +230,10 @@ impl<F: WritebackFs> BackingDev<F> {
     pub fn write_bandwidth(&self) -> u64 {
         self.share.bandwidth()
     }
-    /// Writes what is dirty now and waits for it to land and its metadata to be in the running transaction. What is
-    /// dirtied later is not waited for. (The caller then commits the journal.) The first error of any inode; each is
-    /// tried once and stays dirty where it failed. Not to be called from the flusher ([`WritebackFs::tick`]).
+    /// Writes what is dirty now and waits for it to land and its metadata to be in the running
+    /// transaction. What is dirtied later is not waited for. (The caller then commits the journal.)
+    /// The first error of any inode; each is tried once and stays dirty where it failed. Not to be
+    /// called from the flusher ([`WritebackFs::tick`]).
     pub fn sync(&self) -> io::Result<()> {
         let outcome = if self.is_idle() {
             Ok(())
@@ -234,7 +241,8 @@ impl<F: WritebackFs> BackingDev<F> {
             let group = self.request_sync();
             group.and_then(|group| group.wait())
         };
-        // Taken last: an fsync that began after this call may have taken pages that were dirty before it.
+        // Taken last: an fsync that began after this call may have taken pages that were dirty
+        // before it.
         self.foreground.wait();
         outcome
     }
@@ -242,8 +250,8 @@ impl<F: WritebackFs> BackingDev<F> {
     pub fn begin_foreground(&self) -> Foreground<'_> {
         self.foreground.begin()
     }
-    /// The budget is exceeded: has the flusher write half of what is dirty, so that it can be reclaimed, where that is
-    /// enough to matter. Cheap where that was asked for already.
+    /// The budget is exceeded: has the flusher write half of what is dirty, so that it can be
+    /// reclaimed, where that is enough to matter. Cheap where that was asked for already.
     pub fn kick_reclaim(&self) {
         let dirty = self.limits.to_write() * PAGE_SIZE as u64;
         if dirty > self.limits.budget().limit() / RECLAIM_WORTH
@@ -273,8 +281,9 @@ impl<F: WritebackFs> BackingDev<F> {
         }
         Ok(())
     }
-    /// Ends the flusher (after a final sync by the caller) and waits until it is gone, unless the caller is on its thread.
-    /// Writers are not slowed any more, and what is dirtied from here on stays so.
+    /// Ends the flusher (after a final sync by the caller) and waits until it is gone, unless the
+    /// caller is on its thread. Writers are not slowed any more, and what is dirtied from here on
+    /// stays so.
     pub fn shutdown(&self) {
         self.share.closed.store(true, Ordering::SeqCst);
         self.control.stop();

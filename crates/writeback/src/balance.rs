@@ -1,15 +1,17 @@
 //! How much may be dirty, and each device's part of it.
 //!
-//! Dirty pages and pages under writeback of all devices on one memory budget are counted together, and each device's by
-//! itself. The thresholds are shared out in proportion to what the devices were measured to write
-//! (`bandwidth`), among those that have something dirty (the kernel's `wb_dirty_limits`, `mm/page-writeback.c`).
-//! So a slow device cannot fill memory, and all devices would need about the same time to write what they have dirty. The
-//! smallest part is a few megabytes, or a fourth of an even part if that is less: a disk that gets no more than a few
+//! Dirty pages and pages under writeback of all devices on one memory budget are counted together,
+//! and each device's by itself. The thresholds are shared out in proportion to what the devices
+//! were measured to write (`bandwidth`), among those that have something dirty (the kernel's
+//! `wb_dirty_limits`, `mm/page-writeback.c`). So a slow device cannot fill memory, and all devices
+//! would need about the same time to write what they have dirty. The smallest part is a few
+//! megabytes, or a fourth of an even part if that is less: a disk that gets no more than a few
 //! pages to choose from gets slower for it, and its part smaller still.
 //!
-//! A device may have more than its part, because it was the only one until now, or has become slower (a disk whose write
-//! cache has filled up). Its writers are slowed until it has less, which may take it a while. Meanwhile the others share
-//! what is left, so that they do not exceed the hard threshold together and be stopped for it.
+//! A device may have more than its part, because it was the only one until now, or has become
+//! slower (a disk whose write cache has filled up). Its writers are slowed until it has less, which
+//! may take it a while. Meanwhile the others share what is left, so that they do not exceed the
+//! hard threshold together and be stopped for it.
 
 use crate::Flushers;
 use crate::bandwidth::{INITIAL_PAGES_PER_SEC, Rates};
@@ -28,7 +30,8 @@ const LEAST_PART: u64 = (4 << 20) / PAGE_SIZE as u64;
 /// Pages of a flusher's batch, at most (16 MiB) and at least (128 KiB).
 const BATCH_PAGES: u64 = (16 << 20) / PAGE_SIZE as u64;
 const MIN_BATCH_PAGES: u64 = (128 << 10) / PAGE_SIZE as u64;
-/// Pages of a shared thread's batch, at most: what pdflush wrote before it looked at the next device.
+/// Pages of a shared thread's batch, at most: what pdflush wrote before it looked at the next
+/// device.
 const SHARED_BATCH_PAGES: u64 = 1024;
 
 /// Pages.
@@ -52,7 +55,8 @@ pub struct DirtyLimits {
     /// Of them, those that flushers have submitted.
     submitted: AtomicU64,
     shares: Mutex<Vec<Weak<Share>>>,
-    /// Bandwidth of the devices that had something dirty when last looked at, in pages a second, and how many they were.
+    /// Bandwidth of the devices that had something dirty when last looked at, in pages a second,
+    /// and how many they were.
     active_bandwidth: AtomicU64,
     active_devices: AtomicU64,
     /// Pages that they had beyond their parts of the hard threshold.
@@ -73,8 +77,8 @@ pub(crate) struct Share {
     pub(crate) bandwidth: AtomicU64,
     /// Pages a second, lately.
     pub(crate) recent_bandwidth: AtomicU64,
-    /// Pages of the batch that lands next, and since when the device has had nothing before it, in nanoseconds of its
-    /// clock; 0: nothing is in flight.
+    /// Pages of the batch that lands next, and since when the device has had nothing before it, in
+    /// nanoseconds of its clock; 0: nothing is in flight.
     pub(crate) front_pages: AtomicU64,
     pub(crate) front_since_ns: AtomicU64,
     /// When the next writer is admitted, in nanoseconds of the device's clock.
@@ -132,8 +136,8 @@ impl DirtyLimits {
         let submitted = self.submitted.load(Relaxed);
         self.dirty.approximate().saturating_sub(submitted)
     }
-    /// Whether the device's flusher has to write for want of room: more is dirty, in all, than the background threshold
-    /// and not on its way; or writers to this device are slowed.
+    /// Whether the device's flusher has to write for want of room: more is dirty, in all, than the
+    /// background threshold and not on its way; or writers to this device are slowed.
     pub(crate) fn over_background(&self, share: &Share, t: Thresholds) -> bool {
         self.to_write() > t.background || self.over_freerun(share, t)
     }
@@ -214,9 +218,10 @@ impl DirtyLimits {
         let devices = self.active_devices.load(Relaxed).max(1);
         (part as u64).max((whole / (4 * devices)).min(LEAST_PART))
     }
-    /// Pages of a batch for the device. A batch counts as dirty until it has landed as a whole, so it must be small beside
-    /// the room in which its writers are slowed, and take the device no longer than a tenth of a second. A thread that
-    /// serves many devices is not back by then; its batches are the same for all.
+    /// Pages of a batch for the device. A batch counts as dirty until it has landed as a whole, so
+    /// it must be small beside the room in which its writers are slowed, and take the device no
+    /// longer than a tenth of a second. A thread that serves many devices is not back by then; its
+    /// batches are the same for all.
     pub(crate) fn batch_pages(&self, share: &Share, t: Thresholds, flushers: Flushers) -> u64 {
         let parts = self.parts(share, t);
         let room = (parts.hard - parts.freerun) / WINDOW as u64;

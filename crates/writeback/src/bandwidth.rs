@@ -1,15 +1,18 @@
-//! How fast a device takes pages: exponentially weighted means over the time in which it was kept busy.
+//! How fast a device takes pages: exponentially weighted means over the time in which it was kept
+//! busy.
 //!
-//! Algorithm (after the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`): time counts from a batch's submission
-//! or the landing before it to its own landing, and only if the device had enough to do meanwhile: the batch was a whole
-//! one, or others were in flight behind it. What a device makes of a few pages now and then says little about what it
-//! could do. Whenever 200 ms have gathered, the pages that landed in them are a sample. It enters the *mean*, by which
-//! devices share the dirty limit, with the weight `gathered / 10 s`, and the *recent* rate, to which writers are slowed, with
-//! `gathered / 600 ms`; while less time than that has been measured, both are plain means over what there was. So they look
-//! back over time alike in both directions: the flush of a commit, for which a disk with a full cache may be gone for
-//! seconds, counts for the time it takes and no more, and a write cache that has room again does not make a disk a fast
-//! device. The first sample replaces the guess and comes after 20 ms, so that a fast device is not throttled to the guess
-//! for long.
+//! Algorithm (after the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`): time counts
+//! from a batch's submission or the landing before it to its own landing, and only if the device
+//! had enough to do meanwhile: the batch was a whole one, or others were in flight behind it. What
+//! a device makes of a few pages now and then says little about what it could do. Whenever 200 ms
+//! have gathered, the pages that landed in them are a sample. It enters the *mean*, by which
+//! devices share the dirty limit, with the weight `gathered / 10 s`, and the *recent* rate, to
+//! which writers are slowed, with `gathered / 600 ms`; while less time than that has been measured,
+//! both are plain means over what there was. So they look back over time alike in both directions:
+//! the flush of a commit, for which a disk with a full cache may be gone for seconds, counts for
+//! the time it takes and no more, and a write cache that has room again does not make a disk a fast
+//! device. The first sample replaces the guess and comes after 20 ms, so that a fast device is not
+//! throttled to the guess for long.
 
 use std::time::Duration;
 
@@ -60,8 +63,8 @@ impl Bandwidth {
     pub(crate) fn busy(&mut self, now: Duration) {
         self.busy_since.get_or_insert(now);
     }
-    /// A batch of `pages` landed; `whole` says whether it was a whole one, and `idle` whether nothing is in flight any
-    /// more. The rates, where they are new.
+    /// A batch of `pages` landed; `whole` says whether it was a whole one, and `idle` whether
+    /// nothing is in flight any more. The rates, where they are new.
     pub(crate) fn landed(
         &mut self,
         pages: u64,
@@ -126,7 +129,8 @@ mod tests {
         assert_eq!(run(100, 3, Duration::ZERO), None);
         assert_eq!(run(100, 1, Duration::ZERO), even);
         assert_eq!(run(100, 4, Duration::from_secs(60)), even);
-        // After a second the recent rate has risen most of the way; the mean is that of all the time so far.
+        // After a second the recent rate has risen most of the way; the mean is that of all the
+        // time so far.
         let (mean, recent) = run(1000, 20, Duration::ZERO).unwrap();
         assert!((13_000..15_000).contains(&mean), "{mean}");
         assert!((17_000..20_000).contains(&recent), "{recent}");

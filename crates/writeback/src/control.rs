@@ -7,8 +7,8 @@
 //!       └──── idle for a minute ───┘ (retire)
 //! ```
 //!
-//! A flusher retires only if nothing is listed after it has said so (`running` off), and whoever lists an inode counts
-//! it before looking at `running`: one of the two sees the other.
+//! A flusher retires only if nothing is listed after it has said so (`running` off), and whoever
+//! lists an inode counts it before looking at `running`: one of the two sees the other.
 
 use crate::backing_dev::{BackingDev, WritebackFs};
 use crate::flusher::Flusher;

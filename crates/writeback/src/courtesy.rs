@@ -1,17 +1,19 @@
 //! A large sync beside somebody who makes one small file after another durable.
 //!
-//! A flush waits for all that is in flight and in the device's cache, whosesoever it is. A large sync fills both, so
-//! everybody's flushes would take as long as that: on a disk or a SATA SSD a hundred times their own time.
+//! A flush waits for all that is in flight and in the device's cache, whosesoever it is. A large
+//! sync fills both, so everybody's flushes would take as long as that: on a disk or a SATA SSD a
+//! hundred times their own time.
 //!
-//! Algorithm: whoever syncs little says so ([`BackingDev::note_small_sync`]). While that was less than `RECENT` ago, a
-//! large sync, the flusher's as well as a file system's own of many files ([`Pace`]), goes in steps: the data of a step
-//! lands, is recorded and made durable before the next step is sent. A step is what the device takes in about `STEP`,
-//! found by doubling and halving. A device that takes longer than twice that even for the least, as a disk that has to
-//! turn first, gets steps of about twice its shortest: smaller ones would only be more. Where nobody else syncs there are
-//! no steps and no such flushes.
+//! Algorithm: whoever syncs little says so ([`BackingDev::note_small_sync`]). While that was less
+//! than `RECENT` ago, a large sync, the flusher's as well as a file system's own of many files
+//! ([`Pace`]), goes in steps: the data of a step lands, is recorded and made durable before the
+//! next step is sent. A step is what the device takes in about `STEP`, found by doubling and
+//! halving. A device that takes longer than twice that even for the least, as a disk that has to
+//! turn first, gets steps of about twice its shortest: smaller ones would only be more. Where
+//! nobody else syncs there are no steps and no such flushes.
 //!
-//! A sync ends, whoever syncs little beside it and however often: a step takes `LEAST_PAGES` at least, and what it has
-//! to write was fixed when it began.
+//! A sync ends, whoever syncs little beside it and however often: a step takes `LEAST_PAGES` at
+//! least, and what it has to write was fixed when it began.
 
 use crate::backing_dev::{BackingDev, WritebackFs};
 use std::time::Duration;
@@ -19,8 +21,8 @@ use sync::atomic::{AtomicU64, Ordering};
 
 /// How long after a small fsync another one is expected.
 const RECENT: Duration = Duration::from_millis(250);
-/// What a step should take, and so about what a small fsync waits for a large one. (1 ms is less than the least step with its
-/// flush takes on a SATA SSD.)
+/// What a step should take, and so about what a small fsync waits for a large one. (1 ms is less
+/// than the least step with its flush takes on a SATA SSD.)
 const STEP: Duration = Duration::from_micros(1500);
 /// Pages of a step (256 KiB to 16 MiB).
 const LEAST_PAGES: usize = 64;

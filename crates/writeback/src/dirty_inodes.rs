@@ -1,12 +1,14 @@
 //! Which inodes are dirty, in the order in which they became so.
 //!
 //! Invariants:
-//! - An inode is on at most one list, and on one exactly while its state is not *clean* (while it is being written the
-//!   flusher has it in hand). Lists hold strong references: a dirty inode stays in memory.
-//! - `b_dirty` is sorted by the time of becoming dirty, because entries are only ever added at its end.
+//! - An inode is on at most one list, and on one exactly while its state is not *clean* (while it
+//!   is being written the flusher has it in hand). Lists hold strong references: a dirty inode
+//!   stays in memory.
+//! - `b_dirty` is sorted by the time of becoming dirty, because entries are only ever added at its
+//!   end.
 //! - Whoever changes pages makes them dirty *before* `note_dirtied`, under a lock that the inode's
-//!   `write_pages` takes too. So either the flusher sees the pages, or the writer sees *being written* and the inode
-//!   goes round again.
+//!   `write_pages` takes too. So either the flusher sees the pages, or the writer sees *being
+//!   written* and the inode goes round again.
 //!
 //! ```text
 //!               mark_dirty                   flusher: begin_write
@@ -19,7 +21,8 @@
 //!    it comes to it, or which becomes LISTED again by mark_dirty.
 //! ```
 //!
-//! The queues, before and after the flusher's pass takes what is dirty (letters are inodes, oldest first):
+//! The queues, before and after the flusher's pass takes what is dirty (letters are inodes, oldest
+//! first):
 //!
 //! ```text
 //!    before  b_dirty: c d e f      b_io:              b_more_io: B
@@ -27,8 +30,8 @@
 //!    then    b_dirty: c g          b_io:              b_more_io: B        c was written to meanwhile, B has more
 //! ```
 //!
-//! `b_dirty` is shared and its lock is held for nanoseconds: the flusher takes whole lists. `b_io`, `b_more_io` and
-//! `waiting` (blocked ones, tried again later) belong to the flusher alone.
+//! `b_dirty` is shared and its lock is held for nanoseconds: the flusher takes whole lists. `b_io`,
+//! `b_more_io` and `waiting` (blocked ones, tried again later) belong to the flusher alone.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,7 +43,8 @@ const WRITING: u8 = 2;
 const REDIRTIED: u8 = 3;
 const FORGOTTEN: u8 = 4;
 
-/// An inode's place on the dirty lists, embedded in the inode. When it became dirty is kept with the list entry.
+/// An inode's place on the dirty lists, embedded in the inode. When it became dirty is kept with
+/// the list entry.
 #[derive(Default, Debug)]
 pub struct DirtyState {
     state: AtomicU8,
@@ -86,7 +90,8 @@ impl DirtyState {
         self.state
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
     }
-    /// The flusher takes it off a list, where it is `LISTED` or `FORGOTTEN`; `false` where it was deleted and is to be dropped.
+    /// The flusher takes it off a list, where it is `LISTED` or `FORGOTTEN`; `false` where it was
+    /// deleted and is to be dropped.
     pub(crate) fn begin_write(&self) -> bool {
         loop {
             if self.exchange(LISTED, WRITING).is_ok() {
@@ -172,8 +177,8 @@ impl<I> DirtyList<I> {
             blocked: 0,
         });
     }
-    /// Takes off an inode that is on this list: its reference, to be dropped without the lock. For one that is
-    /// elsewhere the flusher is told.
+    /// Takes off an inode that is on this list: its reference, to be dropped without the lock. For
+    /// one that is elsewhere the flusher is told.
     pub(crate) fn forget(&mut self, inode: &Arc<I>, state: &DirtyState) -> Option<Arc<I>> {
         let is_it = |entry: &&mut Entry<I>| {
             let held = entry.inode.as_ref();
@@ -203,8 +208,8 @@ impl<I> DirtyList<I> {
         }
         held
     }
-    /// Moves everything that became dirty at or before `until_ns` to the end of `into`; in constant time where that
-    /// is everything and `into` is empty.
+    /// Moves everything that became dirty at or before `until_ns` to the end of `into`; in constant
+    /// time where that is everything and `into` is empty.
     pub(crate) fn take(&mut self, until_ns: u64, into: &mut VecDeque<Entry<I>>) {
         let count = match self.list.back() {
             Some(last) if last.dirtied_ns <= until_ns => self.list.len(),

@@ -1,15 +1,19 @@
 //! The flusher of a device: decides when to write and why.
 //!
 //! Algorithm of a turn (on which thread: [`crate::threads`]):
-//! 1. Look for work, in this order: a sync that waits; stop; the tick (every `dirty_writeback`: the file system's
-//!    housekeeping, then what is older than `dirty_expire`); the rest of a pass that gave way to other devices; memory
-//!    wanted; more dirty than the background threshold; blocked inodes that are due.
-//! 2. Run a pass for it ([`crate::pass`]) with the file system upgraded from a weak reference, and let go of it after.
-//! 3. Where nothing is dirty for a minute, the flusher ends; the next inode that becomes dirty starts one.
+//! 1. Look for work, in this order: a sync that waits; stop; the tick (every `dirty_writeback`: the
+//!    file system's housekeeping, then what is older than `dirty_expire`); the rest of a pass that
+//!    gave way to other devices; memory wanted; more dirty than the background threshold; blocked
+//!    inodes that are due.
+//! 2. Run a pass for it ([`crate::pass`]) with the file system upgraded from a weak reference, and
+//!    let go of it after.
+//! 3. Where nothing is dirty for a minute, the flusher ends; the next inode that becomes dirty
+//!    starts one.
 //!
-//! Errors: after a failed batch the flusher pauses, 20 ms at first, twice as long each time, 5 s at most. Syncs do not
-//! wait for that. A panic of the file system ends the pass and not the thread: the inode in hand goes back on a list,
-//! waiting syncs are told, and batches in flight are finished by the next pass.
+//! Errors: after a failed batch the flusher pauses, 20 ms at first, twice as long each time, 5 s at
+//! most. Syncs do not wait for that. A panic of the file system ends the pass and not the thread:
+//! the inode in hand goes back on a list, waiting syncs are told, and batches in flight are
+//! finished by the next pass.
 
 use crate::backing_dev::{BackingDev, Reason, WritebackFs};
 use crate::bandwidth::Bandwidth;
@@ -25,7 +29,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::Ordering;
 
-/// First pause after an error, and delay after which a blocked inode is tried again; both double each time.
+/// First pause after an error, and delay after which a blocked inode is tried again; both double
+/// each time.
 pub(crate) const BACKOFF: Duration = Duration::from_millis(20);
 /// The longest of both.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
@@ -34,7 +39,8 @@ const RETIRE: Duration = Duration::from_secs(60);
 /// How often the file system is ticked where `dirty_writeback` says never.
 const DEFAULT_TICK: Duration = Duration::from_secs(5);
 
-/// How long a shared thread with nothing else to do lets a batch fly before it looks whether it has landed.
+/// How long a shared thread with nothing else to do lets a batch fly before it looks whether it has
+/// landed.
 const LANDING: Duration = Duration::from_millis(2);
 
 /// The `n`th pause, from 0.
@@ -92,7 +98,8 @@ pub(crate) struct Flusher<F: WritebackFs> {
     pub(crate) rest: Option<Rest>,
     next_tick: Duration,
     idle_since: Option<Duration>,
-    /// The last field: whoever waits for the flusher to be gone counts on its device being let go of.
+    /// The last field: whoever waits for the flusher to be gone counts on its device being let go
+    /// of.
     alive: Alive,
 }
 

@@ -1,13 +1,16 @@
 //! The queue of asynchronous fsyncs: what arrives while one group is served is the next group.
 //!
 //! Algorithm:
-//! 1. A request joins a lane by how much it has to write, so that a small file never waits for the data of a large one.
-//! 2. The *light* lane has one worker. It takes what waits, oldest first, and has the file system serve it as one: one
-//!    plug, one commit, one flush. A group is bounded in requests and pages, so that the first of it does not wait for a
-//!    flood behind it.
-//! 3. The *heavy* lane serves each request by itself, several at a time; their commits are shared by the journal.
+//! 1. A request joins a lane by how much it has to write, so that a small file never waits for the
+//!    data of a large one.
+//! 2. The *light* lane has one worker. It takes what waits, oldest first, and has the file system
+//!    serve it as one: one plug, one commit, one flush. A group is bounded in requests and pages,
+//!    so that the first of it does not wait for a flood behind it.
+//! 3. The *heavy* lane serves each request by itself, several at a time; their commits are shared
+//!    by the journal.
 //! 4. A lane that is full lets its callers wait: what is queued pins inodes and their dirty pages.
-//! 5. A worker is started by the first request that finds none idle, and ends when it had nothing to do for a while.
+//! 5. A worker is started by the first request that finds none idle, and ends when it had nothing
+//!    to do for a while.
 //!
 //! ```text
 //!    submit ──▶ waiting: d e f g ──▶ worker: [a b c] one plug, one commit, one flush ──▶ each is told
@@ -168,8 +171,9 @@ impl<S: SyncService> FsyncQueue<S> {
         }
     }
 
-    /// Queues a request that has about `pages` dirty pages to write; waits where too many do already. The request comes
-    /// back where nobody will serve it: the queue is closed, or there can be no thread.
+    /// Queues a request that has about `pages` dirty pages to write; waits where too many do
+    /// already. The request comes back where nobody will serve it: the queue is closed, or there
+    /// can be no thread.
     pub fn submit(&self, request: S::Request, pages: u64) -> Result<(), S::Request> {
         let lane = match pages {
             0..=LIGHT_PAGES => &self.light,
@@ -209,8 +213,8 @@ impl<S: SyncService> FsyncQueue<S> {
         Ok(thread.thread().id())
     }
 
-    /// Refuses what comes from now on, and waits until all that was queued is served. Called by a worker (who holds the
-    /// last reference to the file system), it does not wait for that one.
+    /// Refuses what comes from now on, and waits until all that was queued is served. Called by a
+    /// worker (who holds the last reference to the file system), it does not wait for that one.
     pub fn close(&self) {
         let me = thread::current().id();
         for lane in [&self.light, &self.heavy] {

@@ -1,21 +1,25 @@
 //! One pass of the flusher over dirty inodes, under one plug.
 //!
 //! Algorithm:
-//! 1. Move inodes from `b_dirty` to `b_io`: all of them (background, reclaim, sync) or those that are old (periodic). See
-//!    [`crate::dirty_inodes`] for the queues before and after.
-//! 2. Take the oldest, have the file system submit a slice of its pages into the plug, on behalf of the open batch. What
-//!    has more goes to `b_more_io`, what is blocked to `waiting`, what was dirtied meanwhile to the end of `b_dirty`.
-//! 3. A batch is closed when it has enough inodes or pages: the plug is flushed, and up to four batches are under way. What
-//!    has landed is finished beside them, and the oldest waited for when the window is full ([`crate::window`]).
-//! 4. When `b_io` is empty, `b_more_io` and what became eligible since are next (not for a sync, which ends there): every
-//!    inode has its turn, whatever others have dirty.
-//! 5. The pass ends when nothing is eligible, when the reason is gone, when a sync waits, after an error, or after
-//!    `dirty_writeback`, so that the tick is kept. Then all batches are finished. Where the thread is shared with other
-//!    devices, it gives way to them after each batch, with that still in flight, and goes on in its next turn.
+//! 1. Move inodes from `b_dirty` to `b_io`: all of them (background, reclaim, sync) or those that
+//!    are old (periodic). See [`crate::dirty_inodes`] for the queues before and after.
+//! 2. Take the oldest, have the file system submit a slice of its pages into the plug, on behalf of
+//!    the open batch. What has more goes to `b_more_io`, what is blocked to `waiting`, what was
+//!    dirtied meanwhile to the end of `b_dirty`.
+//! 3. A batch is closed when it has enough inodes or pages: the plug is flushed, and up to four
+//!    batches are under way. What has landed is finished beside them, and the oldest waited for
+//!    when the window is full ([`crate::window`]).
+//! 4. When `b_io` is empty, `b_more_io` and what became eligible since are next (not for a sync,
+//!    which ends there): every inode has its turn, whatever others have dirty.
+//! 5. The pass ends when nothing is eligible, when the reason is gone, when a sync waits, after an
+//!    error, or after `dirty_writeback`, so that the tick is kept. Then all batches are finished.
+//!    Where the thread is shared with other devices, it gives way to them after each batch, with
+//!    that still in flight, and goes on in its next turn.
 //!
-//! A sync sweeps each inode once. Pages that were under writeback with an earlier content are taken in a second round,
-//! after everything in flight was finished; inodes that are still blocked are tried again for a second. Beside small syncs
-//! it goes in steps ([`crate::courtesy`]): a batch has the pages of a step, and nothing is in flight behind it.
+//! A sync sweeps each inode once. Pages that were under writeback with an earlier content are taken
+//! in a second round, after everything in flight was finished; inodes that are still blocked are
+//! tried again for a second. Beside small syncs it goes in steps ([`crate::courtesy`]): a batch has
+//! the pages of a step, and nothing is in flight behind it.
 
 use crate::backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
 use crate::balance::{DirtyLimits, Thresholds};
@@ -35,9 +39,11 @@ use sync::atomic::Ordering;
 const BATCH_INODES: usize = 1024;
 /// Batches that a shared thread leaves in flight on a device.
 const SHARED_WINDOW: usize = 1;
-/// Instead of the time at which an inode became dirty, for one that had its turn: it is eligible whatever its age.
+/// Instead of the time at which an inode became dirty, for one that had its turn: it is eligible
+/// whatever its age.
 pub(crate) const HAD_ITS_TURN: u64 = 0;
-/// How often a sync comes back to inodes that are blocked while nothing of this flusher's is in flight.
+/// How often a sync comes back to inodes that are blocked while nothing of this flusher's is in
+/// flight.
 const SYNC_RETRIES: u32 = 50;
 
 /// A batch, open or in flight.
@@ -172,7 +178,8 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         }
     }
 
-    /// Sends the open batch on its way where it has enough, and finishes what is too much in flight.
+    /// Sends the open batch on its way where it has enough, and finishes what is too much in
+    /// flight.
     fn send_if_full(&mut self, plug: &mut Plug<'_>) {
         let most = self.most_pages();
         let full = |open: &OpenBatch<F>| open.pages >= most || open.inodes.len() >= BATCH_INODES;
@@ -311,8 +318,9 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         if !stuck {
             entry.blocked = 0;
         }
-        // A sync comes back once even where nothing more can be written now: a page may be under writeback with an
-        // earlier content. After the second sweep the rest was dirtied after the sync began.
+        // A sync comes back once even where nothing more can be written now: a page may be under
+        // writeback with an earlier content. After the second sweep the rest was dirtied after the
+        // sync began.
         let sync = self.reason == Reason::Sync;
         if let Some(errno) = progress.failed {
             if sync && self.outcome.is_ok() {
@@ -411,7 +419,8 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             self.note_front(now);
         }
     }
-    /// Another batch lands next. A shared thread hears of landings when it comes by, and cannot say when one is overdue.
+    /// Another batch lands next. A shared thread hears of landings when it comes by, and cannot say
+    /// when one is overdue.
     fn note_front(&self, now: Duration) {
         let dev = &self.flusher.dev;
         match self.flusher.in_flight.front() {

@@ -1,15 +1,17 @@
 //! Sync as a ticket.
 //!
-//! Algorithm: a caller of sync joins the *group* that the flusher has not taken yet, and waits for it. When the
-//! flusher takes the group it moves all that is dirty at that moment to its own list, writes each inode on it once (a
-//! second time for pages that were under writeback with an earlier content), finishes what is in flight, and ends the
-//! group. So a sync that arrives while another runs shares the next one with all who do; what is dirtied after the
-//! group was taken is not waited for; and the cost is what is dirty. Where nothing is dirty or in flight no thread is
+//! Algorithm: a caller of sync joins the *group* that the flusher has not taken yet, and waits for
+//! it. When the flusher takes the group it moves all that is dirty at that moment to its own list,
+//! writes each inode on it once (a second time for pages that were under writeback with an earlier
+//! content), finishes what is in flight, and ends the group. So a sync that arrives while another
+//! runs shares the next one with all who do; what is dirtied after the group was taken is not
+//! waited for; and the cost is what is dirty. Where nothing is dirty or in flight no thread is
 //! woken at all.
 //!
-//! Writeback that somebody does on their own account (fsync) does not pass through the flusher; [`Foreground`] makes it
-//! known. When the flusher has been through everything, a sync waits for the foreground writeback that is under way then: it
-//! may have taken pages that were dirty before the sync began.
+//! Writeback that somebody does on their own account (fsync) does not pass through the flusher;
+//! [`Foreground`] makes it known. When the flusher has been through everything, a sync waits for
+//! the foreground writeback that is under way then: it may have taken pages that were dirty before
+//! the sync began.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -81,8 +83,9 @@ struct ForegroundState {
     running: BTreeSet<u64>,
 }
 
-/// Announces that the caller takes dirty pages and writes them itself (fsync): hold it from before the pages are taken
-/// until they have landed and are recorded. A sync that runs beside it waits for it.
+/// Announces that the caller takes dirty pages and writes them itself (fsync): hold it from before
+/// the pages are taken until they have landed and are recorded. A sync that runs beside it waits
+/// for it.
 pub struct Foreground<'a> {
     list: &'a ForegroundList,
     id: u64,

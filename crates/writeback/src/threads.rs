@@ -1,13 +1,14 @@
 //! The threads that flushers run on.
 //!
-//! A flusher is asked for one turn after another ([`Turns::turn`]); whoever asks it for something rings its thread's
-//! bell. With [`Flushers::PerDevice`] a flusher has a thread of its own.
+//! A flusher is asked for one turn after another ([`Turns::turn`]); whoever asks it for something
+//! rings its thread's bell. With [`Flushers::PerDevice`] a flusher has a thread of its own.
 //!
-//! [`Flushers::Shared`] is the ablation: one thread for all such devices of the process, as pdflush was (Linux before
-//! 2.6.32), with a pool of one. It goes round the devices; in a turn a device gets one batch, which stays in flight while
-//! the thread is at the others (the queues of that time took 128 requests, so that is generous), and whose metadata is
-//! recorded when the thread comes by again. It waits where a device makes it wait: for the batch of the turn before to
-//! land, for log space, for a sync. What one device makes it wait for, all wait for.
+//! [`Flushers::Shared`] is the ablation: one thread for all such devices of the process, as pdflush
+//! was (Linux before 2.6.32), with a pool of one. It goes round the devices; in a turn a device
+//! gets one batch, which stays in flight while the thread is at the others (the queues of that time
+//! took 128 requests, so that is generous), and whose metadata is recorded when the thread comes by
+//! again. It waits where a device makes it wait: for the batch of the turn before to land, for log
+//! space, for a sync. What one device makes it wait for, all wait for.
 
 use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};

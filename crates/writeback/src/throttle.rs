@@ -1,21 +1,23 @@
 //! How writers are slowed toward what their device can take.
 //!
-//! Algorithm (after Wu's `balance_dirty_pages`, Linux 3.2, `mm/page-writeback.c`, without per-task rates). A writer comes
-//! by after it has dirtied pages:
-//! 1. Up to the *background* threshold nothing happens; above it the flusher is woken. Writers run freely up to the middle
-//!    between background and *hard* threshold, and whatever others have dirty, as long as their device is below its part of
-//!    that ([`crate::balance`]).
-//! 2. From there on writers to a device are admitted at a common rate of `recent bandwidth × position`. The position
-//!    falls along a cubic from 2 at the middle over 1 half way to nearly 0 at the hard threshold, of the device's parts
-//!    of them. So what is dirty settles half way and the rate at the bandwidth. What the device is known to take is
-//!    lowered at once where a batch is overdue.
-//! 3. The rate is kept by one virtual time per device: each writer moves it on by `pages / rate` and sleeps until it, as
-//!    soon as that is 10 ms away. A sleep is 100 ms at most, and a fourth of the time for which the device has work, so
-//!    that it does not run dry meanwhile; what remains is left to the writer's next call.
-//! 4. A sleep is all that a call costs, also at the hard threshold, which many writers to a slow device may exceed. A
-//!    fourth above it, and above the device's part of it, they are stopped until pages land. If nothing lands for a while
-//!    (soon, where the device reports errors; failed pages stay dirty), they are let through: a writer is never refused for
-//!    want of memory.
+//! Algorithm (after Wu's `balance_dirty_pages`, Linux 3.2, `mm/page-writeback.c`, without per-task
+//! rates). A writer comes by after it has dirtied pages:
+//! 1. Up to the *background* threshold nothing happens; above it the flusher is woken. Writers run
+//!    freely up to the middle between background and *hard* threshold, and whatever others have
+//!    dirty, as long as their device is below its part of that ([`crate::balance`]).
+//! 2. From there on writers to a device are admitted at a common rate of
+//!    `recent bandwidth × position`. The position falls along a cubic from 2 at the middle over 1
+//!    half way to nearly 0 at the hard threshold, of the device's parts of them. So what is dirty
+//!    settles half way and the rate at the bandwidth. What the device is known to take is lowered
+//!    at once where a batch is overdue.
+//! 3. The rate is kept by one virtual time per device: each writer moves it on by `pages / rate`
+//!    and sleeps until it, as soon as that is 10 ms away. A sleep is 100 ms at most, and a fourth
+//!    of the time for which the device has work, so that it does not run dry meanwhile; what
+//!    remains is left to the writer's next call.
+//! 4. A sleep is all that a call costs, also at the hard threshold, which many writers to a slow
+//!    device may exceed. A fourth above it, and above the device's part of it, they are stopped
+//!    until pages land. If nothing lands for a while (soon, where the device reports errors; failed
+//!    pages stay dirty), they are let through: a writer is never refused for want of memory.
 
 use crate::Clock;
 use crate::balance::{DirtyLimits, Share, Thresholds};
@@ -26,7 +28,8 @@ use sync::atomic::Ordering::Relaxed;
 
 /// Pauses shorter than this are left to gather.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
-/// One pause at most: half of what the kernel allows, so that a call takes no more than 200 ms on a busy machine either.
+/// One pause at most: half of what the kernel allows, so that a call takes no more than 200 ms on a
+/// busy machine either.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// A pause takes at most this part of the time for which the device has work.
 const PART_OF_WORK: f64 = 0.25;
@@ -164,9 +167,9 @@ impl DirtyLimits {
 }
 
 impl Share {
-    /// Where the batch that lands next takes much longer than it should, the device takes less than is known for the time
-    /// being: a write cache has filled up or is being flushed, or somebody else uses it. Lowers its recent rate to what the
-    /// batch shows so far.
+    /// Where the batch that lands next takes much longer than it should, the device takes less than
+    /// is known for the time being: a write cache has filled up or is being flushed, or somebody
+    /// else uses it. Lowers its recent rate to what the batch shows so far.
     fn lower_if_overdue(&self, now: Duration) {
         let since = self.front_since_ns.load(Relaxed);
         let late = now.saturating_sub(Duration::from_nanos(since));
@@ -190,8 +193,8 @@ impl Share {
     }
 }
 
-/// What part of its bandwidth a device's writers get where it has `dirty` pages between `from` and `hard`: a cubic from
-/// 2 over 1 half way to nearly 0.
+/// What part of its bandwidth a device's writers get where it has `dirty` pages between `from` and
+/// `hard`: a cubic from 2 over 1 half way to nearly 0.
 fn position(dirty: f64, from: f64, hard: f64) -> f64 {
     let setpoint = (from + hard) / 2.0;
     let x = (setpoint - dirty) / (hard - setpoint).max(1.0);

@@ -1,4 +1,5 @@
-//! The kernel's writeback parameters, with its names and defaults (`Documentation/admin-guide/sysctl/vm.rst`).
+//! The kernel's writeback parameters, with its names and defaults
+//! (`Documentation/admin-guide/sysctl/vm.rst`).
 //!
 //! As text they are a list of `NAME=VALUE` with commas or white space between them:
 //!
@@ -24,7 +25,8 @@ pub struct Tunables {
     pub dirty_background_ratio: u32,
     /// Bytes that may be dirty before writers are stopped; rules over `dirty_ratio` where given.
     pub dirty_bytes: Option<u64>,
-    /// Bytes that may be dirty before the flusher starts; rules over `dirty_background_ratio` where given.
+    /// Bytes that may be dirty before the flusher starts; rules over `dirty_background_ratio` where
+    /// given.
     pub dirty_background_bytes: Option<u64>,
     /// Age at which dirty data is written.
     pub dirty_expire: Duration,
@@ -134,8 +136,8 @@ impl Tunables {
         Ok(())
     }
 
-    /// The thresholds for a memory budget of `budget` bytes. A background threshold that is not below the hard one
-    /// becomes half of it, as in the kernel.
+    /// The thresholds for a memory budget of `budget` bytes. A background threshold that is not
+    /// below the hard one becomes half of it, as in the kernel.
     pub(crate) fn thresholds(&self, budget: u64) -> Thresholds {
         let page = PAGE_SIZE as u64;
         let percent = |ratio: u32| (u128::from(budget) * u128::from(ratio) / 100) as u64;
@@ -157,7 +159,8 @@ impl Tunables {
     }
 }
 
-/// Every parameter as [`Tunables::apply`] takes it; a ratio that a form in bytes rules over is left out.
+/// Every parameter as [`Tunables::apply`] takes it; a ratio that a form in bytes rules over is left
+/// out.
 impl fmt::Display for Tunables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.dirty_bytes {

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The crate's own `FileDevice` holds a lock over each call; this one does not, and it counts. Written through the page
-/// cache: the crate's buffers are not aligned for direct I/O.
+/// The crate's own `FileDevice` holds a lock over each call; this one does not, and it counts.
+/// Written through the page cache: the crate's buffers are not aligned for direct I/O.
 pub struct Image {
     file: File,
     bytes: u64,

@@ -1,7 +1,8 @@
 //! Runs a workload of `sluice bench` on the crate rust-fs-ext4.
 //!
-//! usage: rival-rust-fs-ext4 IMAGE; the workload's JSON is on standard input, its report on standard output. The image
-//! holds a new ext4 of 4 KiB blocks. See [`target`] for how the crate is driven.
+//! usage: rival-rust-fs-ext4 IMAGE; the workload's JSON is on standard input, its report on
+//! standard output. The image holds a new ext4 of 4 KiB blocks. See [`target`] for how the crate is
+//! driven.
 
 mod device;
 mod target;

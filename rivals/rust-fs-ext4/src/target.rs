@@ -1,9 +1,10 @@
 //! rust-fs-ext4 as a target of workloads.
 //!
-//! The crate has no open files: a file is its inode. It commits every change by itself, with its own flushes, so there
-//! is nothing left for fsync and sync but a flush of the device. Its documentation promises threads only that they can
-//! flush and read beside each other; changes are serialised here by a lock. A file that is written more than once is
-//! written in place, as the crate's `apply_pwrite_ino` does.
+//! The crate has no open files: a file is its inode. It commits every change by itself, with its
+//! own flushes, so there is nothing left for fsync and sync but a flush of the device. Its
+//! documentation promises threads only that they can flush and read beside each other; changes are
+//! serialised here by a lock. A file that is written more than once is written in place, as the
+//! crate's `apply_pwrite_ino` does.
 
 use crate::device::Image;
 use bench::Device;

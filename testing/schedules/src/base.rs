@@ -1,4 +1,5 @@
-//! The volume that every run begins with: made once, small, with a journal that wraps after a few commits.
+//! The volume that every run begins with: made once, small, with a journal that wraps after a few
+//! commits.
 
 use crate::device::Store;
 use block::{DeviceUrl, OpenMode};
@@ -7,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Bytes of the volume.
 const SIZE: usize = 12 << 20;
-/// Blocks of the log. The journal's file has the 1024 that mkfs makes at least; its super block says that it uses these.
+/// Blocks of the log. The journal's file has the 1024 that mkfs makes at least; its super block
+/// says that it uses these.
 const LOG_BLOCKS: u32 = 160;
 
 /// Where fields lie in the journal's super block, which is big-endian.

@@ -1,8 +1,9 @@
 //! A device in memory with a queue and a volatile cache, driven by the schedule.
 //!
-//! A thread of the run carries requests out, in an order that the seed decides. What happens is recorded, so that what a
-//! crash may leave can be made for any moment: a write is kept or lost sector by sector until a flush that was submitted
-//! after its completion has completed (or until its own completion, with FUA), one that is still under way too.
+//! A thread of the run carries requests out, in an order that the seed decides. What happens is
+//! recorded, so that what a crash may leave can be made for any moment: a write is kept or lost
+//! sector by sector until a flush that was submitted after its completion has completed (or until
+//! its own completion, with FUA), one that is still under way too.
 
 use block::{Device, IoError, Op, Payload, Queue, Request};
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use testing::seed::Rng;
 const BLOCK: usize = 4096;
 /// The unit that a device writes whole.
 pub const SECTOR: usize = 512;
-/// The second sector of the super block. It goes with the first one: its checksum covers both, and no implementation of
-/// ext4 survives one without the other (docs/MEDIA_ASSUMPTIONS.md).
+/// The second sector of the super block. It goes with the first one: its checksum covers both, and
+/// no implementation of ext4 survives one without the other (docs/MEDIA_ASSUMPTIONS.md).
 const SUPERBLOCK_TAIL: u64 = 1024 + SECTOR as u64;
 
 /// Contents: what all share, and what differs.

@@ -1,9 +1,11 @@
 //! What had to be durable.
 //!
-//! Each file has one thread that changes it, so its contents have an order: versions. A version is noted when the change
-//! begins and again when the call has returned. An fsync that returned Ok sets a *floor*: the newest version that was
-//! complete when the fsync began. After a crash a file must exist if it has a floor, and each of its sectors must be that of
-//! some version from the floor on that had begun before the crash. The contents of a sector name the change that wrote it.
+//! Each file has one thread that changes it, so its contents have an order: versions. A version is
+//! noted when the change begins and again when the call has returned. An fsync that returned Ok
+//! sets a *floor*: the newest version that was complete when the fsync began. After a crash a file
+//! must exist if it has a floor, and each of its sectors must be that of some version from the
+//! floor on that had begun before the crash. The contents of a sector name the change that wrote
+//! it.
 
 use crate::device::SECTOR;
 use std::collections::BTreeSet;
@@ -13,7 +15,8 @@ use std::collections::BTreeSet;
 pub enum Rule {
     /// Each sector is that of a version; the size lies between theirs.
     Sectors,
-    /// The file as a whole is that of one version: it is only ever replaced by rename, or emptied and rewritten.
+    /// The file as a whole is that of one version: it is only ever replaced by rename, or emptied
+    /// and rewritten.
     Whole,
 }
 
@@ -135,7 +138,8 @@ impl Model {
         acks.map(|ack| ack.at).collect()
     }
 
-    /// Compares what a crash after `at` events left. `read` gives the bytes of a name, `None` where there is none.
+    /// Compares what a crash after `at` events left. `read` gives the bytes of a name, `None` where
+    /// there is none.
     pub fn check_crash(
         &self,
         at: usize,

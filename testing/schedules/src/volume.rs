@@ -240,8 +240,8 @@ impl Volume {
         });
     }
 
-    /// Writes a new file called `new` and renames it over `file`; `between` is called before the rename. Its rule is
-    /// [`Rule::Whole`]. The file that now has the name.
+    /// Writes a new file called `new` and renames it over `file`; `between` is called before the
+    /// rename. Its rule is [`Rule::Whole`]. The file that now has the name.
     pub fn replace(
         &self,
         file: &File,
@@ -341,7 +341,8 @@ impl Volume {
         }
     }
 
-    /// Unmounts, and compares all files after another mount. Returns the device and the model for crashes.
+    /// Unmounts, and compares all files after another mount. Returns the device and the model for
+    /// crashes.
     pub fn end(self) -> Ended {
         self.expect("unmount", self.0.fs.unmount());
         let inner = Arc::into_inner(self.0).expect("all threads of the scenario have ended");
@@ -383,9 +384,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Crashes at moments that `rng` chooses after the preparations, mostly right after something was acknowledged, and
-    /// compares what is left.
-    /// The images are handed to `also`.
+    /// Crashes at moments that `rng` chooses after the preparations, mostly right after something
+    /// was acknowledged, and compares what is left. The images are handed to `also`.
     pub fn crash(&self, times: usize, rng: &mut testing::seed::Rng, mut also: impl FnMut(&Store)) {
         let (from, end) = (self.prepared, self.disk.position());
         let mut acks = self.model.acks();

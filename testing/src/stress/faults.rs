@@ -1,5 +1,5 @@
-//! A device whose requests fail now and then, under several threads: nothing panics or hangs, whoever was told of success
-//! by fsync finds the bytes after recovery, and e2fsck agrees.
+//! A device whose requests fail now and then, under several threads: nothing panics or hangs,
+//! whoever was told of success by fsync finds the bytes after recovery, and e2fsck agrees.
 
 use super::{Clock, Outcome, Round, StopOnPanic};
 use crate::disk::Disk;
@@ -100,7 +100,8 @@ fn one_volume(round: &mut Round, operations: &AtomicU64) -> usize {
     failed
 }
 
-/// e2fsck recovers the volume as it was left. An error that was recorded may make it check everything, no more.
+/// e2fsck recovers the volume as it was left. An error that was recorded may make it check
+/// everything, no more.
 fn judge(image: &std::path::Path, what: &str) {
     if let Err(said) = recover_by_e2fsck(image) {
         let recorded = ["contains a file system with errors", "Clear? yes"];
@@ -111,7 +112,8 @@ fn judge(image: &std::path::Path, what: &str) {
     }
 }
 
-/// Files with an fsync each, until the time is over or the volume has stopped; those that were acknowledged.
+/// Files with an fsync each, until the time is over or the volume has stopped; those that were
+/// acknowledged.
 fn work(
     fs: &Fs,
     nth: usize,
@@ -130,7 +132,8 @@ fn work(
         if let Ok(file) = put(fs, &path, &contents(version))
             && fs.fsync(&file, rng.one_in(2)).is_ok()
         {
-            // The name counts once the directory's change is in the log, which an fsync of a new file sees to.
+            // The name counts once the directory's change is in the log, which an fsync of a new
+            // file sees to.
             durable.push((path, version));
         }
     }

@@ -162,7 +162,8 @@ pub fn shared(mut round: Round) -> Outcome {
     }
 }
 
-/// A small volume fills up and is emptied: what an fsync acknowledged is there, and all space comes back.
+/// A small volume fills up and is emptied: what an fsync acknowledged is there, and all space comes
+/// back.
 pub fn full(mut round: Round) -> Outcome {
     let memory = 16 << 20;
     let image = round.dir.join("image");

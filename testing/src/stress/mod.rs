@@ -1,8 +1,9 @@
-//! `./x stress`: random work for hours, with other people's programs as part of the load and as judges.
+//! `./x stress`: random work for hours, with other people's programs as part of the load and as
+//! judges.
 //!
-//! A *round* is a part with a seed and a time. Each round is a process of its own (`runner`), so that a panic, a hang or a
-//! leak is that round's, and resident memory is measured for it alone. A round that fails is repeated by
-//! `./x stress --part NAME --seed SEED`.
+//! A *round* is a part with a seed and a time. Each round is a process of its own (`runner`), so
+//! that a panic, a hang or a leak is that round's, and resident memory is measured for it alone. A
+//! round that fails is repeated by `./x stress --part NAME --seed SEED`.
 //!
 //! | module | parts |
 //! |---|---|
@@ -41,7 +42,8 @@ pub struct Round {
 pub struct Outcome {
     /// Operations, by the round's own count.
     pub operations: u64,
-    /// Most memory in use, in bytes: the budget's count in the library, what was resident of the mount daemon.
+    /// Most memory in use, in bytes: the budget's count in the library, what was resident of the
+    /// mount daemon.
     pub memory: u64,
     /// The memory budget, in bytes; 0 where there was none to keep.
     pub budget: u64,

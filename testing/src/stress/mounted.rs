@@ -14,7 +14,8 @@ use std::time::Duration;
 
 /// Memory of the daemon's caches in these parts.
 pub const MEMORY: u64 = 64 << 20;
-/// What the daemon has beside them: a request's buffer for each thread, stacks, rings, the allocator's own.
+/// What the daemon has beside them: a request's buffer for each thread, stacks, rings, the
+/// allocator's own.
 const CONSTANT: u64 = 64 << 20;
 
 /// A volume that is mounted.
@@ -140,7 +141,8 @@ impl Shared {
             Way::Buffered => self.buffered.write_all_at(&bytes.0, at).expect("writes"),
             Way::Direct => self.direct.write_all_at(&bytes.0, at).expect("writes"),
             Way::Mapped => {
-                // SAFETY: the slot lies in the map, and only the thread that owns it touches its bytes.
+                // SAFETY: the slot lies in the map, and only the thread that owns it touches its
+                // bytes.
                 unsafe {
                     let to = self.map.as_mut_ptr().add(at as usize);
                     std::ptr::copy_nonoverlapping(bytes.0.as_ptr(), to, SLOT);

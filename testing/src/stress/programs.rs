@@ -9,8 +9,8 @@ use std::process::Command;
 
 /// Parts of a file, each an engine's own, and their size in bytes.
 const PART: usize = 8 << 20;
-/// Engines and whether their access is direct. fio's own mmap engine confuses the parts of a file on any file system
-/// (3.33), so maps are left to `mixed`.
+/// Engines and whether their access is direct. fio's own mmap engine confuses the parts of a file
+/// on any file system (3.33), so maps are left to `mixed`.
 const ENGINES: [(&str, u32); 6] = [
     ("libaio", 1),
     ("io_uring", 1),
@@ -20,7 +20,8 @@ const ENGINES: [(&str, u32); 6] = [
     ("psync", 1),
 ];
 
-/// fio writes the same files by several engines at once, each its own part of each file, and verifies.
+/// fio writes the same files by several engines at once, each its own part of each file, and
+/// verifies.
 pub fn fio(mut round: Round) -> Outcome {
     let mounted = Mounted::new(&round, 2 << 30);
     let seconds = round.time.as_secs().max(2);
@@ -64,7 +65,8 @@ pub fn stress_ng(round: Round) -> Outcome {
     let mounted = Mounted::new(&round, 2 << 30);
     let listed = run("stress-ng", &["--class", "filesystem?"]).1;
     let names = listed.split_once(':').map_or("", |(_, names)| names);
-    // These mount other file systems, make devices, or do nothing below the directory that they are given.
+    // These mount other file systems, make devices, or do nothing below the directory that they are
+    // given.
     let others = [
         "bind-mount",
         "binderfs",

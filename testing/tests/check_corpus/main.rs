@@ -1,5 +1,5 @@
-//! `sluice check` beside `e2fsck -fn`: on clean volumes both say clean, and on each kind of damage both say that something
-//! is wrong, and the check names the object.
+//! `sluice check` beside `e2fsck -fn`: on clean volumes both say clean, and on each kind of damage
+//! both say that something is wrong, and the check names the object.
 //!
 //! `SLUICE_CHECK_TABLE=FILE` writes the table of docs/CHECK.md.
 
@@ -249,7 +249,8 @@ fn random_damage_is_not_missed() {
     assert!(missed.is_empty(), "{}", missed.join("\n---\n"));
 }
 
-/// An extent tree whose nodes lead to each other, with right checksums: a walk that follows all of it never ends.
+/// An extent tree whose nodes lead to each other, with right checksums: a walk that follows all of
+/// it never ends.
 #[test]
 fn a_tree_that_leads_in_circles_costs_nothing() {
     let _watchdog = testing::watchdog::Watchdog::new("circles", std::time::Duration::from_secs(30));
@@ -279,7 +280,8 @@ fn a_tree_that_leads_in_circles_costs_nothing() {
         .unwrap()
         .start;
     let seed = geo.inode_csum_seed(Ino(ino), fields.generation);
-    // The root has depth 5; each node of the file's former blocks has entries that lead to all of the next level's.
+    // The root has depth 5; each node of the file's former blocks has entries that lead to all of
+    // the next level's.
     let nodes = |level: u64| (0..12).map(move |nth| first + level * 12 + nth);
     extent::init(&mut fields.i_block, 5).unwrap();
     let lead = |level: u64, count: usize| -> Vec<ExtentIndex> {
@@ -346,7 +348,8 @@ fn memory_is_bounded() {
     }
 }
 
-/// Images that a crash may leave: with its journal in memory, each is as clean as recovery will make it.
+/// Images that a crash may leave: with its journal in memory, each is as clean as recovery will
+/// make it.
 #[test]
 fn crash_images_are_clean_through_their_journals() {
     use testing::crash::Recording;

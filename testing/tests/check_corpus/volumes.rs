@@ -1,4 +1,5 @@
-//! Volumes to be checked: one that has a bit of everything, to be damaged, and clean ones of many shapes.
+//! Volumes to be checked: one that has a bit of everything, to be damaged, and clean ones of many
+//! shapes.
 
 use std::path::{Path, PathBuf};
 use testing::image::{Mke2fs, text};

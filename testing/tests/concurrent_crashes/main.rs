@@ -1,8 +1,10 @@
-//! Crash images of histories that several threads make at once, beside the flusher, timed commits and checkpoints, on a
-//! device whose requests overlap and take unequally long. docs/CRASH_TESTS.md says what is asserted.
+//! Crash images of histories that several threads make at once, beside the flusher, timed commits
+//! and checkpoints, on a device whose requests overlap and take unequally long. docs/CRASH_TESTS.md
+//! says what is asserted.
 //!
-//! The changes of one file are made one after another (the history needs their order); fsyncs of it by other threads,
-//! writeback, commits and checkpoints run beside them. The log is small, so that it wraps around several times.
+//! The changes of one file are made one after another (the history needs their order); fsyncs of it
+//! by other threads, writeback, commits and checkpoints run beside them. The log is small, so that
+//! it wraps around several times.
 
 mod files;
 mod scenarios;
@@ -80,8 +82,8 @@ const RESIZE: Scenario = Scenario {
     ..Scenario::new(scenarios::resize)
 };
 
-/// Blocks go home slowly, and a checkpoint has more of them than it writes at once, so that many are logged anew
-/// between its beginning and their turn.
+/// Blocks go home slowly, and a checkpoint has more of them than it writes at once, so that many
+/// are logged anew between its beginning and their turn.
 const LONG_CHECKPOINTS: Scenario = Scenario {
     size: 20 << 20,
     log: 8 << 20,
@@ -160,7 +162,8 @@ fn record(scenario: Scenario, rng: &mut Rng) -> (Timeline, History) {
     (timeline, history)
 }
 
-/// Positions of crashes, ascending: half of them where something has just become durable, the others anywhere.
+/// Positions of crashes, ascending: half of them where something has just become durable, the
+/// others anywhere.
 fn positions(timeline: &Timeline, count: usize, rng: &mut Rng) -> Vec<usize> {
     let turns: Vec<usize> = (0..timeline.len())
         .filter(|&at| timeline.is_turning_point(at))
@@ -223,7 +226,8 @@ fn crash(name: &str, scenario: Scenario) {
     eprintln!("{name}: {images} images of {moments} moments, {flushes} flushes: all good");
 }
 
-/// On a device that ignores flushes and FUA something acknowledged is lost; a check that does not see that sees nothing.
+/// On a device that ignores flushes and FUA something acknowledged is lost; a check that does not
+/// see that sees nothing.
 fn canary(name: &str, scenario: Scenario) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;

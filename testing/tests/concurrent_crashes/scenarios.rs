@@ -11,7 +11,8 @@ const PAGE: usize = 4096;
 /// The interval of timed commits for [`rewrite`].
 pub const REWRITE_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Runs `each` on `threads` threads, with random numbers of their own, beside one that fills the log with names.
+/// Runs `each` on `threads` threads, with random numbers of their own, beside one that fills the
+/// log with names.
 fn on_threads(
     shared: &Shared,
     rng: &mut Rng,
@@ -34,7 +35,8 @@ fn on_threads(
     })
 }
 
-/// Creates and removes names until the others are done: the log wraps around, and checkpoints follow.
+/// Creates and removes names until the others are done: the log wraps around, and checkpoints
+/// follow.
 fn fill_log(shared: &Shared, rng: &mut Rng, over: &AtomicBool) -> Result<()> {
     let fs = &shared.fs;
     let dir = fs.mkdir(&fs.root()?, b"churn", new(0o040_755))?;
@@ -126,7 +128,8 @@ fn files(shared: &Shared, count: usize, rng: &mut Rng) -> Result<Vec<File>> {
         .collect()
 }
 
-/// A new file, durable, of which a crash may leave no part from here on. (Before its fsync it may be there and empty.)
+/// A new file, durable, of which a crash may leave no part from here on. (Before its fsync it may
+/// be there and empty.)
 fn create_whole(shared: &Shared, path: &str, data: &[u8]) -> Result<File> {
     let file = shared.create(path, data)?;
     shared.begin_atomic(path, data);
@@ -154,7 +157,8 @@ pub fn mixed(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Pages that are overwritten and fsynced one at a time, by way of the log and in place, while checkpoints run.
+/// Pages that are overwritten and fsynced one at a time, by way of the log and in place, while
+/// checkpoints run.
 pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
     const PAGES: usize = 60;
     let files: Vec<File> = (0..4)
@@ -166,7 +170,8 @@ pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
             let file = rng.pick(&files);
             {
                 let mut state = file.lock();
-                // A few pages are hot, so that one is logged, written home and overwritten within a lap of the log.
+                // A few pages are hot, so that one is logged, written home and overwritten within a
+                // lap of the log.
                 let most = if rng.one_in(3) { PAGES } else { 8 };
                 let page = rng.index(most);
                 write(shared, file, &mut state, page * PAGE, PAGE, rng)?;
@@ -179,8 +184,9 @@ pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Parts of files that are overwritten, through the log (fsync) or in place (fdatasync), while long checkpoints run: a
-/// block that is logged again during a checkpoint must not be written in place before the log lets go of it.
+/// Parts of files that are overwritten, through the log (fsync) or in place (fdatasync), while long
+/// checkpoints run: a block that is logged again during a checkpoint must not be written in place
+/// before the log lets go of it.
 pub fn relog(shared: &Shared, rng: &mut Rng) -> Result<()> {
     const FILES: usize = 75;
     const PART: usize = 8 * PAGE;
@@ -198,8 +204,9 @@ pub fn relog(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Files that change their size once, upwards, while another thread fsyncs them, and that are left alone after one more
-/// fsync: nothing that follows can repair a size on disk that has stayed behind.
+/// Files that change their size once, upwards, while another thread fsyncs them, and that are left
+/// alone after one more fsync: nothing that follows can repair a size on disk that has stayed
+/// behind.
 pub fn resize(shared: &Shared, rng: &mut Rng) -> Result<()> {
     on_threads(shared, rng, 2, |thread, rng| {
         for n in 0..200 {
@@ -272,7 +279,8 @@ pub fn growth(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Files that replace others by rename, without an fsync by the thread that renames; others fsync the new file meanwhile.
+/// Files that replace others by rename, without an fsync by the thread that renames; others fsync
+/// the new file meanwhile.
 pub fn replace(shared: &Shared, rng: &mut Rng) -> Result<()> {
     on_threads(shared, rng, 4, |thread, rng| {
         let (target, new_name) = (format!("target{thread}"), format!("new{thread}"));
@@ -299,9 +307,9 @@ pub fn replace(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Files that are emptied and rewritten without an fsync, beside the flusher and timed commits, and nothing else that
-/// commits. Each rewriting is over before a timed commit begins, so no crash may find a file empty or short. Data is slow,
-/// so that it is often in flight when the commit begins.
+/// Files that are emptied and rewritten without an fsync, beside the flusher and timed commits, and
+/// nothing else that commits. Each rewriting is over before a timed commit begins, so no crash may
+/// find a file empty or short. Data is slow, so that it is often in flight when the commit begins.
 pub fn rewrite(shared: &Shared, rng: &mut Rng) -> Result<()> {
     let lens: Vec<usize> = (0..4).map(|n| 4_000 + 5_000 * n).collect();
     let files: Vec<File> = lens
@@ -333,7 +341,8 @@ pub fn rewrite(shared: &Shared, rng: &mut Rng) -> Result<()> {
             threads.into_iter().try_for_each(|t| t.join().unwrap())
         })?;
         if began.elapsed() > REWRITE_INTERVAL / 2 {
-            // On a busy machine the commit may have begun before the rewriting was over: nothing is promised from here on.
+            // On a busy machine the commit may have begun before the rewriting was over: nothing is
+            // promised from here on.
             shared.end_at(position);
             return Ok(());
         }
@@ -341,7 +350,8 @@ pub fn rewrite(shared: &Shared, rng: &mut Rng) -> Result<()> {
     commit_has_passed(shared)
 }
 
-/// Waits until the journal has just committed by itself, so that the next timed commit is an interval away.
+/// Waits until the journal has just committed by itself, so that the next timed commit is an
+/// interval away.
 fn commit_has_passed(shared: &Shared) -> Result<()> {
     let fs = &shared.fs;
     let before = fs.stats().journal.commits;

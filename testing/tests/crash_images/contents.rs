@@ -118,7 +118,8 @@ impl Work {
         Ok(())
     }
 
-    /// On a volume so full that what is freed is the only room: freed blocks are not given out before that is durable.
+    /// On a volume so full that what is freed is the only room: freed blocks are not given out
+    /// before that is durable.
     pub fn reuse(&mut self) -> Result<()> {
         let ballast = put(&self.fs, "ballast", b"")?;
         let allocate = FallocateMode::Allocate { keep_size: false };
@@ -150,7 +151,8 @@ impl Work {
     }
 }
 
-/// What a file has after a fallocate of `range`, or, without one, after `part` was written at its start.
+/// What a file has after a fallocate of `range`, or, without one, after `part` was written at its
+/// start.
 fn change(data: &mut Vec<u8>, mode: Option<FallocateMode>, range: Range<usize>, part: &[u8]) {
     let (at, written) = (range.start, range.start + part.len());
     let size = match mode {

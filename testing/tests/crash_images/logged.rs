@@ -1,5 +1,6 @@
-//! Workloads whose data goes through the log, and what happens to such blocks until the log has forgotten them: they are
-//! overwritten, in place and not, freed, given to others. Whatever replay brings back must be the newest.
+//! Workloads whose data goes through the log, and what happens to such blocks until the log has
+//! forgotten them: they are overwritten, in place and not, freed, given to others. Whatever replay
+//! brings back must be the newest.
 
 use crate::work::Work;
 use ext4::{Error, FallocateMode, InodeRef, Result};
@@ -12,8 +13,8 @@ const PAGE: usize = 4096;
 const LARGE: usize = 100_000;
 
 impl Work {
-    /// Small files that are fsynced, changed in every way, read, removed; by one who asks for durability at every other step,
-    /// while the log wraps around.
+    /// Small files that are fsynced, changed in every way, read, removed; by one who asks for
+    /// durability at every other step, while the log wraps around.
     pub fn logged_data(&mut self) -> Result<()> {
         let mut files: Vec<Vec<u8>> = vec![Vec::new(); 6];
         for step in 0..160 {
@@ -82,7 +83,8 @@ impl Work {
         write_all(&self.fs, file, at as u64, &part)
     }
 
-    /// So much metadata that a checkpoint follows: what was in the log is at home then, and written in place.
+    /// So much metadata that a checkpoint follows: what was in the log is at home then, and written
+    /// in place.
     fn fill_log(&mut self, salt: usize) -> Result<()> {
         let dir = mkdir_all(&self.fs, &format!("fill{salt}"))?;
         for n in 0..200 {
@@ -106,7 +108,8 @@ impl Work {
         Ok(())
     }
 
-    /// Fsynced, then overwritten without: the flusher's copy is newer than the log's, and a sync of all covers it.
+    /// Fsynced, then overwritten without: the flusher's copy is newer than the log's, and a sync of
+    /// all covers it.
     pub fn overwritten_by_the_flusher(&mut self) -> Result<()> {
         for round in 0..12 {
             let mut written = Vec::new();
@@ -144,7 +147,8 @@ impl Work {
         Ok(())
     }
 
-    /// On a full volume: blocks whose data is in the log are freed, and others' data, which is not, takes their place.
+    /// On a full volume: blocks whose data is in the log are freed, and others' data, which is not,
+    /// takes their place.
     pub fn freed_from_the_log(&mut self) -> Result<()> {
         let ballast = put(&self.fs, "ballast", b"")?;
         let allocate = FallocateMode::Allocate { keep_size: false };

@@ -1,7 +1,8 @@
-//! What every possible power failure leaves is recovered: workloads run on a recording device, and from the recording come
-//! images in which each write since the last flush was applied, dropped or torn. We recover each and e2fsck finds nothing
-//! wrong; what had been acknowledged is there. Some of them e2fsck or the kernel recovers alone. A device that ignores
-//! flushes, even a single one, must be noticed: otherwise the checks prove nothing.
+//! What every possible power failure leaves is recovered: workloads run on a recording device, and
+//! from the recording come images in which each write since the last flush was applied, dropped or
+//! torn. We recover each and e2fsck finds nothing wrong; what had been acknowledged is there. Some
+//! of them e2fsck or the kernel recovers alone. A device that ignores flushes, even a single one,
+//! must be noticed: otherwise the checks prove nothing.
 //!
 //! What is asserted, and how to replay a failure, is in docs/CRASH_TESTS.md.
 
@@ -74,8 +75,8 @@ fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<
     (Recording::new(base, events), state.history)
 }
 
-/// Positions of crashes, ascending: half of them right before and after flushes (all flushes, where there is room), the
-/// others anywhere.
+/// Positions of crashes, ascending: half of them right before and after flushes (all flushes, where
+/// there is room), the others anywhere.
 fn positions(recording: &Recording, count: usize, rng: &mut Rng) -> Vec<usize> {
     let mut at: Vec<usize> = recording.flushes();
     while at.len() > count / 4 {
@@ -142,8 +143,9 @@ fn crash(name: &str, work: Workload, setup: Setup) {
     eprintln!("{name}: {count} images of {events} events, {flushes} of them flushes: all good");
 }
 
-/// A device that lies about flushes loses what was acknowledged, and so does an engine that leaves out a flush; checks that
-/// do not see that see nothing. (With asynchronous commits most is made durable by FUA, and flushes are few.)
+/// A device that lies about flushes loses what was acknowledged, and so does an engine that leaves
+/// out a flush; checks that do not see that see nothing. (With asynchronous commits most is made
+/// durable by FUA, and flushes are few.)
 fn canary(name: &str, work: Workload, setup: Setup) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;

@@ -28,8 +28,9 @@ impl Work {
         Ok(())
     }
 
-    /// As most programs save: a new file takes the old one's place, and nobody asks for an fsync of it. After a crash there
-    /// is the old file or the new one, never an empty one; fsyncs of other files do not change that.
+    /// As most programs save: a new file takes the old one's place, and nobody asks for an fsync of
+    /// it. After a crash there is the old file or the new one, never an empty one; fsyncs of other
+    /// files do not change that.
     pub fn rename_over_without_fsync(&mut self) -> Result<()> {
         let mut data = Vec::new();
         for i in 0..4 {
@@ -124,7 +125,8 @@ impl Work {
                     format!("tree{}/a/b/c/file", i - 1),
                     format!("tree{i}/moved/a/b/c/file"),
                 );
-                // It is at one of the two places until the rename is durable, and this asks for neither.
+                // It is at one of the two places until the rename is durable, and this asks for
+                // neither.
                 self.begin(&old, None);
                 let data = volume::get(&self.fs, &new)?;
                 self.begin(&new, Some(&data));

@@ -29,7 +29,8 @@ impl Work {
         Ok(())
     }
 
-    /// New files, files written in place and files that grow, all in one call; some twice, some with nothing to do.
+    /// New files, files written in place and files that grow, all in one call; some twice, some
+    /// with nothing to do.
     pub fn fsyncs_in_bulk(&mut self) -> Result<()> {
         let mut old: Vec<Vec<u8>> = Vec::new();
         for i in 0..4 {

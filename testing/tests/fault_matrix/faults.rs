@@ -34,7 +34,8 @@ impl Kind {
     }
 }
 
-/// The request of that kind with this number fails, and where the fault lasts so do those that follow.
+/// The request of that kind with this number fails, and where the fault lasts so do those that
+/// follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub kind: Kind,

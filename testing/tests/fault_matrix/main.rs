@@ -1,6 +1,7 @@
-//! A scripted workload is run once to count its requests, and then once for each request that may fail: a data write, a
-//! journal write, a write of metadata to its home, or a flush; only that one, or all of its kind from there on until the
-//! fault clears. Failed writes leave some of their sectors.
+//! A scripted workload is run once to count its requests, and then once for each request that may
+//! fail: a data write, a journal write, a write of metadata to its home, or a flush; only that one,
+//! or all of its kind from there on until the fault clears. Failed writes leave some of their
+//! sectors.
 //!
 //! What is asserted is in docs/CRASH_TESTS.md.
 
@@ -76,7 +77,8 @@ impl Run<'_> {
         self.script.fs.is_read_only()
     }
 
-    /// The same, of a journal that refuses handles: whoever has met the error says so to the volume a moment later.
+    /// The same, of a journal that refuses handles: whoever has met the error says so to the volume
+    /// a moment later.
     fn stops(&self) -> bool {
         let mut tries = 0..200;
         while !self.stopped() && tries.next().is_some() {
@@ -105,7 +107,8 @@ impl Run<'_> {
                 Kind::Checkpoint if !self.fault.lasts => ensure!(result.is_ok(), "{needless}"),
                 _ => ensure!(result.is_ok() || met, "{needless}"),
             }
-            // All who wait for a commit are told that it failed; where there is a crowd, a checkpoint may have failed after it.
+            // All who wait for a commit are told that it failed; where there is a crowd, a
+            // checkpoint may have failed after it.
             let waits = self.fault.kind == Kind::Flush || self.fault.kind == Kind::Journal;
             if waits && file.created && self.script.style == Style::Bulk && !failures.is_empty() {
                 ensure!(
@@ -118,7 +121,8 @@ impl Run<'_> {
             }
         }
         if self.fault.kind == Kind::Flush && !failures.is_empty() && !self.stopped() {
-            // It was not a commit's, but of data alone. No later one succeeds either, so the next commit stops the journal.
+            // It was not a commit's, but of data alone. No later one succeeds either, so the next
+            // commit stops the journal.
             self.power_fails("after a flush of data failed")?;
             ensure!(self.script.fs.sync().is_err(), "sync forgets the flush");
             ensure!(self.stopped(), "a commit whose flush fails goes on");
@@ -142,7 +146,8 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Each fsync of these files goes on to fail, through whichever handle and in whichever way; nobody else's does.
+    /// Each fsync of these files goes on to fail, through whichever handle and in whichever way;
+    /// nobody else's does.
     fn still_failing(&mut self, failed: &[Changed]) -> Check {
         if self.fault.kind != Kind::Data {
             return Ok(());
@@ -169,8 +174,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The journal has stopped: nothing more is promised to anybody, and everybody is told; what was acknowledged is there
-    /// once the device works again.
+    /// The journal has stopped: nothing more is promised to anybody, and everybody is told; what
+    /// was acknowledged is there once the device works again.
     fn without_a_journal(&mut self, failed: &[Changed]) -> Check {
         ensure!(self.fault.kind != Kind::Data, "data stopped the journal");
         ensure!(

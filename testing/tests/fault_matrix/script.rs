@@ -1,5 +1,6 @@
-//! The scripted workload: rounds of files that are created, written in place or appended to and then fsynced, by one of
-//! the ways to do that; and the bytes by which a failed write tells whose it was.
+//! The scripted workload: rounds of files that are created, written in place or appended to and
+//! then fsynced, by one of the ways to do that; and the bytes by which a failed write tells whose
+//! it was.
 
 use ext4::{AsyncCommit, Fs, InodeRef, MkfsOptions, MountOptions, Result, SyncTarget};
 use std::collections::BTreeSet;

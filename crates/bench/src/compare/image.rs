@@ -25,10 +25,11 @@ pub enum Images {
     /// A new one for each round, and sparse: the host has to find room for whatever is written.
     #[default]
     Sparse,
-    /// One for all rounds, written all over with direct I/O, as a disk has been: the host only writes.
+    /// One for all rounds, written all over with direct I/O, as a disk has been: the host only
+    /// writes.
     Written,
-    /// A modelled device for each round (its URL), served as a file. It is the same on any machine, and everybody is on a
-    /// loop device over it.
+    /// A modelled device for each round (its URL), served as a file. It is the same on any machine,
+    /// and everybody is on a loop device over it.
     Modelled(String),
 }
 
@@ -83,7 +84,8 @@ impl Image {
         Ok(image)
     }
 
-    /// A file that is written all over, and not with zeroes, for which a host may find it need not keep anything.
+    /// A file that is written all over, and not with zeroes, for which a host may find it need not
+    /// keep anything.
     pub(super) fn create_written(
         path: &Path,
         bytes: u64,
@@ -133,8 +135,8 @@ impl Image {
         self.served.is_some()
     }
 
-    /// Writes zeroes where there are none but by the host's word: in holes and in what is allocated and not written, which
-    /// formatting leaves. Nobody else may write to the file meanwhile.
+    /// Writes zeroes where there are none but by the host's word: in holes and in what is allocated
+    /// and not written, which formatting leaves. Nobody else may write to the file meanwhile.
     pub(super) fn write_holes(&self, interrupt: &Interrupt<'_>) -> io::Result<()> {
         self.fill(&chunk()?, interrupt, &|_| ())
     }

@@ -1,8 +1,9 @@
 //! Memory that is as cheap for one as for the other.
 //!
-//! Beneath a virtual machine a page that nobody has used lately may have been given back to the host (free page reporting,
-//! balloons). Whoever is first to touch it pays for it: on one such host 10 µs for a page instead of 0.3 to 1.4, which is more
-//! than it takes to make a file. Without care that depends on how long ago, and in which order, others ran.
+//! Beneath a virtual machine a page that nobody has used lately may have been given back to the
+//! host (free page reporting, balloons). Whoever is first to touch it pays for it: on one such host
+//! 10 µs for a page instead of 0.3 to 1.4, which is more than it takes to make a file. Without care
+//! that depends on how long ago, and in which order, others ran.
 
 use super::process::Interrupt;
 use crate::meminfo;

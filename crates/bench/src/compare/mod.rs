@@ -1,10 +1,11 @@
-//! One workload on SluiceFS and its peers, in one run on one disk: rounds are interleaved, so that the machine's moods
-//! meet all of them alike, and medians are told.
+//! One workload on SluiceFS and its peers, in one run on one disk: rounds are interleaved, so that
+//! the machine's moods meet all of them alike, and medians are told.
 //!
-//! Every run has a fresh file system on an image file in one scratch directory, and a process of its own. The file is new
-//! and sparse, or one for all runs that was written before, or a modelled device ([`Images`]). The kernel's file systems,
-//! and servers of FUSE as root, get a loop device with direct I/O over that file, so that the kernel counts what reaches
-//! the disk and nothing is cached twice. Before each turn memory is touched, so that none pays for what others do not
+//! Every run has a fresh file system on an image file in one scratch directory, and a process of
+//! its own. The file is new and sparse, or one for all runs that was written before, or a modelled
+//! device ([`Images`]). The kernel's file systems, and servers of FUSE as root, get a loop device
+//! with direct I/O over that file, so that the kernel counts what reaches the disk and nothing is
+//! cached twice. Before each turn memory is touched, so that none pays for what others do not
 //! (`memory.rs`).
 
 mod device;
@@ -36,8 +37,8 @@ pub struct Comparison<'a> {
     pub workload: Workload,
     /// Who takes part, in the order of the table.
     pub peers: Vec<Peer>,
-    /// How SluiceFS in process calls fsync (fs_mark's work): once for each of these; the first one's figures are what the
-    /// others are compared with. All others have only the blocking call.
+    /// How SluiceFS in process calls fsync (fs_mark's work): once for each of these; the first
+    /// one's figures are what the others are compared with. All others have only the blocking call.
     pub fsyncs: Vec<Fsync>,
     /// Times that each of them does it.
     pub rounds: u16,
@@ -45,7 +46,8 @@ pub struct Comparison<'a> {
     pub scratch: PathBuf,
     /// What the image files are like.
     pub images: Images,
-    /// Their size; without one, 64 GiB of a sparse file, or a few times of what the work takes (4 GiB at least).
+    /// Their size; without one, 64 GiB of a sparse file, or a few times of what the work takes (4
+    /// GiB at least).
     pub image_bytes: Option<u64>,
     /// Memory for SluiceFS's caches in bytes; the kernel takes what is free.
     pub memory: u64,
@@ -107,7 +109,8 @@ pub struct Row {
     pub name: String,
     /// What to know about its figures.
     pub note: Option<String>,
-    /// Whether what it wrote was on the device in the end. Otherwise the report's top lacks the time for that.
+    /// Whether what it wrote was on the device in the end. Otherwise the report's top lacks the
+    /// time for that.
     pub durable: bool,
     /// The median round.
     pub report: Report,
@@ -130,8 +133,8 @@ impl Comparison<'_> {
     /// Runs all rounds; `tell` learns of each step before it begins.
     ///
     /// # Errors
-    /// Where the scratch directory cannot be used, or the modelled device not be served, or when it was interrupted. A peer
-    /// that fails is left out.
+    /// Where the scratch directory cannot be used, or the modelled device not be served, or when it
+    /// was interrupted. A peer that fails is left out.
     pub fn run(&self, tell: &dyn Fn(Step<'_>)) -> io::Result<Outcome> {
         let machine = Machine::this(self.rival.as_deref());
         if let Images::Modelled(device) = &self.images {
@@ -236,7 +239,8 @@ impl Comparison<'_> {
         command.args(peer.mkfs_args()).arg(below.path());
         process::output(&mut command, interrupt)?;
         if self.images == Images::Written {
-            // Zeroes that formatting left to the host to remember, and what the last one has taken away.
+            // Zeroes that formatting left to the host to remember, and what the last one has taken
+            // away.
             below.sync()?;
             below.image().write_holes(interrupt)?;
         }
@@ -309,8 +313,9 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether the unmount of a file system that sync does not reach takes the place of the sync: the files are not on
-    /// the device before, and nothing else is done between. (fuse2fs 1.47 ignores fsync of a file opened for reading.)
+    /// Whether the unmount of a file system that sync does not reach takes the place of the sync:
+    /// the files are not on the device before, and nothing else is done between. (fuse2fs 1.47
+    /// ignores fsync of a file opened for reading.)
     fn ends_at_unmount(&self) -> bool {
         matches!(self.workload, Workload::FsMark(_)) && !self.workload.fsyncs_while_writing()
     }

@@ -34,9 +34,10 @@ pub(super) enum Below {
 }
 
 impl Below {
-    /// What a peer is to be on: the image itself in process, a loop device for the kernel. For a server that too, where we
-    /// may have one, so that the kernel counts what reaches it. Over a modelled device, whose requests cost the time of its
-    /// server, too, a loop device for everybody.
+    /// What a peer is to be on: the image itself in process, a loop device for the kernel. For a
+    /// server that too, where we may have one, so that the kernel counts what reaches it. Over a
+    /// modelled device, whose requests cost the time of its server, too, a loop device for
+    /// everybody.
     pub(super) fn of(
         peer: Peer,
         image: Arc<Image>,
@@ -150,8 +151,8 @@ impl Mount {
         Mount::serve(serve, None, directory, interrupt)
     }
 
-    /// Starts a server in the foreground, which is told where to mount, and waits until it has done that. What it says is
-    /// kept beside that directory.
+    /// Starts a server in the foreground, which is told where to mount, and waits until it has done
+    /// that. What it says is kept beside that directory.
     fn serve(
         mut command: Command,
         below: Option<Below>,
@@ -206,8 +207,8 @@ impl Mount {
         self.end(interrupt)
     }
 
-    /// Unmounts, and waits until everything is on the device: what has reached it, and what is to be taken away
-    /// outside of the time that is measured.
+    /// Unmounts, and waits until everything is on the device: what has reached it, and what is to
+    /// be taken away outside of the time that is measured.
     pub(super) fn unmount_and_count(
         mut self,
         interrupt: &Interrupt<'_>,

@@ -80,8 +80,8 @@ impl Peer {
         }
     }
 
-    /// Quiet, over anything, and without discarding, which would only take time on a new sparse file and make holes in one
-    /// that was written.
+    /// Quiet, over anything, and without discarding, which would only take time on a new sparse
+    /// file and make holes in one that was written.
     pub(super) fn mkfs_args(self) -> &'static [&'static str] {
         match self {
             Peer::InProcess | Peer::Fuse => &["mkfs", "--force", "--no-discard"],

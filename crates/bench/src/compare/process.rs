@@ -41,7 +41,8 @@ pub(super) fn installed(name: &str) -> io::Result<PathBuf> {
     find(name).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
 }
 
-/// Runs `name ARGS… LAST`, which must succeed: its standard output. What it says otherwise is in the error.
+/// Runs `name ARGS… LAST`, which must succeed: its standard output. What it says otherwise is in
+/// the error.
 pub(super) fn run(
     name: &str,
     args: &[&str],
@@ -65,7 +66,8 @@ pub(super) fn output(command: &mut Command, interrupt: &Interrupt<'_>) -> io::Re
     Err(failure(command.get_program(), output.status, &said))
 }
 
-/// Runs a worker, which is given its workload and answers with its report. Its standard error is ours.
+/// Runs a worker, which is given its workload and answers with its report. Its standard error is
+/// ours.
 pub(super) fn worker(
     command: &mut Command,
     work: &Workload,

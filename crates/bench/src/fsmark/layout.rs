@@ -14,7 +14,8 @@ const RANDOM_LEN: usize = 24;
 pub enum Subdirectories {
     /// None.
     None,
-    /// `count` of them (-D); three minutes in one, then in another one: the second at that moment, modulo `count`.
+    /// `count` of them (-D); three minutes in one, then in another one: the second at that moment,
+    /// modulo `count`.
     ByTime {
         /// How many.
         count: u64,
@@ -69,7 +70,8 @@ impl Layout {
         }
     }
 
-    /// The next file: its path, and its subdirectory where that is another one than the last file's.
+    /// The next file: its path, and its subdirectory where that is another one than the last
+    /// file's.
     pub(super) fn next(&mut self) -> (String, Option<String>) {
         let index = match self.subdirectories {
             Subdirectories::None => None,

@@ -1,10 +1,11 @@
-//! What fs_mark does, by its own flags: threads that create, write and close many files, and one of seven ways to make
-//! them durable.
+//! What fs_mark does, by its own flags: threads that create, write and close many files, and one of
+//! seven ways to make them durable.
 //!
-//! Facts from fs_mark 3.3's manual page and README and from watching it with strace. Its rate is the sum of its threads'
-//! rates; removing the files and what is still in memory at the end are not in it. Here a final sync follows, so that
-//! what a run left undone shows. It differs in three things: threads are threads and not processes, a subdirectory
-//! is made once and not before each file, and `sync` goes to the file systems under test and not to all of them.
+//! Facts from fs_mark 3.3's manual page and README and from watching it with strace. Its rate is
+//! the sum of its threads' rates; removing the files and what is still in memory at the end are not
+//! in it. Here a final sync follows, so that what a run left undone shows. It differs in three
+//! things: threads are threads and not processes, a subdirectory is made once and not before each
+//! file, and `sync` goes to the file systems under test and not to all of them.
 
 mod layout;
 mod sync_method;
@@ -42,7 +43,8 @@ pub struct FsMark {
     pub threads: usize,
     /// Bytes of one call of write (-w).
     pub write_size: usize,
-    /// Keep the files (-k); they are kept anyway where there is more than one iteration, as fs_mark does.
+    /// Keep the files (-k); they are kept anyway where there is more than one iteration, as fs_mark
+    /// does.
     pub keep: bool,
 }
 
@@ -81,8 +83,8 @@ impl FsMark {
         self.threads as u64 * self.files * self.loops
     }
 
-    /// Runs it. Phases: `write` (the iterations), `sync` (what they left undone), `unlink` (unless files are kept); the
-    /// report's top is about the first two.
+    /// Runs it. Phases: `write` (the iterations), `sync` (what they left undone), `unlink` (unless
+    /// files are kept); the report's top is about the first two.
     ///
     /// # Errors
     /// The first of any thread.

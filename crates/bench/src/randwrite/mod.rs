@@ -1,10 +1,11 @@
-//! Random buffered writers over many files, on one or many devices: what ffsb does, and what per-device flushers were
-//! measured with in 2009.
+//! Random buffered writers over many files, on one or many devices: what ffsb does, and what
+//! per-device flushers were measured with in 2009.
 //!
-//! [`RandWrite::lay_out`] makes the files, once; [`RandWrite::run`] writes all over them for a while and then syncs. The
-//! rate of the writers is taken every tenth of a second, for each target and for all together, and told as its mean, how
-//! it varies and the longest pause of a writer ([`Pace`]). The first seconds, in which writers fill memory before
-//! anything is written back, are left out of that, except for pauses.
+//! [`RandWrite::lay_out`] makes the files, once; [`RandWrite::run`] writes all over them for a
+//! while and then syncs. The rate of the writers is taken every tenth of a second, for each target
+//! and for all together, and told as its mean, how it varies and the longest pause of a writer
+//! ([`Pace`]). The first seconds, in which writers fill memory before anything is written back, are
+//! left out of that, except for pauses.
 
 mod pace;
 mod writer;

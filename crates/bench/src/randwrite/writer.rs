@@ -16,7 +16,8 @@ pub(super) enum Access<'a> {
 }
 
 impl<'a> Access<'a> {
-    /// The files that thread number `thread` writes to: all of them, or those that no other one writes to.
+    /// The files that thread number `thread` writes to: all of them, or those that no other one
+    /// writes to.
     pub(super) fn new(
         work: &RandWrite,
         files: &'a [Box<dyn OpenFile>],

@@ -1,5 +1,5 @@
-//! What reached the device of a mounted file system: the kernel's counters of the block device, or the volume's own
-//! where it is mounted by `sluice mount` on an image file.
+//! What reached the device of a mounted file system: the kernel's counters of the block device, or
+//! the volume's own where it is mounted by `sluice mount` on an image file.
 
 use crate::Device;
 use rustix::fs::{major, minor};
@@ -13,7 +13,8 @@ const SLUICE_STATS: &str = "user.sluicefs.stats";
 
 /// Where the counters are read.
 pub(crate) enum Source {
-    /// `stat` of a block device in sysfs, and the journal's commits where the kernel's jbd2 tells them.
+    /// `stat` of a block device in sysfs, and the journal's commits where the kernel's jbd2 tells
+    /// them.
     Block { stat: PathBuf, journal: PathBuf },
     /// The root directory of a mount by `sluice mount`.
     Sluice { root: PathBuf },
@@ -36,7 +37,8 @@ impl Source {
     pub(crate) fn of(dir: &File) -> Option<Source> {
         let dev = dir.metadata().ok()?.dev();
         Source::block(dev).or_else(|| {
-            // btrfs and FUSE have device numbers of their own; the mount table knows what is beneath.
+            // btrfs and FUSE have device numbers of their own; the mount table knows what is
+            // beneath.
             let mount = Mount::of(dir)?;
             let beneath = std::fs::metadata(&mount.device).ok();
             let block = beneath
@@ -95,8 +97,8 @@ impl Counters {
     }
 }
 
-/// The fields of Documentation/block/stat.rst: reads, merged, sectors, ms, writes, merged, sectors, ms, in flight, ms, ms,
-/// four of discards, flushes, ms.
+/// The fields of Documentation/block/stat.rst: reads, merged, sectors, ms, writes, merged, sectors,
+/// ms, in flight, ms, ms, four of discards, flushes, ms.
 fn parse_block_stat(text: &str) -> Option<Counters> {
     let fields: Vec<u64> = text
         .split_whitespace()
@@ -157,7 +159,8 @@ impl Mount {
     }
 
     fn in_table(table: &str, path: &Path) -> Option<Mount> {
-        // 36 35 0:52 / /mnt rw,noatime shared:1 - btrfs /dev/loop0 rw; later lines cover earlier ones.
+        // 36 35 0:52 / /mnt rw,noatime shared:1 - btrfs /dev/loop0 rw; later lines cover earlier
+        // ones.
         let mounts = table.lines().filter_map(|line| {
             let (before, after) = line.split_once(" - ")?;
             let mut after = after.split(' ');

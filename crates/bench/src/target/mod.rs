@@ -14,7 +14,8 @@ use memmap2::MmapMut;
 use std::io;
 use std::path::Path;
 
-/// A file system, as workloads see it. Every thread works in a directory of its own, which it holds open.
+/// A file system, as workloads see it. Every thread works in a directory of its own, which it holds
+/// open.
 ///
 /// # Errors
 /// Those of the file system, here and in [`Directory`] and [`OpenFile`].
@@ -83,8 +84,8 @@ pub trait OpenFile: Send + Sync {
     }
     /// Forgets what is cached of it.
     fn drop_cache(&self) -> io::Result<()>;
-    /// Maps it whole, shared and writable. Only files of mounted file systems can be mapped; nobody may truncate them
-    /// meanwhile.
+    /// Maps it whole, shared and writable. Only files of mounted file systems can be mapped; nobody
+    /// may truncate them meanwhile.
     fn map(&self) -> io::Result<MmapMut> {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,

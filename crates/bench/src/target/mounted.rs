@@ -180,8 +180,8 @@ impl OpenFile for File {
         Ok(rustix::fs::fadvise(self, 0, None, Advice::DontNeed)?)
     }
     fn map(&self) -> io::Result<MmapMut> {
-        // SAFETY: the file is one that a workload made for itself; only the thread that maps it writes to it, and nobody
-        // truncates it before the mapping is gone.
+        // SAFETY: the file is one that a workload made for itself; only the thread that maps it
+        // writes to it, and nobody truncates it before the mapping is gone.
         unsafe { MmapMut::map_mut(self) }
     }
 }

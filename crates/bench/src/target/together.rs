@@ -5,7 +5,8 @@ use crate::{Device, threads};
 use std::io;
 use std::path::Path;
 
-/// Targets that a workload uses side by side: counters are their sum, sync is all of them at the same time.
+/// Targets that a workload uses side by side: counters are their sum, sync is all of them at the
+/// same time.
 pub struct Together<'a>(pub &'a [&'a dyn Target]);
 
 impl Target for Together<'_> {

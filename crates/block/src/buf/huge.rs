@@ -1,10 +1,12 @@
 //! Whether to ask for huge pages.
 //!
-//! A huge page makes 512 faults one and, for direct I/O, 512 pins one. But it can cost several times what it saves, in the
-//! fault of whoever touches it first: where memory is full of other programs' page cache the kernel moves pages about to
-//! make room (direct compaction, which `MADV_HUGEPAGE` allows; see `transhuge.rst`), and beneath a virtual machine the host
-//! may have to find the memory, while small pages come from what was in use a moment ago. So each chunk asks anew, the
-//! first touch of a chunk that asked is timed, and after a slow one nobody asks for a while.
+//! A huge page makes 512 faults one and, for direct I/O, 512 pins one. But it can cost several
+//! times what it saves, in the fault of whoever touches it first: where memory is full of other
+//! programs' page cache the kernel moves pages about to make room (direct compaction, which
+//! `MADV_HUGEPAGE` allows; see `transhuge.rst`), and beneath a virtual machine the host may have to
+//! find the memory, while small pages come from what was in use a moment ago. So each chunk asks
+//! anew, the first touch of a chunk that asked is timed, and after a slow one nobody asks for a
+//! while.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,8 +36,9 @@ impl Hint {
         not_before == 0 || now(ClockId::Monotonic).as_nanos() as u64 >= not_before
     }
 
-    /// Runs `touch`, the first use of a chunk that asked. CPU time is what counts: compaction is done by the thread that
-    /// faults, and a thread that merely had to wait for its turn proves nothing.
+    /// Runs `touch`, the first use of a chunk that asked. CPU time is what counts: compaction is
+    /// done by the thread that faults, and a thread that merely had to wait for its turn proves
+    /// nothing.
     pub(super) fn first_touch(&self, touch: impl FnOnce()) {
         let before = now(ClockId::ThreadCPUTime);
         touch();

@@ -1,10 +1,12 @@
 //! Aligned, reference-counted buffers of at most one page.
 //!
-//! [`BufMut`] is a buffer with one owner, [`Buf`] a shared and therefore immutable one. A page under I/O is a `Buf`
-//! held by a bio; a writer that meets it copies it first ([`Buf::make_mut`]), so pages under I/O are stable.
+//! [`BufMut`] is a buffer with one owner, [`Buf`] a shared and therefore immutable one. A page
+//! under I/O is a `Buf` held by a bio; a writer that meets it copies it first ([`Buf::make_mut`]),
+//! so pages under I/O are stable.
 //!
-//! A handle is one pointer into the [`pool`]; its reference count and length lie in a table at the head of the
-//! pool's chunk and are found by masking the pointer, so that pages stay aligned and adjacent.
+//! A handle is one pointer into the [`pool`]; its reference count and length lie in a table at the
+//! head of the pool's chunk and are found by masking the pointer, so that pages stay aligned and
+//! adjacent.
 //!
 //! ```text
 //!             BufMut::zeroed/scratch/copy_of            freeze
@@ -25,7 +27,8 @@ use std::sync::atomic::Ordering;
 /// Bytes in a page of the page cache, and the capacity and alignment of every buffer.
 pub const PAGE_SIZE: usize = 4096;
 
-/// More references than this can only be a leak in a loop; past it the count could wrap and memory be reused.
+/// More references than this can only be a leak in a loop; past it the count could wrap and memory
+/// be reused.
 const MAX_REFS: u32 = i32::MAX as u32;
 
 /// A buffer with exactly one owner.
@@ -96,8 +99,9 @@ impl Drop for BufMut {
 impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page is mapped for the life of the process and initialised (zero or a former use), `len` is at
-        // most a page, and this handle is its only owner, so nobody writes while `&self` is borrowed.
+        // SAFETY: the page is mapped for the life of the process and initialised (zero or a former
+        // use), `len` is at most a page, and this handle is its only owner, so nobody writes while
+        // `&self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
     }
 }
@@ -112,8 +116,9 @@ impl DerefMut for BufMut {
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page is mapped and initialised, and while a reference exists nobody writes to it: `make_mut`
-        // and `try_into_mut` do so only where the count is one, which needs the one handle mutably.
+        // SAFETY: the page is mapped and initialised, and while a reference exists nobody writes to
+        // it: `make_mut` and `try_into_mut` do so only where the count is one, which needs the one
+        // handle mutably.
         unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
     }
 }
@@ -132,8 +137,9 @@ impl Clone for Buf {
 impl Drop for Buf {
     fn drop(&mut self) {
         let refs = &self.page.entry().refs;
-        // A count of one seen through the only handle cannot grow, so the read-modify-write can be saved. Acquire
-        // pairs with the Release of those who dropped theirs, whose reads must end before the page is reused.
+        // A count of one seen through the only handle cannot grow, so the read-modify-write can be
+        // saved. Acquire pairs with the Release of those who dropped theirs, whose reads must end
+        // before the page is reused.
         if refs.load(Ordering::Acquire) == 1 {
             refs.store(0, Ordering::Relaxed);
         } else {
@@ -162,8 +168,8 @@ impl Buf {
         if !self.is_unique() {
             *self = BufMut::copy_of(self).freeze();
         }
-        // SAFETY: the count is one and `&mut self` borrows the one handle, so the access is exclusive; Acquire in
-        // `is_unique` ordered it after the reads of whoever dropped theirs.
+        // SAFETY: the count is one and `&mut self` borrows the one handle, so the access is
+        // exclusive; Acquire in `is_unique` ordered it after the reads of whoever dropped theirs.
         unsafe { std::slice::from_raw_parts_mut(self.page.ptr().as_ptr(), self.page.len()) }
     }
 

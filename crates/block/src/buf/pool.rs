@@ -1,8 +1,9 @@
 //! Where buffers come from.
 //!
-//! Memory is mapped in regions and used in aligned chunks of 2 MiB, so that the kernel can back a chunk with one huge
-//! page: one fault instead of 512, and one pin instead of 512 for direct I/O, where it can do so cheaply (`huge.rs`).
-//! The first page of a chunk is a table of {reference count, length} for the others.
+//! Memory is mapped in regions and used in aligned chunks of 2 MiB, so that the kernel can back a
+//! chunk with one huge page: one fault instead of 512, and one pin instead of 512 for direct I/O,
+//! where it can do so cheaply (`huge.rs`). The first page of a chunk is a table of {reference
+//! count, length} for the others.
 //!
 //! ```text
 //!   thread magazine ⇄ (64 at a time) ⇄ global free list ◀── carve ── current chunk ◀── released chunks, new regions
@@ -10,8 +11,9 @@
 //!                                             └── trim: runs of free pages, their memory too ──▶ cold list, used next
 //! ```
 //!
-//! Allocation pops the thread's magazine; only every 64th takes the global lock. What a refill brings is sorted, so
-//! that pages come out in ascending order and buffers filled one after another are adjacent: their iovecs coalesce.
+//! Allocation pops the thread's magazine; only every 64th takes the global lock. What a refill
+//! brings is sorted, so that pages come out in ascending order and buffers filled one after another
+//! are adjacent: their iovecs coalesce.
 
 use super::PAGE_SIZE;
 use super::huge::Hint;
@@ -47,7 +49,8 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Page(NonNull<u8>);
 
-// SAFETY: a `Page` is an address; who may touch the bytes is decided by the reference count, which is atomic.
+// SAFETY: a `Page` is an address; who may touch the bytes is decided by the reference count, which
+// is atomic.
 unsafe impl Send for Page {}
 // SAFETY: as above; no method of `Page` touches the bytes.
 unsafe impl Sync for Page {}
@@ -61,8 +64,9 @@ impl Page {
         let addr = self.0.as_ptr().addr();
         let table = self.0.as_ptr().map_addr(|a| a & !(CHUNK - 1));
         let index = (addr & (CHUNK - 1)) / PAGE_SIZE;
-        // SAFETY: pages lie in aligned chunks whose first page is a table with an entry for each; chunks stay mapped
-        // for the life of the process, are zero at first (valid atomics) and are only accessed as atomics.
+        // SAFETY: pages lie in aligned chunks whose first page is a table with an entry for each;
+        // chunks stay mapped for the life of the process, are zero at first (valid atomics) and are
+        // only accessed as atomics.
         unsafe { &*table.cast::<Entry>().add(index) }
     }
 
@@ -101,19 +105,22 @@ impl Chunk {
         } else {
             Advice::LinuxNoHugepage
         };
-        // SAFETY: `CHUNK` mapped bytes, whose contents the advice does not change. It is a hint and its refusal harmless.
+        // SAFETY: `CHUNK` mapped bytes, whose contents the advice does not change. It is a hint and
+        // its refusal harmless.
         let _ = unsafe { madvise(self.0.as_ptr().cast(), CHUNK, advice) };
     }
 
     /// Makes the kernel back at least the table with memory.
     fn touch(self) {
-        // SAFETY: entry 0 of the table stands for the table itself: it is mapped, aligned, and nobody's count.
+        // SAFETY: entry 0 of the table stands for the table itself: it is mapped, aligned, and
+        // nobody's count.
         let entry = unsafe { self.0.cast::<Entry>().as_ref() };
         entry.refs.store(0, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
-/// A chunk that asked for a huge page and has yet to be touched, by who took its first pages and without the lock.
+/// A chunk that asked for a huge page and has yet to be touched, by who took its first pages and
+/// without the lock.
 #[must_use]
 struct Untouched(Chunk);
 
@@ -199,17 +206,20 @@ impl Global {
         }
         let (chunk, left) = self.region.take().unwrap_or_else(map_region);
         if left > CHUNK {
-            // SAFETY: `left` bytes from `chunk` on are mapped, so the next chunk lies in the region.
+            // SAFETY: `left` bytes from `chunk` on are mapped, so the next chunk lies in the
+            // region.
             self.region = Some((Chunk(unsafe { chunk.0.add(CHUNK) }), left - CHUNK));
         }
         chunk
     }
 }
 
-/// Maps a region aligned to chunks: one chunk more than needed, and the misaligned ends are left unused.
+/// Maps a region aligned to chunks: one chunk more than needed, and the misaligned ends are left
+/// unused.
 fn map_region() -> (Chunk, usize) {
     let bytes = REGION + CHUNK;
-    // SAFETY: a new private mapping at an address of the kernel's choice; nothing else refers to it.
+    // SAFETY: a new private mapping at an address of the kernel's choice; nothing else refers to
+    // it.
     let mapped = unsafe {
         mmap_anonymous(
             std::ptr::null_mut(),
@@ -280,7 +290,8 @@ pub(super) fn free(page: Page) {
 pub struct PoolStats {
     /// Bytes that may have memory behind them.
     pub chunk_bytes: u64,
-    /// Bytes on the global free list or not yet carved (magazines, at most 512 KiB a thread, count as used).
+    /// Bytes on the global free list or not yet carved (magazines, at most 512 KiB a thread, count
+    /// as used).
     pub free_bytes: u64,
     /// Bytes whose memory was given back to the OS by [`trim`] and is not in use again.
     pub released_bytes: u64,
@@ -304,12 +315,12 @@ pub fn stats() -> PoolStats {
     }
 }
 
-/// Gives free memory back to the OS, but for `keep` bytes, those used last, and `most` bytes at most, those used longest
-/// ago: chunks that are wholly free, and the free pages of the others. Returns the bytes given back. Other threads' magazines
-/// are left alone.
+/// Gives free memory back to the OS, but for `keep` bytes, those used last, and `most` bytes at
+/// most, those used longest ago: chunks that are wholly free, and the free pages of the others.
+/// Returns the bytes given back. Other threads' magazines are left alone.
 ///
-/// Pages that lie alone cost a system call each, and where several processors run the process each waits for all of them:
-/// 30 µs, and several times that where these are busy.
+/// Pages that lie alone cost a system call each, and where several processors run the process each
+/// waits for all of them: 30 µs, and several times that where these are busy.
 pub fn trim(keep: u64, most: u64) -> u64 {
     let (keep, most) = (keep as usize / PAGE_SIZE, most as usize / PAGE_SIZE);
     let _ = LOCAL.try_with(|local| {
@@ -335,8 +346,9 @@ pub fn trim(keep: u64, most: u64) -> u64 {
     for group in pages.chunk_by(|(a, _), (b, _)| a.chunk() == b.chunk()) {
         let chunk = group[0].0.chunk();
         if group.len() == CHUNK_PAGES {
-            // SAFETY: every page of the chunk is free and in `pages`, which only this thread has; no handle can read
-            // the table. The chunk reads as zeroes afterwards: all free, no references.
+            // SAFETY: every page of the chunk is free and in `pages`, which only this thread has;
+            // no handle can read the table. The chunk reads as zeroes afterwards: all free, no
+            // references.
             if unsafe { madvise(chunk.0.as_ptr().cast(), CHUNK, Advice::LinuxDontNeed) }.is_ok() {
                 released.push(chunk);
                 bytes += (group.iter().filter(is_warm).count() * PAGE_SIZE) as u64;
@@ -348,7 +360,8 @@ pub fn trim(keep: u64, most: u64) -> u64 {
             let len = run.len() * PAGE_SIZE;
             let give_back = || {
                 let start = run[0].0.ptr().as_ptr().cast();
-                // SAFETY: the pages of the run are free and only this thread has them; they read as zeroes afterwards.
+                // SAFETY: the pages of the run are free and only this thread has them; they read as
+                // zeroes afterwards.
                 unsafe { madvise(start, len, Advice::LinuxDontNeed) }.is_ok()
             };
             if with_memory > 0 && give_back() {

@@ -2,14 +2,16 @@
 
 use crate::{Device, IoError, Op, Request};
 
-/// Wraps a device and asks a closure about each request: `Some(errno)` fails it before the device sees it.
+/// Wraps a device and asks a closure about each request: `Some(errno)` fails it before the device
+/// sees it.
 pub struct FaultyDevice<F> {
     inner: Box<dyn Device>,
     inject: F,
 }
 
 impl<F: Fn(Op, u64, u64) -> Option<i32> + Send + Sync> FaultyDevice<F> {
-    /// `inject` is given operation, byte offset and length of each request (merged ones are one request).
+    /// `inject` is given operation, byte offset and length of each request (merged ones are one
+    /// request).
     pub fn new(inner: Box<dyn Device>, inject: F) -> FaultyDevice<F> {
         FaultyDevice { inner, inject }
     }

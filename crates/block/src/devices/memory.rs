@@ -1,4 +1,5 @@
-//! Memory as a device: sparse, in extents that appear when they are first written. Completes on submission.
+//! Memory as a device: sparse, in extents that appear when they are first written. Completes on
+//! submission.
 
 use crate::{Bio, Device, IoError, Op, Payload, Request};
 use std::sync::OnceLock;
@@ -127,7 +128,8 @@ fn extent_index(offset: u64) -> usize {
     (offset / EXTENT % REGION_EXTENTS) as usize
 }
 
-/// Cuts a span at the borders of extents: the device offset of each piece and where it lies in the span.
+/// Cuts a span at the borders of extents: the device offset of each piece and where it lies in the
+/// span.
 fn for_each_piece(offset: u64, len: u64, mut f: impl FnMut(u64, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < len {

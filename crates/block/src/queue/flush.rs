@@ -13,7 +13,8 @@ pub(super) struct FlushGate {
 }
 
 impl FlushGate {
-    /// Returns once the first `wanted` writes are durable; `run` carries a flush out if one is needed.
+    /// Returns once the first `wanted` writes are durable; `run` carries a flush out if one is
+    /// needed.
     pub(super) fn flush(
         &self,
         shared: &Shared,

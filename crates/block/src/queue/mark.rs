@@ -2,8 +2,8 @@
 
 use sync::atomic::{AtomicU64, Ordering};
 
-/// What a queue had written at a moment, as far as a flush has to make it durable ([`crate::Queue::written`]). Marks of
-/// one queue are ordered; the default is "nothing".
+/// What a queue had written at a moment, as far as a flush has to make it durable
+/// ([`crate::Queue::written`]). Marks of one queue are ordered; the default is "nothing".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WriteMark(pub(super) u64);
 

@@ -10,7 +10,8 @@ use sync::atomic::{AtomicU64, Ordering};
 /// The part of a queue that requests in flight refer to.
 pub(super) struct Shared {
     pub(super) stats: Stats,
-    /// Writes that completed and that a flush has to cover. Starts at 1: what was there at opening may not be durable.
+    /// Writes that completed and that a flush has to cover. Starts at 1: what was there at opening
+    /// may not be durable.
     completed: AtomicU64,
     /// The largest `completed` that a successful flush saw before it started.
     flushed: AtomicU64,
@@ -90,7 +91,8 @@ impl Tracking {
         }
     }
 
-    /// Accounts for a completed request, before anybody is told of it; the latch to count down after they were.
+    /// Accounts for a completed request, before anybody is told of it; the latch to count down
+    /// after they were.
     pub(crate) fn finish(
         self,
         op: Op,

@@ -154,7 +154,8 @@ fn reads_pass_the_drain_and_do_not_starve_it() {
 
 #[test]
 fn requests_beyond_the_queue_wait_before_the_device() {
-    // Writes that wait for room hold the queue's places, and a read waits behind them, as on a real drive.
+    // Writes that wait for room hold the queue's places, and a read waits behind them, as on a real
+    // drive.
     let behind = |queue: u64| {
         let mut ssd = Bench::new(&format!("ssd,queue={queue}"));
         for n in 0..128 {

@@ -1,4 +1,5 @@
-//! The measured service curves: monotone and within bounds, for lengths of 4 KiB to 4 MiB at depths of 1 to 64.
+//! The measured service curves: monotone and within bounds, for lengths of 4 KiB to 4 MiB at depths
+//! of 1 to 64.
 
 use crate::bench::{Bench, GIB, KIB, MIB, SECOND, SIZE};
 use block::Op;
@@ -9,7 +10,8 @@ enum Pattern {
     Random,
 }
 
-/// What a closed loop of `depth` requests gets: bytes a second and requests a second. Writes first fill the cache.
+/// What a closed loop of `depth` requests gets: bytes a second and requests a second. Writes first
+/// fill the cache.
 fn measure(kind: &str, op: Op, pattern: Pattern, len: u64, depth: u64) -> (f64, f64) {
     let mut bench = Bench::new(kind);
     let mut seed = 0x1234_5678_9abc_def1_u64;
@@ -63,7 +65,8 @@ fn curve(kind: &str, op: Op, pattern: Pattern) -> Curve {
     rows.to_vec()
 }
 
-/// Larger requests move no fewer bytes a second, and deeper queues serve no fewer requests, but for `slack`.
+/// Larger requests move no fewer bytes a second, and deeper queues serve no fewer requests, but for
+/// `slack`.
 fn assert_monotone(name: &str, curve: &Curve, slack: f64) {
     for depth in 0..DEPTHS.len() {
         for (small, large) in curve.iter().zip(&curve[1..]) {
@@ -91,7 +94,8 @@ fn assert_within(what: &str, value: f64, bounds: std::ops::RangeInclusive<f64>) 
     );
 }
 
-/// Checks a kind's four curves for shape: sequential reads, random reads, sequential writes, random writes.
+/// Checks a kind's four curves for shape: sequential reads, random reads, sequential writes, random
+/// writes.
 fn curves(kind: &str) -> [Curve; 4] {
     let all = [
         (Op::Read, Pattern::Sequential),

@@ -1,4 +1,5 @@
-//! What a model tells does not depend on when it is asked, and every request is decided once, whatever comes.
+//! What a model tells does not depend on when it is asked, and every request is decided once,
+//! whatever comes.
 
 use crate::bench::{Bench, KIB, MIB, MICRO, Random, SIZE};
 use block::Op;

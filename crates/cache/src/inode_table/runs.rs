@@ -1,11 +1,12 @@
 //! A map from inode numbers to objects, for numbers that lie together.
 //!
-//! Neighbours are made, looked up and evicted one after another, so the map is one of *runs* of 32 numbers, each with a slot
-//! for every number: what comes next is found in the processor's cache, and an entry costs its pointer only.
+//! Neighbours are made, looked up and evicted one after another, so the map is one of *runs* of 32
+//! numbers, each with a slot for every number: what comes next is found in the processor's cache,
+//! and an entry costs its pointer only.
 //!
-//! Nobody waits for a lock here. A look-up finds the run in a concurrent map and takes a reference out of its [`Slot`]. A run
-//! counts those who have or are about to put an object in; whoever takes that to nothing marks it dead and removes it, and
-//! who meets a dead one makes another.
+//! Nobody waits for a lock here. A look-up finds the run in a concurrent map and takes a reference
+//! out of its [`Slot`]. A run counts those who have or are about to put an object in; whoever takes
+//! that to nothing marks it dead and removes it, and who meets a dead one makes another.
 
 use crate::slot::Slot;
 use papaya::HashMap;

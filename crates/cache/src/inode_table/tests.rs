@@ -204,8 +204,8 @@ fn a_full_budget_makes_room_by_evicting() {
     assert_eq!(t.budget.used(), 0);
 }
 
-/// Threads load, write, write back and evict few inodes for a while: never two live objects of a number, never a lost
-/// write, never a dead one handed out.
+/// Threads load, write, write back and evict few inodes for a while: never two live objects of a
+/// number, never a lost write, never a dead one handed out.
 #[test]
 fn hammered_by_threads() {
     const INODES: u32 = 48;
@@ -239,7 +239,8 @@ fn hammered_by_threads() {
                         written.fetch_add(1, Relaxed);
                         let late = Arc::clone(&inode);
                         drop(inode);
-                        // The flusher holds no pin, and the inode is not clean: it must not be dead.
+                        // The flusher holds no pin, and the inode is not clean: it must not be
+                        // dead.
                         let inode = t.table.pin(&late).expect("a dirty inode died");
                         let disk = &t.world.disk[ino as usize];
                         disk.fetch_add(1, Relaxed);

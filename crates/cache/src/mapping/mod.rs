@@ -1,8 +1,9 @@
 //! The pages of one file: an index from page number to buffer, with tags.
 //!
-//! Tags of a page: *dirty* (differs from the device), *writeback* (a bio holds a reference to this or an earlier
-//! content), *delalloc* (a block is reserved but none is mapped). A page that is written while under writeback is
-//! copied; it is then both dirty and under writeback, and is not picked for writeback again until the first landed.
+//! Tags of a page: *dirty* (differs from the device), *writeback* (a bio holds a reference to this
+//! or an earlier content), *delalloc* (a block is reserved but none is mapped). A page that is
+//! written while under writeback is copied; it is then both dirty and under writeback, and is not
+//! picked for writeback again until the first landed.
 //!
 //! ```text
 //!              store_dirty, modify             take_dirty                     end_writeback
@@ -14,15 +15,16 @@
 //! ```
 //!
 //! Invariants, all under the one lock of the mapping:
-//! - `nr_pages` and `tagged` are what counting the pages and their tags would give; each page held is charged to the
-//!   budget once.
-//! - A page counted twice (dirty *and* under writeback) is two units of `unlanded_pages()`. A caller that keeps a total of
-//!   those adds one where `store_dirty` or `modify` say that the page was not dirty, and subtracts what `end_writeback`
-//!   returns; for a failure it subtracts the pages it had submitted and adds what `fail_writeback` returns.
+//! - `nr_pages` and `tagged` are what counting the pages and their tags would give; each page held
+//!   is charged to the budget once.
+//! - A page counted twice (dirty *and* under writeback) is two units of `unlanded_pages()`. A
+//!   caller that keeps a total of those adds one where `store_dirty` or `modify` say that the page
+//!   was not dirty, and subtracts what `end_writeback` returns; for a failure it subtracts the
+//!   pages it had submitted and adds what `fail_writeback` returns.
 //! - A page that is dirty, under writeback or delalloc is never reclaimed or invalidated.
 //!
-//! The index has two forms: most files are one page, which needs no memory beyond the mapping itself; all others are
-//! a `Tree`.
+//! The index has two forms: most files are one page, which needs no memory beyond the mapping
+//! itself; all others are a `Tree`.
 
 mod page;
 mod tree;
@@ -101,8 +103,8 @@ pub struct Mapping {
     budget: Arc<Budget>,
     /// Changed only under the lock of `index`, so that plain stores do.
     nr_pages: AtomicU32,
-    /// Dirty pages and, in the upper half, pages under writeback: whoever looks without the lock sees both of one moment,
-    /// and no page between the one and the other.
+    /// Dirty pages and, in the upper half, pages under writeback: whoever looks without the lock
+    /// sees both of one moment, and no page between the one and the other.
     tagged: AtomicU64,
     /// Bytes charged for the inode that this belongs to.
     inode_bytes: AtomicU32,
@@ -134,14 +136,15 @@ impl Mapping {
             index: Mutex::new(Index::Empty),
         }
     }
-    /// Counts `bytes` for the inode that this belongs to, for as long as this lives: an inode that has left the table
-    /// takes memory until the last reference to it is gone.
+    /// Counts `bytes` for the inode that this belongs to, for as long as this lives: an inode that
+    /// has left the table takes memory until the last reference to it is gone.
     pub(crate) fn charge_inode(&self, bytes: u32) {
         let before = self.inode_bytes.swap(bytes, Ordering::Relaxed);
         debug_assert_eq!(before, 0, "an inode is charged once");
         self.budget.charge(Kind::Inodes, bytes.into());
     }
-    /// Takes back what [`Mapping::charge_inode`] counted, for an inode whose memory is kept for another.
+    /// Takes back what [`Mapping::charge_inode`] counted, for an inode whose memory is kept for
+    /// another.
     pub(crate) fn discharge_inode(&self) {
         let bytes = self.inode_bytes.swap(0, Ordering::Relaxed);
         self.budget.uncharge_kept(bytes.into());
@@ -165,7 +168,8 @@ impl Mapping {
     pub fn writeback_pages(&self) -> u64 {
         self.tagged().1
     }
-    /// Dirty pages and pages under writeback, of one moment (an atomic, no lock). One that is both counts twice.
+    /// Dirty pages and pages under writeback, of one moment (an atomic, no lock). One that is both
+    /// counts twice.
     #[inline]
     pub fn unlanded_pages(&self) -> u64 {
         let (dirty, writeback) = self.tagged();
@@ -176,7 +180,8 @@ impl Mapping {
         let tagged = self.tagged.load(Ordering::Acquire);
         (tagged & u64::from(u32::MAX), tagged >> 32)
     }
-    /// Whether any page is dirty or under writeback, seen after every change that has returned (it takes the lock).
+    /// Whether any page is dirty or under writeback, seen after every change that has returned (it
+    /// takes the lock).
     pub fn has_unlanded(&self) -> bool {
         let _index = self.index.lock();
         self.unlanded_pages() > 0
@@ -220,8 +225,8 @@ impl Mapping {
             Index::Many(tree) => tree.get(index).cloned(),
         }
     }
-    /// The pages of `range` under one lock: calls `each` in order with the content or `None`. The mapping is locked
-    /// meanwhile: `each` must not call it.
+    /// The pages of `range` under one lock: calls `each` in order with the content or `None`. The
+    /// mapping is locked meanwhile: `each` must not call it.
     pub fn get_range(&self, range: Range<u64>, mut each: impl FnMut(u64, Option<&Buf>)) {
         match &mut *self.index.lock() {
             Index::Empty => range.for_each(|index| each(index, None)),
@@ -246,7 +251,8 @@ impl Mapping {
             Index::Many(tree) => tree.state(index),
         }
     }
-    /// Caches a page read from the device. Where one is there already that one wins and is returned.
+    /// Caches a page read from the device. Where one is there already that one wins and is
+    /// returned.
     pub fn insert_clean(&self, index: u64, buf: Buf) -> Buf {
         let index = must_narrow(index);
         let mut guard = self.index.lock();
@@ -263,8 +269,9 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         kept
     }
-    /// Stores a page's whole content and makes it dirty, replacing what was there. `delalloc` says that the caller
-    /// reserved a block for it. The state before (default where it was not cached); a page's `delalloc` tag stays if it was set.
+    /// Stores a page's whole content and makes it dirty, replacing what was there. `delalloc` says
+    /// that the caller reserved a block for it. The state before (default where it was not cached);
+    /// a page's `delalloc` tag stays if it was set.
     pub fn store_dirty(&self, index: u64, buf: Buf, delalloc: bool) -> PageState {
         let index = must_narrow(index);
         let mut tally = Tally::default();
@@ -287,8 +294,9 @@ impl Mapping {
         drop(replaced);
         before
     }
-    /// Changes a cached page in place (copied first if shared) and makes it dirty; `None` where it is not cached
-    /// (and `change` was not called). The mapping is locked meanwhile: `change` must not call it.
+    /// Changes a cached page in place (copied first if shared) and makes it dirty; `None` where it
+    /// is not cached (and `change` was not called). The mapping is locked meanwhile: `change` must
+    /// not call it.
     pub fn modify(
         &self,
         index: u64,
@@ -312,7 +320,8 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         Some(before)
     }
-    /// Changes a cached page's bytes without touching its tags (zeroing beyond the end of the file).
+    /// Changes a cached page's bytes without touching its tags (zeroing beyond the end of the
+    /// file).
     pub fn patch(&self, index: u64, change: impl FnOnce(&mut [u8])) -> bool {
         let Some(index) = narrow(index) else {
             return false;
@@ -336,7 +345,8 @@ impl Mapping {
         }
         self.seek(from, Seek::Takeable)
     }
-    /// The first page at or after `from` that is cached and dirty, delalloc or under writeback (for SEEK_DATA).
+    /// The first page at or after `from` that is cached and dirty, delalloc or under writeback (for
+    /// SEEK_DATA).
     pub fn next_unlanded(&self, from: u64) -> Option<u64> {
         self.seek(from, Seek::Unlanded)
     }
@@ -350,7 +360,8 @@ impl Mapping {
             Index::Many(tree) => tree.seek(from, seek).map(u64::from),
         }
     }
-    /// Picks up to `max` dirty pages of `range` that are not under writeback, in order: dirty off, writeback on.
+    /// Picks up to `max` dirty pages of `range` that are not under writeback, in order: dirty off,
+    /// writeback on.
     pub fn take_dirty(&self, range: Range<u64>, max: usize, out: &mut Vec<DirtyPage>) -> usize {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
@@ -367,13 +378,14 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         out.len() - before
     }
-    /// Writeback of `range` ended well: writeback and delalloc off for pages that were under writeback. How many
-    /// there were.
+    /// Writeback of `range` ended well: writeback and delalloc off for pages that were under
+    /// writeback. How many there were.
     pub fn end_writeback(&self, range: Range<u64>) -> u64 {
         let tally = self.finish(range, Page::end_writeback, Tree::end_writeback);
         tally.writeback.unsigned_abs()
     }
-    /// Writeback of `range` failed: writeback off, dirty on again. How many pages became dirty that were not.
+    /// Writeback of `range` failed: writeback off, dirty on again. How many pages became dirty that
+    /// were not.
     pub fn fail_writeback(&self, range: Range<u64>) -> u64 {
         let tally = self.finish(range, Page::fail_writeback, Tree::fail_writeback);
         tally.dirty.unsigned_abs()
@@ -398,7 +410,8 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         tally
     }
-    /// Removes the pages of `range` whatever their state (truncate, punch). The caller has waited for writeback.
+    /// Removes the pages of `range` whatever their state (truncate, punch). The caller has waited
+    /// for writeback.
     pub fn remove(&self, range: Range<u64>) -> Removed {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
@@ -443,8 +456,9 @@ impl Mapping {
         drop(guard);
         tally.pages.unsigned_abs()
     }
-    /// Gives back up to `want` clean pages, by a clock over the index: a page referenced since the hand's last visit is
-    /// spared once. One call is one turn of the hand at most. How many it gave back.
+    /// Gives back up to `want` clean pages, by a clock over the index: a page referenced since the
+    /// hand's last visit is spared once. One call is one turn of the hand at most. How many it gave
+    /// back.
     pub fn reclaim(&self, want: u64) -> u64 {
         let mut freed = 0;
         let mut left = usize::MAX;

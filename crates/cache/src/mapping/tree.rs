@@ -1,8 +1,10 @@
-//! The pages of a file that has several: chunks of 64 pages with a bitmap per tag, found by chunk number.
+//! The pages of a file that has several: chunks of 64 pages with a bitmap per tag, found by chunk
+//! number.
 //!
-//! Two sets of chunk numbers make writeback cost what is dirty and not what is cached: `dirty` holds the chunks with a
-//! page that could be taken for writeback (dirty and not under it), `unlanded` those with a page that is dirty, under
-//! writeback or delalloc. Every change of a chunk goes through [`Tree::change`], which keeps both.
+//! Two sets of chunk numbers make writeback cost what is dirty and not what is cached: `dirty`
+//! holds the chunks with a page that could be taken for writeback (dirty and not under it),
+//! `unlanded` those with a page that is dirty, under writeback or delalloc. Every change of a chunk
+//! goes through [`Tree::change`], which keeps both.
 
 use super::page::Page;
 use super::{DirtyPage, Index, MAX_INDEX, PageState, Removed, Seek, Tally};
@@ -336,8 +338,8 @@ impl Tree {
         });
     }
 
-    /// Changes every chunk of a set that `range` touches, in order, until `each` says no. `each` gets the chunk's
-    /// number and the bits in range.
+    /// Changes every chunk of a set that `range` touches, in order, until `each` says no. `each`
+    /// gets the chunk's number and the bits in range.
     fn each_of(
         &mut self,
         seek: Seek,

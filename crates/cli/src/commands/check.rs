@@ -17,8 +17,9 @@ const OPERATIONAL: u8 = 8;
 
 /// Check a volume for damage, without writing to it
 ///
-/// It finds what `e2fsck -fn` finds and names the object and the place; it repairs nothing. A journal that needs recovery is
-/// replayed in memory, so that the volume is seen as the next mount would see it.
+/// It finds what `e2fsck -fn` finds and names the object and the place; it repairs nothing. A
+/// journal that needs recovery is replayed in memory, so that the volume is seen as the next mount
+/// would see it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -15,8 +15,9 @@ use std::process::ExitCode;
 
 /// Copy files and directories between this system and volumes, or within a volume
 ///
-/// DEVICE:/path names something on a volume, everything else something on this system (write ./a:/b for a file that is
-/// called so). A target that is a directory receives the sources under their names.
+/// DEVICE:/path names something on a volume, everything else something on this system (write ./a:/b
+/// for a file that is called so). A target that is a directory receives the sources under their
+/// names.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -177,7 +178,8 @@ impl Args {
         Ok(())
     }
 
-    /// The directory of a source and its name in it. Without -r symbolic links are followed, as cp does.
+    /// The directory of a source and its name in it. Without -r symbolic links are followed, as cp
+    /// does.
     fn locate(&self, source: &Side, volumes: &mut Volumes) -> Result<(PathBuf, OsString)> {
         let recursive = self.recursive || self.archive;
         let path = source.path();
@@ -185,7 +187,8 @@ impl Args {
         if dir && !recursive {
             bail!("{}: a directory; -r copies it", source.shown());
         }
-        // A path like `.` or `a/..` gets its name, and without -r a link its file, by being made canonical.
+        // A path like `.` or `a/..` gets its name, and without -r a link its file, by being made
+        // canonical.
         let canonical = !recursive || path.file_name().is_none();
         let path = match source {
             Side::Host(path) if canonical => path

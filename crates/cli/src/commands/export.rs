@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 /// Copy a directory of a volume onto this system, with everything that can be preserved
 ///
-/// The counterpart of import. Owners and device files take root; without it, files belong to whoever runs the command.
+/// The counterpart of import. Owners and device files take root; without it, files belong to
+/// whoever runs the command.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

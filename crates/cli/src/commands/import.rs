@@ -12,17 +12,20 @@ use sluicefs::{Dir, File, FormatOptions, Volume, VolumeOptions};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Copy a directory of this system, or a tar archive, into a volume, with everything that can be preserved
+/// Copy a directory of this system, or a tar archive, into a volume, with everything that can be
+/// preserved
 ///
-/// What is in SOURCE goes into the root of the volume or into the directory named, beside what is there. Owners, modes,
-/// times, extended attributes, ACLs, hard links, holes, symbolic links and device files are preserved. On return all of
-/// it is on the device. Ctrl-C leaves a consistent volume with what was copied so far.
+/// What is in SOURCE goes into the root of the volume or into the directory named, beside what is
+/// there. Owners, modes, times, extended attributes, ACLs, hard links, holes, symbolic links and
+/// device files are preserved. On return all of it is on the device. Ctrl-C leaves a consistent
+/// volume with what was copied so far.
 ///
-/// An archive is ustar, GNU or PAX (ACLs in it are not read), owners go by their numbers. What would lead out of the
-/// directory (`..`, a way through a symbolic link) is refused.
+/// An archive is ustar, GNU or PAX (ACLs in it are not read), owners go by their numbers. What
+/// would lead out of the directory (`..`, a way through a symbolic link) is refused.
 ///
-/// With --durable the files become durable in groups while others are copied: what is said to be durable survives a
-/// crash in the middle of the import, whole. A group is up to 4,096 files or 64 MiB and takes one commit of the journal.
+/// With --durable the files become durable in groups while others are copied: what is said to be
+/// durable survives a crash in the middle of the import, whole. A group is up to 4,096 files or 64
+/// MiB and takes one commit of the journal.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -160,7 +163,8 @@ impl Args {
     }
 }
 
-/// Directories stay open while something in them is copied: deep trees need more than the usual 1,024.
+/// Directories stay open while something in them is copied: deep trees need more than the usual
+/// 1,024.
 pub(super) fn allow_many_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,7 +1,8 @@
 //! `sluice mount`: a volume as a directory of the system.
 //!
-//! In the background means: this process starts another of its kind (`--daemon`), which mounts, writes `ready` to its
-//! standard output, and lets go of the terminal; errors it tells by itself. Nothing is forked that has threads.
+//! In the background means: this process starts another of its kind (`--daemon`), which mounts,
+//! writes `ready` to its standard output, and lets go of the terminal; errors it tells by itself.
+//! Nothing is forked that has threads.
 
 use crate::target;
 use anyhow::{Context, Result, bail};
@@ -17,9 +18,9 @@ const READY: &str = "ready\n";
 
 /// Mount a volume, so that any program can use it
 ///
-/// Returns when the volume can be used; `sluice unmount DIR` (or umount) takes it away. Works as root and, through
-/// fusermount3, without root. sync(1) reaches a block device that root has mounted (Linux 6.18), not the mount of an image:
-/// `sluice sync DIR` does, or fsync what matters.
+/// Returns when the volume can be used; `sluice unmount DIR` (or umount) takes it away. Works as
+/// root and, through fusermount3, without root. sync(1) reaches a block device that root has
+/// mounted (Linux 6.18), not the mount of an image: `sluice sync DIR` does, or fsync what matters.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,5 @@
-//! `sluice mount-helper`: mounts and unmounts one directory for a `sluice mount` in a sandbox, which starts it.
+//! `sluice mount-helper`: mounts and unmounts one directory for a `sluice mount` in a sandbox,
+//! which starts it.
 
 use anyhow::{Context, Result};
 use std::os::fd::AsFd;

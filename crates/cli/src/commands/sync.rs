@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 /// Make everything on a mounted volume durable
 ///
-/// On return all that was written before is on the device. sync(1) and syncfs(2) reach a block device that root has mounted
-/// (Linux 6.18), not the mount of an image; fsync(2) reaches both.
+/// On return all that was written before is on the device. sync(1) and syncfs(2) reach a block
+/// device that root has mounted (Linux 6.18), not the mount of an image; fsync(2) reaches both.
 /// With --tree only what lies below DIR is written: other programs' data is not waited for.
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -12,8 +12,8 @@ const ATTRIBUTE: &str = "user.sluicefs.tunables";
 
 /// Show a mount's writeback parameters, or change them at once
 ///
-/// They have the kernel's names and defaults (Documentation/admin-guide/sysctl/vm.rst); percentages are of the mount's
-/// memory. Only root and whoever mounted the volume may change them.
+/// They have the kernel's names and defaults (Documentation/admin-guide/sysctl/vm.rst); percentages
+/// are of the mount's memory. Only root and whoever mounted the volume may change them.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Parameters:

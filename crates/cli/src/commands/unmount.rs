@@ -1,8 +1,9 @@
 //! `sluice unmount`: takes a mount away and waits until everything is on the device.
 //!
-//! The kernel lets go of a FUSE mount before its server has written everything back, unless a block device is mounted as
-//! such; its server ends a moment later, too. The server is the process that
-//! holds the lock of the device; when it has ended, the volume's super block says whether it got everything done.
+//! The kernel lets go of a FUSE mount before its server has written everything back, unless a block
+//! device is mounted as such; its server ends a moment later, too. The server is the process that
+//! holds the lock of the device; when it has ended, the volume's super block says whether it got
+//! everything done.
 
 mod holders;
 
@@ -80,7 +81,8 @@ impl Args {
                     check_clean(&mount.device)?;
                 }
             }
-            // Killed before, or a read-only one among several: there is nothing to wait for, but perhaps to say.
+            // Killed before, or a read-only one among several: there is nothing to wait for, but
+            // perhaps to say.
             None if !mount.read_only => check_clean(&mount.device)?,
             None => {}
         }
@@ -195,7 +197,8 @@ fn wait_for(server: &OwnedFd, number: &str) -> Result<()> {
     }
 }
 
-/// The super block still asks for recovery if the server could not write everything back, or was killed.
+/// The super block still asks for recovery if the server could not write everything back, or was
+/// killed.
 fn check_clean(device: &Path) -> Result<()> {
     /// Byte of the super block's incompatible features, and the bit that asks for recovery.
     const INCOMPAT: u64 = 1024 + 0x60;

@@ -1,8 +1,8 @@
 //! Tar archives into a volume: ustar, GNU and PAX, with everything that a volume can keep.
 //!
-//! An archive is not trusted. Names with `..` are refused, a leading `/` is dropped, and nothing is reached through a
-//! symbolic link, so that all of it ends below the directory it is unpacked into. As tar does, an entry takes the place
-//! of what has its name already, unless that is a directory.
+//! An archive is not trusted. Names with `..` are refused, a leading `/` is dropped, and nothing is
+//! reached through a symbolic link, so that all of it ends below the directory it is unpacked into.
+//! As tar does, an entry takes the place of what has its name already, unless that is a directory.
 //!
 //! Directories get their attributes in the end, when nothing changes in them any more.
 
@@ -55,8 +55,8 @@ fn refused<T>(why: impl Into<String>) -> io::Result<T> {
     Err(io::Error::new(ErrorKind::InvalidInput, why.into()))
 }
 
-/// Unpacks an archive into a directory. Errors of single entries are told and counted on `progress`, and the rest goes
-/// on; `written` gets each file that is complete.
+/// Unpacks an archive into a directory. Errors of single entries are told and counted on
+/// `progress`, and the rest goes on; `written` gets each file that is complete.
 ///
 /// # Errors
 /// Where the archive cannot be read or is none, space runs out, or Ctrl-C came.
@@ -106,7 +106,8 @@ struct Unpacker<'a> {
     progress: &'a Progress,
     written: Written<'a, File>,
     top: Dir,
-    /// The directories from the top to where the last entry was, which the next one is likely to need.
+    /// The directories from the top to where the last entry was, which the next one is likely to
+    /// need.
     open: Vec<(OsString, Dir)>,
     /// Directories of the archive with what they are to get.
     dirs: Vec<(Vec<OsString>, Attributes, Xattrs)>,
@@ -336,7 +337,8 @@ fn fill(entry: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     Ok(n)
 }
 
-/// A new file, in the place of whatever has the name and is no directory. What has other names keeps its contents.
+/// A new file, in the place of whatever has the name and is no directory. What has other names
+/// keeps its contents.
 fn create_file(dir: &Dir, name: &OsStr, new: New) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).no_follow(true);
@@ -386,7 +388,8 @@ struct Described {
     path: Vec<u8>,
     like: Attributes,
     xattrs: Xattrs,
-    /// Its contents begin with a map of where the rest of them belongs (GNU's sparse files in PAX, version 1.0).
+    /// Its contents begin with a map of where the rest of them belongs (GNU's sparse files in PAX,
+    /// version 1.0).
     mapped: bool,
 }
 
@@ -451,8 +454,8 @@ fn number(text: &[u8]) -> io::Result<u64> {
     number.map_or_else(|| refused("a number that is none"), Ok)
 }
 
-/// The map before a sparse file's contents: a count, then offset and length of each piece, one number a line, up to the
-/// next block of the archive.
+/// The map before a sparse file's contents: a count, then offset and length of each piece, one
+/// number a line, up to the next block of the archive.
 fn read_map(entry: &mut impl Read) -> io::Result<Vec<(u64, u64)>> {
     let (mut text, mut block) = (Vec::new(), [0; ARCHIVE_BLOCK]);
     let mut numbers = Vec::new();

@@ -4,8 +4,8 @@
 //!   copying threads ──▶ gathering ──(enough)──▶ one full group ──▶ syncing thread: one plug, one commit, one flush
 //! ```
 //!
-//! At most three groups exist, one in each place, so that what is open and dirty is bounded: who fills a group while
-//! one waits already, waits too.
+//! At most three groups exist, one in each place, so that what is open and dirty is bounded: who
+//! fills a group while one waits already, waits too.
 
 use super::progress::Progress;
 use sluicefs::{File, Volume};
@@ -55,8 +55,8 @@ impl Unsynced {
     }
 }
 
-/// Runs `work`; all files that it gives away are durable when this returns, or their errors were told. `memory` is what
-/// the volume has for caches.
+/// Runs `work`; all files that it gives away are durable when this returns, or their errors were
+/// told. `memory` is what the volume has for caches.
 pub fn during<T>(
     volume: &Volume,
     memory: u64,

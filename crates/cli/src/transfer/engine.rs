@@ -1,8 +1,9 @@
 //! Copies a tree by several threads.
 //!
-//! Work is a stack of jobs: a directory to open and list, or a batch of its files. A stack and not a queue, so that few
-//! directories are open at a time. A directory's own attributes are set when everything in it is done: each job holds a
-//! reference to its directory, each directory one to that above it, and whoever drops the last finishes it.
+//! Work is a stack of jobs: a directory to open and list, or a batch of its files. A stack and not
+//! a queue, so that few directories are open at a time. A directory's own attributes are set when
+//! everything in it is done: each job holds a reference to its directory, each directory one to
+//! that above it, and whoever drops the last finishes it.
 
 use super::progress::Progress;
 use super::{Attributes, Fidelity, Kind, New, SinkDir, SinkFile, SourceDir, SourceFile, Xattrs};
@@ -49,7 +50,8 @@ struct Pair<S, D> {
     path: PathBuf,
     above: Option<Arc<Pair<S, D>>>,
     attributes: Attributes,
-    /// The mode that a new directory is to have in the end, where it could not have it from the start.
+    /// The mode that a new directory is to have in the end, where it could not have it from the
+    /// start.
     final_mode: Option<u32>,
     /// Whether its attributes are to be preserved.
     finish: bool,
@@ -82,7 +84,8 @@ struct Engine<'a, S, D: SinkDir> {
 /// Who is given each file of the target that is complete, with the bytes that were written to it.
 pub type Written<'a, F> = &'a (dyn Fn(F, u64) + Sync);
 
-/// Copies. Errors of single files are told and counted on `progress`, and the rest goes on; `written` gets the others.
+/// Copies. Errors of single files are told and counted on `progress`, and the rest goes on;
+/// `written` gets the others.
 ///
 /// # Errors
 /// Where the top cannot be read, space runs out, or Ctrl-C came.
@@ -360,7 +363,8 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         Ok(())
     }
 
-    /// Makes a file, or where another name of the same one has been made already, links to that (`None`).
+    /// Makes a file, or where another name of the same one has been made already, links to that
+    /// (`None`).
     fn once<T>(
         &self,
         dir: &Arc<Pair<S, D>>,

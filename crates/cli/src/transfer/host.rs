@@ -1,4 +1,5 @@
-//! The host's side of a copy: directories and files by descriptor, nothing followed that the tree itself contains.
+//! The host's side of a copy: directories and files by descriptor, nothing followed that the tree
+//! itself contains.
 
 use super::host_xattr::{self, On};
 use super::{Attributes, Kind, New, SinkDir, SinkFile, SourceDir, SourceFile, Xattrs};
@@ -17,7 +18,8 @@ use std::path::{Path, PathBuf};
 pub struct HostDir {
     fd: OwnedFd,
     path: PathBuf,
-    /// The image that is being written, which must not be copied into itself: device and inode number.
+    /// The image that is being written, which must not be copied into itself: device and inode
+    /// number.
     excluded: Option<(u64, u64)>,
 }
 
@@ -139,7 +141,8 @@ impl SourceDir for HostDir {
     }
 
     fn open_file(&self, name: &OsStr) -> io::Result<Option<(HostFile, Attributes)>> {
-        // Opening a pipe or device does things of its own, so look first; O_NONBLOCK is for what changes meanwhile.
+        // Opening a pipe or device does things of its own, so look first; O_NONBLOCK is for what
+        // changes meanwhile.
         let stat = self.statx(name)?;
         if kind(&stat) != Kind::File {
             return Ok(None);
@@ -231,8 +234,8 @@ fn owner(like: &Attributes) -> (Option<Uid>, Option<Gid>) {
     (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
 }
 
-/// The mode to set after an attempt to change the owner: without privilege the owner stays the copier, and then a
-/// set-user-id bit would give away the copier's rights and not the owner's.
+/// The mode to set after an attempt to change the owner: without privilege the owner stays the
+/// copier, and then a set-user-id bit would give away the copier's rights and not the owner's.
 fn mode_after_chown(like: &Attributes, chowned: rustix::io::Result<()>) -> io::Result<Mode> {
     match chowned {
         Ok(()) => Ok(mode(like.mode)),
@@ -360,7 +363,8 @@ pub fn umask() -> u32 {
     bits.bits()
 }
 
-/// A quick count of what is not a directory, for the progress bar; gives up quietly where it may not look.
+/// A quick count of what is not a directory, for the progress bar; gives up quietly where it may
+/// not look.
 pub fn count_files(top: &Path) -> u64 {
     let mut files = 0;
     let mut dirs = vec![top.to_path_buf()];

@@ -85,8 +85,8 @@ pub fn get_all(on: On<'_>) -> io::Result<Xattrs> {
     Ok(xattrs)
 }
 
-/// Sets all of them. What the target does not support or allow is counted ([`refused`]) and passed over, except for the
-/// user's own.
+/// Sets all of them. What the target does not support or allow is counted ([`refused`]) and passed
+/// over, except for the user's own.
 pub fn set_all(on: On<'_>, xattrs: &Xattrs) -> io::Result<()> {
     for (name, value) in xattrs {
         match on.set(name, value) {

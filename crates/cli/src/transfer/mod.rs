@@ -1,7 +1,8 @@
 //! Trees copied between the host and volumes.
 //!
-//! A [`SourceDir`] and a [`SinkDir`] are each implemented for the host's directories and for a volume's; [`engine`] joins
-//! any two. Work goes by handles (openat and the library's `Dir`), so that no path is walked for a file.
+//! A [`SourceDir`] and a [`SinkDir`] are each implemented for the host's directories and for a
+//! volume's; [`engine`] joins any two. Work goes by handles (openat and the library's `Dir`), so
+//! that no path is walked for a file.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -99,7 +100,8 @@ pub trait SourceDir: Send + Sync + Sized {
     fn own_xattrs(&self) -> io::Result<Xattrs>;
     /// Names in it, with whether each is a directory.
     fn entries(&self) -> io::Result<Vec<(OsString, bool)>>;
-    /// Opens a regular file; `None` where the entry is of another type. Symbolic links are not followed.
+    /// Opens a regular file; `None` where the entry is of another type. Symbolic links are not
+    /// followed.
     fn open_file(&self, name: &OsStr) -> io::Result<Option<(Self::File, Attributes)>>;
     /// Attributes of an entry; symbolic links are not followed.
     fn attributes(&self, name: &OsStr) -> io::Result<Attributes>;

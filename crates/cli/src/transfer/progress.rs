@@ -75,7 +75,8 @@ impl Progress {
         self.errors.load(Relaxed)
     }
 
-    /// Runs `work` with the bar kept up to date, and `count`, which counts the files beforehand if it can, beside it.
+    /// Runs `work` with the bar kept up to date, and `count`, which counts the files beforehand if
+    /// it can, beside it.
     pub fn during<T>(
         &self,
         count: impl FnOnce() -> Option<u64> + Send,
@@ -150,7 +151,8 @@ impl Progress {
         )
     }
 
-    /// The same for a program: `copied_s` until everything was copied, `wall_s` until it was on the device.
+    /// The same for a program: `copied_s` until everything was copied, `wall_s` until it was on the
+    /// device.
     pub fn json(&self) -> serde_json::Value {
         let wall = self.started.elapsed();
         let seconds = wall.as_secs_f64();

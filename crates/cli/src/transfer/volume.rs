@@ -130,7 +130,8 @@ impl SourceFile for File {
     }
 }
 
-/// All that is preserved, in one step. The mode comes with it where writing or an ACL may have changed it.
+/// All that is preserved, in one step. The mode comes with it where writing or an ACL may have
+/// changed it.
 fn preserved(like: &Attributes, with_mode: bool) -> SetAttributes {
     let mut set = SetAttributes::new()
         .accessed_at(like.atime.0, like.atime.1)

@@ -1,7 +1,8 @@
 //! Leaves of hash tree directories: ordinary directory blocks that hold one range of hashes.
 //!
-//! A full leaf is split at the middle of its bytes in hash order. Where the middle falls between names
-//! of one hash, the new leaf's entry gets the collision bit, which tells a search to look in both.
+//! A full leaf is split at the middle of its bytes in hash order. Where the middle falls between
+//! names of one hash, the new leaf's entry gets the collision bit, which tells a search to look in
+//! both.
 
 use ext4_format::dir_entry::{self, Tail};
 use ext4_format::error::{FormatError, Result};
@@ -87,14 +88,15 @@ pub fn fill(block: &mut [u8], entries: &[LeafEntry], tail: Tail) -> Result<()> {
     Ok(())
 }
 
-/// Splits the entries of `full` between it and `fresh`, the upper hashes going to `fresh`, and returns
-/// the hash under which `fresh` must be entered in the parent node, collision bit included.
+/// Splits the entries of `full` between it and `fresh`, the upper hashes going to `fresh`, and
+/// returns the hash under which `fresh` must be entered in the parent node, collision bit included.
 ///
 /// A new name goes to `fresh` if its hash is not below the returned one, else to `full`.
 ///
 /// # Errors
 ///
-/// `NoRoom` if `full` has fewer than two entries, or the first corruption met; nothing is changed then.
+/// `NoRoom` if `full` has fewer than two entries, or the first corruption met; nothing is changed
+/// then.
 pub fn split(
     full: &mut [u8],
     fresh: &mut [u8],
@@ -114,8 +116,8 @@ pub fn split(
     Ok(hash)
 }
 
-/// Where to split entries that are sorted by hash: the index of the first entry of the upper part, and
-/// the hash of that part with the collision bit if the lower part ends with the same hash.
+/// Where to split entries that are sorted by hash: the index of the first entry of the upper part,
+/// and the hash of that part with the collision bit if the lower part ends with the same hash.
 #[must_use]
 pub fn split_point(entries: &[LeafEntry]) -> Option<(usize, u32)> {
     let total = entries.iter().fold(0u64, |sum, entry| {

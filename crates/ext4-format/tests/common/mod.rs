@@ -282,8 +282,8 @@ impl Image {
         extents
     }
 
-    /// The volume block of each of a file's mapped blocks, in order. Block maps: what the inode and the
-    /// first indirect block say.
+    /// The volume block of each of a file's mapped blocks, in order. Block maps: what the inode and
+    /// the first indirect block say.
     pub fn file_blocks(&self, inode: &InodeFields) -> Vec<FsBlock> {
         if inode.flags.contains(InodeFlags::EXTENTS) {
             let root = ExtentNode::parse_root(&inode.i_block).unwrap();

@@ -2,15 +2,17 @@
 //!
 //! How [`Groups::pick`] chooses, for `want` blocks near `goal`:
 //!
-//! 1. At the goal itself, if the run there holds all of `want`, or reaches the end of the group (the next pick goes on in
-//!    the next group, so that the extent grows across): this is what a stream of writes meets nearly always.
+//! 1. At the goal itself, if the run there holds all of `want`, or reaches the end of the group
+//!    (the next pick goes on in the next group, so that the extent grows across): this is what a
+//!    stream of writes meets nearly always.
 //! 2. Behind the goal in its group, then before it: the first run that holds all of `want`.
-//! 3. In the groups after it, the same. A group is passed over, without its lock, when its counts say that it cannot have
-//!    such a run; of a very large volume only so many groups are looked at.
-//! 4. Again, content with an eighth of `want`, then with a single block, and now with the longest run of each group.
+//! 3. In the groups after it, the same. A group is passed over, without its lock, when its counts
+//!    say that it cannot have such a run; of a very large volume only so many groups are looked at.
+//! 4. Again, content with an eighth of `want`, then with a single block, and now with the longest
+//!    run of each group.
 //!
-//! The idea of criteria that relax (0 to 3) and of passing over groups by their longest run is that of Linux's
-//! `fs/ext4/mballoc.c`.
+//! The idea of criteria that relax (0 to 3) and of passing over groups by their longest run is that
+//! of Linux's `fs/ext4/mballoc.c`.
 
 use super::free_map::BitRun;
 use super::group::{BlockState, Group, mirror};
@@ -37,19 +39,20 @@ fn misuse(what: &'static str, group: GroupNo) -> Error {
 }
 
 impl Groups {
-    /// Takes 1 to `want` contiguous blocks, as near behind `goal` as possible, in memory only (nothing is journaled).
-    /// Prefers a run that holds all of `want`. The caller has a promise for `want` blocks ([`super::space`]).
+    /// Takes 1 to `want` contiguous blocks, as near behind `goal` as possible, in memory only
+    /// (nothing is journaled). Prefers a run that holds all of `want`. The caller has a promise for
+    /// `want` blocks ([`super::space`]).
     ///
     /// # Errors
-    /// `NoSpace` only when nothing at all is free; the device's where a bitmap could not be read and no other group has a
-    /// free block.
+    /// `NoSpace` only when nothing at all is free; the device's where a bitmap could not be read
+    /// and no other group has a free block.
     pub fn pick(&self, goal: FsBlock, want: u32) -> Result<BlockRun> {
         let mut scans = 0;
         loop {
             scans += 1;
             match self.pick_once(goal, want) {
-                // The promise says that some group has a block, but while the groups were looked at one after another, it
-                // became available behind the search.
+                // The promise says that some group has a block, but while the groups were looked at
+                // one after another, it became available behind the search.
                 Err(Error::NoSpace) if scans < SCANS_MAX && self.has_available() => {
                     sync::thread::yield_now();
                 }
@@ -134,7 +137,8 @@ impl Groups {
         Some(self.take(home, group, &mut state, run))
     }
 
-    /// Steps 3 and 4: the first run of `want` in a group, or its longest if that has `least` blocks.
+    /// Steps 3 and 4: the first run of `want` in a group, or its longest if that has `least`
+    /// blocks.
     fn pick_in(
         &self,
         number: GroupNo,
@@ -283,8 +287,9 @@ impl Groups {
         true
     }
 
-    /// Sets the bits of picked blocks in the bitmap, as part of the handle's transaction (one credit for each group that
-    /// the run is in). This keeps the promise of these blocks, which ends.
+    /// Sets the bits of picked blocks in the bitmap, as part of the handle's transaction (one
+    /// credit for each group that the run is in). This keeps the promise of these blocks, which
+    /// ends.
     ///
     /// # Errors
     /// `Corrupt` where the bitmap says that one of them is in use; the device's.
@@ -303,7 +308,8 @@ impl Groups {
             if !was_clear {
                 return Err(misuse("a block that is taken is in use already", number));
             }
-            // Nobody but journal replay's like would record what was not picked; count it right all the same.
+            // Nobody but journal replay's like would record what was not picked; count it right all
+            // the same.
             let unpicked = state.map.as_mut().map_or(0, |map| {
                 let unpicked = map.count_zeros(bits.start, bits.len);
                 map.set(bits.start, bits.len);
@@ -319,8 +325,9 @@ impl Groups {
         })
     }
 
-    /// Takes a block for metadata (extent node, directory block, attribute block), at the front of the cluster of groups
-    /// that `goal` is in: out of the way of file data, and near the inode tables. Takes none that is promised.
+    /// Takes a block for metadata (extent node, directory block, attribute block), at the front of
+    /// the cluster of groups that `goal` is in: out of the way of file data, and near the inode
+    /// tables. Takes none that is promised.
     ///
     /// # Errors
     /// `NoSpace`, and as [`Groups::pick`] and [`Groups::record`].
@@ -330,7 +337,8 @@ impl Groups {
             .inspect_err(|_| self.space.unreserve(1))
     }
 
-    /// Takes a block that [`Groups::reserve_nodes`] has promised. An error leaves the promise as it is.
+    /// Takes a block that [`Groups::reserve_nodes`] has promised. An error leaves the promise as it
+    /// is.
     ///
     /// # Errors
     /// As [`Groups::pick`] and [`Groups::record`].
@@ -356,11 +364,13 @@ impl Groups {
         }
     }
 
-    /// Clears bits in the bitmap as part of the handle's transaction (one credit for each group that the run is in); the
-    /// blocks stay unavailable until [`Groups::released`] (this calls [`Handle::free_blocks`]).
+    /// Clears bits in the bitmap as part of the handle's transaction (one credit for each group
+    /// that the run is in); the blocks stay unavailable until [`Groups::released`] (this calls
+    /// [`Handle::free_blocks`]).
     ///
     /// # Errors
-    /// `Corrupt`, with the group, where one of them is free already or the file system's own; the device's.
+    /// `Corrupt`, with the group, where one of them is free already or the file system's own; the
+    /// device's.
     pub fn free(&self, handle: &Handle<'_>, run: BlockRun) -> Result<()> {
         if self.system.overlaps(run.start.0, u64::from(run.len)) {
             let group = self.geo.group_of_block(run.start)?;
@@ -416,8 +426,8 @@ impl Groups {
         }
     }
 
-    /// Whether any of the blocks is the file system's own (superblock, descriptors, bitmaps, inode tables): no file may
-    /// map these.
+    /// Whether any of the blocks is the file system's own (superblock, descriptors, bitmaps, inode
+    /// tables): no file may map these.
     pub fn is_system(&self, run: BlockRun) -> bool {
         self.system.overlaps(run.start.0, u64::from(run.len))
     }

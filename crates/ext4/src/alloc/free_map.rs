@@ -1,4 +1,5 @@
-//! Which blocks of a group are unavailable, as bits in 64-bit words, with fast searches for runs that are not.
+//! Which blocks of a group are unavailable, as bits in 64-bit words, with fast searches for runs
+//! that are not.
 
 /// A group's unavailable blocks: a set bit is a block that must not be picked.
 pub(super) struct FreeMap {
@@ -76,7 +77,8 @@ impl FreeMap {
         at.min(end) - start
     }
 
-    /// The first run of `want` clear bits that starts in `from..to` (it is cut to `want`), or else the longest there is.
+    /// The first run of `want` clear bits that starts in `from..to` (it is cut to `want`), or else
+    /// the longest there is.
     pub fn find_run(&self, from: u32, to: u32, want: u32) -> BitRun {
         let mut best = BitRun::default();
         let mut at = from;

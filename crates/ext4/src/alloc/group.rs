@@ -10,8 +10,8 @@
 //!
 //! Invariants, under the group's `blocks` lock while loaded:
 //! - a bit that is set in the bitmap is set in the map;
-//! - `outstanding` is the number of bits that are set in the map but not in the bitmap: blocks that were picked and not
-//!   recorded yet, or freed by a transaction that has not committed;
+//! - `outstanding` is the number of bits that are set in the map but not in the bitmap: blocks that
+//!   were picked and not recorded yet, or freed by a transaction that has not committed;
 //! - `available` is the number of clear bits of the map.
 
 use super::free_map::FreeMap;
@@ -27,7 +27,8 @@ use std::sync::Arc;
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A block group. The atomics are read without a lock to choose a group, and written under the lock of what they mirror.
+/// A block group. The atomics are read without a lock to choose a group, and written under the lock
+/// of what they mirror.
 #[repr(align(64))]
 pub(super) struct Group {
     /// Blocks that can be picked; of a group that is not loaded, what its descriptor says.
@@ -40,7 +41,8 @@ pub(super) struct Group {
     pub dirs: AtomicU32,
     /// It is in the list of groups whose descriptor has changed.
     pub listed: AtomicBool,
-    /// Where the bitmaps and the inode table are; the counts and checksums in it are those of the mount.
+    /// Where the bitmaps and the inode table are; the counts and checksums in it are those of the
+    /// mount.
     pub desc: GroupDesc,
     /// Rank: below a buffer's lock; never two groups' at once.
     pub blocks: Mutex<BlockState>,
@@ -78,9 +80,11 @@ pub(super) struct InodeState {
     pub bitmap: Option<Arc<Buffer>>,
     /// No inode before this one is free, but for those that `freed_in` freed.
     pub hint: u32,
-    /// The transaction that freed inodes last, and the first of these: they are not used again within it.
+    /// The transaction that freed inodes last, and the first of these: they are not used again
+    /// within it.
     pub freed_in: Option<(Tid, u32)>,
-    /// Blocks of the table behind this one hold no inode that was ever used; what they hold is garbage.
+    /// Blocks of the table behind this one hold no inode that was ever used; what they hold is
+    /// garbage.
     pub created: u32,
     /// Blocks before `created` that nobody has written yet.
     pub unwritten: Vec<u32>,

@@ -1,9 +1,10 @@
 //! Inode numbers: taking, freeing, finding their place.
 //!
-//! The lowest free number of a group is taken first, so that the used part of an inode table grows block by block from
-//! its front. What lies behind it was never written and holds garbage; [`Groups::itable_block_is_fresh`] tells the
-//! writer of inodes, once for each such block, to start from zeroes instead of reading. A block that comes into use
-//! without being written by then (its inodes were freed again) is zeroed at the commit.
+//! The lowest free number of a group is taken first, so that the used part of an inode table grows
+//! block by block from its front. What lies behind it was never written and holds garbage;
+//! [`Groups::itable_block_is_fresh`] tells the writer of inodes, once for each such block, to start
+//! from zeroes instead of reading. A block that comes into use without being written by then (its
+//! inodes were freed again) is zeroed at the commit.
 
 use super::Groups;
 use super::group::{Group, InodeState, mirror};
@@ -24,11 +25,13 @@ fn corrupt(what: &'static str, group: GroupNo) -> Error {
 }
 
 impl Groups {
-    /// Takes an inode number (one credit): directories spread over groups, files near their parent directory. A number is
-    /// not used again in the transaction that freed it, as long as its group has another.
+    /// Takes an inode number (one credit): directories spread over groups, files near their parent
+    /// directory. A number is not used again in the transaction that freed it, as long as its group
+    /// has another.
     ///
     /// # Errors
-    /// `NoSpace`; the device's where a bitmap could not be read and no other group has a free inode.
+    /// `NoSpace`; the device's where a bitmap could not be read and no other group has a free
+    /// inode.
     pub fn alloc_inode(&self, handle: &Handle<'_>, parent: Ino, directory: bool) -> Result<Ino> {
         let home = self.geo.inode_group(parent).map_or(0, |(group, _)| group.0);
         let mut failure = None;
@@ -48,8 +51,8 @@ impl Groups {
         if let Some(ino) = attempt(first) {
             return Ok(ino);
         }
-        // The rest of the cluster, then in steps that double, by the parent so that directories do not crowd together,
-        // and at last every group.
+        // The rest of the cluster, then in steps that double, by the parent so that directories do
+        // not crowd together, and at last every group.
         let cluster = self.cluster_of(first);
         let groups = u64::from(self.geo.groups);
         let near = (first + 1..cluster.end).chain(cluster.start..first);
@@ -245,8 +248,8 @@ impl Groups {
         Ok((block, offset as usize))
     }
 
-    /// Whether this inode table block has never been written, so that it is to be created instead of read (see
-    /// [`jbd2::Handle::create`]). Says so once: from then on the block has content.
+    /// Whether this inode table block has never been written, so that it is to be created instead
+    /// of read (see [`jbd2::Handle::create`]). Says so once: from then on the block has content.
     pub fn itable_block_is_fresh(&self, block: FsBlock) -> bool {
         let after = self.tables.partition_point(|(first, _)| *first <= block.0);
         let Some((first, group)) = after.checked_sub(1).and_then(|at| self.tables.get(at)) else {
@@ -259,7 +262,8 @@ impl Groups {
         let index = index as u32;
         let mut state = self.groups[*group as usize].inodes.lock();
         if index >= state.created {
-            // Somebody writes an inode that is not in use; the blocks before it must have content, too.
+            // Somebody writes an inode that is not in use; the blocks before it must have content,
+            // too.
             self.pending
                 .fetch_add(index - state.created, Ordering::Relaxed);
             let created = state.created;

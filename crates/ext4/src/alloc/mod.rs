@@ -1,8 +1,8 @@
 //! Blocks and inodes: which are free, and which to take next.
 //!
-//! Two truths per group: what the *bitmap* says in the running transaction (changed under a handle), and what is
-//! *unavailable* in memory: the bitmap's blocks, blocks picked for data that has not landed, and blocks freed by a
-//! transaction that has not committed.
+//! Two truths per group: what the *bitmap* says in the running transaction (changed under a
+//! handle), and what is *unavailable* in memory: the bitmap's blocks, blocks picked for data that
+//! has not landed, and blocks freed by a transaction that has not committed.
 //!
 //! ```text
 //!              pick                     record                   free                  released
@@ -23,9 +23,10 @@
 //! | `spread` | which group a new directory goes to |
 //! | `write_back` | descriptors and checksums, once per commit |
 //!
-//! There is no lock for the volume: each group has one for its blocks and one for its inodes, and groups are chosen by
-//! atomic copies of their counts. A group's state is made at its first use and dropped when too many are in memory and
-//! nothing of it is outstanding, so that a volume of any size is used in bounded memory.
+//! There is no lock for the volume: each group has one for its blocks and one for its inodes, and
+//! groups are chosen by atomic copies of their counts. A group's state is made at its first use and
+//! dropped when too many are in memory and nothing of it is outstanding, so that a volume of any
+//! size is used in bounded memory.
 
 mod blocks;
 mod free_map;
@@ -106,7 +107,8 @@ pub(crate) struct Groups {
     tables: Box<[(u64, u32)]>,
     /// Memory of `groups`, `system` and `tables`.
     _charge: Charge,
-    /// Groups whose block bitmap is in memory, how many there may be, and where the next one is to be dropped.
+    /// Groups whose block bitmap is in memory, how many there may be, and where the next one is to
+    /// be dropped.
     loaded: AtomicU32,
     loaded_max: u32,
     evict_hand: AtomicU32,
@@ -125,7 +127,8 @@ struct Charge {
 impl Charge {
     /// Counts what the groups of a volume take.
     fn of_groups(budget: &Arc<Budget>, geo: &Geometry) -> Result<Charge> {
-        // Each has up to three runs of system blocks (twice while they are sorted) and an entry in the list of tables.
+        // Each has up to three runs of system blocks (twice while they are sorted) and an entry in
+        // the list of tables.
         let each =
             (size_of::<Group>() + 6 * size_of::<(u64, u64)>() + size_of::<(u64, u32)>()) as u64;
         let bytes = u64::from(geo.groups).saturating_mul(each);
@@ -154,11 +157,12 @@ impl Drop for Charge {
 }
 
 impl Groups {
-    /// Reads the group descriptors (bitmaps are read when first needed). What is kept of them is charged to `budget`.
+    /// Reads the group descriptors (bitmaps are read when first needed). What is kept of them is
+    /// charged to `budget`.
     ///
     /// # Errors
-    /// The device's; `Corrupt` for a descriptor with a wrong checksum or whose numbers make no sense; `Unsupported` for more
-    /// groups than the budget has room for.
+    /// The device's; `Corrupt` for a descriptor with a wrong checksum or whose numbers make no
+    /// sense; `Unsupported` for more groups than the budget has room for.
     pub fn load(
         journal: Arc<Journal>,
         budget: &Arc<Budget>,
@@ -237,7 +241,8 @@ impl Groups {
     /// Promises blocks for later [`Groups::pick`] calls. Takes no lock.
     ///
     /// # Errors
-    /// `NoSpace`. Blocks that were freed count only once their transaction has committed: see [`crate::Fs::with_space`].
+    /// `NoSpace`. Blocks that were freed count only once their transaction has committed: see
+    /// [`crate::Fs::with_space`].
     pub fn reserve(&self, blocks: u64) -> Result<()> {
         self.space.reserve(blocks, Claim::Ordinary)
     }

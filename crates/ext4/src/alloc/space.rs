@@ -1,6 +1,7 @@
 //! Promises of space: who may count on which blocks.
 //!
-//! A free block is in one of these states. Only this file changes the counters; each arrow names what does it.
+//! A free block is in one of these states. Only this file changes the counters; each arrow names
+//! what does it.
 //!
 //! ```text
 //!              reserve                       pick                      record
@@ -21,19 +22,21 @@
 //! | a block of a directory, attribute or link | `Groups::alloc_metadata_block` | its stack | the same |
 //!
 //! Invariants:
-//! - `free = unpromised + promised + held`. So nothing that is promised can be taken by anybody else, metadata included:
-//!   whatever takes a block has a promise for it first.
-//! - A promise is a count and names no block. [`pick`](super::Groups::pick) finds one, because the groups together always
-//!   have at least as many available blocks as are promised and not picked. A damaged group is the exception: its blocks
-//!   leave `unpromised` when it is found, which may be after they were promised.
+//! - `free = unpromised + promised + held`. So nothing that is promised can be taken by anybody
+//!   else, metadata included: whatever takes a block has a promise for it first.
+//! - A promise is a count and names no block. [`pick`](super::Groups::pick) finds one, because the
+//!   groups together always have at least as many available blocks as are promised and not picked.
+//!   A damaged group is the exception: its blocks leave `unpromised` when it is found, which may be
+//!   after they were promised.
 //! - A promise never becomes less than what it may take: nodes are promised for the worst case.
 //!
-//! The last `margin` blocks are promised only to changes that need no data block and have to work on a full volume
-//! ([`Claim::Margin`]): writing to allocated space, and making holes.
+//! The last `margin` blocks are promised only to changes that need no data block and have to work
+//! on a full volume ([`Claim::Margin`]): writing to allocated space, and making holes.
 //!
-//! A promise is made for every new page, by any number of threads at once. So threads have *stocks*: blocks that are
-//! promised to nobody in particular. A stock is filled only while far more is unpromised than all stocks can have, and
-//! they are emptied before anybody is told that the volume is full.
+//! A promise is made for every new page, by any number of threads at once. So threads have
+//! *stocks*: blocks that are promised to nobody in particular. A stock is filled only while far
+//! more is unpromised than all stocks can have, and they are emptied before anybody is told that
+//! the volume is full.
 
 use crate::{Error, Result};
 use crossbeam_utils::CachePadded;
@@ -60,11 +63,13 @@ pub(crate) enum Claim {
 
 /// The counters of a volume, in blocks.
 pub(super) struct Space {
-    /// Free, available and promised to nobody. Below 0 only where promised blocks turned out to be damaged.
+    /// Free, available and promised to nobody. Below 0 only where promised blocks turned out to be
+    /// damaged.
     unpromised: CachePadded<AtomicI64>,
     /// Clear bits of all bitmaps.
     free: CachePadded<AtomicI64>,
-    /// Of these, what cannot be picked: freed by a transaction that has not committed, or in a damaged group.
+    /// Of these, what cannot be picked: freed by a transaction that has not committed, or in a
+    /// damaged group.
     held: CachePadded<AtomicI64>,
     /// Of these, what a commit does not release.
     damaged: AtomicI64,

@@ -1,16 +1,18 @@
 //! Which group a new directory goes to.
 //!
-//! Directories are spread so that the files in them, which are put into their directory's group, have room to grow beside
-//! one another (Grigoriy Orlov's allocator for FreeBSD, 2001, as in Linux's `fs/ext4/ialloc.c`):
+//! Directories are spread so that the files in them, which are put into their directory's group,
+//! have room to grow beside one another (Grigoriy Orlov's allocator for FreeBSD, 2001, as in
+//! Linux's `fs/ext4/ialloc.c`):
 //!
-//! - A directory in the root goes to a cluster of groups (a flex group) with at least the average of free inodes and
-//!   blocks and the fewest directories, beginning each time behind the last one.
-//! - A deeper one stays in its parent's cluster as long as that is not crowded: not many more directories than the
-//!   average, and not much less free than the average. Else the next cluster that is not crowded.
+//! - A directory in the root goes to a cluster of groups (a flex group) with at least the average
+//!   of free inodes and blocks and the fewest directories, beginning each time behind the last one.
+//! - A deeper one stays in its parent's cluster as long as that is not crowded: not many more
+//!   directories than the average, and not much less free than the average. Else the next cluster
+//!   that is not crowded.
 //!
-//! Within a cluster it goes to the group with the fewest directories, behind its parent's where there are several: inode
-//! tables of a cluster are together, so that this costs no seeks, and directories that are filled at once by several
-//! threads do not share a bitmap's lock.
+//! Within a cluster it goes to the group with the fewest directories, behind its parent's where
+//! there are several: inode tables of a cluster are together, so that this costs no seeks, and
+//! directories that are filled at once by several threads do not share a bitmap's lock.
 
 use super::Groups;
 use std::ops::Range;

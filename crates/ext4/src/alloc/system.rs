@@ -1,7 +1,8 @@
 //! The file system's own blocks: superblocks, descriptor tables, bitmaps, inode tables.
 //!
-//! They are never picked and never freed. With `flex_bg` a group holds those of others, so that a group's bitmap can be
-//! checked, or made where it was never written, only with all descriptors at hand.
+//! They are never picked and never freed. With `flex_bg` a group holds those of others, so that a
+//! group's bitmap can be checked, or made where it was never written, only with all descriptors at
+//! hand.
 
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;

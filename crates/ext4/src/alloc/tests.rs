@@ -134,8 +134,8 @@ impl Rng {
     }
 }
 
-/// Random operations against sets of blocks; what the bitmaps say after a new mount is what was recorded; and when all is
-/// freed again, e2fsck finds the volume as it was.
+/// Random operations against sets of blocks; what the bitmaps say after a new mount is what was
+/// recorded; and when all is freed again, e2fsck finds the volume as it was.
 fn model(seed: u64, size: u64, features: &str) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");

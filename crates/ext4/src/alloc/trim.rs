@@ -1,7 +1,7 @@
 //! Free blocks for discard (FITRIM).
 //!
-//! A run is picked while it is discarded, so that nobody writes to it meanwhile. A pick takes only blocks that are
-//! available: blocks that a transaction freed are not, until it has committed.
+//! A run is picked while it is discarded, so that nobody writes to it meanwhile. A pick takes only
+//! blocks that are available: blocks that a transaction freed are not, until it has committed.
 
 use super::free_map::BitRun;
 use super::{BlockRun, Groups};
@@ -25,9 +25,9 @@ impl Drop for TrimRun<'_> {
 }
 
 impl Groups {
-    /// The first run of at least `min` available blocks that starts at a bit in `bits` of group `number`, and the bit
-    /// behind it; at most `max` blocks of it. It cannot be allocated until it is dropped. `None`: there is none, or all
-    /// free space is promised to data.
+    /// The first run of at least `min` available blocks that starts at a bit in `bits` of group
+    /// `number`, and the bit behind it; at most `max` blocks of it. It cannot be allocated until it
+    /// is dropped. `None`: there is none, or all free space is promised to data.
     ///
     /// # Errors
     /// The device's, where the bitmap could not be read. A damaged group has no runs.

@@ -1,9 +1,11 @@
-//! What allocation leaves for the commit: checksums of bitmaps, group descriptors, fresh inode table blocks.
+//! What allocation leaves for the commit: checksums of bitmaps, group descriptors, fresh inode
+//! table blocks.
 //!
-//! Bitmaps are changed in their buffers at once, but their checksums, and the descriptors that hold these and the counts,
-//! are brought up to date only here: once per commit and group instead of once per change. A group that changes gets into
-//! the list of changed groups; the commit's early phase empties it beside running handles, and in its locked phase only
-//! those are left that changed since.
+//! Bitmaps are changed in their buffers at once, but their checksums, and the descriptors that hold
+//! these and the counts, are brought up to date only here: once per commit and group instead of
+//! once per change. A group that changes gets into the list of changed groups; the commit's early
+//! phase empties it beside running handles, and in its locked phase only those are left that
+//! changed since.
 
 use super::Groups;
 use super::group::Group;
@@ -14,8 +16,8 @@ use jbd2::Handle;
 use sync::atomic::Ordering;
 
 impl Groups {
-    /// A group's descriptor has to be encoded. Under the lock of what changed, so that the commit sees the change when it
-    /// sees the mark.
+    /// A group's descriptor has to be encoded. Under the lock of what changed, so that the commit
+    /// sees the change when it sees the mark.
     pub(super) fn note_changed(&self, number: GroupNo, group: &Group) {
         if group.listed.load(Ordering::Acquire) || group.listed.swap(true, Ordering::AcqRel) {
             return;
@@ -34,7 +36,8 @@ impl Groups {
         (block.0 - self.geo.first_data_block - 1) as usize
     }
 
-    /// Puts changed bitmaps (with checksums) and group descriptors into their buffers. See [`jbd2::JournalClient`].
+    /// Puts changed bitmaps (with checksums) and group descriptors into their buffers. See
+    /// [`jbd2::JournalClient`].
     ///
     /// # Errors
     /// Where a descriptor block or a bitmap cannot be read; the transaction is not whole then.
@@ -92,8 +95,8 @@ impl Groups {
         })
     }
 
-    /// The descriptor as it is to be now. Takes the checksums of what changed, and zeroes inode table blocks that came into
-    /// use without having been written.
+    /// The descriptor as it is to be now. Takes the checksums of what changed, and zeroes inode
+    /// table blocks that came into use without having been written.
     fn describe(&self, handle: &Handle<'_>, group: &Group) -> Result<GroupDesc> {
         let mut desc = group.desc.clone();
         {

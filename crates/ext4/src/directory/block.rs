@@ -165,7 +165,8 @@ impl<'a> Dir<'a> {
             .map_err(|e| self.corrupt(&buffer, e))?;
         Ok(buffer)
     }
-    /// Block `at` for a walk over all blocks, which learns only from the block what it is: `None` for a tree's node.
+    /// Block `at` for a walk over all blocks, which learns only from the block what it is: `None`
+    /// for a tree's node.
     pub fn get_leaf_of_any(&self, at: u32) -> Result<Option<Arc<Buffer>>> {
         if !self.flagged {
             return self.get(at, Kind::Leaf).map(Some);
@@ -328,9 +329,10 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// Before a linear insert into a directory that claims an index which cannot be used (an unknown hash, or a volume
-    /// without `dir_index`): the index will not list the new entry, so the claim goes, as in the kernel. With checksums
-    /// this cannot be done, as nodes have no room for a leaf's.
+    /// Before a linear insert into a directory that claims an index which cannot be used (an
+    /// unknown hash, or a volume without `dir_index`): the index will not list the new entry, so
+    /// the claim goes, as in the kernel. With checksums this cannot be done, as nodes have no room
+    /// for a leaf's.
     pub fn leave_index(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         if !self.flagged {
             return Ok(());

@@ -1,11 +1,13 @@
 //! Entries of directories, linear and hashed (htree).
 //!
-//! The caller holds the directory's `lock`: shared for look-ups, exclusive for changes; [`read()`] takes it itself.
+//! The caller holds the directory's `lock`: shared for look-ups, exclusive for changes; [`read()`]
+//! takes it itself.
 //!
-//! Every change goes through a [`Place`], which [`find`] makes and which stays valid until the next change of the
-//! directory: a create needs one walk through one leaf for "is the name there?", "where does it go?" and "how many
-//! blocks must the journal reserve?". What does not fit is planned as whole block images ([`plan`]) before the first
-//! byte changes, so that only the allocation of blocks can fail, and that is undone.
+//! Every change goes through a [`Place`], which [`find`] makes and which stays valid until the next
+//! change of the directory: a create needs one walk through one leaf for "is the name there?",
+//! "where does it go?" and "how many blocks must the journal reserve?". What does not fit is
+//! planned as whole block images ([`plan`]) before the first byte changes, so that only the
+//! allocation of blocks can fail, and that is undone.
 //!
 //! ```text
 //!   find ─▶ Place { Entry } ─▶ remove, set_target
@@ -17,10 +19,13 @@
 //! ```
 //!
 //! Invariants:
-//! - A directory's size is a multiple of the block size and has no holes. Block 0 begins with "." and "..".
-//! - Blocks are verified once after they came from the device (checksum and structure); an error names inode and block.
+//! - A directory's size is a multiple of the block size and has no holes. Block 0 begins with "."
+//!   and "..".
+//! - Blocks are verified once after they came from the device (checksum and structure); an error
+//!   names inode and block.
 //! - Checksums are stamped by seals at commit, not at each change.
-//! - No loop on a damaged tree is longer than the directory has blocks: depth is bounded, leaves visited are counted.
+//! - No loop on a damaged tree is longer than the directory has blocks: depth is bounded, leaves
+//!   visited are counted.
 
 mod block;
 mod linear;
@@ -137,7 +142,8 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, O
     Ok(place.ino().map(|ino| (ino, place.kind())))
 }
 
-/// Adds the entry that `place` (found for the same name) has room for. An error has changed nothing.
+/// Adds the entry that `place` (found for the same name) has room for. An error has changed
+/// nothing.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! What adding an entry to a full block changes, worked out as whole block images before anything changes.
+//! What adding an entry to a full block changes, worked out as whole block images before anything
+//! changes.
 //!
 //! | directory | plan |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | linear | one more block |
 //! | htree | leaf split at the middle of its bytes in hash order; each full node above it split in halves; a full root handed down to a new node, if the depth allows |
 //!
-//! An htree entry is entered under the lowest hash of its leaf; bit 0 says that names with that hash already began in the
-//! leaf before (see `ext4_format::htree`).
+//! An htree entry is entered under the lowest hash of its leaf; bit 0 says that names with that
+//! hash already began in the leaf before (see `ext4_format::htree`).
 
 use super::Place;
 use super::block::{Dir, Kind};
@@ -73,7 +74,8 @@ pub(super) fn make(dir: &Dir<'_>, place: &Place, used: u32, entry: &NewEntry<'_>
     };
     let capacity = capacity(dir);
     let wanted = used.saturating_add(rec_len_for(entry.name.len()));
-    // Packing pays only where it leaves room for more; positions of readers are hashes, so entries may move.
+    // Packing pays only where it leaves room for more; positions of readers are hashes, so entries
+    // may move.
     if wanted <= capacity / 4 * 3 {
         return compact(dir, place, entry);
     }
@@ -160,8 +162,8 @@ fn put(image: &mut [u8], entry: &NewEntry<'_>) -> Result<(), FormatError> {
     })
 }
 
-/// Where to split `items`: the index of the first one of the upper leaf. The middle of the bytes, or a boundary between
-/// hashes near it if both leaves can hold what that gives them.
+/// Where to split `items`: the index of the first one of the upper leaf. The middle of the bytes,
+/// or a boundary between hashes near it if both leaves can hold what that gives them.
 fn split_at(items: &[Item], capacity: u32) -> usize {
     let total: u32 = items.iter().map(|item| item.len).sum();
     let (mut best, mut best_score) = (items.len() / 2, u32::MAX);

@@ -1,20 +1,24 @@
 //! Reading directories: one leaf at a time, at positions that stay valid while entries come and go.
 //!
-//! On volumes with `dir_index` a directory is read in the order of its names' hashes, whether it is a tree yet or still
-//! has one block, so that a position survives the change from one to the other, splits and packing. A position is
+//! On volumes with `dir_index` a directory is read in the order of its names' hashes, whether it is
+//! a tree yet or still has one block, so that a position survives the change from one to the other,
+//! splits and packing. A position is
 //!
 //! ```text
 //!   0: "."   1: ".."   2 + (major hash / 2) << 32 | minor hash, cut by 12 bits | rank among names with equal bits
 //! ```
 //!
-//! Names with equal bits are ordered by their bytes; their rank tells them apart, so that a reader whose buffer ends
-//! between them neither skips nor repeats one. All leaves that a collision spans are therefore gathered together. The
-//! legacy hash has no minor bits of its own; half MD4 lends them.
+//! Names with equal bits are ordered by their bytes; their rank tells them apart, so that a reader
+//! whose buffer ends between them neither skips nor repeats one. All leaves that a collision spans
+//! are therefore gathered together. The legacy hash has no minor bits of its own; half MD4 lends
+//! them.
 //!
-//! Other directories (no `dir_index`, or linear with several blocks, or of an unknown hash) are read by byte offset:
-//! removal only merges records, so an offset stays a valid place to go on from.
+//! Other directories (no `dir_index`, or linear with several blocks, or of an unknown hash) are
+//! read by byte offset: removal only merges records, so an offset stays a valid place to go on
+//! from.
 //!
-//! Entries are gathered under the directory's lock and given out without it: whoever reads may change the directory.
+//! Entries are gathered under the directory's lock and given out without it: whoever reads may
+//! change the directory.
 
 use super::block::Dir;
 use super::tree::{self, Path, circle};
@@ -100,9 +104,9 @@ impl Chunk {
     }
 }
 
-/// Calls `each` with the entries from position `pos` (0 at the start; otherwise a `next` of an earlier call) until it
-/// returns false; the entry that it refuses is not taken, and reading goes on at the `next` of the one before. Takes the
-/// directory's lock, but not while it calls `each`.
+/// Calls `each` with the entries from position `pos` (0 at the start; otherwise a `next` of an
+/// earlier call) until it returns false; the entry that it refuses is not taken, and reading goes
+/// on at the `next` of the one before. Takes the directory's lock, but not while it calls `each`.
 ///
 /// # Errors
 ///
@@ -210,7 +214,8 @@ fn key(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> u64 {
     (u64::from(hash.major >> 1) << 32) | (u64::from(minor) & !RANK_MAX)
 }
 
-/// Gathers the leaf at a position, and the leaves that its last hash goes on in. Returns where the next one begins.
+/// Gathers the leaf at a position, and the leaves that its last hash goes on in. Returns where the
+/// next one begins.
 fn gather_hashed(
     dir: &Dir<'_>,
     order: HashOrder,

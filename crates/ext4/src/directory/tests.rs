@@ -38,8 +38,8 @@ fn read_all(fs: &Fs, dir: &InodeRef, batch: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// Every hash is one of a few: leaves are split within a hash, look-ups go on in the next leaf, and reading orders equal
-/// positions by name.
+/// Every hash is one of a few: leaves are split within a hash, look-ups go on in the next leaf, and
+/// reading orders equal positions by name.
 #[test]
 fn names_of_equal_hash_span_leaves() {
     for mask in [0x0000_0000, 0x4000_0000, 0xf000_0000, 0xff00_0000] {

@@ -1,7 +1,9 @@
-//! Look-ups in hash trees: from the root down to the leaf of a hash, and on to the leaves that a collision spills into.
+//! Look-ups in hash trees: from the root down to the leaf of a hash, and on to the leaves that a
+//! collision spills into.
 //!
-//! A path holds a node for each level and the entry taken in it. [`Path::advance`] moves to the next leaf in hash order:
-//! up to the first level that has another entry, one on, and down along first entries.
+//! A path holds a node for each level and the entry taken in it. [`Path::advance`] moves to the
+//! next leaf in hash order: up to the first level that has another entry, one on, and down along
+//! first entries.
 
 use super::block::{Dir, Kind};
 use super::{At, Place};
@@ -42,7 +44,8 @@ pub(super) fn node_kind(level: usize) -> NodeKind {
     }
 }
 
-/// Hashes a name as the directory whose root says `version` does; `None` for a version that is not known.
+/// Hashes a name as the directory whose root says `version` does; `None` for a version that is not
+/// known.
 pub(super) fn hash_version(dir: &Dir<'_>, version: u8) -> Option<HashVersion> {
     dir.fs.geo.dir_hash_version(version).ok()
 }

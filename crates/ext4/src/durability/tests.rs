@@ -1,5 +1,5 @@
-//! Two threads at one file, many times over. The schedules in `testing/schedules` explore the same races one step at a
-//! time; these run at full speed, on real threads.
+//! Two threads at one file, many times over. The schedules in `testing/schedules` explore the same
+//! races one step at a time; these run at full speed, on real threads.
 
 use crate::extents::{self, Map};
 use crate::{Error, FallocateMode, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SeekWhence};
@@ -39,8 +39,9 @@ fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
     fs.create(&root, name.as_bytes(), new).unwrap()
 }
 
-/// Runs `first` and `second` side by side, as often as it says; `before` and `after` run alone in each round. Both threads
-/// spin, so that they start within a microsecond, and `second` starts a little later in each round.
+/// Runs `first` and `second` side by side, as often as it says; `before` and `after` run alone in
+/// each round. Both threads spin, so that they start within a microsecond, and `second` starts a
+/// little later in each round.
 fn race(
     rounds: usize,
     before: impl Fn(usize) + Sync,
@@ -87,8 +88,8 @@ fn race(
     });
 }
 
-/// A write stores its pages one by one, and then the size. A crash must not find blocks behind the end
-/// ([`crate::Inode::recorded`] asserts that).
+/// A write stores its pages one by one, and then the size. A crash must not find blocks behind the
+/// end ([`crate::Inode::recorded`] asserts that).
 #[test]
 fn pages_behind_the_end_wait_for_the_size() {
     let fs = in_memory();
@@ -198,7 +199,8 @@ fn the_size_follows_when_the_last_dirty_page_is_punched_out() {
     fs.unmount().unwrap();
 }
 
-/// A size that was set beyond the pages of a file is durable after a sync, though another thread has dirtied a page since.
+/// A size that was set beyond the pages of a file is durable after a sync, though another thread
+/// has dirtied a page since.
 #[test]
 fn a_sync_beside_a_writer_covers_a_size_that_was_set() {
     let (fs, closed) = gated();
@@ -222,7 +224,8 @@ fn a_sync_beside_a_writer_covers_a_size_that_was_set() {
     fs.unmount().unwrap();
 }
 
-/// Nothing of a file system that is being dropped can reach the journal: a commit then would name inodes that are not there.
+/// Nothing of a file system that is being dropped can reach the journal: a commit then would name
+/// inodes that are not there.
 #[test]
 fn a_volume_that_is_dropped_without_unmount_is_as_after_a_crash() {
     let queue = Queue::new(Box::new(MemoryDevice::new(64 << 20)));
@@ -276,7 +279,8 @@ fn gated() -> (Arc<Fs>, Arc<AtomicBool>) {
     (mount(Queue::new(Box::new(device))), closed)
 }
 
-/// What a timed commit finds of a file that was emptied and rewritten: it waits until the new contents have landed.
+/// What a timed commit finds of a file that was emptied and rewritten: it waits until the new
+/// contents have landed.
 fn commit_waits(begin: impl FnOnce(&Arc<Fs>, &InodeRef) + Send) {
     let (fs, closed) = gated();
     let file = create(&fs, "file");
@@ -372,7 +376,8 @@ fn bytes_that_another_system_left_behind_the_end_are_zeroed_before_the_file_grow
     fs.unmount().unwrap();
 }
 
-/// The kernel journals the data of such files. Freed blocks of them are neither read from the log nor replayed.
+/// The kernel journals the data of such files. Freed blocks of them are neither read from the log
+/// nor replayed.
 #[test]
 fn freed_blocks_of_a_file_that_is_marked_for_journaling_are_revoked() {
     let queue = Queue::new(Box::new(MemoryDevice::new(64 << 20)));

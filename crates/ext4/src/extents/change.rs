@@ -18,7 +18,8 @@ fn append(pieces: &mut Pieces, extent: Extent) {
     if let Some(last) = pieces.last_mut()
         && continues(last, &extent)
     {
-        // The last one is filled up even where not all fits: runs of a file that grows become few long extents.
+        // The last one is filled up even where not all fits: runs of a file that grows become few
+        // long extents.
         let take = extent
             .len
             .min(max_len(last.unwritten).saturating_sub(last.len));
@@ -83,8 +84,8 @@ impl<S: NodesMut> Tree<'_, S> {
         self.replace(path, at, 0, &[extent])
     }
 
-    /// Makes the first extent of the other kind in `range` (the part of it in the range) of the kind `unwritten`; returns
-    /// where to go on, or the range's end.
+    /// Makes the first extent of the other kind in `range` (the part of it in the range) of the
+    /// kind `unwritten`; returns where to go on, or the range's end.
     pub fn convert_first(&mut self, range: Range<u64>, unwritten: bool) -> Result<u64> {
         let mut from = range.start;
         while from < range.end {
@@ -119,8 +120,8 @@ impl<S: NodesMut> Tree<'_, S> {
         Ok(range.end)
     }
 
-    /// Removes the last extents in `range`: part of one, or as many of a leaf as `more` allows (it is asked before each but
-    /// the first).
+    /// Removes the last extents in `range`: part of one, or as many of a leaf as `more` allows (it
+    /// is asked before each but the first).
     pub fn remove_last(
         &mut self,
         range: &Range<u64>,
@@ -173,7 +174,8 @@ impl<S: NodesMut> Tree<'_, S> {
         old: usize,
         new: &[Extent],
     ) -> Result<()> {
-        // `prev` and `next` of the path are beside or inside of what is replaced; take those beside.
+        // `prev` and `next` of the path are beside or inside of what is replaced; take those
+        // beside.
         let entries;
         let (before, after) = if old == 0 {
             (path.prev, path.next)

@@ -1,9 +1,10 @@
 //! The extent tree: which volume blocks hold which file blocks.
 //!
-//! The root lives in [`Inode::i_block`], whose lock guards the whole tree: shared for look-ups, exclusive for changes
-//! (changes happen under a journal handle; the lock is taken after the handle is started). The order of locks is handle →
-//! `i_block` → `meta`. Nodes below the root are blocks of the journal, with a checksum that is stamped when their
-//! transaction commits and verified when they come from the device.
+//! The root lives in [`Inode::i_block`], whose lock guards the whole tree: shared for look-ups,
+//! exclusive for changes (changes happen under a journal handle; the lock is taken after the handle
+//! is started). The order of locks is handle → `i_block` → `meta`. Nodes below the root are blocks
+//! of the journal, with a checksum that is stamped when their transaction commits and verified when
+//! they come from the device.
 //!
 //! | file | what |
 //! |---|---|
@@ -13,8 +14,9 @@
 //! | `store` | nodes in the journal's blocks |
 //! | `promise` | nodes for pages that have not landed, promised before they are needed |
 //!
-//! A damaged tree is an error that names the inode or the block; every walk is bounded, as nodes' ranges nest and levels
-//! count down. Files with the block map of ext2 and ext3 are refused in [`read_root`], the one place that would choose.
+//! A damaged tree is an error that names the inode or the block; every walk is bounded, as nodes'
+//! ranges nest and levels count down. Files with the block map of ext2 and ext3 are refused in
+//! [`read_root`], the one place that would choose.
 
 mod change;
 mod node;
@@ -52,7 +54,8 @@ pub(crate) enum Map {
         /// Allocated but reads as zeroes.
         unwritten: bool,
     },
-    /// Nothing, for `len` file blocks at least (`u32::MAX` - start, where no extent follows; never 0).
+    /// Nothing, for `len` file blocks at least (`u32::MAX` - start, where no extent follows; never
+    /// 0).
     Hole {
         /// File blocks.
         len: u32,
@@ -66,15 +69,16 @@ pub(crate) const MAX_UNWRITTEN_LEN: u32 = ext4_format::extent::MAX_UNWRITTEN_LEN
 
 /// Credits that [`insert`] may use, and [`convert`] of what one extent maps.
 ///
-/// The worst case is a full path of depth 4 that grows: 5 nodes changed, 5 split off, 1 below the root, and for these 6
-/// blocks a bitmap and a descriptor block each; the inode's own block is the 24th.
+/// The worst case is a full path of depth 4 that grows: 5 nodes changed, 5 split off, 1 below the
+/// root, and for these 6 blocks a bitmap and a descriptor block each; the inode's own block is the
+/// 24th.
 pub(crate) const INSERT_CREDITS: u32 = 24;
-/// Credits that [`remove`] needs to make progress: an insertion's (it may cut an extent in two), and the bitmaps and
-/// descriptor blocks of a run of blocks that lies in two groups.
+/// Credits that [`remove`] needs to make progress: an insertion's (it may cut an extent in two),
+/// and the bitmaps and descriptor blocks of a run of blocks that lies in two groups.
 pub(crate) const REMOVE_CREDITS: u32 = 32;
 
-/// Credits that [`remove`] keeps for a step beside the groups of the freed extents: the nodes on a path, and the
-/// bitmaps and descriptor blocks of those that become empty.
+/// Credits that [`remove`] keeps for a step beside the groups of the freed extents: the nodes on a
+/// path, and the bitmaps and descriptor blocks of those that become empty.
 const STEP_CREDITS: u32 = 18;
 const _: () = assert!(STEP_CREDITS + 4 < REMOVE_CREDITS && INSERT_CREDITS + 8 <= REMOVE_CREDITS);
 /// Extents that one call of [`remove`] takes away at most, whatever the credits: handles are short.
@@ -85,7 +89,8 @@ const REMOVE_JOURNALED: u64 = 4096;
 /// Checks that `i_block` is the root of an extent tree, and gives its view.
 fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
     match View::new(root, None) {
-        // In a block map the first five bytes could be those of a header, were it not that block 4 is never data's.
+        // In a block map the first five bytes could be those of a header, were it not that block 4
+        // is never data's.
         Ok(view) if view.depth() == 0 && view.max() == 4 => Ok(view),
         view => {
             let flags = inode.meta.lock().fields.flags;
@@ -114,7 +119,8 @@ pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Map> {
     fs.witness("extents_lookup", inode.ino, found)
 }
 
-/// [`lookup`] below a root. A tree of depth 0 costs a search among 4 entries and no look at the journal.
+/// [`lookup`] below a root. A tree of depth 0 costs a search among 4 entries and no look at the
+/// journal.
 fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: u32) -> Result<Map> {
     let (mut view, mut end, mut bytes) = (*root, END, None);
     while view.depth() > 0 {
@@ -153,10 +159,11 @@ fn hole(block: u32, end: u64) -> Map {
     }
 }
 
-/// Maps the hole `block..block+len` to `start`; merges with neighbours where it can. Updates the inode's block count and
-/// marks it dirty. A range that is (partly) mapped is an error.
+/// Maps the hole `block..block+len` to `start`; merges with neighbours where it can. Updates the
+/// inode's block count and marks it dirty. A range that is (partly) mapped is an error.
 ///
-/// `len` is at most 32,768 (32,767 for unwritten). New nodes are placed near `start`. On `NoSpace` nothing has changed.
+/// `len` is at most 32,768 (32,767 for unwritten). New nodes are placed near `start`. On `NoSpace`
+/// nothing has changed.
 pub(crate) fn insert(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -178,11 +185,12 @@ pub(crate) fn insert(
     fs.witness("extents_insert", inode.ino, changed)
 }
 
-/// Makes the mapped range written (`unwritten` false) or unwritten (true), splitting extents at its ends and merging with
-/// neighbours. Parts that are so already stay, as do holes.
+/// Makes the mapped range written (`unwritten` false) or unwritten (true), splitting extents at its
+/// ends and merging with neighbours. Parts that are so already stay, as do holes.
 ///
-/// A range that one extent maps takes at most [`INSERT_CREDITS`]; a longer one that many for every extent, which are asked
-/// for as they are needed, and the error is `Invalid` where the transaction has no room: see [`convert_some`].
+/// A range that one extent maps takes at most [`INSERT_CREDITS`]; a longer one that many for every
+/// extent, which are asked for as they are needed, and the error is `Invalid` where the transaction
+/// has no room: see [`convert_some`].
 pub(crate) fn convert(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -197,8 +205,8 @@ pub(crate) fn convert(
     }
 }
 
-/// As [`convert`], from the range's start on, as far as the handle's credits go; returns where it stopped, the range's end
-/// when all is done.
+/// As [`convert`], from the range's start on, as far as the handle's credits go; returns where it
+/// stopped, the range's end when all is done.
 pub(crate) fn convert_some(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -229,11 +237,12 @@ pub(crate) fn convert_some(
     })
 }
 
-/// Unmaps `range` from its end backwards and frees the blocks, as far as the handle's credits go. Returns where it
-/// stopped: the range's start when all is done, otherwise the end of what is left for another handle.
+/// Unmaps `range` from its end backwards and frees the blocks, as far as the handle's credits go.
+/// Returns where it stopped: the range's start when all is done, otherwise the end of what is left
+/// for another handle.
 ///
-/// With [`REMOVE_CREDITS`] at least one extent goes; the tree is consistent at every stop. Blocks of directories and
-/// symbolic links get revoke records.
+/// With [`REMOVE_CREDITS`] at least one extent goes; the tree is consistent at every stop. Blocks
+/// of directories and symbolic links get revoke records.
 pub(crate) fn remove(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -250,8 +259,8 @@ pub(crate) fn remove(
     let mut groups: SmallVec<[u64; 16]> = SmallVec::new();
     let mut extents = 0;
     let mut blocks = 0u64;
-    // Whether one more extent may go. Both what the handle has left and what the groups of all that went may cost count,
-    // as bitmaps may be put into the transaction later than they change.
+    // Whether one more extent may go. Both what the handle has left and what the groups of all that
+    // went may cost count, as bitmaps may be put into the transaction later than they change.
     let mut more = |extent: &Extent| {
         let per_group = u64::from(fs.geo.blocks_per_group.max(1));
         for block in [extent.start, extent.start + u64::from(extent.len) - 1] {
@@ -294,8 +303,8 @@ pub(crate) fn remove(
     })
 }
 
-/// Carries out a change of the tree under the exclusive lock and accounts for it. `data` is the change of the number of
-/// mapped blocks if all goes well; `run` may change it.
+/// Carries out a change of the tree under the exclusive lock and accounts for it. `data` is the
+/// change of the number of mapped blocks if all goes well; `run` may change it.
 fn change<R>(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -326,10 +335,12 @@ fn change<R>(
     result
 }
 
-/// Calls `each` with (file block, `Map::Mapped`) for every extent that overlaps `range`, in order, until it returns false.
+/// Calls `each` with (file block, `Map::Mapped`) for every extent that overlaps `range`, in order,
+/// until it returns false.
 ///
-/// The extents at the range's ends are cut to it. The lock is held for one leaf at a time and not while `each` runs, so
-/// that `each` may look up and change; what changes behind its back is seen as it is then.
+/// The extents at the range's ends are cut to it. The lock is held for one leaf at a time and not
+/// while `each` runs, so that `each` may look up and change; what changes behind its back is seen
+/// as it is then.
 pub(crate) fn for_each(
     fs: &Fs,
     inode: &Inode,
@@ -367,8 +378,8 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-/// Puts those extents of the leaf that covers `from` into `extents` that end behind it, and returns the end of the leaf's
-/// range.
+/// Puts those extents of the leaf that covers `from` into `extents` that end behind it, and returns
+/// the end of the leaf's range.
 fn leaf_extents<S: Nodes>(
     store: &S,
     root: &[u8; 60],
@@ -400,8 +411,8 @@ pub(crate) fn count_in(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<u64>
 }
 
 impl Fs {
-    /// How many extents map the file's blocks; data that has not been written back yet has none. 0 for what has no extent
-    /// tree (devices, FIFOs, sockets, short symbolic links).
+    /// How many extents map the file's blocks; data that has not been written back yet has none. 0
+    /// for what has no extent tree (devices, FIFOs, sockets, short symbolic links).
     pub fn extent_count(&self, inode: &InodeRef) -> Result<u64> {
         let has_tree = {
             let fields = &inode.meta.lock().fields;

@@ -1,8 +1,9 @@
 //! Entries of a node in place: the 12-byte header and the 12-byte entries of a root or of a block.
 //!
-//! The codec ([`ext4_format::extent`]) checks a whole node, which is done once for a block that comes from the device. What
-//! is here is for the many times after that: a view checks the header only and reads single entries, and changes move
-//! entries within the bytes. Nothing here panics, whatever the bytes are.
+//! The codec ([`ext4_format::extent`]) checks a whole node, which is done once for a block that
+//! comes from the device. What is here is for the many times after that: a view checks the header
+//! only and reads single entries, and changes move entries within the bytes. Nothing here panics,
+//! whatever the bytes are.
 
 use crate::{Error, Result};
 use ext4_format::error::FormatError;
@@ -146,7 +147,8 @@ impl<'a> View<'a> {
     pub fn extent(&self, at: usize) -> Option<Extent> {
         self.entries.get(at).map(unpack)
     }
-    /// How many entries start at or before `block`: the one that may contain it is the last of these.
+    /// How many entries start at or before `block`: the one that may contain it is the last of
+    /// these.
     #[inline]
     pub fn rank(&self, block: u32) -> usize {
         self.entries.partition_point(|raw| key(raw) <= block)

@@ -1,9 +1,11 @@
-//! Nodes that a file's tree may need for pages that have not landed: promised before a write is acknowledged.
+//! Nodes that a file's tree may need for pages that have not landed: promised before a write is
+//! acknowledged.
 //!
-//! Algorithm: pages of holes and of unwritten extents change the tree when they land, in any order and in runs of any
-//! length, so each may be a change of its own. Before such a page becomes dirty the file's promise is raised to
-//! [`worst_case`] of the tree as it is now, for all pages that have not landed and this one. A change that needs a node
-//! takes it from the promise. When pages have landed, what their rest cannot need goes back.
+//! Algorithm: pages of holes and of unwritten extents change the tree when they land, in any order
+//! and in runs of any length, so each may be a change of its own. Before such a page becomes dirty
+//! the file's promise is raised to [`worst_case`] of the tree as it is now, for all pages that have
+//! not landed and this one. A change that needs a node takes it from the promise. When pages have
+//! landed, what their rest cannot need goes back.
 //!
 //! ```text
 //!                Changes::promise (up to worst_case)       Fs::promised_node
@@ -13,14 +15,17 @@
 //!          Fs::settle_nodes: pages landed, were dropped, or a writer ended
 //! ```
 //!
-//! Invariant: the promise is never below what the pages that have not landed can need of the tree as it is. It holds
-//! because `worst_case` bounds every order of changes, and so also what is left of them after the first ones. Therefore
+//! Invariant: the promise is never below what the pages that have not landed can need of the tree
+//! as it is. It holds because `worst_case` bounds every order of changes, and so also what is left
+//! of them after the first ones. Therefore
 //!
-//! - every change of a tree that can add nodes while pages wait (fallocate, holes) promises one change more beforehand;
-//! - the number of pages is read before or together with the tree, never after it: pages leave the count after their
-//!   change of the tree;
+//! - every change of a tree that can add nodes while pages wait (fallocate, holes) promises one
+//!   change more beforehand;
+//! - the number of pages is read before or together with the tree, never after it: pages leave the
+//!   count after their change of the tree;
 //! - no level of a tree is taken away while pages wait, since the next change could need it again;
-//! - while a [`Changes`] of a file exists its promise is not lowered, as a page is counted only when it is dirty.
+//! - while a [`Changes`] of a file exists its promise is not lowered, as a page is counted only
+//!   when it is dirty.
 
 use super::node::View;
 use super::read_root;
@@ -74,10 +79,11 @@ impl Shape {
 
 /// Nodes that `changes` changes of a tree can need at most, whatever they are and in any order.
 ///
-/// On each level below the root, a change splits one node at most. A node that exists may be full, so that its next change
-/// splits it. A split in the middle leaves two nodes with half of the entries, each of which takes half a node of new
-/// entries to be split again. A split at the end of the tree leaves a full node, and a new one that takes a whole node of
-/// entries. So a level with `n` nodes that gets `e` new entries in `c` changes has at most
+/// On each level below the root, a change splits one node at most. A node that exists may be full,
+/// so that its next change splits it. A split in the middle leaves two nodes with half of the
+/// entries, each of which takes half a node of new entries to be split again. A split at the end of
+/// the tree leaves a full node, and a new one that takes a whole node of entries. So a level with
+/// `n` nodes that gets `e` new entries in `c` changes has at most
 /// `min(c, n + e / half + e / whole + 2)` splits, and each adds an entry to the level above.
 pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
     let half = (shape.node_max / 2).saturating_sub(2).max(1);
@@ -112,8 +118,8 @@ pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
     nodes
 }
 
-/// Changes of a file that are about to be made, or whose pages are about to become dirty. The caller holds the inode's
-/// lock exclusively, or else nobody else uses the inode.
+/// Changes of a file that are about to be made, or whose pages are about to become dirty. The
+/// caller holds the inode's lock exclusively, or else nobody else uses the inode.
 pub(crate) struct Changes<'a> {
     fs: &'a Fs,
     inode: &'a Arc<Inode>,
@@ -160,7 +166,8 @@ impl Drop for Changes<'_> {
 }
 
 impl Fs {
-    /// Whether `more` new pages of holes need no promise of nodes: the root has room for all that have not landed.
+    /// Whether `more` new pages of holes need no promise of nodes: the root has room for all that
+    /// have not landed.
     pub(crate) fn root_has_room(&self, inode: &Inode, more: u64) -> Result<bool> {
         let root = inode.i_block.read();
         let shape = Shape::of(&read_root(inode, &root)?, self.geo.block_size);
@@ -190,8 +197,8 @@ impl Fs {
         }
     }
 
-    /// A block for a node of `inode`'s tree: one that is promised to the inode, or else one that nobody is promised. The
-    /// caller holds `i_block` exclusively.
+    /// A block for a node of `inode`'s tree: one that is promised to the inode, or else one that
+    /// nobody is promised. The caller holds `i_block` exclusively.
     pub(super) fn promised_node(
         &self,
         handle: &Handle<'_>,

@@ -66,7 +66,8 @@ impl Nodes for Reader<'_> {
         node.data()
     }
     fn on_volume(&self, start: u64, len: u32) -> bool {
-        // A damaged or hostile tree must not lead reads and writes of data to the volume's own blocks.
+        // A damaged or hostile tree must not lead reads and writes of data to the volume's own
+        // blocks.
         let start = FsBlock(start);
         self.fs.geo.contains_blocks(start, u64::from(len))
             && !self.fs.groups.is_system(BlockRun { start, len })

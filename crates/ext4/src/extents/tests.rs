@@ -1,4 +1,5 @@
-//! The tree over nodes in a map, tiny so that few extents make deep trees, against a map of single blocks.
+//! The tree over nodes in a map, tiny so that few extents make deep trees, against a map of single
+//! blocks.
 
 use super::node::{self, View, max_len};
 use super::promise::{Shape, worst_case};
@@ -331,7 +332,8 @@ fn every_depth_grows_and_shrinks() {
     for (step, entries) in [(1, 8), (7919, 16), (49_999, 16)] {
         let mut toy = Toy::new(entries);
         fragmented(&mut toy, 50_000, step);
-        // Appending fills nodes, so that the tree is as low as it can be: 4 * 8^4 extents fit at depth 4.
+        // Appending fills nodes, so that the tree is as low as it can be: 4 * 8^4 extents fit at
+        // depth 4.
         if step == 1 {
             assert_eq!(toy.depth(), 5);
         }
@@ -496,7 +498,8 @@ fn deep() -> Toy {
 fn loops_and_misplaced_nodes_are_corruption() {
     let toy = deep();
     let blocks: Vec<u64> = toy.store.nodes.borrow().keys().copied().collect();
-    // Every index entry pointed at every other node, the tree's own included: an error or a right answer, no hang.
+    // Every index entry pointed at every other node, the tree's own included: an error or a right
+    // answer, no hang.
     for from in &blocks {
         for to in &blocks {
             let saved = toy.store.nodes.borrow()[from].clone();
@@ -563,7 +566,8 @@ fn lookups_in_a_root_are_fast() {
     assert_eq!(node::max_len(false), 32_768);
 }
 
-/// Splits of trees with tiny nodes, by changes in orders that are bad for them, against what was promised at any moment.
+/// Splits of trees with tiny nodes, by changes in orders that are bad for them, against what was
+/// promised at any moment.
 #[test]
 fn promised_nodes_suffice_in_every_order() {
     let mut seed = 1u64;

@@ -1,12 +1,13 @@
-//! The B+tree itself: descending, and replacing entries with the splits, growth and shrinking that this brings.
+//! The B+tree itself: descending, and replacing entries with the splits, growth and shrinking that
+//! this brings.
 //!
-//! It works over [`Nodes`], which the journal provides ([`super::store`]) and tests replace, so that trees with tiny nodes
-//! show every depth.
+//! It works over [`Nodes`], which the journal provides ([`super::store`]) and tests replace, so
+//! that trees with tiny nodes show every depth.
 //!
 //! Invariants, checked while descending and kept by every change:
 //! - a node is one level lower than its parent says, so a path has at most 6 nodes;
-//! - a node other than the root starts where its parent's entry says and ends where the next entry starts: the ranges of
-//!   siblings are disjoint, so that a walk meets each node once;
+//! - a node other than the root starts where its parent's entry says and ends where the next entry
+//!   starts: the ranges of siblings are disjoint, so that a walk meets each node once;
 //! - extents are not empty, lie on the volume and do not overlap.
 //!
 //! All changes are [`Tree::splice`] of a leaf. Where the entries do not fit:
@@ -21,8 +22,8 @@
 //!                                                                                        fill their nodes
 //! ```
 //!
-//! New nodes are allocated before anything is changed: running out of space changes nothing. `promise` counts on what is
-//! drawn here when it says how many nodes changes can need.
+//! New nodes are allocated before anything is changed: running out of space changes nothing.
+//! `promise` counts on what is drawn here when it says how many nodes changes can need.
 
 use super::node::{self, Raw, Raws, View};
 use crate::{Error, Result};
@@ -62,7 +63,8 @@ pub(super) trait Nodes {
             Err(self.corrupt("an extent is outside of the volume"))
         }
     }
-    /// The child that entry `at` of `parent` points to, whose range ends at `end`; and that of the child.
+    /// The child that entry `at` of `parent` points to, whose range ends at `end`; and that of the
+    /// child.
     fn child(&self, parent: &View<'_>, at: usize, end: u64) -> Result<(u64, Self::Node, u64)> {
         let raw = parent
             .raw(at)
@@ -222,7 +224,8 @@ impl<S: NodesMut> Tree<'_, S> {
         path.leaf_entries(self.store, self.root)
     }
 
-    /// Replaces `old` extents from `at` on in the path's leaf by `new`. The path is stale afterwards.
+    /// Replaces `old` extents from `at` on in the path's leaf by `new`. The path is stale
+    /// afterwards.
     pub fn splice(
         &mut self,
         mut path: Path<S::Node>,

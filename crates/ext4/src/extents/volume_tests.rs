@@ -49,7 +49,8 @@ impl Volume {
     }
 }
 
-/// (file block, block, unwritten) of every line of `ex -l`: "0/ 0   1/  3     0 -     9 1000 -  1009     10 Uninit".
+/// (file block, block, unwritten) of every line of `ex -l`: "0/ 0 1/ 3 0 - 9 1000 - 1009 10
+/// Uninit".
 fn blocks_in(text: &str) -> Vec<(u32, u64, bool)> {
     let mut blocks = Vec::new();
     for line in text.lines().skip(1) {

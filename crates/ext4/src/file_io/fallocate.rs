@@ -90,8 +90,8 @@ impl Fs {
             FallocateMode::PunchHole => {
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
-                    // It may cut one extent in two. Pages go only when nothing can fail for want of space: what they hide
-                    // must not be seen again.
+                    // It may cut one extent in two. Pages go only when nothing can fail for want of
+                    // space: what they hide must not be seen again.
                     let changes = Changes::begin(self, inode);
                     changes.promise(1, Claim::Margin)?;
                     self.cut_pages(inode, inner)?;
@@ -180,7 +180,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes `pages` and makes the mapped parts of them unwritten. The caller has promised the nodes.
+    /// Removes `pages` and makes the mapped parts of them unwritten. The caller has promised the
+    /// nodes.
     fn unwrite(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
         let lock = inode.writeback_lock.lock();
         self.wait_writeback(inode);

@@ -26,7 +26,8 @@ enum Run {
 }
 
 impl Fs {
-    /// Reads from byte `offset` into `buf`: how many bytes, fewer than asked for at the end of the file only.
+    /// Reads from byte `offset` into `buf`: how many bytes, fewer than asked for at the end of the
+    /// file only.
     pub fn read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
         if inode.kind() != FileType::Regular {
             return Err(if inode.kind() == FileType::Directory {
@@ -162,8 +163,8 @@ impl Fs {
         })
     }
 
-    /// One page for a change of a part of it: cached, read, or zeroes. The caller holds the inode's lock exclusively.
-    /// `None` where it is cached already.
+    /// One page for a change of a part of it: cached, read, or zeroes. The caller holds the inode's
+    /// lock exclusively. `None` where it is cached already.
     pub(crate) fn page_for_update(
         &self,
         inode: &Inode,
@@ -187,7 +188,8 @@ impl Fs {
         })
     }
 
-    /// Requests `pages` as far as they are on the device and not cached. The caller holds the inode's lock shared.
+    /// Requests `pages` as far as they are on the device and not cached. The caller holds the
+    /// inode's lock shared.
     fn start_readahead(&self, inode: &Arc<Inode>, pages: Range<u64>) {
         let mut plug = self.queue.plug();
         let mut at = pages.start;
@@ -222,8 +224,9 @@ impl Fs {
     }
 }
 
-/// The first cached page of a range, or its end. The device is read up to there only: while the inode's lock is held shared, a
-/// page that is not cached cannot become dirty, land and leave the cache again.
+/// The first cached page of a range, or its end. The device is read up to there only: while the
+/// inode's lock is held shared, a page that is not cached cannot become dirty, land and leave the
+/// cache again.
 fn next_cached(inode: &Inode, pages: Range<u64>) -> u64 {
     let mut end = pages.end;
     inode.mapping.get_range(pages, |index, buf| {
@@ -234,7 +237,8 @@ fn next_cached(inode: &Inode, pages: Range<u64>) -> u64 {
     end
 }
 
-/// The part of page `index` that `out` (which begins at byte `offset` of the file) covers: ranges in page and `out`.
+/// The part of page `index` that `out` (which begins at byte `offset` of the file) covers: ranges
+/// in page and `out`.
 fn overlap(index: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
     let page = index * PAGE;
     let start = page.max(offset);
@@ -254,7 +258,8 @@ fn trim(inode: &Inode, mut buf: Buf, index: u64, size: u64) -> Buf {
     buf
 }
 
-/// Whether a page from the device has bytes behind the first `live` that are not zero. The inode keeps it in mind.
+/// Whether a page from the device has bytes behind the first `live` that are not zero. The inode
+/// keeps it in mind.
 pub(super) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
     let stale = page[live..].iter().any(|&byte| byte != 0);
     if stale {

@@ -1,8 +1,9 @@
 //! Readahead: a sequential reader finds its pages in memory.
 //!
-//! The window doubles with every sequential read up to [`MAX_WINDOW`] and the next window is requested when the reader
-//! enters the last one, so that the device works while the reader copies. Pages under readahead are inserted when
-//! their I/O completes; whoever changes the file's contents or blocks waits for that first ([`Readahead::quiesce`]).
+//! The window doubles with every sequential read up to [`MAX_WINDOW`] and the next window is
+//! requested when the reader enters the last one, so that the device works while the reader copies.
+//! Pages under readahead are inserted when their I/O completes; whoever changes the file's contents
+//! or blocks waits for that first ([`Readahead::quiesce`]).
 
 use super::read::is_stale_behind;
 use crate::Inode;
@@ -87,7 +88,8 @@ impl Readahead {
         waited
     }
 
-    /// Waits until nothing is in flight. The caller holds the inode's lock exclusively, so nothing new begins.
+    /// Waits until nothing is in flight. The caller holds the inode's lock exclusively, so nothing
+    /// new begins.
     pub fn quiesce(&self) {
         let mut s = self.state.lock();
         while !s.in_flight.is_empty() {
@@ -119,8 +121,8 @@ impl EndIo for Arrival {
     }
 }
 
-/// Bytes of page `index` that lie before the end of a file of `size` bytes. The others are zero in memory, whatever the
-/// device holds.
+/// Bytes of page `index` that lie before the end of a file of `size` bytes. The others are zero in
+/// memory, whatever the device holds.
 pub(crate) fn live_bytes(index: u64, size: u64) -> usize {
     size.saturating_sub(index * PAGE_SIZE as u64)
         .min(PAGE_SIZE as u64) as usize

@@ -17,8 +17,8 @@ pub enum SeekWhence {
 }
 
 impl Fs {
-    /// The first byte at or after `offset` that is data (or in a hole). `Err(NoData)` beyond the end of the file, or
-    /// where no data follows.
+    /// The first byte at or after `offset` that is data (or in a hole). `Err(NoData)` beyond the
+    /// end of the file, or where no data follows.
     pub fn seek(&self, inode: &InodeRef, offset: u64, whence: SeekWhence) -> Result<u64> {
         let _shared = inode.lock.read();
         let size = inode.size();
@@ -43,8 +43,8 @@ impl Fs {
 
     /// Whether page `at` is data, and the first page where that may change.
     fn data_run(&self, inode: &Inode, at: u64) -> Result<(bool, u64)> {
-        // The pages before the tree: a page that lands in between is in the tree before it loses its tags. The caller
-        // excludes writers, so that no page becomes dirty.
+        // The pages before the tree: a page that lands in between is in the tree before it loses
+        // its tags. The caller excludes writers, so that no page becomes dirty.
         let unlanded = inode.mapping.next_unlanded(at);
         let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
         let (mapped, end) = match extents::lookup(self, inode, block)? {

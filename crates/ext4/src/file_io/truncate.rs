@@ -54,8 +54,8 @@ impl Fs {
         self.cut_to(inode, size, lock)
     }
 
-    /// Before the file grows to `size`: what lies behind its end in its last block reads as zeroes. On the device it is
-    /// zero already, unless another system left something there.
+    /// Before the file grows to `size`: what lies behind its end in its last block reads as zeroes.
+    /// On the device it is zero already, unless another system left something there.
     pub(crate) fn zero_tail(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let old = inode.size();
         if size <= old || old.is_multiple_of(PAGE) {
@@ -72,9 +72,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Logs the page that holds the end of a file of `size` bytes, where its block is in use on the device, with zeroes
-    /// behind the end: they are durable with the transaction. The page stays dirty. `_lock` proves that nothing writes it in
-    /// place; the caller has waited for writeback. Uses a credit.
+    /// Logs the page that holds the end of a file of `size` bytes, where its block is in use on the
+    /// device, with zeroes behind the end: they are durable with the transaction. The page stays
+    /// dirty. `_lock` proves that nothing writes it in place; the caller has waited for writeback.
+    /// Uses a credit.
     fn log_tail(
         &self,
         handle: &Handle<'_>,
@@ -97,7 +98,8 @@ impl Fs {
             ..
         } = extents::lookup(self, inode, block)?
         {
-            // A copy: the page is going to be logged again as it is, and each content of a block is counted once.
+            // A copy: the page is going to be logged again as it is, and each content of a block is
+            // counted once.
             handle.log_data(start.0, BufMut::copy_of(&content).freeze());
         }
         Ok(())
@@ -111,16 +113,18 @@ impl Fs {
         meta.fields.ctime = now;
     }
 
-    /// Removes pages of whatever state, after writeback in flight has ended; their reservations are given back.
+    /// Removes pages of whatever state, after writeback in flight has ended; their reservations are
+    /// given back.
     pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<u64>) {
         let lock = inode.writeback_lock.lock();
         self.wait_writeback(inode);
         self.forget_pages(inode, pages, &lock);
     }
 
-    /// Removes pages, none of which is under writeback, as `_lock` proves; their reservations are given back. Where the
-    /// file lives on, the caller has the handle that also frees their blocks, and has marked the inode dirty under it: an
-    /// fsync or sync that finds the pages gone then commits that transaction.
+    /// Removes pages, none of which is under writeback, as `_lock` proves; their reservations are
+    /// given back. Where the file lives on, the caller has the handle that also frees their blocks,
+    /// and has marked the inode dirty under it: an fsync or sync that finds the pages gone then
+    /// commits that transaction.
     pub(super) fn forget_pages(
         &self,
         inode: &Arc<Inode>,
@@ -135,16 +139,16 @@ impl Fs {
         *inode.goal.lock() = None;
     }
 
-    /// Credits of one step of a removal of blocks: an eighth of a transaction, so that steps share transactions on a small
-    /// log, too.
+    /// Credits of one step of a removal of blocks: an eighth of a transaction, so that steps share
+    /// transactions on a small log, too.
     fn cut_credits(&self) -> u32 {
         let least = extents::REMOVE_CREDITS + orphan::ORPHAN_CREDITS + 2;
         (self.journal.max_credits() / 8).clamp(least, CUT_CREDITS)
     }
 
-    /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode is an orphan from the
-    /// first to the last of them, so that a crash in between is completed at the next mount. The first has the zeroes
-    /// behind the end, too.
+    /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode
+    /// is an orphan from the first to the last of them, so that a crash in between is completed at
+    /// the next mount. The first has the zeroes behind the end, too.
     fn cut_to(&self, inode: &Arc<Inode>, size: u64, lock: MutexGuard<'_, u32>) -> Result<()> {
         let range = size.div_ceil(PAGE)..END;
         let handle = self.journal.start(self.cut_credits())?;
@@ -216,7 +220,8 @@ impl Fs {
                 };
                 (inode, self.deletions.begin())
             };
-            // Somebody may have it again, or have given it a name; dropping that reference queues it once more.
+            // Somebody may have it again, or have given it a name; dropping that reference queues
+            // it once more.
             if self.is_read_only()
                 || inode.meta.lock().fields.links_count > 0
                 || !self.inodes.retire(inode.ino.0, &inode)
@@ -224,7 +229,8 @@ impl Fs {
                 continue;
             }
             if let Err(error) = self.delete_inode(&inode) {
-                // It stays on the orphan list, and the next mount or e2fsck deletes it. What it had may be half gone.
+                // It stays on the orphan list, and the next mount or e2fsck deletes it. What it had
+                // may be half gone.
                 self.blame_half_done("delete_inode", inode.ino, &error);
                 tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
             }
@@ -253,7 +259,8 @@ impl Fs {
             meta.fields.dtime = u32::try_from(self.now().secs).unwrap_or(u32::MAX).max(1);
         }
         inode.mark_dirty(self, &handle);
-        // Orphan recovery deletes inodes that it has just loaded; before the number can be given out again.
+        // Orphan recovery deletes inodes that it has just loaded; before the number can be given
+        // out again.
         self.inodes.remove(inode.ino.0);
         self.groups.free_inode(&handle, inode.ino, directory)
     }
@@ -262,7 +269,8 @@ impl Fs {
 /// Credits of one step of a truncation at most.
 const CUT_CREDITS: u32 = 256;
 
-/// Whether the inode's blocks are mapped by an extent tree: not for devices, FIFOs, sockets and fast symbolic links.
+/// Whether the inode's blocks are mapped by an extent tree: not for devices, FIFOs, sockets and
+/// fast symbolic links.
 fn has_extents(inode: &Inode) -> bool {
     let meta = inode.meta.lock();
     match meta.fields.file_type() {

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use sync::atomic::Ordering;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Bytes written under one hold of the inode's lock; between two, the writer is slowed if too much is dirty.
+/// Bytes written under one hold of the inode's lock; between two, the writer is slowed if too much
+/// is dirty.
 const CHUNK: usize = 4 << 20;
 
 /// Where to write.
@@ -24,13 +25,15 @@ enum At {
 }
 
 impl Fs {
-    /// Writes `data` at byte `offset`: how many bytes, fewer than asked for only where the volume or the file is full.
+    /// Writes `data` at byte `offset`: how many bytes, fewer than asked for only where the volume
+    /// or the file is full.
     pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_chunks(inode, At::Offset(offset), data)
             .map(|(_, written)| written)
     }
 
-    /// Writes `data` at the end of the file: the offset where it begins, and how many bytes were written.
+    /// Writes `data` at the end of the file: the offset where it begins, and how many bytes were
+    /// written.
     pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
         self.write_chunks(inode, At::End, data)
     }
@@ -63,8 +66,8 @@ impl Fs {
                         first = offset;
                     }
                     written += n;
-                    // The rest is tried once more, since only that makes space. Another appender may have gone on behind
-                    // the first part.
+                    // The rest is tried once more, since only that makes space. Another appender
+                    // may have gone on behind the first part.
                     if n < chunk.len() && matches!(at, At::End) {
                         break;
                     }
@@ -195,8 +198,8 @@ impl Fs {
         Ok(inode.mapping.store_dirty(index, buf, reserve))
     }
 
-    /// Lets bytes `range` of page `index` be zero, as part of a change that keeps the rest of the page. Does nothing for
-    /// a hole. The caller holds the inode's lock exclusively.
+    /// Lets bytes `range` of page `index` be zero, as part of a change that keeps the rest of the
+    /// page. Does nothing for a hole. The caller holds the inode's lock exclusively.
     pub(crate) fn zero_in_page(
         &self,
         inode: &Arc<Inode>,
@@ -247,8 +250,8 @@ enum Kind {
     Written,
 }
 
-/// The run of the last look-up, so that a long write looks up once per extent and not once per page, and what is promised
-/// for its pages.
+/// The run of the last look-up, so that a long write looks up once per extent and not once per
+/// page, and what is promised for its pages.
 struct Mapped<'a> {
     fs: &'a Fs,
     inode: &'a Arc<Inode>,
@@ -274,8 +277,8 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    /// Before page `index`, which is not cached, becomes dirty: promises the nodes that it may need. Whether it needs a
-    /// block too.
+    /// Before page `index`, which is not cached, becomes dirty: promises the nodes that it may
+    /// need. Whether it needs a block too.
     fn needs_block(&mut self, index: u64) -> Result<bool> {
         if !self.run.contains(&index) {
             let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
@@ -330,8 +333,8 @@ fn clears_privileges(mode: u16) -> bool {
     without_privileges(mode) != mode
 }
 
-/// What a write leaves of the mode: no set-user-ID, no set-group-ID (which without group execution means mandatory
-/// locking and stays).
+/// What a write leaves of the mode: no set-user-ID, no set-group-ID (which without group execution
+/// means mandatory locking and stays).
 fn without_privileges(mode: u16) -> u16 {
     let mode = mode & !SET_UID;
     if mode & GROUP_EXECUTE != 0 {

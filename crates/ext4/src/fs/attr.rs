@@ -5,7 +5,8 @@ use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
 use ext4_format::inode::{FileType, InodeFlags};
 use std::sync::Arc;
 
-/// relatime: an access time older than this is updated even if nothing was changed since, in seconds.
+/// relatime: an access time older than this is updated even if nothing was changed since, in
+/// seconds.
 const RELATIME_AGE: i64 = 24 * 60 * 60;
 
 impl Fs {

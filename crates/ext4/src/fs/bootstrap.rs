@@ -1,5 +1,5 @@
-//! Finding the journal before there is a journal to read blocks through: the super block, one group descriptor, the
-//! journal's inode and its extents, straight from the device.
+//! Finding the journal before there is a journal to read blocks through: the super block, one group
+//! descriptor, the journal's inode and its extents, straight from the device.
 
 use crate::{Error, Result};
 use block::{Buf, Class, PAGE_SIZE, Queue};

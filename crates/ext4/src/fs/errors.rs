@@ -1,4 +1,5 @@
-//! Damage that is met while the volume is in use: what the super block records of it, and what happens then.
+//! Damage that is met while the volume is in use: what the super block records of it, and what
+//! happens then.
 //!
 //! ```text
 //!  damage met ─▶ note ─┬─▶ first of this mount: super block on the device (errors, ERROR), past the journal
@@ -6,9 +7,9 @@
 //!                      └─▶ errors=remount-ro: the journal stops, the volume refuses changes
 //! ```
 //!
-//! The record is ext4's: a count, and of the first and the last error time, inode, block, function, line and code.
-//! `e2fsck` clears it. An error may be met under any lock: [`ErrorLog`] has a lock of its own, which is the last in the
-//! order, and needs nothing but the device.
+//! The record is ext4's: a count, and of the first and the last error time, inode, block, function,
+//! line and code. `e2fsck` clears it. An error may be met under any lock: [`ErrorLog`] has a lock
+//! of its own, which is the last in the order, and needs nothing but the device.
 
 use crate::{Error, Fs, Result};
 use block::{BufMut, Class, PAGE_SIZE, Queue};
@@ -33,7 +34,8 @@ pub enum OnError {
 }
 
 impl OnError {
-    /// What the super block says (`tune2fs -e`). `panic` stands for a read-only volume: no process here can stop the system.
+    /// What the super block says (`tune2fs -e`). `panic` stands for a read-only volume: no process
+    /// here can stop the system.
     pub(crate) fn of(superblock: &Superblock) -> OnError {
         match superblock.errors.get() {
             2 | 3 => OnError::RemountReadOnly,
@@ -245,7 +247,8 @@ impl ErrorLog {
     pub fn note(&self, func: &'static str, ino: u32, error: &Error) {
         self.record(func, ino, error);
         if self.policy == OnError::RemountReadOnly {
-            // The client hears of it, refuses changes from then on, and the journal keeps a note for the next mount.
+            // The client hears of it, refuses changes from then on, and the journal keeps a note
+            // for the next mount.
             self.journal
                 .abort(&JournalError::Aborted(error.to_string()));
         }
@@ -288,8 +291,8 @@ impl ErrorLog {
         }
     }
 
-    /// Writes the record into the super block on the device, and nothing else of it. The device may be what failed: then the
-    /// next super block has it.
+    /// Writes the record into the super block on the device, and nothing else of it. The device may
+    /// be what failed: then the next super block has it.
     pub fn save(&self) {
         if self.writable
             && let Err(error) = self.try_save()
@@ -339,8 +342,8 @@ impl Fs {
         }
     }
 
-    /// A change of several blocks ended halfway, so that the volume may have lost track of something: an error like damage,
-    /// whatever its cause.
+    /// A change of several blocks ended halfway, so that the volume may have lost track of
+    /// something: an error like damage, whatever its cause.
     #[track_caller]
     pub(crate) fn blame_half_done(&self, func: &'static str, ino: Ino, error: &Error) {
         if is_damage(error) || matches!(error, Error::Io(_)) {
@@ -349,7 +352,8 @@ impl Fs {
     }
 }
 
-/// What of the super block outlives a replay of the log, which may hold an older one: the record of errors.
+/// What of the super block outlives a replay of the log, which may hold an older one: the record of
+/// errors.
 pub(super) fn carry_over(before: &Superblock, after: &mut Superblock) {
     if before.error_count.get() > after.error_count.get() {
         ErrorSummary::read(before).write(after);

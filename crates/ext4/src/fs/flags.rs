@@ -25,8 +25,9 @@ fn settable(kind: FileType) -> InodeFlags {
 }
 
 impl Fs {
-    /// The flags that `inode` has after `wanted` are set, by ext4's rules: what cannot be set on this type of file, or is
-    /// not supported, is refused; what only operations change stays as it is.
+    /// The flags that `inode` has after `wanted` are set, by ext4's rules: what cannot be set on
+    /// this type of file, or is not supported, is refused; what only operations change stays as it
+    /// is.
     pub(super) fn checked_flags(
         &self,
         inode: &Inode,
@@ -54,8 +55,8 @@ impl Fs {
         if stays_immutable && (kept != wanted || projid.is_some_and(|new| new != old_projid)) {
             return Err(Error::NotPermitted);
         }
-        // The kernel asks for a capability (EPERM), and then journals the data. Not everything that is written through here
-        // would be, so nobody has it.
+        // The kernel asks for a capability (EPERM), and then journals the data. Not everything that
+        // is written through here would be, so nobody has it.
         if (wanted - old).contains(InodeFlags::JOURNAL_DATA) {
             return Err(Error::NotPermitted);
         }

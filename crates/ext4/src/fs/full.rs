@@ -2,11 +2,14 @@
 //!
 //! Algorithm, for every operation that may need space ([`Fs::with_space`]):
 //! 1. The operation runs. `NoSpace` has changed nothing, or is told of what it left undone.
-//! 2. What was freed becomes available: deleted files that nobody uses any more give their blocks back, deletions that
-//!    other threads have begun are waited for, and the transaction that freed blocks is committed. Then 1 again.
-//! 3. Promises that are larger than what will be used are settled: dirty files are written. Then 1 again.
+//! 2. What was freed becomes available: deleted files that nobody uses any more give their blocks
+//!    back, deletions that other threads have begun are waited for, and the transaction that freed
+//!    blocks is committed. Then 1 again.
+//! 3. Promises that are larger than what will be used are settled: dirty files are written. Then 1
+//!    again.
 //!
-//! A step that has nothing to do costs a look at a counter, so a volume that is really full says so at once.
+//! A step that has nothing to do costs a look at a counter, so a volume that is really full says so
+//! at once.
 
 use crate::{Error, Fs, Result};
 use sync::{Condvar, Mutex};
@@ -33,14 +36,15 @@ struct Count {
 pub(crate) struct Deletion<'a>(&'a Deletions);
 
 impl Deletions {
-    /// Begins one. To be called before the inode leaves the queue, so that a thread that finds the queue empty waits for
-    /// it.
+    /// Begins one. To be called before the inode leaves the queue, so that a thread that finds the
+    /// queue empty waits for it.
     pub fn begin(&self) -> Deletion<'_> {
         self.count.lock().begun += 1;
         Deletion(self)
     }
 
-    /// Waits until as many have ended as had begun: whether there were any. More may begin all the time.
+    /// Waits until as many have ended as had begun: whether there were any. More may begin all the
+    /// time.
     fn wait(&self) -> bool {
         let mut count = self.count.lock();
         let begun = count.begun;
@@ -60,8 +64,8 @@ impl Drop for Deletion<'_> {
 }
 
 impl Fs {
-    /// Runs `work`, which may take up to `blocks`, and again after each step that may have made space if it says
-    /// `NoSpace`: see the module. Called with no lock and no handle held.
+    /// Runs `work`, which may take up to `blocks`, and again after each step that may have made
+    /// space if it says `NoSpace`: see the module. Called with no lock and no handle held.
     ///
     /// # Errors
     /// Those of `work`; the journal's, where a commit fails.

@@ -36,7 +36,8 @@ impl Fs {
         self.commit_all()
     }
 
-    /// A copy that is damaged stays as it is: its label would be the only thing in it that is right.
+    /// A copy that is damaged stays as it is: its label would be the only thing in it that is
+    /// right.
     fn set_label_of_copy(&self, group: GroupNo, name: [u8; 16]) -> Result<()> {
         let handle = self.journal.start(1)?;
         let buffer = handle.get(self.geo.group_first_block(group).0)?;

@@ -56,8 +56,8 @@ pub struct MountOptions {
     pub flushers: Flushers,
     /// How long a transaction gathers changes.
     pub commit_interval: Duration,
-    /// When commit blocks are written together with what they commit, as the kernel's `journal_async_commit` does
-    /// (docs/FSYNC.md).
+    /// When commit blocks are written together with what they commit, as the kernel's
+    /// `journal_async_commit` does (docs/FSYNC.md).
     pub async_commit: AsyncCommit,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
@@ -210,7 +210,8 @@ impl Fs {
         self.storable(Timestamp { secs, nanos })
     }
 
-    /// The nearest time that this volume's inodes can hold, so that what users see now is what they see after a remount.
+    /// The nearest time that this volume's inodes can hold, so that what users see now is what they
+    /// see after a remount.
     pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
         if self.geo.inode_size > 128 {
             return Timestamp {
@@ -244,13 +245,14 @@ impl Fs {
         self.inode(Ino::ROOT.0)
     }
 
-    /// The super block changed under `handle` (see [`Fs::superblock`]); it goes out with the handle's transaction.
+    /// The super block changed under `handle` (see [`Fs::superblock`]); it goes out with the
+    /// handle's transaction.
     pub(crate) fn mark_superblock_dirty(&self, _handle: &Handle<'_>) {
         self.superblock_dirty.store(true, Ordering::Release);
     }
 
-    /// Makes everything that is dirty now durable: data, then metadata by one commit. Beside an unmount, whose last sync
-    /// makes the same durable, its outcome is that of the unmount.
+    /// Makes everything that is dirty now durable: data, then metadata by one commit. Beside an
+    /// unmount, whose last sync makes the same durable, its outcome is that of the unmount.
     ///
     /// # Errors
     /// Anything could not be written; the journal has stopped.
@@ -284,9 +286,9 @@ impl Fs {
         Ok(self.queue.flush_up_to(written)?)
     }
 
-    /// Makes a step of a large sync durable, which has landed and is recorded. What the steps record is for the commit of
-    /// the next small fsync to write, unless that would be much: then it is committed here. Errors are kept by the journal
-    /// and the queue.
+    /// Makes a step of a large sync durable, which has landed and is recorded. What the steps
+    /// record is for the commit of the next small fsync to write, unless that would be much: then
+    /// it is committed here. Errors are kept by the journal and the queue.
     pub(crate) fn make_step_durable(&self) {
         let written = self.queue.written();
         let running = self.journal.running_tid();
@@ -379,8 +381,8 @@ impl Fs {
         set.map_err(|_| Error::Invalid("a writeback parameter"))
     }
 
-    /// Drops clean pages, inodes and metadata blocks from memory, those of others who share the budget as well, and gives
-    /// the system back what is free.
+    /// Drops clean pages, inodes and metadata blocks from memory, those of others who share the
+    /// budget as well, and gives the system back what is free.
     pub fn drop_caches(&self) {
         self.budget.drop_caches();
     }
@@ -406,7 +408,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Encodes the super block with the counts of now into its place in block `bytes` that holds it.
+    /// Encodes the super block with the counts of now into its place in block `bytes` that holds
+    /// it.
     fn encode_superblock(&self, bytes: &mut [u8]) {
         let counts = self.groups.counts();
         let mut sb = self.superblock.lock();
@@ -488,8 +491,9 @@ impl Drop for Fs {
         if self.unmounted.get_mut().is_some() {
             return;
         }
-        // The flusher and the journal hold the file system weakly: nothing of it can be written any more, and a commit
-        // without its state would be damage. So it ends as a crash does, on whichever thread held the last reference.
+        // The flusher and the journal hold the file system weakly: nothing of it can be written any
+        // more, and a commit without its state would be damage. So it ends as a crash does, on
+        // whichever thread held the last reference.
         tracing::error!(
             "{}: dropped without unmount; the next mount recovers what was durable",
             self.queue.name()

@@ -46,7 +46,8 @@ struct Opened {
 }
 
 impl Fs {
-    /// Mounts the volume on the device behind `queue`: replays the journal, deletes orphans, and is then ready.
+    /// Mounts the volume on the device behind `queue`: replays the journal, deletes orphans, and is
+    /// then ready.
     pub fn mount(queue: Arc<Queue>, options: MountOptions) -> Result<Arc<Fs>> {
         let mut superblock = bootstrap::read_superblock(&queue)?;
         let (read_only, reason) = effective_access(&queue, &superblock, &options)?;
@@ -73,7 +74,8 @@ impl Fs {
         );
         groups.report_to(errors.clone());
         let mut seed = [0; 4];
-        // Generations only have to differ from those of earlier mounts; the time does where random bytes are not to be had.
+        // Generations only have to differ from those of earlier mounts; the time does where random
+        // bytes are not to be had.
         if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
             seed = options.clock.realtime().1.to_le_bytes();
         }
@@ -128,7 +130,8 @@ impl Fs {
     fn begin_use(&self) -> Result<()> {
         // What an earlier user has written and this one sees is durable from here on.
         self.queue.flush()?;
-        // An earlier user's journal stopped with an error: the volume carries the mark from now on, for e2fsck to see.
+        // An earlier user's journal stopped with an error: the volume carries the mark from now on,
+        // for e2fsck to see.
         let errno = self.journal.recorded_errno();
         {
             let mut sb = self.superblock.lock();
@@ -154,8 +157,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Ends a mount that has failed after it began to use the volume: nothing more is written, as in a crash, so that the
-    /// next mount or e2fsck recovers. needs_recovery stays, and orphans stay recorded; damage is noted.
+    /// Ends a mount that has failed after it began to use the volume: nothing more is written, as
+    /// in a crash, so that the next mount or e2fsck recovers. needs_recovery stays, and orphans
+    /// stay recorded; damage is noted.
     fn give_up(&self, error: Error) -> Error {
         let error = self.blame("mount", Ino(0), error);
         self.crash();
@@ -177,7 +181,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Writes everything, empties the journal and marks the volume clean. Later calls return the same outcome.
+    /// Writes everything, empties the journal and marks the volume clean. Later calls return the
+    /// same outcome.
     pub fn unmount(&self) -> Result<()> {
         let mut unmounted = self.unmounted.lock();
         unmounted.get_or_insert_with(|| self.end()).clone()
@@ -191,7 +196,8 @@ impl Fs {
                 self.errors.save();
             }
             let closed = self.journal.close();
-            // Where the journal has stopped, what it had not committed is lost, and nobody may have been told yet.
+            // Where the journal has stopped, what it had not committed is lost, and nobody may have
+            // been told yet.
             self.check_journal()?;
             return closed.map_err(Error::from);
         }
@@ -205,8 +211,9 @@ impl Fs {
         synced
     }
 
-    /// The last super block of a mount, and the only place that takes needs_recovery back: where all was written, the log is
-    /// empty, and no orphan is left. Otherwise the mark stays for the next mount and for e2fsck.
+    /// The last super block of a mount, and the only place that takes needs_recovery back: where
+    /// all was written, the log is empty, and no orphan is left. Otherwise the mark stays for the
+    /// next mount and for e2fsck.
     fn mark_clean(&self, is_clean: bool) -> Result<()> {
         if is_clean {
             let mut sb = self.superblock.lock();
@@ -219,10 +226,12 @@ impl Fs {
         Ok(self.queue.flush()?)
     }
 
-    /// Stops without writing anything more, as if the process had been killed: for tests of recovery.
+    /// Stops without writing anything more, as if the process had been killed: for tests of
+    /// recovery.
     pub fn crash(&self) {
         *self.unmounted.lock() = Some(Err(Error::ReadOnly));
-        // In this order: an fsync that meets a read-only volume asks the journal whether all is well.
+        // In this order: an fsync that meets a read-only volume asks the journal whether all is
+        // well.
         self.journal.crash();
         self.read_only.store(true, Ordering::Release);
         self.fsyncs.close();

@@ -7,12 +7,13 @@ use ext4_format::types::GroupNo;
 const BATCH_BYTES: u64 = 64 << 20;
 
 impl Fs {
-    /// Tells the device which blocks between the bytes `start` and `start + len` are free, in runs of at least `min_len`
-    /// bytes: how many bytes it was told of. Blocks whose freeing has not committed are left out.
+    /// Tells the device which blocks between the bytes `start` and `start + len` are free, in runs
+    /// of at least `min_len` bytes: how many bytes it was told of. Blocks whose freeing has not
+    /// committed are left out.
     ///
     /// # Errors
-    /// `Invalid` for a range beyond the volume, one of less than a block, and a `min_len` of more than a group.
-    /// `EOPNOTSUPP` where the device cannot discard.
+    /// `Invalid` for a range beyond the volume, one of less than a block, and a `min_len` of more
+    /// than a group. `EOPNOTSUPP` where the device cannot discard.
     pub fn trim(&self, start: u64, len: u64, min_len: u64) -> Result<u64> {
         self.check_writable()?;
         let block_size = u64::from(self.geo.block_size);

@@ -1,15 +1,16 @@
 //! The data of files that somebody waits for: written through one plug, landed, recorded.
 //!
 //! Algorithm:
-//! 1. *Sweep*: the dirty pages of each file, in the order given, go into the plug on behalf of the open batch, so that
-//!    files which were written one after another get adjacent blocks and leave in large requests. A batch that has enough
-//!    is sent; a few are in flight, and the oldest is finished first, so that memory is bounded however much is written
-//!    ([`writeback::window`]).
+//! 1. *Sweep*: the dirty pages of each file, in the order given, go into the plug on behalf of the
+//!    open batch, so that files which were written one after another get adjacent blocks and leave
+//!    in large requests. A batch that has enough is sent; a few are in flight, and the oldest is
+//!    finished first, so that memory is bounded however much is written ([`writeback::window`]).
 //! 2. *Wait* for what others have in flight of the same files.
-//! 3. *Once more*, for files that still have unlanded pages: such a page was under writeback with an earlier content. A
-//!    page that is unlanded after that was dirtied since the call.
+//! 3. *Once more*, for files that still have unlanded pages: such a page was under writeback with
+//!    an earlier content. A page that is unlanded after that was dirtied since the call.
 //!
-//! Nothing of other files is written or waited for, except where the flusher has put it into one batch with these.
+//! Nothing of other files is written or waited for, except where the flusher has put it into one
+//! batch with these.
 
 use crate::writepages::{Batch, Route, Sweep};
 use crate::{Error, Fs, Inode, Result, writepages};
@@ -33,15 +34,16 @@ const SWEEPS: usize = 2;
 pub(super) type Results = SmallVec<[Result<()>; 1]>;
 
 impl Fs {
-    /// Writes what is dirty in `inode` now and waits for it to land and be recorded in the running transaction, so that no
-    /// later change of metadata becomes durable without it.
+    /// Writes what is dirty in `inode` now and waits for it to land and be recorded in the running
+    /// transaction, so that no later change of metadata becomes durable without it.
     pub(crate) fn land(&self, inode: &Arc<Inode>) -> Result<()> {
         self.write_and_wait(&[inode], Route::Home)
             .pop()
             .unwrap_or(Ok(()))
     }
 
-    /// Writes what is dirty in `inodes` now and waits for it to land and be recorded in the running transaction.
+    /// Writes what is dirty in `inodes` now and waits for it to land and be recorded in the running
+    /// transaction.
     pub(super) fn write_and_wait(&self, inodes: &[&Arc<Inode>], route: Route) -> Results {
         let mut results: Results = inodes.iter().map(|_| Ok(())).collect();
         // Each with the errors that were known before.
@@ -73,7 +75,8 @@ impl Fs {
                 return results;
             }
         }
-        // A page that is unlanded still was dirtied meanwhile, or the flusher took it once more and failed.
+        // A page that is unlanded still was dirtied meanwhile, or the flusher took it once more and
+        // failed.
         for (i, mut known) in todo {
             if let Some(errno) = inodes[i].errors.check(&mut known) {
                 results[i] = Err(Error::Io(IoError {
@@ -135,7 +138,8 @@ impl<'fs> Writer<'fs> {
             let lock = match inode.writeback_lock.try_lock() {
                 Some(lock) => lock,
                 None => {
-                    // Its holder may wait for I/O that this plug holds back, or for the open batch to be closed.
+                    // Its holder may wait for I/O that this plug holds back, or for the open batch
+                    // to be closed.
                     self.send();
                     inode.writeback_lock.lock()
                 }

@@ -5,9 +5,10 @@
 //!   sweep, land, record   ──────▶   one commit for all   ──────▶   flush, unless the commit's covers the data
 //! ```
 //!
-//! The data of any number of files leaves through one plug and is recorded by few handles; then the newest transaction
-//! that any of them needs is committed, which commits the older ones. Each file has a result of its own: what did not
-//! land of it, or else the journal's error if it needed a commit.
+//! The data of any number of files leaves through one plug and is recorded by few handles; then the
+//! newest transaction that any of them needs is committed, which commits the older ones. Each file
+//! has a result of its own: what did not land of it, or else the journal's error if it needed a
+//! commit.
 
 mod data;
 mod queued;
@@ -31,12 +32,14 @@ pub struct SyncTarget {
     pub data_only: bool,
 }
 
-/// Pages of one call that go through the log, at most (64 KiB). They are written twice, once here and once by the
-/// checkpoint: what that costs must stay below what a write of their own costs. See docs/FSYNC.md.
+/// Pages of one call that go through the log, at most (64 KiB). They are written twice, once here
+/// and once by the checkpoint: what that costs must stay below what a write of their own costs. See
+/// docs/FSYNC.md.
 const LOG_PAGES: u64 = (64 << 10) / block::PAGE_SIZE as u64;
 
 impl Fs {
-    /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as fdatasync does.
+    /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as
+    /// fdatasync does.
     pub fn fsync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
         self.check_journal()?;
         if self.is_read_only() {
@@ -52,8 +55,9 @@ impl Fs {
         self.make_durable(inode.needed(self, data_only, begin)?)
     }
 
-    /// Makes many files durable, with a result for each in their order: the data of all through one plug, one commit, one
-    /// flush. One may be named several times. Nothing else's dirty data is waited for.
+    /// Makes many files durable, with a result for each in their order: the data of all through one
+    /// plug, one commit, one flush. One may be named several times. Nothing else's dirty data is
+    /// waited for.
     pub fn fsync_many(&self, targets: &[SyncTarget]) -> Vec<Result<()>> {
         if let Err(error) = self.check_journal() {
             return targets.iter().map(|_| Err(error.clone())).collect();
@@ -82,8 +86,9 @@ impl Fs {
         needed.into_iter().map(|n| n.and_then(result)).collect()
     }
 
-    /// By which way the data of these files becomes durable soonest: a little goes through the log, which has to be written
-    /// anyway; an overwrite that needs no commit, and anything that is long, goes home at once.
+    /// By which way the data of these files becomes durable soonest: a little goes through the log,
+    /// which has to be written anyway; an overwrite that needs no commit, and anything that is
+    /// long, goes home at once.
     fn route_for<'a>(&self, files: impl Iterator<Item = (&'a InodeRef, bool)> + Clone) -> Route {
         let pages: u64 = files.clone().map(|(f, _)| f.mapping.dirty_pages()).sum();
         if pages > LOG_PAGES || self.journal.is_crowded() {
@@ -106,7 +111,8 @@ impl Fs {
         }
     }
 
-    /// Commits, and flushes what no commit or other flush has covered meanwhile. Both do nothing where nothing is left.
+    /// Commits, and flushes what no commit or other flush has covered meanwhile. Both do nothing
+    /// where nothing is left.
     fn make_durable(&self, needed: Needed) -> Result<()> {
         if let Some(tid) = needed.commit {
             self.journal.commit(tid)?;

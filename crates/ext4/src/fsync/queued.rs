@@ -14,9 +14,10 @@ pub enum SyncRequest {
 }
 
 impl Fs {
-    /// Makes a file durable beside others that are asked for about the same time, and then calls `done` on another thread.
-    /// `done` must be quick, and must not wait for another fsync of this kind. Waits only where thousands are queued
-    /// already. Where the volume is unmounted, or no thread can be had, `done` is called before this returns.
+    /// Makes a file durable beside others that are asked for about the same time, and then calls
+    /// `done` on another thread. `done` must be quick, and must not wait for another fsync of this
+    /// kind. Waits only where thousands are queued already. Where the volume is unmounted, or no
+    /// thread can be had, `done` is called before this returns.
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
         let pages = target.inode.mapping.dirty_pages();
         let request = SyncRequest::Fsync(target, Box::new(done));

@@ -1,15 +1,17 @@
 //! Files that were emptied to be written anew.
 //!
-//! Many programs replace a file in place: open with O_TRUNC, write, close, and no fsync. The truncation is committed
-//! within seconds and the data written back within half a minute, so a crash in between would leave an empty file. As the
-//! kernel's ext4 does (`auto_da_alloc`), the new contents are on their way when such a file is closed
-//! ([`Fs::release`]). Not every close is heard of (FUSE asks for too much for it), so what is still dirty when the
-//! journal is about to commit by itself lands first, and becomes durable with the truncation.
+//! Many programs replace a file in place: open with O_TRUNC, write, close, and no fsync. The
+//! truncation is committed within seconds and the data written back within half a minute, so a
+//! crash in between would leave an empty file. As the kernel's ext4 does (`auto_da_alloc`), the new
+//! contents are on their way when such a file is closed ([`Fs::release`]). Not every close is heard
+//! of (FUSE asks for too much for it), so what is still dirty when the journal is about to commit
+//! by itself lands first, and becomes durable with the truncation.
 //!
-//! A file is remembered from the truncation until its new contents have landed. A close only begins to write them.
+//! A file is remembered from the truncation until its new contents have landed. A close only begins
+//! to write them.
 //!
-//! Not covered: a commit for an fsync, or of a full transaction, between the truncation and the close. The contents then
-//! follow with the next commit of the journal itself.
+//! Not covered: a commit for an fsync, or of a full transaction, between the truncation and the
+//! close. The contents then follow with the next commit of the journal itself.
 
 use super::queued::SyncRequest;
 use crate::writepages::Route;
@@ -33,8 +35,8 @@ impl Fs {
         }
     }
 
-    /// A file that may have been written to is closed. If it was emptied before, its contents begin to be written;
-    /// nothing is waited for, unless thousands of files are on their way already.
+    /// A file that may have been written to is closed. If it was emptied before, its contents begin
+    /// to be written; nothing is waited for, unless thousands of files are on their way already.
     pub fn release(&self, inode: &InodeRef) {
         if inode.emptied.load(Ordering::Relaxed) && inode.mapping.dirty_pages() > 0 {
             let pages = inode.mapping.dirty_pages();
@@ -43,8 +45,9 @@ impl Fs {
         }
     }
 
-    /// Before a commit that nobody waits for: the data of emptied files lands, so that it becomes durable with the
-    /// truncation. A page counts until it is recorded, whoever has begun to write it.
+    /// Before a commit that nobody waits for: the data of emptied files lands, so that it becomes
+    /// durable with the truncation. A page counts until it is recorded, whoever has begun to write
+    /// it.
     pub(crate) fn land_replaced(&self) {
         let noted = std::mem::take(&mut *self.replaced.0.lock());
         let (mut landing, mut unwritten) = (Vec::new(), Vec::new());

@@ -1,19 +1,22 @@
 //! Making a subtree durable.
 //!
-//! ext4 does not record the directories of a file, so an inode in memory remembers the one through which it was last
-//! reached, which for a file with one name is *the* one: whoever changes names holds the directory's lock and sees to it
-//! ([`ParentHint`]). From there ".." leads up.
+//! ext4 does not record the directories of a file, so an inode in memory remembers the one through
+//! which it was last reached, which for a file with one name is *the* one: whoever changes names
+//! holds the directory's lock and sees to it ([`ParentHint`]). From there ".." leads up.
 //!
 //! Algorithm:
-//! 1. For each file with unlanded pages (not for each file in the cache or on the device): is its directory below the
-//!    root of the subtree? The verdict on a directory is kept for the length of the call.
-//! 2. Files that have several names, or were loaded by number and not by name (FUSE), may lie anywhere. Where they have
-//!    little to write they are written, too. Otherwise the directories of the subtree are read and their entries compared
-//!    with these files' numbers.
-//! 3. The data of what lies below is written and waited for, and one commit makes it durable with all names and attributes.
+//! 1. For each file with unlanded pages (not for each file in the cache or on the device): is its
+//!    directory below the root of the subtree? The verdict on a directory is kept for the length of
+//!    the call.
+//! 2. Files that have several names, or were loaded by number and not by name (FUSE), may lie
+//!    anywhere. Where they have little to write they are written, too. Otherwise the directories of
+//!    the subtree are read and their entries compared with these files' numbers.
+//! 3. The data of what lies below is written and waited for, and one commit makes it durable with
+//!    all names and attributes.
 //!
-//! Cost: step 1 some 100 ns for each dirty file of the volume and a look at each directory that has one and those above
-//! it; step 2, rarely, the directory blocks of the subtree; step 3 what is dirty in the subtree.
+//! Cost: step 1 some 100 ns for each dirty file of the volume and a look at each directory that has
+//! one and those above it; step 2, rarely, the directory blocks of the subtree; step 3 what is
+//! dirty in the subtree.
 
 use crate::inode::Inode;
 use crate::writepages::Route;
@@ -29,8 +32,8 @@ use sync::atomic::{AtomicU32, Ordering};
 /// Pages of files of unknown place that are rather written than looked for (4 MiB).
 const FEW_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
 
-/// The directory through which an inode was last reached; set under the directory's lock. For a directory, and for a file
-/// with one name, it is right or unknown.
+/// The directory through which an inode was last reached; set under the directory's lock. For a
+/// directory, and for a file with one name, it is right or unknown.
 #[derive(Default)]
 pub(crate) struct ParentHint(AtomicU32);
 
@@ -79,8 +82,9 @@ impl Verdicts {
 }
 
 impl Fs {
-    /// Makes everything durable that lies below `root`, and its name; a file alone where `root` is one. Nothing else's dirty
-    /// data is written or waited for, except of files whose place is not known and which have little of it.
+    /// Makes everything durable that lies below `root`, and its name; a file alone where `root` is
+    /// one. Nothing else's dirty data is written or waited for, except of files whose place is not
+    /// known and which have little of it.
     pub fn sync_tree(&self, root: &InodeRef) -> Result<()> {
         if root.kind() != FileType::Directory {
             return self.fsync(root, false);
@@ -94,7 +98,8 @@ impl Fs {
         }
         let below = self.unlanded_below(root)?;
         let mut inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
-        // Files that were made one after another get blocks so, and share the blocks of the inode table.
+        // Files that were made one after another get blocks so, and share the blocks of the inode
+        // table.
         inodes.sort_unstable_by_key(|inode| inode.ino);
         let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
         let landed: Result<()> = self

@@ -1,8 +1,8 @@
 //! Inodes whose in-memory fields differ from their inode table block.
 //!
-//! An inode registers once, however often it changes, under its table block's number; the commit serialises all inodes
-//! of a block with one change of that block. `registered` is cleared *before* an inode's fields are read, so that a
-//! change that comes later registers it again.
+//! An inode registers once, however often it changes, under its table block's number; the commit
+//! serialises all inodes of a block with one change of that block. `registered` is cleared *before*
+//! an inode's fields are read, so that a change that comes later registers it again.
 //!
 //! ```text
 //!   change, mark_dirty ──> registered ──(write_back: clear flag, copy fields, encode)──> clean
@@ -29,7 +29,8 @@ type Blocks = FxHashMap<u64, Inodes>;
 /// The registry, by inode table block.
 pub(crate) struct DirtyInodes {
     shards: [Mutex<Blocks>; SHARDS],
-    /// A bit for each shard that is not empty, changed under its lock: a small commit has inodes in one or two of them.
+    /// A bit for each shard that is not empty, changed under its lock: a small commit has inodes in
+    /// one or two of them.
     occupied: AtomicU32,
     /// Distinct blocks in all shards.
     blocks: AtomicU32,
@@ -77,8 +78,8 @@ impl DirtyInodes {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Serialises every registered inode, as part of `handle`'s transaction; ahead of the commit, those of blocks of which
-    /// no inode has data that has yet to land, since that will change it.
+    /// Serialises every registered inode, as part of `handle`'s transaction; ahead of the commit,
+    /// those of blocks of which no inode has data that has yet to land, since that will change it.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
         let landed = |inode: &Arc<Inode>| !inode.has_unlanded();
         let mut first_error = None;

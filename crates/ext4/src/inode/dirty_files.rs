@@ -1,4 +1,5 @@
-//! Files that have dirty pages or pages under writeback, to be asked which of them lie below a directory.
+//! Files that have dirty pages or pages under writeback, to be asked which of them lie below a
+//! directory.
 //!
 //! ```text
 //!   page dirtied, note ──> listed ──(settle: unlist, look again)──> not listed
@@ -6,9 +7,9 @@
 //!          └──────────────────────────────────────┘
 //! ```
 //!
-//! Invariant: a file with an unlanded page is listed, once the call that dirtied the page has returned. Both sides pass
-//! through the mapping's lock, the writer before it reads `listed`, [`DirtyFiles::settle`] after it has cleared it: one of
-//! them sees the other.
+//! Invariant: a file with an unlanded page is listed, once the call that dirtied the page has
+//! returned. Both sides pass through the mapping's lock, the writer before it reads `listed`,
+//! [`DirtyFiles::settle`] after it has cleared it: one of them sees the other.
 
 use crate::inode::Inode;
 use rustc_hash::FxHashMap;

@@ -1,8 +1,8 @@
 //! Inodes in memory, and their way to and from the inode table.
 //!
-//! Lock ranks (see docs/LOCKING.md): `Fs::rename_lock` → `Inode::lock` (parents before children) → journal handle →
-//! `Inode::i_block` → `Inode::meta` → group locks → buffer locks → mapping lock. `Inode::lock` is never taken while a
-//! handle is held.
+//! Lock ranks (see docs/LOCKING.md): `Fs::rename_lock` → `Inode::lock` (parents before children) →
+//! journal handle → `Inode::i_block` → `Inode::meta` → group locks → buffer locks → mapping lock.
+//! `Inode::lock` is never taken while a handle is held.
 
 pub(crate) mod dirty;
 pub(crate) mod dirty_files;
@@ -32,8 +32,8 @@ pub type InodeRef = cache::InodeRef<Inode>;
 
 /// What an inode says of itself, beside its map of blocks.
 pub(crate) struct InodeMeta {
-    /// The on-disk fields. `fields.size` is the size on disk, which follows `size` (see `durability.rs`).
-    /// `fields.i_block` is not used: see [`Inode::i_block`].
+    /// The on-disk fields. `fields.size` is the size on disk, which follows `size` (see
+    /// `durability.rs`). `fields.i_block` is not used: see [`Inode::i_block`].
     pub fields: InodeFields,
     /// The size that users see.
     pub size: u64,
@@ -53,12 +53,15 @@ pub struct Inode {
     pub(crate) dirty_state: DirtyState,
     pub(crate) mapping: Mapping,
     pub(crate) errors: ErrSeq,
-    /// A write in place has failed, and not everything has landed since. Such data is not entrusted to the log: what cannot be
-    /// written home from there would stop the journal, and this is one file's misfortune.
+    /// A write in place has failed, and not everything has landed since. Such data is not entrusted
+    /// to the log: what cannot be written home from there would stop the journal, and this is one
+    /// file's misfortune.
     pub(crate) write_failed: AtomicBool,
-    /// Contents of a file, entries of a directory (rank 2): exclusive for changes, shared for directory reads.
+    /// Contents of a file, entries of a directory (rank 2): exclusive for changes, shared for
+    /// directory reads.
     pub(crate) lock: RwLock<()>,
-    /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's number.
+    /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's
+    /// number.
     pub(crate) i_block: RwLock<[u8; 60]>,
     /// Blocks for nodes of the extent tree that pages which have not landed may need.
     pub(crate) nodes: NodePromise,
@@ -68,10 +71,11 @@ pub struct Inode {
     pub(crate) registered: AtomicBool,
     /// What is not durable yet.
     pub(crate) durability: Durability,
-    /// It was cut to nothing, and what was written since may not have landed ([`Fs::land_replaced`]).
+    /// It was cut to nothing, and what was written since may not have landed
+    /// ([`Fs::land_replaced`]).
     pub(crate) emptied: AtomicBool,
-    /// Bytes behind the end of the file were not zero on the device (another system left them): the next change that makes
-    /// the file longer zeroes them there first.
+    /// Bytes behind the end of the file were not zero on the device (another system left them): the
+    /// next change that makes the file longer zeroes them there first.
     pub(crate) stale_tail: AtomicBool,
     /// Whether it is in [`dirty_files::DirtyFiles`].
     pub(crate) dirty_listed: AtomicBool,
@@ -83,7 +87,8 @@ pub struct Inode {
     pub(crate) readahead: Readahead,
     /// Time stamps changed in memory only; the next thing that marks the inode dirty carries them.
     pub(crate) lazy_times: AtomicBool,
-    /// Serialises picking pages and blocks for writeback. Holds the page at which the flusher goes on.
+    /// Serialises picking pages and blocks for writeback. Holds the page at which the flusher goes
+    /// on.
     pub(crate) writeback_lock: Mutex<u32>,
 }
 
@@ -148,8 +153,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
-    /// Inode flags (immutable, append-only, …), all of them. Those that cannot be set on this type of file, or that this
-    /// volume does not have, are refused as ext4 does.
+    /// Inode flags (immutable, append-only, …), all of them. Those that cannot be set on this type
+    /// of file, or that this volume does not have, are refused as ext4 does.
     pub flags: Option<u32>,
     /// Project; other than 0 only on volumes with the feature `project`.
     pub projid: Option<u32>,
@@ -220,7 +225,8 @@ impl Inode {
             (rdev, meta)
         };
         let f = &meta.fields;
-        // The pages of a new file have no blocks yet, but will. Programs take a file without blocks for a hole.
+        // The pages of a new file have no blocks yet, but will. Programs take a file without blocks
+        // for a hole.
         let unplaced = match f.blocks {
             0 => self.mapping.unlanded_pages().min(self.mapping.pages()),
             _ => 0,
@@ -255,9 +261,10 @@ impl Inode {
         self.mapping.dirty_pages() * block::PAGE_SIZE as u64
     }
 
-    /// Registers a change of `meta` or `i_block` made under `handle`: the inode will be serialised into its table
-    /// block before the handle's transaction commits. To be called *after* the change, or with the lock of `meta` held: a
-    /// commit may serialise the inode at any moment after the call.
+    /// Registers a change of `meta` or `i_block` made under `handle`: the inode will be serialised
+    /// into its table block before the handle's transaction commits. To be called *after* the
+    /// change, or with the lock of `meta` held: a commit may serialise the inode at any moment
+    /// after the call.
     pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
         self.durability.changed_in(handle.tid(), true);
         self.register_dirty(fs);
@@ -276,7 +283,8 @@ impl Inode {
         }
     }
 
-    /// The seed of checksums of what belongs to this inode (extent blocks, directory blocks); 0 without metadata_csum.
+    /// The seed of checksums of what belongs to this inode (extent blocks, directory blocks); 0
+    /// without metadata_csum.
     pub(crate) fn csum_seed(&self, fs: &Fs) -> u32 {
         let generation = self.meta.lock().fields.generation;
         fs.geo
@@ -298,7 +306,8 @@ impl Inode {
         self.check_may_write(append)
     }
 
-    /// `Err(NotPermitted)` where a flag forbids changes of contents (`append` says that it is one at the end).
+    /// `Err(NotPermitted)` where a flag forbids changes of contents (`append` says that it is one
+    /// at the end).
     pub(crate) fn check_may_write(&self, append: bool) -> Result<()> {
         let flags = self.meta.lock().fields.flags;
         if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append)
@@ -323,8 +332,9 @@ pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
 }
 
 impl Fs {
-    /// Builds the in-memory inode `ino` that `alloc_inode` just took, with a fresh generation and times of now (and an
-    /// empty extent root for files and directories), puts it in the table and marks it dirty.
+    /// Builds the in-memory inode `ino` that `alloc_inode` just took, with a fresh generation and
+    /// times of now (and an empty extent root for files and directories), puts it in the table and
+    /// marks it dirty.
     pub(crate) fn new_inode(
         &self,
         handle: &Handle<'_>,
@@ -405,7 +415,8 @@ impl Fs {
         self.load_inode(Ino(ino), false)
     }
 
-    /// Loads any inode, reserved ones included; `unlinked` says that one without links is expected (an orphan).
+    /// Loads any inode, reserved ones included; `unlinked` says that one without links is expected
+    /// (an orphan).
     pub(crate) fn load_inode(&self, ino: Ino, unlinked: bool) -> Result<InodeRef> {
         self.budget.make_room();
         let loaded = self.inodes.get_or_load(ino.0, || {

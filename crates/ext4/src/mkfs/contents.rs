@@ -1,4 +1,5 @@
-//! What is in a new volume: root directory, lost+found, the resize inode, the orphan file and the journal's inode.
+//! What is in a new volume: root directory, lost+found, the resize inode, the orphan file and the
+//! journal's inode.
 
 use super::layout::Run;
 use super::write::Writer;
@@ -17,14 +18,16 @@ use jbd2::format::superblock::format_new;
 /// Inode of the orphan file, right behind `lost+found`.
 pub(super) const ORPHAN_FILE: Ino = Ino(12);
 
-/// The inodes of a new volume, by index in the first group's table, and the blocks that belong to them.
+/// The inodes of a new volume, by index in the first group's table, and the blocks that belong to
+/// them.
 pub(super) struct Contents<'a> {
     geo: &'a Geometry,
     now: Timestamp,
     table: Vec<u8>,
 }
 
-/// A file that is mapped by extents: its blocks, and a block for an extent node where the inode's root is too small.
+/// A file that is mapped by extents: its blocks, and a block for an extent node where the inode's
+/// root is too small.
 pub(super) struct Placed {
     pub runs: Vec<Run>,
     pub node: Option<u64>,
@@ -66,8 +69,8 @@ impl<'a> Contents<'a> {
         blocks * u64::from(self.geo.block_size / 512)
     }
 
-    /// Makes `ino` a file of all of `placed`'s blocks and writes its extent node, if it has one. Its map, for the copy of
-    /// the journal's in the superblock.
+    /// Makes `ino` a file of all of `placed`'s blocks and writes its extent node, if it has one.
+    /// Its map, for the copy of the journal's in the superblock.
     pub fn file(
         &mut self,
         writer: &mut Writer<'_>,
@@ -187,8 +190,8 @@ impl<'a> Contents<'a> {
         Ok(fields)
     }
 
-    /// The resize inode: a double indirect block whose entries are the reserved blocks behind the descriptor table, each
-    /// of which lists its copies in the groups with backups.
+    /// The resize inode: a double indirect block whose entries are the reserved blocks behind the
+    /// descriptor table, each of which lists its copies in the groups with backups.
     pub fn resize_inode(&mut self, writer: &mut Writer<'_>, double_indirect: u64) -> Result<()> {
         let geo = self.geo;
         let addresses = u64::from(geo.block_size / 4);
@@ -219,7 +222,8 @@ impl<'a> Contents<'a> {
         self.set(Ino::RESIZE, &fields)
     }
 
-    /// Writes the table's blocks and the first group's inode bitmap, whose checksum goes into `desc`.
+    /// Writes the table's blocks and the first group's inode bitmap, whose checksum goes into
+    /// `desc`.
     pub fn finish(
         mut self,
         writer: &mut Writer<'_>,

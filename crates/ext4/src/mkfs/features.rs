@@ -74,8 +74,8 @@ impl Features {
         }
     }
 
-    /// The defaults changed by `-O` lists (`"^64bit,large_dir"`), with what depends on a feature that was left out left
-    /// out too, as mke2fs does.
+    /// The defaults changed by `-O` lists (`"^64bit,large_dir"`), with what depends on a feature
+    /// that was left out left out too, as mke2fs does.
     ///
     /// # Errors
     /// `Unsupported` with the feature's name.

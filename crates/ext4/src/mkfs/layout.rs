@@ -5,8 +5,9 @@
 //! | super | GDT | reserved GDT | block bitmaps | inode bitmaps | inode tables | data … |   | (backups) | data … |
 //! ```
 //!
-//! The bitmaps and inode tables of a flex group (16 groups; one without `flex_bg`) lie together behind the superblock of
-//! its first group; where they need more than that group, they go on in the next ones, around backups.
+//! The bitmaps and inode tables of a flex group (16 groups; one without `flex_bg`) lie together
+//! behind the superblock of its first group; where they need more than that group, they go on in
+//! the next ones, around backups.
 
 use super::{Error, Result};
 use ext4_format::geometry::Geometry;
@@ -68,7 +69,8 @@ impl Layout {
     /// Takes the first `len` contiguous free blocks from `*at` on and moves `*at` behind them.
     fn place(&mut self, at: &mut u64, len: u64) -> Result<FsBlock> {
         let mut start = *at;
-        // Runs do not overlap, so the last one that starts before the end of ours is the only one to ask.
+        // Runs do not overlap, so the last one that starts before the end of ours is the only one
+        // to ask.
         while let Some((run, run_len)) = self.used.range(..start + len).next_back() {
             if run + run_len <= start {
                 break;
@@ -97,8 +99,8 @@ impl Layout {
         }
     }
 
-    /// Takes `count` free blocks in as few runs as there are from `from` on, beginning anew at the front where the volume
-    /// ends.
+    /// Takes `count` free blocks in as few runs as there are from `from` on, beginning anew at the
+    /// front where the volume ends.
     ///
     /// # Errors
     /// `Invalid` where so many are not free.
@@ -134,8 +136,9 @@ impl Layout {
         Ok(runs)
     }
 
-    /// Where the journal goes: near the middle of the volume; behind the tables of the flex group there, or, on a volume of
-    /// few groups, into whichever of the three middle groups has most room.
+    /// Where the journal goes: near the middle of the volume; behind the tables of the flex group
+    /// there, or, on a volume of few groups, into whichever of the three middle groups has most
+    /// room.
     pub fn journal_goal(&self, geo: &Geometry) -> u64 {
         let middle = geo.groups / 2;
         let per_flex = 1u32 << geo.flex_bg_log;
@@ -192,8 +195,8 @@ impl Layout {
         map
     }
 
-    /// Sets counts and flags of all descriptors: nothing but the first group's inodes (`inodes` of them, `dirs` of these
-    /// directories) is in use.
+    /// Sets counts and flags of all descriptors: nothing but the first group's inodes (`inodes` of
+    /// them, `dirs` of these directories) is in use.
     pub fn finish(&mut self, geo: &Geometry, inodes: u32, dirs: u32) {
         let lazy = geo.has_group_csum();
         for group in (0..geo.groups).map(GroupNo) {
@@ -208,7 +211,8 @@ impl Layout {
             desc.used_dirs_count = if group.0 == 0 { dirs } else { 0 };
             desc.itable_unused = if lazy { free_inodes } else { 0 };
             desc.flags.set(GroupFlags::INODE_UNINIT, lazy && here == 0);
-            // A kernel that computes the bitmap knows of nothing but the group's own superblock in it.
+            // A kernel that computes the bitmap knows of nothing but the group's own superblock in
+            // it.
             let only_super = used == geo.super_blocks_in_group(group);
             desc.flags
                 .set(GroupFlags::BLOCK_UNINIT, lazy && only_super && !is_last);

@@ -1,11 +1,13 @@
 //! New volumes, with the default features and the layout rules of mke2fs 1.47.
 //!
-//! [`mkfs`] works in four steps, a file each: `features` and `shape` turn the options into numbers, `layout` places
-//! everything, `contents` makes inodes and directories, and here superblock and descriptors are put together and
-//! written. Nothing is zeroed that need not be: groups that hold nothing are marked uninitialised, which group
-//! checksums make safe, so that a volume of any size takes little more than its descriptors' size in writes.
+//! [`mkfs`] works in four steps, a file each: `features` and `shape` turn the options into numbers,
+//! `layout` places everything, `contents` makes inodes and directories, and here superblock and
+//! descriptors are put together and written. Nothing is zeroed that need not be: groups that hold
+//! nothing are marked uninitialised, which group checksums make safe, so that a volume of any size
+//! takes little more than its descriptors' size in writes.
 //!
-//! The primary superblock is wiped first and written last, so that an interrupted run leaves no volume that looks whole.
+//! The primary superblock is wiped first and written last, so that an interrupted run leaves no
+//! volume that looks whole.
 
 mod contents;
 mod features;
@@ -38,8 +40,8 @@ use zeroed::Zeroed;
 pub struct MkfsOptions {
     /// Bytes in a block (4096).
     pub block_size: u32,
-    /// Bytes per inode; `None`: by size as mke2fs.conf says (16384; 4096 below 512 MiB, 8192 below 3 MiB, 32768 from
-    /// 4 TiB, 65536 from 16 TiB).
+    /// Bytes per inode; `None`: by size as mke2fs.conf says (16384; 4096 below 512 MiB, 8192 below
+    /// 3 MiB, 32768 from 4 TiB, 65536 from 16 TiB).
     pub inode_ratio: Option<u64>,
     /// Inodes; overrides the ratio.
     pub inodes: Option<u64>,
@@ -53,7 +55,8 @@ pub struct MkfsOptions {
     pub journal_bytes: Option<u64>,
     /// Owner of the root directory.
     pub root_owner: (u32, u32),
-    /// Features to add ("name") or leave out ("^name"), mke2fs -O; commas separate several in one string.
+    /// Features to add ("name") or leave out ("^name"), mke2fs -O; commas separate several in one
+    /// string.
     pub features: Vec<String>,
     /// Discard the device first.
     pub discard: bool,
@@ -94,8 +97,8 @@ pub struct MkfsReport {
 /// Formats a device. What was on it is lost.
 ///
 /// # Errors
-/// `Invalid` where the options make no volume of this device (too small, too many inodes …), `Unsupported` with the name
-/// of a feature, or the device's.
+/// `Invalid` where the options make no volume of this device (too small, too many inodes …),
+/// `Unsupported` with the name of a feature, or the device's.
 pub fn mkfs(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     if options.label.len() > 16 || options.label.contains('\0') {
         return Err(Error::Invalid("a label has at most 16 bytes and no NUL"));
@@ -321,7 +324,8 @@ fn note_journal(sb: &mut Superblock, fields: &InodeFields) {
     sb.jnl_blocks[16] = (fields.size as u32).into();
 }
 
-/// Removes what other file systems, RAID and partition tables leave at both ends of a device, the old superblock included.
+/// Removes what other file systems, RAID and partition tables leave at both ends of a device, the
+/// old superblock included.
 fn wipe_old_signatures(queue: &Queue) -> Result<()> {
     const ENDS: u64 = 64 << 10;
     let capacity = queue.capacity() & !4095;
@@ -337,7 +341,8 @@ fn wipe_old_signatures(queue: &Queue) -> Result<()> {
     Ok(())
 }
 
-/// Zeroes the inode tables where nothing else says that they are unused, and marks those that are zero.
+/// Zeroes the inode tables where nothing else says that they are unused, and marks those that are
+/// zero.
 fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zeroed) -> Result<()> {
     let lazy = geo.has_group_csum();
     let block_size = u64::from(geo.block_size);
@@ -354,7 +359,8 @@ fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zero
     Ok(())
 }
 
-/// Zeroes runs of blocks that are not zero already. An old journal's blocks could pass for the new one's.
+/// Zeroes runs of blocks that are not zero already. An old journal's blocks could pass for the new
+/// one's.
 fn zero_runs(queue: &Queue, geo: &Geometry, zeroed: &Zeroed, runs: &[layout::Run]) -> Result<()> {
     let block_size = u64::from(geo.block_size);
     for (start, len) in runs {
@@ -391,7 +397,8 @@ fn write_bitmaps(writer: &mut Writer<'_>, geo: &Geometry, layout: &mut Layout) {
     }
 }
 
-/// Writes the descriptor table and the backups of both; the primary superblock is left to the caller.
+/// Writes the descriptor table and the backups of both; the primary superblock is left to the
+/// caller.
 fn write_descriptors_and_backups(
     writer: &mut Writer<'_>,
     geo: &Geometry,

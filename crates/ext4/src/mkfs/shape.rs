@@ -1,7 +1,9 @@
-//! How many groups, inodes, reserved blocks and journal blocks a volume of some size has: mke2fs's rules.
+//! How many groups, inodes, reserved blocks and journal blocks a volume of some size has: mke2fs's
+//! rules.
 //!
-//! The rules depend on one another (a last group that is too small to be of use is dropped, which changes the number of
-//! groups, and with it of inodes per group), so [`Shape::compute`] iterates as mke2fs's library does.
+//! The rules depend on one another (a last group that is too small to be of use is dropped, which
+//! changes the number of groups, and with it of inodes per group), so [`Shape::compute`] iterates
+//! as mke2fs's library does.
 
 use super::features::Features;
 use super::{Error, MkfsOptions, Result};
@@ -191,7 +193,8 @@ impl Shape {
         !sparse || is_sparse_backup(group)
     }
 
-    /// Room for the descriptor table to grow to 1024 times the size, as far as the resize inode can address.
+    /// Room for the descriptor table to grow to 1024 times the size, as far as the resize inode can
+    /// address.
     fn wanted_reserved_gdt(&self) -> u32 {
         if !self.features.compat.contains(CompatFeatures::RESIZE_INODE) {
             return 0;
@@ -254,7 +257,8 @@ fn default_journal_blocks(blocks: u64) -> u32 {
     row.map_or(262_144, |(_, journal)| *journal)
 }
 
-/// Inodes by size, as mke2fs.conf's types say: floppy below 3 MiB, small below 512 MiB, big from 4 TiB, huge from 16 TiB.
+/// Inodes by size, as mke2fs.conf's types say: floppy below 3 MiB, small below 512 MiB, big from 4
+/// TiB, huge from 16 TiB.
 fn default_inode_ratio(bytes: u64) -> u64 {
     match bytes >> 20 {
         0..3 => 8192,

@@ -1,4 +1,5 @@
-//! Writing a new volume: all blocks through one plug, so that adjacent ones leave in large requests.
+//! Writing a new volume: all blocks through one plug, so that adjacent ones leave in large
+//! requests.
 
 use super::Result;
 use block::{Bio, Buf, BufMut, Class, Completion, Plug, Queue};

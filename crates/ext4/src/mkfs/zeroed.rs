@@ -1,7 +1,7 @@
 //! Whether ranges of a device are known to read as zeroes.
 //!
-//! Inode tables and the journal of a new volume must not hold what was on the device before; where they read as zeroes
-//! already, nothing needs to be written, and a new image stays sparse.
+//! Inode tables and the journal of a new volume must not hold what was on the device before; where
+//! they read as zeroes already, nothing needs to be written, and a new image stays sparse.
 
 use block::Queue;
 use rustix::fs::{Mode, OFlags, SeekFrom};

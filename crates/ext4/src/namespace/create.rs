@@ -86,8 +86,8 @@ enum Spot {
     Free(Place),
 }
 
-/// Looks for a new name's place in a directory that the caller has locked. What exists is reported before what is
-/// forbidden, as Linux does; a removed directory has no names.
+/// Looks for a new name's place in a directory that the caller has locked. What exists is reported
+/// before what is forbidden, as Linux does; a removed directory has no names.
 fn find_new(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Spot> {
     let may = check_may_change(dir, Change::Add);
     if let Err(error @ (Error::NotDirectory | Error::NotFound)) = may {
@@ -105,8 +105,8 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// `Exists`, `NotFound` for a removed directory, `NotPermitted` for an immutable one, `NoSpace`, `Invalid` for a
-    /// type that needs a call of its own.
+    /// `Exists`, `NotFound` for a removed directory, `NotPermitted` for an immutable one,
+    /// `NoSpace`, `Invalid` for a type that needs a call of its own.
     pub fn create(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
         let kind = match new.mode & !InodeMode::PERMISSIONS {
             0 => Some(FileType::Regular),
@@ -122,8 +122,8 @@ impl Fs {
         })
     }
 
-    /// The inode that `name` in `dir` refers to, whatever it is, or else a new regular file. The directory is searched
-    /// once: the new name goes to the place at which it was missing.
+    /// The inode that `name` in `dir` refers to, whatever it is, or else a new regular file. The
+    /// directory is searched once: the new name goes to the place at which it was missing.
     ///
     /// # Errors
     ///
@@ -137,7 +137,8 @@ impl Fs {
 
     fn find_or_create_once(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<Opened> {
         let made = {
-            // Look-ups go on beside this; the place stays valid, since whoever would change the directory waits.
+            // Look-ups go on beside this; the place stays valid, since whoever would change the
+            // directory waits.
             let shared = dir.lock.upgradable_read();
             let place = match find_new(self, dir, name)? {
                 Spot::Taken(ino) => {
@@ -176,7 +177,8 @@ impl Fs {
         })
     }
 
-    /// Creates an unnamed regular file (O_TMPFILE) in the group of `dir`; it is an orphan until linked.
+    /// Creates an unnamed regular file (O_TMPFILE) in the group of `dir`; it is an orphan until
+    /// linked.
     ///
     /// # Errors
     ///
@@ -230,7 +232,8 @@ impl Fs {
         })
     }
 
-    /// Creates an inode under a name that is free. The caller has locked the directory, and reaps what an error leaves.
+    /// Creates an inode under a name that is free. The caller has locked the directory, and reaps
+    /// what an error leaves.
     fn create_at(
         &self,
         dir: &InodeRef,
@@ -278,7 +281,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Allocates an inode and gives it what it inherits. An error has changed nothing, or left an orphan to be reaped.
+    /// Allocates an inode and gives it what it inherits. An error has changed nothing, or left an
+    /// orphan to be reaped.
     pub(super) fn make_inode(
         &self,
         handle: &Handle<'_>,

@@ -16,8 +16,9 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// `Exists`; `NotPermitted` for a directory, and for immutable and append-only files; `TooManyLinks` from 65,000 on;
-    /// `NotFound` where the inode or the directory has been removed; `NoSpace`.
+    /// `Exists`; `NotPermitted` for a directory, and for immutable and append-only files;
+    /// `TooManyLinks` from 65,000 on; `NotFound` where the inode or the directory has been removed;
+    /// `NoSpace`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         self.check_writable()?;
         check_new_name(name)?;
@@ -71,11 +72,13 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes a name of something that is not a directory. The file itself goes with its last name and its last user.
+    /// Removes a name of something that is not a directory. The file itself goes with its last name
+    /// and its last user.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `IsDirectory`, `NotPermitted` for immutable and append-only files and directories.
+    /// `NotFound`, `IsDirectory`, `NotPermitted` for immutable and append-only files and
+    /// directories.
     pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
         self.remove_name(dir, name, Removal::File)

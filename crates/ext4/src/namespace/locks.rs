@@ -1,12 +1,13 @@
 //! Locking several inodes.
 //!
-//! The rule that makes dead-locks impossible: whoever waits for a *directory's* lock holds no other inode's lock. The
-//! second lock is only tried; where that fails, everything is let go, and the next attempt waits for the one that was
-//! taken. No order among directories is needed, so that renames of files across directories need no volume-wide lock and
-//! no walk to the root, and directories that a damaged volume links in circles do no harm.
+//! The rule that makes dead-locks impossible: whoever waits for a *directory's* lock holds no other
+//! inode's lock. The second lock is only tried; where that fails, everything is let go, and the
+//! next attempt waits for the one that was taken. No order among directories is needed, so that
+//! renames of files across directories need no volume-wide lock and no walk to the root, and
+//! directories that a damaged volume links in circles do no harm.
 //!
-//! The lock of something that is not a directory may be waited for while directories are locked: whoever holds one waits
-//! for no directory.
+//! The lock of something that is not a directory may be waited for while directories are locked:
+//! whoever holds one waits for no directory.
 
 use crate::Inode;
 use sync::{RwLock, RwLockWriteGuard};
@@ -46,8 +47,8 @@ impl Waiting for RwLock<()> {
     }
 }
 
-/// Locks what is about to lose a name, while its directory is locked. `None`: let everything go, call [`wait_for`] and
-/// begin anew.
+/// Locks what is about to lose a name, while its directory is locked. `None`: let everything go,
+/// call [`wait_for`] and begin anew.
 pub(super) fn lock_victim<'a>(victim: &'a Inode) -> Option<Guard<'a>> {
     if victim.meta.lock().fields.mode.is_dir() {
         victim.lock.try_write()

@@ -3,16 +3,19 @@
 //! A change goes in four steps, and only the last one changes anything:
 //!
 //! 1. Lock the directories (exclusive), see that they are alive and may be changed.
-//! 2. Find the names and the inodes that they refer to; decide; lock the victims. No handle is held while a lock is waited
-//!    for, and no lock of a directory is waited for while another's is held (see `locks`): damaged volumes whose
-//!    directories form circles cannot dead-lock us.
+//! 2. Find the names and the inodes that they refer to; decide; lock the victims. No handle is held
+//!    while a lock is waited for, and no lock of a directory is waited for while another's is held
+//!    (see `locks`): damaged volumes whose directories form circles cannot dead-lock us.
 //! 3. Start a handle with credits for what was found.
-//! 4. Change. What can fail comes first and is undone if a later step fails, so that a handle never ends half-done.
+//! 4. Change. What can fail comes first and is undone if a later step fails, so that a handle never
+//!    ends half-done.
 //!
-//! An inode that loses its last name becomes an orphan in the same handle. Its blocks are freed when its last user is
-//! gone: [`Fs::reap_doomed`] is called at the end of everything that may drop one, without locks or handle.
+//! An inode that loses its last name becomes an orphan in the same handle. Its blocks are freed
+//! when its last user is gone: [`Fs::reap_doomed`] is called at the end of everything that may drop
+//! one, without locks or handle.
 //!
-//! Permissions are not checked here (FUSE's `default_permissions` does); the immutable and append-only flags are.
+//! Permissions are not checked here (FUSE's `default_permissions` does); the immutable and
+//! append-only flags are.
 
 mod create;
 mod link;
@@ -32,7 +35,8 @@ use std::sync::Arc;
 /// What a new inode is to be.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewInode {
-    /// Type and permission bits; the umask has been applied by the caller unless a default ACL decides.
+    /// Type and permission bits; the umask has been applied by the caller unless a default ACL
+    /// decides.
     pub mode: u16,
     /// The umask, applied where the parent has no default ACL.
     pub umask: u16,
@@ -54,7 +58,8 @@ pub enum RenameFlags {
     NoReplace,
     /// Exchange the two.
     Exchange,
-    /// Leave a whiteout behind, a character device 0:0 that belongs to `uid` and `gid`: for union mounts.
+    /// Leave a whiteout behind, a character device 0:0 that belongs to `uid` and `gid`: for union
+    /// mounts.
     #[allow(missing_docs)]
     Whiteout { replace: bool, uid: u32, gid: u32 },
 }
@@ -95,12 +100,14 @@ impl Fs {
         }
     }
 
-    /// Reads a directory, "." and ".." included; see [`DirEntry::next`]. The entry that `each` refuses is not taken. `each`
-    /// may use the volume, and change this directory: no lock is held while it runs.
+    /// Reads a directory, "." and ".." included; see [`DirEntry::next`]. The entry that `each`
+    /// refuses is not taken. `each` may use the volume, and change this directory: no lock is held
+    /// while it runs.
     ///
     /// # Errors
     ///
-    /// `NotDirectory`, `NotFound` for a removed directory, or the place of damage; entries before it have been given out.
+    /// `NotDirectory`, `NotFound` for a removed directory, or the place of damage; entries before
+    /// it have been given out.
     pub fn read_dir(
         &self,
         dir: &InodeRef,
@@ -222,8 +229,8 @@ enum Links {
     Fewer,
 }
 
-/// A directory's entries changed: its times, and its link count, which says 1 once there were 65,000 subdirectories
-/// (`dir_nlink`; the kernel's `ext4_inc_count` and `ext4_dec_count`).
+/// A directory's entries changed: its times, and its link count, which says 1 once there were
+/// 65,000 subdirectories (`dir_nlink`; the kernel's `ext4_inc_count` and `ext4_dec_count`).
 fn touch_directory(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, now: Timestamp, links: Links) {
     {
         let mut meta = dir.meta.lock();
@@ -258,7 +265,8 @@ impl<'a> Unlink<'a> {
     fn begin(fs: &Fs, handle: &Handle<'_>, inode: &'a Arc<Inode>) -> Result<Unlink<'a>> {
         let left = {
             let fields = &inode.meta.lock().fields;
-            // A directory has one name; its other links are its own "." and its subdirectories' "..".
+            // A directory has one name; its other links are its own "." and its subdirectories'
+            // "..".
             match fields.mode.is_dir() {
                 true => 0,
                 false => fields.links_count.saturating_sub(1),

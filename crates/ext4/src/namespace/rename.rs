@@ -11,12 +11,14 @@
 //!   exchange           any                   any                  ".." and link counts where directories change parents
 //! ```
 //!
-//! Programs that save by writing a new file and renaming it over the old one expect to find one of the two after a crash,
-//! even without an fsync (the kernel's mount option `auto_da_alloc`). So a file lands before it takes another's place: the
-//! data, not a commit, which covers both then. What cannot be written replaces nothing.
+//! Programs that save by writing a new file and renaming it over the old one expect to find one of
+//! the two after a crash, even without an fsync (the kernel's mount option `auto_da_alloc`). So a
+//! file lands before it takes another's place: the data, not a commit, which covers both then. What
+//! cannot be written replaces nothing.
 //!
-//! `rename_lock` keeps the shape of the tree above both directories, so that the walk from the new parent to the root,
-//! which shows that a directory does not become its own descendant, stays true. Files cannot do that: they go without.
+//! `rename_lock` keeps the shape of the tree above both directories, so that the walk from the new
+//! parent to the root, which shows that a directory does not become its own descendant, stays true.
+//! Files cannot do that: they go without.
 
 use super::create::Parent;
 use super::locks::{Guard, lock_two, lock_victim, wait_for};
@@ -70,14 +72,15 @@ struct Move<'a> {
 }
 
 impl Fs {
-    /// Renames. With [`RenameFlags::Replace`] a target of the same kind goes (a directory only if it is empty); both names
-    /// of one file stay as they are.
+    /// Renames. With [`RenameFlags::Replace`] a target of the same kind goes (a directory only if
+    /// it is empty); both names of one file stay as they are.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Exists` where nothing may be replaced; `NotDirectory`, `IsDirectory` and `NotEmpty` for targets that
-    /// cannot be replaced; `Invalid` for a directory that would become its own descendant; `TooManyLinks`; `NotPermitted`
-    /// for immutable and append-only inodes; `NoSpace`; `Io` where data of a file that replaces another cannot be written.
+    /// `NotFound`; `Exists` where nothing may be replaced; `NotDirectory`, `IsDirectory` and
+    /// `NotEmpty` for targets that cannot be replaced; `Invalid` for a directory that would become
+    /// its own descendant; `TooManyLinks`; `NotPermitted` for immutable and append-only inodes;
+    /// `NoSpace`; `Io` where data of a file that replaces another cannot be written.
     pub fn rename(
         &self,
         from: &InodeRef,
@@ -107,7 +110,8 @@ impl Fs {
 
     fn rename_once(&self, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<()> {
         let mut moves_directory = false;
-        // The file whose data has landed: what is written into it meanwhile is not waited for again and again.
+        // The file whose data has landed: what is written into it meanwhile is not waited for again
+        // and again.
         let mut landed = None;
         loop {
             let attempt = {
@@ -128,8 +132,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Renames if no lock has to be waited for once the directories are locked. `shape_locked`: `rename_lock` is held.
-    /// `landed`: the file whose data has.
+    /// Renames if no lock has to be waited for once the directories are locked. `shape_locked`:
+    /// `rename_lock` is held. `landed`: the file whose data has.
     fn try_rename(
         &self,
         from: Name<'_>,
@@ -182,7 +186,8 @@ impl Fs {
             if let Some(target) = target.as_ref().filter(|_| target_is_dir && shape_locked)
                 && self.is_within(from.dir, target.ino)?
             {
-                // A target that contains the source is not empty; exchanged, it would move into itself.
+                // A target that contains the source is not empty; exchanged, it would move into
+                // itself.
                 return Err(match exchange {
                     true => Error::Invalid("a directory cannot move into itself"),
                     false => Error::NotEmpty,
@@ -413,10 +418,12 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether `dir` is `ancestor` or lies below it. Under `rename_lock`, which keeps ".." of all directories as they are.
+    /// Whether `dir` is `ancestor` or lies below it. Under `rename_lock`, which keeps ".." of all
+    /// directories as they are.
     fn is_within(&self, dir: &InodeRef, ancestor: Ino) -> Result<bool> {
         let mut at = dir.clone();
-        // Brent's algorithm: a circle of ".." on a damaged volume is noticed when the walk meets the marked directory.
+        // Brent's algorithm: a circle of ".." on a damaged volume is noticed when the walk meets
+        // the marked directory.
         let (mut marked, mut steps, mut limit) = (at.ino, 0u64, 1u64);
         loop {
             if at.ino == ancestor {
@@ -467,7 +474,8 @@ fn check_entry_kind(inode: &Inode, is_dir: bool) -> Result<()> {
     })
 }
 
-/// Locks an inode that moves or goes, beside the directories that are `locked`; outer `None`: it is busy.
+/// Locks an inode that moves or goes, beside the directories that are `locked`; outer `None`: it is
+/// busy.
 fn lock_moved<'a>(
     inode: &'a InodeRef,
     needed: bool,

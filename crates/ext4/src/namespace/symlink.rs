@@ -1,7 +1,8 @@
 //! Symbolic links: targets below 60 bytes in the inode, longer ones in a block.
 //!
-//! The block of a target goes through the journal, as a directory's does, both ways: one that the kernel made is read
-//! through the same cache, so that there is one copy of it in memory and none in the page cache.
+//! The block of a target goes through the journal, as a directory's does, both ways: one that the
+//! kernel made is read through the same cache, so that there is one copy of it in memory and none
+//! in the page cache.
 
 use super::NewInode;
 use super::create::Wanted;
@@ -21,7 +22,8 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// As [`Fs::create`]; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes or a block.
+    /// As [`Fs::create`]; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes or a
+    /// block.
     pub fn symlink(
         &self,
         dir: &InodeRef,

@@ -1,7 +1,8 @@
 //! The orphan file: slots for inode numbers, in blocks that threads spread over.
 //!
-//! Which slots are free is known in memory, one lock per block. A slot is taken in memory first and then on disk; it is
-//! freed on disk first and then in memory, so that nobody can be given a slot whose old number is still to be cleared.
+//! Which slots are free is known in memory, one lock per block. A slot is taken in memory first and
+//! then on disk; it is freed on disk first and then in memory, so that nobody can be given a slot
+//! whose old number is still to be cleared.
 
 use super::OrphanPlace;
 use crate::{Error, Fs, Inode, Result, extents};

@@ -1,7 +1,7 @@
 //! The list that begins in the super block and goes on in each inode's deletion time.
 //!
-//! On disk it is linked in one direction; in memory in both, so that taking an inode out changes its predecessor at once
-//! instead of walking the list.
+//! On disk it is linked in one direction; in memory in both, so that taking an inode out changes
+//! its predecessor at once instead of walking the list.
 
 use super::OrphanPlace;
 use crate::{Fs, Inode};
@@ -18,8 +18,8 @@ struct Entry {
     next: u32,
 }
 
-/// The list in memory. Inodes that recovery has not come to are on disk only: the last entry then has a `next` that is not
-/// here.
+/// The list in memory. Inodes that recovery has not come to are on disk only: the last entry then
+/// has a `next` that is not here.
 #[derive(Default)]
 pub(super) struct OrphanList {
     entries: HashMap<u32, Entry>,
@@ -83,8 +83,8 @@ pub(super) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
         list.head = next;
         fs.superblock.lock().last_orphan.set(next);
     }
-    // The neighbour stays an orphan until the lock is gone, so that its own removal cannot free its number before this
-    // change of it is registered.
+    // The neighbour stays an orphan until the lock is gone, so that its own removal cannot free its
+    // number before this change of it is registered.
     match before {
         Some(before) => before.mark_dirty_attributes(fs, handle),
         None => fs.mark_superblock_dirty(handle),

@@ -1,5 +1,5 @@
-//! Inodes to be deleted (or truncated) after a crash: the orphan file where the volume has one, otherwise the list
-//! that begins in the super block.
+//! Inodes to be deleted (or truncated) after a crash: the orphan file where the volume has one,
+//! otherwise the list that begins in the super block.
 //!
 //! ```text
 //! orphan file (a slot each; one block per thread, so that threads do not meet)      list, where there is no file or it is full
@@ -9,9 +9,9 @@
 //!  block 2 [ 20 21 ·  · ·  · ]                                                          29.i_dtime ─▶ 0
 //! ```
 //!
-//! An inode's place is in its `meta.orphan`. Whoever calls [`add`] and [`del`] sees to it that they do not run at once for
-//! one inode (it holds the inode's lock, or is its last user). Locks: `OrphanState`'s come before `Inode::meta` and
-//! `Fs::superblock`, and are never held during I/O.
+//! An inode's place is in its `meta.orphan`. Whoever calls [`add`] and [`del`] sees to it that they
+//! do not run at once for one inode (it holds the inode's lock, or is its last user). Locks:
+//! `OrphanState`'s come before `Inode::meta` and `Fs::superblock`, and are never held during I/O.
 
 mod file;
 mod list;
@@ -51,10 +51,12 @@ pub(crate) struct OrphanState {
     count: AtomicU64,
 }
 
-/// Credits of [`add`] and [`del`]: a block of the orphan file or the super block, the inode, and a neighbour on the list.
+/// Credits of [`add`] and [`del`]: a block of the orphan file or the super block, the inode, and a
+/// neighbour on the list.
 pub(crate) const ORPHAN_CREDITS: u32 = 4;
 
-/// Records an inode as an orphan (its link count went to 0, or a truncate begins). Does nothing if it is one.
+/// Records an inode as an orphan (its link count went to 0, or a truncate begins). Does nothing if
+/// it is one.
 pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     if inode.meta.lock().orphan.is_some() {
         return Ok(());

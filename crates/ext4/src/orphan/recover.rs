@@ -1,8 +1,8 @@
 //! What a mount does with the orphans that it finds.
 //!
-//! For each inode on the list and then each in the file: without links it is deleted, with links its truncation is
-//! completed. Every step is a transaction of its own that also takes the inode off the list or out of its slot, so that a
-//! crash on the way leaves the rest to the next mount.
+//! For each inode on the list and then each in the file: without links it is deleted, with links
+//! its truncation is completed. Every step is a transaction of its own that also takes the inode
+//! off the list or out of its slot, so that a crash on the way leaves the rest to the next mount.
 
 use super::OrphanPlace;
 use super::file::OrphanFile;
@@ -13,12 +13,12 @@ use ext4_format::types::Ino;
 use std::collections::HashSet;
 use sync::atomic::Ordering;
 
-/// Deletes or truncates what a crash left. Called once per mount, before anybody else uses the volume, when it may be
-/// written to.
+/// Deletes or truncates what a crash left. Called once per mount, before anybody else uses the
+/// volume, when it may be written to.
 ///
 /// # Errors
-/// `Corrupt` or `CorruptInode` for a list with a loop, a number that no orphan can have, an inode that is free or a damaged
-/// orphan file; what came before that is done.
+/// `Corrupt` or `CorruptInode` for a list with a loop, a number that no orphan can have, an inode
+/// that is free or a damaged orphan file; what came before that is done.
 pub(crate) fn recover(fs: &Fs) -> Result<OrphanReport> {
     let mut recovery = Recovery {
         fs,

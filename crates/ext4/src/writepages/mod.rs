@@ -1,7 +1,8 @@
 //! Delayed allocation at writeback, and what happens when data has landed.
 //!
-//! A slice of an inode's dirty pages goes through these steps; only the last one touches the journal, so that metadata
-//! never points at blocks whose data has not landed, and a crash before it leaves free blocks with unreferenced bytes.
+//! A slice of an inode's dirty pages goes through these steps; only the last one touches the
+//! journal, so that metadata never points at blocks whose data has not landed, and a crash before
+//! it leaves free blocks with unreferenced bytes.
 //!
 //! ```text
 //!  dirty ──(write_pages: tag, look up or pick blocks, bio into the plug)──> under writeback
@@ -13,9 +14,10 @@
 //!                                                                             clean
 //! ```
 //!
-//! A small synchronous write may go by way of the log ([`Route`]): its data joins the transaction that records it, nothing
-//! is written in place, and the pages are clean at once. The blocks are then *held* (see `jbd2`'s `data.rs`): until the
-//! checkpoint has written them home they are written through the log only, and read from there.
+//! A small synchronous write may go by way of the log ([`Route`]): its data joins the transaction
+//! that records it, nothing is written in place, and the pages are clean at once. The blocks are
+//! then *held* (see `jbd2`'s `data.rs`): until the checkpoint has written them home they are
+//! written through the log only, and read from there.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -23,9 +25,10 @@
 //! | `stream.rs` | where small files go |
 //! | `record.rs` | from landed data to metadata |
 //!
-//! A [`Batch`] gathers the I/O of many inodes. Whoever needs one of them finished may finish the batch
-//! ([`Fs::finish`]); the others find it done. An inode's `writeback_lock` is held while blocks are picked and never
-//! while anything is waited for; a thread that holds bios in a plug only tries it.
+//! A [`Batch`] gathers the I/O of many inodes. Whoever needs one of them finished may finish the
+//! batch ([`Fs::finish`]); the others find it done. An inode's `writeback_lock` is held while
+//! blocks are picked and never while anything is waited for; a thread that holds bios in a plug
+//! only tries it.
 
 mod record;
 mod stream;
@@ -106,7 +109,8 @@ pub struct Batch {
     finished: Mutex<Option<Outcome>>,
 }
 
-/// What became of a finished batch: the inodes of which something did not land, with the reason of each.
+/// What became of a finished batch: the inodes of which something did not land, with the reason of
+/// each.
 type Outcome = SmallVec<[(Ino, Error); 1]>;
 
 /// What one call of [`Fs::submit_pages`] took.
@@ -181,7 +185,8 @@ pub(crate) fn end(inode: &Inode) -> u64 {
     inode.meta.lock().size.div_ceil(PAGE_SIZE as u64)
 }
 
-/// Whether there are dirty pages to write back. A write that is storing pages behind the end marks the inode dirty itself.
+/// Whether there are dirty pages to write back. A write that is storing pages behind the end marks
+/// the inode dirty itself.
 fn is_dirty(inode: &Inode) -> bool {
     let mapping = &inode.mapping;
     mapping.dirty_pages() > 0
@@ -208,7 +213,8 @@ impl WritebackFs for Fs {
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) -> Progress {
-        // The plug holds bios that others may wait for, so this thread must not wait for the lock's holder.
+        // The plug holds bios that others may wait for, so this thread must not wait for the lock's
+        // holder.
         let Some(lock) = inode.writeback_lock.try_lock() else {
             return Progress {
                 more: true,

@@ -8,10 +8,12 @@ use jbd2::{Handle, JournalError};
 use std::sync::Arc;
 use sync::atomic::Ordering;
 
-/// Credits of one handle that records landed data, at most. Most ranges use none, because another has changed the same
-/// blocks; asking for more would let the commit come early where the journal is small.
+/// Credits of one handle that records landed data, at most. Most ranges use none, because another
+/// has changed the same blocks; asking for more would let the commit come early where the journal
+/// is small.
 const FINISH_CREDITS: u32 = 64;
-/// Credits that one landed range may use: its extents, a bitmap, a group descriptor, an inode table block.
+/// Credits that one landed range may use: its extents, a bitmap, a group descriptor, an inode table
+/// block.
 const RANGE_CREDITS: u32 = extents::INSERT_CREDITS + 4;
 const _: () = assert!(RANGE_CREDITS + LOGGED_PAGES <= FINISH_CREDITS);
 
@@ -27,8 +29,8 @@ impl Range {
 }
 
 impl Fs {
-    /// Waits until the batch has landed and records its metadata, unless somebody did. The first error of any range, for
-    /// whoever asks; [`Batch::failures`] has all of them.
+    /// Waits until the batch has landed and records its metadata, unless somebody did. The first
+    /// error of any range, for whoever asks; [`Batch::failures`] has all of them.
     pub(crate) fn finish(&self, batch: &Batch) -> Result<()> {
         batch.close();
         batch.wait_landed();
@@ -39,8 +41,8 @@ impl Fs {
             .map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
-    /// [`Fs::finish`] for whoever is going to ask for a commit. While the batch is on its way, a part of that commit's work
-    /// is done, if data of others has been recorded for it.
+    /// [`Fs::finish`] for whoever is going to ask for a commit. While the batch is on its way, a
+    /// part of that commit's work is done, if data of others has been recorded for it.
     pub(crate) fn finish_for_sync(&self, batch: &Batch) -> Result<()> {
         batch.close();
         if !batch.has_landed() && self.recorded.swap(false, Ordering::Relaxed) {
@@ -142,7 +144,8 @@ impl Fs {
             handle.depends_on(written);
             inode.durability.written_up_to(written);
         }
-        // Recording picked blocks has kept their promises; a page that had a block by then needs none.
+        // Recording picked blocks has kept their promises; a page that had a block by then needs
+        // none.
         let kept = match range.record {
             Record::Insert(run) => run.len,
             _ => 0,
@@ -157,7 +160,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Maps a hole to picked blocks and records these. Where it fails nothing has changed and the blocks are still picked.
+    /// Maps a hole to picked blocks and records these. Where it fails nothing has changed and the
+    /// blocks are still picked.
     pub(crate) fn map_picked(
         &self,
         handle: &Handle<'_>,
@@ -174,7 +178,8 @@ impl Fs {
         })
     }
 
-    /// The range's pages are dirty again, its blocks free; the error is kept for every fsync to come.
+    /// The range's pages are dirty again, its blocks free; the error is kept for every fsync to
+    /// come.
     fn fail_range(&self, range: &Range, error: &Error) {
         let inode = &range.inode;
         if let Record::Insert(run) = range.record {
@@ -195,14 +200,15 @@ impl Fs {
         );
     }
 
-    /// Finishes every batch that has pages of `inode` now. Others may gather more meanwhile, unless the caller holds the
-    /// inode's `writeback_lock`.
+    /// Finishes every batch that has pages of `inode` now. Others may gather more meanwhile, unless
+    /// the caller holds the inode's `writeback_lock`.
     pub(crate) fn wait_writeback(&self, inode: &Inode) {
         for batch in inode.batches() {
             batch.wait_landed();
             // Errors belong to the inodes, which keep them.
             let _ = self.finish(&batch);
-            // A batch that this inode entered without a range (no place was found for its pages) does not know it.
+            // A batch that this inode entered without a range (no place was found for its pages)
+            // does not know it.
             inode.leave(&batch);
         }
     }

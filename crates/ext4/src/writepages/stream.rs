@@ -1,10 +1,11 @@
-//! Where small files go: one behind the other, whatever directories they are in, so that a batch of them leaves in large
-//! requests.
+//! Where small files go: one behind the other, whatever directories they are in, so that a batch of
+//! them leaves in large requests.
 //!
-//! The volume has one stream. A batch takes a *piece* out of it and places its files there, so that batches which are
-//! gathered side by side (the flusher's and those of several syncs) do not take turns block by block. A piece is a goal and
-//! no promise: nothing is picked before there is data for it, nothing has to be given back when space gets scarce, and where
-//! its blocks turn out to be in use the stream goes on behind what was found instead. What a batch leaves of its last piece
+//! The volume has one stream. A batch takes a *piece* out of it and places its files there, so that
+//! batches which are gathered side by side (the flusher's and those of several syncs) do not take
+//! turns block by block. A piece is a goal and no promise: nothing is picked before there is data
+//! for it, nothing has to be given back when space gets scarce, and where its blocks turn out to be
+//! in use the stream goes on behind what was found instead. What a batch leaves of its last piece
 //! goes back if nobody has taken one since, or else is found when the volume fills up.
 
 use crate::Result;
@@ -43,7 +44,8 @@ impl Piece {
         }
     }
 
-    /// Picks up to `want` blocks for a batch's next small file. `first` is where a volume's first one goes.
+    /// Picks up to `want` blocks for a batch's next small file. `first` is where a volume's first
+    /// one goes.
     ///
     /// # Errors
     /// As [`Groups::pick`].
@@ -61,7 +63,8 @@ impl Piece {
         if run.start.0 >= self.next && end <= self.end {
             self.next = end;
         } else {
-            // What is left of the piece is in use. Blocks between it and the stream's end are others' pieces.
+            // What is left of the piece is in use. Blocks between it and the stream's end are
+            // others' pieces.
             let others = self.end..=self.stream.next.load(Ordering::Relaxed);
             if !(others.contains(&run.start.0) && others.contains(&end)) {
                 self.stream.next.store(end, Ordering::Relaxed);
@@ -91,7 +94,8 @@ impl Piece {
         self.end = start + len;
     }
 
-    /// Gives back what the batch has left, if nobody has gone on behind it: for one that is complete.
+    /// Gives back what the batch has left, if nobody has gone on behind it: for one that is
+    /// complete.
     pub(super) fn put_back(&mut self) {
         if self.next < self.end {
             let _ = self.stream.next.compare_exchange(

@@ -40,9 +40,10 @@ struct Placed {
 }
 
 impl Fs {
-    /// Submits up to `max` dirty pages of `inode` for the flusher, from where the last slice ended on, and then from the
-    /// first page on (the kernel's `range_cyclic`): pages that are dirtied again and again do not hold back those behind
-    /// them, and these become dense meanwhile, which a disk is quicker with.
+    /// Submits up to `max` dirty pages of `inode` for the flusher, from where the last slice ended
+    /// on, and then from the first page on (the kernel's `range_cyclic`): pages that are dirtied
+    /// again and again do not hold back those behind them, and these become dense meanwhile, which
+    /// a disk is quicker with.
     pub(super) fn submit_slice(
         &self,
         inode: &Arc<Inode>,
@@ -183,8 +184,8 @@ impl Fs {
         }
     }
 
-    /// Whether mapped blocks are written through the log, `by_wish` or because they are held, and how many from the first
-    /// on go the same way.
+    /// Whether mapped blocks are written through the log, `by_wish` or because they are held, and
+    /// how many from the first on go the same way.
     fn route(&self, start: FsBlock, len: u32, by_wish: bool) -> (bool, u32) {
         if by_wish {
             return (true, len.min(LOGGED_PAGES));

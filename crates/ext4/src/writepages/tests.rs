@@ -167,7 +167,8 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
     fs.unmount().unwrap();
 }
 
-/// Files' blocks, each of which has landed in a batch: that of the same number among those of which there are `expected`.
+/// Files' blocks, each of which has landed in a batch: that of the same number among those of which
+/// there are `expected`.
 fn placed(fs: &Arc<Fs>, files: &[InodeRef], expected: &[u64]) -> Vec<u64> {
     let batches: Vec<_> = expected
         .iter()
@@ -202,7 +203,8 @@ fn batches_side_by_side_have_pieces_of_the_stream_of_their_own() {
     let all: Vec<u64> = [first, second, third].concat();
     assert_eq!(all, (start..start + 30).collect::<Vec<_>>());
 
-    // In turns: each of the two lies together, and they meet where it was known how much the first would need.
+    // In turns: each of the two lies together, and they meet where it was known how much the first
+    // would need.
     let pair = placed(&fs, &files[30..70], &[20, u64::MAX]);
     let of = |nth: usize| {
         pair.iter()

@@ -1,8 +1,9 @@
-//! POSIX ACLs: kept as attributes in ext4's compact form, and tied to the permission bits of the mode.
+//! POSIX ACLs: kept as attributes in ext4's compact form, and tied to the permission bits of the
+//! mode.
 //!
-//! An access ACL that says no more than the mode is not stored. Otherwise its owner, mask (or group) and other entries
-//! equal the mode's three classes, and whatever changes one changes the other: [`set_access`], [`chmod_acl`],
-//! [`inherit_acl`].
+//! An access ACL that says no more than the mode is not stored. Otherwise its owner, mask (or
+//! group) and other entries equal the mode's three classes, and whatever changes one changes the
+//! other: [`set_access`], [`chmod_acl`], [`inherit_acl`].
 
 use super::store::{self, Attributes};
 use super::{SetXattrMode, changed};
@@ -37,8 +38,8 @@ fn write(
     store::change(fs, handle, inode, name, value.as_deref(), mode)
 }
 
-/// Sets the access ACL and the permission bits that it stands for; one that says no more than these is not stored.
-/// `None` removes it and leaves the mode.
+/// Sets the access ACL and the permission bits that it stands for; one that says no more than these
+/// is not stored. `None` removes it and leaves the mode.
 pub(super) fn set_access(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -65,8 +66,8 @@ pub(super) fn set_default(
     write(fs, handle, inode, INDEX_POSIX_ACL_DEFAULT, acl)
 }
 
-/// Gives a new inode its parent's default ACL, or applies the umask where there is none. Part of create's handle;
-/// called with no lock of `inode` held and that of `dir` held by the caller.
+/// Gives a new inode its parent's default ACL, or applies the umask where there is none. Part of
+/// create's handle; called with no lock of `inode` held and that of `dir` held by the caller.
 pub(crate) fn inherit_acl(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -96,8 +97,8 @@ pub(crate) fn inherit_acl(
     Ok(())
 }
 
-/// chmod: brings an access ACL in line with new permission bits. The caller holds the inode's lock exclusively, and sets
-/// the mode itself.
+/// chmod: brings an access ACL in line with new permission bits. The caller holds the inode's lock
+/// exclusively, and sets the mode itself.
 pub(crate) fn chmod_acl(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, mode: u16) -> Result<()> {
     let Some(mut acl) = read(fs, inode, INDEX_POSIX_ACL_ACCESS)? else {
         return Ok(());

@@ -5,11 +5,12 @@
 //! | `store` | both places read, changed and written; blocks that inodes share |
 //! | `acl` | access and default ACLs: their bond with the mode, inheritance |
 //!
-//! Setting and removing hold the inode's lock exclusively and then a handle, so that one change is one transaction and no
-//! two mix; reading holds it shared. Values in inodes of their own (`ea_inode`) are refused at mount.
+//! Setting and removing hold the inode's lock exclusively and then a handle, so that one change is
+//! one transaction and no two mix; reading holds it shared. Values in inodes of their own
+//! (`ea_inode`) are refused at mount.
 //!
-//! Who may read or set what is for the caller to decide (Linux: `trusted.` needs a privilege, `user.` follows the file's
-//! permissions); what depends on the file alone is decided here.
+//! Who may read or set what is for the caller to decide (Linux: `trusted.` needs a privilege,
+//! `user.` follows the file's permissions); what depends on the file alone is decided here.
 
 mod acl;
 mod store;
@@ -46,7 +47,8 @@ const NAME_MAX: usize = 255;
 const VALUE_MAX: usize = 65_536;
 
 impl Fs {
-    /// Value of the attribute with the full name `name` ("user.x"). ACLs come in Linux's xattr form.
+    /// Value of the attribute with the full name `name` ("user.x"). ACLs come in Linux's xattr
+    /// form.
     ///
     /// # Errors
     /// `NoAttribute`; `NotSupported` for a namespace that ext4 does not have.
@@ -67,8 +69,9 @@ impl Fs {
         Ok(value.to_vec())
     }
 
-    /// Full names of all attributes: those in the inode, then those in the block, each in the order in which they are
-    /// stored. Attributes of namespaces that are not known are left out (and kept).
+    /// Full names of all attributes: those in the inode, then those in the block, each in the order
+    /// in which they are stored. Attributes of namespaces that are not known are left out (and
+    /// kept).
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
         if !Attributes::any(inode) {
             return Ok(Vec::new());
@@ -84,9 +87,10 @@ impl Fs {
     /// Sets one; an access ACL changes the mode bits with it.
     ///
     /// # Errors
-    /// `Exists` and `NoAttribute` as `mode` asks (which ACLs ignore, as on Linux); `NoSpace` where the value does not fit
-    /// beside the others; `ValueTooLarge` above 64 KiB; `NotPermitted` for `user.` on what is neither file nor directory,
-    /// for a default ACL on what is no directory, and on immutable and append-only files; `Invalid` for a bad ACL.
+    /// `Exists` and `NoAttribute` as `mode` asks (which ACLs ignore, as on Linux); `NoSpace` where
+    /// the value does not fit beside the others; `ValueTooLarge` above 64 KiB; `NotPermitted` for
+    /// `user.` on what is neither file nor directory, for a default ACL on what is no directory,
+    /// and on immutable and append-only files; `Invalid` for a bad ACL.
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -176,8 +180,8 @@ fn is_acl(index: u8) -> bool {
     index == INDEX_POSIX_ACL_ACCESS || index == INDEX_POSIX_ACL_DEFAULT
 }
 
-/// Whether the file's type rules attributes of that namespace out: users may fill the space of files and directories
-/// only, as others have permissions with another meaning.
+/// Whether the file's type rules attributes of that namespace out: users may fill the space of
+/// files and directories only, as others have permissions with another meaning.
 fn is_barred(inode: &Inode, index: u8) -> bool {
     index == INDEX_USER && !matches!(inode.kind(), FileType::Regular | FileType::Directory)
 }
@@ -188,8 +192,8 @@ fn changed(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     inode.mark_dirty(fs, handle);
 }
 
-/// Credits of [`inherit_acl`] and of setting an attribute: the old block and a new one, a bitmap and a descriptor block for
-/// each, the inode, the super block.
+/// Credits of [`inherit_acl`] and of setting an attribute: the old block and a new one, a bitmap
+/// and a descriptor block for each, the inode, the super block.
 pub(crate) const XATTR_CREDITS: u32 = 8;
 
 /// The inode is being deleted: drops its reference to a (possibly shared) attribute block.

@@ -1,8 +1,9 @@
 //! Where attributes are: in the bytes of the inode behind its fields, and in one block.
 //!
-//! A change reads both places, decides what goes where, and writes what differs. The inode is preferred: it is read
-//! anyway, and a block costs 4 KiB. The block may belong to several inodes (the kernel shares equal ones and counts
-//! them): it is then left alone, less one reference, and the inode gets one of its own. We never share.
+//! A change reads both places, decides what goes where, and writes what differs. The inode is
+//! preferred: it is read anyway, and a block costs 4 KiB. The block may belong to several inodes
+//! (the kernel shares equal ones and counts them): it is then left alone, less one reference, and
+//! the inode gets one of its own. We never share.
 //!
 //! ```text
 //!            set, no room in the inode           set or removed
@@ -167,8 +168,9 @@ fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
     attributes.iter().map(Attribute::borrow).collect()
 }
 
-/// Sets an attribute, or removes it (`value` is `None`), as part of the handle's transaction. On an error nothing has
-/// changed. The caller sets the ctime and marks the inode dirty, and keeps others from changing attributes meanwhile.
+/// Sets an attribute, or removes it (`value` is `None`), as part of the handle's transaction. On an
+/// error nothing has changed. The caller sets the ctime and marks the inode dirty, and keeps others
+/// from changing attributes meanwhile.
 pub(super) fn change(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -203,7 +205,8 @@ pub(super) fn change(
 fn room(fs: &Fs, inode: &Inode) -> Room {
     let extra = inode.meta.lock().fields.extra_isize;
     let used = 128 + usize::from(extra);
-    // An inode without extra fields keeps its attributes in a block: where they would begin depends on `i_extra_isize`.
+    // An inode without extra fields keeps its attributes in a block: where they would begin depends
+    // on `i_extra_isize`.
     let inode = match extra {
         0 => 0,
         _ => usize::from(fs.geo.inode_size).saturating_sub(used),
@@ -264,7 +267,8 @@ fn write_block(
     Ok(())
 }
 
-/// Drops the inode's reference to its block, if it has one, and frees the block with the last reference.
+/// Drops the inode's reference to its block, if it has one, and frees the block with the last
+/// reference.
 pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let place = inode.meta.lock().fields.file_acl;
     if place.0 == 0 {
@@ -388,7 +392,8 @@ mod tests {
             attributes = attributes.with(attribute(name, len), ROOM).unwrap();
         }
         assert_eq!(names(&attributes.inode), ["small"]);
-        // It fits neither beside the small one nor beside the large one, but where the small one is.
+        // It fits neither beside the small one nor beside the large one, but where the small one
+        // is.
         let attributes = attributes.with(attribute("middle", 64), ROOM).unwrap();
         assert_eq!(names(&attributes.inode), ["middle"]);
         assert_eq!(names(&attributes.block), ["large", "small"]);

@@ -18,7 +18,8 @@ fn many_files_cost_one_commit_and_one_flush() {
     let (cost, results) = cost(&fs, || fs.fsync_many(&all(&files)));
     assert!(results.iter().all(Result::is_ok));
     assert_eq!((cost.commits, cost.flushes), (1, 1));
-    // Two megabytes of data in requests of one; the log's super block, its stream and the commit block.
+    // Two megabytes of data in requests of one; the log's super block, its stream and the commit
+    // block.
     assert!(cost.writes <= 8, "{cost:?}");
     let fs = disk.crash(fs);
     for i in 0..500 {

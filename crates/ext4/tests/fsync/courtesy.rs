@@ -73,8 +73,8 @@ const LARGE: [(&str, Large); 3] = [
     ("tree", |fs, dir, _| fs.sync_tree(dir).unwrap()),
 ];
 
-/// A device that takes 450 MB/s and a millisecond for a flush, which waits for all that was written before: the longest
-/// that a flush has to wait, from its submission on, while `work` runs.
+/// A device that takes 450 MB/s and a millisecond for a flush, which waits for all that was written
+/// before: the longest that a flush has to wait, from its submission on, while `work` runs.
 fn longest_wait(disk: &Disk, clock: &Arc<Stopped>, work: impl FnOnce()) -> Duration {
     let longest = Arc::new(AtomicU64::new(0));
     let (time, written) = (clock.clone(), AtomicU64::new(0));

@@ -147,8 +147,9 @@ fn a_freed_block_is_not_brought_back_over_its_next_owner() {
             fs.unlink(&fs.root().unwrap(), name.as_bytes()).unwrap();
         }
         fs.sync().unwrap();
-        // More than was free before, so that blocks of the victims are among them, and written in place. (What is held is
-        // less than half of the log, so that no checkpoint has come between.)
+        // More than was free before, so that blocks of the victims are among them, and written in
+        // place. (What is held is less than half of the log, so that no checkpoint has come
+        // between.)
         let len = fill(&fs, &put(&fs, "heir", b""), 3);
         assert!(len >= 12 * 16 * PAGE);
         fs.sync().unwrap();

@@ -175,7 +175,8 @@ fn the_tree_is_what_debugfs_expects() {
     let dump = volume.debugfs("htree_dump /dir");
     assert!(dump.contains("Indirect levels: 1"), "{}", &dump[..400]);
     assert!(dump.matches("Reading directory block").count() > 500);
-    // Every name is printed with its hash in the leaf that it lies in; complaints would come between.
+    // Every name is printed with its hash in the leaf that it lies in; complaints would come
+    // between.
     assert!(dump.matches("-----").count() >= 12_000);
     assert!(!dump.contains("orrupt") && !dump.contains("rror"));
 }

@@ -103,7 +103,8 @@ fn a_directory_of_an_unknown_hash_is_searched_block_by_block() {
     volume.unmount(fs);
 }
 
-/// Reads with a one-entry buffer while the directory grows from one block to a tree and loses other names.
+/// Reads with a one-entry buffer while the directory grows from one block to a tree and loses other
+/// names.
 #[test]
 fn reading_survives_growth_splits_and_removal() {
     for features in [&[][..], &["^dir_index"]] {

@@ -107,7 +107,8 @@ fn no_file_is_left_in_a_removed_directory() {
     volume.unmount(fs);
 }
 
-/// Threads find or create the same names at the same time: each file is made by one of them, and is the same for all.
+/// Threads find or create the same names at the same time: each file is made by one of them, and is
+/// the same for all.
 #[test]
 fn a_file_that_many_find_or_create_is_made_once() {
     const THREADS: usize = 3;

@@ -134,7 +134,8 @@ fn renames_that_split_directories() {
     volume.unmount(fs);
 }
 
-/// Many threads move files and directories between directories. Nothing is lost, nothing dead-locks, the tree stays one.
+/// Many threads move files and directories between directories. Nothing is lost, nothing
+/// dead-locks, the tree stays one.
 #[test]
 fn storm() {
     let volume = Volume::ours(128 << 20, &[]);

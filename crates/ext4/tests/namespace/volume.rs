@@ -143,7 +143,8 @@ pub fn mkdir(fs: &Fs, dir: &InodeRef, name: &str) -> Result<InodeRef> {
     fs.mkdir(dir, name.as_bytes(), new)
 }
 
-/// All entries but "." and "..", as (name, inode), read with the buffer of a reader that takes `batch` at a time.
+/// All entries but "." and "..", as (name, inode), read with the buffer of a reader that takes
+/// `batch` at a time.
 pub fn list(fs: &Fs, dir: &InodeRef, batch: usize) -> Vec<(Vec<u8>, u32)> {
     let mut found = Vec::new();
     let mut pos = 0;

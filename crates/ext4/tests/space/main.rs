@@ -1,4 +1,5 @@
-//! Space: what is acknowledged can be written, and a volume is not called full while it has space to give.
+//! Space: what is acknowledged can be written, and a volume is not called full while it has space
+//! to give.
 
 mod full;
 mod promises;

@@ -1,6 +1,8 @@
-//! Several threads fill a tiny volume in every way; then everything that was acknowledged is durable.
+//! Several threads fill a tiny volume in every way; then everything that was acknowledged is
+//! durable.
 //!
-//! Each thread changes files of its own and knows what is in them, page by page. All share the space.
+//! Each thread changes files of its own and knows what is in them, page by page. All share the
+//! space.
 
 use crate::volume::{Image, PAGE, mkdir, open, page};
 use ext4::{Error, FallocateMode, Fs, InodeRef, SyncTarget};
@@ -65,7 +67,8 @@ impl Worker<'_> {
         if nth.is_multiple_of(100) {
             self.mood = self.rng.below(4);
         }
-        // For a while a thread does mostly one thing, so that much of it meets what others have promised.
+        // For a while a thread does mostly one thing, so that much of it meets what others have
+        // promised.
         let kind = match (self.mood, self.rng.below(8)) {
             (0, 1..) => 8,
             (1, 1..) => 14,
@@ -125,7 +128,8 @@ impl Worker<'_> {
             }
             84..90 => {
                 let done = fits(fs.fallocate(file, FallocateMode::PunchHole, at, bytes));
-                // Where it failed, the pages were dropped, and the blocks are those of zeroes or of old data.
+                // Where it failed, the pages were dropped, and the blocks are those of zeroes or of
+                // old data.
                 model.forget(from, from + len);
                 if !done {
                     self.salt += 1;

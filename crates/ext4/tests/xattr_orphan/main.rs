@@ -1,4 +1,5 @@
-//! Extended attributes, ACLs and orphans against the kernel's ext4 (where root and loop devices exist) and e2fsprogs.
+//! Extended attributes, ACLs and orphans against the kernel's ext4 (where root and loop devices
+//! exist) and e2fsprogs.
 
 mod orphan;
 mod volume;

@@ -151,7 +151,8 @@ fn truncation_is_completed() {
         create(fs, "gone");
     });
     let (file, gone) = image.with(|fs| (number(&find(fs, "file")).0, number(&find(fs, "gone")).0));
-    // As a crash leaves them: on the list, one with the new size but all its blocks, one without a name.
+    // As a crash leaves them: on the list, one with the new size but all its blocks, one without a
+    // name.
     image.debugfs(&format!("set_inode_field <{file}> size 5000"));
     image.debugfs(&format!("set_inode_field <{file}> dtime {gone}"));
     image.debugfs("unlink gone");

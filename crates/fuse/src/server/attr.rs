@@ -5,8 +5,8 @@ use ext4::{Attr, FileType, InodeRef, Result, SetAttr, SetTime, Timestamp};
 use fusedev::{Entry, NodeId, Time};
 use std::time::Duration;
 
-/// How long the kernel may keep names and attributes without asking again. Nobody else changes the volume, so it could be
-/// for ever; a day bounds what a bug can do.
+/// How long the kernel may keep names and attributes without asking again. Nobody else changes the
+/// volume, so it could be for ever; a day bounds what a bug can do.
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 const SET_UID: u16 = 0o4000;
@@ -55,8 +55,8 @@ fn set_time(time: fusedev::SetTime) -> SetTime {
     }
 }
 
-/// What giving a file away, or a change of its contents by somebody without privileges, leaves of its mode. A
-/// set-group-ID bit without group execution means mandatory locking, and stays.
+/// What giving a file away, or a change of its contents by somebody without privileges, leaves of
+/// its mode. A set-group-ID bit without group execution means mandatory locking, and stays.
 pub(crate) fn without_privileges(mode: u16) -> u16 {
     if mode & GROUP_EXECUTE != 0 {
         mode & !(SET_UID | SET_GID)
@@ -111,9 +111,10 @@ impl Server {
         Ok(self.fuse_attr(&attr))
     }
 
-    /// The mode that a change of owner or size leaves, if it is another one than before. Whoever may change the size and
-    /// keep the bits is CAP_FSETID's business, which a FUSE server does not see; with `killpriv` nobody may, and else the
-    /// kernel has left it to us for root only, who has it.
+    /// The mode that a change of owner or size leaves, if it is another one than before. Whoever
+    /// may change the size and keep the bits is CAP_FSETID's business, which a FUSE server does not
+    /// see; with `killpriv` nobody may, and else the kernel has left it to us for root only, who
+    /// has it.
     fn mode_without_privileges(
         &self,
         inode: &InodeRef,

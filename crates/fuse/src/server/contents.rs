@@ -86,8 +86,9 @@ impl Server {
         })
     }
 
-    /// Contents changed: the kernel must learn if that cleared set-user-ID or set-group-ID, of which it knew. It has
-    /// learned before the request is answered, so nobody can run the changed file with its old mode.
+    /// Contents changed: the kernel must learn if that cleared set-user-ID or set-group-ID, of
+    /// which it knew. It has learned before the request is answered, so nobody can run the changed
+    /// file with its old mode.
     pub(super) fn after_change(&self, inode: &InodeRef, mode_before: u16) {
         if has_privileges(mode_before) {
             self.forget_attributes(inode);

@@ -1,7 +1,8 @@
 //! Reading directories.
 //!
-//! Entries are gathered first and answered afterwards, so that the directory is not locked while their inodes are loaded.
-//! An inode is counted as looked up if its entry fitted into the reply, and only then.
+//! Entries are gathered first and answered afterwards, so that the directory is not locked while
+//! their inodes are loaded. An inode is counted as looked up if its entry fitted into the reply,
+//! and only then.
 
 use super::Server;
 use super::attr::no_entry;
@@ -10,7 +11,8 @@ use fusedev::{Attr, DirEntries, Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Bytes that an entry takes in a reply beside its name: `fuse_dirent`, and `fuse_entry_out` before it with attributes.
+/// Bytes that an entry takes in a reply beside its name: `fuse_dirent`, and `fuse_entry_out` before
+/// it with attributes.
 const DIRENT_SIZE: usize = 24;
 const ENTRY_OUT_SIZE: usize = 128;
 /// Entries gathered at a time.
@@ -46,7 +48,8 @@ impl Batch {
 }
 
 impl Server {
-    /// Entries from `pos` on that take about [`BATCH_BYTES`] in a reply, `extra` bytes each beside the usual.
+    /// Entries from `pos` on that take about [`BATCH_BYTES`] in a reply, `extra` bytes each beside
+    /// the usual.
     fn gather(&self, dir: &InodeRef, pos: u64, extra: usize) -> Result<Batch> {
         let mut batch = Batch::default();
         let mut room = BATCH_BYTES;
@@ -66,7 +69,8 @@ impl Server {
         Ok(batch)
     }
 
-    /// Calls `add` for the entries from `pos` on until it says that the reply is full, or there are no more.
+    /// Calls `add` for the entries from `pos` on until it says that the reply is full, or there are
+    /// no more.
     fn each_entry(
         &self,
         node: NodeId,
@@ -79,7 +83,8 @@ impl Server {
         loop {
             let batch = match self.gather(&dir, pos, extra) {
                 Ok(batch) => batch,
-                // What is in the reply already is told first; the error comes with the next request.
+                // What is in the reply already is told first; the error comes with the next
+                // request.
                 Err(_) if added => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -126,7 +131,8 @@ impl Server {
     }
 }
 
-/// An entry without attributes: without a node, the kernel takes its number and type, and does not count it.
+/// An entry without attributes: without a node, the kernel takes its number and type, and does not
+/// count it.
 fn bare(found: &Found) -> Entry {
     Entry {
         attr: Attr {

@@ -4,7 +4,8 @@ use super::Server;
 use ext4::{Attr, Error, InodeRef, Result, SetAttr};
 use fusedev::NodeId;
 
-// Requests carry the size of `long`, which depends on the program, though an `int` is what is passed.
+// Requests carry the size of `long`, which depends on the program, though an `int` is what is
+// passed.
 const GET_FLAGS: u32 = 0x8008_6601;
 const GET_FLAGS_32: u32 = 0x8004_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
@@ -17,8 +18,8 @@ const FS_SET_XATTR: u32 = 0x401c_5820;
 /// Bytes of `struct fsxattr`.
 const FSXATTR_SIZE: usize = 28;
 
-/// `FS_*_FL` and `FS_XFLAG_*` of what both know: synchronous, immutable, append-only, no dump, no access times, direct
-/// access, inherited project.
+/// `FS_*_FL` and `FS_XFLAG_*` of what both know: synchronous, immutable, append-only, no dump, no
+/// access times, direct access, inherited project.
 const XFLAGS: [(u32, u32); 7] = [
     (0x8, 0x20),
     (0x10, 0x8),
@@ -29,8 +30,8 @@ const XFLAGS: [(u32, u32); 7] = [
     (0x2000_0000, 0x200),
 ];
 
-/// `struct fsxattr`: xflags, extsize, nextents, projid, cowextsize, padding. ext4 has no extent size hints and does not
-/// count extents.
+/// `struct fsxattr`: xflags, extsize, nextents, projid, cowextsize, padding. ext4 has no extent
+/// size hints and does not count extents.
 fn fsxattr(attr: &Attr) -> Vec<u8> {
     let known = XFLAGS.iter().filter(|(flag, _)| attr.flags & flag != 0);
     let xflags = known.fold(0, |all, (_, xflag)| all | xflag);

@@ -1,5 +1,5 @@
-//! Requests to calls. `requests` receives them; what they do is in a file per kind of request, as methods of [`Server`]
-//! that return a value or an error and know nothing of replies.
+//! Requests to calls. `requests` receives them; what they do is in a file per kind of request, as
+//! methods of [`Server`] that return a value or an error and know nothing of replies.
 
 mod attr;
 mod contents;
@@ -77,7 +77,8 @@ impl Server {
         &self.fs
     }
 
-    /// The connection has ended: unmounts the volume, unless [`Server::end`] has done so; how it went.
+    /// The connection has ended: unmounts the volume, unless [`Server::end`] has done so; how it
+    /// went.
     pub fn shut_down(&self) -> Result<()> {
         self.end();
         self.ended.lock().take().unwrap_or(Ok(()))
@@ -153,7 +154,8 @@ impl Server {
         }
     }
 
-    /// `target` may have lost its last name: keeps it while the kernel knows it, or else lets it be deleted.
+    /// `target` may have lost its last name: keeps it while the kernel knows it, or else lets it be
+    /// deleted.
     fn after_unlink(&self, target: InodeRef) {
         if target.attr().nlink == 0 && !self.nodes.keep(&target) {
             drop(target);
@@ -161,9 +163,10 @@ impl Server {
         }
     }
 
-    /// Runs `work`, and again if the volume is full but a forget may be on its way: a program that removes a file and then
-    /// writes counts on its space, but the kernel does not wait for the forget that frees it. All else that makes space is
-    /// done by [`ext4`], which deletes what is forgotten before it says that the volume is full.
+    /// Runs `work`, and again if the volume is full but a forget may be on its way: a program that
+    /// removes a file and then writes counts on its space, but the kernel does not wait for the
+    /// forget that frees it. All else that makes space is done by [`ext4`], which deletes what is
+    /// forgotten before it says that the volume is full.
     fn with_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let mut waits = 0;
         loop {

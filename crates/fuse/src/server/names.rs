@@ -135,7 +135,8 @@ impl Server {
 
     pub(super) fn unlink(&self, parent: NodeId, name: &OsStr) -> Result<()> {
         let dir = self.inode(parent)?;
-        // Held until it is known whether it has to be kept: it must not be deleted at once if it is open.
+        // Held until it is known whether it has to be kept: it must not be deleted at once if it is
+        // open.
         let target = self.fs.lookup(&dir, name.as_bytes())?;
         self.fs.unlink(&dir, name.as_bytes())?;
         self.after_unlink(target);

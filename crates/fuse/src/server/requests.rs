@@ -1,9 +1,10 @@
 //! The requests: arguments in, a call of [`super::Server`], a reply out.
 //!
-//! Some are answered ENOSYS on purpose, which the kernel remembers so that it never asks again: OPENDIR (we keep no
-//! handles: a node stays alive by its lookup count); FLUSH (close writes nothing); ACCESS (the kernel checks permissions).
-//! OPEN is needed for the flags immutable and append-only, which the kernel does not know of a FUSE file. With the option
-//! `no_check_open` it is answered ENOSYS too, with CREATE (MKNOD does the same), and there is no RELEASE.
+//! Some are answered ENOSYS on purpose, which the kernel remembers so that it never asks again:
+//! OPENDIR (we keep no handles: a node stays alive by its lookup count); FLUSH (close writes
+//! nothing); ACCESS (the kernel checks permissions). OPEN is needed for the flags immutable and
+//! append-only, which the kernel does not know of a FUSE file. With the option `no_check_open` it
+//! is answered ENOSYS too, with CREATE (MKNOD does the same), and there is no RELEASE.
 
 use super::attr::TTL;
 use super::contents::Amount;
@@ -160,7 +161,8 @@ impl fusedev::Server for Server {
                     (false, true) => Way::Mapped,
                     (false, false) => Way::Cached,
                 };
-                // The kernel makes EIO of a short answer to O_DIRECT, and does not look at one for pages of a mapping.
+                // The kernel makes EIO of a short answer to O_DIRECT, and does not look at one for
+                // pages of a mapping.
                 let amount = match way {
                     Way::Direct | Way::Mapped => Amount::All,
                     Way::Cached => Amount::Some,

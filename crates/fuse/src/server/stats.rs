@@ -1,5 +1,5 @@
-//! A mount's counters, to be read from outside: the attribute [`NAME`] of the root directory, which is not listed and
-//! cannot be set.
+//! A mount's counters, to be read from outside: the attribute [`NAME`] of the root directory, which
+//! is not listed and cannot be set.
 
 use ext4::Fs;
 

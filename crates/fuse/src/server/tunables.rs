@@ -1,5 +1,6 @@
-//! A mount's writeback parameters, to be read and changed from outside: the attribute [`NAME`] of the root directory,
-//! which is not listed. Its value is a list such as `dirty_ratio=20,dirty_expire=30`; what a new value leaves out stays.
+//! A mount's writeback parameters, to be read and changed from outside: the attribute [`NAME`] of
+//! the root directory, which is not listed. Its value is a list such as
+//! `dirty_ratio=20,dirty_expire=30`; what a new value leaves out stays.
 
 use ext4::{Error, Fs, Result};
 

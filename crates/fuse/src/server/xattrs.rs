@@ -21,7 +21,8 @@ impl Server {
         self.fs.get_xattr(&self.inode(node)?, name.as_bytes())
     }
 
-    /// The names, each with a NUL behind it. `trusted.` is for root's eyes only, and the kernel leaves that to us.
+    /// The names, each with a NUL behind it. `trusted.` is for root's eyes only, and the kernel
+    /// leaves that to us.
     pub(super) fn listxattr(&self, node: NodeId, by_uid: u32) -> Result<Vec<u8>> {
         let mut list = Vec::new();
         for name in self.fs.list_xattr(&self.inode(node)?)? {
@@ -53,8 +54,9 @@ impl Server {
         }
         let inode = self.inode(node)?;
         self.with_space(|| self.fs.set_xattr(&inode, name, value, mode))?;
-        // As chmod: who is not in the file's group must not leave set-group-ID on it. FUSE tells of no other groups than
-        // the first, so this clears the bit for members by another one, too; they can set it again.
+        // As chmod: who is not in the file's group must not leave set-group-ID on it. FUSE tells of
+        // no other groups than the first, so this clears the bit for members by another one, too;
+        // they can set it again.
         if name == ACCESS_ACL && by.0 != 0 {
             let attr = inode.attr();
             if attr.mode & SET_GID != 0 && attr.gid != by.1 {

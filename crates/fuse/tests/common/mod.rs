@@ -96,7 +96,8 @@ impl Image {
 
     fn queue(&self) -> Arc<block::Queue> {
         let url = block::DeviceUrl::parse(self.path().to_str().expect("UTF-8")).expect("a URL");
-        // The kernel takes an io_uring apart, and lets go of the files in it, some time after its process has been killed.
+        // The kernel takes an io_uring apart, and lets go of the files in it, some time after its
+        // process has been killed.
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
             match block::open(&url, block::OpenMode::ReadWrite) {
@@ -138,7 +139,8 @@ impl Image {
         );
     }
 
-    /// Mounts it read-only by the kernel and calls `look` with the directory; skipped loudly without loop devices.
+    /// Mounts it read-only by the kernel and calls `look` with the directory; skipped loudly
+    /// without loop devices.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
         let dir = self.mount_point();
         let mount = format!(
@@ -189,8 +191,8 @@ impl Mounted {
         run(self.dir(), script)
     }
 
-    /// Deletes a file of at least `mib` MiB and waits until its blocks are free: the kernel forgets an inode
-    /// some time after its last close, and the reaper frees its blocks after that.
+    /// Deletes a file of at least `mib` MiB and waits until its blocks are free: the kernel forgets
+    /// an inode some time after its last close, and the reaper frees its blocks after that.
     pub fn delete_and_wait(&self, name: &str, mib: u64) {
         let free = || {
             let space = self.fs().statfs();
@@ -231,7 +233,8 @@ impl Mounted {
         self.image.take().expect("mounted")
     }
 
-    /// Unmounts, checks, and compares the whole tree, contents and attributes, with what the kernel's ext4 says.
+    /// Unmounts, checks, and compares the whole tree, contents and attributes, with what the
+    /// kernel's ext4 says.
     pub fn unmount_and_compare(self) {
         let ours = manifest(self.dir());
         assert!(ours.lines().count() > 1, "nothing to compare");
@@ -256,7 +259,8 @@ impl Mounted {
     }
 }
 
-/// Everything below `dir`, sorted: name, inode, type, mode, owner, links, size, times, target; attributes; checksums.
+/// Everything below `dir`, sorted: name, inode, type, mode, owner, links, size, times, target;
+/// attributes; checksums.
 pub fn manifest(dir: &Path) -> String {
     run(
         dir,
@@ -289,8 +293,9 @@ pub fn sh(dir: &Path, script: &str) -> Output {
         .expect("timeout and bash")
 }
 
-/// Runs a script on the mount and on the host's own file system: what both print, or else both outputs. Skipped loudly
-/// where the host's temporary directory is not on ext4, which is the oracle.
+/// Runs a script on the mount and on the host's own file system: what both print, or else both
+/// outputs. Skipped loudly where the host's temporary directory is not on ext4, which is the
+/// oracle.
 pub fn same_as_host(mounted: &Mounted, script: &str) -> Result<String, String> {
     let host = tempfile::tempdir().expect("a temporary directory");
     let kind = run(host.path(), "stat -f -c %T .");

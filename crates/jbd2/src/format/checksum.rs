@@ -24,8 +24,8 @@ pub fn of_logged_block(seed: u32, sequence: u32, block: &[u8]) -> u32 {
     crc32c(crc32c(seed, &sequence.to_be_bytes()), block)
 }
 
-/// Big-endian (not reflected) CRC-32, polynomial 0x04C11DB7, over the pieces of a transaction one after the other; used by
-/// checksums v1 over all descriptor and data blocks.
+/// Big-endian (not reflected) CRC-32, polynomial 0x04C11DB7, over the pieces of a transaction one
+/// after the other; used by checksums v1 over all descriptor and data blocks.
 #[derive(Clone)]
 pub struct Crc32Be(Digest);
 

@@ -12,7 +12,8 @@ const NANOSECONDS: usize = 0x38;
 const CRC32_TYPE: u8 = 1;
 const CRC32_SIZE: u8 = 4;
 
-/// Writes the commit block of a transaction. `sum_v1` is the CRC-32 of the transaction's blocks, for checksums v1.
+/// Writes the commit block of a transaction. `sum_v1` is the CRC-32 of the transaction's blocks,
+/// for checksums v1.
 pub fn write(layout: &Layout, sequence: u32, now: SystemTime, sum_v1: u32, block: &mut [u8]) {
     block.fill(0);
     Header {

@@ -1,7 +1,9 @@
-//! Fast commits: not replayed by SluiceFS, so a journal that depends on one must be told from one that does not.
+//! Fast commits: not replayed by SluiceFS, so a journal that depends on one must be told from one
+//! that does not.
 //!
-//! The area starts with a *head* tag (little-endian, unlike the rest of the journal) that names the transaction which
-//! the fast commits continue. They matter only if that is the one after the last full commit in the log.
+//! The area starts with a *head* tag (little-endian, unlike the rest of the journal) that names the
+//! transaction which the fast commits continue. They matter only if that is the one after the last
+//! full commit in the log.
 
 const TAG_HEAD: u16 = 9;
 const HEAD_BYTES: u16 = 8;

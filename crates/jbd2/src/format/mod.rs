@@ -1,8 +1,9 @@
-//! The journal's on-disk format, one file per structure: pure codecs without I/O, with checked parsing, because a log
-//! may be hostile. All numbers are big-endian.
+//! The journal's on-disk format, one file per structure: pure codecs without I/O, with checked
+//! parsing, because a log may be hostile. All numbers are big-endian.
 //!
-//! Source: the kernel's `Documentation/filesystems/ext4/journal.rst`; what it leaves out (which bytes each checksum
-//! covers, how long a tag is) was found by comparing with logs that the kernel and debugfs wrote.
+//! Source: the kernel's `Documentation/filesystems/ext4/journal.rst`; what it leaves out (which
+//! bytes each checksum covers, how long a tag is) was found by comparing with logs that the kernel
+//! and debugfs wrote.
 //!
 //! | file            | structure                                                        |
 //! |-----------------|------------------------------------------------------------------|
@@ -128,7 +129,8 @@ impl Layout {
             self.block_size
         }
     }
-    /// Whether the tail of a descriptor or revoke block holds the right checksum; `true` where there are none.
+    /// Whether the tail of a descriptor or revoke block holds the right checksum; `true` where
+    /// there are none.
     pub fn tail_valid(&self, block: &[u8]) -> bool {
         if !self.block_checksums() {
             return true;

@@ -1,4 +1,5 @@
-//! Revoke blocks: numbers of blocks whose copies in this and earlier transactions must not be replayed.
+//! Revoke blocks: numbers of blocks whose copies in this and earlier transactions must not be
+//! replayed.
 
 use super::{HEADER_BYTES, Header, Layout, block_type, get_u32, get_u64, put_u32, put_u64};
 

@@ -1,6 +1,7 @@
 //! Journal block 0: geometry, features, and where the log starts.
 //!
-//! The parsed form keeps the raw bytes and changes only what it knows, so that fields of later versions survive.
+//! The parsed form keeps the raw bytes and changes only what it knows, so that fields of later
+//! versions survive.
 
 use super::{Checksums, Header, Layout, block_type, checksum, compat, get_u32, incompat, put_u32};
 use crate::JournalError;
@@ -46,8 +47,8 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// The same for a log whose transactions carry a CRC-32 each (csum v1), so that a commit block may be written together
-    /// with what it commits.
+    /// The same for a log whose transactions carry a CRC-32 each (csum v1), so that a commit block
+    /// may be written together with what it commits.
     pub fn with_async_commit(self) -> Features {
         let others = self.incompat & !(incompat::CSUM_V2 | incompat::CSUM_V3);
         Features {
@@ -65,8 +66,8 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Checks and takes the first [`SUPERBLOCK_BYTES`] of journal block 0. `blocks` is how many the journal's extents
-    /// have, `block_size` the volume's.
+    /// Checks and takes the first [`SUPERBLOCK_BYTES`] of journal block 0. `blocks` is how many the
+    /// journal's extents have, `block_size` the volume's.
     pub fn parse(
         bytes: &[u8],
         block_size: u32,
@@ -183,7 +184,8 @@ impl JournalSuperblock {
     pub fn first(&self) -> u32 {
         self.get(FIRST)
     }
-    /// One past the last block of the log: the journal's end, or where the blocks for fast commits begin.
+    /// One past the last block of the log: the journal's end, or where the blocks for fast commits
+    /// begin.
     pub fn log_end(&self) -> u32 {
         if !self.has_incompat(incompat::FAST_COMMIT) {
             return self.max_len();
@@ -198,7 +200,8 @@ impl JournalSuperblock {
             _ => self.max_len(),
         }
     }
-    /// Sequence number of the first transaction in the log, or the next one to be used where it is empty.
+    /// Sequence number of the first transaction in the log, or the next one to be used where it is
+    /// empty.
     pub fn sequence(&self) -> u32 {
         self.get(SEQUENCE)
     }
@@ -254,11 +257,12 @@ impl JournalSuperblock {
     pub fn set_errno(&mut self, errno: i32) {
         self.put(ERRNO, errno as u32);
     }
-    /// Turns on what SluiceFS writes logs with. Only for an empty log. `bits64` asks for block numbers of 64 bits, which
-    /// stay once they are set; a journal without a UUID gets `uuid`.
+    /// Turns on what SluiceFS writes logs with. Only for an empty log. `bits64` asks for block
+    /// numbers of 64 bits, which stay once they are set; a journal without a UUID gets `uuid`.
     pub fn upgrade(&mut self, format: LogFormat, bits64: bool, uuid: &[u8; 16]) {
         assert_eq!(self.start(), 0, "the format of a log in use cannot change");
-        // A super block of version 1 has no feature fields; it becomes one of version 2, as the kernel does it.
+        // A super block of version 1 has no feature fields; it becomes one of version 2, as the
+        // kernel does it.
         put_u32(&mut self.raw[..], 4, block_type::SUPERBLOCK_V2);
         let mut features = self.features();
         features.incompat = (features.incompat | incompat::REVOKE) & !incompat::ASYNC_COMMIT;
@@ -287,7 +291,8 @@ impl JournalSuperblock {
             checksum_type: self.raw[CHECKSUM_TYPE],
         }
     }
-    /// Changes what it says about how the log is to be read. Only where nothing is in the log that would be replayed.
+    /// Changes what it says about how the log is to be read. Only where nothing is in the log that
+    /// would be replayed.
     pub(crate) fn set_features(&mut self, features: Features) {
         self.put(COMPAT, features.compat);
         self.put(INCOMPAT, features.incompat);
@@ -306,8 +311,9 @@ impl JournalSuperblock {
     }
 }
 
-/// Journal block 0 of a fresh and clean journal of `blocks` blocks, for a mkfs: `block_size` bytes, to be followed by
-/// blocks that hold nothing (zeroes, best). `incompat_features` are bits of [`incompat`].
+/// Journal block 0 of a fresh and clean journal of `blocks` blocks, for a mkfs: `block_size` bytes,
+/// to be followed by blocks that hold nothing (zeroes, best). `incompat_features` are bits of
+/// [`incompat`].
 pub fn format_new(blocks: u32, block_size: u32, uuid: [u8; 16], incompat_features: u32) -> Vec<u8> {
     let mut sb = JournalSuperblock::fresh(blocks, block_size, uuid, incompat_features);
     let mut bytes = sb.encode().to_vec();

@@ -5,8 +5,9 @@
 //!   revoke block ─▶ place of the block, read again when the transaction turns out to be complete
 //! ```
 //!
-//! A revoke record covers the copies of its transaction and of earlier ones. All of these are in the map when a
-//! transaction is complete, so its records are applied to the map then and need no table of their own.
+//! A revoke record covers the copies of its transaction and of earlier ones. All of these are in
+//! the map when a transaction is complete, so its records are applied to the map then and need no
+//! table of their own.
 
 use super::grant::Grant;
 use crate::JournalError;
@@ -17,8 +18,8 @@ const MAP_ENTRY: u64 = 32;
 /// Memory of an entry of a list.
 const LIST_ENTRY: u64 = 16;
 
-/// A place in the log, and whether the copy there begins with the magic in truth. A journal has at most
-/// [`crate::log::MAX_BLOCKS`] blocks, so the upper bits are free.
+/// A place in the log, and whether the copy there begins with the magic in truth. A journal has at
+/// most [`crate::log::MAX_BLOCKS`] blocks, so the upper bits are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u32);
 
@@ -84,7 +85,8 @@ impl Copies {
         Ok(())
     }
 
-    /// The transaction is complete: its copies are the newest ones. Returns the places of its revoke blocks.
+    /// The transaction is complete: its copies are the newest ones. Returns the places of its
+    /// revoke blocks.
     pub fn complete(&mut self) -> Result<Vec<u32>, JournalError> {
         let pending = std::mem::take(&mut self.pending);
         let listed = (pending.copies.len() + pending.revokes.len()) as u64;

@@ -1,7 +1,8 @@
 //! Memory that recovery takes from the budget, with a bound.
 //!
-//! What a log claims decides how much recovery has to remember, and a log may be hostile. Every list that grows with the
-//! log is counted here before it grows. A log that needs more than its part of the budget is an error.
+//! What a log claims decides how much recovery has to remember, and a log may be hostile. Every
+//! list that grows with the log is counted here before it grows. A log that needs more than its
+//! part of the budget is an error.
 
 use crate::JournalError;
 use cache::{Budget, Kind};

@@ -2,19 +2,21 @@
 //!
 //! Algorithm, in the three steps of the kernel's `jbd2`:
 //!
-//! 1. **Scan** (`scan.rs`): read the log from where the super block says, transaction by transaction, for as long as blocks
-//!    carry the magic and the expected number, and verify every checksum there is. Only a transaction whose commit block
-//!    was found counts. The result is, for each block, where its newest copy lies in the log (`copies.rs`).
-//! 2. **Revoke**: a copy is left out if a revoke record of the same or a later transaction covers its block. That is done
-//!    as each transaction turns out to be complete.
-//! 3. **Replay**: the remaining copies are read in the log's order and written home in batches, sorted and merged. Flush;
-//!    then a super block that says the log is empty, with a number past everything that the log may hold.
+//! 1. **Scan** (`scan.rs`): read the log from where the super block says, transaction by
+//!    transaction, for as long as blocks carry the magic and the expected number, and verify every
+//!    checksum there is. Only a transaction whose commit block was found counts. The result is, for
+//!    each block, where its newest copy lies in the log (`copies.rs`).
+//! 2. **Revoke**: a copy is left out if a revoke record of the same or a later transaction covers
+//!    its block. That is done as each transaction turns out to be complete.
+//! 3. **Replay**: the remaining copies are read in the log's order and written home in batches,
+//!    sorted and merged. Flush; then a super block that says the log is empty, with a number past
+//!    everything that the log may hold.
 //!
 //! Replay can be interrupted anywhere and started again: the log is untouched until the last step.
 //!
-//! A log may be hostile: the scan visits every log block at most once and every revoke block twice, and replay reads a copy
-//! once. A block number must lie on the volume and outside of the journal. Lists that grow with the log are counted in the
-//! memory budget and bounded by it (`grant.rs`).
+//! A log may be hostile: the scan visits every log block at most once and every revoke block twice,
+//! and replay reads a copy once. A block number must lie on the volume and outside of the journal.
+//! Lists that grow with the log are counted in the memory budget and bounded by it (`grant.rs`).
 
 mod copies;
 mod grant;
@@ -53,10 +55,11 @@ pub struct RecoveryReport {
 /// Replays the log onto the volume and leaves an empty one. Does nothing for a clean journal.
 ///
 /// # Errors
-/// [`JournalError::Corrupt`] where the journal's super block is damaged, or a transaction that is not the last one is;
-/// [`JournalError::Unsupported`] for features that are not known and for fast commits in use;
-/// [`JournalError::LogNeedsMemory`] where `budget` is too small to list the log's blocks; nothing has been written then.
-/// [`JournalError::Io`] where the device failed; recovery can be tried again.
+/// [`JournalError::Corrupt`] where the journal's super block is damaged, or a transaction that is
+/// not the last one is; [`JournalError::Unsupported`] for features that are not known and for fast
+/// commits in use; [`JournalError::LogNeedsMemory`] where `budget` is too small to list the log's
+/// blocks; nothing has been written then. [`JournalError::Io`] where the device failed; recovery
+/// can be tried again.
 pub fn recover(
     queue: &Queue,
     extents: &[JournalExtent],
@@ -145,7 +148,8 @@ fn examine(
     Ok(Some((dirty, plan)))
 }
 
-/// Fast commits that continue the log cannot be replayed here, and without them acknowledged changes would be lost.
+/// Fast commits that continue the log cannot be replayed here, and without them acknowledged
+/// changes would be lost.
 fn refuse_fast_commits(
     queue: &Queue,
     log: &LogMap,

@@ -1,8 +1,9 @@
 //! The scan of the log: which transactions are complete, and what they say.
 //!
-//! What to do with a block is decided by [`DECISIONS`]. Damage is not the end by itself: a transaction begins only after
-//! the one before it is durable, so a commit block of a later transaction proves that the damaged one had been committed
-//! and that its loss is an error. Without such a proof the damaged transaction is the torn last one.
+//! What to do with a block is decided by [`DECISIONS`]. Damage is not the end by itself: a
+//! transaction begins only after the one before it is durable, so a commit block of a later
+//! transaction proves that the damaged one had been committed and that its loss is an error.
+//! Without such a proof the damaged transaction is the torn last one.
 
 use super::Place;
 use super::copies::Copies;
@@ -128,7 +129,8 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// What the transaction that is being read looks like so far. Its copies and revoke blocks are in [`Copies`].
+/// What the transaction that is being read looks like so far. Its copies and revoke blocks are in
+/// [`Copies`].
 struct Pending {
     /// CRC-32 of descriptors and copies (checksums v1).
     sum_v1: Crc32Be,
@@ -270,7 +272,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Notes a descriptor's tags and passes over their copies; `false` where the log has not that many blocks.
+    /// Notes a descriptor's tags and passes over their copies; `false` where the log has not that
+    /// many blocks.
     fn take_tags(&mut self, at: u32, block: &Buf) -> Result<bool, JournalError> {
         let v1 = self.layout.checksums == Checksums::V1;
         if v1 {
@@ -318,8 +321,9 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether the rest of the log holds the commit block of a later transaction. One that is left over from an earlier
-    /// life of the journal (numbers may start anew after a repair) is older than the last transaction found.
+    /// Whether the rest of the log holds the commit block of a later transaction. One that is left
+    /// over from an earlier life of the journal (numbers may start anew after a repair) is older
+    /// than the last transaction found.
     fn later_commit(&mut self) -> Result<bool, JournalError> {
         let most = self.left;
         while let Some((_, block)) = self.next_block()? {

@@ -32,8 +32,8 @@ impl Rng {
 #[derive(Default)]
 struct Disk {
     durable: Vec<u8>,
-    /// What a sector held since it was last durable, oldest first. A crash keeps the durable content or any of these,
-    /// each sector on its own.
+    /// What a sector held since it was last durable, oldest first. A crash keeps the durable
+    /// content or any of these, each sector on its own.
     volatile: HashMap<usize, Vec<[u8; SECTOR]>>,
 }
 impl Disk {

@@ -103,7 +103,8 @@ impl Dir {
         self.set_attributes(path, &SetAttributes::new().times(times))
     }
 
-    /// Sets owner and group; `None` leaves one alone. As with chown(2), set-user-id bits of programs go.
+    /// Sets owner and group; `None` leaves one alone. As with chown(2), set-user-id bits of
+    /// programs go.
     ///
     /// # Errors
     /// As chown(2).
@@ -129,7 +130,8 @@ impl Dir {
         self.set_symlink_attributes(path, &ownership(uid, gid))
     }
 
-    /// Value of an extended attribute, by its full name ("user.origin"); `None` where there is none.
+    /// Value of an extended attribute, by its full name ("user.origin"); `None` where there is
+    /// none.
     ///
     /// # Errors
     /// As getxattr(2).

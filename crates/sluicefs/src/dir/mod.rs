@@ -26,7 +26,8 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, Cause>;
 
-/// An open directory. Relative paths given to it begin there, absolute ones at the root of the volume.
+/// An open directory. Relative paths given to it begin there, absolute ones at the root of the
+/// volume.
 ///
 /// Work on many files of one directory is fastest through a handle: no path is walked for each.
 ///
@@ -336,7 +337,8 @@ impl Dir {
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
-    /// Removes a name that is not a directory's. The file goes when its last name and user are gone.
+    /// Removes a name that is not a directory's. The file goes when its last name and user are
+    /// gone.
     ///
     /// # Errors
     /// As unlink(2).

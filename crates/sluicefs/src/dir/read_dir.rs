@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 /// Entries fetched in one step: few enough to hold no directory lock for long.
 const BATCH: usize = 512;
 
-/// The entries of a directory without `.` and `..`, in the order of the directory. What is added or removed meanwhile
-/// may or may not show; everything else shows exactly once.
+/// The entries of a directory without `.` and `..`, in the order of the directory. What is added or
+/// removed meanwhile may or may not show; everything else shows exactly once.
 pub struct ReadDir {
     dir: Dir,
     next: u64,

@@ -43,7 +43,8 @@ impl Dir {
         self.create_file(path)?.write_all_at(contents.as_ref(), 0)
     }
 
-    /// Copies contents and permission bits of a file; holes stay holes. How many bytes the file has.
+    /// Copies contents and permission bits of a file; holes stay holes. How many bytes the file
+    /// has.
     ///
     /// # Errors
     /// As open(2), read(2) and write(2).
@@ -96,7 +97,8 @@ impl Dir {
         self.open_dir(path)
     }
 
-    /// Removes a directory and everything in it. A symbolic link is refused, and none inside is followed.
+    /// Removes a directory and everything in it. A symbolic link is refused, and none inside is
+    /// followed.
     ///
     /// # Errors
     /// The first that occurs; what comes after it stays.
@@ -105,7 +107,8 @@ impl Dir {
         if !self.symlink_metadata(path)?.is_dir() {
             return Err(crate::Cause::Fs(ext4::Error::NotDirectory).at("remove", self.full(path)));
         }
-        // Directories being emptied, each with its name in the one before. No recursion: trees may be deep.
+        // Directories being emptied, each with its name in the one before. No recursion: trees may
+        // be deep.
         let mut open: Vec<(OsString, Dir)> = vec![(OsString::new(), self.open_dir(path)?)];
         while let Some((_, dir)) = open.last() {
             if let Some((name, dir)) = remove_entries(dir)? {
@@ -122,7 +125,8 @@ impl Dir {
     }
 }
 
-/// Removes what is no directory until nothing is left or a directory that is not empty is found; the latter.
+/// Removes what is no directory until nothing is left or a directory that is not empty is found;
+/// the latter.
 fn remove_entries(dir: &Dir) -> io::Result<Option<(OsString, Dir)>> {
     loop {
         let mut any = false;

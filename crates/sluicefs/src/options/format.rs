@@ -31,8 +31,8 @@ impl FormatOptions {
     pub fn new() -> FormatOptions {
         FormatOptions::default()
     }
-    /// Makes a sparse image file of so many bytes. An existing file is replaced if it is blank (or with
-    /// [`FormatOptions::force`]).
+    /// Makes a sparse image file of so many bytes. An existing file is replaced if it is blank (or
+    /// with [`FormatOptions::force`]).
     #[must_use]
     pub fn size(mut self, bytes: u64) -> FormatOptions {
         self.size = Some(bytes);
@@ -108,9 +108,9 @@ impl FormatOptions {
     /// Formats a device and leaves it unmounted.
     ///
     /// # Errors
-    /// `AlreadyExists` where something is on the device and [`FormatOptions::force`] was not asked for, `InvalidInput`
-    /// for options that make no sense and for memory, which would be gone ([`Volume::format`](crate::Volume::format)
-    /// keeps it), and the device's.
+    /// `AlreadyExists` where something is on the device and [`FormatOptions::force`] was not asked
+    /// for, `InvalidInput` for options that make no sense and for memory, which would be gone
+    /// ([`Volume::format`](crate::Volume::format) keeps it), and the device's.
     pub fn format(&self, url: impl AsRef<OsStr>) -> io::Result<FormatReport> {
         let url = device_url(url.as_ref())?;
         if url.is_volatile() {
@@ -138,7 +138,8 @@ impl FormatOptions {
         Ok((queue, report))
     }
 
-    /// Makes the image file if a size was given. An existing file is looked into before it is emptied.
+    /// Makes the image file if a size was given. An existing file is looked into before it is
+    /// emptied.
     fn create_image(&self, url: &DeviceUrl) -> io::Result<()> {
         let path = match (url, self.size) {
             (DeviceUrl::Path(path), Some(size)) => return self.create_image_at(url, path, size),

@@ -111,7 +111,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens `path`, from `dir` or, if it is absolute, from the root. A [`crate::Volume`] is its root directory.
+    /// Opens `path`, from `dir` or, if it is absolute, from the root. A [`crate::Volume`] is its
+    /// root directory.
     ///
     /// # Errors
     /// `InvalidInput` for options that contradict each other; otherwise what open(2) says.
@@ -174,8 +175,8 @@ impl OpenOptions {
         }
     }
 
-    /// The file at `path`, found or made with one look into its directory. `None` where more is to be done: the path ends in
-    /// a symbolic link that is to be followed, or asks for a directory.
+    /// The file at `path`, found or made with one look into its directory. `None` where more is to
+    /// be done: the path ends in a symbolic link that is to be followed, or asks for a directory.
     fn find_or_make(&self, dir: &Dir, path: &[u8]) -> Result<Option<InodeRef>, Cause> {
         let parent = walk_parent(dir.fs(), dir.inode(), path)?;
         let Last::Name(name) = &parent.last else {

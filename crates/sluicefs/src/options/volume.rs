@@ -59,7 +59,8 @@ impl VolumeOptions {
     pub fn new() -> VolumeOptions {
         VolumeOptions::default()
     }
-    /// Refuses every change. The device is opened for reading only; a journal that needs replay is replayed in memory.
+    /// Refuses every change. The device is opened for reading only; a journal that needs replay is
+    /// replayed in memory.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> VolumeOptions {
         self.mount.read_only = read_only;
@@ -77,7 +78,8 @@ impl VolumeOptions {
         self.mount.budget = Some(budget);
         self
     }
-    /// All writeback parameters at once; values that make no sense are refused when the volume is opened.
+    /// All writeback parameters at once; values that make no sense are refused when the volume is
+    /// opened.
     #[must_use]
     pub fn tunables(mut self, tunables: Tunables) -> VolumeOptions {
         self.mount.tunables = tunables;
@@ -113,10 +115,11 @@ impl VolumeOptions {
         self.mount.commit_interval = interval;
         self
     }
-    /// When the commit block of a small transaction is written together with what it commits, as the kernel does by its mount
-    /// option `journal_async_commit`: fewer trips to the device for each sync, and meanwhile a log with one checksum for a
-    /// transaction (csum v1) instead of one for each block (v3). By default while small syncs follow one another; see
-    /// docs/FSYNC.md. A log that is closed has v3 again.
+    /// When the commit block of a small transaction is written together with what it commits, as
+    /// the kernel does by its mount option `journal_async_commit`: fewer trips to the device for
+    /// each sync, and meanwhile a log with one checksum for a transaction (csum v1) instead of one
+    /// for each block (v3). By default while small syncs follow one another; see docs/FSYNC.md. A
+    /// log that is closed has v3 again.
     #[must_use]
     pub fn journal_async_commit(mut self, when: AsyncCommit) -> VolumeOptions {
         self.mount.async_commit = when;
@@ -128,29 +131,31 @@ impl VolumeOptions {
         self.mount.atime = atime;
         self
     }
-    /// What happens when damage is met while the volume is in use, as ext4's `errors=` says. By default it is what the super
-    /// block says (`tune2fs -e`). The error is recorded in the super block either way, unless the volume is read-only.
+    /// What happens when damage is met while the volume is in use, as ext4's `errors=` says. By
+    /// default it is what the super block says (`tune2fs -e`). The error is recorded in the super
+    /// block either way, unless the volume is read-only.
     #[must_use]
     pub fn errors(mut self, errors: OnError) -> VolumeOptions {
         self.mount.errors = Some(errors);
         self
     }
-    /// Whether one plug is held over many files at writeback, so that their writes merge (as is by default), or one for
-    /// each file, as kernels had before 2013 (an ablation for measurements). The journal's stream and the checkpoint are
-    /// one sorted list each, and merged either way.
+    /// Whether one plug is held over many files at writeback, so that their writes merge (as is by
+    /// default), or one for each file, as kernels had before 2013 (an ablation for measurements).
+    /// The journal's stream and the checkpoint are one sorted list each, and merged either way.
     #[must_use]
     pub fn plug(mut self, plug: bool) -> VolumeOptions {
         self.plug = plug;
         self
     }
-    /// Whether the volume's flusher has a thread of its own, or shares one with all volumes of the process that say so
-    /// (an ablation for measurements).
+    /// Whether the volume's flusher has a thread of its own, or shares one with all volumes of the
+    /// process that say so (an ablation for measurements).
     #[must_use]
     pub fn flushers(mut self, flushers: Flushers) -> VolumeOptions {
         self.mount.flushers = flushers;
         self
     }
-    /// The caller has a claim on the block device already, as by a mount of type `fuseblk`; otherwise the volume claims it.
+    /// The caller has a claim on the block device already, as by a mount of type `fuseblk`;
+    /// otherwise the volume claims it.
     #[must_use]
     pub fn claimed(mut self, claimed: bool) -> VolumeOptions {
         self.claimed = claimed;
@@ -173,8 +178,8 @@ impl VolumeOptions {
     /// Opens the volume on a device: the path of an image or block device, or a URL.
     ///
     /// # Errors
-    /// `NotFound` without the device, `ResourceBusy` where it is in use, the names of unsupported features or of the
-    /// damaged structure, and the device's.
+    /// `NotFound` without the device, `ResourceBusy` where it is in use, the names of unsupported
+    /// features or of the damaged structure, and the device's.
     pub fn open(&self, url: impl AsRef<OsStr>) -> io::Result<Volume> {
         let url = device_url(url.as_ref())?;
         let mode = match (self.mount.read_only, self.claimed) {
@@ -194,7 +199,8 @@ impl VolumeOptions {
         self.mount(options.format_device(&url)?.0)
     }
 
-    /// Opens the volume behind a queue that the caller made (a device of its own, a recording or a modelled one).
+    /// Opens the volume behind a queue that the caller made (a device of its own, a recording or a
+    /// modelled one).
     ///
     /// # Errors
     /// As [`VolumeOptions::open`].

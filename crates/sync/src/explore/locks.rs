@@ -1,4 +1,5 @@
-//! Locks and condition variables. The lock itself is the system's and is only ever tried; waiting is the scheduler's.
+//! Locks and condition variables. The lock itself is the system's and is only ever tried; waiting
+//! is the scheduler's.
 
 use super::scheduler::{Key, Place, current, point};
 use super::time;
@@ -76,7 +77,8 @@ unsafe impl lock_api::RawMutex for RawMutex {
     }
 }
 
-/// A lock for many readers or one writer, without contents. A writer that waits keeps new readers out.
+/// A lock for many readers or one writer, without contents. A writer that waits keeps new readers
+/// out.
 pub struct RawRwLock(parking_lot::RawRwLock);
 
 impl RawRwLock {
@@ -214,7 +216,8 @@ impl WaitTimeoutResult {
 /// As parking_lot's, but that `notify_one` wakes any of those who wait.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    /// For threads outside of runs: `gate` is held from before the caller's mutex is released until the wait has begun.
+    /// For threads outside of runs: `gate` is held from before the caller's mutex is released until
+    /// the wait has begun.
     gate: parking_lot::Mutex<()>,
     real: parking_lot::Condvar,
 }
@@ -238,7 +241,8 @@ impl Condvar {
         deadline: Option<Instant>,
         place: Place,
     ) -> WaitTimeoutResult {
-        // SAFETY: the guard is the caller's alone, so nothing of the contents is used until the lock is taken again.
+        // SAFETY: the guard is the caller's alone, so nothing of the contents is used until the
+        // lock is taken again.
         let raw = unsafe { MutexGuard::mutex(guard).raw() };
         let Some((scheduler, me)) = current() else {
             let mut gate = self.gate.lock();

@@ -158,7 +158,8 @@ pub(crate) struct Scheduler {
 }
 
 thread_local! {
-    /// The run that the calling thread belongs to, and its number there. The thread's closure keeps the run alive.
+    /// The run that the calling thread belongs to, and its number there. The thread's closure keeps
+    /// the run alive.
     static CURRENT: Cell<Option<(&'static Scheduler, usize)>> = const { Cell::new(None) };
 }
 
@@ -254,7 +255,8 @@ impl Scheduler {
         self.hand_over(state, me, false);
     }
 
-    /// Lets the first timer fire: its thread becomes runnable, and time leaps. `false`: there is none.
+    /// Lets the first timer fire: its thread becomes runnable, and time leaps. `false`: there is
+    /// none.
     fn fire_timer(&self, state: &mut State) -> bool {
         let waiting = |m: &Member| matches!(m.status, Status::Blocked(_));
         let due = state.members.iter().enumerate();
@@ -354,7 +356,8 @@ impl Scheduler {
         self.over.notify_all();
     }
 
-    /// The state, for a thread that has the baton. A thread that unwinds out of a failed run stays here.
+    /// The state, for a thread that has the baton. A thread that unwinds out of a failed run stays
+    /// here.
     fn state(&self) -> parking_lot::MutexGuard<'_, State> {
         let state = self.state.lock();
         if state.failure.is_some() {
@@ -485,8 +488,8 @@ impl Scheduler {
                 CURRENT.set(None);
             }
         }
-        // SAFETY: the reference is used by this thread only and only until `CURRENT` is reset, on return or unwinding,
-        // while `self` keeps the scheduler alive.
+        // SAFETY: the reference is used by this thread only and only until `CURRENT` is reset, on
+        // return or unwinding, while `self` keeps the scheduler alive.
         let kept: &'static Scheduler = unsafe { &*Arc::as_ptr(&self) };
         baton.wait();
         CURRENT.set(Some((kept, me)));
@@ -571,7 +574,8 @@ fn install_hook() {
             if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v == "full") {
                 message += &format!("\n{}", std::backtrace::Backtrace::force_capture());
             }
-            // The hook is called under a lock of the standard library's, so the thread cannot stay here.
+            // The hook is called under a lock of the standard library's, so the thread cannot stay
+            // here.
             scheduler.note_failure(scheduler.state.lock(), message);
         }));
     });

@@ -7,11 +7,12 @@ use std::str::FromStr;
 /// How a schedule is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// At each point the running thread is preempted with a probability that is drawn once for the run (between 1/2 and
-    /// 1/1024); who goes on is uniformly random.
+    /// At each point the running thread is preempted with a probability that is drawn once for the
+    /// run (between 1/2 and 1/1024); who goes on is uniformly random.
     Random,
-    /// Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010): threads have random priorities, the
-    /// highest runs, and at so many random points the running thread's priority becomes the lowest.
+    /// Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010): threads have random
+    /// priorities, the highest runs, and at so many random points the running thread's priority
+    /// becomes the lowest.
     Pct(u32),
 }
 
@@ -115,7 +116,8 @@ impl Chooser {
         match self.strategy {
             Strategy::Pct(_) => self.changes.last().copied().unwrap_or(NEVER),
             Strategy::Random => {
-                // Geometric: the trailing zeroes of masked random bits would be coarse, so the logarithm of a fraction.
+                // Geometric: the trailing zeroes of masked random bits would be coarse, so the
+                // logarithm of a fraction.
                 let fraction = ((self.rng.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
                 let mean = f64::from(1u32 << self.rarity);
                 step + 1 + (-fraction.ln() * mean) as u64

@@ -52,7 +52,8 @@ fn a_shared_thread_gives_each_device_a_batch_in_turn() {
     // Each turn left its batch in flight, and waited for the one of the turn before.
     let left = 10 * FILE_PAGES - 2 * batch;
     assert!(all.iter().all(|fs| fs.dev().dirty_pages() == left));
-    // They stop at the background threshold, and look from time to time whether the last batches have landed.
+    // They stop at the background threshold, and look from time to time whether the last batches
+    // have landed.
     while rota.round().is_none_or(|nap| nap <= 2 * MS) {
         clock.advance(2 * MS);
     }

@@ -64,8 +64,8 @@ fn a_sync_waits_for_writeback_in_the_foreground() {
     assert!(ended.load(SeqCst));
 }
 
-/// Writers, syncs, deletions and failures for a while: every sync that succeeds has landed what was written before it,
-/// nothing is lost in the end, and the counts come out at zero.
+/// Writers, syncs, deletions and failures for a while: every sync that succeeds has landed what was
+/// written before it, nothing is lost in the end, and the counts come out at zero.
 fn nothing_is_lost(flushers: Flushers) {
     const FILES: usize = 64;
     let budget = Budget::new(4000 * 4096);

@@ -1,5 +1,6 @@
-//! Writers against modelled devices, in virtual time: the policy is the real one, flushers and devices are what it has to
-//! deal with: batches land as a whole, in order, and a device's cache takes the first of them at once.
+//! Writers against modelled devices, in virtual time: the policy is the real one, flushers and
+//! devices are what it has to deal with: batches land as a whole, in order, and a device's cache
+//! takes the first of them at once.
 
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::{Bandwidth, Rates};
@@ -200,7 +201,8 @@ fn cv(rates: &[f64]) -> f64 {
     (squares / rates.len() as f64).sqrt() / mean
 }
 
-/// Runs one device with its writers: it is never idle, writers go as fast as it does, and evenly, and no pause is long.
+/// Runs one device with its writers: it is never idle, writers go as fast as it does, and evenly,
+/// and no pause is long.
 fn settles(mib: u64, rate: u64, cache: u64, writers: &[u64]) {
     let what = format!("{rate} pages/s, cache of {cache}, {writers:?}, budget of {mib} MiB");
     let mut model = Model::new(mib).device(rate, cache, writers);
@@ -267,8 +269,8 @@ fn a_slow_device_neither_slows_nine_fast_ones_nor_fills_memory() {
         let even = model.thresholds.hard / 10;
         model.run(Duration::from_secs(60));
         let after = model.devices[0].share.dirty_pages();
-        // What it had before the others were known to be faster drains, in batches of seconds at first; it gets no more
-        // than a part of an even share.
+        // What it had before the others were known to be faster drains, in batches of seconds at
+        // first; it gets no more than a part of an even share.
         assert!(
             after < before || after < even / 2,
             "{before}, {after} of {even}"

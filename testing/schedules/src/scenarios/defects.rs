@@ -90,7 +90,8 @@ fn small_set(rng: &mut Rng) -> Mounting {
     }
 }
 
-/// Defect 1. Small fsyncs put data into the log; the checkpoint of a log that is half full lets go of it.
+/// Defect 1. Small fsyncs put data into the log; the checkpoint of a log that is half full lets go
+/// of it.
 fn checkpoint_held(volume: &Volume, rng: &mut Rng) {
     let (a, b) = volume.prepare(|| {
         let a = volume.create("a", Rule::Sectors);
@@ -171,7 +172,8 @@ fn rename_over(volume: &Volume, rng: &mut Rng) {
     }
 }
 
-/// Runs `grow` beside fsyncs of the file, and fsyncs it at the end: its size must be that in memory.
+/// Runs `grow` beside fsyncs of the file, and fsyncs it at the end: its size must be that in
+/// memory.
 fn grow_beside_fsync(
     volume: &Volume,
     rng: &mut Rng,

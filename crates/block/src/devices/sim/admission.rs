@@ -4,8 +4,9 @@
 //!   arrive ──▶ waiting (FIFO) ──next()──▶ in the device, end unknown ──decided()──▶ end known ──▶ gone at its end
 //! ```
 //!
-//! At most `limit` requests are in the device. Where a flush is not queued (SATA: FLUSH CACHE is no NCQ command, so the
-//! host sends it only into an idle disk and nothing beside it), it waits until the device is empty and is alone in it.
+//! At most `limit` requests are in the device. Where a flush is not queued (SATA: FLUSH CACHE is no
+//! NCQ command, so the host sends it only into an idle disk and nothing beside it), it waits until
+//! the device is empty and is alone in it.
 
 use super::model::{Id, Io, Ns};
 use crate::Op;
@@ -71,7 +72,8 @@ impl Admission {
         if !self.exclusive && (io.op != Op::Flush || self.queued_flush) {
             return self.ends.peek().map(|Reverse(end)| *end);
         }
-        // It takes an empty device, and ends yet unknown come later than events that the device knows of.
+        // It takes an empty device, and ends yet unknown come later than events that the device
+        // knows of.
         if self.undecided > 0 {
             return None;
         }

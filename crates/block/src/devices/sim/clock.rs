@@ -1,7 +1,8 @@
 //! Real time, and waiting for a moment of it precisely and cheaply.
 //!
-//! A sleeping thread runs some 15 to 60 µs after the moment that it asked for (timer slack, leaving the idle state, the
-//! scheduler). How much is measured at each waking; one asks for so much less, and what is left over is spun.
+//! A sleeping thread runs some 15 to 60 µs after the moment that it asked for (timer slack, leaving
+//! the idle state, the scheduler). How much is measured at each waking; one asks for so much less,
+//! and what is left over is spun.
 
 use super::model::Ns;
 use rustix::thread::ClockId;
@@ -20,12 +21,14 @@ pub(super) fn now() -> Ns {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// How much earlier than the moment one has to ask to be woken: what three of four wakings are late at least.
+/// How much earlier than the moment one has to ask to be woken: what three of four wakings are late
+/// at least.
 #[derive(Default)]
 pub(super) struct Lead(AtomicU64);
 
 impl Lead {
-    /// What to ask for, now, in order to run at `moment`; `None` where that is so near that it is spun.
+    /// What to ask for, now, in order to run at `moment`; `None` where that is so near that it is
+    /// spun.
     pub(super) fn ask(&self, now: Ns, moment: Ns) -> Option<Ns> {
         let asked = moment.saturating_sub(self.0.load(Ordering::Relaxed));
         (moment > now + MAX_SPIN).then(|| asked.max(now))
@@ -63,8 +66,9 @@ impl Lead {
 /// Timer slack of a thread that waits for a moment, in nanoseconds: none.
 const SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// Makes the calling thread run when its time has come, as an interrupt would: no timer slack, and real-time priority
-/// where the process may have that (root, or a limit for it). Without, busy processors make devices late.
+/// Makes the calling thread run when its time has come, as an interrupt would: no timer slack, and
+/// real-time priority where the process may have that (root, or a limit for it). Without, busy
+/// processors make devices late.
 pub(super) fn become_punctual() {
     let _ = rustix::thread::set_current_timer_slack(Some(SLACK));
     let lowest = libc::sched_param { sched_priority: 1 };

@@ -1,4 +1,5 @@
-//! A disk: one actuator over a turning platter, a volatile write cache, a buffer that it reads ahead into.
+//! A disk: one actuator over a turning platter, a volatile write cache, a buffer that it reads
+//! ahead into.
 //!
 //! ```text
 //!   read, FUA ──▶ demands (≤ queue) ──▶ ┌──────────┐   positioning time = seek + wait for the sector to come round
@@ -6,17 +7,19 @@
 //!               └ no room: waits, FIFO   └──────────┘
 //! ```
 //!
-//! - A seek over distance d of a device of n bytes takes `seek_min + (seek_max - seek_min) · √(d / n)`, none within a
-//!   track (Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3), 1994, for the shape).
-//! - The platter's angle is the time modulo a revolution; a track begins at angle zero of the track before it, plus the
-//!   skew that makes a sequential transfer go on without a pause.
-//! - Among the demands the one that is reached first goes first, less a share of the time that it has waited, so that
-//!   none waits for ever (aged shortest positioning time: Jacobson and Wilkes, "Disk scheduling algorithms based on
-//!   rotational position", HPL-CSP-91-7, 1991).
-//! - Demands go before the drain, except while a flush runs; while the cache is more than half full each
-//!   [`DEMANDS_PER_DRAIN`]th turn is the drain's. It takes what is reached first of the next few extents after the head.
-//! - After a read the head stays and fills the buffer, until it is called away or `lookahead` bytes are there: a read
-//!   that goes on where the last one ended misses no revolution.
+//! - A seek over distance d of a device of n bytes takes
+//!   `seek_min + (seek_max - seek_min) · √(d / n)`, none within a track (Ruemmler and Wilkes, "An
+//!   introduction to disk drive modeling", IEEE Computer 27(3), 1994, for the shape).
+//! - The platter's angle is the time modulo a revolution; a track begins at angle zero of the track
+//!   before it, plus the skew that makes a sequential transfer go on without a pause.
+//! - Among the demands the one that is reached first goes first, less a share of the time that it
+//!   has waited, so that none waits for ever (aged shortest positioning time: Jacobson and Wilkes,
+//!   "Disk scheduling algorithms based on rotational position", HPL-CSP-91-7, 1991).
+//! - Demands go before the drain, except while a flush runs; while the cache is more than half full
+//!   each [`DEMANDS_PER_DRAIN`]th turn is the drain's. It takes what is reached first of the next
+//!   few extents after the head.
+//! - After a read the head stays and fills the buffer, until it is called away or `lookahead` bytes
+//!   are there: a read that goes on where the last one ended misses no revolution.
 
 use super::admission::Admission;
 use super::disk_cache::DirtyExtents;
@@ -27,7 +30,8 @@ use super::params::DiskParams;
 use crate::Op;
 use std::collections::VecDeque;
 
-/// A demand that has waited so many nanoseconds longer than another goes first though it takes one more to reach.
+/// A demand that has waited so many nanoseconds longer than another goes first though it takes one
+/// more to reach.
 const AGING: Ns = 32;
 /// Demands between two turns of the drain while the cache is more than half full.
 const DEMANDS_PER_DRAIN: u32 = 4;
@@ -35,7 +39,8 @@ const DEMANDS_PER_DRAIN: u32 = 4;
 const DRAIN_BYTES: u64 = 1 << 20;
 /// Extents that the drain chooses among.
 const DRAIN_CHOICE: usize = 16;
-/// A sector that has just gone by within so many nanoseconds is still caught (rounding, gaps between sectors).
+/// A sector that has just gone by within so many nanoseconds is still caught (rounding, gaps
+/// between sectors).
 const CATCH: Ns = 10_000;
 /// Bytes that the link still has to carry when the head has passed the last one.
 const TAIL: u64 = 4096;

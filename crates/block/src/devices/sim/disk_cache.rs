@@ -1,4 +1,5 @@
-//! What a disk's write cache holds, by address: neighbours become one extent, what is written twice is held once.
+//! What a disk's write cache holds, by address: neighbours become one extent, what is written twice
+//! is held once.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ impl DirtyExtents {
         self.bytes += end - start;
     }
 
-    /// Extents (start, end) in the order in which a sweep upwards from `at` meets them, round and round.
+    /// Extents (start, end) in the order in which a sweep upwards from `at` meets them, round and
+    /// round.
     pub(super) fn after(&self, at: u64) -> impl Iterator<Item = (u64, u64)> {
         let (above, below) = (self.extents.range(at..), self.extents.range(..at));
         above.chain(below).map(|(s, e)| (*s, *e))

@@ -1,4 +1,5 @@
-//! Flash memory: units that sense and program pages side by side, a write cache before them, a link to the host.
+//! Flash memory: units that sense and program pages side by side, a write cache before them, a link
+//! to the host.
 //!
 //! ```text
 //!            ┌ read ──────────────────────────────▶ its pages' units ──▶ link ──▶ end
@@ -7,14 +8,17 @@
 //!                        └ no: waits, FIFO    FUA, no cache: straight to the units, ends when programmed
 //! ```
 //!
-//! - A unit does one thing at a time: sensing `read_us`, programming `write_us`, and the transfer of the page's bytes.
-//!   The page that it sensed last it hands over again without sensing.
+//! - A unit does one thing at a time: sensing `read_us`, programming `write_us`, and the transfer
+//!   of the page's bytes. The page that it sensed last it hands over again without sensing.
 //! - Each request takes `overhead_us` beside all that.
-//! - Page `n` of the address space is read from the unit that a fixed rotation of its row names, so that neighbours lie
-//!   on different units; programs go to whichever unit is free first (the translation layer writes a log).
-//! - A read goes before programs that have not begun, but not more than [`READS_IN_A_ROW`] times on one unit.
-//! - A flush waits until what was in the cache when it began has been programmed, and takes `flush_us` then; where
-//!   nothing was written since the last one it costs a command. With a protected cache it only takes `flush_us`.
+//! - Page `n` of the address space is read from the unit that a fixed rotation of its row names, so
+//!   that neighbours lie on different units; programs go to whichever unit is free first (the
+//!   translation layer writes a log).
+//! - A read goes before programs that have not begun, but not more than [`READS_IN_A_ROW`] times on
+//!   one unit.
+//! - A flush waits until what was in the cache when it began has been programmed, and takes
+//!   `flush_us` then; where nothing was written since the last one it costs a command. With a
+//!   protected cache it only takes `flush_us`.
 
 use super::admission::Admission;
 use super::link::{Link, ns_at};
@@ -50,7 +54,8 @@ struct Unit {
     reads_in_a_row: u32,
 }
 
-/// The write cache: a stream of bytes of which a front part has been programmed. Positions count from its beginning.
+/// The write cache: a stream of bytes of which a front part has been programmed. Positions count
+/// from its beginning.
 #[derive(Default)]
 struct Cache {
     /// What has not begun to be programmed: when it has arrived, and its bytes.
@@ -79,7 +84,8 @@ impl Cache {
                 .all(|Reverse((_, at, _))| *at >= position)
     }
 
-    /// Takes at most `page` bytes that have arrived by `now` off the backlog: their position and number.
+    /// Takes at most `page` bytes that have arrived by `now` off the backlog: their position and
+    /// number.
     fn begin(&mut self, now: Ns, page: u64) -> (u64, u64) {
         let (at, mut bytes) = (self.begun, 0);
         while let Some((arrived, left)) = self.backlog.front_mut() {
@@ -201,12 +207,14 @@ impl Flash {
             last = last.max(ready);
             at += step;
         }
-        // The link begins when the first page is there and has the last one to carry when that comes.
+        // The link begins when the first page is there and has the last one to carry when that
+        // comes.
         let waited = first.saturating_sub(self.now);
         (carried + waited).max(last + self.link.transfer(len.min(page)))
     }
 
-    /// The unit that a page is read from: rows of one page a unit, each row rotated, so that strides do not resonate.
+    /// The unit that a page is read from: rows of one page a unit, each row rotated, so that
+    /// strides do not resonate.
     fn unit_of(&self, page: u64) -> usize {
         let units = self.units.len() as u64;
         let rotation = (page / units).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -291,7 +299,8 @@ impl Flash {
         self.cache.running.push(Reverse((end, at, bytes)));
     }
 
-    /// Takes programs that have ended out of the cache; writes that wait for room and flushes go on.
+    /// Takes programs that have ended out of the cache; writes that wait for room and flushes go
+    /// on.
     fn end_programs(&mut self, out: &mut Vec<Decision>) {
         let mut any = false;
         while let Some(Reverse((end, _, bytes))) = self.cache.running.peek().copied() {
@@ -353,7 +362,8 @@ impl Flash {
         ends.max().unwrap_or(self.now)
     }
 
-    /// The earliest moment at which `bytes` that have not begun can have been programmed: all units at full pages.
+    /// The earliest moment at which `bytes` that have not begun can have been programmed: all units
+    /// at full pages.
     fn earliest_programs(&self, bytes: u64) -> Ns {
         let begin = self.next_program().unwrap_or(self.now).max(self.now);
         let rounds = bytes.div_ceil(self.p.page_bytes * self.units.len() as u64);

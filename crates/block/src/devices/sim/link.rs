@@ -2,9 +2,9 @@
 
 use super::model::Ns;
 
-/// Carries commands and data at a rate. Work is put down in order of arrival, whenever the data is there in fact: while
-/// the link is idle a transfer takes its own time, and under load the sum of transfers goes at the link's rate, but no
-/// read that waits for the media holds others up.
+/// Carries commands and data at a rate. Work is put down in order of arrival, whenever the data is
+/// there in fact: while the link is idle a transfer takes its own time, and under load the sum of
+/// transfers goes at the link's rate, but no read that waits for the media holds others up.
 pub(super) struct Link {
     rate: u64,
     command_ns: Ns,

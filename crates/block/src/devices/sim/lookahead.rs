@@ -1,7 +1,7 @@
 //! The buffer that a disk fills behind a read while its actuator has nothing else to do.
 //!
-//! One stream is kept. It is *live* while the head still follows it, and remembers what it has read when the head is
-//! called away.
+//! One stream is kept. It is *live* while the head still follows it, and remembers what it has read
+//! when the head is called away.
 
 use super::disk::Platter;
 use super::model::Ns;
@@ -50,8 +50,8 @@ impl Lookahead {
         live.map(|s| s.end(platter, now))
     }
 
-    /// Where a read that comes at `now` goes on with the live stream: when the head is at its first byte (or was) and
-    /// when it has passed its last one.
+    /// Where a read that comes at `now` goes on with the live stream: when the head is at its first
+    /// byte (or was) and when it has passed its last one.
     pub(super) fn read_on(
         &self,
         platter: Platter,
@@ -66,7 +66,8 @@ impl Lookahead {
             .then(|| (passes(offset).max(now), passes(offset + len).max(now)))
     }
 
-    /// The head has read `offset..end` by `now` and goes on to at most `ahead` bytes more, before `capacity`.
+    /// The head has read `offset..end` by `now` and goes on to at most `ahead` bytes more, before
+    /// `capacity`.
     pub(super) fn follow(&mut self, now: Ns, offset: u64, end: u64, ahead: u64, capacity: u64) {
         let start = match &self.stream {
             Some(s) if s.left_at.is_none() && (s.start..=s.limit).contains(&offset) => {

@@ -49,8 +49,8 @@ impl SimDevice {
     /// Opens it: blank memory, or the file, locked.
     ///
     /// # Errors
-    /// The system's, with the path; `InvalidInput` where the file has another size than the URL says; `ResourceBusy`
-    /// where somebody else has the file.
+    /// The system's, with the path; `InvalidInput` where the file has another size than the URL
+    /// says; `ResourceBusy` where somebody else has the file.
     pub fn open(url: &SimUrl, mode: OpenMode) -> io::Result<SimDevice> {
         let (store, capacity) = match (url.file(), url.size()) {
             (None, size) => (Store::Memory(Pages::new()), size.unwrap_or(0)),

@@ -1,8 +1,9 @@
 //! The models as one: requests in, ends out, over a clock that the caller owns.
 //!
-//! A model is a deterministic state machine. It reads no clock and knows no threads: every call is given the time in
-//! nanoseconds, which must not go backwards. What a request will cost is *decided* as soon as nothing that may still
-//! come can change it, often at once; a flush or a write that waits for room is decided when the drain has got so far.
+//! A model is a deterministic state machine. It reads no clock and knows no threads: every call is
+//! given the time in nanoseconds, which must not go backwards. What a request will cost is
+//! *decided* as soon as nothing that may still come can change it, often at once; a flush or a
+//! write that waits for room is decided when the drain has got so far.
 //!
 //! ```text
 //!   submit(now, id, io) ─┐
@@ -11,7 +12,8 @@
 //!   next_event() ── when to call advance for the next decision, if no other request comes before; never too late
 //! ```
 //!
-//! Work that nobody waits for (the drain of a cache) is simulated when the next call comes, so it costs no wake-up.
+//! Work that nobody waits for (the drain of a cache) is simulated when the next call comes, so it
+//! costs no wake-up.
 
 use super::disk::Disk;
 use super::flash::Flash;

@@ -1,5 +1,5 @@
-//! Sparse memory, kept by reference: a page that is written whole costs a reference and no copy (whoever changes it next
-//! copies it, as under any writeback).
+//! Sparse memory, kept by reference: a page that is written whole costs a reference and no copy
+//! (whoever changes it next copies it, as under any writeback).
 
 use crate::{Buf, BufMut, PAGE_SIZE};
 use std::collections::HashMap;

@@ -1,6 +1,8 @@
-//! What a modelled device is made of: its parameters, their units and limits, and the values of the four profiles.
+//! What a modelled device is made of: its parameters, their units and limits, and the values of the
+//! four profiles.
 //!
-//! `docs/MODELLED_DEVICES.md` has them as a table, with the real devices that the values are taken from.
+//! `docs/MODELLED_DEVICES.md` has them as a table, with the real devices that the values are taken
+//! from.
 
 use std::ops::RangeInclusive;
 
@@ -21,11 +23,13 @@ pub struct FlashParams {
     pub link_rate: u64,
     /// Nanoseconds for which a command occupies the link, whatever its size.
     pub command_ns: u64,
-    /// Nanoseconds of each request in host interface and firmware, which many can spend at the same time.
+    /// Nanoseconds of each request in host interface and firmware, which many can spend at the same
+    /// time.
     pub overhead_ns: u64,
     /// Bytes of the write cache; 0: every write goes to the flash before it completes.
     pub cache_bytes: u64,
-    /// Whether the cache outlives a loss of power (1), so that neither a flush nor FUA waits for the flash.
+    /// Whether the cache outlives a loss of power (1), so that neither a flush nor FUA waits for
+    /// the flash.
     pub protected: u64,
     /// Nanoseconds of a flush beside the drain.
     pub flush_ns: u64,

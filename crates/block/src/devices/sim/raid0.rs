@@ -1,8 +1,8 @@
 //! Equal members with data striped over them.
 //!
-//! Chunk `n` of the device is chunk `n / 4` of member `n % 4`. A request is one contiguous part for each member that it
-//! touches (neighbouring chunks of a request are neighbours on their member) and ends when its last part has; a flush
-//! goes to all.
+//! Chunk `n` of the device is chunk `n / 4` of member `n % 4`. A request is one contiguous part for
+//! each member that it touches (neighbouring chunks of a request are neighbours on their member)
+//! and ends when its last part has; a flush goes to all.
 
 use super::flash::Flash;
 use super::model::{Decision, Id, Io, Ns, earlier};

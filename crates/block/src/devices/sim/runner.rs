@@ -5,9 +5,9 @@
 //!   execute ─▶ schedule ──▶ bytes move ──▶ sleeps itself ─▶ Request::complete   (the caller's)
 //! ```
 //!
-//! A request is known to the model from the moment that it comes; its bytes move while the modelled device works on it,
-//! as by DMA. The timer's thread sleeps until something is to be completed or the model has to be asked again. A
-//! submitter waits only where [`BACKLOG`] requests wait already.
+//! A request is known to the model from the moment that it comes; its bytes move while the modelled
+//! device works on it, as by DMA. The timer's thread sleeps until something is to be completed or
+//! the model has to be asked again. A submitter waits only where [`BACKLOG`] requests wait already.
 
 use super::clock::{self, Lead};
 use super::model::{Io, Model, Ns, earlier};
@@ -91,8 +91,8 @@ impl Runner {
             .collect();
         self.shared.look_at_events(&mut state);
         drop(state);
-        // When the first of those whose bytes have moved is to be completed at the latest. Waking the timer's thread takes
-        // longer than moving a page, so it is told of many together.
+        // When the first of those whose bytes have moved is to be completed at the latest. Waking
+        // the timer's thread takes longer than moving a page, so it is told of many together.
         let mut latest = None;
         let mut told = now;
         let mut left = batch.len();
@@ -143,7 +143,8 @@ impl Drop for Runner {
     fn drop(&mut self) {
         self.shared.state.lock().stopping = true;
         self.shared.wake.notify_one();
-        // A completion may have held the last reference to the device: then this is that thread, and it ends by itself.
+        // A completion may have held the last reference to the device: then this is that thread,
+        // and it ends by itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != sync::thread::current().id()
         {

@@ -5,13 +5,13 @@
 //!                                         └─ of a caller that sleeps by itself ─────▶ take_decided
 //! ```
 //!
-//! **Sharing wakings.** Requests that end close to one another are completed together, in their middle (see
-//! [`tolerance`]), so that on average none is early or late.
+//! **Sharing wakings.** Requests that end close to one another are completed together, in their
+//! middle (see [`tolerance`]), so that on average none is early or late.
 //!
-//! **Making up for lateness.** A completion that is late, for the processors were busy, does not slow the device down: the
-//! request that follows it counts as having come so much earlier, and ends so much earlier. Errors do not add up, and
-//! the rate of whoever waits for one request before the next is the model's. For that the model is never let run ahead
-//! of what it has to know.
+//! **Making up for lateness.** A completion that is late, for the processors were busy, does not
+//! slow the device down: the request that follows it counts as having come so much earlier, and
+//! ends so much earlier. Errors do not add up, and the rate of whoever waits for one request before
+//! the next is the model's. For that the model is never let run ahead of what it has to know.
 
 use super::model::{Decision, Io, Model, Ns, earlier};
 use crate::{IoError, Request};
@@ -91,7 +91,8 @@ impl Schedule {
         index
     }
 
-    /// The bytes of a request for the timer have moved: when it is to be completed at the latest, if that is known.
+    /// The bytes of a request for the timer have moved: when it is to be completed at the latest,
+    /// if that is known.
     pub(super) fn moved(&mut self, slot: usize, ended: Ended) -> Option<Ns> {
         self.slots[slot].owner = Owner::Timer(ended);
         let end = self.slots[slot].end?;
@@ -147,7 +148,8 @@ impl Schedule {
         self.model.next_event()
     }
 
-    /// When a request that comes at `now` would have come, had the completion that it follows been on time.
+    /// When a request that comes at `now` would have come, had the completion that it follows been
+    /// on time.
     fn arrival(&mut self, now: Ns) -> Ns {
         while let Some((end, told)) = self.told.pop_front() {
             if now.saturating_sub(told) < FOLLOWS_WITHIN {
@@ -184,7 +186,8 @@ impl Schedule {
         tolerance(end.saturating_sub(self.slots[slot].since))
     }
 
-    /// When to complete the request that ends first, with those that end soon after it: halfway between the ends.
+    /// When to complete the request that ends first, with those that end soon after it: halfway
+    /// between the ends.
     fn next_completion(&self) -> Option<Ns> {
         let Reverse((first, slot)) = self.due.peek().copied()?;
         let limit = first + 2 * self.tolerance(first, slot);
@@ -194,8 +197,9 @@ impl Schedule {
     }
 }
 
-/// How much before or after its end a request that takes `ns` may be completed, so that it shares a waking with others
-/// (arming a timer in a virtual machine costs 10 µs of processor time): a twelfth of what it takes, 20 to 50 µs.
+/// How much before or after its end a request that takes `ns` may be completed, so that it shares a
+/// waking with others (arming a timer in a virtual machine costs 10 µs of processor time): a
+/// twelfth of what it takes, 20 to 50 µs.
 fn tolerance(ns: Ns) -> Ns {
     (ns / 12).clamp(20_000, 50_000).min(ns * 2 / 3)
 }
@@ -244,7 +248,8 @@ mod tests {
             end = schedule
                 .take_decided(slot)
                 .expect("nothing else to wait for");
-            // Late by up to 93 µs, and once by more than is made up for; 1 µs until the next request.
+            // Late by up to 93 µs, and once by more than is made up for; 1 µs until the next
+            // request.
             now = end.max(now) + n * 31 % 94 * 1000 + if n == 500 { 7_000_000 } else { 0 };
             schedule.tell(end, now);
             now += 1000;

@@ -1,7 +1,7 @@
 //! Where the bytes of a modelled device are: in memory, or in a sparse file.
 //!
-//! Moving them costs no modelled time, and as little real time as can be. The file is written through the page cache of
-//! the host and never synced: it outlives the process, not the host.
+//! Moving them costs no modelled time, and as little real time as can be. The file is written
+//! through the page cache of the host and never synced: it outlives the process, not the host.
 
 use super::pages::Pages;
 use crate::devices::uring::Opened;

@@ -39,8 +39,8 @@ impl SimUrl {
     /// Parses what follows `sim:`.
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown kind or parameter, a value that makes no sense, or where there is neither `size`
-    /// nor `file`.
+    /// `InvalidInput` for an unknown kind or parameter, a value that makes no sense, or where there
+    /// is neither `size` nor `file`.
     pub fn parse(text: &str) -> io::Result<SimUrl> {
         let invalid = |what: String| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("sim:{text}: {what}"))

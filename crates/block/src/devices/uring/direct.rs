@@ -1,4 +1,5 @@
-//! Requests carried out by system calls on the calling thread, and the iovecs that every path shares.
+//! Requests carried out by system calls on the calling thread, and the iovecs that every path
+//! shares.
 
 use super::open::{Kind, Opened};
 use crate::{IoError, Op, Payload, Request};
@@ -16,11 +17,11 @@ thread_local! {
     static IOVECS: RefCell<Vec<libc::iovec>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Describes the buffers of `request` from byte `skip` on, as far as [`MAX_IOVECS`] go. Buffers that are adjacent in
-/// memory share an entry.
+/// Describes the buffers of `request` from byte `skip` on, as far as [`MAX_IOVECS`] go. Buffers
+/// that are adjacent in memory share an entry.
 ///
-/// The entries stay valid as long as `request` is neither completed nor dropped: it owns the buffers (read buffers
-/// exclusively), whose memory does not move with it.
+/// The entries stay valid as long as `request` is neither completed nor dropped: it owns the
+/// buffers (read buffers exclusively), whose memory does not move with it.
 pub(super) fn gather(request: &mut Request, mut skip: u64, out: &mut Vec<libc::iovec>) {
     out.clear();
     let mut push = |ptr: *mut u8, len: usize| {
@@ -113,7 +114,8 @@ impl Opened {
         let fd = self.file.as_raw_fd();
         let offset = (request.offset + done) as libc::off_t;
         let (list, count) = (iovecs.as_ptr(), iovecs.len() as libc::c_int);
-        // SAFETY: the entries describe buffers that `request` owns, mutably borrowed until the call returns.
+        // SAFETY: the entries describe buffers that `request` owns, mutably borrowed until the call
+        // returns.
         let n = unsafe {
             match request.op {
                 Op::Read => libc::preadv2(fd, list, count, offset, 0),

@@ -1,7 +1,7 @@
 //! An image file or block device, with direct I/O and io_uring where they are to be had.
 //!
-//! Asynchronous requests go to a ring, or to a few threads where the system has no io_uring for us; lone
-//! requests that somebody waits for are carried out on the calling thread.
+//! Asynchronous requests go to a ring, or to a few threads where the system has no io_uring for us;
+//! lone requests that somebody waits for are carried out on the calling thread.
 
 mod direct;
 mod open;

@@ -33,7 +33,8 @@ pub(in crate::devices) struct Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Closing would do, were it not that a ring in teardown may hold the file open a moment longer.
+        // Closing would do, were it not that a ring in teardown may hold the file open a moment
+        // longer.
         let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
     }
 }
@@ -65,7 +66,8 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
             .custom_flags(libc::O_CLOEXEC | flags)
             .open(path)
     };
-    // Without O_CREAT, O_EXCL on a block device claims it: mounted or claimed by others fails with EBUSY.
+    // Without O_CREAT, O_EXCL on a block device claims it: mounted or claimed by others fails with
+    // EBUSY.
     let excl = match (kind, mode) {
         (Kind::BlockDevice, OpenMode::ReadWrite) => libc::O_EXCL,
         _ => 0,
@@ -122,7 +124,8 @@ fn kind(path: &Path) -> io::Result<Kind> {
 /// The alignment that direct I/O needs; [`SECTOR`] where the system does not say.
 fn direct_align(file: &File, kind: Kind) -> u64 {
     if kind == Kind::BlockDevice {
-        // The ioctl writes an int; the upper half stays zero on the little-endian machines we build for.
+        // The ioctl writes an int; the upper half stays zero on the little-endian machines we build
+        // for.
         return ioctl_u64(file, BLKSSZGET).map_or(SECTOR, |n| n & 0xffff_ffff);
     }
     let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
@@ -165,7 +168,8 @@ fn lock(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
     loop {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
-            // A process that was killed holds its lock until the kernel has taken its ring apart and its last I/O has ended.
+            // A process that was killed holds its lock until the kernel has taken its ring apart
+            // and its last I/O has ended.
             Err(rustix::io::Errno::WOULDBLOCK)
                 if !holder(file).is_some_and(is_alive) && Instant::now() < give_up =>
             {

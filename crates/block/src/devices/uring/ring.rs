@@ -1,4 +1,5 @@
-//! The ring: one thread that owns an io_uring, submits what others leave in its inbox, and completes it.
+//! The ring: one thread that owns an io_uring, submits what others leave in its inbox, and
+//! completes it.
 //!
 //! ```text
 //!   submit() ──▶ backlog ──▶ slots (in flight) ──▶ Request::complete
@@ -7,15 +8,18 @@
 //!                  └ eventfd, only where the ring's thread sleeps
 //! ```
 //!
-//! Why a thread of its own submits, and not the callers through a shared ring: the kernel ties a request to the task
-//! that submitted it. Its completion is posted by that task (which may be computing or asleep), and when the task ends
-//! what io-wq still had queued for it (every fsync, every write that had to allocate) is cancelled. A single issuer
-//! has neither problem and may use DEFER_TASKRUN: completions are gathered in the one call that waits for them. Callers
-//! with one request and nothing else to do never come here; they execute it themselves.
+//! Why a thread of its own submits, and not the callers through a shared ring: the kernel ties a
+//! request to the task that submitted it. Its completion is posted by that task (which may be
+//! computing or asleep), and when the task ends what io-wq still had queued for it (every fsync,
+//! every write that had to allocate) is cancelled. A single issuer has neither problem and may use
+//! DEFER_TASKRUN: completions are gathered in the one call that waits for them. Callers with one
+//! request and nothing else to do never come here; they execute it themselves.
 //!
 //! Invariants:
-//! - A slot's request and iovecs are not touched between the push of its entry and the arrival of its completion.
-//! - Each slot has at most one entry in the ring, so the rings (larger than the slots) cannot overflow.
+//! - A slot's request and iovecs are not touched between the push of its entry and the arrival of
+//!   its completion.
+//! - Each slot has at most one entry in the ring, so the rings (larger than the slots) cannot
+//!   overflow.
 //! - The thread ends only when nothing is in flight; a panic while something is aborts the process.
 
 use super::direct::{errno_of_nothing, gather, write_flags};
@@ -39,7 +43,8 @@ const ENTRIES: u32 = 512;
 const SLOTS: usize = 256;
 /// Requests that wait for a slot before submitters have to.
 const BACKLOG: usize = 4096;
-/// Times that an interrupted request is tried again by the ring before it is carried out by system calls.
+/// Times that an interrupted request is tried again by the ring before it is carried out by system
+/// calls.
 const RETRIES: u8 = 8;
 
 /// Registered descriptors.
@@ -58,7 +63,8 @@ struct Inbox {
     state: Mutex<InboxState>,
     /// Signalled when the backlog has room again.
     room: Condvar,
-    /// Set by the ring's thread (holding `state`, having seen no backlog) before it waits in the kernel.
+    /// Set by the ring's thread (holding `state`, having seen no backlog) before it waits in the
+    /// kernel.
     sleeping: AtomicBool,
     wake: OwnedFd,
 }
@@ -125,7 +131,8 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.inbox.state.lock().stopping = true;
         self.inbox.wake();
-        // A completion may have held the last reference to the device: then this is that thread, and it ends by itself.
+        // A completion may have held the last reference to the device: then this is that thread,
+        // and it ends by itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
@@ -144,7 +151,8 @@ struct Slot {
     retries: u8,
 }
 
-// SAFETY: the pointers in `iovecs` refer to buffers that `request` owns, and are only read by the kernel.
+// SAFETY: the pointers in `iovecs` refer to buffers that `request` owns, and are only read by the
+// kernel.
 unsafe impl Send for Slot {}
 
 struct Reaper {
@@ -158,7 +166,8 @@ struct Reaper {
     completions: Vec<(u64, i32, u32)>,
 }
 
-/// Aborts where the thread unwinds: the kernel may still write to buffers that unwinding would free.
+/// Aborts where the thread unwinds: the kernel may still write to buffers that unwinding would
+/// free.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
@@ -207,11 +216,13 @@ impl Reaper {
             self.inbox.sleeping.store(false, Ordering::SeqCst);
             self.reap();
         }
-        // A ring is torn down in the background; until then it would keep the device open and claimed.
+        // A ring is torn down in the background; until then it would keep the device open and
+        // claimed.
         let _ = self.ring.submitter().unregister_files();
     }
 
-    /// Moves the backlog to free slots and pushes their entries. `false` when there is nothing left to do, ever.
+    /// Moves the backlog to free slots and pushes their entries. `false` when there is nothing left
+    /// to do, ever.
     fn take_in(&mut self) -> bool {
         let mut state = self.inbox.state.lock();
         let count = state.backlog.len().min(self.free.len());
@@ -279,8 +290,9 @@ impl Reaper {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: iovecs and buffers of the entry belong to a slot, which nobody touches before its completion is
-        // reaped (the wake-up poll has none), and the thread outlives what is in flight.
+        // SAFETY: iovecs and buffers of the entry belong to a slot, which nobody touches before its
+        // completion is reaped (the wake-up poll has none), and the thread outlives what is in
+        // flight.
         unsafe { self.ring.submission().push(entry) }.expect("the ring is larger than the slots");
     }
 
@@ -343,7 +355,8 @@ impl Reaper {
     }
 }
 
-/// A ring with the best flags that the kernel knows: DEFER_TASKRUN came in 6.1, COOP_TASKRUN in 5.19.
+/// A ring with the best flags that the kernel knows: DEFER_TASKRUN came in 6.1, COOP_TASKRUN in
+/// 5.19.
 fn build() -> io::Result<IoUring> {
     let full = IoUring::builder()
         .setup_single_issuer()

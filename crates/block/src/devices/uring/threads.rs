@@ -91,7 +91,8 @@ impl Drop for Threads {
         self.inbox.work.notify_all();
         let current = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // A completion may have held the last reference to the device: that thread ends by itself.
+            // A completion may have held the last reference to the device: that thread ends by
+            // itself.
             if thread.thread().id() != current {
                 let _ = thread.join();
             }

@@ -13,7 +13,8 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measure SluiceFS and its peers beside each other: the kernel's ext4, XFS and btrfs, fuse2fs, rust-fs-ext4
+/// Measure SluiceFS and its peers beside each other: the kernel's ext4, XFS and btrfs, fuse2fs,
+/// rust-fs-ext4
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -49,15 +50,15 @@ pub struct Args {
     /// Memory for SluiceFS's caches; the kernel takes what is free
     #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
-    /// sparse: a new image for each round, as a new image file is. written: one for all, written all over before, as a
-    /// disk is
+    /// sparse: a new image for each round, as a new image file is. written: one for all, written
+    /// all over before, as a disk is
     #[arg(long, global = true, value_name = "sparse|written", default_value_t)]
     images: Images,
     /// Size of the image files [default: 64GiB if sparse, else what the work needs, 4GiB at least]
     #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes)]
     image_size: Option<u64>,
-    /// Instead of an image: a modelled device in memory for each round (sim:ssd,size=16GiB; needs root), so that what a
-    /// write or a flush costs does not depend on the machine
+    /// Instead of an image: a modelled device in memory for each round (sim:ssd,size=16GiB; needs
+    /// root), so that what a write or a flush costs does not depend on the machine
     #[arg(long, global = true, value_name = "DEVICE", conflicts_with_all = ["images", "image_size"])]
     device: Option<String>,
     /// The program that drives rust-fs-ext4 [default: where `./x bench` builds it]
@@ -121,7 +122,8 @@ impl Args {
     }
 }
 
-/// Tells of a comparison's steps: in lines, or on a terminal by bars. There each worker has one of its own.
+/// Tells of a comparison's steps: in lines, or on a terminal by bars. There each worker has one of
+/// its own.
 #[derive(Default)]
 struct Steps {
     image: RefCell<Option<Bar>>,
@@ -155,7 +157,8 @@ fn in_order(named: &[Peer]) -> Vec<Peer> {
     Peer::ALL.into_iter().filter(chosen).collect()
 }
 
-/// Where the rival's driver is built: rivals/rust-fs-ext4 has a target directory of its own, beside ours.
+/// Where the rival's driver is built: rivals/rust-fs-ext4 has a target directory of its own, beside
+/// ours.
 fn built_rival(sluice: &std::path::Path) -> Option<PathBuf> {
     let project = sluice.ancestors().nth(3)?;
     let program = project.join("rivals/rust-fs-ext4/target/release/rival-rust-fs-ext4");

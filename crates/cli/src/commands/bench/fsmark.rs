@@ -40,11 +40,12 @@ pub struct Args {
 /// fs_mark's own flags.
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Directory to work in, may be repeated: on the volume, or of any mounted file system. Made if it is not there. On
-    /// a volume the default is one for each thread
+    /// Directory to work in, may be repeated: on the volume, or of any mounted file system. Made if
+    /// it is not there. On a volume the default is one for each thread
     #[arg(short = 'd', value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// Subdirectories of each directory; without -N, files go to one for three minutes, then to another
+    /// Subdirectories of each directory; without -N, files go to one for three minutes, then to
+    /// another
     #[arg(short = 'D', value_name = "COUNT", default_value_t = 0)]
     subdirectories: u64,
     /// Files in a subdirectory before it is the next one's turn
@@ -59,8 +60,9 @@ pub struct Flags {
     /// How files are made durable, 0 to 6
     #[arg(short = 'S', value_name = "METHOD", default_value = "1")]
     sync_method: SyncMethod,
-    /// How fsync is called: blocking as the system call; async, begun for each file and waited for at the end; bulk, one
-    /// call for all files of a thread. The last two are SluiceFS's own and need --volume. A comparison takes several
+    /// How fsync is called: blocking as the system call; async, begun for each file and waited for
+    /// at the end; bulk, one call for all files of a thread. The last two are SluiceFS's own and
+    /// need --volume. A comparison takes several
     #[arg(
         long,
         value_name = "blocking|async|bulk",

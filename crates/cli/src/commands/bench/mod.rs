@@ -1,4 +1,5 @@
-//! `sluice bench`: workloads on a volume in process, or in directories of any mounted file system. A file a workload.
+//! `sluice bench`: workloads on a volume in process, or in directories of any mounted file system.
+//! A file a workload.
 
 mod compare;
 mod disk;

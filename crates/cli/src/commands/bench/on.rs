@@ -35,7 +35,8 @@ pub struct Opening {
     /// Memory for caches, of all volumes together
     #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
-    /// Options as of `sluice mount`: parameters of writeback, or plug=off and flushers=shared to see what these are worth
+    /// Options as of `sluice mount`: parameters of writeback, or plug=off and flushers=shared to
+    /// see what these are worth
     #[arg(short, value_name = "OPTIONS", requires = "volume")]
     options: Vec<String>,
 }

@@ -47,7 +47,8 @@ fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// Values as bars from zero to the largest, in at most `width` characters; each stands for the mean of its part.
+/// Values as bars from zero to the largest, in at most `width` characters; each stands for the mean
+/// of its part.
 fn sparkline(values: &[f64], width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let part = values.len().div_ceil(width).max(1);

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Let threads write all over many files, on one or many devices at the same time, and watch how steadily they go
+/// Let threads write all over many files, on one or many devices at the same time, and watch how
+/// steadily they go
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +37,8 @@ pub struct Args {
     volumes: Vec<OsString>,
     #[command(flatten)]
     opening: Opening,
-    /// Run in a directory of any mounted file system, may be repeated; what is made in it is removed
+    /// Run in a directory of any mounted file system, may be repeated; what is made in it is
+    /// removed
     #[arg(long = "dir", id = "dir", value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// Threads for each device

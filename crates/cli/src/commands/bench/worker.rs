@@ -1,4 +1,5 @@
-//! `sluice bench worker`: one of the processes that `compare` starts. Reads a workload, writes its report.
+//! `sluice bench worker`: one of the processes that `compare` starts. Reads a workload, writes its
+//! report.
 
 use super::on::OnVolume;
 use super::progress::Bar;

@@ -30,8 +30,8 @@ const FRAME: Frame = Frame {
     bottom: 174.0,
 };
 
-/// A rate over time: each point is the end of an interval, in seconds, and the rate in it. `marks` are moments with a
-/// name, such as the beginning of a phase.
+/// A rate over time: each point is the end of an interval, in seconds, and the rate in it. `marks`
+/// are moments with a name, such as the beginning of a phase.
 pub fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> String {
     let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
     let end = points.last().map_or(1.0, |p| p.0);
@@ -90,7 +90,8 @@ pub fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> 
     for (at, name) in marks.iter().filter(|mark| mark.0 <= end) {
         let (at, top) = (x(*at), FRAME.top - 10.0);
         line(&mut svg, "mark", (at, top + 2.0), (at, FRAME.bottom));
-        // Where there is room for it the name stands behind its mark, or before it at the right edge.
+        // Where there is room for it the name stands behind its mark, or before it at the right
+        // edge.
         let width = NAME_CHARACTER * name.len() as f64;
         if at < free {
             continue;
@@ -216,7 +217,8 @@ pub fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
     close(svg)
 }
 
-/// From zero up to the first that is not below `most`, about `count` steps of 1, 2 or 5 times a power of ten.
+/// From zero up to the first that is not below `most`, about `count` steps of 1, 2 or 5 times a
+/// power of ten.
 fn ticks(most: f64, count: usize) -> Vec<f64> {
     if most <= 0.0 || most.is_nan() || most.is_infinite() {
         return vec![0.0, 1.0];
