@@ -180,7 +180,7 @@ fn a_stale_handle_is_no_damage() {
     let ino = put(&fs, "file", b"x").unwrap().ino();
     fs.sync().unwrap();
     volume::remove(&fs, "file").unwrap();
-    fs.reap_doomed();
+    fs.delete_unlinked();
     fs.sync().unwrap();
     fs.drop_caches();
     assert!(fs.inode(ino).is_err());

@@ -34,7 +34,7 @@ impl Work {
         // What is announced from here on has a wake-up of its own.
         let before = self.backlog.load(Ordering::Relaxed);
         if before > 0 {
-            if guarded("delete", || self.fs.reap_doomed()).is_none() {
+            if guarded("delete", || self.fs.delete_unlinked()).is_none() {
                 self.fs.stop_after_panic("the deletion of a file");
             }
             self.backlog.fetch_sub(before, Ordering::Relaxed);

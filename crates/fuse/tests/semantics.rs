@@ -142,7 +142,7 @@ fn open_files_outlive_their_names_and_then_free_their_space() {
     let mounted = Image::new(128).mount("");
     let dir = mounted.dir().to_owned();
     let free = |m: &common::Mounted| {
-        m.fs().reap_doomed();
+        m.fs().delete_unlinked();
         m.fs().sync().unwrap();
         let s = m.fs().statfs();
         (s.free, s.free_inodes)

@@ -1,114 +1,144 @@
 //! A backing device: its dirty inodes, its flusher, its share of the dirty limit.
 //!
-//! Locks, from the outside in; none is held over a call into the file system: `control` (what the
-//! flusher is asked to do) · `b_dirty` (the list that writers add to). The flusher's own lists have
-//! no lock, because only the thread it runs on touches them.
+//! Locks, outermost first; none is held over a call into the file system: `control` (requests to
+//! the flusher), `b_dirty` (the list that writers add to). The flusher's own lists have no lock:
+//! only its thread touches them.
 
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::control::Control;
-use crate::courtesy::SmallSyncs;
-use crate::dirty_inodes::{DirtyList, DirtyState};
-use crate::sync::{Foreground, ForegroundList};
+use crate::dirty_list::{DirtyList, DirtyState};
+use crate::foreground::ForegroundList;
+use crate::sync_pacing::SmallSyncs;
 use crate::throttle::note_dirtied;
 use crate::{Clock, Flushers, Tunables};
 use block::{PAGE_SIZE, Plug, Queue};
-use cache::Budget;
+use cache::{Budget, ErrSeq, Mapping};
 use std::io;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Mutex, RwLock};
 
-/// A part of the budget that is worth writing back early where memory is wanted: one 32nd.
-const RECLAIM_WORTH: u64 = 32;
+/// Reclaim writes dirty pages back early if they take more than this part of the budget: one 32nd.
+const RECLAIM_PART: u64 = 32;
 
-/// Why a pass runs.
+/// Why pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Too much is dirty.
+    /// More is dirty than the background threshold.
     Background,
-    /// Data is older than the expiry.
+    /// The data is older than `dirty_expire`.
     Periodic,
-    /// Somebody called sync and waits.
+    /// A caller of sync or fsync waits.
     Sync,
     /// Memory is wanted.
     Reclaim,
 }
 
-/// How much of one inode to write before the next one has its turn.
+/// Which pages of an inode one call writes.
 #[derive(Clone, Copy, Debug)]
-pub struct PassLimits {
+pub struct Slice {
     /// Pages at most.
     pub pages: usize,
-    /// Why.
+    /// Why they are written.
     pub reason: Reason,
-    /// For a sync: the first page to look at, and the one where the sweep over the inode ends. A
-    /// file that is written or appended to all the time cannot keep the sync from ending.
+    /// For a sync, the first page to look at. Otherwise the file system continues after its last
+    /// slice of the inode.
     pub from: u64,
-    /// See `from`.
+    /// For a sync, the page behind the last one to look at. A file that grows all the time cannot
+    /// keep the sync from ending.
     pub end: u64,
+    /// What to do while another thread writes the inode.
+    pub on_locked: OnLocked,
 }
 
-/// What a slice did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Progress {
+/// What a call does that finds an inode locked by another writer of its pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLocked {
+    /// Report it: the caller's plug may hold I/O that the lock's holder waits for.
+    Skip,
+    /// Wait for the lock: the caller's plug and batch are empty.
+    Wait,
+}
+
+/// The outcome of writing a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<E> {
     /// Pages submitted.
     pub pages: usize,
     /// Dirty pages that can be written now remain.
     pub more: bool,
-    /// Nothing could be written at the moment (all dirty pages are under writeback, no space…):
-    /// come back later.
+    /// Nothing could be written for the moment: all dirty pages are under writeback, or the inode is
+    /// locked.
     pub blocked: bool,
-    /// For a sync: the page behind the last one submitted, where the sweep goes on.
+    /// The inode is locked, and [`OnLocked::Skip`] was asked for.
+    pub locked: bool,
+    /// For a sync: the page behind the last one submitted, where the sweep continues.
     pub next: u64,
-    /// Nothing could be written, and waiting does not help: an error number. The pages stay dirty.
-    pub failed: Option<i32>,
+    /// Nothing could be written, and waiting does not help. The pages stay dirty.
+    pub failed: Option<E>,
 }
 
-/// The file system under writeback: whoever owns inodes that can write their pages.
-pub trait WritebackFs: Send + Sync + 'static {
-    /// An inode.
+/// The file system under writeback, which owns the inodes and writes their pages.
+pub trait WritebackFs: Send + Sync + Sized + 'static {
+    /// An inode with dirty pages.
     type Inode: Send + Sync + 'static;
-    /// I/O in flight of one or many inodes whose metadata is to be recorded when it has landed.
+    /// I/O in flight of one or many inodes whose metadata is recorded when it has completed.
     type Batch: Send + Sync + 'static;
-    /// The embedded list membership.
+    /// How a batch goes to the device. Writeback passes it on; the flusher uses the default.
+    type Route: Copy + Default;
+    /// Why an inode could not be written.
+    type Error: Clone;
+
+    /// The inode's place on the dirty lists.
     fn dirty_state(inode: &Self::Inode) -> &DirtyState;
-    /// Starts a batch.
-    fn new_batch(&self) -> Arc<Self::Batch>;
-    /// Submits a slice of the inode's dirty pages into `plug`, on behalf of `batch`. It must look
-    /// for dirty pages under a lock that writers hold while they dirty them, and must not wait for
-    /// I/O that `plug` may hold back.
-    fn write_pages(
-        &self,
-        inode: &Arc<Self::Inode>,
-        limits: PassLimits,
-        plug: &mut Plug<'_>,
-        batch: &Arc<Self::Batch>,
-    ) -> Progress;
-    /// Whether all I/O of a (closed) batch has completed. Asked only once nothing more will be
-    /// added.
-    fn batch_landed(&self, batch: &Self::Batch) -> bool;
-    /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; anybody
-    /// may call it. Errors belong to the inodes (they are dirty again); the flusher only backs off.
-    /// `for_sync`: what is recorded will be asked for as soon as all has landed, and the time of
-    /// the wait may be used for that.
-    fn finish_batch(&self, batch: &Self::Batch, for_sync: bool) -> io::Result<()>;
-    /// Whether the inode still has dirty pages.
+    /// The inode's pages.
+    fn mapping(inode: &Self::Inode) -> &Mapping;
+    /// The inode's write errors.
+    fn errors(inode: &Self::Inode) -> &ErrSeq;
+    /// Whether the inode has dirty pages to write back.
     fn is_dirty(inode: &Self::Inode) -> bool;
     /// The page behind the last one that calls which have returned may have dirtied.
     fn end(inode: &Self::Inode) -> u64;
-    /// All of a step of a large sync has landed and is recorded, and somebody waits for a small one
-    /// ([`crate::courtesy`]): makes it durable, so that the small one need not wait for it. No
-    /// batch is open and no bio is held back. Errors are for whoever waits for the whole.
-    fn end_step(&self);
-    /// Called on the flusher's idle tick (at least every `dirty_writeback`): deferred housekeeping
-    /// of the file system. No plug is held and no batch is open. It must not call
-    /// [`BackingDev::sync`].
+    /// The error number of `error`.
+    fn errno(error: &Self::Error) -> i32;
+    /// The error of a page write that failed with `errno`.
+    fn write_error(errno: i32) -> Self::Error;
+
+    /// Begins a batch of about `expected` pages (`u64::MAX`: unknown).
+    fn new_batch(&self, expected: u64, route: Self::Route) -> Arc<Self::Batch>;
+    /// Submits dirty pages of the inode into `plug`, on behalf of `batch`. It looks for dirty pages
+    /// under a lock that writers hold while they dirty them. It does not wait for I/O that `plug`
+    /// may hold back.
+    fn write_pages(
+        &self,
+        inode: &Arc<Self::Inode>,
+        slice: Slice,
+        plug: &mut Plug<'_>,
+        batch: &Arc<Self::Batch>,
+    ) -> Progress<Self::Error>;
+    /// Whether all I/O of a batch has completed. Nothing is added to the batch afterwards.
+    fn batch_completed(&self, batch: &Self::Batch) -> bool;
+    /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; any thread
+    /// may call it. Returns the first error of any inode. The inodes keep their errors, and their
+    /// pages are dirty again. With [`Reason::Sync`] a commit follows soon, and the time of the wait
+    /// may be used to prepare it.
+    fn finish_batch(&self, batch: &Self::Batch, reason: Reason) -> Result<(), Self::Error>;
+    /// The error of an inode in a finished batch.
+    fn batch_error(batch: &Self::Batch, inode: &Self::Inode) -> Option<Self::Error>;
+    /// Finishes every batch that has pages of the inode, whichever thread began it.
+    fn wait_writeback(&self, inode: &Self::Inode);
+    /// Makes durable what a large sync has written and recorded so far, so that a concurrent small
+    /// fsync does not wait for it ([`BackingDev::note_fsync`]). No batch is open and no bio is held
+    /// back. Errors are reported to the callers of the whole sync.
+    fn make_step_durable(&self);
+    /// Housekeeping, on the flusher's idle tick (at least every `dirty_writeback`). No plug is held
+    /// and no batch is open. It must not call [`BackingDev::sync`].
     fn tick(&self);
 }
 
 /// One device's writeback.
 pub struct BackingDev<F: WritebackFs> {
-    /// For the flusher's thread, which holds a reference.
+    /// Upgraded for the flusher's thread.
     pub(crate) me: Weak<BackingDev<F>>,
     pub(crate) fs: Weak<F>,
     pub(crate) queue: Arc<Queue>,
@@ -120,9 +150,9 @@ pub struct BackingDev<F: WritebackFs> {
     pub(crate) b_dirty: Mutex<DirtyList<F::Inode>>,
     /// Inodes whose state is not clean.
     pub(crate) listed: AtomicUsize,
-    /// Batches that are open or in flight.
-    pub(crate) in_flight: AtomicUsize,
-    foreground: ForegroundList,
+    /// Batches of the flusher that are open or in flight.
+    pub(crate) flusher_batches: Arc<AtomicUsize>,
+    pub(crate) foreground: ForegroundList,
     pub(crate) small_syncs: SmallSyncs,
     pub(crate) control: Control,
 }
@@ -150,7 +180,7 @@ impl<F: WritebackFs> BackingDev<F> {
             limits,
             b_dirty: Mutex::new(DirtyList::new()),
             listed: AtomicUsize::new(0),
-            in_flight: AtomicUsize::new(0),
+            flusher_batches: Arc::default(),
             foreground: ForegroundList::default(),
             small_syncs: SmallSyncs::default(),
             control: Control::new(flushers),
@@ -169,7 +199,7 @@ impl<F: WritebackFs> BackingDev<F> {
         let state = F::dirty_state(inode);
         let now_ns = self.now_ns();
         loop {
-            // Counted first: the flusher may take it off at once.
+            // Counted first: the flusher may take the inode off the list at once.
             self.listed.fetch_add(1, Ordering::SeqCst);
             if self.b_dirty.lock().add(inode, state, now_ns) {
                 break self.ensure_flusher();
@@ -180,7 +210,7 @@ impl<F: WritebackFs> BackingDev<F> {
             }
         }
     }
-    /// Takes the inode off (it was deleted).
+    /// Takes a deleted inode off its list.
     pub fn forget(&self, inode: &Arc<F::Inode>) {
         let state = F::dirty_state(inode);
         if state.is_clean() {
@@ -191,13 +221,12 @@ impl<F: WritebackFs> BackingDev<F> {
             self.listed.fetch_sub(1, Ordering::SeqCst);
         }
     }
-    /// Counts pages that became dirty, then slows the caller according to the thresholds. Call with
-    /// no locks held.
-    pub fn account_dirtied(&self, pages: u64) {
-        self.add_dirty(pages);
-        self.balance_dirty_pages();
+    /// An inode is on no list any more.
+    pub(crate) fn note_unlisted(&self) {
+        self.listed.fetch_sub(1, Ordering::SeqCst);
     }
-    /// See [`BackingDev::account_dirtied`]: the counting half (may be called under locks).
+    /// Counts pages that became dirty. May be called under locks;
+    /// [`BackingDev::balance_dirty_pages`] follows without.
     #[inline]
     pub fn add_dirty(&self, pages: u64) {
         if pages > 0 {
@@ -205,15 +234,15 @@ impl<F: WritebackFs> BackingDev<F> {
             note_dirtied(pages);
         }
     }
-    /// Pages left the dirty or writeback state (landed, or were truncated away).
+    /// Uncounts pages that were written or truncated away.
     pub fn sub_dirty(&self, pages: u64) {
         if pages > 0 {
             self.limits.sub(&self.share, pages);
         }
     }
-    /// Slows the caller if too much is dirty; wakes the flusher above the background threshold. No
-    /// locks may be held. A pause is 100 ms at most; only where the hard threshold is far exceeded
-    /// does the caller wait for pages to land, and never for ever.
+    /// Slows the caller if too much is dirty, and wakes the flusher above the background threshold.
+    /// No locks may be held. A pause is 100 ms at most. Only far above the hard threshold does the
+    /// caller wait until pages are written, and that wait is bounded.
     pub fn balance_dirty_pages(&self) {
         self.limits.balance(
             &self.share,
@@ -226,14 +255,14 @@ impl<F: WritebackFs> BackingDev<F> {
     pub fn dirty_pages(&self) -> u64 {
         self.share.dirty_pages()
     }
-    /// Pages a second that the device was last measured to take.
+    /// The device's measured write bandwidth, in pages per second.
     pub fn write_bandwidth(&self) -> u64 {
         self.share.bandwidth()
     }
-    /// Writes what is dirty now and waits for it to land and its metadata to be in the running
-    /// transaction. What is dirtied later is not waited for. (The caller then commits the journal.)
-    /// The first error of any inode; each is tried once and stays dirty where it failed. Not to be
-    /// called from the flusher ([`WritebackFs::tick`]).
+    /// Writes what is dirty now, and waits until it has completed and is recorded. Later changes are
+    /// not waited for. The caller then commits the journal. Returns the first error of any inode;
+    /// each inode is tried once and stays dirty where it failed. Must not be called from the flusher
+    /// ([`WritebackFs::tick`]).
     pub fn sync(&self) -> io::Result<()> {
         let outcome = if self.is_idle() {
             Ok(())
@@ -241,38 +270,34 @@ impl<F: WritebackFs> BackingDev<F> {
             let group = self.request_sync();
             group.and_then(|group| group.wait())
         };
-        // Taken last: an fsync that began after this call may have taken pages that were dirty
-        // before it.
+        // Last: an fsync that began after this call may have taken pages that were dirty before it.
         self.foreground.wait();
         outcome
     }
-    /// Announces writeback that the caller does itself (fsync); see [`Foreground`].
-    pub fn begin_foreground(&self) -> Foreground<'_> {
-        self.foreground.begin()
-    }
-    /// The budget is exceeded: has the flusher write half of what is dirty, so that it can be
-    /// reclaimed, where that is enough to matter. Cheap where that was asked for already.
+    /// Has the flusher write half of what is dirty, because the budget is exceeded. Does nothing
+    /// where too little is dirty to matter. Cheap where it was called already.
     pub fn kick_reclaim(&self) {
         let dirty = self.limits.to_write() * PAGE_SIZE as u64;
-        if dirty > self.limits.budget().limit() / RECLAIM_WORTH
+        if dirty > self.limits.budget().limit() / RECLAIM_PART
             && !self.is_idle()
             && !self.control.reclaim.swap(true, Ordering::SeqCst)
         {
             self.kick(|_| ());
         }
     }
-    /// Has the flusher call [`WritebackFs::tick`] soon, starting it where it is not running.
+    /// Has the flusher call [`WritebackFs::tick`] soon. Starts the flusher if it is not running.
     pub fn kick_tick(&self) {
-        self.kick(|asked| asked.tick = true);
+        self.kick(|requests| requests.tick = true);
     }
-    /// The parameters.
+    /// The writeback parameters.
     pub fn tunables(&self) -> Tunables {
         self.tunables.read().clone()
     }
-    /// Changes them; they hold at once.
+    /// Changes the writeback parameters, with immediate effect.
     ///
     /// # Errors
-    /// `InvalidInput` says what makes no sense ([`Tunables::validate`]); then nothing has changed.
+    /// `InvalidInput` for a value that makes no sense ([`Tunables::validate`]); then nothing has
+    /// changed.
     pub fn set_tunables(&self, tunables: Tunables) -> io::Result<()> {
         tunables.validate()?;
         *self.tunables.write() = tunables;
@@ -281,24 +306,23 @@ impl<F: WritebackFs> BackingDev<F> {
         }
         Ok(())
     }
-    /// Ends the flusher (after a final sync by the caller) and waits until it is gone, unless the
-    /// caller is on its thread. Writers are not slowed any more, and what is dirtied from here on
-    /// stays so.
+    /// Ends the flusher and waits for its end, unless the caller is on its thread. The caller has
+    /// done a final sync. From here on writers are not slowed, and nothing is written back.
     pub fn shutdown(&self) {
         self.share.closed.store(true, Ordering::SeqCst);
         self.control.stop();
     }
 
-    /// Whether nothing is dirty or in flight, as far as the flusher's work goes.
+    /// Whether the flusher has nothing dirty and nothing in flight.
     pub(crate) fn is_idle(&self) -> bool {
         // In this order: a batch is counted before its inodes are off the lists.
-        self.listed.load(Ordering::SeqCst) == 0 && self.in_flight.load(Ordering::SeqCst) == 0
+        self.listed.load(Ordering::SeqCst) == 0 && self.flusher_batches.load(Ordering::SeqCst) == 0
     }
     pub(crate) fn thresholds(&self) -> Thresholds {
         let budget = self.limits.budget().limit();
         self.tunables.read().thresholds(budget)
     }
-    /// The time for list entries; never 0, which stands for an inode that had its turn.
+    /// The time for list entries: never 0, which is `ALWAYS_ELIGIBLE`.
     pub(crate) fn now_ns(&self) -> u64 {
         self.clock.monotonic().as_nanos() as u64 + 1
     }

@@ -1,17 +1,16 @@
 //! How much may be dirty, and each device's part of it.
 //!
-//! Dirty pages and pages under writeback of all devices on one memory budget are counted together,
-//! and each device's by itself. The thresholds are shared out in proportion to what the devices
-//! were measured to write (`bandwidth`), among those that have something dirty (the kernel's
-//! `wb_dirty_limits`, `mm/page-writeback.c`). So a slow device cannot fill memory, and all devices
-//! would need about the same time to write what they have dirty. The smallest part is a few
-//! megabytes, or a fourth of an even part if that is less: a disk that gets no more than a few
-//! pages to choose from gets slower for it, and its part smaller still.
+//! Dirty pages and pages under writeback are counted for each device, and together for all devices
+//! on one memory budget. The thresholds are divided among the devices that have dirty pages, in
+//! proportion to their measured bandwidth (the kernel's `wb_dirty_limits`, `mm/page-writeback.c`).
+//! So a slow device cannot fill memory, and all devices need about the same time to write their
+//! dirty pages. The smallest part is a few megabytes, or a fourth of an even part if that is less: a
+//! disk with only a few pages to choose from becomes slower, and its part smaller still.
 //!
 //! A device may have more than its part, because it was the only one until now, or has become
 //! slower (a disk whose write cache has filled up). Its writers are slowed until it has less, which
-//! may take it a while. Meanwhile the others share what is left, so that they do not exceed the
-//! hard threshold together and be stopped for it.
+//! may take a while. Meanwhile the others share the remainder, so that all together do not exceed
+//! the hard threshold, where writers are stopped.
 
 use crate::Flushers;
 use crate::bandwidth::{INITIAL_PAGES_PER_SEC, Rates};
@@ -23,18 +22,18 @@ use std::time::Duration;
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Pages that a shard of the counters gathers, at most.
+/// Pages that a shard of the counters holds back, at most.
 const COUNT_BATCH: u64 = 32;
-/// Pages of a device's part, where an even part is four times as much (4 MiB).
-const LEAST_PART: u64 = (4 << 20) / PAGE_SIZE as u64;
+/// Pages of the smallest part, where an even part is at least four times as much (4 MiB).
+const MIN_PART: u64 = (4 << 20) / PAGE_SIZE as u64;
 /// Pages of a flusher's batch, at most (16 MiB) and at least (128 KiB).
 const BATCH_PAGES: u64 = (16 << 20) / PAGE_SIZE as u64;
 const MIN_BATCH_PAGES: u64 = (128 << 10) / PAGE_SIZE as u64;
-/// Pages of a shared thread's batch, at most: what pdflush wrote before it looked at the next
+/// Pages of a shared thread's batch, at most: pdflush wrote that many before it turned to the next
 /// device.
 const SHARED_BATCH_PAGES: u64 = 1024;
 
-/// Pages.
+/// Dirty thresholds, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thresholds {
     pub(crate) background: u64,
@@ -42,24 +41,24 @@ pub(crate) struct Thresholds {
 }
 
 impl Thresholds {
-    /// Up to here writers run freely.
+    /// Up to here writers are not slowed.
     pub(crate) fn freerun(&self) -> u64 {
         (self.background + self.hard) / 2
     }
 }
 
-/// What several devices on one memory budget have dirty together.
+/// The dirty pages of all devices on one memory budget, and their limits.
 pub struct DirtyLimits {
     budget: Arc<Budget>,
     pub(crate) dirty: ShardedCounter,
-    /// Of them, those that flushers have submitted.
+    /// Of them, those that are in batches.
     submitted: AtomicU64,
     shares: Mutex<Vec<Weak<Share>>>,
-    /// Bandwidth of the devices that had something dirty when last looked at, in pages a second,
-    /// and how many they were.
+    /// Bandwidth, in pages per second, and number of the devices that had dirty pages at the last
+    /// refresh.
     active_bandwidth: AtomicU64,
     active_devices: AtomicU64,
-    /// Pages that they had beyond their parts of the hard threshold.
+    /// Pages that these had beyond their parts of the hard threshold.
     excess: AtomicU64,
 }
 
@@ -70,24 +69,24 @@ pub(crate) struct Parts {
     pub(crate) hard: u64,
 }
 
-/// One device's part in [`DirtyLimits`].
+/// One device in [`DirtyLimits`].
 pub(crate) struct Share {
     dirty: ShardedCounter,
-    /// Pages a second, over some seconds.
+    /// Pages per second, over some seconds.
     pub(crate) bandwidth: AtomicU64,
-    /// Pages a second, lately.
+    /// Pages per second, over the last 600 ms.
     pub(crate) recent_bandwidth: AtomicU64,
-    /// Pages of the batch that lands next, and since when the device has had nothing before it, in
-    /// nanoseconds of its clock; 0: nothing is in flight.
-    pub(crate) front_pages: AtomicU64,
-    pub(crate) front_since_ns: AtomicU64,
+    /// Pages of the oldest batch in flight, and since when it is the oldest, in nanoseconds of the
+    /// device's clock; 0: nothing is in flight.
+    pub(crate) oldest_pages: AtomicU64,
+    pub(crate) oldest_since_ns: AtomicU64,
     /// When the next writer is admitted, in nanoseconds of the device's clock.
     pub(crate) virtual_ns: AtomicU64,
-    /// Moves whenever pages leave.
+    /// Changes whenever pages leave.
     pub(crate) progress: AtomicU64,
     /// Whether the last batch failed.
     pub(crate) failing: AtomicBool,
-    /// Whether writers are let through (the volume goes away).
+    /// Whether writers are no longer slowed (the volume is being unmounted).
     pub(crate) closed: AtomicBool,
 }
 
@@ -97,7 +96,7 @@ fn batch(budget: &Budget) -> i64 {
 }
 
 impl DirtyLimits {
-    /// Limits of their own for a budget.
+    /// Makes the limits of a budget.
     pub fn new(budget: Arc<Budget>) -> Arc<DirtyLimits> {
         Arc::new(DirtyLimits {
             dirty: ShardedCounter::new(batch(&budget)),
@@ -109,7 +108,7 @@ impl DirtyLimits {
             excess: AtomicU64::new(0),
         })
     }
-    /// The limits that every device on this budget shares.
+    /// Returns the limits that all devices on this budget share.
     pub fn of(budget: &Arc<Budget>) -> Arc<DirtyLimits> {
         static KNOWN: Mutex<Vec<Weak<DirtyLimits>>> = Mutex::new(Vec::new());
         let mut known = KNOWN.lock();
@@ -124,20 +123,16 @@ impl DirtyLimits {
             limits
         })
     }
-    /// Dirty and under-writeback pages of all devices.
-    pub fn dirty_pages(&self) -> u64 {
-        self.dirty.exact()
-    }
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
-    /// Dirty pages of all devices that no flusher has submitted yet, off by a few; two loads.
+    /// Dirty pages of all devices that are in no batch yet, approximately; two loads.
     pub(crate) fn to_write(&self) -> u64 {
         let submitted = self.submitted.load(Relaxed);
         self.dirty.approximate().saturating_sub(submitted)
     }
-    /// Whether the device's flusher has to write for want of room: more is dirty, in all, than the
-    /// background threshold and not on its way; or writers to this device are slowed.
+    /// Whether the device's flusher has background work: more pages than the background threshold
+    /// are dirty and in no batch, or writers to this device are slowed.
     pub(crate) fn over_background(&self, share: &Share, t: Thresholds) -> bool {
         self.to_write() > t.background || self.over_freerun(share, t)
     }
@@ -145,21 +140,22 @@ impl DirtyLimits {
     pub(crate) fn over_freerun(&self, share: &Share, t: Thresholds) -> bool {
         self.dirty.approximate() > t.freerun() && share.dirty_pages() > self.parts(share, t).freerun
     }
-    /// A flusher submitted pages.
+    /// Pages were submitted in a batch.
     pub(crate) fn submit(&self, pages: u64) {
         self.submitted.fetch_add(pages, Relaxed);
     }
-    /// A flusher's pages have landed or failed.
+    /// The pages of a batch have completed or failed.
     pub(crate) fn settle(&self, pages: u64) {
         self.submitted.fetch_sub(pages, Relaxed);
     }
+    /// Adds a device.
     pub(crate) fn join(&self) -> Arc<Share> {
         let share = Arc::new(Share {
             dirty: ShardedCounter::new(batch(&self.budget)),
             bandwidth: AtomicU64::new(INITIAL_PAGES_PER_SEC),
             recent_bandwidth: AtomicU64::new(INITIAL_PAGES_PER_SEC),
-            front_pages: AtomicU64::new(0),
-            front_since_ns: AtomicU64::new(0),
+            oldest_pages: AtomicU64::new(0),
+            oldest_since_ns: AtomicU64::new(0),
             virtual_ns: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             failing: AtomicBool::new(false),
@@ -170,7 +166,7 @@ impl DirtyLimits {
         shares.push(Arc::downgrade(&share));
         share
     }
-    /// A bandwidth or the set of busy devices changed.
+    /// Recomputes the parts: a bandwidth or the set of busy devices changed.
     pub(crate) fn refresh(&self, t: Thresholds) {
         let shares = self.shares.lock();
         let active: Vec<_> = shares
@@ -210,17 +206,17 @@ impl DirtyLimits {
             hard: of(t.hard),
         }
     }
-    /// The device's part of `whole` by its bandwidth, whatever others have dirty.
+    /// The device's part of `whole` by its bandwidth alone.
     pub(crate) fn in_proportion(&self, share: &Share, whole: u64) -> u64 {
         let own = share.bandwidth();
         let all = self.active_bandwidth.load(Relaxed).max(own);
         let part = u128::from(whole) * u128::from(own) / u128::from(all);
         let devices = self.active_devices.load(Relaxed).max(1);
-        (part as u64).max((whole / (4 * devices)).min(LEAST_PART))
+        (part as u64).max((whole / (4 * devices)).min(MIN_PART))
     }
-    /// Pages of a batch for the device. A batch counts as dirty until it has landed as a whole, so
-    /// it must be small beside the room in which its writers are slowed, and take the device no
-    /// longer than a tenth of a second. A thread that serves many devices is not back by then; its
+    /// Pages of a batch for the device. A batch counts as dirty until all of it has completed. So it
+    /// must be small compared with the range in which writers are slowed, and take the device at
+    /// most a tenth of a second. A thread that serves many devices does not return by then; its
     /// batches are the same for all.
     pub(crate) fn batch_pages(&self, share: &Share, t: Thresholds, flushers: Flushers) -> u64 {
         let parts = self.parts(share, t);
@@ -237,18 +233,18 @@ impl Share {
     pub(crate) fn dirty_pages(&self) -> u64 {
         self.dirty.exact()
     }
-    /// Pages a second, over some seconds.
+    /// Pages per second, over some seconds.
     pub(crate) fn bandwidth(&self) -> u64 {
         self.bandwidth.load(Relaxed)
     }
-    /// A batch of `pages` lands next, and has the device to itself from now on.
-    pub(crate) fn set_front(&self, pages: u64, now: Duration) {
-        self.front_pages.store(pages, Relaxed);
-        self.front_since_ns.store(now.as_nanos() as u64, Relaxed);
+    /// A batch of `pages` is the oldest in flight from now on.
+    pub(crate) fn set_oldest_batch(&self, pages: u64, now: Duration) {
+        self.oldest_pages.store(pages, Relaxed);
+        self.oldest_since_ns.store(now.as_nanos() as u64, Relaxed);
     }
     /// Nothing is in flight.
-    pub(crate) fn no_front(&self) {
-        self.front_since_ns.store(0, Relaxed);
+    pub(crate) fn clear_oldest_batch(&self) {
+        self.oldest_since_ns.store(0, Relaxed);
     }
     pub(crate) fn set_bandwidth(&self, rates: Rates) {
         self.bandwidth.store(rates.mean, Relaxed);

@@ -1,35 +1,34 @@
-//! How fast a device takes pages: exponentially weighted means over the time in which it was kept
-//! busy.
+//! A device's write bandwidth: exponentially weighted means over its busy time.
 //!
-//! Algorithm (after the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`): time counts
-//! from a batch's submission or the landing before it to its own landing, and only if the device
-//! had enough to do meanwhile: the batch was a whole one, or others were in flight behind it. What
-//! a device makes of a few pages now and then says little about what it could do. Whenever 200 ms
-//! have gathered, the pages that landed in them are a sample. It enters the *mean*, by which
-//! devices share the dirty limit, with the weight `gathered / 10 s`, and the *recent* rate, to
-//! which writers are slowed, with `gathered / 600 ms`; while less time than that has been measured,
-//! both are plain means over what there was. So they look back over time alike in both directions:
-//! the flush of a commit, for which a disk with a full cache may be gone for seconds, counts for
-//! the time it takes and no more, and a write cache that has room again does not make a disk a fast
-//! device. The first sample replaces the guess and comes after 20 ms, so that a fast device is not
-//! throttled to the guess for long.
+//! Algorithm (after the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`):
+//! - Busy time runs from a batch's submission, or the previous completion, to its own completion. It
+//!   counts only if the device had enough to do: the batch was a full one, or others were in flight
+//!   behind it. A few pages now and then do not show what the device can do.
+//! - 200 ms of busy time make a sample. It enters the *mean*, by which devices share the dirty
+//!   limit, with the weight `busy / 10 s`, and the *recent* rate, to which writers are slowed, with
+//!   `busy / 600 ms`. While less time than that has been measured, both are plain means.
+//! - So both weigh time equally. A flush of a commit, for which a disk with a full cache may need
+//!   seconds, counts for that time and no more. A write cache that has room again does not make a
+//!   disk a fast device.
+//! - The first sample replaces the initial guess after 20 ms, so that a fast device is not throttled
+//!   to the guess for long.
 
 use std::time::Duration;
 
-/// The guess before anything was measured, in pages a second: 100 MB/s, as in the kernel.
+/// The initial guess, in pages per second: 100 MB/s, as in the kernel.
 pub(crate) const INITIAL_PAGES_PER_SEC: u64 = 100_000_000 / block::PAGE_SIZE as u64;
 /// Busy time that makes a sample.
 const SAMPLE: Duration = Duration::from_millis(200);
-/// Busy time that makes the first one.
+/// Busy time that makes the first sample.
 const FIRST_SAMPLE: Duration = Duration::from_millis(20);
-/// Busy time that the mean looks back on: two intervals of commits.
+/// Busy time that the mean covers: two commit intervals.
 const MEAN: Duration = Duration::from_secs(10);
-/// Busy time that the recent rate looks back on.
+/// Busy time that the recent rate covers.
 const RECENT: Duration = Duration::from_millis(600);
-/// Neither rate is ever less, in pages a second: they divide.
+/// Lower bound of both rates, in pages per second: they are divisors.
 pub(crate) const MIN_RATE: f64 = 16.0;
 
-/// In pages a second.
+/// In pages per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rates {
     pub(crate) mean: u64,
@@ -40,12 +39,13 @@ pub(crate) struct Rates {
 pub(crate) struct Bandwidth {
     mean: f64,
     recent: f64,
-    /// Busy time that has been measured so far.
+    /// Busy time of all samples.
     measured: Duration,
-    /// Since when the device has been busy without a break that was counted already.
+    /// The beginning of the busy time that is not counted yet.
     busy_since: Option<Duration>,
+    /// Busy time and pages of the next sample.
     gathered: Duration,
-    landed: u64,
+    pages: u64,
 }
 
 impl Bandwidth {
@@ -56,16 +56,16 @@ impl Bandwidth {
             measured: Duration::ZERO,
             busy_since: None,
             gathered: Duration::ZERO,
-            landed: 0,
+            pages: 0,
         }
     }
     /// Something is in flight.
     pub(crate) fn busy(&mut self, now: Duration) {
         self.busy_since.get_or_insert(now);
     }
-    /// A batch of `pages` landed; `whole` says whether it was a whole one, and `idle` whether
-    /// nothing is in flight any more. The rates, where they are new.
-    pub(crate) fn landed(
+    /// A batch has completed. `whole`: it was a full one. `idle`: nothing else is in flight. Returns
+    /// the rates if they have changed.
+    pub(crate) fn completed(
         &mut self,
         pages: u64,
         whole: bool,
@@ -77,7 +77,7 @@ impl Bandwidth {
         if idle && !whole {
             return None;
         }
-        self.landed += pages;
+        self.pages += pages;
         self.gathered += since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         let enough = match self.measured {
             Duration::ZERO => FIRST_SAMPLE,
@@ -86,7 +86,7 @@ impl Bandwidth {
         if self.gathered < enough {
             return None;
         }
-        let sample = self.landed as f64 / self.gathered.as_secs_f64();
+        let sample = self.pages as f64 / self.gathered.as_secs_f64();
         self.measured += self.gathered;
         for (rate, period) in [(&mut self.mean, MEAN), (&mut self.recent, RECENT)] {
             let period = period.min(self.measured);
@@ -94,7 +94,7 @@ impl Bandwidth {
             *rate = (*rate + (sample - *rate) * weight).max(MIN_RATE);
         }
         self.gathered = Duration::ZERO;
-        self.landed = 0;
+        self.pages = 0;
         Some(Rates {
             mean: self.mean as u64,
             recent: self.recent as u64,
@@ -117,7 +117,7 @@ mod tests {
                 bandwidth.busy(now);
                 now += 50 * MS;
                 last = bandwidth
-                    .landed(pages_per_batch, true, true, now)
+                    .completed(pages_per_batch, true, true, now)
                     .map(|rates| (rates.mean, rates.recent))
                     .or(last);
                 now += pause;
@@ -129,33 +129,33 @@ mod tests {
         assert_eq!(run(100, 3, Duration::ZERO), None);
         assert_eq!(run(100, 1, Duration::ZERO), even);
         assert_eq!(run(100, 4, Duration::from_secs(60)), even);
-        // After a second the recent rate has risen most of the way; the mean is that of all the
-        // time so far.
+        // After a second the recent rate has risen most of the way. The mean covers all the time so
+        // far.
         let (mean, recent) = run(1000, 20, Duration::ZERO).unwrap();
         assert!((13_000..15_000).contains(&mean), "{mean}");
         assert!((17_000..20_000).contains(&recent), "{recent}");
         let (mean, _) = run(1000, 600, Duration::ZERO).unwrap();
         assert!((18_500..=20_000).contains(&mean), "{mean}");
-        // From then on it looks back ten seconds.
+        // From then on it covers ten seconds.
         let (mean, _) = run(100, 60, Duration::ZERO).unwrap();
         assert!((14_500..16_000).contains(&mean), "{mean}");
     }
 
     #[test]
-    fn a_device_that_is_gone_now_and_then_has_its_mean_over_time() {
+    fn pauses_of_a_device_count_in_its_mean() {
         let mut bandwidth = Bandwidth::new();
         let mut now = Duration::ZERO;
         bandwidth.busy(now);
         for second in 0..70 {
-            // A flush takes two seconds of seven. What has waited meanwhile lands at once.
-            let landings: &[u32] = match second % 7 {
+            // A flush takes two seconds of seven. Waiting batches complete at once after it.
+            let completions: &[u32] = match second % 7 {
                 0 => &[],
                 1 => &[2000, 1, 1, 1],
                 _ => &[100; 10],
             };
-            for &ms in landings {
+            for &ms in completions {
                 now += ms * MS;
-                let rates = bandwidth.landed(100, true, false, now);
+                let rates = bandwidth.completed(100, true, false, now);
                 if let Some(rates) = rates.filter(|_| second > 20) {
                     let all = 54.0 * 100.0 / 7.0;
                     let off = rates.mean as f64 / all;
@@ -166,21 +166,21 @@ mod tests {
     }
 
     #[test]
-    fn what_lands_alone_in_small_batches_says_nothing() {
+    fn small_batches_alone_are_not_measured() {
         let mut bandwidth = Bandwidth::new();
         let mut now = Duration::ZERO;
         for _ in 0..100 {
             bandwidth.busy(now);
             now += 10 * MS;
-            assert_eq!(bandwidth.landed(1, false, true, now), None);
+            assert_eq!(bandwidth.completed(1, false, true, now), None);
             now += 1000 * MS;
         }
-        // Small ones count while others are behind them.
+        // Small batches count while others are in flight behind them.
         bandwidth.busy(now);
         now += 10 * MS;
-        assert_eq!(bandwidth.landed(20, false, false, now), None);
+        assert_eq!(bandwidth.completed(20, false, false, now), None);
         now += 10 * MS;
-        let rates = bandwidth.landed(20, false, false, now).unwrap();
+        let rates = bandwidth.completed(20, false, false, now).unwrap();
         assert_eq!((rates.mean, rates.recent), (2000, 2000));
     }
 }

@@ -1,4 +1,4 @@
-//! What a flusher is asked to do, and its life.
+//! Requests to a flusher, and when it runs.
 //!
 //! ```text
 //!              ensure_flusher                    stop
@@ -7,36 +7,36 @@
 //!       └──── idle for a minute ───┘ (retire)
 //! ```
 //!
-//! A flusher retires only if nothing is listed after it has said so (`running` off), and whoever
-//! lists an inode counts it before looking at `running`: one of the two sees the other.
+//! No inode is forgotten when a flusher retires: the flusher clears `running` and then looks whether
+//! an inode is listed; a thread that lists an inode counts it and then looks at `running`. One of
+//! the two sees the other.
 
 use crate::backing_dev::{BackingDev, WritebackFs};
 use crate::flusher::Flusher;
 use crate::sync::Group;
-use crate::threads::{self, Bell, Flushers, Life, Pool};
+use crate::threads::{self, Flushers, Lifetime, SharedThread, Wakeup};
 use std::io;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Mutex, MutexGuard};
 
-/// What is asked and not yet taken up.
+/// Requests that the flusher has not taken up yet.
 #[derive(Default)]
-pub(crate) struct Asked {
+pub(crate) struct Requests {
     pub(crate) sync: Option<Arc<Group>>,
     pub(crate) tick: bool,
     pub(crate) stop: bool,
-    /// A test drives the flusher by hand.
+    /// A test drives the flusher: no thread is started.
     pub(crate) by_hand: bool,
     /// Of the flusher that runs.
-    life: Option<Arc<Life>>,
+    lifetime: Option<Arc<Lifetime>>,
 }
 
 /// See the module.
 pub(crate) struct Control {
-    asked: Mutex<Asked>,
-    /// Wakes the flusher's thread.
-    bell: Arc<Bell>,
-    /// Something was asked since the flusher last looked: who only repeats it need not lock.
+    requests: Mutex<Requests>,
+    wakeup: Arc<Wakeup>,
+    /// A request was made since the flusher last looked: repeating it needs no lock.
     kicked: AtomicBool,
     /// A sync waits: a pass for another reason ends early.
     pub(crate) sync_waits: AtomicBool,
@@ -48,10 +48,10 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(flushers: Flushers) -> Control {
         Control {
-            asked: Mutex::default(),
-            bell: match flushers {
+            requests: Mutex::default(),
+            wakeup: match flushers {
                 Flushers::PerDevice => Arc::default(),
-                Flushers::Shared => Pool::of_process().bell.clone(),
+                Flushers::Shared => SharedThread::of_process().wakeup.clone(),
             },
             kicked: AtomicBool::new(false),
             sync_waits: AtomicBool::new(false),
@@ -59,49 +59,49 @@ impl Control {
             running: AtomicBool::new(false),
         }
     }
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock()
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock()
     }
-    /// The flusher looks at what is asked; whoever asks from here on wakes it.
-    pub(crate) fn looked(&self, _asked: &mut Asked) {
+    /// The flusher is about to look at the requests: later ones wake it.
+    pub(crate) fn clear_kicked(&self, _locked: &mut Requests) {
         self.kicked.store(false, Ordering::SeqCst);
     }
-    /// The flusher ends for want of work, unless `is_idle` turns out to be wrong.
-    pub(crate) fn retire(&self, asked: &mut Asked, is_idle: impl Fn() -> bool) -> bool {
+    /// The flusher ends for want of work, unless `is_idle` returns `false`.
+    pub(crate) fn retire(&self, requests: &mut Requests, is_idle: impl Fn() -> bool) -> bool {
         self.running.store(false, Ordering::SeqCst);
         let retires = is_idle();
         if retires {
-            // Nobody waits for it: it has nothing left to do.
-            asked.life = None;
+            // Nothing is left to wait for.
+            requests.lifetime = None;
         } else {
             self.running.store(true, Ordering::SeqCst);
         }
         retires
     }
-    /// The flusher cannot go on: nobody will serve what is asked.
-    pub(crate) fn gone(&self) {
-        let mut asked = self.asked.lock();
-        asked.stop = true;
-        let group = asked.sync.take();
-        drop(asked);
+    /// The flusher has ended for good: refuses what waits and all later requests.
+    pub(crate) fn close(&self) {
+        let mut requests = self.requests.lock();
+        requests.stop = true;
+        let group = requests.sync.take();
+        drop(requests);
         if let Some(group) = group {
             group.end(Err(stopped()));
         }
     }
-    /// Has the flusher end, and waits until it is gone.
+    /// Ends the flusher and waits for its end.
     pub(crate) fn stop(&self) {
-        let mut asked = self.asked.lock();
-        asked.stop = true;
-        let life = asked.life.take();
-        drop(asked);
-        self.bell.ring();
-        if let Some(life) = life {
-            life.wait();
+        let mut requests = self.requests.lock();
+        requests.stop = true;
+        let lifetime = requests.lifetime.take();
+        drop(requests);
+        self.wakeup.notify();
+        if let Some(lifetime) = lifetime {
+            lifetime.wait();
         }
     }
 }
 
-/// What a sync is told that nobody will serve.
+/// The error of a sync that no flusher will serve.
 pub(crate) fn stopped() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
@@ -110,34 +110,34 @@ pub(crate) fn stopped() -> io::Error {
 }
 
 impl<F: WritebackFs> BackingDev<F> {
-    /// Has the flusher look at the thresholds. Cheap where it has yet to look since the last time.
+    /// Has the flusher look at the thresholds. Cheap where it has yet to look since the last call.
     #[inline]
     pub(crate) fn kick_background(&self) {
         if !self.control.kicked.load(Ordering::SeqCst) {
             self.kick(|_| ());
         }
     }
-    /// Asks the flusher for something.
-    pub(crate) fn kick(&self, ask: impl FnOnce(&mut Asked)) {
+    /// Makes a request and wakes the flusher.
+    pub(crate) fn kick(&self, request: impl FnOnce(&mut Requests)) {
         self.control.kicked.store(true, Ordering::SeqCst);
-        ask(&mut self.control.lock());
-        self.control.bell.ring();
+        request(&mut self.control.lock());
+        self.control.wakeup.notify();
         self.ensure_flusher();
     }
     /// Joins the group of syncs that is served next.
     pub(crate) fn request_sync(&self) -> io::Result<Arc<Group>> {
-        let mut asked = self.control.lock();
-        if asked.stop {
+        let mut requests = self.control.lock();
+        if requests.stop {
             return Err(stopped());
         }
-        let group = asked.sync.get_or_insert_default().clone();
+        let group = requests.sync.get_or_insert_default().clone();
         self.control.sync_waits.store(true, Ordering::SeqCst);
-        drop(asked);
-        self.control.bell.ring();
+        drop(requests);
+        self.control.wakeup.notify();
         self.start_flusher()?;
         Ok(group)
     }
-    /// Starts the flusher where it is not running, so that its next tick comes. Cheap where it is.
+    /// Starts the flusher if it is not running, so that its next tick comes. Cheap where it is.
     #[inline]
     pub fn ensure_flusher(&self) {
         if !self.control.running.load(Ordering::SeqCst)
@@ -149,26 +149,26 @@ impl<F: WritebackFs> BackingDev<F> {
     }
     #[cold]
     fn start_flusher(&self) -> io::Result<()> {
-        let mut asked = self.control.lock();
-        if asked.stop || asked.by_hand || self.control.running.load(Ordering::SeqCst) {
+        let mut requests = self.control.lock();
+        if requests.stop || requests.by_hand || self.control.running.load(Ordering::SeqCst) {
             return Ok(());
         }
         let Some(me) = self.me.upgrade() else {
             return Ok(());
         };
         let flusher = Flusher::new(me);
-        let life = flusher.life();
+        let lifetime = flusher.lifetime();
         match self.flushers {
             Flushers::PerDevice => {
-                // Fifteen bytes are what the system keeps of a thread's name.
+                // The system keeps fifteen bytes of a thread's name.
                 let name = self.queue.name();
                 let name = name.rsplit('/').next().unwrap_or(name);
                 let name = format!("flush-{name}").chars().take(15).collect();
-                threads::spawn(name, self.control.bell.clone(), flusher)?;
+                threads::spawn(name, self.control.wakeup.clone(), flusher)?;
             }
-            Flushers::Shared => Pool::of_process().join(Box::new(flusher))?,
+            Flushers::Shared => SharedThread::of_process().join(Box::new(flusher))?,
         }
-        asked.life = Some(life);
+        requests.lifetime = Some(lifetime);
         self.control.running.store(true, Ordering::SeqCst);
         Ok(())
     }

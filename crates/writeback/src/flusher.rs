@@ -1,27 +1,27 @@
 //! The flusher of a device: decides when to write and why.
 //!
-//! Algorithm of a turn (on which thread: [`crate::threads`]):
+//! Algorithm of a turn ([`crate::threads`] has the thread):
 //! 1. Look for work, in this order: a sync that waits; stop; the tick (every `dirty_writeback`: the
-//!    file system's housekeeping, then what is older than `dirty_expire`); the rest of a pass that
-//!    gave way to other devices; memory wanted; more dirty than the background threshold; blocked
-//!    inodes that are due.
-//! 2. Run a pass for it ([`crate::pass`]) with the file system upgraded from a weak reference, and
-//!    let go of it after.
-//! 3. Where nothing is dirty for a minute, the flusher ends; the next inode that becomes dirty
-//!    starts one.
+//!    file system's housekeeping, then a periodic pass over what is older than `dirty_expire`); a
+//!    pass that gave way to other devices; reclaim; more dirty than the background threshold;
+//!    blocked inodes that are due.
+//! 2. Run a pass for it ([`crate::pass`]). The weak reference to the file system is upgraded for the
+//!    pass only.
+//! 3. Where nothing is dirty for a minute the flusher ends. The next inode that becomes dirty starts
+//!    another one.
 //!
 //! Errors: after a failed batch the flusher pauses, 20 ms at first, twice as long each time, 5 s at
 //! most. Syncs do not wait for that. A panic of the file system ends the pass and not the thread:
-//! the inode in hand goes back on a list, waiting syncs are told, and batches in flight are
-//! finished by the next pass.
+//! the current inode is listed again, waiting syncs get an error, and the next pass finishes the
+//! batches in flight.
 
 use crate::backing_dev::{BackingDev, Reason, WritebackFs};
-use crate::bandwidth::Bandwidth;
-use crate::control::stopped;
-use crate::dirty_inodes::{Entry, Written};
-use crate::pass::{HAD_ITS_TURN, OpenBatch, Pass};
+use crate::batches::Batches;
+use crate::control::{Requests, stopped};
+use crate::io_queues::IoQueues;
+use crate::pass::{DeviceHealth, Pass};
 use crate::sync::Group;
-use crate::threads::{Alive, Life, Next, Turns};
+use crate::threads::{Lifetime, LifetimeGuard, Next, Task};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,78 +29,45 @@ use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::Ordering;
 
-/// First pause after an error, and delay after which a blocked inode is tried again; both double
-/// each time.
-pub(crate) const BACKOFF: Duration = Duration::from_millis(20);
-/// The longest of both.
-const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// How long a flusher with nothing to do stays.
 const RETIRE: Duration = Duration::from_secs(60);
-/// How often the file system is ticked where `dirty_writeback` says never.
+/// Interval of the tick where `dirty_writeback` is zero.
 const DEFAULT_TICK: Duration = Duration::from_secs(5);
+/// Interval at which a shared thread without other work looks for completed batches.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long a shared thread with nothing else to do lets a batch fly before it looks whether it has
-/// landed.
-const LANDING: Duration = Duration::from_millis(2);
-
-/// The `n`th pause, from 0.
-pub(crate) fn backoff(n: u32) -> Duration {
-    (BACKOFF * (1 << n.min(10))).min(MAX_BACKOFF)
-}
-
-/// What to do next.
 pub(crate) enum Work {
-    /// A pass.
+    /// A pass that no caller waits for.
     Pass(Reason),
     /// A pass that callers wait for.
     Sync(Arc<Group>),
-    /// The housekeeping, and a pass over what is old.
+    /// Housekeeping, then a periodic pass.
     Tick,
-    /// Finish what has landed.
-    Reap,
+    /// Finish completed batches.
+    FinishCompleted,
     /// End the thread.
     Stop,
 }
 
-/// An inode of which nothing could be written.
-pub(crate) struct Waiting<I> {
-    pub(crate) entry: Entry<I>,
-    /// When it is tried again.
-    pub(crate) retry_at: Duration,
-}
-
-/// A pass that ended with its turn, and is to go on with the next one.
+/// A pass that gave way to other devices, and continues in the next turn.
 #[derive(Clone, Copy)]
-pub(crate) struct Rest {
+pub(crate) struct PausedPass {
     pub(crate) reason: Reason,
     /// For a reclaim: dirty pages at which it may stop.
     pub(crate) enough: u64,
 }
 
-/// The flusher's own state, which survives a pass that panics.
+/// The flusher's own state. It outlives a pass that panics.
 pub(crate) struct Flusher<F: WritebackFs> {
     pub(crate) dev: Arc<BackingDev<F>>,
-    /// Inodes of this pass, oldest first; after a background pass some may be left.
-    pub(crate) b_io: VecDeque<Entry<F::Inode>>,
-    /// Inodes that had their slice and have more.
-    pub(crate) b_more_io: VecDeque<Entry<F::Inode>>,
-    pub(crate) waiting: Vec<Waiting<F::Inode>>,
-    /// The inode being written.
-    pub(crate) in_hand: Option<Entry<F::Inode>>,
-    pub(crate) open: Option<OpenBatch<F>>,
-    pub(crate) in_flight: VecDeque<OpenBatch<F>>,
-    /// The batch being finished.
-    pub(crate) finishing: Option<OpenBatch<F>>,
-    pub(crate) bandwidth: Bandwidth,
-    /// Failed batches in a row.
-    pub(crate) failures: u32,
-    pub(crate) backoff_until: Duration,
-    pub(crate) rest: Option<Rest>,
+    pub(crate) queues: IoQueues<F>,
+    pub(crate) batches: Batches<F>,
+    pub(crate) health: DeviceHealth,
+    pub(crate) paused: Option<PausedPass>,
     next_tick: Duration,
     idle_since: Option<Duration>,
-    /// The last field: whoever waits for the flusher to be gone counts on its device being let go
-    /// of.
-    alive: Alive,
+    /// The last field: a thread that waits for its end expects that `dev` was dropped before.
+    lifetime: LifetimeGuard,
 }
 
 impl<F: WritebackFs> Flusher<F> {
@@ -108,29 +75,22 @@ impl<F: WritebackFs> Flusher<F> {
         let next_tick = dev.clock.monotonic() + dev.tunables().dirty_writeback;
         Flusher {
             dev,
-            b_io: VecDeque::new(),
-            b_more_io: VecDeque::new(),
-            waiting: Vec::new(),
-            in_hand: None,
-            open: None,
-            in_flight: VecDeque::new(),
-            finishing: None,
-            bandwidth: Bandwidth::new(),
-            failures: 0,
-            backoff_until: Duration::ZERO,
-            rest: None,
+            queues: IoQueues::new(),
+            batches: Batches::new(),
+            health: DeviceHealth::new(),
+            paused: None,
             next_tick,
             idle_since: None,
-            alive: Alive(Arc::default()),
+            lifetime: LifetimeGuard::default(),
         }
     }
-    /// For whoever wants to know when it is gone.
-    pub(crate) fn life(&self) -> Arc<Life> {
-        self.alive.0.clone()
+    /// For a thread that waits for this flusher's end.
+    pub(crate) fn lifetime(&self) -> Arc<Lifetime> {
+        self.lifetime.0.clone()
     }
 
-    /// Does it; `false` where the flusher has to end.
-    pub(crate) fn carry_out(&mut self, work: Work) -> bool {
+    /// Carries out one piece of work. Returns `false` where the flusher has to end.
+    pub(crate) fn run(&mut self, work: Work) -> bool {
         let Some(fs) = self.dev.fs.upgrade() else {
             if let Work::Sync(group) = work {
                 group.end(Err(stopped()));
@@ -145,7 +105,7 @@ impl<F: WritebackFs> Flusher<F> {
         let end = matches!(work, Work::Stop);
         let outcome = catch_unwind(AssertUnwindSafe(|| match work {
             Work::Pass(reason) => self.pass(&fs, reason),
-            Work::Reap => Pass::reap_landed(self, &fs),
+            Work::FinishCompleted => Pass::finish_completed(self, &fs),
             Work::Sync(_) => self.pass(&fs, Reason::Sync),
             Work::Tick => {
                 let tunables = self.dev.tunables();
@@ -160,7 +120,7 @@ impl<F: WritebackFs> Flusher<F> {
                 }
                 self.pass(&fs, Reason::Periodic)
             }
-            Work::Stop => Pass::finish(self, &fs),
+            Work::Stop => Pass::finish_all(self, &fs),
         }));
         let outcome = outcome.unwrap_or_else(|_| {
             self.recover();
@@ -170,89 +130,44 @@ impl<F: WritebackFs> Flusher<F> {
             group.end(outcome);
         }
         if end {
-            self.dev.control.gone();
+            self.dev.control.close();
         }
         !end
     }
 
     fn pass(&mut self, fs: &Arc<F>, reason: Reason) -> io::Result<()> {
         self.dev.limits.refresh(self.dev.thresholds());
-        let dev = self.dev.clone();
-        Pass::run(self, fs, &dev.queue, reason)
+        Pass::run(self, fs, reason)
     }
 
-    /// Puts things in order after a panic.
+    /// Restores order after a panic.
     fn recover(&mut self) {
         tracing::error!("{}: a panic in writeback", self.dev.queue.name());
-        let now = self.dev.clock.monotonic();
-        if let Some(entry) = self.in_hand.take() {
-            self.put_aside(entry, now);
-        }
-        self.in_flight.extend(self.open.take());
-        if let Some(batch) = self.finishing.take() {
-            batch.mark_dirty(&self.dev);
-        }
-        self.failed(now);
-    }
-    /// Puts an inode in hand on the waiting list, later the more often it was there in a row.
-    pub(crate) fn put_aside(&mut self, mut entry: Entry<F::Inode>, now: Duration) {
-        if !self.list_again(&entry) {
-            return;
-        }
-        let retry_at = now + backoff(entry.blocked.into());
-        entry.blocked = entry.blocked.saturating_add(1);
-        entry.dirtied_ns = HAD_ITS_TURN;
-        self.waiting.push(Waiting { entry, retry_at });
-    }
-    /// Gives an inode in hand the state of one on a list; `false` where it was deleted.
-    pub(crate) fn list_again(&self, entry: &Entry<F::Inode>) -> bool {
-        let Some(inode) = &entry.inode else {
-            return false;
-        };
-        let listed = F::dirty_state(inode).list_again() != Written::Forgotten;
-        if !listed {
-            self.unlisted();
-        }
-        listed
-    }
-    /// Puts an inode in hand at the end of `b_dirty`: it was dirtied meanwhile.
-    pub(crate) fn list_dirty(&self, inode: Arc<F::Inode>) {
-        let (state, now_ns) = (F::dirty_state(&inode), self.dev.now_ns());
-        let mut b_dirty = self.dev.b_dirty.lock();
-        b_dirty.push(inode.clone(), state, now_ns);
-    }
-    /// An inode is on no list any more.
-    pub(crate) fn unlisted(&self) {
-        self.dev.listed.fetch_sub(1, Ordering::SeqCst);
-    }
-    /// A batch failed.
-    pub(crate) fn failed(&mut self, now: Duration) {
-        self.backoff_until = now + backoff(self.failures);
-        self.failures = self.failures.saturating_add(1);
-        self.dev.share.failing.store(true, Ordering::Relaxed);
+        self.queues.recover(&self.dev);
+        self.batches.recover(&self.dev);
+        self.health.note_failure(&self.dev);
     }
 
-    /// The file system is gone: lets go of everything.
+    /// Drops everything: the file system is gone.
     fn abandon(&mut self) {
-        self.dev.b_dirty.lock().take(u64::MAX, &mut self.b_io);
-        let waiting = self.waiting.drain(..).map(|waiting| waiting.entry);
-        let entries = self.b_io.drain(..).chain(self.b_more_io.drain(..));
-        for inode in entries.chain(waiting).filter_map(|entry| entry.inode) {
+        let mut rest = VecDeque::new();
+        self.dev.b_dirty.lock().take(u64::MAX, &mut rest);
+        for inode in rest.into_iter().filter_map(|entry| entry.inode) {
             F::dirty_state(&inode).abandon();
         }
+        self.queues.clear();
+        self.batches.clear();
         self.dev.listed.store(0, Ordering::SeqCst);
-        self.dev.in_flight.store(0, Ordering::SeqCst);
-        self.in_flight.clear();
-        self.dev.share.no_front();
-        self.dev.control.gone();
+        self.dev.share.clear_oldest_batch();
+        self.dev.control.close();
     }
 
-    /// What to do now; where that is nothing, what becomes of the flusher.
+    /// Returns what to do now, or else when to look again.
     fn look_for_work(&mut self) -> Result<Work, Next> {
         let dev = self.dev.clone();
-        let mut asked = dev.control.lock();
+        let mut requests = dev.control.lock();
         let now = dev.clock.monotonic();
-        if let Some(work) = self.next_work(&mut asked, now) {
+        if let Some(work) = self.next_work(&mut requests, now) {
             return Ok(work);
         }
         let idle = dev.is_idle();
@@ -263,86 +178,76 @@ impl<F: WritebackFs> Flusher<F> {
         self.idle_since = idle.then_some(idle_since);
         if idle
             && now.saturating_sub(idle_since) >= RETIRE
-            && dev.control.retire(&mut asked, || dev.is_idle())
+            && dev.control.retire(&mut requests, || dev.is_idle())
         {
-            return Err(Next::Over);
+            return Err(Next::Ended);
         }
-        Err(Next::After(self.nap(now)))
+        Err(Next::Sleep(self.sleep_time(now)))
     }
 
-    /// How long to wait where nobody asks for anything.
-    fn nap(&self, now: Duration) -> Duration {
+    /// How long to sleep without a request.
+    fn sleep_time(&self, now: Duration) -> Duration {
+        let backoff_until = self.health.backoff_until;
         let mut until = self.next_tick;
-        if let Some(retry_at) = self.waiting.iter().map(|waiting| waiting.retry_at).min() {
-            until = until.min(retry_at.max(self.backoff_until));
+        if let Some(retry_at) = self.queues.next_retry() {
+            until = until.min(retry_at.max(backoff_until));
         }
-        if self.backoff_until > now {
-            until = until.min(self.backoff_until);
+        if backoff_until > now {
+            until = until.min(backoff_until);
         }
         until
             .saturating_sub(now)
             .clamp(Duration::from_millis(1), DEFAULT_TICK)
     }
 
-    /// What there is to do now.
-    pub(crate) fn next_work(
-        &mut self,
-        asked: &mut crate::control::Asked,
-        now: Duration,
-    ) -> Option<Work> {
+    pub(crate) fn next_work(&mut self, requests: &mut Requests, now: Duration) -> Option<Work> {
         let dev = &self.dev;
-        dev.control.looked(asked);
-        if let Some(group) = asked.sync.take() {
+        dev.control.clear_kicked(requests);
+        if let Some(group) = requests.sync.take() {
             dev.control.sync_waits.store(false, Ordering::SeqCst);
             return Some(Work::Sync(group));
         }
-        if asked.stop {
+        if requests.stop {
             return Some(Work::Stop);
         }
-        if std::mem::take(&mut asked.tick) || now >= self.next_tick {
+        if std::mem::take(&mut requests.tick) || now >= self.next_tick {
             return Some(Work::Tick);
         }
-        if now >= self.backoff_until {
-            let can_write = self.has_work(now);
-            if let Some(rest) = self.rest
+        if now >= self.health.backoff_until {
+            let can_write = self.queues.has_work(dev, now);
+            if let Some(paused) = self.paused
                 && can_write
             {
-                return Some(Work::Pass(rest.reason));
+                return Some(Work::Pass(paused.reason));
             }
-            self.rest = None;
+            self.paused = None;
             if dev.control.reclaim.swap(false, Ordering::SeqCst) && can_write {
                 return Some(Work::Pass(Reason::Reclaim));
             }
             if can_write && dev.limits.over_background(&dev.share, dev.thresholds()) {
                 return Some(Work::Pass(Reason::Background));
             }
-            if self.waiting.iter().any(|waiting| waiting.retry_at <= now) {
+            if self.queues.has_due(now) {
                 return Some(Work::Pass(Reason::Periodic));
             }
         }
-        (!self.in_flight.is_empty()).then_some(Work::Reap)
-    }
-    /// Whether an inode could be written now.
-    pub(crate) fn has_work(&self, now: Duration) -> bool {
-        !self.b_io.is_empty()
-            || !self.b_more_io.is_empty()
-            || self.waiting.iter().any(|waiting| waiting.retry_at <= now)
-            || !self.dev.b_dirty.lock().is_empty()
+        let any = self.batches.any_in_flight();
+        any.then_some(Work::FinishCompleted)
     }
 }
 
-impl<F: WritebackFs> Turns for Flusher<F> {
-    fn turn(&mut self) -> Next {
-        self.alive.0.runs_here();
+impl<F: WritebackFs> Task for Flusher<F> {
+    fn run_once(&mut self) -> Next {
+        self.lifetime.0.set_thread();
         let work = match self.look_for_work() {
             Ok(work) => work,
             Err(next) => return next,
         };
-        let reap = matches!(work, Work::Reap);
-        match self.carry_out(work) {
-            false => Next::Over,
-            true if reap && !self.in_flight.is_empty() => Next::After(LANDING),
-            true => Next::Again,
+        let polls = matches!(work, Work::FinishCompleted);
+        match self.run(work) {
+            false => Next::Ended,
+            true if polls && self.batches.any_in_flight() => Next::Sleep(POLL_INTERVAL),
+            true => Next::Continue,
         }
     }
 }

@@ -1,19 +1,19 @@
-//! The queue of asynchronous fsyncs: what arrives while one group is served is the next group.
+//! The queue of asynchronous fsyncs: requests that arrive while a group is served form the next one.
 //!
 //! Algorithm:
-//! 1. A request joins a lane by how much it has to write, so that a small file never waits for the
+//! 1. A request joins a lane by its number of dirty pages, so that a small file never waits for the
 //!    data of a large one.
-//! 2. The *light* lane has one worker. It takes what waits, oldest first, and has the file system
-//!    serve it as one: one plug, one commit, one flush. A group is bounded in requests and pages,
-//!    so that the first of it does not wait for a flood behind it.
-//! 3. The *heavy* lane serves each request by itself, several at a time; their commits are shared
-//!    by the journal.
-//! 4. A lane that is full lets its callers wait: what is queued pins inodes and their dirty pages.
-//! 5. A worker is started by the first request that finds none idle, and ends when it had nothing
-//!    to do for a while.
+//! 2. The *light* lane has one worker. It takes the waiting requests, oldest first, and has the file
+//!    system serve them as one group: one plug, one commit, one flush. A group is bounded in
+//!    requests and pages, so that its first request does not wait for a flood behind it.
+//! 3. The *heavy* lane serves each request by itself, several at a time. The journal shares their
+//!    commits.
+//! 4. Callers wait while a lane is full: a queued request pins its inode and dirty pages.
+//! 5. The first request that finds no idle worker starts one. A worker ends after a while without
+//!    work.
 //!
 //! ```text
-//!    submit ──▶ waiting: d e f g ──▶ worker: [a b c] one plug, one commit, one flush ──▶ each is told
+//!    submit ──▶ waiting: d e f g ──▶ worker: [a b c] one plug, one commit, one flush ──▶ done callbacks
 //! ```
 
 use std::collections::VecDeque;
@@ -24,26 +24,26 @@ use std::time::Duration;
 use sync::thread::{self, ThreadId};
 use sync::{Condvar, Mutex, MutexGuard};
 
-/// How long a worker with nothing to do stays.
+/// How long a worker without work stays.
 const RETIRE: Duration = Duration::from_secs(10);
 
-/// Who makes things durable.
+/// Makes things durable: the file system.
 pub trait SyncService: Send + Sync + 'static {
-    /// One thing to make durable, and whom to tell.
+    /// One thing to make durable, with its done callback.
     type Request: Send + 'static;
-    /// Makes all of a group durable together and tells everybody. Called without a lock.
+    /// Makes a group durable together and calls every done callback. Called without a lock.
     fn serve(&self, group: Vec<Self::Request>);
 }
 
-/// What a lane takes.
+/// Limits of a lane.
 struct Limits {
-    /// Requests in a group.
+    /// In a group.
     requests: usize,
-    /// Pages in a group, beside its first request.
+    /// In a group, not counting its first request.
     pages: u64,
     /// Groups served at a time.
     workers: usize,
-    /// Requests that wait before callers do.
+    /// Waiting requests above which callers wait.
     backlog: usize,
 }
 
@@ -62,20 +62,20 @@ const HEAVY: Limits = Limits {
     backlog: 1024,
 };
 
-/// Requests that wait together.
+/// Waiting requests of similar size, and the workers that serve them.
 struct Lane<R> {
     limits: Limits,
     state: Mutex<LaneState<R>>,
-    /// There is work, or nothing more will come.
+    /// A request waits, or the lane is closed.
     work: Condvar,
-    /// Callers may go on.
+    /// The backlog has room, or the lane is closed.
     room: Condvar,
     /// A worker has ended.
     ended: Condvar,
 }
 
 struct LaneState<R> {
-    /// Each with the pages that it has to write.
+    /// Requests with their dirty pages.
     waiting: VecDeque<(R, u64)>,
     workers: Vec<ThreadId>,
     /// Workers that wait for work.
@@ -99,7 +99,7 @@ impl<R> Lane<R> {
         }
     }
 
-    /// What is served together next; there is something.
+    /// Takes the next group. At least one request waits.
     fn take_group(&self, state: &mut LaneState<R>) -> Vec<R> {
         let (mut count, mut pages) = (0, 0);
         for (_, more) in state.waiting.iter().take(self.limits.requests) {
@@ -119,7 +119,7 @@ impl<R> Lane<R> {
             .collect()
     }
 
-    /// Takes and serves groups until there are none for a while, or for good.
+    /// Serves groups until none come for a while, or the lane is closed and empty.
     fn work<S: SyncService<Request = R>>(&self, service: &Weak<S>) {
         let mut state = self.state.lock();
         loop {
@@ -145,7 +145,7 @@ impl<R> Lane<R> {
 }
 
 fn serve<S: SyncService>(service: &Weak<S>, group: Vec<S::Request>) {
-    // Who asked learns from a request that is dropped unserved.
+    // Dropping a request unserved reports the failure to its caller.
     let Some(service) = service.upgrade() else {
         return;
     };
@@ -162,7 +162,7 @@ pub struct FsyncQueue<S: SyncService> {
 }
 
 impl<S: SyncService> FsyncQueue<S> {
-    /// A queue without threads; they come with the work. Holds `service` weakly.
+    /// Makes a queue. Its threads start with the first requests. Holds `service` weakly.
     pub fn new(service: Weak<S>) -> FsyncQueue<S> {
         FsyncQueue {
             service,
@@ -171,9 +171,8 @@ impl<S: SyncService> FsyncQueue<S> {
         }
     }
 
-    /// Queues a request that has about `pages` dirty pages to write; waits where too many do
-    /// already. The request comes back where nobody will serve it: the queue is closed, or there
-    /// can be no thread.
+    /// Queues a request with about `pages` dirty pages. Waits while the lane is full. Returns the
+    /// request where it will not be served: the queue is closed, or no thread can be started.
     pub fn submit(&self, request: S::Request, pages: u64) -> Result<(), S::Request> {
         let lane = match pages {
             0..=LIGHT_PAGES => &self.light,
@@ -196,7 +195,7 @@ impl<S: SyncService> FsyncQueue<S> {
                         return Err(request);
                     }
                 }
-                // Those that there are will come to it.
+                // The running workers will serve it.
                 Err(_) => {}
             }
         }
@@ -213,8 +212,8 @@ impl<S: SyncService> FsyncQueue<S> {
         Ok(thread.thread().id())
     }
 
-    /// Refuses what comes from now on, and waits until all that was queued is served. Called by a
-    /// worker (who holds the last reference to the file system), it does not wait for that one.
+    /// Refuses later requests and waits until all queued ones are served. A worker that calls this
+    /// (because it drops the last reference to the file system) does not wait for itself.
     pub fn close(&self) {
         let me = thread::current().id();
         for lane in [&self.light, &self.heavy] {
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Serves a group when it is let to, and says what was in it.
+    /// Serves a group on permission, and reports its requests.
     struct Gated {
         go: Mutex<Receiver<()>>,
         served: Sender<Vec<u32>>,

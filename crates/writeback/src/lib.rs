@@ -1,29 +1,41 @@
-//! When dirty data is written, and how much of it: dirty inode lists, a flusher per backing device,
-//! the dirty thresholds that slow a writer, and sync. It never knows ext4: it calls a
+//! When dirty data is written, and how much of it at a time. The crate never knows ext4: it calls a
 //! [`WritebackFs`].
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `backing_dev` | a device under writeback; the interface to the file system |
+//! | `dirty_list` | which inodes are dirty, oldest first |
+//! | `control`, `threads` | requests to the flusher, and the thread it runs on |
+//! | `flusher`, `pass`, `io_queues` | when the flusher writes, and which inodes |
+//! | `foreground` | fsync: the caller writes its own files |
+//! | `batches`, `window`, `sync_pacing` | the batch engine of both |
+//! | `balance`, `bandwidth`, `throttle` | dirty thresholds, measured bandwidth, slowing of writers |
+//! | `sync`, `fsync_queue` | callers that wait together |
+//! | `tunables` | the kernel's parameters |
 
-pub mod backing_dev;
-pub mod balance;
+mod backing_dev;
+mod balance;
 mod bandwidth;
+mod batches;
 pub mod clock;
 mod control;
-pub mod courtesy;
-pub mod dirty_inodes;
+mod dirty_list;
 mod flusher;
-pub mod fsync_queue;
+mod foreground;
+mod fsync_queue;
+mod io_queues;
 mod pass;
-pub mod sync;
+mod sync;
+mod sync_pacing;
 mod threads;
 mod throttle;
-pub mod tunables;
-pub mod window;
+mod tunables;
+mod window;
 
-pub use self::sync::Foreground;
-pub use backing_dev::{BackingDev, PassLimits, Progress, Reason, WritebackFs};
-pub use balance::DirtyLimits;
+pub use backing_dev::{BackingDev, OnLocked, Progress, Reason, Slice, WritebackFs};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use courtesy::Pace;
-pub use dirty_inodes::DirtyState;
+pub use dirty_list::DirtyState;
+pub use foreground::Results;
 pub use fsync_queue::{FsyncQueue, SyncService};
 pub use threads::Flushers;
 pub use tunables::Tunables;

@@ -1,24 +1,20 @@
 //! Sync as a ticket.
 //!
 //! Algorithm: a caller of sync joins the *group* that the flusher has not taken yet, and waits for
-//! it. When the flusher takes the group it moves all that is dirty at that moment to its own list,
-//! writes each inode on it once (a second time for pages that were under writeback with an earlier
-//! content), finishes what is in flight, and ends the group. So a sync that arrives while another
-//! runs shares the next one with all who do; what is dirtied after the group was taken is not
-//! waited for; and the cost is what is dirty. Where nothing is dirty or in flight no thread is
-//! woken at all.
+//! it. The flusher takes the group, moves every inode that is dirty at that moment to its own list,
+//! writes each of them once (a second time for pages that were under writeback with an earlier
+//! content), finishes what is in flight, and ends the group. So callers that arrive while a sync
+//! runs share the next one, later changes are not waited for, and the cost is that of the dirty
+//! inodes. Where nothing is dirty or in flight no thread is woken.
 //!
-//! Writeback that somebody does on their own account (fsync) does not pass through the flusher;
-//! [`Foreground`] makes it known. When the flusher has been through everything, a sync waits for
-//! the foreground writeback that is under way then: it may have taken pages that were dirty before
-//! the sync began.
+//! Foreground writeback (fsync) does not pass through the flusher. After the group has ended a sync
+//! waits for the foreground writeback that is under way ([`crate::foreground`]).
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use sync::{Condvar, Mutex};
 
-/// An outcome that can be told to many. (`io::Error` cannot be cloned.)
+/// An error that can be reported to several callers. (`io::Error` cannot be cloned.)
 #[derive(Clone, Debug)]
 struct SharedError {
     errno: Option<i32>,
@@ -48,7 +44,7 @@ pub(crate) struct Group {
     ended: Condvar,
 }
 impl Group {
-    /// Ends it, unless it has ended.
+    /// Ends the group. The first outcome counts.
     pub(crate) fn end(&self, outcome: io::Result<()>) {
         self.outcome
             .lock()
@@ -68,49 +64,5 @@ impl Group {
     pub(crate) fn ended(&self) -> Option<io::Result<()>> {
         let outcome = self.outcome.lock().clone();
         outcome.map(|outcome| outcome.map_err(|error| error.to_io()))
-    }
-}
-
-/// Writeback under way outside the flusher.
-#[derive(Default)]
-pub(crate) struct ForegroundList {
-    state: Mutex<ForegroundState>,
-    ended: Condvar,
-}
-#[derive(Default)]
-struct ForegroundState {
-    next: u64,
-    running: BTreeSet<u64>,
-}
-
-/// Announces that the caller takes dirty pages and writes them itself (fsync): hold it from before
-/// the pages are taken until they have landed and are recorded. A sync that runs beside it waits
-/// for it.
-pub struct Foreground<'a> {
-    list: &'a ForegroundList,
-    id: u64,
-}
-
-impl ForegroundList {
-    pub(crate) fn begin(&self) -> Foreground<'_> {
-        let mut state = self.state.lock();
-        let id = state.next;
-        state.next += 1;
-        state.running.insert(id);
-        Foreground { list: self, id }
-    }
-    /// Waits for all that has begun before this call.
-    pub(crate) fn wait(&self) {
-        let mut state = self.state.lock();
-        let end = state.next;
-        while state.running.first().is_some_and(|&oldest| oldest < end) {
-            self.ended.wait(&mut state);
-        }
-    }
-}
-impl Drop for Foreground<'_> {
-    fn drop(&mut self) {
-        self.list.state.lock().running.remove(&self.id);
-        self.list.ended.notify_all();
     }
 }

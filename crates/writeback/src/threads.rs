@@ -1,14 +1,14 @@
 //! The threads that flushers run on.
 //!
-//! A flusher is asked for one turn after another ([`Turns::turn`]); whoever asks it for something
-//! rings its thread's bell. With [`Flushers::PerDevice`] a flusher has a thread of its own.
+//! A thread calls a flusher again and again ([`Task::run_once`]), and sleeps until its [`Wakeup`] is
+//! notified. With [`Flushers::PerDevice`] each flusher has a thread of its own.
 //!
 //! [`Flushers::Shared`] is the ablation: one thread for all such devices of the process, as pdflush
-//! was (Linux before 2.6.32), with a pool of one. It goes round the devices; in a turn a device
-//! gets one batch, which stays in flight while the thread is at the others (the queues of that time
-//! took 128 requests, so that is generous), and whose metadata is recorded when the thread comes by
-//! again. It waits where a device makes it wait: for the batch of the turn before to land, for log
-//! space, for a sync. What one device makes it wait for, all wait for.
+//! was (Linux before 2.6.32), with a pool of one. It serves the devices round robin. In a turn a
+//! device gets one batch, which stays in flight while the thread serves the others, and whose
+//! metadata is recorded in the device's next turn. (The queues of that time took 128 requests, so a
+//! whole batch is generous.) The thread waits where a device makes it wait: for the previous batch,
+//! for log space, for a sync. All devices wait then.
 
 use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -22,63 +22,62 @@ pub enum Flushers {
     /// One for each device: no device waits for another.
     #[default]
     PerDevice,
-    /// One for all devices of this process that say so (an ablation for measurements).
+    /// One for all devices of this process that use this setting (an ablation for measurements).
     Shared,
 }
 
-/// What becomes of a flusher after a turn.
+/// What a thread does after a turn of a flusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It may have more to do.
-    Again,
-    /// It has nothing to do for so long, unless the bell rings.
-    After(Duration),
-    /// It is over.
-    Over,
+    /// Give it another turn: it may have more to do.
+    Continue,
+    /// Wait for so long at most, or until the wake-up is notified.
+    Sleep(Duration),
+    /// Drop it.
+    Ended,
 }
 
-/// A flusher, whatever file system it is for.
-pub(crate) trait Turns: Send {
-    /// Does one piece of what there is to do.
-    fn turn(&mut self) -> Next;
+/// A flusher of any file system.
+pub(crate) trait Task: Send {
+    /// Carries out one piece of work.
+    fn run_once(&mut self) -> Next;
 }
 
-/// Wakes a thread of flushers.
+/// Wakes a thread of flushers. A notification without a waiter is kept for the next one.
 #[derive(Default)]
-pub(crate) struct Bell {
-    rung: Mutex<bool>,
+pub(crate) struct Wakeup {
+    notified: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
-    pub(crate) fn ring(&self) {
-        *self.rung.lock() = true;
+impl Wakeup {
+    pub(crate) fn notify(&self) {
+        *self.notified.lock() = true;
         self.changed.notify_all();
     }
-    /// Waits until it rings, or has rung since last waited for.
-    fn wait(&self, at_most: Duration) {
-        let mut rung = self.rung.lock();
-        if !*rung {
-            self.changed.wait_for(&mut rung, at_most);
+    fn wait(&self, timeout: Duration) {
+        let mut notified = self.notified.lock();
+        if !*notified {
+            self.changed.wait_for(&mut notified, timeout);
         }
-        *rung = false;
+        *notified = false;
     }
 }
 
-/// Whether a flusher still runs, and on which thread.
+/// Whether a flusher still exists, and on which thread it runs.
 #[derive(Default)]
-pub(crate) struct Life {
+pub(crate) struct Lifetime {
     thread: OnceLock<ThreadId>,
     over: Mutex<bool>,
     ended: Condvar,
 }
 
-impl Life {
+impl Lifetime {
     /// The flusher runs on the calling thread.
-    pub(crate) fn runs_here(&self) {
+    pub(crate) fn set_thread(&self) {
         self.thread.get_or_init(|| thread::current().id());
     }
-    /// Waits until the flusher is gone, with all that it held; not on its own thread.
+    /// Waits until the flusher and all that it held are dropped. Returns at once on its own thread.
     pub(crate) fn wait(&self) {
         if self.thread.get() == Some(&thread::current().id()) {
             return;
@@ -90,9 +89,11 @@ impl Life {
     }
 }
 
-/// A flusher's own end of [`Life`]; dropping it says that the flusher is gone.
-pub(crate) struct Alive(pub(crate) Arc<Life>);
-impl Drop for Alive {
+/// Ends a [`Lifetime`] on drop.
+#[derive(Default)]
+pub(crate) struct LifetimeGuard(pub(crate) Arc<Lifetime>);
+
+impl Drop for LifetimeGuard {
     fn drop(&mut self) {
         *self.0.over.lock() = true;
         self.0.ended.notify_all();
@@ -102,15 +103,15 @@ impl Drop for Alive {
 /// Runs a flusher on a thread of its own.
 pub(crate) fn spawn(
     name: String,
-    bell: Arc<Bell>,
-    mut flusher: impl Turns + 'static,
+    wakeup: Arc<Wakeup>,
+    mut task: impl Task + 'static,
 ) -> io::Result<()> {
     let run = move || {
         loop {
-            match flusher.turn() {
-                Next::Again => {}
-                Next::After(nap) => bell.wait(nap),
-                Next::Over => return,
+            match task.run_once() {
+                Next::Continue => {}
+                Next::Sleep(timeout) => wakeup.wait(timeout),
+                Next::Ended => return,
             }
         }
     };
@@ -119,73 +120,74 @@ pub(crate) fn spawn(
 
 /// One thread for many flushers. It starts with the first and ends with the last.
 #[derive(Default)]
-pub(crate) struct Pool {
-    pub(crate) bell: Arc<Bell>,
-    state: Mutex<PoolState>,
+pub(crate) struct SharedThread {
+    pub(crate) wakeup: Arc<Wakeup>,
+    state: Mutex<SharedState>,
 }
 
 #[derive(Default)]
-struct PoolState {
+struct SharedState {
     /// Flushers that the thread has not taken up yet.
-    joining: Vec<Box<dyn Turns>>,
+    joining: Vec<Box<dyn Task>>,
     running: bool,
 }
 
-impl Pool {
-    /// The process's.
-    pub(crate) fn of_process() -> &'static Arc<Pool> {
-        static POOL: LazyLock<Arc<Pool>> = LazyLock::new(Arc::default);
-        &POOL
+impl SharedThread {
+    /// The one of this process.
+    pub(crate) fn of_process() -> &'static Arc<SharedThread> {
+        static THREAD: LazyLock<Arc<SharedThread>> = LazyLock::new(Arc::default);
+        &THREAD
     }
-    /// Runs one more flusher.
-    pub(crate) fn join(self: &Arc<Pool>, flusher: Box<dyn Turns>) -> io::Result<()> {
+    /// Adds a flusher.
+    pub(crate) fn join(self: &Arc<SharedThread>, task: Box<dyn Task>) -> io::Result<()> {
         let mut state = self.state.lock();
         if !state.running {
-            let pool = self.clone();
+            let shared = self.clone();
             let thread = thread::Builder::new().name("flush-shared".into());
-            thread.spawn(move || pool.run())?;
+            thread.spawn(move || shared.run())?;
             state.running = true;
         }
-        state.joining.push(flusher);
+        state.joining.push(task);
         drop(state);
-        self.bell.ring();
+        self.wakeup.notify();
         Ok(())
     }
     fn run(&self) {
-        let mut rota = Rota::default();
+        let mut round_robin = RoundRobin::default();
         loop {
             let mut state = self.state.lock();
-            rota.flushers.append(&mut state.joining);
-            if rota.flushers.is_empty() {
+            round_robin.tasks.append(&mut state.joining);
+            if round_robin.tasks.is_empty() {
                 state.running = false;
                 return;
             }
             drop(state);
-            if let Some(nap) = rota.round() {
-                self.bell.wait(nap);
+            if let Some(timeout) = round_robin.run_round() {
+                self.wakeup.wait(timeout);
             }
         }
     }
 }
 
-/// Flushers that share a thread, in the order of their turns.
+/// Flushers that share a thread.
 #[derive(Default)]
-pub(crate) struct Rota {
-    pub(crate) flushers: Vec<Box<dyn Turns>>,
+pub(crate) struct RoundRobin {
+    pub(crate) tasks: Vec<Box<dyn Task>>,
 }
 
-impl Rota {
-    /// A turn for each; how long to wait before the next round, if nobody has anything to do.
-    pub(crate) fn round(&mut self) -> Option<Duration> {
-        let mut nap = Some(Duration::MAX);
-        self.flushers.retain_mut(|flusher| {
-            let next = flusher.turn();
+impl RoundRobin {
+    /// Gives each flusher a turn. Returns how long to wait before the next round, if none has more
+    /// to do.
+    pub(crate) fn run_round(&mut self) -> Option<Duration> {
+        let mut timeout = Some(Duration::MAX);
+        self.tasks.retain_mut(|task| {
+            let next = task.run_once();
             match next {
-                Next::After(after) => nap = nap.map(|nap| nap.min(after)),
-                Next::Again | Next::Over => nap = None,
+                Next::Sleep(time) => timeout = timeout.map(|timeout| timeout.min(time)),
+                Next::Continue | Next::Ended => timeout = None,
             }
-            next != Next::Over
+            next != Next::Ended
         });
-        nap
+        timeout
     }
 }

@@ -1,23 +1,24 @@
-//! How writers are slowed toward what their device can take.
+//! How writers are slowed to the bandwidth of their device.
 //!
 //! Algorithm (after Wu's `balance_dirty_pages`, Linux 3.2, `mm/page-writeback.c`, without per-task
-//! rates). A writer comes by after it has dirtied pages:
-//! 1. Up to the *background* threshold nothing happens; above it the flusher is woken. Writers run
-//!    freely up to the middle between background and *hard* threshold, and whatever others have
-//!    dirty, as long as their device is below its part of that ([`crate::balance`]).
-//! 2. From there on writers to a device are admitted at a common rate of
+//! rates). After a writer has dirtied pages:
+//! 1. Up to the *background* threshold nothing happens; above it the flusher is woken. Writers are
+//!    not slowed up to the middle between background and *hard* threshold, nor while their device is
+//!    below its part of that ([`crate::balance`]).
+//! 2. From there on the writers to a device are admitted at a common rate of
 //!    `recent bandwidth × position`. The position falls along a cubic from 2 at the middle over 1
-//!    half way to nearly 0 at the hard threshold, of the device's parts of them. So what is dirty
-//!    settles half way and the rate at the bandwidth. What the device is known to take is lowered
-//!    at once where a batch is overdue.
-//! 3. The rate is kept by one virtual time per device: each writer moves it on by `pages / rate`
-//!    and sleeps until it, as soon as that is 10 ms away. A sleep is 100 ms at most, and a fourth
-//!    of the time for which the device has work, so that it does not run dry meanwhile; what
-//!    remains is left to the writer's next call.
-//! 4. A sleep is all that a call costs, also at the hard threshold, which many writers to a slow
-//!    device may exceed. A fourth above it, and above the device's part of it, they are stopped
-//!    until pages land. If nothing lands for a while (soon, where the device reports errors; failed
-//!    pages stay dirty), they are let through: a writer is never refused for want of memory.
+//!    half way to nearly 0 at the hard threshold, of the device's parts of them. So the dirty pages
+//!    settle half way and the rate settles at the bandwidth. The known bandwidth is lowered at once
+//!    while a batch is overdue.
+//! 3. One virtual time per device keeps the rate: each writer advances it by `pages / rate` and
+//!    sleeps until it, once that is 10 ms away. A sleep is at most 100 ms and at most a fourth of
+//!    the time for which the device has work, so that the device does not idle. The remainder is
+//!    left to the writer's next call.
+//! 4. One sleep is the whole cost of a call, also at the hard threshold, which many writers to a
+//!    slow device may exceed. A fourth above it, and above the device's part of it, writers are
+//!    stopped until pages complete. If none complete for a while (a shorter one where the device
+//!    reports errors; failed pages stay dirty), writers are let through: a write is never refused
+//!    for want of memory.
 
 use crate::Clock;
 use crate::balance::{DirtyLimits, Share, Thresholds};
@@ -26,26 +27,26 @@ use std::cell::Cell;
 use std::time::Duration;
 use sync::atomic::Ordering::Relaxed;
 
-/// Pauses shorter than this are left to gather.
+/// Shorter pauses accumulate.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
-/// One pause at most: half of what the kernel allows, so that a call takes no more than 200 ms on a
-/// busy machine either.
+/// The longest pause: half of the kernel's, so that a call takes at most 200 ms on a busy machine
+/// too.
 pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// A pause takes at most this part of the time for which the device has work.
 const PART_OF_WORK: f64 = 0.25;
-/// How far ahead the virtual time may run; what goes beyond is forgiven.
+/// How far ahead the virtual time may be. Debt beyond that is dropped.
 const MAX_DEBT: Duration = Duration::from_secs(1);
-/// The least position.
+/// Lower bound of the position.
 const MIN_POSITION: f64 = 1.0 / 256.0;
-/// A batch should take a tenth of a second.
+/// A batch that takes longer is overdue. It should take a tenth of a second.
 const OVERDUE: Duration = Duration::from_millis(300);
-/// How long a writer is stopped without a landing, by a device that reports errors.
+/// How long a writer is stopped while nothing completes, on a device that reports errors.
 const PATIENCE_FAILING: Duration = Duration::from_secs(1);
-/// The same, by one that does not.
+/// The same, on one that does not.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 thread_local! {
-    /// Pages that the thread dirtied since it last came by.
+    /// Pages that the thread dirtied since its last call of [`DirtyLimits::balance`].
     static DIRTIED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -54,7 +55,7 @@ pub(crate) fn note_dirtied(pages: u64) {
     DIRTIED.set(DIRTIED.get() + pages);
 }
 
-/// Why a writer went on.
+/// How a call of [`DirtyLimits::balance`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Balanced {
     /// Below the background threshold.
@@ -67,38 +68,32 @@ pub(crate) enum Balanced {
     LetThrough,
 }
 
-/// What a writer is told when it comes by.
+/// What a writer has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Go on.
+pub(crate) enum Action {
+    /// Nothing.
     Free,
-    /// Wake the flusher and go on.
+    /// Wake the flusher.
     Background,
-    /// Wake the flusher, sleep, and go on unless [`DirtyLimits::stopped`].
+    /// Wake the flusher and sleep; then wait while [`DirtyLimits::stopped`].
     Sleep(Duration),
 }
 
 impl DirtyLimits {
-    /// What a writer to the device has to do at `now` that has dirtied `pages` since it last asked.
-    pub(crate) fn verdict(
-        &self,
-        share: &Share,
-        t: Thresholds,
-        now: Duration,
-        pages: u64,
-    ) -> Verdict {
+    /// What a writer to the device has to do at `now` that has dirtied `pages` since its last call.
+    pub(crate) fn action(&self, share: &Share, t: Thresholds, now: Duration, pages: u64) -> Action {
         let dirty = self.dirty.approximate();
         if dirty <= t.background || share.closed.load(Relaxed) {
-            return Verdict::Free;
+            return Action::Free;
         }
         if dirty <= t.freerun() {
-            return Verdict::Background;
+            return Action::Background;
         }
         share.lower_if_overdue(now);
         let parts = self.parts(share, t);
         let own = share.dirty_pages();
         if own <= parts.freerun {
-            return Verdict::Background;
+            return Action::Background;
         }
         let own = own as f64;
         let bandwidth = share.recent_bandwidth.load(Relaxed) as f64;
@@ -107,13 +102,13 @@ impl DirtyLimits {
         let most =
             Duration::from_secs_f64(own / bandwidth * PART_OF_WORK).clamp(MIN_PAUSE, MAX_PAUSE);
         if pause < MIN_PAUSE {
-            Verdict::Background
+            Action::Background
         } else {
-            Verdict::Sleep(pause.min(most))
+            Action::Sleep(pause.min(most))
         }
     }
 
-    /// Whether so much is dirty, in all and of this device, that a writer to it may not go on.
+    /// Whether so much is dirty, in all and of this device, that its writers are stopped.
     pub(crate) fn stopped(&self, share: &Share, t: Thresholds) -> bool {
         let far_above = |threshold: u64| threshold + threshold / 4;
         !share.closed.load(Relaxed)
@@ -130,13 +125,13 @@ impl DirtyLimits {
         kick: impl Fn(),
     ) -> Balanced {
         let pages = DIRTIED.take();
-        let verdict = self.verdict(share, thresholds(), clock.monotonic(), pages);
-        if verdict == Verdict::Free {
+        let action = self.action(share, thresholds(), clock.monotonic(), pages);
+        if action == Action::Free {
             return Balanced::Free;
         }
         kick();
         let mut balanced = Balanced::Background;
-        if let Verdict::Sleep(pause) = verdict {
+        if let Action::Sleep(pause) = action {
             clock.sleep(pause);
             balanced = Balanced::Paused;
         }
@@ -167,21 +162,21 @@ impl DirtyLimits {
 }
 
 impl Share {
-    /// Where the batch that lands next takes much longer than it should, the device takes less than
-    /// is known for the time being: a write cache has filled up or is being flushed, or somebody
-    /// else uses it. Lowers its recent rate to what the batch shows so far.
+    /// Lowers the recent rate while the oldest batch is overdue, to the rate that the batch shows so
+    /// far. The device is slower than known for the time being: its write cache has filled up or is
+    /// being flushed, or another program uses it.
     fn lower_if_overdue(&self, now: Duration) {
-        let since = self.front_since_ns.load(Relaxed);
+        let since = self.oldest_since_ns.load(Relaxed);
         let late = now.saturating_sub(Duration::from_nanos(since));
         if since == 0 || late < OVERDUE {
             return;
         }
-        let most = self.front_pages.load(Relaxed) as f64 / late.as_secs_f64();
+        let most = self.oldest_pages.load(Relaxed) as f64 / late.as_secs_f64();
         self.recent_bandwidth
             .fetch_min(most.max(MIN_RATE) as u64, Relaxed);
     }
 
-    /// Moves the virtual time on by `seconds`; how far ahead of `now` it is then.
+    /// Advances the virtual time by `seconds`. Returns how far ahead of `now` it is then.
     fn admit(&self, seconds: f64, now: Duration) -> Duration {
         let now = now.as_nanos() as u64;
         let limit = now + MAX_DEBT.as_nanos() as u64;
@@ -193,7 +188,7 @@ impl Share {
     }
 }
 
-/// What part of its bandwidth a device's writers get where it has `dirty` pages between `from` and
+/// The factor of the bandwidth at which writers are admitted, for `dirty` pages between `from` and
 /// `hard`: a cubic from 2 over 1 half way to nearly 0.
 fn position(dirty: f64, from: f64, hard: f64) -> f64 {
     let setpoint = (from + hard) / 2.0;

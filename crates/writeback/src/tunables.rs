@@ -6,7 +6,7 @@
 //! | name | value |
 //! |---|---|
 //! | `dirty_ratio`, `dirty_background_ratio` | percent of the memory budget; turns the form in bytes off |
-//! | `dirty_bytes`, `dirty_background_bytes` | bytes, or a size such as `64MiB`; rules over the ratio; 0 turns it off |
+//! | `dirty_bytes`, `dirty_background_bytes` | bytes, or a size such as `64MiB`; overrides the ratio; 0 turns it off |
 //! | `dirty_expire`, `dirty_writeback` | seconds, perhaps with a fraction |
 //! | `dirty_expire_centisecs`, `dirty_writeback_centisecs` | the same in hundredths, as the kernel's files have them |
 
@@ -16,21 +16,21 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Changeable while mounted.
+/// The parameters. They can be changed while mounted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunables {
     /// Percent of the memory budget that may be dirty before writers are stopped.
     pub dirty_ratio: u32,
     /// Percent of the memory budget that may be dirty before the flusher starts.
     pub dirty_background_ratio: u32,
-    /// Bytes that may be dirty before writers are stopped; rules over `dirty_ratio` where given.
+    /// Bytes that may be dirty before writers are stopped; overrides `dirty_ratio` where given.
     pub dirty_bytes: Option<u64>,
-    /// Bytes that may be dirty before the flusher starts; rules over `dirty_background_ratio` where
+    /// Bytes that may be dirty before the flusher starts; overrides `dirty_background_ratio` where
     /// given.
     pub dirty_background_bytes: Option<u64>,
     /// Age at which dirty data is written.
     pub dirty_expire: Duration,
-    /// How often the flusher looks for aged data; zero says never.
+    /// How often the flusher looks for aged data; zero: never.
     pub dirty_writeback: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Default for Tunables {
     }
 }
 
-/// Bytes that `dirty_bytes` and `dirty_background_bytes` are at least.
+/// Lower bound of `dirty_bytes` and `dirty_background_bytes`.
 const MIN_BYTES: u64 = 2 * PAGE_SIZE as u64;
 
 impl Tunables {
@@ -63,10 +63,10 @@ impl Tunables {
         "dirty_writeback_centisecs",
     ];
 
-    /// Changes one, by its name.
+    /// Changes one parameter by its name.
     ///
     /// # Errors
-    /// `InvalidInput` says what is wrong with the name or the value; then nothing has changed.
+    /// `InvalidInput` for an unknown name or a bad value; then nothing has changed.
     pub fn set(&mut self, name: &str, value: &str) -> io::Result<()> {
         let mut new = self.clone();
         match name {
@@ -96,7 +96,7 @@ impl Tunables {
         Ok(())
     }
 
-    /// Changes those that a list such as `dirty_ratio=40,dirty_expire=2.5` names.
+    /// Changes the parameters in a list such as `dirty_ratio=40,dirty_expire=2.5`.
     ///
     /// # Errors
     /// As [`Tunables::set`]; then nothing has changed.
@@ -113,10 +113,10 @@ impl Tunables {
         Ok(())
     }
 
-    /// Whether every value is one that makes sense; `InvalidInput` says which does not.
+    /// Checks every value.
     ///
     /// # Errors
-    /// Just that.
+    /// `InvalidInput` names the parameter that makes no sense.
     pub fn validate(&self) -> io::Result<()> {
         if !(1..=100).contains(&self.dirty_ratio) {
             return refuse("dirty_ratio must be 1 to 100 percent");

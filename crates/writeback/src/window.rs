@@ -1,43 +1,42 @@
-//! How many batches are in flight, and when those that have landed are finished.
+//! How many batches are in flight, and when completed ones are finished.
 //!
-//! Finishing a batch (recording what has landed) takes a thread about as long as gathering the next
-//! one. So while the device has nothing to do the next one is gathered first, and what has landed
-//! is finished beside I/O that is under way. It matters most where all that was under way lands at
-//! once: a virtio device that carries out its requests one after another tells of them when it has
-//! no more, and would wait for a whole window to be recorded.
+//! Finishing a batch (recording its metadata) takes a thread about as long as gathering the next
+//! one. So an idle device gets the next batch first, and completed batches are finished while I/O is
+//! in flight. This matters most where everything in flight completes at once: a virtio device that
+//! carries out its requests one after another reports them when it has no more, and would idle while
+//! a whole window is recorded.
 
-/// Batches under way while the next one is gathered, at most.
-pub const WINDOW: usize = 4;
-/// Batches in flight beyond the window, which have landed: where the device is quicker than whoever
-/// gathers.
+/// Batches in flight while the next one is gathered, at most.
+pub(crate) const WINDOW: usize = 4;
+/// Completed batches beyond the window: the device is faster than the gathering thread.
 const BACKLOG: usize = 2;
 
-/// Whether the oldest batch in flight is to be finished, and waited for if need be, before another
-/// one is gathered. `landed` says it of each, the oldest first.
-pub fn is_oldest_due(landed: impl Iterator<Item = bool>, window: usize) -> bool {
-    let mut landed = landed.peekable();
-    let oldest_landed = landed.peek().copied().unwrap_or(false);
-    let (mut in_flight, mut under_way) = (0, 0);
-    for landed in landed {
-        in_flight += 1;
-        under_way += usize::from(!landed);
+/// Whether the oldest batch is to be finished, and waited for if necessary, before another one is
+/// gathered. `completed` says of each batch, oldest first, whether its I/O has completed.
+pub(crate) fn is_oldest_due(completed: impl Iterator<Item = bool>, window: usize) -> bool {
+    let mut completed = completed.peekable();
+    let oldest_completed = completed.peek().copied().unwrap_or(false);
+    let (mut batches, mut in_flight) = (0, 0);
+    for completed in completed {
+        batches += 1;
+        in_flight += usize::from(!completed);
     }
-    under_way > window || in_flight > window + BACKLOG || (oldest_landed && under_way > 0)
+    in_flight > window || batches > window + BACKLOG || (oldest_completed && in_flight > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// How many of these batches are finished before the next is gathered, if nothing lands
-    /// meanwhile but what is waited for.
-    fn finished(landed: &[bool], window: usize) -> usize {
-        let due = |first: &usize| is_oldest_due(landed[*first..].iter().copied(), window);
-        (0..landed.len()).take_while(due).count()
+    /// How many of these batches are finished before the next one is gathered, if only those
+    /// complete that are waited for.
+    fn finished(completed: &[bool], window: usize) -> usize {
+        let due = |first: &usize| is_oldest_due(completed[*first..].iter().copied(), window);
+        (0..completed.len()).take_while(due).count()
     }
 
     #[test]
-    fn what_has_landed_is_finished_beside_what_is_under_way() {
+    fn completed_batches_are_finished_while_others_are_in_flight() {
         assert_eq!(finished(&[true, true, true, false], 4), 3);
         assert_eq!(finished(&[true, false, true, false], 4), 1);
     }
@@ -49,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_is_bounded() {
+    fn the_number_of_batches_is_bounded() {
         assert_eq!(finished(&[false; 4], 4), 0);
         assert_eq!(finished(&[false; 5], 4), 1);
         assert_eq!(finished(&[true; 9], 4), 9 - (4 + BACKLOG));

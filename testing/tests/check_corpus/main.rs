@@ -376,7 +376,7 @@ fn crash_images_are_clean_through_their_journals() {
         fs.sync().unwrap();
         if round % 3 == 2 {
             held.clear();
-            fs.reap_doomed();
+            fs.delete_unlinked();
         }
     }
     let events = disk.take_log();

@@ -292,7 +292,7 @@ fn commit_waits(begin: impl FnOnce(&Arc<Fs>, &InodeRef) + Send) {
     std::thread::scope(|scope| {
         scope.spawn(|| begin(&fs, &file));
         std::thread::sleep(Duration::from_millis(100));
-        let commit = scope.spawn(|| fs.land_replaced());
+        let commit = scope.spawn(|| fs.write_truncated_files());
         std::thread::sleep(Duration::from_millis(100));
         let waits = !commit.is_finished();
         closed.store(false, Ordering::Release);
@@ -306,7 +306,7 @@ fn commit_waits(begin: impl FnOnce(&Arc<Fs>, &InodeRef) + Send) {
 
 #[test]
 fn contents_under_writeback_land_before_the_truncation_is_committed() {
-    commit_waits(|fs, file| fs.land(file).unwrap());
+    commit_waits(|fs, file| fs.write_back(file).unwrap());
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Fs {
         let lock = inode.writeback_lock.lock();
         self.wait_writeback(inode);
         if size == 0 {
-            self.note_emptied(inode);
+            self.note_truncated(inode);
         }
         self.cut_to(inode, size, lock)
     }
@@ -210,12 +210,12 @@ impl Fs {
     }
 
     /// Deletes the unlinked inodes whose last user is gone. Called with no lock and no handle held.
-    pub fn reap_doomed(&self) {
+    pub fn delete_unlinked(&self) {
         self.budget.make_room();
         loop {
             let (inode, _deletion) = {
-                let mut doomed = self.doomed.lock();
-                let Some(inode) = doomed.pop() else {
+                let mut unlinked = self.unlinked.lock();
+                let Some(inode) = unlinked.pop() else {
                     return;
                 };
                 (inode, self.deletions.begin())

@@ -93,9 +93,9 @@ impl Fs {
 
     /// Step 2: whether there was anything.
     fn release_freed(&self) -> Result<bool> {
-        let doomed = !self.doomed.lock().is_empty();
-        self.reap_doomed();
-        let deleted = self.deletions.wait() || doomed;
+        let any = !self.unlinked.lock().is_empty();
+        self.delete_unlinked();
+        let deleted = self.deletions.wait() || any;
         Ok(self.commit_freed()? || deleted)
     }
 

@@ -12,7 +12,7 @@ mod trim;
 
 use crate::alloc::Groups;
 use crate::durability::WaitingSizes;
-use crate::fsync::Replaced;
+use crate::fsync::TruncatedFiles;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::writepages::SmallFileStream;
@@ -173,7 +173,7 @@ pub struct Fs {
     pub(crate) dirty_files: DirtyFiles,
     pub(crate) bdi: Arc<BackingDev<Fs>>,
     pub(crate) fsyncs: FsyncQueue<Fs>,
-    pub(crate) replaced: Replaced,
+    pub(crate) truncated_files: TruncatedFiles,
     pub(crate) waiting_sizes: WaitingSizes,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: MountOptions,
@@ -188,7 +188,7 @@ pub struct Fs {
     /// Serialises renames of directories across directories (rank 1).
     pub(crate) rename_lock: Mutex<()>,
     /// Unlinked inodes whose last user is gone, to be deleted.
-    pub(crate) doomed: Mutex<Vec<Arc<Inode>>>,
+    pub(crate) unlinked: Mutex<Vec<Arc<Inode>>>,
     /// Those of them that are being deleted.
     pub(crate) deletions: full::Deletions,
     /// The next inode's generation.
@@ -265,7 +265,7 @@ impl Fs {
     }
 
     fn sync_now(&self) -> Result<()> {
-        self.reap_doomed();
+        self.delete_unlinked();
         let sizes = self.sizes_to_sync();
         let data = self.bdi.sync();
         if !self.is_read_only() {
@@ -468,7 +468,7 @@ impl JournalClient for Fs {
     }
 
     fn before_commit(&self) {
-        self.land_replaced();
+        self.write_truncated_files();
     }
 
     fn committed(&self, _tid: Tid, freed: &[FreedExtent]) {

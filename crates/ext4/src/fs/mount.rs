@@ -11,7 +11,7 @@ use super::errors::{OnError, carry_over};
 use super::{ErrorLog, Fs, MountOptions, bootstrap};
 use crate::alloc::Groups;
 use crate::durability::WaitingSizes;
-use crate::fsync::Replaced;
+use crate::fsync::TruncatedFiles;
 use crate::inode::dirty::DirtyInodes;
 use crate::inode::dirty_files::DirtyFiles;
 use crate::{Error, Result, orphan};
@@ -90,7 +90,7 @@ impl Fs {
                 options.flushers,
             ),
             fsyncs: FsyncQueue::new(me.clone()),
-            replaced: Replaced::default(),
+            truncated_files: TruncatedFiles::default(),
             waiting_sizes: WaitingSizes::default(),
             inodes: InodeTable::new(&budget),
             dirty_inodes: DirtyInodes::default(),
@@ -110,7 +110,7 @@ impl Fs {
             recovery: opened.recovery,
             orphans: Mutex::default(),
             rename_lock: Mutex::new(()),
-            doomed: Mutex::default(),
+            unlinked: Mutex::default(),
             deletions: Default::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
             small_files: Arc::default(),

@@ -1,40 +1,38 @@
-//! Making files durable: one, many, a subtree, at once or later.
+//! Making files durable: one, many, a subtree; synchronously or asynchronously.
 //!
 //! ```text
-//!   data (data.rs)                      journal                         device
-//!   sweep, land, record   ──────▶   one commit for all   ──────▶   flush, unless the commit's covers the data
+//!   data (writeback)                       journal                       device
+//!   write, wait, record   ──────▶   one commit for all   ──────▶   flush, unless the commit's covers the data
 //! ```
 //!
-//! The data of any number of files leaves through one plug and is recorded by few handles; then the
-//! newest transaction that any of them needs is committed, which commits the older ones. Each file
-//! has a result of its own: what did not land of it, or else the journal's error if it needed a
+//! The data of any number of files leaves through one plug and is recorded by few handles. Then one
+//! commit of the newest transaction that any of them needs commits the older ones, too. Each file
+//! has a result of its own: the error of its data, or else the journal's error if it needed a
 //! commit.
 
-mod data;
+mod auto_da_alloc;
 mod queued;
-mod replaced;
 mod tree;
 
 use crate::durability::Needed;
 use crate::writepages::Route;
-use crate::{Fs, InodeRef, Result};
-use writeback::courtesy::SMALL_PAGES;
+use crate::{Fs, Inode, InodeRef, Result};
+use std::sync::Arc;
 
-pub(crate) use replaced::Replaced;
+pub(crate) use auto_da_alloc::TruncatedFiles;
 pub(crate) use tree::ParentHint;
 
 /// A file or directory that is to be made durable.
 #[derive(Clone)]
 pub struct SyncTarget {
-    /// Which.
+    /// The file or directory.
     pub inode: InodeRef,
     /// Leave out times, owner and mode, as fdatasync does.
     pub data_only: bool,
 }
 
-/// Pages of one call that go through the log, at most (64 KiB). They are written twice, once here
-/// and once by the checkpoint: what that costs must stay below what a write of their own costs. See
-/// docs/FSYNC.md.
+/// Pages of one call that go through the log, at most (64 KiB). They are written twice, here and by
+/// the checkpoint. That must cost less than a separate write in place; see docs/FSYNC.md.
 const LOG_PAGES: u64 = (64 << 10) / block::PAGE_SIZE as u64;
 
 impl Fs {
@@ -45,18 +43,15 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        if inode.mapping.dirty_pages() <= SMALL_PAGES {
-            self.bdi.note_small_sync();
-        }
+        self.bdi.note_fsync(inode.mapping.dirty_pages());
         let begin = inode.size_to_sync();
         let route = self.route_for(std::iter::once((inode, data_only)));
-        let mut landed = self.write_and_wait(&[inode], route);
-        landed.pop().unwrap_or(Ok(()))?;
+        self.write_and_record(inode, route)?;
         self.make_durable(inode.needed(self, data_only, begin)?)
     }
 
-    /// Makes many files durable, with a result for each in their order: the data of all through one
-    /// plug, one commit, one flush. One may be named several times. Nothing else's dirty data is
+    /// Makes many files durable by one plug, one commit and one flush. Returns a result for each
+    /// file, in their order. A file may be named several times. Other files' dirty data is not
     /// waited for.
     pub fn fsync_many(&self, targets: &[SyncTarget]) -> Vec<Result<()>> {
         if let Err(error) = self.check_journal() {
@@ -68,27 +63,38 @@ impl Fs {
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
         let route = self.route_for(targets.iter().map(|t| (&t.inode, t.data_only)));
         let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
-        let landed = self.write_and_wait(&inodes, route);
-        let needed: Vec<Result<Needed>> = landed
+        let written = self.bdi.write_and_wait(self, &inodes, route);
+        let needed: Vec<Result<Needed>> = written
             .into_iter()
             .zip(targets.iter().zip(begin))
-            .map(|(landed, (t, begin))| {
-                landed.and_then(|()| t.inode.needed(self, t.data_only, begin))
+            .map(|(written, (t, begin))| {
+                written.and_then(|()| t.inode.needed(self, t.data_only, begin))
             })
             .collect();
         let all = needed.iter().flatten().copied().reduce(Needed::and);
         let done = self.make_durable(all.unwrap_or_default());
         let result = |needed: Needed| match &done {
             Ok(()) => Ok(()),
-            // A file that did not need the commit may be durable all the same.
+            // A file that did not need the commit may be durable although it failed.
             Err(_) => self.make_durable(needed),
         };
         needed.into_iter().map(|n| n.and_then(result)).collect()
     }
 
-    /// By which way the data of these files becomes durable soonest: a little goes through the log,
-    /// which has to be written anyway; an overwrite that needs no commit, and anything that is
-    /// long, goes home at once.
+    /// Writes what is dirty in `inode` now, and waits until it is recorded in the running
+    /// transaction: no later change of metadata becomes durable without it.
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.write_and_record(inode, Route::Home)
+    }
+
+    fn write_and_record(&self, inode: &Arc<Inode>, route: Route) -> Result<()> {
+        let mut result = self.bdi.write_and_wait(self, &[inode], route);
+        result.pop().unwrap_or(Ok(()))
+    }
+
+    /// The way by which the data of these files becomes durable soonest. A few pages go through the
+    /// log, which is written anyway. An overwrite that needs no commit goes home at once, and so
+    /// does anything long.
     fn route_for<'a>(&self, files: impl Iterator<Item = (&'a InodeRef, bool)> + Clone) -> Route {
         let pages: u64 = files.clone().map(|(f, _)| f.mapping.dirty_pages()).sum();
         if pages > LOG_PAGES || self.journal.is_crowded() {
@@ -103,7 +109,8 @@ impl Fs {
         }
     }
 
-    /// `Err` where the journal has stopped: nothing can be made durable any more.
+    /// # Errors
+    /// The journal's error where it has stopped: nothing can be made durable.
     pub(crate) fn check_journal(&self) -> Result<()> {
         match self.journal.error() {
             Some(error) if self.is_read_only() => Err(error.into()),
@@ -111,8 +118,7 @@ impl Fs {
         }
     }
 
-    /// Commits, and flushes what no commit or other flush has covered meanwhile. Both do nothing
-    /// where nothing is left.
+    /// Commits and flushes, where no other commit or flush has covered `needed` meanwhile.
     fn make_durable(&self, needed: Needed) -> Result<()> {
         if let Some(tid) = needed.commit {
             self.journal.commit(tid)?;

@@ -1,23 +1,23 @@
-//! Fsyncs that nobody waits for in place: queued, gathered, served together.
+//! Asynchronous fsyncs: queued, gathered into groups, served together.
 
 use super::SyncTarget;
 use crate::writepages::Route;
 use crate::{Fs, InodeRef, Result};
 use writeback::SyncService;
 
-/// What nobody waits for in place.
+/// A request that no caller waits for in place.
 pub enum SyncRequest {
-    /// A file to make durable, and whom to tell.
+    /// Make a file durable, then call back.
     Fsync(SyncTarget, Box<dyn FnOnce(Result<()>) + Send>),
-    /// A file whose data is to land.
-    Land(InodeRef),
+    /// Write a file's dirty pages.
+    WriteBack(InodeRef),
 }
 
 impl Fs {
-    /// Makes a file durable beside others that are asked for about the same time, and then calls
-    /// `done` on another thread. `done` must be quick, and must not wait for another fsync of this
-    /// kind. Waits only where thousands are queued already. Where the volume is unmounted, or no
-    /// thread can be had, `done` is called before this returns.
+    /// Makes a file durable together with others that are queued, and then calls `done` on another
+    /// thread. `done` must be quick and must not wait for another asynchronous fsync. Waits only
+    /// while thousands are queued. While the volume is unmounted, or if no thread can be started,
+    /// `done` is called before this returns.
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
         let pages = target.inode.mapping.dirty_pages();
         let request = SyncRequest::Fsync(target, Box::new(done));
@@ -31,29 +31,29 @@ impl SyncService for Fs {
     type Request = SyncRequest;
 
     fn serve(&self, group: Vec<SyncRequest>) {
-        let (mut targets, mut told, mut landing) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut targets, mut callbacks, mut to_write) = (Vec::new(), Vec::new(), Vec::new());
         for request in group {
             match request {
                 SyncRequest::Fsync(target, done) => {
                     targets.push(target);
-                    told.push(done);
+                    callbacks.push(done);
                 }
-                SyncRequest::Land(inode) => landing.push(inode),
+                SyncRequest::WriteBack(inode) => to_write.push(inode),
             }
         }
-        // Errors stay with the files, for whoever fsyncs them.
-        let landing: Vec<_> = landing.iter().map(|inode| &**inode).collect();
-        self.write_and_wait(&landing, Route::Home);
-        drop(landing);
+        let to_write: Vec<_> = to_write.iter().map(|inode| &**inode).collect();
+        // The files keep their errors for the next fsync.
+        self.bdi.write_and_wait(self, &to_write, Route::Home);
+        drop(to_write);
         if targets.is_empty() {
-            return self.reap_doomed();
+            return self.delete_unlinked();
         }
         let results = self.fsync_many(&targets);
-        // Who is told may go on to unmount, and must not find these in use.
+        // A callback may unmount the volume, which must not find these inodes in use.
         drop(targets);
-        for (done, result) in told.into_iter().zip(results) {
+        for (done, result) in callbacks.into_iter().zip(results) {
             done(result);
         }
-        self.reap_doomed();
+        self.delete_unlinked();
     }
 }

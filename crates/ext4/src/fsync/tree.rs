@@ -1,22 +1,22 @@
 //! Making a subtree durable.
 //!
-//! ext4 does not record the directories of a file, so an inode in memory remembers the one through
-//! which it was last reached, which for a file with one name is *the* one: whoever changes names
-//! holds the directory's lock and sees to it ([`ParentHint`]). From there ".." leads up.
+//! ext4 does not record the directories of a file. So an inode in memory remembers the directory
+//! through which it was last reached ([`ParentHint`]). For a file with one name it is *the*
+//! directory: every change of names updates the hint under the directory's lock. From a directory
+//! ".." leads up.
 //!
 //! Algorithm:
-//! 1. For each file with unlanded pages (not for each file in the cache or on the device): is its
-//!    directory below the root of the subtree? The verdict on a directory is kept for the length of
-//!    the call.
-//! 2. Files that have several names, or were loaded by number and not by name (FUSE), may lie
-//!    anywhere. Where they have little to write they are written, too. Otherwise the directories of
-//!    the subtree are read and their entries compared with these files' numbers.
-//! 3. The data of what lies below is written and waited for, and one commit makes it durable with
+//! 1. For each file with unrecorded pages (not for each file in the cache or on the device): is its
+//!    directory below the root of the subtree? The answer for a directory is kept for the call.
+//! 2. A file that has several names, or was loaded by number and not by name (FUSE), may lie
+//!    anywhere. If such files have few dirty pages they are written, too. Otherwise the directories
+//!    of the subtree are read and their entries compared with these files' numbers.
+//! 3. The files below the root are written and waited for, and one commit makes them durable with
 //!    all names and attributes.
 //!
-//! Cost: step 1 some 100 ns for each dirty file of the volume and a look at each directory that has
-//! one and those above it; step 2, rarely, the directory blocks of the subtree; step 3 what is
-//! dirty in the subtree.
+//! Cost: step 1, some 100 ns for each dirty file of the volume, and one look at each of their
+//! directories and those above; step 2, rarely, the directory blocks of the subtree; step 3, the
+//! dirty pages of the subtree.
 
 use crate::inode::Inode;
 use crate::writepages::Route;
@@ -29,11 +29,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
 
-/// Pages of files of unknown place that are rather written than looked for (4 MiB).
+/// Files of unknown place are written, and not looked for, if they have at most this many dirty pages
+/// (4 MiB).
 const FEW_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
 
-/// The directory through which an inode was last reached; set under the directory's lock. For a
-/// directory, and for a file with one name, it is right or unknown.
+/// The directory through which an inode was last reached, set under the directory's lock. Correct or
+/// unknown for a directory and for a file with one name.
 #[derive(Default)]
 pub(crate) struct ParentHint(AtomicU32);
 
@@ -41,12 +42,12 @@ impl ParentHint {
     /// The inode has a name in `dir`.
     #[inline]
     pub fn set(&self, dir: Ino) {
-        // Look-ups of the same name from many threads should not pass the cache line around.
+        // Concurrent look-ups of the same name only read the cache line.
         if self.0.load(Ordering::Relaxed) != dir.0 {
             self.0.store(dir.0, Ordering::Release);
         }
     }
-    /// A name has gone; the others may be anywhere.
+    /// A name was removed: the remaining ones may be anywhere.
     pub fn forget(&self) {
         self.0.store(0, Ordering::Release);
     }
@@ -58,33 +59,32 @@ impl ParentHint {
     }
 }
 
-/// Where a file lies, seen from a subtree.
-enum Whereabouts {
-    Below,
+/// Where a file lies.
+enum Place {
+    InSubtree,
     Elsewhere,
     Unknown,
 }
 
-/// Whether directories lie below the root of the subtree.
-struct Verdicts {
-    all: HashMap<Ino, bool>,
-    /// That on the directory of the last file, which is often the next one's, too.
+/// A subtree, and which directories are known to lie in it.
+struct Subtree {
+    contains: HashMap<Ino, bool>,
+    /// The directory that was asked for last: the next file is often in it, too.
     last: Option<(Ino, bool)>,
 }
 
-impl Verdicts {
-    fn about(root: Ino) -> Verdicts {
-        Verdicts {
-            all: HashMap::from([(root, true), (Ino::ROOT, false)]),
+impl Subtree {
+    fn below(root: Ino) -> Subtree {
+        Subtree {
+            contains: HashMap::from([(root, true), (Ino::ROOT, false)]),
             last: None,
         }
     }
 }
 
 impl Fs {
-    /// Makes everything durable that lies below `root`, and its name; a file alone where `root` is
-    /// one. Nothing else's dirty data is written or waited for, except of files whose place is not
-    /// known and which have little of it.
+    /// Makes `root` and everything below it durable; `root` may be a file. Other files' dirty data
+    /// is not written, except that of files of unknown place with few dirty pages.
     pub fn sync_tree(&self, root: &InodeRef) -> Result<()> {
         if root.kind() != FileType::Directory {
             return self.fsync(root, false);
@@ -98,31 +98,29 @@ impl Fs {
         }
         let below = self.unlanded_below(root)?;
         let mut inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();
-        // Files that were made one after another get blocks so, and share the blocks of the inode
-        // table.
+        // Files with neighbouring numbers were created together: they get neighbouring blocks, and
+        // share blocks of the inode table.
         inodes.sort_unstable_by_key(|inode| inode.ino);
         let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
-        let landed: Result<()> = self
-            .write_and_wait(&inodes, Route::Home)
-            .into_iter()
-            .collect();
+        let results = self.bdi.write_and_wait(self, &inodes, Route::Home);
+        let written: Result<()> = results.into_iter().collect();
         for (inode, begin) in inodes.iter().zip(begin) {
             inode.follow_to(self, begin)?;
         }
-        // Names and attributes are in no data: commit whatever is running.
+        // Names and attributes are not dirty data: commit the running transaction.
         self.commit_all()?;
-        landed
+        written
     }
 
-    /// The files with unlanded pages below `root`, perhaps with some more.
+    /// The files with unrecorded pages below `root`, and perhaps some of unknown place.
     fn unlanded_below(&self, root: &InodeRef) -> Result<Vec<InodeRef>> {
-        let mut verdicts = Verdicts::about(root.ino);
+        let mut subtree = Subtree::below(root.ino);
         let (mut below, mut unknown) = (Vec::new(), Vec::new());
         for inode in self.dirty_files.parts().flatten() {
-            let list = match self.whereabouts(&inode, &mut verdicts) {
-                Whereabouts::Below => &mut below,
-                Whereabouts::Unknown => &mut unknown,
-                Whereabouts::Elsewhere => continue,
+            let list = match self.place_of(&inode, &mut subtree) {
+                Place::InSubtree => &mut below,
+                Place::Unknown => &mut unknown,
+                Place::Elsewhere => continue,
             };
             list.extend(self.inodes.pin(&inode));
         }
@@ -130,7 +128,7 @@ impl Fs {
             .iter()
             .map(|inode| inode.mapping.dirty_pages())
             .sum();
-        // Without types in the entries every entry's inode would have to be read.
+        // Without file types in the entries each entry's inode would have to be read.
         let typed = self.geo.incompat.contains(IncompatFeatures::FILETYPE);
         if pages > FEW_PAGES && typed {
             let found = self.find_below(root, unknown.iter().map(|inode| inode.ino).collect())?;
@@ -140,50 +138,52 @@ impl Fs {
         Ok(below)
     }
 
-    fn whereabouts(&self, inode: &Inode, verdicts: &mut Verdicts) -> Whereabouts {
+    fn place_of(&self, inode: &Inode, subtree: &mut Subtree) -> Place {
         let links = inode.meta.lock().fields.links_count;
         match (links, inode.parent.get()) {
-            (0, _) => Whereabouts::Elsewhere,
-            (1, Some(dir)) => match self.is_below(dir, verdicts) {
-                true => Whereabouts::Below,
-                false => Whereabouts::Elsewhere,
+            (0, _) => Place::Elsewhere,
+            (1, Some(dir)) => match self.contains(subtree, dir) {
+                true => Place::InSubtree,
+                false => Place::Elsewhere,
             },
-            _ => Whereabouts::Unknown,
+            _ => Place::Unknown,
         }
     }
 
-    /// Whether a directory lies below those that are known to.
-    fn is_below(&self, dir: Ino, verdicts: &mut Verdicts) -> bool {
-        if let Some((last, verdict)) = verdicts.last
+    /// Whether a directory lies in the subtree.
+    fn contains(&self, subtree: &mut Subtree, dir: Ino) -> bool {
+        if let Some((last, contained)) = subtree.last
             && last == dir
         {
-            return verdict;
+            return contained;
         }
-        let verdict = self.find_verdict(dir, &mut verdicts.all);
-        verdicts.last = Some((dir, verdict));
-        verdict
+        let contained = self.find_ancestor(dir, &mut subtree.contains);
+        subtree.last = Some((dir, contained));
+        contained
     }
 
-    fn find_verdict(&self, dir: Ino, verdicts: &mut HashMap<Ino, bool>) -> bool {
+    /// Walks up from `dir` to a directory for which the answer is known, and records the answer for
+    /// all directories on the way.
+    fn find_ancestor(&self, dir: Ino, known: &mut HashMap<Ino, bool>) -> bool {
         let mut path = Vec::new();
         let mut at = dir;
-        let verdict = loop {
-            match verdicts.get(&at) {
-                Some(&verdict) => break verdict,
+        let contained = loop {
+            match known.get(&at) {
+                Some(&contained) => break contained,
                 None => {
-                    // So that directories which a damaged volume links in circles end it.
-                    verdicts.insert(at, false);
+                    // Ends the walk where a damaged volume links directories in a circle.
+                    known.insert(at, false);
                     path.push(at);
                 }
             }
             match self.parent_of(at) {
                 Ok(parent) => at = parent,
-                // It was removed meanwhile, or is damaged: nothing leads from the subtree to it.
+                // Removed meanwhile, or damaged: no path leads from the subtree to it.
                 Err(_) => break false,
             }
         };
-        verdicts.extend(path.into_iter().map(|dir| (dir, verdict)));
-        verdict
+        known.extend(path.into_iter().map(|dir| (dir, contained)));
+        contained
     }
 
     fn parent_of(&self, dir: Ino) -> Result<Ino> {
@@ -196,7 +196,7 @@ impl Fs {
         parent.ok_or(Error::NotFound)
     }
 
-    /// Which of `wanted` have an entry somewhere below `root`.
+    /// Returns those of `wanted` that have an entry below `root`.
     fn find_below(&self, root: &InodeRef, mut wanted: HashSet<Ino>) -> Result<HashSet<Ino>> {
         let mut found = HashSet::new();
         let mut seen = HashSet::from([root.ino]);

@@ -71,9 +71,9 @@ pub struct Inode {
     pub(crate) registered: AtomicBool,
     /// What is not durable yet.
     pub(crate) durability: Durability,
-    /// It was cut to nothing, and what was written since may not have landed
-    /// ([`Fs::land_replaced`]).
-    pub(crate) emptied: AtomicBool,
+    /// It was truncated to zero, and its new contents may not be recorded
+    /// ([`Fs::write_truncated_files`]).
+    pub(crate) truncated: AtomicBool,
     /// Bytes behind the end of the file were not zero on the device (another system left them): the
     /// next change that makes the file longer zeroes them there first.
     pub(crate) stale_tail: AtomicBool,
@@ -185,7 +185,7 @@ impl Inode {
             }),
             registered: AtomicBool::new(false),
             durability: Durability::default(),
-            emptied: AtomicBool::new(false),
+            truncated: AtomicBool::new(false),
             stale_tail: AtomicBool::new(false),
             dirty_listed: AtomicBool::new(false),
             parent: ParentHint::default(),
@@ -486,7 +486,7 @@ impl CachedInode for Inode {
         if self.meta.lock().fields.links_count == 0
             && let Some(fs) = self.fs.upgrade()
         {
-            fs.doomed.lock().push(self.clone());
+            fs.unlinked.lock().push(self.clone());
             // Most callers reap at once; for the others the flusher's tick does.
             fs.bdi.ensure_flusher();
         }

@@ -154,7 +154,7 @@ impl Fs {
             self.create_at(dir, &place, wanted, |_, _, _| Ok(()))
         };
         if made.is_err() {
-            self.reap_doomed();
+            self.delete_unlinked();
         }
         made.map(Opened::Created)
     }
@@ -203,7 +203,7 @@ impl Fs {
             })
         };
         if made.is_err() {
-            self.reap_doomed();
+            self.delete_unlinked();
         }
         made
     }
@@ -226,7 +226,7 @@ impl Fs {
                 }
             };
             if made.is_err() {
-                self.reap_doomed();
+                self.delete_unlinked();
             }
             made
         })

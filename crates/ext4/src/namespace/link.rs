@@ -102,7 +102,7 @@ impl Fs {
         while let Some(busy) = self.try_remove_name(dir, name, removal)? {
             wait_for(&busy);
         }
-        self.reap_doomed();
+        self.delete_unlinked();
         Ok(())
     }
 

@@ -123,12 +123,12 @@ impl Fs {
                 Err(Retry::Busy(inode)) => wait_for(&inode),
                 Err(Retry::MovesDirectory) => moves_directory = true,
                 Err(Retry::Unlanded(inode)) => {
-                    self.land(&inode)?;
+                    self.write_back(&inode)?;
                     landed = Some(inode.ino);
                 }
             }
         }
-        self.reap_doomed();
+        self.delete_unlinked();
         Ok(())
     }
 

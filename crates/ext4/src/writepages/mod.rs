@@ -37,26 +37,26 @@ mod submit;
 mod tests;
 
 use crate::alloc::BlockRun;
-use crate::{Error, Fs, Inode};
-use block::{Buf, EndIo, IoError, PAGE_SIZE, Payload, Plug};
+use crate::{Error, Fs, Inode, Result};
+use block::{Buf, EndIo, IoError, Op, PAGE_SIZE, Payload, Plug};
+use cache::{ErrSeq, Mapping};
 use ext4_format::types::{FsBlock, Ino};
 use smallvec::SmallVec;
-use std::io;
 use std::sync::Arc;
 use stream::Piece;
 pub(crate) use stream::SmallFileStream;
-pub(crate) use submit::Sweep;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::{Condvar, Mutex};
-use writeback::{DirtyState, PassLimits, Progress, Reason, WritebackFs};
+use writeback::{DirtyState, OnLocked, Progress, Reason, Slice, WritebackFs};
 
 /// Pages of a range that goes through the log, at most.
 const LOGGED_PAGES: u32 = 16;
 
 /// By which way data goes to its block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Route {
     /// In place, and only then is it recorded.
+    #[default]
     Home,
     /// What has a written block already in place, anything else through the log.
     LogNew,
@@ -99,6 +99,7 @@ pub struct Batch {
     /// Bios in flight, and one while the batch is open.
     pending: AtomicUsize,
     open: AtomicBool,
+    route: Route,
     ranges: Mutex<Vec<Range>>,
     errors: Mutex<Vec<(u64, IoError)>>,
     /// Where its small files go.
@@ -122,11 +123,12 @@ pub(crate) struct Submitted {
 }
 
 impl Batch {
-    /// A batch that is going to have about `expected` pages.
-    pub(crate) fn new(stream: &Arc<SmallFileStream>, expected: u64) -> Arc<Batch> {
+    /// Makes a batch that is going to have about `expected` pages.
+    pub(crate) fn new(stream: &Arc<SmallFileStream>, expected: u64, route: Route) -> Arc<Batch> {
         Arc::new(Batch {
             pending: AtomicUsize::new(1),
             open: AtomicBool::new(true),
+            route,
             ranges: Mutex::default(),
             errors: Mutex::default(),
             piece: Mutex::new(Piece::new(stream, expected)),
@@ -165,9 +167,12 @@ impl Batch {
         }
     }
 
-    /// After [`Fs::finish`]: the inodes of which something did not land.
-    pub(crate) fn failures(&self) -> Outcome {
-        self.finished.lock().clone().unwrap_or_default()
+    /// After [`Fs::finish`]: the error of an inode of which something did not land.
+    fn error_of(&self, ino: Ino) -> Option<Error> {
+        let finished = self.finished.lock();
+        let mut failed = finished.iter().flatten();
+        let (_, error) = failed.find(|(failed, _)| *failed == ino)?;
+        Some(error.clone())
     }
 }
 
@@ -197,81 +202,19 @@ fn is_dirty(inode: &Inode) -> bool {
 impl WritebackFs for Fs {
     type Inode = Inode;
     type Batch = Batch;
+    type Route = Route;
+    type Error = Error;
 
     fn dirty_state(inode: &Inode) -> &DirtyState {
         &inode.dirty_state
     }
 
-    fn new_batch(&self) -> Arc<Batch> {
-        Batch::new(&self.small_files, u64::MAX)
+    fn mapping(inode: &Inode) -> &Mapping {
+        &inode.mapping
     }
 
-    fn write_pages(
-        &self,
-        inode: &Arc<Inode>,
-        limits: PassLimits,
-        plug: &mut Plug<'_>,
-        batch: &Arc<Batch>,
-    ) -> Progress {
-        // The plug holds bios that others may wait for, so this thread must not wait for the lock's
-        // holder.
-        let Some(lock) = inode.writeback_lock.try_lock() else {
-            return Progress {
-                more: true,
-                blocked: true,
-                next: limits.from,
-                ..Progress::default()
-            };
-        };
-        let submitted = match limits.reason {
-            Reason::Sync => {
-                let sweep = Sweep {
-                    from: limits.from,
-                    end: limits.end,
-                    max: limits.pages,
-                    sync: true,
-                    route: Route::Home,
-                };
-                self.submit_pages(inode, &lock, sweep, plug, batch)
-            }
-            _ => self.submit_slice(inode, lock, limits.pages, plug, batch),
-        };
-        let Submitted { pages, next } = match submitted {
-            Ok(submitted) => submitted,
-            Err(error) => {
-                tracing::warn!("inode {}: writeback: {error}", inode.ino);
-                return Progress {
-                    more: true,
-                    blocked: true,
-                    next: limits.from,
-                    // Blocks are promised, so even a lack of space is damage.
-                    failed: Some(error.errno()),
-                    ..Progress::default()
-                };
-            }
-        };
-        let more = is_dirty(inode);
-        Progress {
-            pages,
-            more,
-            blocked: pages == 0 && more,
-            next,
-            failed: None,
-        }
-    }
-
-    fn batch_landed(&self, batch: &Batch) -> bool {
-        batch.close();
-        batch.has_landed()
-    }
-
-    fn finish_batch(&self, batch: &Batch, for_sync: bool) -> io::Result<()> {
-        let finished = match for_sync {
-            true => self.finish_for_sync(batch),
-            false => self.finish(batch),
-        };
-        // Those who share a sync are told its number: a payload would not reach them.
-        finished.map_err(|error| io::Error::from_raw_os_error(error.errno()))
+    fn errors(inode: &Inode) -> &ErrSeq {
+        &inode.errors
     }
 
     fn is_dirty(inode: &Inode) -> bool {
@@ -282,11 +225,95 @@ impl WritebackFs for Fs {
         end(inode)
     }
 
-    fn end_step(&self) {
+    fn errno(error: &Error) -> i32 {
+        error.errno()
+    }
+
+    fn write_error(errno: i32) -> Error {
+        Error::Io(IoError {
+            op: Op::Write,
+            offset: 0,
+            len: 0,
+            errno,
+        })
+    }
+
+    fn new_batch(&self, expected: u64, route: Route) -> Arc<Batch> {
+        Batch::new(&self.small_files, expected, route)
+    }
+
+    fn write_pages(
+        &self,
+        inode: &Arc<Inode>,
+        slice: Slice,
+        plug: &mut Plug<'_>,
+        batch: &Arc<Batch>,
+    ) -> Progress<Error> {
+        let lock = match slice.on_locked {
+            OnLocked::Skip => inode.writeback_lock.try_lock(),
+            OnLocked::Wait => Some(inode.writeback_lock.lock()),
+        };
+        let unwritten = Progress {
+            pages: 0,
+            more: true,
+            blocked: true,
+            locked: lock.is_none(),
+            next: slice.from,
+            failed: None,
+        };
+        let Some(lock) = lock else {
+            return unwritten;
+        };
+        let submitted = match slice.reason {
+            Reason::Sync => self.submit_pages(inode, &lock, slice, plug, batch),
+            _ => self.submit_slice(inode, lock, slice, plug, batch),
+        };
+        let Submitted { pages, next } = match submitted {
+            Ok(submitted) => submitted,
+            Err(error) => {
+                tracing::warn!("inode {}: writeback: {error}", inode.ino);
+                return Progress {
+                    // Blocks are promised, so even a lack of space is damage.
+                    failed: Some(error),
+                    ..unwritten
+                };
+            }
+        };
+        let more = is_dirty(inode);
+        Progress {
+            pages,
+            more,
+            blocked: pages == 0 && more,
+            next,
+            ..unwritten
+        }
+    }
+
+    fn batch_completed(&self, batch: &Batch) -> bool {
+        batch.close();
+        batch.has_landed()
+    }
+
+    fn finish_batch(&self, batch: &Batch, reason: Reason) -> Result<()> {
+        match reason {
+            Reason::Sync => self.finish_for_sync(batch),
+            _ => self.finish(batch),
+        }
+    }
+
+    fn batch_error(batch: &Batch, inode: &Inode) -> Option<Error> {
+        batch.error_of(inode.ino)
+    }
+
+    fn wait_writeback(&self, inode: &Inode) {
+        self.wait_writeback(inode);
+    }
+
+    fn make_step_durable(&self) {
         self.make_step_durable();
     }
 
     fn tick(&self) {
-        self.reap_doomed();
+        self.delete_unlinked();
     }
 }

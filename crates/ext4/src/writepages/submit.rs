@@ -10,26 +10,12 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::Ordering;
+use writeback::{Reason, Slice};
 
 /// Files with at most this many dirty pages are placed in the batch's stream, one after another.
 const SMALL_FILE_PAGES: usize = 16;
 /// Pages in one bio at most.
 const MAX_BIO_PAGES: usize = 256;
-
-/// Which dirty pages of an inode to submit, and how.
-#[derive(Clone, Copy)]
-pub(crate) struct Sweep {
-    /// The first page to look at.
-    pub from: u64,
-    /// The first page to leave out.
-    pub end: u64,
-    /// Pages at most.
-    pub max: usize,
-    /// Somebody waits.
-    pub sync: bool,
-    /// Where the data goes first.
-    pub route: Route,
-}
 
 /// Where a run of pages goes.
 struct Placed {
@@ -40,30 +26,25 @@ struct Placed {
 }
 
 impl Fs {
-    /// Submits up to `max` dirty pages of `inode` for the flusher, from where the last slice ended
-    /// on, and then from the first page on (the kernel's `range_cyclic`): pages that are dirtied
-    /// again and again do not hold back those behind them, and these become dense meanwhile, which
-    /// a disk is quicker with.
+    /// Submits a slice of `inode` for the flusher, from the end of its last slice on, and then from
+    /// the first page on (the kernel's `range_cyclic`): pages that are dirtied again and again do
+    /// not hold back those behind them, which become dense meanwhile, and a disk writes dense pages
+    /// faster.
     pub(super) fn submit_slice(
         &self,
         inode: &Arc<Inode>,
         mut lock: MutexGuard<'_, u32>,
-        max: usize,
+        mut slice: Slice,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) -> Result<Submitted> {
-        let mut sweep = Sweep {
-            from: u64::from(*lock),
-            end: u64::MAX,
-            max,
-            sync: false,
-            route: Route::Home,
-        };
-        let mut submitted = self.submit_pages(inode, &lock, sweep, plug, batch)?;
+        slice.from = u64::from(*lock);
+        let mut submitted = self.submit_pages(inode, &lock, slice, plug, batch)?;
         let pages = submitted.pages;
-        if sweep.from > 0 && pages < max {
-            (sweep.from, sweep.max) = (0, max - pages);
-            submitted = self.submit_pages(inode, &lock, sweep, plug, batch)?;
+        if slice.from > 0 && pages < slice.pages {
+            slice.from = 0;
+            slice.pages -= pages;
+            submitted = self.submit_pages(inode, &lock, slice, plug, batch)?;
             submitted.pages += pages;
         }
         *lock = u32::try_from(submitted.next).unwrap_or(0);
@@ -71,26 +52,31 @@ impl Fs {
     }
 
     /// Submits dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `lock`).
-    pub(crate) fn submit_pages(
+    pub(super) fn submit_pages(
         &self,
         inode: &Arc<Inode>,
         lock: &MutexGuard<'_, u32>,
-        sweep: Sweep,
+        slice: Slice,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) -> Result<Submitted> {
-        let mut pages: Vec<DirtyPage> = Vec::with_capacity(sweep.max.min(64));
-        let range = sweep.from..sweep.end;
-        if inode.gather(lock, batch, range, sweep.max, &mut pages) == 0 {
+        let mut pages: Vec<DirtyPage> = Vec::with_capacity(slice.pages.min(64));
+        let range = slice.from..slice.end;
+        if inode.gather(lock, batch, range, slice.pages, &mut pages) == 0 {
             return Ok(Submitted {
                 pages: 0,
-                next: sweep.from,
+                next: slice.from,
             });
         }
+        // A retry after a failed write goes home, whose error is reported.
+        let route = match inode.write_failed.load(Ordering::Acquire) {
+            true => Route::Home,
+            false => batch.route,
+        };
         let small = pages.len() <= SMALL_FILE_PAGES && inode.mapping.dirty_pages() == 0;
         let submitted = Submitted {
             pages: pages.len(),
-            next: pages.last().map_or(sweep.from, |page| page.index + 1),
+            next: pages.last().map_or(slice.from, |page| page.index + 1),
         };
         let mut pages = pages.into_iter().peekable();
         while let Some(page) = pages.next() {
@@ -104,10 +90,10 @@ impl Fs {
             let mut run = run.into_iter().peekable();
             while let Some(page) = run.peek() {
                 let left = (next - page.index) as u32;
-                match self.place(inode, page.index, left, small, sweep.route, batch) {
+                match self.place(inode, page.index, left, small, route, batch) {
                     Ok(placed) => {
                         let pages = (&mut run).take(placed.pages as usize);
-                        self.submit_range(inode, pages, placed, sweep.sync, plug, batch);
+                        self.submit_range(inode, pages, placed, slice.reason, plug, batch);
                     }
                     Err(error) => {
                         // Everything that was taken and not submitted is dirty again.
@@ -223,7 +209,7 @@ impl Fs {
         inode: &Arc<Inode>,
         pages: impl Iterator<Item = DirtyPage>,
         placed: Placed,
-        sync: bool,
+        reason: Reason,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) {
@@ -263,7 +249,7 @@ impl Fs {
             let len = part.len() as u64 * PAGE_SIZE as u64;
             let bio = Bio::write(offset, part, Class::Data, batch.clone(), tag);
             plug.add(bio.with_flags(BioFlags {
-                sync,
+                sync: reason == Reason::Sync,
                 ..BioFlags::default()
             }));
             offset += len;

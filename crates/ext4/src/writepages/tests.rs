@@ -1,6 +1,6 @@
 //! The flusher's slices of a file, taken by hand.
 
-use super::Batch;
+use super::{Batch, Route};
 use crate::extents::{self, Map};
 use crate::{Fs, InodeRef, MkfsOptions, MountOptions, SetAttr};
 use block::{DeviceUrl, OpenMode, PAGE_SIZE, Plug, Queue};
@@ -8,7 +8,7 @@ use ext4_format::types::FileBlock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use writeback::{PassLimits, Reason, WritebackFs};
+use writeback::{OnLocked, Reason, Slice, WritebackFs};
 
 fn write(fs: &Arc<Fs>, file: &InodeRef, pages: std::ops::Range<u64>) {
     for page in pages {
@@ -25,18 +25,19 @@ fn submit(
     plug: &mut Plug<'_>,
     batch: &Arc<Batch>,
 ) -> usize {
-    let limits = PassLimits {
+    let slice = Slice {
         pages,
         reason,
         from: 0,
         end: u64::MAX,
+        on_locked: OnLocked::Skip,
     };
-    fs.write_pages(file, limits, plug, batch).pages
+    fs.write_pages(file, slice, plug, batch).pages
 }
 
 /// The pages that are dirty after a slice of `pages` has landed.
 fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u64> {
-    let batch = fs.new_batch();
+    let batch = fs.new_batch(u64::MAX, Route::Home);
     let mut plug = fs.queue.plug();
     submit(fs, file, (pages, reason), &mut plug, &batch);
     plug.flush();
@@ -99,7 +100,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
     let all = fs.dirty_inodes.pending_blocks();
     assert!(all >= 10, "16 inodes in a block: {all}");
     let (landed, rest) = files.split_at(80);
-    landed.iter().for_each(|file| fs.land(file).unwrap());
+    landed.iter().for_each(|file| fs.write_back(file).unwrap());
     fs.journal.prepare_commit();
     let left = fs.dirty_inodes.pending_blocks();
     assert!((5..=6).contains(&left), "of the rest: {left}");
@@ -110,7 +111,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
     };
     fs.set_attr(&landed[0], &private).unwrap();
     assert!(fs.dirty_inodes.pending_blocks() > left);
-    rest.iter().for_each(|file| fs.land(file).unwrap());
+    rest.iter().for_each(|file| fs.write_back(file).unwrap());
     fs.fsync(&files[0], false).unwrap();
     fs.crash();
     drop((files, fs));
@@ -135,12 +136,12 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
     let files = many_files(&fs);
     let pending = || fs.dirty_inodes.pending_blocks();
     let finish = |file: &InodeRef, meanwhile: &dyn Fn()| {
-        let batch = fs.new_batch();
+        let batch = fs.new_batch(u64::MAX, Route::Home);
         let mut plug = fs.queue.plug();
         let pages = submit(&fs, file, (1, Reason::Sync), &mut plug, &batch);
         assert_eq!(pages, 1);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| fs.finish_batch(&batch, true));
+            let waiting = scope.spawn(|| fs.finish_batch(&batch, Reason::Sync));
             meanwhile();
             // It waits for what the plug holds back.
             assert!(!waiting.is_finished());
@@ -150,7 +151,7 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
         assert_eq!(file.mapping.unlanded_pages(), 0);
     };
     let (landed, rest) = files.split_at(80);
-    landed.iter().for_each(|file| fs.land(file).unwrap());
+    landed.iter().for_each(|file| fs.write_back(file).unwrap());
     let before = pending();
     // As if another had prepared just now.
     fs.recorded.store(false, Ordering::Relaxed);
@@ -172,7 +173,7 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
 fn placed(fs: &Arc<Fs>, files: &[InodeRef], expected: &[u64]) -> Vec<u64> {
     let batches: Vec<_> = expected
         .iter()
-        .map(|&expected| Batch::new(&fs.small_files, expected))
+        .map(|&expected| Batch::new(&fs.small_files, expected, Route::Home))
         .collect();
     let mut plug = fs.queue.plug();
     for (file, batch) in files.iter().zip(batches.iter().cycle()) {

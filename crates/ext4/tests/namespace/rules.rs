@@ -222,7 +222,7 @@ fn unnamed_files() {
     assert_eq!(open.attr().nlink, 0);
     let free = fs.statfs().free_inodes;
     drop((gone, open));
-    fs.reap_doomed();
+    fs.delete_unlinked();
     assert_eq!(fs.statfs().free_inodes, free + 2);
     drop((root, kept));
     volume.unmount(fs);

@@ -1,12 +1,11 @@
 //! A file system of bare mappings over a memory device.
 
-use crate::control::Asked;
+use crate::control::Requests;
 use crate::flusher::Flusher;
 use crate::*;
 use ::sync::{Condvar, Mutex};
 use block::{Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, Payload, Plug, Queue};
-use cache::{Budget, Mapping};
-use std::io;
+use cache::{Budget, ErrSeq, Mapping};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -18,11 +17,14 @@ pub struct Inode {
     pub ino: u32,
     pub state: DirtyState,
     pub mapping: Mapping,
+    errors: ErrSeq,
     /// Nothing of it can be written.
     pub blocked: AtomicBool,
     /// And waiting does not help.
     pub damaged: AtomicBool,
     pub panics: AtomicBool,
+    /// Another thread writes its pages: the next call is told so, or waits.
+    pub locked: AtomicBool,
     /// The highest version whose page landed.
     pub landed: AtomicU64,
     /// Pages up to the last that was ever written.
@@ -39,6 +41,8 @@ pub struct Batch {
     lands_at: Duration,
     ranges: Mutex<Vec<Written>>,
     finished: Mutex<bool>,
+    /// Inodes of which a page failed.
+    failures: Mutex<Vec<u32>>,
     landed: Condvar,
     lock: Mutex<()>,
 }
@@ -59,7 +63,7 @@ pub const EUCLEAN: i32 = 117;
 
 /// A slice that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slice {
+pub struct Submitted {
     pub ino: u32,
     pub pages: usize,
     pub reason: Reason,
@@ -76,7 +80,7 @@ pub struct FakeFs {
     /// How long the device takes for a batch, one after another.
     pub batch_time: Mutex<Duration>,
     busy_until: Mutex<Duration>,
-    pub log: Mutex<Vec<Slice>>,
+    pub log: Mutex<Vec<Submitted>>,
     /// Slices that were written when a step ended.
     pub steps: Mutex<Vec<usize>>,
     /// Called after a slice was submitted.
@@ -134,9 +138,11 @@ impl FakeFs {
             ino,
             state: DirtyState::default(),
             mapping: Mapping::new(self.budget.clone()),
+            errors: ErrSeq::default(),
             blocked: AtomicBool::new(false),
             damaged: AtomicBool::new(false),
             panics: AtomicBool::new(false),
+            locked: AtomicBool::new(false),
             landed: AtomicU64::new(0),
             end: AtomicU64::new(0),
         })
@@ -148,7 +154,7 @@ impl FakeFs {
         self.dev().add_dirty(u64::from(!before.dirty));
         self.dev().mark_dirty(inode);
     }
-    pub fn take_log(&self) -> Vec<Slice> {
+    pub fn take_log(&self) -> Vec<Submitted> {
         std::mem::take(&mut self.log.lock())
     }
     /// The numbers of the inodes written since last asked.
@@ -166,10 +172,24 @@ fn content(version: u64) -> Buf {
 impl WritebackFs for FakeFs {
     type Inode = Inode;
     type Batch = Batch;
+    type Route = ();
+    type Error = i32;
     fn dirty_state(inode: &Inode) -> &DirtyState {
         &inode.state
     }
-    fn new_batch(&self) -> Arc<Batch> {
+    fn mapping(inode: &Inode) -> &Mapping {
+        &inode.mapping
+    }
+    fn errors(inode: &Inode) -> &ErrSeq {
+        &inode.errors
+    }
+    fn errno(error: &i32) -> i32 {
+        *error
+    }
+    fn write_error(errno: i32) -> i32 {
+        errno
+    }
+    fn new_batch(&self, _expected: u64, (): ()) -> Arc<Batch> {
         let mut busy_until = self.busy_until.lock();
         *busy_until = (*busy_until).max(self.clock.monotonic()) + *self.batch_time.lock();
         Arc::new(Batch {
@@ -178,6 +198,7 @@ impl WritebackFs for FakeFs {
             lands_at: *busy_until,
             ranges: Mutex::default(),
             finished: Mutex::new(false),
+            failures: Mutex::default(),
             landed: Condvar::new(),
             lock: Mutex::default(),
         })
@@ -185,20 +206,21 @@ impl WritebackFs for FakeFs {
     fn write_pages(
         &self,
         inode: &Arc<Inode>,
-        limits: PassLimits,
+        slice: Slice,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
-    ) -> Progress {
+    ) -> Progress<i32> {
         assert!(
             !inode.panics.swap(false, SeqCst),
             "a panic that a test asked for"
         );
         let mut pages = Vec::new();
         let damaged = inode.damaged.load(SeqCst);
-        if !damaged && !inode.blocked.load(SeqCst) {
+        let locked = inode.locked.load(SeqCst) && slice.on_locked == OnLocked::Skip;
+        if !damaged && !locked && !inode.blocked.load(SeqCst) {
             inode
                 .mapping
-                .take_dirty(limits.from..limits.end, limits.pages, &mut pages);
+                .take_dirty(slice.from..slice.end, slice.pages, &mut pages);
         }
         for page in &pages {
             let version = u64::from_le_bytes(page.buf[..8].try_into().unwrap());
@@ -211,10 +233,10 @@ impl WritebackFs for FakeFs {
             let bufs = std::iter::once(page.buf.clone()).collect();
             plug.add(Bio::write(offset, bufs, Class::Data, batch.clone(), 0));
         }
-        self.log.lock().push(Slice {
+        self.log.lock().push(Submitted {
             ino: inode.ino,
             pages: pages.len(),
-            reason: limits.reason,
+            reason: slice.reason,
         });
         if let Some(hook) = &*self.hook.lock() {
             hook(self, inode);
@@ -224,15 +246,17 @@ impl WritebackFs for FakeFs {
             pages: pages.len(),
             more,
             blocked: pages.is_empty() && more,
-            next: pages.last().map_or(limits.from, |page| page.index + 1),
+            locked,
+            next: pages.last().map_or(slice.from, |page| page.index + 1),
             failed: damaged.then_some(EUCLEAN),
         }
     }
-    fn batch_landed(&self, batch: &Batch) -> bool {
+    fn batch_completed(&self, batch: &Batch) -> bool {
         batch.pending.load(SeqCst) == 0 && batch.lands_at <= self.clock.monotonic()
     }
-    fn finish_batch(&self, batch: &Batch, for_sync: bool) -> io::Result<()> {
-        self.for_sync.fetch_add(for_sync.into(), SeqCst);
+    fn finish_batch(&self, batch: &Batch, reason: Reason) -> Result<(), i32> {
+        let for_sync = usize::from(reason == Reason::Sync);
+        self.for_sync.fetch_add(for_sync, SeqCst);
         let mut guard = batch.lock.lock();
         while batch.pending.load(SeqCst) > 0 {
             batch.landed.wait(&mut guard);
@@ -250,6 +274,8 @@ impl WritebackFs for FakeFs {
         let failed = batch.failed.load(SeqCst) || self.fails.load(SeqCst);
         for (inode, range, version) in batch.ranges.lock().drain(..) {
             if failed {
+                batch.failures.lock().push(inode.ino);
+                inode.errors.set(5);
                 let redirtied = inode.mapping.fail_writeback(range);
                 self.dev().sub_dirty(1 - redirtied);
             } else {
@@ -258,7 +284,7 @@ impl WritebackFs for FakeFs {
             }
         }
         if failed {
-            return Err(io::Error::from_raw_os_error(5));
+            return Err(5);
         }
         Ok(())
     }
@@ -268,7 +294,16 @@ impl WritebackFs for FakeFs {
     fn end(inode: &Inode) -> u64 {
         inode.end.load(SeqCst)
     }
-    fn end_step(&self) {
+    fn batch_error(batch: &Batch, inode: &Inode) -> Option<i32> {
+        let failed = batch.failures.lock();
+        failed.contains(&inode.ino).then_some(5)
+    }
+    fn wait_writeback(&self, inode: &Inode) {
+        while inode.mapping.writeback_pages() > 0 {
+            std::thread::yield_now();
+        }
+    }
+    fn make_step_durable(&self) {
         self.steps.lock().push(self.log.lock().len());
     }
     fn tick(&self) {
@@ -309,11 +344,13 @@ impl ByHand {
     pub fn step(&mut self, most: usize) {
         for _ in 0..most {
             let dev = self.fs.dev().clone();
-            let mut asked: ::sync::MutexGuard<'_, Asked> = dev.control.lock();
-            let work = self.flusher.next_work(&mut asked, self.clock.monotonic());
-            drop(asked);
+            let mut requests: ::sync::MutexGuard<'_, Requests> = dev.control.lock();
+            let work = self
+                .flusher
+                .next_work(&mut requests, self.clock.monotonic());
+            drop(requests);
             match work {
-                Some(work) => assert!(self.flusher.carry_out(work)),
+                Some(work) => assert!(self.flusher.run(work)),
                 None => return,
             }
         }

@@ -1,6 +1,7 @@
 //! The policies, driven by hand on a clock that stands still until it is moved, and with threads.
 
 mod fake;
+mod foreground;
 mod policy;
 mod shared;
 mod stress;

@@ -85,7 +85,7 @@ fn a_deleted_inode_is_not_written_and_not_held() {
     t.advance(40 * SECOND);
     assert!(!t.fs.written().contains(&held.ino));
     assert!(held.state.is_clean());
-    assert_eq!(t.flusher.b_io.len(), 0);
+    assert!(t.flusher.queues.is_b_io_empty());
     assert!(t.fs.dev().is_idle());
 }
 
@@ -189,7 +189,7 @@ fn beside_small_syncs_a_sync_goes_in_steps_and_ends() {
     }));
     // Neither too short for a step nor too long.
     *t.fs.batch_time.lock() = 2 * MS;
-    t.fs.dev().note_small_sync();
+    t.fs.dev().note_fsync(1);
     let group = t.fs.dev().request_sync().unwrap();
     t.step(1);
     group.ended().unwrap().unwrap();

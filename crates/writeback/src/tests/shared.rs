@@ -2,7 +2,7 @@
 
 use super::fake::*;
 use crate::bandwidth::Rates;
-use crate::threads::Rota;
+use crate::threads::RoundRobin;
 use crate::*;
 use ::sync::Mutex;
 use cache::Budget;
@@ -32,7 +32,7 @@ fn pages_written(fs: &FakeFs) -> u64 {
 fn a_shared_thread_gives_each_device_a_batch_in_turn() {
     let devices = devices::<3>();
     let clock = devices[0].clock.clone();
-    let mut rota = Rota::default();
+    let mut round_robin = RoundRobin::default();
     let mut files = Vec::new();
     let mut all = Vec::new();
     // The smallest batch: much more is dirty than there may be.
@@ -41,10 +41,10 @@ fn a_shared_thread_gives_each_device_a_batch_in_turn() {
         files.push(device.files(0..10, FILE_PAGES));
         *device.fs.batch_time.lock() = 50 * MS;
         all.push(device.fs.clone());
-        rota.flushers.push(Box::new(device.flusher));
+        round_robin.tasks.push(Box::new(device.flusher));
     }
     for round in 1..=3 {
-        assert_eq!(rota.round(), None, "there is more to do");
+        assert_eq!(round_robin.run_round(), None, "there is more to do");
         for fs in &all {
             assert_eq!(pages_written(fs), round * batch);
         }
@@ -54,7 +54,7 @@ fn a_shared_thread_gives_each_device_a_batch_in_turn() {
     assert!(all.iter().all(|fs| fs.dev().dirty_pages() == left));
     // They stop at the background threshold, and look from time to time whether the last batches
     // have landed.
-    while rota.round().is_none_or(|nap| nap <= 2 * MS) {
+    while round_robin.run_round().is_none_or(|nap| nap <= 2 * MS) {
         clock.advance(2 * MS);
     }
     let dirty: u64 = all.iter().map(|fs| fs.dev().dirty_pages()).sum();
@@ -67,8 +67,12 @@ fn what_a_shared_thread_notices_late_makes_no_device_look_slow() {
     *device.fs.batch_time.lock() = 1000 * MS;
     device.step(1);
     let dev = device.fs.dev();
-    assert!(!device.flusher.in_flight.is_empty());
-    assert_eq!(dev.share.front_since_ns.load(Relaxed), 0, "none is overdue");
+    assert!(device.flusher.batches.any_in_flight());
+    assert_eq!(
+        dev.share.oldest_since_ns.load(Relaxed),
+        0,
+        "none is overdue"
+    );
     // However long its thread was away, a device has the same batch.
     let batch = |flushers| {
         dev.limits
@@ -92,13 +96,13 @@ fn time_of_fast_device(with_slow: bool) -> Duration {
     *slow.fs.batch_time.lock() = 1000 * MS;
     *fast.fs.batch_time.lock() = 10 * MS;
     let (clock, fs) = (fast.clock.clone(), fast.fs.clone());
-    let mut rota = Rota::default();
+    let mut round_robin = RoundRobin::default();
     if with_slow {
-        rota.flushers.push(Box::new(slow.flusher));
+        round_robin.tasks.push(Box::new(slow.flusher));
     }
-    rota.flushers.push(Box::new(fast.flusher));
+    round_robin.tasks.push(Box::new(fast.flusher));
     while pages_written(&fs) < 3000 {
-        if let Some(nap) = rota.round() {
+        if let Some(nap) = round_robin.run_round() {
             clock.advance(nap);
         }
     }

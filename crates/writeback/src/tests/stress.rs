@@ -50,7 +50,7 @@ fn the_flusher_does_not_keep_the_file_system() {
 #[test]
 fn a_sync_waits_for_writeback_in_the_foreground() {
     let fs = fs(10_000);
-    let foreground = fs.dev().begin_foreground();
+    let foreground = fs.dev().foreground.begin();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

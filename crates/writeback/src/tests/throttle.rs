@@ -4,7 +4,7 @@
 
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::{Bandwidth, Rates};
-use crate::throttle::{Balanced, MAX_PAUSE, Verdict, note_dirtied};
+use crate::throttle::{Action, Balanced, MAX_PAUSE, note_dirtied};
 use crate::window::WINDOW;
 use crate::{Clock, Flushers, ManualClock};
 use block::PAGE_SIZE;
@@ -106,14 +106,14 @@ impl Model {
                     writer.written += writer.chunk;
                     let verdict =
                         self.limits
-                            .verdict(share, self.thresholds, self.now, writer.chunk);
-                    if let Verdict::Sleep(pause) = verdict {
+                            .action(share, self.thresholds, self.now, writer.chunk);
+                    if let Action::Sleep(pause) = verdict {
                         writer.longest = writer.longest.max(pause);
                         writer.ready_at = self.now + pause;
                     }
                 }
             }
-            self.most_dirty = self.most_dirty.max(self.limits.dirty_pages());
+            self.most_dirty = self.most_dirty.max(self.limits.dirty.exact());
             self.now += STEP;
             for device in &mut self.devices {
                 device.land(&self.limits, self.thresholds, self.now);
@@ -162,10 +162,10 @@ impl Device {
             let whole = pages >= limits.batch_pages(&self.share, t, Flushers::PerDevice);
             let idle = self.in_flight.is_empty();
             match self.in_flight.front() {
-                Some((next, _)) => self.share.set_front(*next, now),
-                None => self.share.no_front(),
+                Some((next, _)) => self.share.set_oldest_batch(*next, now),
+                None => self.share.clear_oldest_batch(),
             }
-            if let Some(rates) = self.bandwidth.landed(pages, whole, idle, now) {
+            if let Some(rates) = self.bandwidth.completed(pages, whole, idle, now) {
                 self.share.set_bandwidth(rates);
                 limits.refresh(t);
             }
@@ -184,7 +184,7 @@ impl Device {
             limits.submit(pages);
             self.bandwidth.busy(now);
             if self.in_flight.is_empty() {
-                self.share.set_front(pages, now);
+                self.share.set_oldest_batch(pages, now);
             }
             self.in_flight.push_back((pages, pages as f64));
         }
@@ -329,8 +329,8 @@ fn a_pause_does_not_let_a_device_run_dry() {
     // It writes all that may be dirty within a tenth of a second.
     share.recent_bandwidth.store(10 * HARD, Relaxed);
     limits.add(&share, HARD);
-    match limits.verdict(&share, thresholds(), Duration::ZERO, HARD) {
-        Verdict::Sleep(pause) => assert!(pause <= Duration::from_millis(25), "{pause:?}"),
+    match limits.action(&share, thresholds(), Duration::ZERO, HARD) {
+        Action::Sleep(pause) => assert!(pause <= Duration::from_millis(25), "{pause:?}"),
         verdict => panic!("{verdict:?}"),
     }
 }
@@ -368,13 +368,13 @@ fn far_above_the_hard_threshold_a_writer_waits_for_landings() {
     note_dirtied(1);
     let balanced = limits.balance(&share, thresholds, &clock, || ());
     assert_eq!(balanced, Balanced::Paused);
-    assert_eq!(limits.dirty_pages(), HARD + HARD / 4 - 5);
+    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 5);
     // One pause is all where it is not that far above.
     limits.balance(&share, thresholds, &clock, || ());
-    assert_eq!(limits.dirty_pages(), HARD + HARD / 4 - 5);
+    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 5);
     note_dirtied(1);
     limits.balance(&share, thresholds, &clock, || ());
-    assert_eq!(limits.dirty_pages(), HARD + HARD / 4 - 15);
+    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 15);
 }
 
 #[test]
@@ -409,9 +409,9 @@ fn whoever_is_below_its_part_is_not_slowed_for_others() {
     limits.add(&slow, HARD);
     limits.add(&fast, 200);
     limits.refresh(thresholds());
-    let verdict = |share| limits.verdict(share, thresholds(), Duration::ZERO, 100);
-    assert_eq!(verdict(&fast), Verdict::Background);
-    assert!(matches!(verdict(&slow), Verdict::Sleep(_)));
+    let verdict = |share| limits.action(share, thresholds(), Duration::ZERO, 100);
+    assert_eq!(verdict(&fast), Action::Background);
+    assert!(matches!(verdict(&slow), Action::Sleep(_)));
     // However slow, it has a fourth of an even part.
     assert_eq!(limits.parts(&slow, thresholds()).hard, HARD / 8);
     // The others have what the slow one leaves of the threshold: a fourth at least.

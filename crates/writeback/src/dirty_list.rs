@@ -1,14 +1,13 @@
-//! Which inodes are dirty, in the order in which they became so.
+//! The list of dirty inodes, in the order in which they became dirty.
 //!
 //! Invariants:
 //! - An inode is on at most one list, and on one exactly while its state is not *clean* (while it
-//!   is being written the flusher has it in hand). Lists hold strong references: a dirty inode
-//!   stays in memory.
-//! - `b_dirty` is sorted by the time of becoming dirty, because entries are only ever added at its
-//!   end.
-//! - Whoever changes pages makes them dirty *before* `note_dirtied`, under a lock that the inode's
-//!   `write_pages` takes too. So either the flusher sees the pages, or the writer sees *being
-//!   written* and the inode goes round again.
+//!   is being written it is the flusher's current inode). Lists hold strong references: a dirty
+//!   inode stays in memory.
+//! - `b_dirty` is sorted by the time of becoming dirty, because entries are only added at its end.
+//! - A writer makes pages dirty *before* `note_dirtied`, under a lock that the inode's `write_pages`
+//!   takes too. So either the flusher sees the pages, or the writer sees the state *writing* and the
+//!   flusher lists the inode again.
 //!
 //! ```text
 //!               mark_dirty                   flusher: begin_write
@@ -17,21 +16,22 @@
 //!                                │  └── more to write, or blocked ──┘    ▼
 //!                                └────────────────────────────────── REDIRTIED           (end_write)
 //!
-//!    forget: LISTED on b_dirty ──▶ CLEAN, taken off at once; anything else ──▶ FORGOTTEN, which the flusher drops when
-//!    it comes to it, or which becomes LISTED again by mark_dirty.
+//!    forget: LISTED on b_dirty ──▶ CLEAN, taken off at once; any other state ──▶ FORGOTTEN: the
+//!    flusher drops the inode when it reaches it, or mark_dirty makes it LISTED again.
 //! ```
 //!
-//! The queues, before and after the flusher's pass takes what is dirty (letters are inodes, oldest
+//! The queues, before and after the flusher's pass takes dirty inodes (letters are inodes, oldest
 //! first):
 //!
 //! ```text
 //!    before  b_dirty: c d e f      b_io:              b_more_io: B
-//!    after   b_dirty:              b_io: B c d e f    b_more_io:          background, sync: all;  periodic: the old ones
-//!    then    b_dirty: c g          b_io:              b_more_io: B        c was written to meanwhile, B has more
+//!    after   b_dirty:              b_io: B c d e f    b_more_io:          background, sync: all;  periodic: old inodes
+//!    then    b_dirty: c g          b_io:              b_more_io: B        c was dirtied again, B has more
 //! ```
 //!
 //! `b_dirty` is shared and its lock is held for nanoseconds: the flusher takes whole lists. `b_io`,
-//! `b_more_io` and `waiting` (blocked ones, tried again later) belong to the flusher alone.
+//! `b_more_io` and `blocked` (inodes that are tried again later) belong to the flusher alone
+//! ([`crate::io_queues`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,33 +43,33 @@ const WRITING: u8 = 2;
 const REDIRTIED: u8 = 3;
 const FORGOTTEN: u8 = 4;
 
-/// An inode's place on the dirty lists, embedded in the inode. When it became dirty is kept with
-/// the list entry.
+/// An inode's place on the dirty lists, embedded in the inode. The list entry has the time at which
+/// it became dirty.
 #[derive(Default, Debug)]
 pub struct DirtyState {
     state: AtomicU8,
-    /// Where on `b_dirty` it is (see [`DirtyList::first`]); written under the list's lock.
+    /// Its position on `b_dirty` (see [`DirtyList::first`]); written under the list's lock.
     position: AtomicU64,
 }
 
-/// What the flusher finds after it wrote a slice.
+/// The state of an inode after the flusher wrote a slice of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Nobody dirtied it meanwhile; it is on no list.
+    /// It was not dirtied meanwhile, and is on no list.
     Clean,
-    /// It was dirtied meanwhile; it belongs on a list, in the state for that.
+    /// It was dirtied meanwhile. Its state is LISTED, and the caller lists it.
     Redirtied,
-    /// It was deleted meanwhile; it is on no list.
+    /// It was deleted meanwhile, and is on no list.
     Forgotten,
 }
 
 impl DirtyState {
-    /// Whether it is on no list.
+    /// Whether the inode is on no list.
     pub fn is_clean(&self) -> bool {
         self.state.load(Ordering::Acquire) == CLEAN
     }
 
-    /// Records that it was dirtied; `false` where it is on no list and has to be put on one.
+    /// Records that the inode was dirtied. Returns `false` where the caller has to list it.
     #[inline]
     pub(crate) fn note_dirtied(&self) -> bool {
         let mut state = self.state.load(Ordering::Acquire);
@@ -90,27 +90,27 @@ impl DirtyState {
         self.state
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
     }
-    /// The flusher takes it off a list, where it is `LISTED` or `FORGOTTEN`; `false` where it was
-    /// deleted and is to be dropped.
+    /// The flusher takes the inode off a list, where it is `LISTED` or `FORGOTTEN`. Returns `false`
+    /// where it was deleted and is to be dropped.
     pub(crate) fn begin_write(&self) -> bool {
         loop {
             if self.exchange(LISTED, WRITING).is_ok() {
                 return true;
             }
-            // A writer may list a forgotten one again meanwhile.
+            // A writer may list a forgotten inode again meanwhile.
             if self.exchange(FORGOTTEN, CLEAN).is_ok() {
                 return false;
             }
         }
     }
-    /// The flusher wrote all it could and nothing remains.
+    /// The flusher wrote a slice, and nothing is dirty.
     pub(crate) fn end_write(&self) -> Written {
         match self.exchange(WRITING, CLEAN) {
             Ok(_) => Written::Clean,
             Err(_) => self.list_again(),
         }
     }
-    /// The flusher wrote a slice and puts it back on a list.
+    /// The flusher wrote a slice, and lists the inode again.
     pub(crate) fn list_again(&self) -> Written {
         loop {
             let state = self.state.load(Ordering::Acquire);
@@ -123,7 +123,7 @@ impl DirtyState {
             }
         }
     }
-    /// The volume goes away: it is on no list any more.
+    /// The file system is gone: the inode is on no list.
     pub(crate) fn abandon(&self) {
         self.state.store(CLEAN, Ordering::Release);
     }
@@ -135,15 +135,15 @@ pub(crate) struct Entry<I> {
     pub(crate) inode: Option<Arc<I>>,
     /// When it became dirty, in nanoseconds of the device's clock.
     pub(crate) dirtied_ns: u64,
-    /// How often in a row nothing of it could be written.
+    /// How often in a row nothing could be written.
     pub(crate) blocked: u8,
 }
 
 /// `b_dirty`.
 pub(crate) struct DirtyList<I> {
-    /// An inode that was deleted leaves a gap, so that the positions of the others stand.
+    /// A deleted inode leaves a gap, so that the positions of the others stay valid.
     list: VecDeque<Entry<I>>,
-    /// Position of the first entry; positions are never used twice.
+    /// Position of the first entry. Positions are never reused.
     first: u64,
 }
 
@@ -157,7 +157,7 @@ impl<I> DirtyList<I> {
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
-    /// Puts a clean inode on the list; `false` where it is not clean (any more).
+    /// Puts a clean inode on the list. Returns `false` where it is not clean.
     pub(crate) fn add(&mut self, inode: &Arc<I>, state: &DirtyState, now_ns: u64) -> bool {
         if state.exchange(CLEAN, LISTED).is_err() {
             return false;
@@ -165,9 +165,9 @@ impl<I> DirtyList<I> {
         self.push(inode.clone(), state, now_ns);
         true
     }
-    /// Puts an inode on the list whose state says that it is on one.
+    /// Puts an inode with the state `LISTED` on the list.
     pub(crate) fn push(&mut self, inode: Arc<I>, state: &DirtyState, now_ns: u64) {
-        // Clocks read before the lock may be out of order by a little.
+        // Times that were read before the lock may be slightly out of order.
         let last = self.list.back().map_or(0, |back| back.dirtied_ns);
         let position = self.first + self.list.len() as u64;
         state.position.store(position, Ordering::Relaxed);
@@ -177,8 +177,8 @@ impl<I> DirtyList<I> {
             blocked: 0,
         });
     }
-    /// Takes off an inode that is on this list: its reference, to be dropped without the lock. For
-    /// one that is elsewhere the flusher is told.
+    /// Takes an inode off this list. Returns its reference, to be dropped without the lock. An inode
+    /// that is elsewhere becomes `FORGOTTEN`.
     pub(crate) fn forget(&mut self, inode: &Arc<I>, state: &DirtyState) -> Option<Arc<I>> {
         let is_it = |entry: &&mut Entry<I>| {
             let held = entry.inode.as_ref();
@@ -208,8 +208,8 @@ impl<I> DirtyList<I> {
         }
         held
     }
-    /// Moves everything that became dirty at or before `until_ns` to the end of `into`; in constant
-    /// time where that is everything and `into` is empty.
+    /// Moves inodes that became dirty at or before `until_ns` to the end of `into`. Constant time
+    /// where these are all inodes and `into` is empty.
     pub(crate) fn take(&mut self, until_ns: u64, into: &mut VecDeque<Entry<I>>) {
         let count = match self.list.back() {
             Some(last) if last.dirtied_ns <= until_ns => self.list.len(),
@@ -231,12 +231,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_small() {
+    fn the_state_is_small() {
         assert!(size_of::<DirtyState>() <= 24);
     }
 
     #[test]
-    fn takes_what_is_old_and_forgets_what_is_deleted() {
+    fn old_inodes_are_taken_and_deleted_ones_forgotten() {
         let mut list = DirtyList::new();
         let inodes: Vec<_> = (0..6).map(|_| Arc::new(DirtyState::default())).collect();
         for (i, inode) in inodes.iter().enumerate() {
@@ -251,7 +251,7 @@ mod tests {
         let held = io.iter().filter(|entry| entry.inode.is_some());
         let taken: Vec<_> = held.map(|entry| entry.dirtied_ns).collect();
         assert_eq!(taken, [0, 20]);
-        // Not on this list any more.
+        // The inode has left this list.
         assert!(list.forget(&inodes[2], &inodes[2]).is_none());
         assert!(!inodes[2].begin_write());
         assert!(inodes[2].is_clean());
@@ -259,7 +259,7 @@ mod tests {
         assert!(list.forget(&inodes[3], &inodes[3]).is_some());
         assert!(list.forget(&inodes[4], &inodes[4]).is_some());
         assert!(list.is_empty());
-        // A clock that was read too early does not break the order.
+        // A time that was read too early does not break the order.
         list.add(&inodes[3], &inodes[3], 100);
         list.add(&inodes[4], &inodes[4], 90);
         let mut io = VecDeque::new();

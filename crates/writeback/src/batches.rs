@@ -1,0 +1,348 @@
+//! The batch engine: dirty pages of many inodes leave in batches, a few of which are in flight.
+//!
+//! The flusher and every fsync use it. The file system does two things: it puts pages of an inode
+//! into a batch ([`WritebackFs::write_pages`]), and it records the metadata of a batch whose I/O has
+//! completed ([`WritebackFs::finish_batch`]). The engine decides how many pages a batch has and when
+//! it is sent and finished.
+//!
+//! ```text
+//!  write_slice          close            I/O completes        finish_oldest
+//! ─────────────▶ open ─────────▶ in flight ─────────▶ completed ─────────────▶ finished
+//! ```
+//!
+//! Algorithm:
+//! 1. Slices of inodes go into the open batch and their bios into one plug, so that files which were
+//!    written one after another get adjacent blocks and leave in large requests.
+//! 2. A batch that has enough pages or inodes is closed: the plug is flushed.
+//! 3. Batches are finished from the oldest on. A completed batch is finished while others are in
+//!    flight, and the oldest is waited for where the window is full ([`crate::window`]). So memory is
+//!    bounded, however much is dirty.
+//! 4. While other threads make small fsyncs, a sync proceeds in steps ([`crate::sync_pacing`]): a
+//!    batch has the pages of one step, and it is finished and made durable before the next one.
+
+use crate::backing_dev::{BackingDev, OnLocked, Progress, Reason, Slice, WritebackFs};
+use crate::balance::DirtyLimits;
+use crate::sync_pacing::SyncPacing;
+use crate::window::is_oldest_due;
+use block::Plug;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use sync::atomic::{AtomicUsize, Ordering};
+
+/// Slices of inodes in a batch at most.
+const BATCH_SLICES: usize = 1024;
+
+/// A batch that is open or in flight.
+pub(crate) struct PendingBatch<F: WritebackFs> {
+    pub(crate) batch: Arc<F::Batch>,
+    inodes: SmallVec<[Arc<F::Inode>; 1]>,
+    pub(crate) pages: u64,
+    limits: Arc<DirtyLimits>,
+    _count: Option<BatchCount>,
+}
+
+impl<F: WritebackFs> PendingBatch<F> {
+    fn add(&mut self, inode: Arc<F::Inode>, pages: u64) {
+        self.inodes.push(inode);
+        self.pages += pages;
+        self.limits.submit(pages);
+    }
+    /// Lists those of its inodes that are dirty (again).
+    pub(crate) fn mark_dirty(&self, dev: &BackingDev<F>) {
+        for inode in self.inodes.iter().filter(|inode| F::is_dirty(inode)) {
+            dev.mark_dirty(inode);
+        }
+    }
+}
+
+impl<F: WritebackFs> Drop for PendingBatch<F> {
+    fn drop(&mut self) {
+        self.limits.settle(self.pages);
+    }
+}
+
+/// Counts a batch from its beginning to its end.
+pub(crate) struct BatchCount(Arc<AtomicUsize>);
+
+impl BatchCount {
+    pub(crate) fn new(counter: &Arc<AtomicUsize>) -> BatchCount {
+        counter.fetch_add(1, Ordering::SeqCst);
+        BatchCount(counter.clone())
+    }
+}
+
+impl Drop for BatchCount {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The batches of one owner. They outlive a [`BatchWriter`] and a panic in the file system.
+pub(crate) struct Batches<F: WritebackFs> {
+    open: Option<PendingBatch<F>>,
+    /// Oldest first.
+    in_flight: VecDeque<PendingBatch<F>>,
+    /// Held here while the file system finishes it.
+    finishing: Option<PendingBatch<F>>,
+}
+
+impl<F: WritebackFs> Batches<F> {
+    pub(crate) fn new() -> Batches<F> {
+        Batches {
+            open: None,
+            in_flight: VecDeque::new(),
+            finishing: None,
+        }
+    }
+    /// The batch that has been in flight for longest.
+    pub(crate) fn oldest(&self) -> Option<&PendingBatch<F>> {
+        self.in_flight.front()
+    }
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+    pub(crate) fn any_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+    /// Whether nothing is open or in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_flight.is_empty() && self.open.is_none()
+    }
+    /// Restores order after a panic: the next writer finishes what was sent.
+    pub(crate) fn recover(&mut self, dev: &BackingDev<F>) {
+        self.in_flight.extend(self.open.take());
+        if let Some(batch) = self.finishing.take() {
+            batch.mark_dirty(dev);
+        }
+    }
+    /// Drops all of them: the file system is gone.
+    pub(crate) fn clear(&mut self) {
+        self.in_flight.clear();
+    }
+}
+
+/// The flusher or an fsync, on whose behalf batches are written.
+pub(crate) trait BatchOwner<F: WritebackFs> {
+    /// How batches go to the device.
+    fn route(&self) -> F::Route;
+    /// Pages of a batch at most, at least one.
+    fn batch_pages(&self) -> u64;
+    /// Batches in flight while another one is gathered, at most.
+    fn window(&self) -> usize;
+    /// A batch begins; the guard counts it where the owner keeps count.
+    fn begun(&mut self) -> Option<BatchCount>;
+    /// The newest batch in flight was sent.
+    fn sent(&mut self, batches: &Batches<F>, now: Duration);
+    /// A batch is finished, with the first error of any of its inodes.
+    fn finished(
+        &mut self,
+        batch: PendingBatch<F>,
+        result: Result<(), F::Error>,
+        batches: &Batches<F>,
+        now: Duration,
+    );
+}
+
+/// Writes batches for an owner, through one plug.
+pub(crate) struct BatchWriter<'a, F: WritebackFs, O> {
+    fs: &'a F,
+    dev: &'a BackingDev<F>,
+    reason: Reason,
+    plug: Plug<'a>,
+    batches: &'a mut Batches<F>,
+    pacing: SyncPacing,
+    pub(crate) owner: O,
+}
+
+impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
+    pub(crate) fn new(
+        fs: &'a F,
+        dev: &'a BackingDev<F>,
+        reason: Reason,
+        batches: &'a mut Batches<F>,
+        owner: O,
+    ) -> BatchWriter<'a, F, O> {
+        let mut writer = BatchWriter {
+            fs,
+            dev,
+            reason,
+            plug: dev.queue.plug(),
+            batches,
+            pacing: SyncPacing::default(),
+            owner,
+        };
+        writer.update_pacing();
+        writer
+    }
+
+    /// Puts a slice of an inode into the open batch.
+    pub(crate) fn write_slice(
+        &mut self,
+        inode: &Arc<F::Inode>,
+        slice: Slice,
+        expected: u64,
+    ) -> Progress<F::Error> {
+        let open = match &mut self.batches.open {
+            Some(open) => open,
+            none => none.insert(PendingBatch {
+                batch: self.fs.new_batch(expected, self.owner.route()),
+                inodes: SmallVec::new(),
+                pages: 0,
+                limits: self.dev.limits.clone(),
+                _count: self.owner.begun(),
+            }),
+        };
+        let progress = self
+            .fs
+            .write_pages(inode, slice, &mut self.plug, &open.batch);
+        open.add(inode.clone(), progress.pages as u64);
+        progress
+    }
+
+    /// Writes an inode from its first dirty page to its last, in as many batches as that takes. The
+    /// sweep ends although the file grows: it has the pages that were there when it began its second
+    /// slice. `expected` is how many pages the caller is about to write in all, if it knows.
+    pub(crate) fn sweep(
+        &mut self,
+        inode: &Arc<F::Inode>,
+        on_locked: OnLocked,
+        expected: u64,
+    ) -> Progress<F::Error> {
+        let mut slice = Slice {
+            pages: 0,
+            reason: Reason::Sync,
+            from: 0,
+            end: u64::MAX,
+            on_locked: OnLocked::Skip,
+        };
+        let mut pages = 0;
+        loop {
+            let gathered = self.batches.open.as_ref().map_or(0, |open| open.pages);
+            let room = self.batch_pages().saturating_sub(gathered).max(1);
+            slice.pages = room as usize;
+            let left = expected.saturating_sub(pages as u64).min(room);
+            let progress = self.write_slice(inode, slice, left);
+            if progress.locked && slice.on_locked != on_locked {
+                // The holder of the lock may wait for I/O that this plug holds back, or for the
+                // open batch.
+                self.send();
+                slice.on_locked = on_locked;
+                continue;
+            }
+            slice.on_locked = OnLocked::Skip;
+            pages += progress.pages;
+            if !progress.more || progress.pages < slice.pages {
+                return Progress {
+                    pages,
+                    blocked: progress.blocked && pages == 0,
+                    ..progress
+                };
+            }
+            self.send_if_full();
+            slice.from = progress.next;
+            slice.end = slice.end.min(F::end(inode));
+        }
+    }
+
+    /// Ends a file, so that the plug may send what it holds where plugging is per file.
+    pub(crate) fn end_inode(&mut self) {
+        self.plug.boundary();
+    }
+
+    /// Sends the open batch if it has enough. Returns whether it did.
+    pub(crate) fn send_if_full(&mut self) -> bool {
+        let most = self.batch_pages();
+        let open = self.batches.open.as_ref();
+        let full = open.is_some_and(|b| b.pages >= most || b.inodes.len() >= BATCH_SLICES);
+        if full {
+            self.send();
+        }
+        full
+    }
+
+    /// Sends the open batch, and finishes batches that are due.
+    fn send(&mut self) {
+        let began = self.dev.clock.monotonic();
+        self.close();
+        if self.pacing.step_pages().is_some() {
+            self.finish_all();
+            self.fs.make_step_durable();
+            let took = self.dev.clock.monotonic().saturating_sub(began);
+            self.pacing.record_step(took);
+        }
+        while self.is_oldest_due() {
+            self.finish_oldest();
+        }
+        self.update_pacing();
+    }
+
+    /// Sends the open batch.
+    pub(crate) fn close(&mut self) {
+        self.plug.flush();
+        self.note_sent();
+    }
+
+    /// Sends the last batch and finishes all. A lone request is carried out by the calling thread,
+    /// which waits for it anyway.
+    pub(crate) fn finish_inline(&mut self) {
+        self.plug.flush_inline();
+        self.note_sent();
+        self.finish_all();
+    }
+
+    fn note_sent(&mut self) {
+        if let Some(open) = self.batches.open.take() {
+            self.batches.in_flight.push_back(open);
+            self.owner.sent(self.batches, self.dev.clock.monotonic());
+        }
+    }
+
+    /// Finishes batches that have completed, from the oldest on.
+    pub(crate) fn finish_completed(&mut self) {
+        while let Some(oldest) = self.batches.oldest()
+            && self.fs.batch_completed(&oldest.batch)
+        {
+            self.finish_oldest();
+        }
+    }
+
+    /// Finishes every batch that is in flight.
+    pub(crate) fn finish_all(&mut self) {
+        while self.batches.any_in_flight() {
+            self.finish_oldest();
+        }
+    }
+
+    fn finish_oldest(&mut self) {
+        let Some(oldest) = self.batches.in_flight.pop_front() else {
+            return;
+        };
+        let batch = oldest.batch.clone();
+        self.batches.finishing = Some(oldest);
+        let result = self.fs.finish_batch(&batch, self.reason);
+        if let Some(oldest) = self.batches.finishing.take() {
+            let now = self.dev.clock.monotonic();
+            self.owner.finished(oldest, result, self.batches, now);
+        }
+    }
+
+    /// Whether a batch is to be finished before another one is gathered.
+    fn is_oldest_due(&self) -> bool {
+        let in_flight = self.batches.in_flight.iter();
+        let completed = in_flight.map(|b| self.fs.batch_completed(&b.batch));
+        is_oldest_due(completed, self.owner.window())
+    }
+
+    fn batch_pages(&self) -> u64 {
+        let step = self.pacing.step_pages();
+        step.unwrap_or_else(|| self.owner.batch_pages())
+    }
+
+    fn update_pacing(&mut self) {
+        if self.reason == Reason::Sync {
+            self.pacing.update(self.dev);
+        }
+    }
+}

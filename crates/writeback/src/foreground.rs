@@ -1,0 +1,176 @@
+//! Fsync: the caller's thread writes the files itself, without the flusher.
+//!
+//! Algorithm ([`BackingDev::write_and_wait`]):
+//! 1. *Sweep*: the dirty pages of each file, in the order given, go through the batch engine
+//!    ([`crate::batches`]).
+//! 2. *Wait* for what others have in flight of the same files.
+//! 3. *Repeat once* for files that still have unrecorded pages: such a page was under writeback with
+//!    an earlier content. A page that is unrecorded after that was dirtied since the call.
+//!
+//! Nothing of other files is written or waited for, except where the flusher has put it into one
+//! batch with these.
+
+use crate::backing_dev::{BackingDev, OnLocked, Reason, WritebackFs};
+use crate::batches::{BatchCount, BatchOwner, BatchWriter, Batches, PendingBatch};
+use crate::window::WINDOW;
+use block::PAGE_SIZE;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use sync::{Condvar, Mutex};
+
+/// Pages of a batch at most (4 MiB).
+const BATCH_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
+/// Sweeps over the files: see the module's third step.
+const SWEEPS: usize = 2;
+
+/// One result for each file, in their order.
+pub type Results<E> = SmallVec<[Result<(), E>; 1]>;
+
+/// Foreground writeback that is under way.
+#[derive(Default)]
+pub(crate) struct ForegroundList {
+    state: Mutex<ForegroundState>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct ForegroundState {
+    next: u64,
+    running: BTreeSet<u64>,
+}
+
+/// Announces foreground writeback, from before it takes dirty pages until they are recorded. A sync
+/// that runs concurrently waits for it: it may have taken pages that were dirty before the sync
+/// began.
+pub(crate) struct Foreground<'a> {
+    list: &'a ForegroundList,
+    id: u64,
+}
+
+impl ForegroundList {
+    pub(crate) fn begin(&self) -> Foreground<'_> {
+        let mut state = self.state.lock();
+        let id = state.next;
+        state.next += 1;
+        state.running.insert(id);
+        Foreground { list: self, id }
+    }
+    /// Waits for all that began before this call.
+    pub(crate) fn wait(&self) {
+        let mut state = self.state.lock();
+        let end = state.next;
+        while state.running.first().is_some_and(|&oldest| oldest < end) {
+            self.ended.wait(&mut state);
+        }
+    }
+}
+
+impl Drop for Foreground<'_> {
+    fn drop(&mut self) {
+        self.list.state.lock().running.remove(&self.id);
+        self.list.ended.notify_all();
+    }
+}
+
+/// An fsync as the owner of batches.
+struct Fsync<F: WritebackFs> {
+    route: F::Route,
+    /// Batches of which something failed.
+    failed: Vec<Arc<F::Batch>>,
+}
+
+impl<F: WritebackFs> BatchOwner<F> for Fsync<F> {
+    fn route(&self) -> F::Route {
+        self.route
+    }
+    fn batch_pages(&self) -> u64 {
+        BATCH_PAGES
+    }
+    fn window(&self) -> usize {
+        WINDOW
+    }
+    fn begun(&mut self) -> Option<BatchCount> {
+        None
+    }
+    fn sent(&mut self, _batches: &Batches<F>, _now: Duration) {}
+    fn finished(
+        &mut self,
+        batch: PendingBatch<F>,
+        result: Result<(), F::Error>,
+        _batches: &Batches<F>,
+        _now: Duration,
+    ) {
+        if result.is_err() {
+            self.failed.push(batch.batch.clone());
+        }
+    }
+}
+
+impl<F: WritebackFs> BackingDev<F> {
+    /// Writes what is dirty in `inodes` now, and waits until it has completed and is recorded. Pages
+    /// that are dirtied later are not waited for.
+    pub fn write_and_wait(
+        &self,
+        fs: &F,
+        inodes: &[&Arc<F::Inode>],
+        route: F::Route,
+    ) -> Results<F::Error> {
+        let mut results: Results<F::Error> = inodes.iter().map(|_| Ok(())).collect();
+        // Each with a cursor behind the errors that were known before.
+        let mut todo: SmallVec<[(usize, u64); 1]> = (0..inodes.len())
+            .filter(|&i| F::mapping(inodes[i]).unlanded_pages() > 0)
+            .map(|i| (i, F::errors(inodes[i]).sample()))
+            .collect();
+        if todo.is_empty() {
+            return results;
+        }
+        let _foreground = self.foreground.begin();
+        for _ in 0..SWEEPS {
+            let dirty = |&(i, _): &(usize, u64)| F::mapping(inodes[i]).dirty_pages();
+            let mut left = todo.iter().map(dirty).sum::<u64>();
+            let mut batches = Batches::new();
+            let owner = Fsync {
+                route,
+                failed: Vec::new(),
+            };
+            let mut writer = BatchWriter::new(fs, self, Reason::Sync, &mut batches, owner);
+            for &(i, _) in &todo {
+                writer.end_inode();
+                if F::mapping(inodes[i]).dirty_pages() == 0 {
+                    continue;
+                }
+                let progress = writer.sweep(inodes[i], OnLocked::Wait, left);
+                left = left.saturating_sub(progress.pages as u64);
+                if let Some(error) = progress.failed {
+                    results[i] = Err(error);
+                }
+                writer.send_if_full();
+            }
+            writer.finish_inline();
+            let failed = writer.owner.failed;
+            todo.retain(|&mut (i, _)| {
+                fs.wait_writeback(inodes[i]);
+                let error = || failed.iter().find_map(|b| F::batch_error(b, inodes[i]));
+                if results[i].is_ok()
+                    && let Some(error) = error()
+                {
+                    results[i] = Err(error);
+                }
+                results[i].is_ok() && F::mapping(inodes[i]).unlanded_pages() > 0
+            });
+            if todo.is_empty() {
+                return results;
+            }
+        }
+        // A page that is still unrecorded was dirtied meanwhile, or the flusher took it again and
+        // failed.
+        for (i, mut known) in todo {
+            if let Some(errno) = F::errors(inodes[i]).check(&mut known) {
+                results[i] = Err(F::write_error(errno));
+            }
+        }
+        results
+    }
+}
