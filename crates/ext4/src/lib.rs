@@ -18,33 +18,32 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod alloc;
-pub(crate) mod directory;
-mod durability;
-pub mod error;
-pub(crate) mod extents;
-pub(crate) mod file_io;
-pub mod fs;
-pub mod fsync;
-pub mod inode;
+mod alloc;
+mod attributes;
+mod damage;
+mod directory;
+mod error;
+mod extents;
+mod file_io;
+mod fsync;
 pub mod mkfs;
-pub(crate) mod namespace;
-pub(crate) mod orphan;
-pub(crate) mod writepages;
-pub(crate) mod xattr;
+mod namespace;
+mod orphan;
+mod state;
+mod volume;
+mod writepages;
+mod xattr;
 
+pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;
 pub use error::{Error, Result};
 pub use ext4_format::inode::{FileType, Timestamp};
 pub use ext4_format::types::Ino;
 pub use file_io::{FallocateMode, SeekWhence};
-pub use fs::{
-    ErrorRecord, ErrorSummary, Fs, MountOptions, OnError, OrphanReport, StatFs, VolumeInfo,
-    VolumeStats,
-};
 pub use fsync::SyncTarget;
-pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
 pub use jbd2::AsyncCommit;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{NewInode, Opened, RenameFlags};
+pub use state::{Attr, Fs, Inode, InodeRef, MountOptions, OrphanReport, SetAttr, SetTime};
+pub use volume::{StatFs, VolumeInfo, VolumeStats};
 pub use xattr::SetXattrMode;

@@ -40,7 +40,7 @@ mod tests;
 mod trim;
 mod write_back;
 
-use crate::fs::ErrorLog;
+use crate::damage::ErrorLog;
 use crate::{Error, Result};
 use cache::{Budget, Kind};
 use ext4_format::geometry::Geometry;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::MkfsOptions;
-use crate::fs::bootstrap;
+use crate::volume::bootstrap;
 use block::{Create, DeviceUrl, OpenMode, Queue};
 use cache::Budget;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};

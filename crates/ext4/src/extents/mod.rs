@@ -35,7 +35,7 @@ use ext4_format::inode::InodeFlags;
 use ext4_format::types::{FileBlock, FsBlock};
 use jbd2::Handle;
 use node::View;
-pub(crate) use promise::{Changes, NodePromise};
+pub(crate) use promise::Changes;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;

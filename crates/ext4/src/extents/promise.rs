@@ -35,21 +35,9 @@ use ext4_format::extent::{self, MAX_DEPTH};
 use ext4_format::types::FsBlock;
 use jbd2::Handle;
 use std::sync::Arc;
-use sync::Mutex;
 
 /// Entries that one change adds to a leaf at most: an extent is cut in three.
 const ENTRIES_PER_CHANGE: u64 = 2;
-
-/// What is promised to an inode.
-#[derive(Default)]
-pub(crate) struct NodePromise(Mutex<State>);
-
-#[derive(Default)]
-struct State {
-    nodes: u32,
-    /// [`Changes`] that exist.
-    users: u32,
-}
 
 /// A tree as far as its worst case depends on it.
 #[derive(Clone, Copy, Debug)]

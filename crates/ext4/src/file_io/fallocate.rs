@@ -2,7 +2,7 @@
 
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, Map};
-use crate::fs::full::ANY_BLOCKS;
+use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::PAGE_SIZE;
 use ext4_format::inode::FileType;

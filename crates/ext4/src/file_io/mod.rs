@@ -7,7 +7,6 @@
 
 mod fallocate;
 mod read;
-pub(crate) mod readahead;
 mod seek;
 mod truncate;
 mod write;

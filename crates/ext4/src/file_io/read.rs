@@ -1,7 +1,7 @@
 //! Reading.
 
-use super::readahead::{Arrival, live_bytes};
 use crate::extents::{self, Map};
+use crate::state::{Arrival, is_stale_behind, live_bytes};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{Bio, BioFlags, Buf, BufMut, Class, PAGE_SIZE};
 use ext4_format::inode::FileType;
@@ -9,7 +9,6 @@ use ext4_format::types::FileBlock;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use sync::atomic::Ordering;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages in one read request at most (1 MiB).
@@ -256,16 +255,6 @@ fn trim(inode: &Inode, mut buf: Buf, index: u64, size: u64) -> Buf {
         buf.make_mut()[live..].fill(0);
     }
     buf
-}
-
-/// Whether a page from the device has bytes behind the first `live` that are not zero. The inode
-/// keeps it in mind.
-pub(super) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
-    let stale = page[live..].iter().any(|&byte| byte != 0);
-    if stale {
-        inode.stale_tail.store(true, Ordering::Relaxed);
-    }
-    stale
 }
 
 fn copy_page(buf: &Buf, index: u64, offset: u64, out: &mut [u8]) {

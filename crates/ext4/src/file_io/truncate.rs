@@ -1,7 +1,7 @@
 //! Changing a file's size, freeing blocks, and deleting inodes that nobody names any more.
 
 use crate::extents::{self, Map};
-use crate::fs::full::ANY_BLOCKS;
+use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, orphan, xattr};
 use block::{BufMut, PAGE_SIZE};
 use ext4_format::inode::FileType;
@@ -135,7 +135,7 @@ impl Fs {
         self.bdi.sub_dirty(removed.dirty);
         self.groups.unreserve(removed.delalloc);
         self.settle_nodes(inode);
-        self.dirty_files.settle(inode);
+        self.unlanded_files.settle(inode);
         *inode.goal.lock() = None;
     }
 

@@ -2,7 +2,7 @@
 
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, Map};
-use crate::fs::full::ANY_BLOCKS;
+use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{BufMut, PAGE_SIZE};
 use cache::PageState;
@@ -237,7 +237,7 @@ impl Fs {
 
     /// Pages of `inode` were made dirty.
     fn note_dirty_pages(&self, inode: &Arc<Inode>) {
-        self.dirty_files.note(inode);
+        self.unlanded_files.note(inode);
         self.bdi.mark_dirty(inode);
     }
 }

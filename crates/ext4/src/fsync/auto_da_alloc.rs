@@ -14,27 +14,11 @@
 //! close. The contents then follow with the next periodic commit.
 
 use super::queued::SyncRequest;
-use crate::writepages::Route;
-use crate::{Fs, Inode, InodeRef};
-use ext4_format::types::Ino;
-use sync::Mutex;
+use crate::state::Route;
+use crate::{Fs, InodeRef};
 use sync::atomic::Ordering;
 
-/// Commits for which a truncated file without new contents is remembered.
-const PATIENCE: u8 = 2;
-
-/// Files that were truncated to zero, with the commits for which each is still remembered.
-#[derive(Default)]
-pub(crate) struct TruncatedFiles(Mutex<Vec<(Ino, u8)>>);
-
 impl Fs {
-    /// The file was truncated to zero.
-    pub(crate) fn note_truncated(&self, inode: &Inode) {
-        if !inode.truncated.swap(true, Ordering::Relaxed) {
-            self.truncated_files.0.lock().push((inode.ino, PATIENCE));
-        }
-    }
-
     /// A file that may have been written to is closed. If it was truncated to zero before, this
     /// starts writing its contents. Waits only while thousands of files are queued.
     pub fn release(&self, inode: &InodeRef) {

@@ -14,13 +14,10 @@ mod auto_da_alloc;
 mod queued;
 mod tree;
 
-use crate::durability::Needed;
-use crate::writepages::Route;
+use crate::state::Needed;
+use crate::state::Route;
 use crate::{Fs, Inode, InodeRef, Result};
 use std::sync::Arc;
-
-pub(crate) use auto_da_alloc::TruncatedFiles;
-pub(crate) use tree::ParentHint;
 
 /// A file or directory that is to be made durable.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Asynchronous fsyncs: queued, gathered into groups, served together.
 
 use super::SyncTarget;
-use crate::writepages::Route;
+use crate::state::Route;
 use crate::{Fs, InodeRef, Result};
 use writeback::SyncService;
 

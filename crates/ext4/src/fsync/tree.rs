@@ -18,46 +18,18 @@
 //! directories and those above; step 2, rarely, the directory blocks of the subtree; step 3, the
 //! dirty pages of the subtree.
 
-use crate::inode::Inode;
-use crate::writepages::Route;
-use crate::{Error, Fs, InodeRef, Result, directory};
+use crate::state::Route;
+use crate::{Error, Fs, Inode, InodeRef, Result, directory};
 use block::PAGE_SIZE;
 use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::FileType;
 use ext4_format::types::Ino;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use sync::atomic::{AtomicU32, Ordering};
 
 /// Files of unknown place are written, and not looked for, if they have at most this many dirty pages
 /// (4 MiB).
 const FEW_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
-
-/// The directory through which an inode was last reached, set under the directory's lock. Correct or
-/// unknown for a directory and for a file with one name.
-#[derive(Default)]
-pub(crate) struct ParentHint(AtomicU32);
-
-impl ParentHint {
-    /// The inode has a name in `dir`.
-    #[inline]
-    pub fn set(&self, dir: Ino) {
-        // Concurrent look-ups of the same name only read the cache line.
-        if self.0.load(Ordering::Relaxed) != dir.0 {
-            self.0.store(dir.0, Ordering::Release);
-        }
-    }
-    /// A name was removed: the remaining ones may be anywhere.
-    pub fn forget(&self) {
-        self.0.store(0, Ordering::Release);
-    }
-    fn get(&self) -> Option<Ino> {
-        match self.0.load(Ordering::Acquire) {
-            0 => None,
-            ino => Some(Ino(ino)),
-        }
-    }
-}
 
 /// Where a file lies.
 enum Place {
@@ -116,7 +88,7 @@ impl Fs {
     fn unlanded_below(&self, root: &InodeRef) -> Result<Vec<InodeRef>> {
         let mut subtree = Subtree::below(root.ino);
         let (mut below, mut unknown) = (Vec::new(), Vec::new());
-        for inode in self.dirty_files.parts().flatten() {
+        for inode in self.unlanded_files.parts().flatten() {
             let list = match self.place_of(&inode, &mut subtree) {
                 Place::InSubtree => &mut below,
                 Place::Unknown => &mut unknown,

@@ -5,9 +5,9 @@ use super::{
     touch_directory,
 };
 use crate::directory::{self, Place};
-use crate::fs::full::NAMESPACE_BLOCKS;
-use crate::inode::decode_rdev;
 use crate::orphan::{self, ORPHAN_CREDITS};
+use crate::state::NAMESPACE_BLOCKS;
+use crate::state::decode_rdev;
 use crate::xattr::{self, XATTR_CREDITS};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};

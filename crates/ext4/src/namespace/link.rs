@@ -6,8 +6,8 @@ use super::{
     touch_directory,
 };
 use crate::directory::{self, CHANGE_CREDITS};
-use crate::fs::full::NAMESPACE_BLOCKS;
 use crate::orphan::{self, ORPHAN_CREDITS};
+use crate::state::NAMESPACE_BLOCKS;
 use crate::{Error, Fs, InodeRef, Result};
 use ext4_format::inode::{FileType, LINK_MAX};
 

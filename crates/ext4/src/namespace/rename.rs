@@ -27,9 +27,9 @@ use super::{
     check_old_name, check_subdirectory_fits, kind_of, touch_directory,
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
-use crate::fs::full::NAMESPACE_BLOCKS;
-use crate::inode::decode_rdev;
 use crate::orphan::ORPHAN_CREDITS;
+use crate::state::NAMESPACE_BLOCKS;
+use crate::state::decode_rdev;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, Timestamp};
 use ext4_format::types::Ino;

@@ -4,7 +4,7 @@
 //! then on disk; it is freed on disk first and then in memory, so that nobody can be given a slot
 //! whose old number is still to be cleared.
 
-use super::OrphanPlace;
+use crate::state::{OrphanFile, OrphanPlace, SlotBlock, orphans_present};
 use crate::{Error, Fs, Inode, Result, extents};
 use ext4_format::checksum::Seed;
 use ext4_format::features::RoCompatFeatures;
@@ -17,22 +17,6 @@ use sync::atomic::{AtomicBool, Ordering};
 
 /// Blocks that an orphan file may have: mke2fs makes at most 512 unless asked for more.
 const MAX_BLOCKS: u64 = 1 << 12;
-
-/// The file.
-pub(super) struct OrphanFile {
-    /// Of the blocks' checksums; `None` without metadata_csum.
-    seed: Option<Seed>,
-    blocks: Box<[SlotBlock]>,
-    /// ORPHAN_PRESENT is in the super block.
-    is_flagged: AtomicBool,
-}
-
-/// A block of it.
-struct SlotBlock {
-    place: FsBlock,
-    /// Bit n is set while slot n is taken.
-    taken: Mutex<Box<[u64]>>,
-}
 
 /// Puts the checksum into a block on its way to the log.
 fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
@@ -71,7 +55,7 @@ impl OrphanFile {
         let mut file = OrphanFile {
             seed: has_csum.then(|| Seed(inode.csum_seed(fs))),
             blocks: Box::default(),
-            is_flagged: AtomicBool::new(crate::fs::orphans_present(&fs.superblock.lock())),
+            is_flagged: AtomicBool::new(orphans_present(&fs.superblock.lock())),
         };
         let words = orphan_file::slots_per_block(fs.geo.block_size as usize).div_ceil(64);
         let mut blocks = Vec::new();

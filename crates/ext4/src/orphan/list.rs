@@ -3,36 +3,17 @@
 //! On disk it is linked in one direction; in memory in both, so that taking an inode out changes
 //! its predecessor at once instead of walking the list.
 
-use super::OrphanPlace;
+use crate::state::{OrphanEntry, OrphanList, OrphanPlace};
 use crate::{Fs, Inode};
 use jbd2::Handle;
-use std::collections::HashMap;
 use std::sync::Arc;
-
-/// An inode on the list.
-struct Entry {
-    inode: Arc<Inode>,
-    /// Towards the head; 0 at the head.
-    prev: u32,
-    /// As its `i_dtime` says; 0 at the end.
-    next: u32,
-}
-
-/// The list in memory. Inodes that recovery has not come to are on disk only: the last entry then
-/// has a `next` that is not here.
-#[derive(Default)]
-pub(super) struct OrphanList {
-    entries: HashMap<u32, Entry>,
-    /// 0: empty. What `s_last_orphan` says.
-    head: u32,
-}
 
 impl OrphanList {
     /// Makes `inode`, the head on disk, the only entry.
     pub fn adopt_head(&mut self, inode: &Arc<Inode>, next: u32) {
         self.head = inode.ino.0;
         let inode = inode.clone();
-        let entry = Entry {
+        let entry = OrphanEntry {
             inode,
             prev: 0,
             next,
@@ -68,7 +49,7 @@ pub(super) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
         meta.fields.dtime = 0;
         meta.orphan = None;
     }
-    let Some(Entry { prev, next, .. }) = list.entries.remove(&inode.ino.0) else {
+    let Some(OrphanEntry { prev, next, .. }) = list.entries.remove(&inode.ino.0) else {
         return;
     };
     if let Some(after) = list.entries.get_mut(&next) {

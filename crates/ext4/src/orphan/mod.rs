@@ -19,37 +19,11 @@ mod recover;
 
 pub(crate) use recover::recover;
 
+use crate::state::OrphanPlace;
 use crate::{Fs, Inode, Result};
-use file::OrphanFile;
 use jbd2::Handle;
-use list::OrphanList;
-use std::sync::{Arc, OnceLock};
-use sync::Mutex;
-use sync::atomic::{AtomicU64, Ordering};
-
-/// Where an orphan is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OrphanPlace {
-    /// On the linked list of the super block.
-    List,
-    /// In a slot of the orphan file.
-    File {
-        /// Block of the orphan file.
-        block: u32,
-        /// Slot in it.
-        slot: u32,
-    },
-}
-
-/// What is remembered of the orphan list or file.
-#[derive(Default)]
-pub(crate) struct OrphanState {
-    /// Set by [`recover()`] on a volume that has one.
-    file: OnceLock<OrphanFile>,
-    list: Mutex<OrphanList>,
-    /// Orphans recorded in either.
-    count: AtomicU64,
-}
+use std::sync::Arc;
+use sync::atomic::Ordering;
 
 /// Credits of [`add`] and [`del`]: a block of the orphan file or the super block, the inode, and a
 /// neighbour on the list.

@@ -4,8 +4,7 @@
 //! its truncation is completed. Every step is a transaction of its own that also takes the inode
 //! off the list or out of its slot, so that a crash on the way leaves the rest to the next mount.
 
-use super::OrphanPlace;
-use super::file::OrphanFile;
+use crate::state::{OrphanFile, OrphanPlace};
 use crate::{Error, Fs, InodeRef, OrphanReport, Result};
 use ext4_format::error::FormatError;
 use ext4_format::features::CompatFeatures;

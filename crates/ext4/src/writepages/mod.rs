@@ -31,88 +31,16 @@
 //! only tries it.
 
 mod record;
-mod stream;
 mod submit;
 #[cfg(test)]
 mod tests;
 
-use crate::alloc::BlockRun;
+use crate::state::{Batch, Route};
 use crate::{Error, Fs, Inode, Result};
-use block::{Buf, EndIo, IoError, Op, PAGE_SIZE, Payload, Plug};
+use block::{IoError, Op, Plug};
 use cache::{ErrSeq, Mapping};
-use ext4_format::types::{FsBlock, Ino};
-use smallvec::SmallVec;
 use std::sync::Arc;
-use stream::Piece;
-pub(crate) use stream::SmallFileStream;
-use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use sync::{Condvar, Mutex};
 use writeback::{DirtyState, OnLocked, Progress, Reason, Slice, WritebackFs};
-
-/// Pages of a range that goes through the log, at most.
-const LOGGED_PAGES: u32 = 16;
-
-/// By which way data goes to its block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Route {
-    /// In place, and only then is it recorded.
-    #[default]
-    Home,
-    /// What has a written block already in place, anything else through the log.
-    LogNew,
-    /// All of it through the log.
-    Log,
-}
-
-/// What is to be recorded when a range has landed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Record {
-    /// It was mapped and written before.
-    Overwrite,
-    /// It was mapped but unwritten.
-    Convert,
-    /// Blocks were picked for it.
-    Insert(BlockRun),
-}
-
-/// A range of one inode that is being written.
-struct Range {
-    inode: Arc<Inode>,
-    first: u64,
-    pages: u32,
-    /// Pages among them that hold a reservation.
-    reserved: u32,
-    record: Record,
-    /// For one that goes through the log: its first block, and the data.
-    logged: Option<(FsBlock, SmallVec<[Buf; 1]>)>,
-    error: Option<IoError>,
-}
-
-impl Range {
-    fn pages(&self) -> std::ops::Range<u64> {
-        self.first..self.first + u64::from(self.pages)
-    }
-}
-
-/// I/O in flight of one or many inodes.
-pub struct Batch {
-    /// Bios in flight, and one while the batch is open.
-    pending: AtomicUsize,
-    open: AtomicBool,
-    route: Route,
-    ranges: Mutex<Vec<Range>>,
-    errors: Mutex<Vec<(u64, IoError)>>,
-    /// Where its small files go.
-    piece: Mutex<Piece>,
-    landed: Mutex<()>,
-    landed_cv: Condvar,
-    /// Held while finishing; set when finished.
-    finished: Mutex<Option<Outcome>>,
-}
-
-/// What became of a finished batch: the inodes of which something did not land, with the reason of
-/// each.
-type Outcome = SmallVec<[(Ino, Error); 1]>;
 
 /// What one call of [`Fs::submit_pages`] took.
 pub(crate) struct Submitted {
@@ -122,81 +50,15 @@ pub(crate) struct Submitted {
     pub next: u64,
 }
 
-impl Batch {
-    /// Makes a batch that is going to have about `expected` pages.
-    pub(crate) fn new(stream: &Arc<SmallFileStream>, expected: u64, route: Route) -> Arc<Batch> {
-        Arc::new(Batch {
-            pending: AtomicUsize::new(1),
-            open: AtomicBool::new(true),
-            route,
-            ranges: Mutex::default(),
-            errors: Mutex::default(),
-            piece: Mutex::new(Piece::new(stream, expected)),
-            landed: Mutex::default(),
-            landed_cv: Condvar::new(),
-            finished: Mutex::default(),
-        })
-    }
-
-    fn put(&self) {
-        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            drop(self.landed.lock());
-            self.landed_cv.notify_all();
-        }
-    }
-
-    /// No more I/O will be added.
-    pub(crate) fn close(&self) {
-        if self.open.swap(false, Ordering::AcqRel) {
-            self.piece.lock().put_back();
-            self.put();
-        }
-    }
-
-    pub(crate) fn has_landed(&self) -> bool {
-        self.pending.load(Ordering::Acquire) == 0
-    }
-
-    fn wait_landed(&self) {
-        if self.has_landed() {
-            return;
-        }
-        let mut guard = self.landed.lock();
-        while !self.has_landed() {
-            self.landed_cv.wait(&mut guard);
-        }
-    }
-
-    /// After [`Fs::finish`]: the error of an inode of which something did not land.
-    fn error_of(&self, ino: Ino) -> Option<Error> {
-        let finished = self.finished.lock();
-        let mut failed = finished.iter().flatten();
-        let (_, error) = failed.find(|(failed, _)| *failed == ino)?;
-        Some(error.clone())
-    }
-}
-
-impl EndIo for Batch {
-    fn end_io(&self, tag: u64, _payload: Payload, result: Result<(), IoError>) {
-        if let Err(error) = result {
-            self.errors.lock().push((tag, error));
-        }
-        self.put();
-    }
-}
-
-/// The page behind the last one that calls which have returned may have dirtied.
-pub(crate) fn end(inode: &Inode) -> u64 {
-    inode.meta.lock().size.div_ceil(PAGE_SIZE as u64)
-}
-
 /// Whether there are dirty pages to write back. A write that is storing pages behind the end marks
 /// the inode dirty itself.
 fn is_dirty(inode: &Inode) -> bool {
     let mapping = &inode.mapping;
     mapping.dirty_pages() > 0
         && (mapping.writeback_pages() > 0
-            || mapping.next_dirty(0).is_some_and(|at| at < end(inode)))
+            || mapping
+                .next_dirty(0)
+                .is_some_and(|at| at < inode.end_page()))
 }
 
 impl WritebackFs for Fs {
@@ -222,7 +84,7 @@ impl WritebackFs for Fs {
     }
 
     fn end(inode: &Inode) -> u64 {
-        end(inode)
+        inode.end_page()
     }
 
     fn errno(error: &Error) -> i32 {

@@ -1,7 +1,7 @@
 //! From landed data to metadata.
 
-use super::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 use crate::alloc::BlockRun;
+use crate::state::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 use crate::{Error, Fs, Inode, Result, extents};
 use ext4_format::types::FileBlock;
 use jbd2::{Handle, JournalError};
@@ -108,7 +108,7 @@ impl Fs {
             match result {
                 Ok(()) => {
                     self.settle_nodes(&range.inode);
-                    self.dirty_files.settle(&range.inode);
+                    self.unlanded_files.settle(&range.inode);
                     note_landed(&range.inode);
                     landed += u64::from(range.pages);
                 }

@@ -1,7 +1,8 @@
 //! From dirty pages to bios.
 
-use super::{Batch, LOGGED_PAGES, Range, Record, Route, Submitted};
+use super::Submitted;
 use crate::extents::{self, Map};
+use crate::state::{Batch, LOGGED_PAGES, Range, Record, Route};
 use crate::{Error, Fs, Inode, Result};
 use block::{Bio, BioFlags, Buf, Class, PAGE_SIZE, Plug};
 use cache::DirtyPage;

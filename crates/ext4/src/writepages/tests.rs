@@ -1,7 +1,7 @@
 //! The flusher's slices of a file, taken by hand.
 
-use super::{Batch, Route};
 use crate::extents::{self, Map};
+use crate::state::{Batch, Route};
 use crate::{Fs, InodeRef, MkfsOptions, MountOptions, SetAttr};
 use block::{DeviceUrl, OpenMode, PAGE_SIZE, Plug, Queue};
 use ext4_format::types::FileBlock;
@@ -97,12 +97,12 @@ fn ahead_of_a_commit_goes_what_has_landed() {
     let image = image();
     let fs = mount(&image);
     let files = many_files(&fs);
-    let all = fs.dirty_inodes.pending_blocks();
+    let all = fs.changed_inodes.pending_blocks();
     assert!(all >= 10, "16 inodes in a block: {all}");
     let (landed, rest) = files.split_at(80);
     landed.iter().for_each(|file| fs.write_back(file).unwrap());
     fs.journal.prepare_commit();
-    let left = fs.dirty_inodes.pending_blocks();
+    let left = fs.changed_inodes.pending_blocks();
     assert!((5..=6).contains(&left), "of the rest: {left}");
     // What changes after that is not lost.
     let private = SetAttr {
@@ -110,7 +110,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
         ..SetAttr::default()
     };
     fs.set_attr(&landed[0], &private).unwrap();
-    assert!(fs.dirty_inodes.pending_blocks() > left);
+    assert!(fs.changed_inodes.pending_blocks() > left);
     rest.iter().for_each(|file| fs.write_back(file).unwrap());
     fs.fsync(&files[0], false).unwrap();
     fs.crash();
@@ -134,7 +134,7 @@ fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
     let image = image();
     let fs = mount(&image);
     let files = many_files(&fs);
-    let pending = || fs.dirty_inodes.pending_blocks();
+    let pending = || fs.changed_inodes.pending_blocks();
     let finish = |file: &InodeRef, meanwhile: &dyn Fn()| {
         let batch = fs.new_batch(u64::MAX, Route::Home);
         let mut plug = fs.queue.plug();

@@ -17,7 +17,7 @@ mod store;
 
 pub(crate) use acl::{chmod_acl, inherit_acl};
 
-use crate::fs::full::NAMESPACE_BLOCKS;
+use crate::state::NAMESPACE_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::acl::Acl;
 use ext4_format::inode::FileType;

@@ -1,6 +1,8 @@
-//! Attributes.
+//! Attributes: mode, owner, times, flags, project.
 
-use super::full::NAMESPACE_BLOCKS;
+mod flags;
+
+use crate::state::NAMESPACE_BLOCKS;
 use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
 use ext4_format::inode::{FileType, InodeFlags};
 use std::sync::Arc;

@@ -11,11 +11,10 @@
 //! line and code. `e2fsck` clears it. An error may be met under any lock: [`ErrorLog`] has a lock
 //! of its own, which is the last in the order, and needs nothing but the device.
 
-use crate::{Error, Fs, Result};
+use crate::{Error, Result};
 use block::{BufMut, Class, PAGE_SIZE, Queue};
 use ext4_format::error::FormatError;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
-use ext4_format::types::Ino;
 use jbd2::{Journal, JournalError};
 use std::panic::Location;
 use std::str::FromStr;
@@ -322,39 +321,9 @@ impl ErrorLog {
     }
 }
 
-impl Fs {
-    /// Records damage that an operation on inode `ino` has met; gives the error back.
-    #[track_caller]
-    pub(crate) fn blame(&self, func: &'static str, ino: Ino, error: Error) -> Error {
-        if is_damage(&error) {
-            self.errors.note(func, ino.0, &error);
-        }
-        error
-    }
-
-    /// [`Fs::blame`] for a result.
-    #[track_caller]
-    #[inline]
-    pub(crate) fn witness<T>(&self, func: &'static str, ino: Ino, result: Result<T>) -> Result<T> {
-        match result {
-            Ok(value) => Ok(value),
-            Err(error) => Err(self.blame(func, ino, error)),
-        }
-    }
-
-    /// A change of several blocks ended halfway, so that the volume may have lost track of
-    /// something: an error like damage, whatever its cause.
-    #[track_caller]
-    pub(crate) fn blame_half_done(&self, func: &'static str, ino: Ino, error: &Error) {
-        if is_damage(error) || matches!(error, Error::Io(_)) {
-            self.errors.note(func, ino.0, error);
-        }
-    }
-}
-
 /// What of the super block outlives a replay of the log, which may hold an older one: the record of
 /// errors.
-pub(super) fn carry_over(before: &Superblock, after: &mut Superblock) {
+pub(crate) fn carry_over(before: &Superblock, after: &mut Superblock) {
     if before.error_count.get() > after.error_count.get() {
         ErrorSummary::read(before).write(after);
     }

@@ -5,12 +5,12 @@
 //! Pages under readahead are inserted when their I/O completes; whoever changes the file's contents
 //! or blocks waits for that first ([`Readahead::quiesce`]).
 
-use super::read::is_stale_behind;
 use crate::Inode;
 use block::{EndIo, IoError, PAGE_SIZE, Payload};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
+use sync::atomic::Ordering;
 use sync::{Condvar, Mutex};
 
 /// Pages of the first window.
@@ -119,6 +119,16 @@ impl EndIo for Arrival {
         // A failed readahead is silent: the reader that needs the page meets the error itself.
         self.inode.readahead.end(&self.range);
     }
+}
+
+/// Whether a page from the device has bytes behind the first `live` that are not zero. The inode
+/// keeps it in mind.
+pub(crate) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
+    let stale = page[live..].iter().any(|&byte| byte != 0);
+    if stale {
+        inode.stale_tail.store(true, Ordering::Relaxed);
+    }
+    stale
 }
 
 /// Bytes of page `index` that lie before the end of a file of `size` bytes. The others are zero in

@@ -1,88 +1,24 @@
-//! A mounted volume: what belongs to all of it, sync, statfs, attributes.
+//! Whole-volume operations: mount and unmount, sync, statfs, counters, label, trim.
 
-mod attr;
 pub(crate) mod bootstrap;
-mod errors;
-mod flags;
-pub(crate) mod full;
 mod label;
 mod mount;
 mod panicked;
 mod trim;
 
-use crate::alloc::Groups;
-use crate::durability::WaitingSizes;
-use crate::fsync::TruncatedFiles;
-use crate::inode::dirty::DirtyInodes;
-use crate::inode::dirty_files::DirtyFiles;
-use crate::writepages::SmallFileStream;
-use crate::{Error, Inode, InodeRef, Result};
+use crate::damage::{ErrorSummary, OnError};
+use crate::state::OrphanReport;
+use crate::{Error, Fs, InodeRef, Result};
 use block::{Queue, StatsSnapshot};
-use cache::{Budget, InodeTable, Kind};
-use ext4_format::features::RoCompatFeatures;
-use ext4_format::geometry::Geometry;
-use ext4_format::inode::Timestamp;
-use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
-use ext4_format::types::Ino;
+use cache::{Budget, Kind};
+use ext4_format::superblock::State;
 use jbd2::{
-    AsyncCommit, FreedExtent, Handle, Journal, JournalClient, JournalError, JournalStats, Phase,
-    RecoveryReport, Tid,
+    FreedExtent, Handle, JournalClient, JournalError, JournalStats, Phase, RecoveryReport, Tid,
 };
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-use sync::Mutex;
-use sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use writeback::{BackingDev, Clock, Flushers, FsyncQueue, SystemClock, Tunables};
-
-pub(crate) use errors::ErrorLog;
-pub use errors::{ErrorRecord, ErrorSummary, OnError};
-pub use mount::OrphanReport;
-
+use std::sync::Arc;
+use writeback::Tunables;
 /// Blocks that the steps of a large sync leave to the commit of a small fsync beside it (2 MiB).
 const STEP_BLOCKS: u32 = 512;
-
-/// How to mount.
-#[derive(Clone)]
-pub struct MountOptions {
-    /// Refuse every change.
-    pub read_only: bool,
-    /// Memory for pages, inodes and metadata, in bytes. Ignored where `budget` is given.
-    pub memory: u64,
-    /// A budget to share with other volumes.
-    pub budget: Option<Arc<Budget>>,
-    /// Writeback parameters.
-    pub tunables: Tunables,
-    /// Whether the flusher has a thread of its own.
-    pub flushers: Flushers,
-    /// How long a transaction gathers changes.
-    pub commit_interval: Duration,
-    /// When commit blocks are written together with what they commit, as the kernel's
-    /// `journal_async_commit` does (docs/FSYNC.md).
-    pub async_commit: AsyncCommit,
-    /// Update access times as relatime does; otherwise never (noatime).
-    pub atime: bool,
-    /// What happens when damage is met; `None`: what the super block says.
-    pub errors: Option<OnError>,
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Default for MountOptions {
-    fn default() -> Self {
-        MountOptions {
-            read_only: false,
-            memory: 1 << 30,
-            budget: None,
-            tunables: Tunables::default(),
-            flushers: Flushers::default(),
-            commit_interval: Duration::from_secs(5),
-            async_commit: AsyncCommit::default(),
-            atime: false,
-            errors: None,
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
 
 /// What statfs tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,96 +97,7 @@ pub struct VolumeInfo {
     pub orphans: OrphanReport,
 }
 
-/// A mounted volume. Every method may be called from any number of threads.
-pub struct Fs {
-    pub(crate) me: Weak<Fs>,
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) geo: Geometry,
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) groups: Groups,
-    pub(crate) inodes: Arc<InodeTable<Inode>>,
-    pub(crate) dirty_inodes: DirtyInodes,
-    pub(crate) dirty_files: DirtyFiles,
-    pub(crate) bdi: Arc<BackingDev<Fs>>,
-    pub(crate) fsyncs: FsyncQueue<Fs>,
-    pub(crate) truncated_files: TruncatedFiles,
-    pub(crate) waiting_sizes: WaitingSizes,
-    pub(crate) budget: Arc<Budget>,
-    pub(crate) options: MountOptions,
-    pub(crate) superblock: Mutex<Superblock>,
-    superblock_dirty: AtomicBool,
-    read_only: AtomicBool,
-    read_only_reason: Mutex<Option<String>>,
-    unmounted: Mutex<Option<Result<()>>>,
-    journal_blocks: u32,
-    recovery: RecoveryReport,
-    orphans: Mutex<OrphanReport>,
-    /// Serialises renames of directories across directories (rank 1).
-    pub(crate) rename_lock: Mutex<()>,
-    /// Unlinked inodes whose last user is gone, to be deleted.
-    pub(crate) unlinked: Mutex<Vec<Arc<Inode>>>,
-    /// Those of them that are being deleted.
-    pub(crate) deletions: full::Deletions,
-    /// The next inode's generation.
-    pub(crate) generation: AtomicU32,
-    /// Where small files go.
-    pub(crate) small_files: Arc<SmallFileStream>,
-    /// Whether data has been recorded since a sync prepared a commit.
-    pub(crate) recorded: AtomicBool,
-    /// Errors that were met.
-    pub(crate) errors: Arc<ErrorLog>,
-    /// In-memory state of the orphan list or file.
-    pub(crate) orphan_state: crate::orphan::OrphanState,
-}
-
 impl Fs {
-    /// The time for inode time stamps.
-    pub(crate) fn now(&self) -> Timestamp {
-        let (secs, nanos) = self.options.clock.realtime();
-        self.storable(Timestamp { secs, nanos })
-    }
-
-    /// The nearest time that this volume's inodes can hold, so that what users see now is what they
-    /// see after a remount.
-    pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
-        if self.geo.inode_size > 128 {
-            return Timestamp {
-                secs: time.secs.clamp(Timestamp::MIN_SECS, Timestamp::MAX_SECS),
-                nanos: time.nanos.min(999_999_999),
-            };
-        }
-        // No room for nanoseconds, nor for more than 32 bits of seconds.
-        Timestamp {
-            secs: time.secs.clamp(i64::from(i32::MIN), i64::from(i32::MAX)),
-            nanos: 0,
-        }
-    }
-
-    /// `Err(ReadOnly)` on a read-only volume.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.is_read_only() {
-            Err(Error::ReadOnly)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether changes are refused, by wish or after an error.
-    pub fn is_read_only(&self) -> bool {
-        self.read_only.load(Ordering::Relaxed)
-    }
-
-    /// The root directory.
-    pub fn root(&self) -> Result<InodeRef> {
-        self.inode(Ino::ROOT.0)
-    }
-
-    /// The super block changed under `handle` (see [`Fs::superblock`]); it goes out with the
-    /// handle's transaction.
-    pub(crate) fn mark_superblock_dirty(&self, _handle: &Handle<'_>) {
-        self.superblock_dirty.store(true, Ordering::Release);
-    }
-
     /// Makes everything that is dirty now durable: data, then metadata by one commit. Beside an
     /// unmount, whose last sync makes the same durable, its outcome is that of the unmount.
     ///
@@ -391,43 +238,6 @@ impl Fs {
     pub fn invalidate(&self, inode: &InodeRef) {
         inode.mapping.invalidate(0..u64::MAX);
     }
-
-    fn become_read_only(&self, why: &str) {
-        self.read_only.store(true, Ordering::Relaxed);
-        self.read_only_reason
-            .lock()
-            .get_or_insert_with(|| why.to_owned());
-    }
-
-    /// Puts the super block into the journal, if it has changed.
-    fn write_back_superblock(&self, handle: &Handle<'_>) -> Result<()> {
-        if self.superblock_dirty.swap(false, Ordering::AcqRel) || self.errors.is_unsaved() {
-            let buffer = handle.get(self.superblock_block())?;
-            handle.modify(&buffer, None, |bytes| self.encode_superblock(bytes));
-        }
-        Ok(())
-    }
-
-    /// Encodes the super block with the counts of now into its place in block `bytes` that holds
-    /// it.
-    fn encode_superblock(&self, bytes: &mut [u8]) {
-        let counts = self.groups.counts();
-        let mut sb = self.superblock.lock();
-        sb.set_free_blocks_count(counts.free_blocks);
-        sb.set_free_inodes_count(counts.free_inodes as u32);
-        sb.set_write_time(self.options.clock.realtime().0.max(0) as u64);
-        self.errors.put_into(&mut sb);
-        sb.update_checksum();
-        let at = SUPERBLOCK_OFFSET as usize % bytes.len().max(1);
-        if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_SIZE) {
-            place.copy_from_slice(sb.as_bytes());
-        }
-    }
-
-    /// Block that holds the super block.
-    fn superblock_block(&self) -> u64 {
-        SUPERBLOCK_OFFSET / u64::from(self.geo.block_size)
-    }
 }
 
 /// What is left of an I/O error that went through [`std::io::Error`].
@@ -449,7 +259,7 @@ fn io_error(e: &std::io::Error) -> block::IoError {
 
 impl JournalClient for Fs {
     fn write_back_state(&self, handle: &Handle<'_>, phase: Phase) {
-        let mut result = self.dirty_inodes.write_back(self, handle, phase);
+        let mut result = self.changed_inodes.write_back(self, handle, phase);
         if phase != Phase::Ahead {
             result = result
                 .and(self.groups.write_back_state(handle))
@@ -464,7 +274,7 @@ impl JournalClient for Fs {
     }
 
     fn pending_blocks(&self) -> u32 {
-        self.dirty_inodes.pending_blocks() + self.groups.pending_blocks() + 1
+        self.changed_inodes.pending_blocks() + self.groups.pending_blocks() + 1
     }
 
     fn before_commit(&self) {
@@ -500,9 +310,4 @@ impl Drop for Fs {
         );
         self.crash();
     }
-}
-
-/// Whether the read-only compatible features of `sb` say that orphans may be present.
-pub(crate) fn orphans_present(sb: &Superblock) -> bool {
-    sb.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT)
 }

@@ -4,14 +4,9 @@
 //! journal handle → `Inode::i_block` → `Inode::meta` → group locks → buffer locks → mapping lock.
 //! `Inode::lock` is never taken while a handle is held.
 
-pub(crate) mod dirty;
-pub(crate) mod dirty_files;
-
-use crate::durability::Durability;
-use crate::extents::NodePromise;
-use crate::file_io::readahead::Readahead;
-use crate::fsync::ParentHint;
-use crate::{Error, Fs, Result, extents};
+use super::durability::Durability;
+use super::{NodePromise, OrphanPlace, ParentHint, Readahead};
+use crate::{Error, Fs, Result};
 use cache::{CachedInode, ErrSeq, Mapping, Pins};
 use ext4_format::inode::{
     DeviceNumber, FileType, InodeFields, InodeFlags, InodeMode, Timestamp, in_inode_xattr_area,
@@ -42,7 +37,7 @@ pub(crate) struct InodeMeta {
     /// The bytes after the extra fields (in-inode extended attributes), if any are in use.
     pub inline_xattrs: Option<Box<[u8]>>,
     /// On the orphan list (or in the orphan file), where.
-    pub orphan: Option<crate::orphan::OrphanPlace>,
+    pub orphan: Option<OrphanPlace>,
 }
 
 /// An inode in memory.
@@ -67,7 +62,7 @@ pub struct Inode {
     pub(crate) nodes: NodePromise,
     /// Everything else that is on disk.
     pub(crate) meta: Mutex<InodeMeta>,
-    /// Whether it is in [`dirty::DirtyInodes`].
+    /// Whether it is in [`dirty::ChangedInodes`].
     pub(crate) registered: AtomicBool,
     /// What is not durable yet.
     pub(crate) durability: Durability,
@@ -77,8 +72,8 @@ pub struct Inode {
     /// Bytes behind the end of the file were not zero on the device (another system left them): the
     /// next change that makes the file longer zeroes them there first.
     pub(crate) stale_tail: AtomicBool,
-    /// Whether it is in [`dirty_files::DirtyFiles`].
-    pub(crate) dirty_listed: AtomicBool,
+    /// Whether it is in [`unlanded_files::UnlandedFiles`].
+    pub(crate) unlanded_listed: AtomicBool,
     /// A directory that it has a name in.
     pub(crate) parent: ParentHint,
     /// Where the allocator should look first (file block, volume block of the last extent written).
@@ -187,7 +182,7 @@ impl Inode {
             durability: Durability::default(),
             truncated: AtomicBool::new(false),
             stale_tail: AtomicBool::new(false),
-            dirty_listed: AtomicBool::new(false),
+            unlanded_listed: AtomicBool::new(false),
             parent: ParentHint::default(),
             goal: Mutex::new(None),
             writeback_lock: Mutex::new(0),
@@ -279,7 +274,7 @@ impl Inode {
     fn register_dirty(self: &Arc<Self>, fs: &Fs) {
         self.lazy_times.store(false, Ordering::Relaxed);
         if !self.registered.swap(true, Ordering::AcqRel) {
-            fs.dirty_inodes.add(fs, self);
+            fs.changed_inodes.add(fs, self);
         }
     }
 
@@ -349,7 +344,7 @@ impl Fs {
         let mut i_block = [0; 60];
         if mode.is_regular() || mode.is_dir() || mode.is_symlink() {
             flags |= InodeFlags::EXTENTS;
-            i_block = extents::empty_root();
+            ext4_format::extent::init(&mut i_block, 0)?;
         }
         let extra_isize = if self.geo.inode_size > 128 {
             self.geo.want_extra_isize

@@ -7,14 +7,13 @@
 //!     └─ anything of this fails ─> needs_recovery stays
 //! ```
 
-use super::errors::{OnError, carry_over};
-use super::{ErrorLog, Fs, MountOptions, bootstrap};
+use super::bootstrap;
 use crate::alloc::Groups;
-use crate::durability::WaitingSizes;
-use crate::fsync::TruncatedFiles;
-use crate::inode::dirty::DirtyInodes;
-use crate::inode::dirty_files::DirtyFiles;
-use crate::{Error, Result, orphan};
+use crate::damage::{ErrorLog, OnError, carry_over};
+use crate::state::{
+    ChangedInodes, MountOptions, OrphanState, TruncatedFiles, UnlandedFiles, WaitingSizes,
+};
+use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Queue};
 use cache::{Budget, InodeTable};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
@@ -28,15 +27,6 @@ use std::sync::{Arc, Weak};
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use writeback::{BackingDev, FsyncQueue};
-
-/// What became of orphans at mount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OrphanReport {
-    /// Unlinked inodes that were deleted.
-    pub deleted: u32,
-    /// Truncations that were completed.
-    pub truncated: u32,
-}
 
 /// A journal, ready, and what its recovery did.
 struct Opened {
@@ -93,8 +83,8 @@ impl Fs {
             truncated_files: TruncatedFiles::default(),
             waiting_sizes: WaitingSizes::default(),
             inodes: InodeTable::new(&budget),
-            dirty_inodes: DirtyInodes::default(),
-            dirty_files: DirtyFiles::default(),
+            changed_inodes: ChangedInodes::default(),
+            unlanded_files: UnlandedFiles::default(),
             journal: opened.journal,
             groups,
             geo,
@@ -116,7 +106,7 @@ impl Fs {
             small_files: Arc::default(),
             recorded: AtomicBool::new(false),
             errors,
-            orphan_state: orphan::OrphanState::default(),
+            orphan_state: OrphanState::default(),
         });
         let me: Weak<Fs> = fs.me.clone();
         fs.journal.set_client(me as Weak<dyn JournalClient>);

@@ -41,8 +41,7 @@
 //! device, so that the size may be raised over them at any time: a truncation logs the zeroes with
 //! the size (`file_io::truncate`).
 
-use crate::inode::InodeMeta;
-use crate::writepages::{self, Batch};
+use super::{Batch, InodeMeta};
 use crate::{Fs, Inode, Result};
 use block::{AtomicWriteMark, PAGE_SIZE, WriteMark};
 use cache::{DirtyPage, Mapping};
@@ -138,6 +137,11 @@ impl Durability {
 }
 
 impl Inode {
+    /// The page behind the last one that calls which have returned may have dirtied.
+    pub(crate) fn end_page(&self) -> u64 {
+        self.size().div_ceil(PAGE)
+    }
+
     /// Whether any page is dirty, gathered, in flight or landed but not recorded (one atomic).
     pub(crate) fn has_unlanded(&self) -> bool {
         self.mapping.unlanded_pages() > 0
@@ -166,7 +170,7 @@ impl Inode {
             }
             enters
         };
-        let end = range.end.min(writepages::end(self));
+        let end = range.end.min(self.end_page());
         let taken = self
             .mapping
             .take_dirty(range.start..end.max(range.start), max, pages);
@@ -336,7 +340,7 @@ impl Fs {
         if set == self.waiting_sizes.none_left.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let files = self.dirty_files.parts().flatten();
+        let files = self.unlanded_files.parts().flatten();
         let waiting = files.filter_map(|inode| {
             let begin = inode.size_beyond_pages()?;
             Some((inode, begin))

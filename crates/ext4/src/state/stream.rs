@@ -25,7 +25,7 @@ pub(crate) struct SmallFileStream {
 }
 
 /// What a batch has of the stream.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     stream: Arc<SmallFileStream>,
     next: u64,
     end: u64,
@@ -35,7 +35,7 @@ pub(super) struct Piece {
 
 impl Piece {
     /// Nothing yet, for a batch that is going to place about `expected` blocks.
-    pub(super) fn new(stream: &Arc<SmallFileStream>, expected: u64) -> Piece {
+    pub(crate) fn new(stream: &Arc<SmallFileStream>, expected: u64) -> Piece {
         Piece {
             stream: stream.clone(),
             next: 0,
@@ -49,7 +49,7 @@ impl Piece {
     ///
     /// # Errors
     /// As [`Groups::pick`].
-    pub(super) fn pick(
+    pub(crate) fn pick(
         &mut self,
         groups: &Groups,
         want: u32,
@@ -96,7 +96,7 @@ impl Piece {
 
     /// Gives back what the batch has left, if nobody has gone on behind it: for one that is
     /// complete.
-    pub(super) fn put_back(&mut self) {
+    pub(crate) fn put_back(&mut self) {
         if self.next < self.end {
             let _ = self.stream.next.compare_exchange(
                 self.end,

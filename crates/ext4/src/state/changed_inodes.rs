@@ -10,8 +10,7 @@
 //!          └──────────────────────────────────────────────────┘
 //! ```
 
-use crate::inode::Inode;
-use crate::{Error, Fs, Result};
+use crate::{Error, Fs, Inode, Result};
 use ext4_format::inode::{InodeFields, in_inode_xattr_area_mut, update_checksum};
 use ext4_format::types::Ino;
 use jbd2::{Handle, Phase};
@@ -27,7 +26,7 @@ type Inodes = SmallVec<[Arc<Inode>; 16]>;
 type Blocks = FxHashMap<u64, Inodes>;
 
 /// The registry, by inode table block.
-pub(crate) struct DirtyInodes {
+pub(crate) struct ChangedInodes {
     shards: [Mutex<Blocks>; SHARDS],
     /// A bit for each shard that is not empty, changed under its lock: a small commit has inodes in
     /// one or two of them.
@@ -36,9 +35,9 @@ pub(crate) struct DirtyInodes {
     blocks: AtomicU32,
 }
 
-impl Default for DirtyInodes {
+impl Default for ChangedInodes {
     fn default() -> Self {
-        DirtyInodes {
+        ChangedInodes {
             shards: std::array::from_fn(|_| Mutex::default()),
             occupied: AtomicU32::new(0),
             blocks: AtomicU32::new(0),
@@ -54,7 +53,7 @@ struct Snapshot {
     inline_xattrs: Option<Box<[u8]>>,
 }
 
-impl DirtyInodes {
+impl ChangedInodes {
     /// Registers an inode whose `registered` flag the caller just set.
     pub fn add(&self, fs: &Fs, inode: &Arc<Inode>) {
         // The location was valid when the inode was loaded or allocated.
@@ -73,7 +72,7 @@ impl DirtyInodes {
         list.push(inode.clone());
     }
 
-    /// Inode table blocks that [`DirtyInodes::write_back`] would change.
+    /// Inode table blocks that [`ChangedInodes::write_back`] would change.
     pub fn pending_blocks(&self) -> u32 {
         self.blocks.load(Ordering::Relaxed)
     }

@@ -9,9 +9,9 @@
 //!
 //! Invariant: a file with an unlanded page is listed, once the call that dirtied the page has
 //! returned. Both sides pass through the mapping's lock, the writer before it reads `listed`,
-//! [`DirtyFiles::settle`] after it has cleared it: one of them sees the other.
+//! [`UnlandedFiles::settle`] after it has cleared it: one of them sees the other.
 
-use crate::inode::Inode;
+use crate::Inode;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use sync::Mutex;
@@ -22,30 +22,30 @@ const SHARDS: usize = 32;
 type Shard = FxHashMap<u32, Arc<Inode>>;
 
 /// See the module.
-pub(crate) struct DirtyFiles {
+pub(crate) struct UnlandedFiles {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-impl Default for DirtyFiles {
+impl Default for UnlandedFiles {
     fn default() -> Self {
-        DirtyFiles {
+        UnlandedFiles {
             shards: std::array::from_fn(|_| Mutex::default()),
         }
     }
 }
 
-impl DirtyFiles {
+impl UnlandedFiles {
     fn shard(&self, inode: &Inode) -> &Mutex<Shard> {
         &self.shards[inode.ino.0 as usize % SHARDS]
     }
 
     /// A page of the file was made dirty. Cheap where it is listed (one atomic load).
     pub fn note(&self, inode: &Arc<Inode>) {
-        if inode.dirty_listed.load(Ordering::Acquire) {
+        if inode.unlanded_listed.load(Ordering::Acquire) {
             return;
         }
         let mut shard = self.shard(inode).lock();
-        inode.dirty_listed.store(true, Ordering::Release);
+        inode.unlanded_listed.store(true, Ordering::Release);
         shard.insert(inode.ino.0, inode.clone());
     }
 
@@ -55,9 +55,9 @@ impl DirtyFiles {
             return;
         }
         let mut shard = self.shard(inode).lock();
-        inode.dirty_listed.store(false, Ordering::Release);
+        inode.unlanded_listed.store(false, Ordering::Release);
         if inode.mapping.has_unlanded() {
-            inode.dirty_listed.store(true, Ordering::Release);
+            inode.unlanded_listed.store(true, Ordering::Release);
             shard.insert(inode.ino.0, inode.clone());
             return;
         }

@@ -1,0 +1,35 @@
+//! Attributing damage to the operation and the inode that met it.
+
+use crate::damage::is_damage;
+use crate::{Error, Fs, Result};
+use ext4_format::types::Ino;
+
+impl Fs {
+    /// Records damage that an operation on inode `ino` has met; gives the error back.
+    #[track_caller]
+    pub(crate) fn blame(&self, func: &'static str, ino: Ino, error: Error) -> Error {
+        if is_damage(&error) {
+            self.errors.note(func, ino.0, &error);
+        }
+        error
+    }
+
+    /// [`Fs::blame`] for a result.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn witness<T>(&self, func: &'static str, ino: Ino, result: Result<T>) -> Result<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.blame(func, ino, error)),
+        }
+    }
+
+    /// A change of several blocks ended halfway, so that the volume may have lost track of
+    /// something: an error like damage, whatever its cause.
+    #[track_caller]
+    pub(crate) fn blame_half_done(&self, func: &'static str, ino: Ino, error: &Error) {
+        if is_damage(error) || matches!(error, Error::Io(_)) {
+            self.errors.note(func, ino.0, error);
+        }
+    }
+}

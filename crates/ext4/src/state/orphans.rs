@@ -1,0 +1,75 @@
+//! The orphan list and the orphan file in memory (`orphan` operates on them).
+
+use crate::Inode;
+use ext4_format::checksum::Seed;
+use ext4_format::types::FsBlock;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use sync::Mutex;
+use sync::atomic::{AtomicBool, AtomicU64};
+
+/// Where an orphan is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanPlace {
+    /// On the linked list of the super block.
+    List,
+    /// In a slot of the orphan file.
+    File {
+        /// Block of the orphan file.
+        block: u32,
+        slot: u32,
+    },
+}
+
+/// The orphans of a volume.
+#[derive(Default)]
+pub(crate) struct OrphanState {
+    /// Set by `orphan::recover` on a volume that has one.
+    pub file: OnceLock<OrphanFile>,
+    pub list: Mutex<OrphanList>,
+    /// Orphans in both.
+    pub count: AtomicU64,
+}
+
+/// The orphan file.
+pub(crate) struct OrphanFile {
+    /// Of the blocks' checksums; `None` without metadata_csum.
+    pub seed: Option<Seed>,
+    pub blocks: Box<[SlotBlock]>,
+    /// ORPHAN_PRESENT is in the super block.
+    pub is_flagged: AtomicBool,
+}
+
+/// A block of the orphan file.
+pub(crate) struct SlotBlock {
+    pub place: FsBlock,
+    /// Bit n is set while slot n is taken.
+    pub taken: Mutex<Box<[u64]>>,
+}
+
+/// The orphan list. Inodes that recovery has not reached are on disk only: the last entry then has a
+/// `next` that is not here.
+#[derive(Default)]
+pub(crate) struct OrphanList {
+    pub entries: HashMap<u32, OrphanEntry>,
+    /// The value of `s_last_orphan`; 0: empty.
+    pub head: u32,
+}
+
+/// An inode on the orphan list.
+pub(crate) struct OrphanEntry {
+    pub inode: Arc<Inode>,
+    /// Towards the head; 0 at the head.
+    pub prev: u32,
+    /// The value of its `i_dtime`; 0 at the end.
+    pub next: u32,
+}
+
+/// What became of orphans at mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrphanReport {
+    /// Unlinked inodes that were deleted.
+    pub deleted: u32,
+    /// Truncations that were completed.
+    pub truncated: u32,
+}

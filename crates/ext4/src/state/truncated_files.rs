@@ -1,0 +1,22 @@
+//! Files that were truncated to zero (`fsync::auto_da_alloc`).
+
+use crate::{Fs, Inode};
+use ext4_format::types::Ino;
+use sync::Mutex;
+use sync::atomic::Ordering;
+
+/// Commits for which a truncated file without new contents is remembered.
+pub(crate) const PATIENCE: u8 = 2;
+
+/// Files that were truncated to zero, with the commits for which each is still remembered.
+#[derive(Default)]
+pub(crate) struct TruncatedFiles(pub(crate) Mutex<Vec<(Ino, u8)>>);
+
+impl Fs {
+    /// The file was truncated to zero.
+    pub(crate) fn note_truncated(&self, inode: &Inode) {
+        if !inode.truncated.swap(true, Ordering::Relaxed) {
+            self.truncated_files.0.lock().push((inode.ino, PATIENCE));
+        }
+    }
+}
