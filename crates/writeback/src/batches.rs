@@ -20,8 +20,9 @@
 //! 4. While other threads make small fsyncs, a sync proceeds in steps ([`crate::sync_pacing`]): a
 //!    batch has the pages of one step, and it is finished and made durable before the next one.
 
-use crate::backing_dev::{BackingDev, OnLocked, Progress, Reason, Slice, WritebackFs};
+use crate::backing_dev::BackingDev;
 use crate::balance::DirtyLimits;
+use crate::interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
 use crate::sync_pacing::SyncPacing;
 use crate::window::is_oldest_due;
 use block::Plug;
@@ -49,10 +50,14 @@ impl<F: WritebackFs> PendingBatch<F> {
         self.pages += pages;
         self.limits.submit(pages);
     }
-    /// Lists those of its inodes that are dirty (again).
+    /// Those of its inodes that are dirty (again).
+    fn dirty_inodes(&self) -> impl Iterator<Item = &Arc<F::Inode>> {
+        self.inodes.iter().filter(|inode| F::is_dirty(inode))
+    }
+    /// Lists its inodes that are dirty (again). The flusher runs.
     pub(crate) fn mark_dirty(&self, dev: &BackingDev<F>) {
-        for inode in self.inodes.iter().filter(|inode| F::is_dirty(inode)) {
-            dev.mark_dirty(inode);
+        for inode in self.dirty_inodes() {
+            dev.list_if_dirty(inode);
         }
     }
 }
@@ -342,7 +347,8 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
 
     fn update_pacing(&mut self) {
         if self.reason == Reason::Sync {
-            self.pacing.update(self.dev);
+            let now = self.dev.clock.monotonic();
+            self.pacing.update(&self.dev.small_syncs, now);
         }
     }
 }

@@ -11,10 +11,8 @@
 //! an inode is listed; a thread that lists an inode counts it and then looks at `running`. One of
 //! the two sees the other.
 
-use crate::backing_dev::{BackingDev, WritebackFs};
-use crate::flusher::Flusher;
 use crate::sync::Group;
-use crate::threads::{self, Flushers, Lifetime, SharedThread, Wakeup};
+use crate::threads::{Flushers, Lifetime, SharedThread, Wakeup};
 use std::io;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
@@ -29,20 +27,20 @@ pub(crate) struct Requests {
     /// A test drives the flusher: no thread is started.
     pub(crate) by_hand: bool,
     /// Of the flusher that runs.
-    lifetime: Option<Arc<Lifetime>>,
+    pub(crate) lifetime: Option<Arc<Lifetime>>,
 }
 
 /// See the module.
 pub(crate) struct Control {
     requests: Mutex<Requests>,
-    wakeup: Arc<Wakeup>,
+    pub(crate) wakeup: Arc<Wakeup>,
     /// A request was made since the flusher last looked: repeating it needs no lock.
-    kicked: AtomicBool,
+    pub(crate) kicked: AtomicBool,
     /// A sync waits: a pass for another reason ends early.
     pub(crate) sync_waits: AtomicBool,
     /// Memory is wanted.
     pub(crate) reclaim: AtomicBool,
-    running: AtomicBool,
+    pub(crate) running: AtomicBool,
 }
 
 impl Control {
@@ -107,69 +105,4 @@ pub(crate) fn stopped() -> io::Error {
         io::ErrorKind::NotConnected,
         "writeback of this device has stopped",
     )
-}
-
-impl<F: WritebackFs> BackingDev<F> {
-    /// Has the flusher look at the thresholds. Cheap where it has yet to look since the last call.
-    #[inline]
-    pub(crate) fn kick_background(&self) {
-        if !self.control.kicked.load(Ordering::SeqCst) {
-            self.kick(|_| ());
-        }
-    }
-    /// Makes a request and wakes the flusher.
-    pub(crate) fn kick(&self, request: impl FnOnce(&mut Requests)) {
-        self.control.kicked.store(true, Ordering::SeqCst);
-        request(&mut self.control.lock());
-        self.control.wakeup.notify();
-        self.ensure_flusher();
-    }
-    /// Joins the group of syncs that is served next.
-    pub(crate) fn request_sync(&self) -> io::Result<Arc<Group>> {
-        let mut requests = self.control.lock();
-        if requests.stop {
-            return Err(stopped());
-        }
-        let group = requests.sync.get_or_insert_default().clone();
-        self.control.sync_waits.store(true, Ordering::SeqCst);
-        drop(requests);
-        self.control.wakeup.notify();
-        self.start_flusher()?;
-        Ok(group)
-    }
-    /// Starts the flusher if it is not running, so that its next tick comes. Cheap where it is.
-    #[inline]
-    pub fn ensure_flusher(&self) {
-        if !self.control.running.load(Ordering::SeqCst)
-            && let Err(error) = self.start_flusher()
-        {
-            // The next inode that becomes dirty tries again.
-            tracing::error!("no flusher for {}: {error}", self.queue.name());
-        }
-    }
-    #[cold]
-    fn start_flusher(&self) -> io::Result<()> {
-        let mut requests = self.control.lock();
-        if requests.stop || requests.by_hand || self.control.running.load(Ordering::SeqCst) {
-            return Ok(());
-        }
-        let Some(me) = self.me.upgrade() else {
-            return Ok(());
-        };
-        let flusher = Flusher::new(me);
-        let lifetime = flusher.lifetime();
-        match self.flushers {
-            Flushers::PerDevice => {
-                // The system keeps fifteen bytes of a thread's name.
-                let name = self.queue.name();
-                let name = name.rsplit('/').next().unwrap_or(name);
-                let name = format!("flush-{name}").chars().take(15).collect();
-                threads::spawn(name, self.control.wakeup.clone(), flusher)?;
-            }
-            Flushers::Shared => SharedThread::of_process().join(Box::new(flusher))?,
-        }
-        requests.lifetime = Some(lifetime);
-        self.control.running.store(true, Ordering::SeqCst);
-        Ok(())
-    }
 }

@@ -15,11 +15,10 @@
 //! the current inode is listed again, waiting syncs get an error, and the next pass finishes the
 //! batches in flight.
 
-use crate::backing_dev::{BackingDev, Reason, WritebackFs};
-use crate::batches::Batches;
+use crate::backing_dev::BackingDev;
 use crate::control::{Requests, stopped};
-use crate::io_queues::IoQueues;
-use crate::pass::{DeviceHealth, Pass};
+use crate::interface::{Reason, WritebackFs};
+use crate::pass::{Pass, PassState};
 use crate::sync::Group;
 use crate::threads::{Lifetime, LifetimeGuard, Next, Task};
 use std::collections::VecDeque;
@@ -49,21 +48,10 @@ pub(crate) enum Work {
     Stop,
 }
 
-/// A pass that gave way to other devices, and continues in the next turn.
-#[derive(Clone, Copy)]
-pub(crate) struct PausedPass {
-    pub(crate) reason: Reason,
-    /// For a reclaim: dirty pages at which it may stop.
-    pub(crate) enough: u64,
-}
-
-/// The flusher's own state. It outlives a pass that panics.
+/// The flusher of a device.
 pub(crate) struct Flusher<F: WritebackFs> {
     pub(crate) dev: Arc<BackingDev<F>>,
-    pub(crate) queues: IoQueues<F>,
-    pub(crate) batches: Batches<F>,
-    pub(crate) health: DeviceHealth,
-    pub(crate) paused: Option<PausedPass>,
+    pub(crate) state: PassState<F>,
     next_tick: Duration,
     idle_since: Option<Duration>,
     /// The last field: a thread that waits for its end expects that `dev` was dropped before.
@@ -75,10 +63,7 @@ impl<F: WritebackFs> Flusher<F> {
         let next_tick = dev.clock.monotonic() + dev.tunables().dirty_writeback;
         Flusher {
             dev,
-            queues: IoQueues::new(),
-            batches: Batches::new(),
-            health: DeviceHealth::new(),
-            paused: None,
+            state: PassState::new(),
             next_tick,
             idle_since: None,
             lifetime: LifetimeGuard::default(),
@@ -105,7 +90,7 @@ impl<F: WritebackFs> Flusher<F> {
         let end = matches!(work, Work::Stop);
         let outcome = catch_unwind(AssertUnwindSafe(|| match work {
             Work::Pass(reason) => self.pass(&fs, reason),
-            Work::FinishCompleted => Pass::finish_completed(self, &fs),
+            Work::FinishCompleted => Pass::finish_completed(&self.dev, &mut self.state, &fs),
             Work::Sync(_) => self.pass(&fs, Reason::Sync),
             Work::Tick => {
                 let tunables = self.dev.tunables();
@@ -120,7 +105,7 @@ impl<F: WritebackFs> Flusher<F> {
                 }
                 self.pass(&fs, Reason::Periodic)
             }
-            Work::Stop => Pass::finish_all(self, &fs),
+            Work::Stop => Pass::finish_all(&self.dev, &mut self.state, &fs),
         }));
         let outcome = outcome.unwrap_or_else(|_| {
             self.recover();
@@ -137,15 +122,15 @@ impl<F: WritebackFs> Flusher<F> {
 
     fn pass(&mut self, fs: &Arc<F>, reason: Reason) -> io::Result<()> {
         self.dev.limits.refresh(self.dev.thresholds());
-        Pass::run(self, fs, reason)
+        Pass::run(&self.dev, &mut self.state, fs, reason)
     }
 
     /// Restores order after a panic.
     fn recover(&mut self) {
         tracing::error!("{}: a panic in writeback", self.dev.queue.name());
-        self.queues.recover(&self.dev);
-        self.batches.recover(&self.dev);
-        self.health.note_failure(&self.dev);
+        self.state.queues.recover(&self.dev);
+        self.state.batches.recover(&self.dev);
+        self.state.health.note_failure(&self.dev);
     }
 
     /// Drops everything: the file system is gone.
@@ -155,8 +140,8 @@ impl<F: WritebackFs> Flusher<F> {
         for inode in rest.into_iter().filter_map(|entry| entry.inode) {
             F::dirty_state(&inode).abandon();
         }
-        self.queues.clear();
-        self.batches.clear();
+        self.state.queues.clear();
+        self.state.batches.clear();
         self.dev.listed.store(0, Ordering::SeqCst);
         self.dev.share.clear_oldest_batch();
         self.dev.control.close();
@@ -187,9 +172,9 @@ impl<F: WritebackFs> Flusher<F> {
 
     /// How long to sleep without a request.
     fn sleep_time(&self, now: Duration) -> Duration {
-        let backoff_until = self.health.backoff_until;
+        let backoff_until = self.state.health.backoff_until;
         let mut until = self.next_tick;
-        if let Some(retry_at) = self.queues.next_retry() {
+        if let Some(retry_at) = self.state.queues.next_retry() {
             until = until.min(retry_at.max(backoff_until));
         }
         if backoff_until > now {
@@ -213,25 +198,25 @@ impl<F: WritebackFs> Flusher<F> {
         if std::mem::take(&mut requests.tick) || now >= self.next_tick {
             return Some(Work::Tick);
         }
-        if now >= self.health.backoff_until {
-            let can_write = self.queues.has_work(dev, now);
-            if let Some(paused) = self.paused
+        if now >= self.state.health.backoff_until {
+            let can_write = self.state.queues.has_work(dev, now);
+            if let Some(paused) = self.state.paused
                 && can_write
             {
                 return Some(Work::Pass(paused.reason));
             }
-            self.paused = None;
+            self.state.paused = None;
             if dev.control.reclaim.swap(false, Ordering::SeqCst) && can_write {
                 return Some(Work::Pass(Reason::Reclaim));
             }
             if can_write && dev.limits.over_background(&dev.share, dev.thresholds()) {
                 return Some(Work::Pass(Reason::Background));
             }
-            if self.queues.has_due(now) {
+            if self.state.queues.has_due(now) {
                 return Some(Work::Pass(Reason::Periodic));
             }
         }
-        let any = self.batches.any_in_flight();
+        let any = self.state.batches.any_in_flight();
         any.then_some(Work::FinishCompleted)
     }
 }
@@ -246,7 +231,7 @@ impl<F: WritebackFs> Task for Flusher<F> {
         let polls = matches!(work, Work::FinishCompleted);
         match self.run(work) {
             false => Next::Ended,
-            true if polls && self.batches.any_in_flight() => Next::Sleep(POLL_INTERVAL),
+            true if polls && self.state.batches.any_in_flight() => Next::Sleep(POLL_INTERVAL),
             true => Next::Continue,
         }
     }

@@ -10,15 +10,14 @@
 //! Nothing of other files is written or waited for, except where the flusher has put it into one
 //! batch with these.
 
-use crate::backing_dev::{BackingDev, OnLocked, Reason, WritebackFs};
+use crate::backing_dev::BackingDev;
 use crate::batches::{BatchCount, BatchOwner, BatchWriter, Batches, PendingBatch};
+use crate::interface::{OnLocked, Reason, WritebackFs};
 use crate::window::WINDOW;
 use block::PAGE_SIZE;
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use sync::{Condvar, Mutex};
 
 /// Pages of a batch at most (4 MiB).
 const BATCH_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
@@ -27,52 +26,6 @@ const SWEEPS: usize = 2;
 
 /// One result for each file, in their order.
 pub type Results<E> = SmallVec<[Result<(), E>; 1]>;
-
-/// Foreground writeback that is under way.
-#[derive(Default)]
-pub(crate) struct ForegroundList {
-    state: Mutex<ForegroundState>,
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct ForegroundState {
-    next: u64,
-    running: BTreeSet<u64>,
-}
-
-/// Announces foreground writeback, from before it takes dirty pages until they are recorded. A sync
-/// that runs concurrently waits for it: it may have taken pages that were dirty before the sync
-/// began.
-pub(crate) struct Foreground<'a> {
-    list: &'a ForegroundList,
-    id: u64,
-}
-
-impl ForegroundList {
-    pub(crate) fn begin(&self) -> Foreground<'_> {
-        let mut state = self.state.lock();
-        let id = state.next;
-        state.next += 1;
-        state.running.insert(id);
-        Foreground { list: self, id }
-    }
-    /// Waits for all that began before this call.
-    pub(crate) fn wait(&self) {
-        let mut state = self.state.lock();
-        let end = state.next;
-        while state.running.first().is_some_and(|&oldest| oldest < end) {
-            self.ended.wait(&mut state);
-        }
-    }
-}
-
-impl Drop for Foreground<'_> {
-    fn drop(&mut self) {
-        self.list.state.lock().running.remove(&self.id);
-        self.list.ended.notify_all();
-    }
-}
 
 /// An fsync as the owner of batches.
 struct Fsync<F: WritebackFs> {

@@ -1,7 +1,8 @@
 //! The flusher's own lists of inodes. [`crate::dirty_list`] draws them.
 
-use crate::backing_dev::{BackingDev, WritebackFs};
+use crate::backing_dev::BackingDev;
 use crate::dirty_list::{Entry, Written};
+use crate::interface::WritebackFs;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

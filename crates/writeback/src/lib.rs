@@ -1,17 +1,18 @@
 //! When dirty data is written, and how much of it at a time. The crate never knows ext4: it calls a
 //! [`WritebackFs`].
 //!
+//! Modules use only those above them:
+//!
 //! | module | what it owns |
 //! |---|---|
-//! | `backing_dev` | a device under writeback; the interface to the file system |
-//! | `dirty_list` | which inodes are dirty, oldest first |
-//! | `control`, `threads` | requests to the flusher, and the thread it runs on |
-//! | `flusher`, `pass`, `io_queues` | when the flusher writes, and which inodes |
+//! | `interface`, `dirty_list` | what is asked of the file system; which inodes are dirty, oldest first |
+//! | `balance`, `bandwidth`, `throttle`, `tunables` | dirty thresholds, slowing of writers, parameters |
+//! | `sync`, `control`, `threads`, `foreground_list`, `fsync_queue` | callers and threads that wait for one another |
+//! | `backing_dev` | a device under writeback |
+//! | `window`, `sync_pacing`, `batches` | the batch engine |
 //! | `foreground` | fsync: the caller writes its own files |
-//! | `batches`, `window`, `sync_pacing` | the batch engine of both |
-//! | `balance`, `bandwidth`, `throttle` | dirty thresholds, measured bandwidth, slowing of writers |
-//! | `sync`, `fsync_queue` | callers that wait together |
-//! | `tunables` | the kernel's parameters |
+//! | `io_queues`, `pass`, `flusher` | when the flusher writes, and which inodes |
+//! | `requests` | calls that wake the flusher or wait for it |
 
 mod backing_dev;
 mod balance;
@@ -22,9 +23,12 @@ mod control;
 mod dirty_list;
 mod flusher;
 mod foreground;
+mod foreground_list;
 mod fsync_queue;
+mod interface;
 mod io_queues;
 mod pass;
+mod requests;
 mod sync;
 mod sync_pacing;
 mod threads;
@@ -32,11 +36,12 @@ mod throttle;
 mod tunables;
 mod window;
 
-pub use backing_dev::{BackingDev, OnLocked, Progress, Reason, Slice, WritebackFs};
+pub use backing_dev::BackingDev;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use dirty_list::DirtyState;
 pub use foreground::Results;
 pub use fsync_queue::{FsyncQueue, SyncService};
+pub use interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
 pub use threads::Flushers;
 pub use tunables::Tunables;
 

@@ -17,12 +17,12 @@
 //! in a second round, after everything in flight was finished. Inodes that are still blocked are
 //! tried again for a second.
 
-use crate::backing_dev::{BackingDev, OnLocked, Progress, Reason, Slice, WritebackFs};
+use crate::backing_dev::BackingDev;
 use crate::balance::Thresholds;
 use crate::bandwidth::Bandwidth;
 use crate::batches::{BatchCount, BatchOwner, BatchWriter, Batches, PendingBatch};
 use crate::dirty_list::{Entry, Written};
-use crate::flusher::{Flusher, PausedPass};
+use crate::interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
 use crate::io_queues::{BACKOFF, IoQueues, Retry, backoff, list_again, list_redirtied};
 use crate::threads::Flushers;
 use crate::window::WINDOW;
@@ -63,6 +63,33 @@ impl DeviceHealth {
     fn note_success<F: WritebackFs>(&mut self, dev: &BackingDev<F>) {
         self.failures = 0;
         dev.share.failing.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A pass that gave way to other devices, and continues in the next turn.
+#[derive(Clone, Copy)]
+pub(crate) struct PausedPass {
+    pub(crate) reason: Reason,
+    /// For a reclaim: dirty pages at which it may stop.
+    pub(crate) enough: u64,
+}
+
+/// What the flusher keeps between passes. It outlives a pass that panics.
+pub(crate) struct PassState<F: WritebackFs> {
+    pub(crate) queues: IoQueues<F>,
+    pub(crate) batches: Batches<F>,
+    pub(crate) health: DeviceHealth,
+    pub(crate) paused: Option<PausedPass>,
+}
+
+impl<F: WritebackFs> PassState<F> {
+    pub(crate) fn new() -> PassState<F> {
+        PassState {
+            queues: IoQueues::new(),
+            batches: Batches::new(),
+            health: DeviceHealth::new(),
+            paused: None,
+        }
     }
 }
 
@@ -179,8 +206,13 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
 
 impl<'a, F: WritebackFs> Pass<'a, F> {
     /// Runs a pass. Returns the first error of any batch that was finished in it.
-    pub(crate) fn run(flusher: &'a mut Flusher<F>, fs: &'a F, reason: Reason) -> io::Result<()> {
-        let mut pass = Pass::new(flusher, fs, reason);
+    pub(crate) fn run(
+        dev: &'a BackingDev<F>,
+        state: &'a mut PassState<F>,
+        fs: &'a F,
+        reason: Reason,
+    ) -> io::Result<()> {
+        let mut pass = Pass::new(dev, state, fs, reason);
         pass.write_inodes();
         pass.writer.close();
         *pass.paused = pass.turn_over.then_some(PausedPass {
@@ -197,29 +229,38 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         pass.writer.owner.outcome
     }
     /// Finishes batches of an earlier pass that have completed.
-    pub(crate) fn finish_completed(flusher: &'a mut Flusher<F>, fs: &'a F) -> io::Result<()> {
-        let mut pass = Pass::new(flusher, fs, Reason::Background);
+    pub(crate) fn finish_completed(
+        dev: &'a BackingDev<F>,
+        state: &'a mut PassState<F>,
+        fs: &'a F,
+    ) -> io::Result<()> {
+        let mut pass = Pass::new(dev, state, fs, Reason::Background);
         pass.writer.finish_completed();
         pass.writer.owner.outcome
     }
     /// Finishes all batches of an earlier pass.
-    pub(crate) fn finish_all(flusher: &'a mut Flusher<F>, fs: &'a F) -> io::Result<()> {
-        let mut pass = Pass::new(flusher, fs, Reason::Sync);
+    pub(crate) fn finish_all(
+        dev: &'a BackingDev<F>,
+        state: &'a mut PassState<F>,
+        fs: &'a F,
+    ) -> io::Result<()> {
+        let mut pass = Pass::new(dev, state, fs, Reason::Sync);
         pass.writer.finish_all();
         pass.writer.owner.outcome
     }
 
-    fn new(flusher: &'a mut Flusher<F>, fs: &'a F, reason: Reason) -> Pass<'a, F> {
-        let dev = &*flusher.dev;
+    fn new(
+        dev: &'a BackingDev<F>,
+        state: &'a mut PassState<F>,
+        fs: &'a F,
+        reason: Reason,
+    ) -> Pass<'a, F> {
         let thresholds = dev.thresholds();
-        let paused = flusher
-            .paused
-            .take()
-            .filter(|paused| paused.reason == reason);
+        let paused = state.paused.take().filter(|paused| paused.reason == reason);
         let half = dev.limits.to_write() / 2;
         let mut owner = PassOwner {
             dev,
-            health: &mut flusher.health,
+            health: &mut state.health,
             thresholds,
             batch_pages: 0,
             thread: match dev.flushers {
@@ -231,9 +272,9 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         owner.update_batch_pages();
         Pass {
             dev,
-            queues: &mut flusher.queues,
-            paused: &mut flusher.paused,
-            writer: BatchWriter::new(fs, dev, reason, &mut flusher.batches, owner),
+            queues: &mut state.queues,
+            paused: &mut state.paused,
+            writer: BatchWriter::new(fs, dev, reason, &mut state.batches, owner),
             reason,
             enough: paused.map_or(half, |paused| paused.enough),
             until: dev.clock.monotonic() + dev.tunables().dirty_writeback.max(BACKOFF),

@@ -4,7 +4,7 @@
 //! each concurrent small fsync would take as long as that: on a disk or a SATA SSD a hundred times
 //! its own time.
 //!
-//! Algorithm: small fsyncs call [`BackingDev::note_fsync`]. While the last one is less than `RECENT`
+//! Algorithm: small fsyncs call [`crate::BackingDev::note_fsync`]. While the last one is less than `RECENT`
 //! ago, a large sync proceeds in steps: the data of a step completes, is recorded and made durable
 //! before the next step is sent. A step is what the device takes in about `STEP`, found by doubling
 //! and halving. A device that needs more than twice that even for the smallest step, such as a
@@ -14,7 +14,6 @@
 //! A sync ends, however many small fsyncs there are: a step has `MIN_PAGES` at least, and the pages
 //! to write were fixed when the sync began.
 
-use crate::backing_dev::{BackingDev, WritebackFs};
 use std::time::Duration;
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -39,9 +38,12 @@ pub(crate) struct SmallSyncs {
 }
 
 impl SmallSyncs {
-    fn note(&self, now: Duration) {
-        self.last_ns
-            .store(now.as_nanos() as u64 + 1, Ordering::Relaxed);
+    /// An fsync of so many pages begins.
+    pub(crate) fn note(&self, pages: u64, now: Duration) {
+        if pages <= SMALL_PAGES {
+            let now_ns = now.as_nanos() as u64 + 1;
+            self.last_ns.store(now_ns, Ordering::Relaxed);
+        }
     }
 
     fn is_recent(&self, now: Duration) -> bool {
@@ -52,23 +54,14 @@ impl SmallSyncs {
     }
 }
 
-impl<F: WritebackFs> BackingDev<F> {
-    /// Announces an fsync of one file with `pages` dirty pages, which a caller waits for.
-    pub fn note_fsync(&self, pages: u64) {
-        if pages <= SMALL_PAGES {
-            self.small_syncs.note(self.clock.monotonic());
-        }
-    }
-}
-
 /// The pacing of one large sync: none, or steps.
 #[derive(Default)]
 pub(crate) struct SyncPacing(Option<Steps>);
 
 impl SyncPacing {
     /// Begins or ends to pace. Called at first and between batches.
-    pub(crate) fn update<F: WritebackFs>(&mut self, dev: &BackingDev<F>) {
-        if !dev.small_syncs.is_recent(dev.clock.monotonic()) {
+    pub(crate) fn update(&mut self, small_syncs: &SmallSyncs, now: Duration) {
+        if !small_syncs.is_recent(now) {
             self.0 = None;
         } else if self.0.is_none() {
             self.0 = Some(Steps::new());
@@ -131,7 +124,9 @@ mod tests {
     fn a_small_fsync_is_expected_again_for_a_while() {
         let small = SmallSyncs::default();
         assert!(!small.is_recent(Duration::ZERO));
-        small.note(Duration::from_secs(7));
+        small.note(SMALL_PAGES + 1, Duration::from_secs(1));
+        assert!(!small.is_recent(Duration::from_secs(1)));
+        small.note(SMALL_PAGES, Duration::from_secs(7));
         assert!(small.is_recent(Duration::from_millis(7200)));
         assert!(!small.is_recent(Duration::from_millis(7300)));
     }

@@ -35,10 +35,7 @@ impl Fs {
         projid: Option<u32>,
     ) -> Result<InodeFlags> {
         let kind = inode.kind();
-        let (old, old_projid) = {
-            let meta = inode.meta.lock();
-            (meta.fields.flags, meta.fields.projid)
-        };
+        let (old, old_projid) = inode.fields(|f| (f.flags, f.projid));
         let wanted = InodeFlags::from_bits_retain(wanted);
         if !(wanted - InodeFlags::USER_VISIBLE).is_empty() {
             return Err(Error::NotSupported);
@@ -65,7 +62,8 @@ impl Fs {
 
     /// Whether an inode can have this project ID.
     pub(super) fn check_projid(&self, inode: &Inode, projid: u32) -> Result<()> {
-        if projid == inode.meta.lock().fields.projid {
+        let (old, extra_isize) = inode.fields(|f| (f.projid, f.extra_isize));
+        if projid == old {
             return Ok(());
         }
         /// Where the project ID ends, behind the first 128 bytes of an inode.
@@ -73,7 +71,7 @@ impl Fs {
         if !self.geo.ro_compat.contains(RoCompatFeatures::PROJECT) {
             return Err(Error::NotSupported);
         }
-        if inode.meta.lock().fields.extra_isize < PROJID_END {
+        if extra_isize < PROJID_END {
             return Err(Error::ValueTooLarge);
         }
         Ok(())

@@ -15,22 +15,10 @@ impl Fs {
     /// Changes attributes; the size first (see [`Fs::truncate`]). What they are afterwards.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
-        if set.flags.is_none()
-            && inode
-                .meta
-                .lock()
-                .fields
-                .flags
-                .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-        {
+        let old = inode.flags();
+        if set.flags.is_none() && old.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
-            let immutable = inode
-                .meta
-                .lock()
-                .fields
-                .flags
-                .contains(InodeFlags::IMMUTABLE);
-            if immutable
+            if old.contains(InodeFlags::IMMUTABLE)
                 || set.mode.is_some()
                 || set.uid.is_some()
                 || set.gid.is_some()
@@ -72,21 +60,21 @@ impl Fs {
             SetTime::Now => now,
             SetTime::At(t) => self.storable(t),
         };
-        let mut meta = inode.meta.lock();
-        let f = &mut meta.fields;
-        if let Some(mode) = set.mode {
-            f.mode = f.mode.with_permissions(mode);
-        }
-        f.uid = set.uid.unwrap_or(f.uid);
-        f.gid = set.gid.unwrap_or(f.gid);
-        f.atime = set.atime.map_or(f.atime, time);
-        f.mtime = set.mtime.map_or(f.mtime, time);
-        f.flags = flags.unwrap_or(f.flags);
-        f.projid = set.projid.unwrap_or(f.projid);
-        if let (Some(crtime), true) = (set.crtime, f.crtime.is_some()) {
-            f.crtime = Some(self.storable(crtime));
-        }
-        f.ctime = now;
+        inode.change_fields(|f| {
+            if let Some(mode) = set.mode {
+                f.mode = f.mode.with_permissions(mode);
+            }
+            f.uid = set.uid.unwrap_or(f.uid);
+            f.gid = set.gid.unwrap_or(f.gid);
+            f.atime = set.atime.map_or(f.atime, time);
+            f.mtime = set.mtime.map_or(f.mtime, time);
+            f.flags = flags.unwrap_or(f.flags);
+            f.projid = set.projid.unwrap_or(f.projid);
+            if let (Some(crtime), true) = (set.crtime, f.crtime.is_some()) {
+                f.crtime = Some(self.storable(crtime));
+            }
+            f.ctime = now;
+        });
     }
 
     /// A read happened: brings the access time up to date as relatime asks.
@@ -95,15 +83,17 @@ impl Fs {
             return;
         }
         let now = self.now();
-        {
-            let mut meta = inode.meta.lock();
-            let f = &mut meta.fields;
+        let updated = inode.change_fields(|f| {
             let stale =
                 f.atime <= f.mtime || f.atime <= f.ctime || now.secs - f.atime.secs >= RELATIME_AGE;
-            if !stale || f.flags.contains(InodeFlags::NOATIME) {
-                return;
+            let updates = stale && !f.flags.contains(InodeFlags::NOATIME);
+            if updates {
+                f.atime = now;
             }
-            f.atime = now;
+            updates
+        });
+        if !updated {
+            return;
         }
         // A read succeeds even where its time cannot be recorded.
         if let Ok(handle) = self.journal.start(2) {

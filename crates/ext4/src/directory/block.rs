@@ -47,10 +47,7 @@ fn seal_interior(seed: u32, _block: u64, bytes: &mut [u8]) {
 impl<'a> Dir<'a> {
     /// Looks at a directory that has its first block.
     pub fn open(fs: &'a Fs, inode: &'a Inode) -> Result<Dir<'a>> {
-        let (size, flags) = {
-            let meta = inode.meta.lock();
-            (meta.fields.size, meta.fields.flags)
-        };
+        let (size, flags) = inode.fields(|f| (f.size, f.flags));
         let blocks = u32::try_from(size >> fs.geo.block_bits).unwrap_or(u32::MAX);
         if blocks == 0 || !size.is_multiple_of(u64::from(fs.geo.block_size)) {
             let error = Error::CorruptInode {
@@ -287,11 +284,7 @@ impl<'a> Dir<'a> {
             }
         }
         let size = u64::from(blocks) << self.fs.geo.block_bits;
-        {
-            let mut meta = inode.meta.lock();
-            meta.size = size;
-            meta.fields.size = size;
-        }
+        inode.set_metadata_size(size);
         inode.mark_dirty(self.fs, handle);
         Ok(added)
     }
@@ -341,7 +334,7 @@ impl<'a> Dir<'a> {
             let what = format!("a change of directory {} with its hash version", inode.ino);
             return Err(Error::Unsupported(what));
         }
-        inode.meta.lock().fields.flags.remove(InodeFlags::INDEX);
+        inode.remove_flags(InodeFlags::INDEX);
         inode.mark_dirty(self.fs, handle);
         Ok(())
     }

@@ -367,7 +367,7 @@ impl Plan {
             dir.overwrite(handle, &changed.buffer, changed.kind, &changed.image);
         }
         if self.becomes_tree {
-            inode.meta.lock().fields.flags.insert(InodeFlags::INDEX);
+            inode.insert_flags(InodeFlags::INDEX);
             inode.mark_dirty(dir.fs, handle);
         }
         Ok(())

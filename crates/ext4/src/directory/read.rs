@@ -123,7 +123,7 @@ pub(crate) fn read(
         chunk.entries.clear();
         let (dots, next) = {
             let _shared = inode.lock.read();
-            if inode.meta.lock().fields.links_count == 0 {
+            if inode.links() == 0 {
                 return Err(Error::NotFound);
             }
             let dir = Dir::open(fs, inode)?;

@@ -31,7 +31,7 @@ mod volume_tests;
 use crate::alloc::BlockRun;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::extent::{EXTENT_MAGIC, Extent};
-use ext4_format::inode::InodeFlags;
+use ext4_format::inode::{FileType, InodeFlags};
 use ext4_format::types::{FileBlock, FsBlock};
 use jbd2::Handle;
 use node::View;
@@ -93,7 +93,7 @@ fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
         // is never data's.
         Ok(view) if view.depth() == 0 && view.max() == 4 => Ok(view),
         view => {
-            let flags = inode.meta.lock().fields.flags;
+            let flags = inode.flags();
             if flags.contains(InodeFlags::EXTENTS) {
                 return view;
             }
@@ -230,7 +230,7 @@ pub(crate) fn convert_some(
             true => 0,
             false => range.end.saturating_sub(range.start),
         };
-        if inode.mapping.unlanded_pages() <= own {
+        if inode.data.mapping.unlanded_pages() <= own {
             tree.collapse()?;
         }
         Ok(from)
@@ -249,11 +249,8 @@ pub(crate) fn remove(
     inode: &Arc<Inode>,
     range: Range<u64>,
 ) -> Result<u64> {
-    let journaled = {
-        let fields = &inode.meta.lock().fields;
-        let in_journal = fields.flags.contains(InodeFlags::JOURNAL_DATA);
-        in_journal || !fields.mode.is_regular()
-    };
+    let journaled =
+        inode.kind() != FileType::Regular || inode.flags().contains(InodeFlags::JOURNAL_DATA);
     let mut left = range.start..range.end.min(END);
     let budget = handle.credits();
     let mut groups: SmallVec<[u64; 16]> = SmallVec::new();
@@ -296,7 +293,7 @@ pub(crate) fn remove(
                 fs.groups.free(handle, BlockRun { start, len })?;
             }
         }
-        if inode.mapping.unlanded_pages() == 0 {
+        if inode.data.mapping.unlanded_pages() == 0 {
             tree.collapse()?;
         }
         Ok(left.end)
@@ -326,9 +323,7 @@ fn change<R>(
     let blocks = mapped + removed + store.nodes.get();
     if blocks != 0 {
         let sectors = blocks.saturating_mul(i64::from(fs.geo.block_size / 512));
-        let mut meta = inode.meta.lock();
-        let count = meta.fields.blocks.saturating_add_signed(sectors);
-        meta.fields.blocks = count;
+        inode.add_sectors(sectors);
     }
     drop(root);
     inode.mark_dirty(fs, handle);
@@ -414,11 +409,7 @@ impl Fs {
     /// How many extents map the file's blocks; data that has not been written back yet has none. 0
     /// for what has no extent tree (devices, FIFOs, sockets, short symbolic links).
     pub fn extent_count(&self, inode: &InodeRef) -> Result<u64> {
-        let has_tree = {
-            let fields = &inode.meta.lock().fields;
-            fields.flags.contains(InodeFlags::EXTENTS)
-        };
-        if has_tree {
+        if inode.flags().contains(InodeFlags::EXTENTS) {
             count_extents(self, inode)
         } else {
             Ok(0)

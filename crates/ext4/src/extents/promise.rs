@@ -116,7 +116,7 @@ pub(crate) struct Changes<'a> {
 impl<'a> Changes<'a> {
     /// Begins.
     pub fn begin(fs: &'a Fs, inode: &'a Arc<Inode>) -> Changes<'a> {
-        inode.nodes.0.lock().users += 1;
+        inode.data.nodes.0.lock().users += 1;
         Changes { fs, inode }
     }
 
@@ -127,9 +127,9 @@ impl<'a> Changes<'a> {
     pub fn promise(&self, more: u64, claim: Claim) -> Result<()> {
         let root = self.inode.i_block.read();
         let shape = Shape::of(&read_root(self.inode, &root)?, self.fs.geo.block_size);
-        let waiting = self.inode.mapping.unlanded_pages();
+        let waiting = self.inode.data.mapping.unlanded_pages();
         let wanted = worst_case(shape, waiting + more);
-        let mut state = self.inode.nodes.0.lock();
+        let mut state = self.inode.data.nodes.0.lock();
         let missing = wanted.saturating_sub(state.nodes.into());
         if missing > 0 {
             self.fs.groups.reserve_nodes(missing, claim)?;
@@ -142,12 +142,12 @@ impl<'a> Changes<'a> {
 impl Drop for Changes<'_> {
     fn drop(&mut self) {
         let last = {
-            let mut state = self.inode.nodes.0.lock();
+            let mut state = self.inode.data.nodes.0.lock();
             state.users -= 1;
             state.users == 0 && state.nodes > 0
         };
         // Otherwise the promise is settled when the pages have landed.
-        if last && self.inode.mapping.unlanded_pages() == 0 {
+        if last && self.inode.data.mapping.unlanded_pages() == 0 {
             self.fs.settle_nodes(self.inode);
         }
     }
@@ -159,17 +159,17 @@ impl Fs {
     pub(crate) fn root_has_room(&self, inode: &Inode, more: u64) -> Result<bool> {
         let root = inode.i_block.read();
         let shape = Shape::of(&read_root(inode, &root)?, self.geo.block_size);
-        let waiting = inode.mapping.unlanded_pages();
+        let waiting = inode.data.mapping.unlanded_pages();
         Ok(worst_case(shape, waiting + more) == 0)
     }
 
     /// Pages of `inode` have landed or were dropped: gives back what the others cannot need.
     pub(crate) fn settle_nodes(&self, inode: &Inode) {
-        if inode.nodes.0.lock().nodes == 0 {
+        if inode.data.nodes.0.lock().nodes == 0 {
             return;
         }
         let root = inode.i_block.read();
-        let waiting = inode.mapping.unlanded_pages();
+        let waiting = inode.data.mapping.unlanded_pages();
         let wanted = match waiting {
             0 => 0,
             // A damaged tree lets no page land either.
@@ -177,7 +177,7 @@ impl Fs {
                 worst_case(Shape::of(&view, self.geo.block_size), waiting)
             }),
         };
-        let mut state = inode.nodes.0.lock();
+        let mut state = inode.data.nodes.0.lock();
         let spare = u64::from(state.nodes).saturating_sub(wanted);
         if state.users == 0 && spare > 0 {
             state.nodes -= spare as u32;
@@ -193,7 +193,7 @@ impl Fs {
         inode: &Inode,
         goal: FsBlock,
     ) -> Result<FsBlock> {
-        let mut state = inode.nodes.0.lock();
+        let mut state = inode.data.nodes.0.lock();
         if state.nodes == 0 {
             drop(state);
             return self.groups.alloc_metadata_block(handle, goal);
@@ -202,7 +202,7 @@ impl Fs {
         drop(state);
         let block = self.groups.take_promised_block(handle, goal);
         if block.is_err() {
-            inode.nodes.0.lock().nodes += 1;
+            inode.data.nodes.0.lock().nodes += 1;
         }
         block
     }

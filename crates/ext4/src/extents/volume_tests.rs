@@ -72,9 +72,7 @@ fn create(fs: &Arc<Fs>, blocks: u64) -> InodeRef {
         ..Default::default()
     };
     let file = fs.create(&fs.root().unwrap(), b"file", new).unwrap();
-    let mut meta = file.meta.lock();
-    (meta.size, meta.fields.size) = (blocks * 4096, blocks * 4096);
-    drop(meta);
+    file.set_metadata_size(blocks * 4096);
     file
 }
 

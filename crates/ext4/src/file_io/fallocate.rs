@@ -60,8 +60,8 @@ impl Fs {
         end: u64,
     ) -> Result<()> {
         let _exclusive = inode.lock.write();
-        inode.readahead.quiesce();
-        inode.check_may_write(false)?;
+        inode.data.readahead.quiesce();
+        inode.begin_write(false)?;
         let done = self.change_blocks(inode, mode, offset, end);
         if done.is_err() {
             // The size on disk may have waited for pages that were dropped before the error.
@@ -107,7 +107,7 @@ impl Fs {
                     let changes = Changes::begin(self, inode);
                     let extents = extents::count_in(self, inode, inner.clone())?;
                     // Pages in flight may become extents before they are dropped.
-                    let waiting = inode.mapping.unlanded_pages();
+                    let waiting = inode.data.mapping.unlanded_pages();
                     changes.promise(extents + waiting + 2, Claim::Margin)?;
                     self.unwrite(inode, inner)?;
                 }
@@ -138,7 +138,7 @@ impl Fs {
     /// Maps the holes of `pages` to unwritten blocks.
     fn allocate(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
         // Blocks that were picked for data in flight must be recorded before holes are looked for.
-        let _lock = inode.writeback_lock.lock();
+        let _lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         let changes = Changes::begin(self, inode);
         let mut at = pages.start;
@@ -183,7 +183,7 @@ impl Fs {
     /// Removes `pages` and makes the mapped parts of them unwritten. The caller has promised the
     /// nodes.
     fn unwrite(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
-        let lock = inode.writeback_lock.lock();
+        let lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         let mut at = pages.start;
         while at < pages.end {
@@ -224,12 +224,7 @@ impl Fs {
     /// The size is at least `end` (unless `keep_size`), and times are now.
     pub(super) fn grow_to(&self, inode: &Arc<Inode>, end: u64, keep_size: bool) -> Result<()> {
         let handle = self.journal.start(2)?;
-        {
-            let mut meta = inode.meta.lock();
-            let now = self.now();
-            meta.fields.mtime = now;
-            meta.fields.ctime = now;
-        }
+        inode.set_mtime(self.now());
         inode.grow(self, &handle, if keep_size { 0 } else { end });
         Ok(())
     }

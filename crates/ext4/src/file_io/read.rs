@@ -42,7 +42,10 @@ impl Fs {
         }
         let buf = &mut buf[..len];
         let pages = offset / PAGE..(offset + len as u64).div_ceil(PAGE);
-        let ahead = inode.readahead.advance(pages.clone(), size.div_ceil(PAGE));
+        let ahead = inode
+            .data
+            .readahead
+            .advance(pages.clone(), size.div_ceil(PAGE));
         if !ahead.is_empty() {
             // Where a change of the file is under way, readahead can wait for another time.
             if let Some(_shared) = inode.lock.try_read() {
@@ -68,7 +71,7 @@ impl Fs {
             let mut found = SmallVec::<[Buf; 16]>::new();
             let end = pages.end.min(at + 16);
             let mut missed = false;
-            inode.mapping.get_range(at..end, |_, buf| match buf {
+            inode.data.mapping.get_range(at..end, |_, buf| match buf {
                 Some(buf) if !missed => found.push(buf.clone()),
                 _ => missed = true,
             });
@@ -94,11 +97,13 @@ impl Fs {
         offset: u64,
         out: &mut [u8],
     ) -> Result<u64> {
-        if inode.readahead.wait_for(pages.start) && inode.mapping.state(pages.start).is_some() {
+        if inode.data.readahead.wait_for(pages.start)
+            && inode.data.mapping.state(pages.start).is_some()
+        {
             return Ok(pages.start);
         }
         let _shared = inode.lock.read();
-        if inode.mapping.state(pages.start).is_some() {
+        if inode.data.mapping.state(pages.start).is_some() {
             return Ok(pages.start);
         }
         let end = pages.end.min(pages.start + MAX_READ_PAGES);
@@ -108,7 +113,7 @@ impl Fs {
         match run {
             Run::Zeroes => {
                 for index in pages.clone() {
-                    if let Some(buf) = inode.mapping.get(index) {
+                    if let Some(buf) = inode.data.mapping.get(index) {
                         copy_page(&buf, index, offset, out);
                     } else {
                         fill_page(index, offset, out);
@@ -119,6 +124,7 @@ impl Fs {
                 let size = inode.size();
                 let index = pages.start;
                 let buf = inode
+                    .data
                     .mapping
                     .insert_clean(index, trim(inode, buf, index, size));
                 copy_page(&buf, index, offset, out);
@@ -130,6 +136,7 @@ impl Fs {
                         .read(from, (count * PAGE) as usize, PAGE_SIZE, Class::Data)?;
                 for (index, buf) in pages.clone().zip(bufs) {
                     let buf = inode
+                        .data
                         .mapping
                         .insert_clean(index, trim(inode, buf, index, size));
                     copy_page(&buf, index, offset, out);
@@ -170,7 +177,7 @@ impl Fs {
         index: u64,
         size: u64,
     ) -> Result<Option<Buf>> {
-        if inode.mapping.state(index).is_some() {
+        if inode.data.mapping.state(index).is_some() {
             return Ok(None);
         }
         let run = match index * PAGE < size {
@@ -193,7 +200,7 @@ impl Fs {
         let mut plug = self.queue.plug();
         let mut at = pages.start;
         while at < pages.end {
-            if inode.mapping.state(at).is_some() {
+            if inode.data.mapping.state(at).is_some() {
                 at += 1;
                 continue;
             }
@@ -204,7 +211,7 @@ impl Fs {
             if let Run::Device(from) = run {
                 let range = at..at + count;
                 let bufs = range.clone().map(|_| BufMut::scratch(PAGE_SIZE)).collect();
-                inode.readahead.begin(range.clone());
+                inode.data.readahead.begin(range.clone());
                 let end = Arc::new(Arrival {
                     inode: inode.clone(),
                     range,
@@ -228,7 +235,7 @@ impl Fs {
 /// cache again.
 fn next_cached(inode: &Inode, pages: Range<u64>) -> u64 {
     let mut end = pages.end;
-    inode.mapping.get_range(pages, |index, buf| {
+    inode.data.mapping.get_range(pages, |index, buf| {
         if buf.is_some() {
             end = end.min(index);
         }

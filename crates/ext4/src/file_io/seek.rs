@@ -45,7 +45,7 @@ impl Fs {
     fn data_run(&self, inode: &Inode, at: u64) -> Result<(bool, u64)> {
         // The pages before the tree: a page that lands in between is in the tree before it loses
         // its tags. The caller excludes writers, so that no page becomes dirty.
-        let unlanded = inode.mapping.next_unlanded(at);
+        let unlanded = inode.data.mapping.next_unlanded(at);
         let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
         let (mapped, end) = match extents::lookup(self, inode, block)? {
             Map::Mapped { len, unwritten, .. } => (!unwritten, at + u64::from(len.max(1))),

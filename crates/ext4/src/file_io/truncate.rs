@@ -4,7 +4,7 @@ use crate::extents::{self, Map};
 use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, orphan, xattr};
 use block::{BufMut, PAGE_SIZE};
-use ext4_format::inode::FileType;
+use ext4_format::inode::{FileType, InodeFields};
 use ext4_format::types::FileBlock;
 use jbd2::Handle;
 use std::ops::Range;
@@ -33,9 +33,8 @@ impl Fs {
 
     fn truncate_once(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
-        inode.readahead.quiesce();
-        inode.check_may_write(false)?;
-        let old = inode.size();
+        inode.data.readahead.quiesce();
+        let old = inode.begin_write(false)?;
         if size >= old {
             self.zero_tail(inode, size)?;
             return self.grow_to(inode, size, false);
@@ -46,7 +45,7 @@ impl Fs {
             self.zero_in_page(inode, size / PAGE, tail..PAGE_SIZE)?;
         }
         // Held until the tail is logged: nothing writes it in place meanwhile.
-        let lock = inode.writeback_lock.lock();
+        let lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         if size == 0 {
             self.note_truncated(inode);
@@ -62,8 +61,8 @@ impl Fs {
             return Ok(());
         }
         self.zero_in_page(inode, old / PAGE, (old % PAGE) as usize..PAGE_SIZE)?;
-        if inode.stale_tail.swap(false, Ordering::Relaxed) {
-            let lock = inode.writeback_lock.lock();
+        if inode.data.stale_tail.swap(false, Ordering::Relaxed) {
+            let lock = inode.data.writeback_lock.lock();
             self.wait_writeback(inode);
             let handle = self.journal.start(2)?;
             self.log_tail(&handle, inode, old, &lock)?;
@@ -85,10 +84,10 @@ impl Fs {
     ) -> Result<()> {
         let page = size / PAGE;
         // A place that cannot be written is not entrusted to the log.
-        if size.is_multiple_of(PAGE) || inode.write_failed.load(Ordering::Acquire) {
+        if size.is_multiple_of(PAGE) || inode.data.write_failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        let Some(content) = inode.mapping.get(page) else {
+        let Some(content) = inode.data.mapping.get(page) else {
             return Ok(());
         };
         let block = FileBlock(u32::try_from(page).map_err(|_| Error::FileTooLarge)?);
@@ -105,18 +104,10 @@ impl Fs {
         Ok(())
     }
 
-    fn set_size(&self, inode: &Inode, size: u64) {
-        let mut meta = inode.meta.lock();
-        meta.cut_size(size, &inode.mapping);
-        let now = self.now();
-        meta.fields.mtime = now;
-        meta.fields.ctime = now;
-    }
-
     /// Removes pages of whatever state, after writeback in flight has ended; their reservations are
     /// given back.
     pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<u64>) {
-        let lock = inode.writeback_lock.lock();
+        let lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         self.forget_pages(inode, pages, &lock);
     }
@@ -131,12 +122,12 @@ impl Fs {
         pages: Range<u64>,
         _lock: &MutexGuard<'_, u32>,
     ) {
-        let removed = inode.mapping.remove(pages);
+        let removed = inode.data.mapping.remove(pages);
         self.bdi.sub_dirty(removed.dirty);
         self.groups.unreserve(removed.delalloc);
         self.settle_nodes(inode);
         self.unlanded_files.settle(inode);
-        *inode.goal.lock() = None;
+        *inode.data.goal.lock() = None;
     }
 
     /// Credits of one step of a removal of blocks: an eighth of a transaction, so that steps share
@@ -152,7 +143,7 @@ impl Fs {
     fn cut_to(&self, inode: &Arc<Inode>, size: u64, lock: MutexGuard<'_, u32>) -> Result<()> {
         let range = size.div_ceil(PAGE)..END;
         let handle = self.journal.start(self.cut_credits())?;
-        self.set_size(inode, size);
+        inode.cut(size, self.now());
         let done = self
             .log_tail(&handle, inode, size, &lock)
             .and_then(|()| extents::remove(self, &handle, inode, range.clone()));
@@ -172,7 +163,7 @@ impl Fs {
 
     /// Removes the pages of `range` and frees their blocks, in as many transactions as it takes.
     pub(super) fn cut_pages(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
-        let lock = inode.writeback_lock.lock();
+        let lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         let mut end = range.end;
         while end > range.start {
@@ -222,9 +213,7 @@ impl Fs {
             };
             // Somebody may have it again, or have given it a name; dropping that reference queues
             // it once more.
-            if self.is_read_only()
-                || inode.meta.lock().fields.links_count > 0
-                || !self.inodes.retire(inode.ino.0, &inode)
+            if self.is_read_only() || inode.links() > 0 || !self.inodes.retire(inode.ino.0, &inode)
             {
                 continue;
             }
@@ -240,7 +229,7 @@ impl Fs {
     /// Frees an inode's blocks, attributes and number. Nobody else uses it.
     pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.bdi.forget(inode);
-        inode.readahead.quiesce();
+        inode.data.readahead.quiesce();
         self.drop_pages(inode, 0..u64::MAX);
         let directory = inode.kind() == FileType::Directory;
         if has_extents(inode) {
@@ -251,13 +240,7 @@ impl Fs {
             .start(orphan::ORPHAN_CREDITS + xattr::XATTR_CREDITS + 4)?;
         xattr::release_block(self, &handle, inode)?;
         orphan::del(self, &handle, inode)?;
-        {
-            let mut meta = inode.meta.lock();
-            meta.size = 0;
-            meta.fields.size = 0;
-            meta.fields.links_count = 0;
-            meta.fields.dtime = u32::try_from(self.now().secs).unwrap_or(u32::MAX).max(1);
-        }
+        inode.clear_deleted(self.now());
         inode.mark_dirty(self, &handle);
         // Orphan recovery deletes inodes that it has just loaded; before the number can be given
         // out again.
@@ -272,10 +255,9 @@ const CUT_CREDITS: u32 = 256;
 /// Whether the inode's blocks are mapped by an extent tree: not for devices, FIFOs, sockets and
 /// fast symbolic links.
 fn has_extents(inode: &Inode) -> bool {
-    let meta = inode.meta.lock();
-    match meta.fields.file_type() {
-        Ok(FileType::Regular | FileType::Directory) => true,
-        Ok(FileType::Symlink) => !meta.fields.is_fast_symlink(),
+    match inode.kind() {
+        FileType::Regular | FileType::Directory => true,
+        FileType::Symlink => !inode.fields(InodeFields::is_fast_symlink),
         _ => false,
     }
 }

@@ -6,11 +6,10 @@ use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{BufMut, PAGE_SIZE};
 use cache::PageState;
-use ext4_format::inode::{FileType, InodeFlags};
+use ext4_format::inode::FileType;
 use ext4_format::types::FileBlock;
 use std::ops::Range;
 use std::sync::Arc;
-use sync::atomic::Ordering;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes written under one hold of the inode's lock; between two, the writer is slowed if too much
@@ -24,16 +23,24 @@ enum At {
     End,
 }
 
+/// What one hold of the inode's lock has written.
+struct Written {
+    offset: u64,
+    bytes: usize,
+    /// A flag asks for synchronous writes.
+    is_sync: bool,
+}
+
 impl Fs {
-    /// Writes `data` at byte `offset`: how many bytes, fewer than asked for only where the volume
-    /// or the file is full.
+    /// Writes `data` at byte `offset`. Returns how many bytes were written: fewer only where the
+    /// volume or the file is full.
     pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_chunks(inode, At::Offset(offset), data)
             .map(|(_, written)| written)
     }
 
-    /// Writes `data` at the end of the file: the offset where it begins, and how many bytes were
-    /// written.
+    /// Writes `data` at the end of the file. Returns the offset where it begins and how many bytes
+    /// were written.
     pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
         self.write_chunks(inode, At::End, data)
     }
@@ -48,7 +55,7 @@ impl Fs {
         if data.is_empty() {
             return Ok((0, 0));
         }
-        let (mut first, mut written) = (0, 0);
+        let (mut first, mut written, mut is_sync) = (0, 0, false);
         while written < data.len() {
             let chunk = &data[written..data.len().min(written + CHUNK)];
             let at = match at {
@@ -61,14 +68,15 @@ impl Fs {
             };
             let result = self.with_space(ANY_BLOCKS, || self.write_chunk(inode, at, chunk));
             match result {
-                Ok((offset, n)) => {
+                Ok(part) => {
                     if written == 0 {
-                        first = offset;
+                        first = part.offset;
                     }
-                    written += n;
-                    // The rest is tried once more, since only that makes space. Another appender
-                    // may have gone on behind the first part.
-                    if n < chunk.len() && matches!(at, At::End) {
+                    written += part.bytes;
+                    is_sync = part.is_sync;
+                    // The rest is tried once more: only a failed attempt makes space. Another
+                    // appender may have written behind the first part.
+                    if part.bytes < chunk.len() && matches!(at, At::End) {
                         break;
                     }
                 }
@@ -80,17 +88,16 @@ impl Fs {
                 self.bdi.kick_reclaim();
             }
         }
-        if inode.meta.lock().fields.flags.contains(InodeFlags::SYNC) {
+        if is_sync {
             self.fsync(inode, true)?;
         }
         Ok((first, written))
     }
 
-    fn write_chunk(&self, inode: &Arc<Inode>, at: At, data: &[u8]) -> Result<(u64, usize)> {
+    fn write_chunk(&self, inode: &Arc<Inode>, at: At, data: &[u8]) -> Result<Written> {
         let _exclusive = inode.lock.write();
-        inode.readahead.quiesce();
-        inode.check_may_write(matches!(at, At::End))?;
-        let size = inode.size();
+        inode.data.readahead.quiesce();
+        let size = inode.begin_write(matches!(at, At::End))?;
         let offset = match at {
             At::Offset(offset) => offset,
             At::End => size,
@@ -108,28 +115,27 @@ impl Fs {
             self.bdi.add_dirty(dirtied);
         }
         if done == 0 {
-            return outcome.map(|()| (offset, 0));
+            return outcome.map(|()| Written {
+                offset,
+                bytes: 0,
+                is_sync: false,
+            });
         }
-        let kill_priv = {
-            let mut meta = inode.meta.lock();
-            // The size on disk follows when the pages have landed, or below if they have.
-            meta.size = meta.size.max(offset + done as u64);
-            let now = self.now();
-            meta.fields.mtime = now;
-            meta.fields.ctime = now;
-            clears_privileges(meta.fields.mode.0)
-        };
-        inode.lazy_times.store(true, Ordering::Relaxed);
+        let after = inode.end_write(offset + done as u64, self.now());
         self.note_dirty_pages(inode);
-        inode.follow_size(self)?;
-        if kill_priv {
+        if after.size_is_behind {
+            inode.follow_size(self)?;
+        }
+        if after.clears_privileges {
             let handle = self.journal.start(2)?;
-            let mut meta = inode.meta.lock();
-            meta.fields.mode.0 = without_privileges(meta.fields.mode.0);
-            drop(meta);
+            inode.clear_privileges();
             inode.mark_dirty_attributes(self, &handle);
         }
-        Ok((offset, done))
+        Ok(Written {
+            offset,
+            bytes: done,
+            is_sync: after.is_sync,
+        })
     }
 
     /// Copies `data` into pages: bytes copied, pages that became dirty, and why it stopped early.
@@ -167,7 +173,7 @@ impl Fs {
         size: u64,
         mapped: &mut Mapped<'_>,
     ) -> Result<PageState> {
-        let cached = inode.mapping.state(index);
+        let cached = inode.data.mapping.state(index);
         // A cached page has a block or a promise: holes are not cached.
         let reserve = cached.is_none() && mapped.needs_block(index)?;
         if part.len() == PAGE_SIZE {
@@ -176,17 +182,18 @@ impl Fs {
             }
             let mut buf = BufMut::scratch(PAGE_SIZE);
             buf.copy_from_slice(part);
-            return Ok(inode.mapping.store_dirty(index, buf.freeze(), reserve));
+            return Ok(inode.data.mapping.store_dirty(index, buf.freeze(), reserve));
         }
         let copy = |bytes: &mut [u8]| bytes[within..within + part.len()].copy_from_slice(part);
         if cached.is_some()
-            && let Some(before) = inode.mapping.modify(index, false, copy)
+            && let Some(before) = inode.data.mapping.modify(index, false, copy)
         {
             return Ok(before);
         }
         // It was not cached, or has been reclaimed just now and then it has a block.
         let Some(mut buf) = self.page_for_update(inode, index, size)? else {
             return inode
+                .data
                 .mapping
                 .modify(index, false, copy)
                 .ok_or(Error::Invalid("a page left the cache twice"));
@@ -195,7 +202,7 @@ impl Fs {
             self.groups.reserve(1)?;
         }
         copy(buf.make_mut());
-        Ok(inode.mapping.store_dirty(index, buf, reserve))
+        Ok(inode.data.mapping.store_dirty(index, buf, reserve))
     }
 
     /// Lets bytes `range` of page `index` be zero, as part of a change that keeps the rest of the
@@ -210,7 +217,7 @@ impl Fs {
             return Ok(());
         }
         let zero = |bytes: &mut [u8]| bytes[range.clone()].fill(0);
-        let before = match inode.mapping.modify(index, false, zero) {
+        let before = match inode.data.mapping.modify(index, false, zero) {
             Some(before) => before,
             None => {
                 let file_block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
@@ -227,7 +234,7 @@ impl Fs {
                     return Ok(());
                 };
                 zero(buf.make_mut());
-                inode.mapping.store_dirty(index, buf, false)
+                inode.data.mapping.store_dirty(index, buf, false)
             }
         };
         self.bdi.add_dirty(u64::from(!before.dirty));
@@ -322,24 +329,5 @@ impl<'a> Mapped<'a> {
             Err(error) => return Err(error),
         }
         Ok(())
-    }
-}
-
-const SET_UID: u16 = 0o4000;
-const SET_GID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
-
-fn clears_privileges(mode: u16) -> bool {
-    without_privileges(mode) != mode
-}
-
-/// What a write leaves of the mode: no set-user-ID, no set-group-ID (which without group execution
-/// means mandatory locking and stays).
-fn without_privileges(mode: u16) -> u16 {
-    let mode = mode & !SET_UID;
-    if mode & GROUP_EXECUTE != 0 {
-        mode & !SET_GID
-    } else {
-        mode
     }
 }

@@ -22,8 +22,8 @@ impl Fs {
     /// A file that may have been written to is closed. If it was truncated to zero before, this
     /// starts writing its contents. Waits only while thousands of files are queued.
     pub fn release(&self, inode: &InodeRef) {
-        if inode.truncated.load(Ordering::Relaxed) && inode.mapping.dirty_pages() > 0 {
-            let pages = inode.mapping.dirty_pages();
+        if inode.data.truncated.load(Ordering::Relaxed) && inode.data.mapping.dirty_pages() > 0 {
+            let pages = inode.data.mapping.dirty_pages();
             // The queue refuses it only while the volume is unmounted, which writes everything.
             let request = SyncRequest::WriteBack(inode.clone());
             let _ = self.fsyncs.submit(request, pages);
@@ -44,7 +44,7 @@ impl Fs {
                 continue;
             }
             // Before its pages are looked at: if the file is truncated again it is noted again.
-            inode.truncated.store(false, Ordering::Release);
+            inode.data.truncated.store(false, Ordering::Release);
             if inode.has_unlanded() {
                 to_write.push(inode);
             }

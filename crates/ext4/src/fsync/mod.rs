@@ -40,7 +40,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        self.bdi.note_fsync(inode.mapping.dirty_pages());
+        self.bdi.note_fsync(inode.data.mapping.dirty_pages());
         let begin = inode.size_to_sync();
         let route = self.route_for(std::iter::once((inode, data_only)));
         self.write_and_record(inode, route)?;
@@ -93,7 +93,10 @@ impl Fs {
     /// log, which is written anyway. An overwrite that needs no commit goes home at once, and so
     /// does anything long.
     fn route_for<'a>(&self, files: impl Iterator<Item = (&'a InodeRef, bool)> + Clone) -> Route {
-        let pages: u64 = files.clone().map(|(f, _)| f.mapping.dirty_pages()).sum();
+        let pages: u64 = files
+            .clone()
+            .map(|(f, _)| f.data.mapping.dirty_pages())
+            .sum();
         if pages > LOG_PAGES || self.journal.is_crowded() {
             return Route::Home;
         }

@@ -19,7 +19,7 @@ impl Fs {
     /// while thousands are queued. While the volume is unmounted, or if no thread can be started,
     /// `done` is called before this returns.
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let pages = target.inode.mapping.dirty_pages();
+        let pages = target.inode.data.mapping.dirty_pages();
         let request = SyncRequest::Fsync(target, Box::new(done));
         if let Err(request) = self.fsyncs.submit(request, pages) {
             self.serve(vec![request]);

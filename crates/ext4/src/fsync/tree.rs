@@ -98,7 +98,7 @@ impl Fs {
         }
         let pages: u64 = unknown
             .iter()
-            .map(|inode| inode.mapping.dirty_pages())
+            .map(|inode| inode.data.mapping.dirty_pages())
             .sum();
         // Without file types in the entries each entry's inode would have to be read.
         let typed = self.geo.incompat.contains(IncompatFeatures::FILETYPE);
@@ -111,7 +111,7 @@ impl Fs {
     }
 
     fn place_of(&self, inode: &Inode, subtree: &mut Subtree) -> Place {
-        let links = inode.meta.lock().fields.links_count;
+        let links = inode.links();
         match (links, inode.parent.get()) {
             (0, _) => Place::Elsewhere,
             (1, Some(dir)) => match self.contains(subtree, dir) {

@@ -32,16 +32,14 @@ pub(super) struct Parent {
 impl Parent {
     /// Looks at a directory, which the caller has locked.
     pub fn of(dir: &Inode) -> Parent {
-        let meta = dir.meta.lock();
-        let fields = &meta.fields;
-        let set_gid = fields.mode.0 & InodeMode::SET_GID != 0;
-        Parent {
+        let has_xattrs = dir.has_xattrs();
+        dir.fields(|fields| Parent {
             ino: dir.ino,
             flags: fields.flags,
-            set_gid: set_gid.then_some(fields.gid),
-            has_xattrs: meta.inline_xattrs.is_some() || fields.file_acl.0 != 0,
+            set_gid: (fields.mode.0 & InodeMode::SET_GID != 0).then_some(fields.gid),
+            has_xattrs,
             projid: fields.projid,
-        }
+        })
     }
     /// Blocks that [`Fs::make_inode`] may change.
     pub fn credits(&self) -> u32 {
@@ -172,7 +170,7 @@ impl Fs {
         };
         self.create_with(dir, wanted, |fs, handle, inode| {
             directory::init(fs, handle, inode, parent)?;
-            inode.meta.lock().fields.links_count = 2;
+            inode.set_links(2);
             Ok(())
         })
     }
@@ -196,7 +194,7 @@ impl Fs {
             let handle = self.journal.start(parent.credits())?;
             let made = self.make_inode(&handle, dir, &parent, FileType::Regular, new);
             made.and_then(|inode| {
-                inode.meta.lock().fields.links_count = 0;
+                inode.set_links(0);
                 inode.mark_dirty(self, &handle);
                 orphan::add(self, &handle, &inode)?;
                 Ok(inode)
@@ -320,11 +318,12 @@ impl Fs {
         };
         let inherited = parent.flags.inherit(kind);
         if !inherited.is_empty() {
-            let mut meta = inode.meta.lock();
-            meta.fields.flags |= inherited;
-            if parent.flags.contains(InodeFlags::PROJINHERIT) {
-                meta.fields.projid = parent.projid;
-            }
+            inode.change_fields(|f| {
+                f.flags |= inherited;
+                if parent.flags.contains(InodeFlags::PROJINHERIT) {
+                    f.projid = parent.projid;
+                }
+            });
         }
         if masked
             && parent.has_xattrs

@@ -38,16 +38,14 @@ impl Fs {
         }
         let _inode_exclusive = inode.lock.write();
         check_may_rename(inode)?;
-        let unnamed = {
-            let meta = inode.meta.lock();
-            if meta.fields.links_count >= LINK_MAX {
-                return Err(Error::TooManyLinks);
-            }
-            if meta.fields.links_count == 0 && meta.orphan.is_none() {
-                return Err(Error::NotFound);
-            }
-            meta.fields.links_count == 0
-        };
+        let links = inode.links();
+        if links >= LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let unnamed = links == 0;
+        if unnamed && inode.orphan_place().is_none() {
+            return Err(Error::NotFound);
+        }
         let handle = self
             .journal
             .start(place.add_credits() + 2 * ORPHAN_CREDITS + 2)?;
@@ -61,11 +59,10 @@ impl Fs {
             return Err(error);
         }
         let now = self.now();
-        {
-            let mut meta = inode.meta.lock();
-            meta.fields.links_count += 1;
-            meta.fields.ctime = now;
-        }
+        inode.change_fields(|f| {
+            f.links_count += 1;
+            f.ctime = now;
+        });
         inode.parent.set(dir.ino);
         inode.mark_dirty(self, &handle);
         touch_directory(self, &handle, dir, now, Links::Keep);

@@ -50,7 +50,7 @@ impl Waiting for RwLock<()> {
 /// Locks what is about to lose a name, while its directory is locked. `None`: let everything go,
 /// call [`wait_for`] and begin anew.
 pub(super) fn lock_victim<'a>(victim: &'a Inode) -> Option<Guard<'a>> {
-    if victim.meta.lock().fields.mode.is_dir() {
+    if victim.is_dir() {
         victim.lock.try_write()
     } else {
         Some(victim.lock.write())

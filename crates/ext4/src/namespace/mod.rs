@@ -125,7 +125,7 @@ impl Fs {
 
     /// A creation failed: its inode becomes an orphan, which goes when its last user does.
     fn give_back(&self, handle: &Handle<'_>, inode: &Arc<Inode>) {
-        inode.meta.lock().fields.links_count = 0;
+        inode.set_links(0);
         inode.mark_dirty(self, handle);
         if let Err(error) = crate::orphan::add(self, handle, inode) {
             // It has no name and no link: e2fsck frees it.
@@ -136,7 +136,7 @@ impl Fs {
 
 /// Refuses what is not a directory.
 fn check_directory(dir: &Inode) -> Result<()> {
-    if dir.meta.lock().fields.mode.is_dir() {
+    if dir.is_dir() {
         Ok(())
     } else {
         Err(Error::NotDirectory)
@@ -182,17 +182,14 @@ enum Change {
 
 /// A directory, locked exclusively, that the caller will change: alive, and its flags allow it.
 fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
-    let meta = dir.meta.lock();
-    let fields = &meta.fields;
-    if !fields.mode.is_dir() {
-        return Err(Error::NotDirectory);
-    }
+    check_directory(dir)?;
+    let (flags, links) = dir.fields(|f| (f.flags, f.links_count));
     // It was removed while somebody still held it.
-    if fields.links_count == 0 {
+    if links == 0 {
         return Err(Error::NotFound);
     }
-    let append = change == Change::Remove && fields.flags.contains(InodeFlags::APPEND);
-    if append || fields.flags.contains(InodeFlags::IMMUTABLE) {
+    let append = change == Change::Remove && flags.contains(InodeFlags::APPEND);
+    if append || flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
     Ok(())
@@ -200,7 +197,7 @@ fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
 
 /// An inode that is to lose or change a name, or to get another.
 fn check_may_rename(inode: &Inode) -> Result<()> {
-    let flags = inode.meta.lock().fields.flags;
+    let flags = inode.flags();
     if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(Error::NotPermitted);
     }
@@ -214,8 +211,8 @@ fn counts_to_many(fs: &Fs, flags: InodeFlags) -> bool {
 
 /// Refuses one more subdirectory in a directory that is full of them.
 fn check_subdirectory_fits(fs: &Fs, dir: &Inode) -> Result<()> {
-    let meta = dir.meta.lock();
-    if meta.fields.links_count >= LINK_MAX && !counts_to_many(fs, meta.fields.flags) {
+    let (flags, links) = dir.fields(|f| (f.flags, f.links_count));
+    if links >= LINK_MAX && !counts_to_many(fs, flags) {
         return Err(Error::TooManyLinks);
     }
     Ok(())
@@ -232,9 +229,7 @@ enum Links {
 /// A directory's entries changed: its times, and its link count, which says 1 once there were
 /// 65,000 subdirectories (`dir_nlink`; the kernel's `ext4_inc_count` and `ext4_dec_count`).
 fn touch_directory(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, now: Timestamp, links: Links) {
-    {
-        let mut meta = dir.meta.lock();
-        let fields = &mut meta.fields;
+    dir.change_fields(|fields| {
         fields.mtime = now;
         fields.ctime = now;
         match links {
@@ -249,7 +244,7 @@ fn touch_directory(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, now: Timestam
             Links::Fewer if fields.links_count > 2 => fields.links_count -= 1,
             Links::Fewer => {}
         }
-    }
+    });
     dir.mark_dirty(fs, handle);
 }
 
@@ -263,14 +258,10 @@ struct Unlink<'a> {
 impl<'a> Unlink<'a> {
     /// Records the inode as an orphan if this is its last name. An error has changed nothing.
     fn begin(fs: &Fs, handle: &Handle<'_>, inode: &'a Arc<Inode>) -> Result<Unlink<'a>> {
-        let left = {
-            let fields = &inode.meta.lock().fields;
-            // A directory has one name; its other links are its own "." and its subdirectories'
-            // "..".
-            match fields.mode.is_dir() {
-                true => 0,
-                false => fields.links_count.saturating_sub(1),
-            }
+        // A directory has one name; its other links are its own "." and its subdirectories' "..".
+        let left = match inode.is_dir() {
+            true => 0,
+            false => inode.links().saturating_sub(1),
         };
         if left == 0 {
             crate::orphan::add(fs, handle, inode)?;
@@ -279,11 +270,10 @@ impl<'a> Unlink<'a> {
     }
     /// The name is gone.
     fn finish(self, fs: &Fs, handle: &Handle<'_>, now: Timestamp) {
-        {
-            let fields = &mut self.inode.meta.lock().fields;
-            fields.links_count = self.left;
-            fields.ctime = now;
-        }
+        self.inode.change_fields(|f| {
+            f.links_count = self.left;
+            f.ctime = now;
+        });
         self.inode.parent.forget();
         self.inode.mark_dirty(fs, handle);
     }

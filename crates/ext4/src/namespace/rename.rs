@@ -459,7 +459,7 @@ fn links(gains: i32) -> Links {
 
 /// An inode was renamed.
 fn touch(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, now: Timestamp) {
-    inode.meta.lock().fields.ctime = now;
+    inode.set_ctime(now);
     inode.mark_dirty(fs, handle);
 }
 

@@ -55,13 +55,11 @@ impl Fs {
             match fast_i_block(target) {
                 Some(i_block) => {
                     *inode.i_block.write() = i_block;
-                    inode.meta.lock().fields.flags.remove(InodeFlags::EXTENTS);
+                    inode.remove_flags(InodeFlags::EXTENTS);
                 }
                 None => fs.write_target(handle, inode, target)?,
             }
-            let mut meta = inode.meta.lock();
-            meta.size = target.len() as u64;
-            meta.fields.size = target.len() as u64;
+            inode.set_metadata_size(target.len() as u64);
             Ok(())
         })
     }
@@ -69,7 +67,7 @@ impl Fs {
     /// Puts a long target into a block of its own.
     fn write_target(&self, handle: &Handle<'_>, inode: &Arc<Inode>, target: &[u8]) -> Result<()> {
         *inode.i_block.write() = extents::empty_root();
-        inode.meta.lock().fields.flags.insert(InodeFlags::EXTENTS);
+        inode.insert_flags(InodeFlags::EXTENTS);
         let goal = self.groups.goal_for(inode.ino);
         let block = self.groups.alloc_metadata_block(handle, goal)?;
         let at = FileBlock(0);
@@ -94,11 +92,7 @@ impl Fs {
     ///
     /// `Invalid` for anything else than a symbolic link, `CorruptInode` for one without a target.
     pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
-        let (mode, size, fast) = {
-            let meta = inode.meta.lock();
-            let fields = &meta.fields;
-            (fields.mode, fields.size, fields.is_fast_symlink())
-        };
+        let (mode, size, fast) = inode.fields(|f| (f.mode, f.size, f.is_fast_symlink()));
         if !InodeMode::is_symlink(mode) {
             return Err(Error::Invalid("not a symbolic link"));
         }

@@ -31,10 +31,7 @@ impl OrphanFile {
             ino: inode.ino.0,
             what,
         };
-        let (size, is_regular) = {
-            let meta = inode.meta.lock();
-            (meta.fields.size, meta.fields.mode.is_regular())
-        };
+        let (size, is_regular) = inode.fields(|f| (f.size, f.mode.is_regular()));
         let count = size / u64::from(fs.geo.block_size.max(1));
         if !is_regular || count == 0 || count > MAX_BLOCKS {
             return Err(damaged("the orphan file is no file, or of an absurd size"));

@@ -31,10 +31,7 @@ pub(super) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
             old.prev = ino;
         }
         list.adopt_head(inode, head);
-        let mut meta = inode.meta.lock();
-        meta.fields.dtime = head;
-        meta.orphan = Some(OrphanPlace::List);
-        drop(meta);
+        inode.set_orphan_link(Some(OrphanPlace::List), head);
         fs.superblock.lock().last_orphan.set(ino);
     }
     fs.mark_superblock_dirty(handle);
@@ -44,11 +41,7 @@ pub(super) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
 /// Takes an inode out.
 pub(super) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     let mut list = fs.orphan_state.list.lock();
-    {
-        let mut meta = inode.meta.lock();
-        meta.fields.dtime = 0;
-        meta.orphan = None;
-    }
+    inode.set_orphan_link(None, 0);
     let Some(OrphanEntry { prev, next, .. }) = list.entries.remove(&inode.ino.0) else {
         return;
     };
@@ -57,7 +50,7 @@ pub(super) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     }
     let before = list.entries.get_mut(&prev).map(|before| {
         before.next = next;
-        before.inode.meta.lock().fields.dtime = next;
+        before.inode.change_fields(|f| f.dtime = next);
         before.inode.clone()
     });
     if before.is_none() {

@@ -32,7 +32,7 @@ pub(crate) const ORPHAN_CREDITS: u32 = 4;
 /// Records an inode as an orphan (its link count went to 0, or a truncate begins). Does nothing if
 /// it is one.
 pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    if inode.meta.lock().orphan.is_some() {
+    if inode.orphan_place().is_some() {
         return Ok(());
     }
     let state = &fs.orphan_state;
@@ -41,7 +41,7 @@ pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()
         None => None,
     };
     match place {
-        Some(place) => inode.meta.lock().orphan = Some(place),
+        Some(place) => inode.set_orphan_place(Some(place)),
         None => list::add(fs, handle, inode),
     }
     state.count.fetch_add(1, Ordering::Relaxed);
@@ -51,13 +51,13 @@ pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()
 /// Takes the record back. Does nothing if there is none.
 pub(crate) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let state = &fs.orphan_state;
-    let place = inode.meta.lock().orphan;
+    let place = inode.orphan_place();
     match (place, state.file.get()) {
         (None, _) => return Ok(()),
         (Some(OrphanPlace::List), _) => list::del(fs, handle, inode),
         (Some(OrphanPlace::File { block, slot }), Some(file)) => {
             file.del(fs, handle, block, slot)?;
-            inode.meta.lock().orphan = None;
+            inode.set_orphan_place(None);
         }
         // Places in a file are given out by the file.
         (Some(OrphanPlace::File { .. }), None) => {}

@@ -63,7 +63,7 @@ impl Recovery<'_> {
                     what: "is on the list of orphans twice",
                 });
             }
-            let next = inode.meta.lock().fields.dtime;
+            let next = inode.fields(|f| f.dtime);
             self.fs.orphan_state.list.lock().adopt_head(&inode, next);
             self.adopt(&inode, OrphanPlace::List)?;
         }
@@ -111,12 +111,9 @@ impl Recovery<'_> {
 
     /// Does what the orphan waits for, which ends by taking it out of its place.
     fn adopt(&mut self, inode: &InodeRef, place: OrphanPlace) -> Result<()> {
-        let (links, size, is_regular) = {
-            let mut meta = inode.meta.lock();
-            meta.orphan = Some(place);
-            let fields = &meta.fields;
-            (fields.links_count, fields.size, fields.mode.is_regular())
-        };
+        inode.set_orphan_place(Some(place));
+        let (links, size, is_regular) =
+            inode.fields(|f| (f.links_count, f.size, f.mode.is_regular()));
         self.fs.orphan_state.count.fetch_add(1, Ordering::Relaxed);
         if links == 0 {
             self.fs.delete_inode(inode)?;

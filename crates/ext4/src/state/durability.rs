@@ -144,7 +144,7 @@ impl Inode {
 
     /// Whether any page is dirty, gathered, in flight or landed but not recorded (one atomic).
     pub(crate) fn has_unlanded(&self) -> bool {
-        self.mapping.unlanded_pages() > 0
+        self.data.mapping.unlanded_pages() > 0
     }
 
     /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`; how many.
@@ -159,11 +159,11 @@ impl Inode {
         max: usize,
         pages: &mut Vec<DirtyPage>,
     ) -> usize {
-        if self.mapping.dirty_pages() == 0 {
+        if self.data.mapping.dirty_pages() == 0 {
             return 0;
         }
         let entered = {
-            let mut batches = self.durability.batches.lock();
+            let mut batches = self.data.durability.batches.lock();
             let enters = !batches.iter().any(|listed| Arc::ptr_eq(listed, batch));
             if enters {
                 batches.push(batch.clone());
@@ -172,6 +172,7 @@ impl Inode {
         };
         let end = range.end.min(self.end_page());
         let taken = self
+            .data
             .mapping
             .take_dirty(range.start..end.max(range.start), max, pages);
         if taken == 0 && entered {
@@ -182,12 +183,12 @@ impl Inode {
 
     /// The batches that may have pages of the file now.
     pub(crate) fn batches(&self) -> Batches {
-        self.durability.batches.lock().clone()
+        self.data.durability.batches.lock().clone()
     }
 
     /// The outcome of all pages that `batch` had of the file is known.
     pub(crate) fn leave(&self, batch: &Batch) {
-        let mut batches = self.durability.batches.lock();
+        let mut batches = self.data.durability.batches.lock();
         batches.retain(|listed| !std::ptr::eq(&**listed, batch));
     }
 
@@ -210,8 +211,8 @@ impl Inode {
             true => self.mark_dirty(fs, handle),
             false => self.mark_dirty_attributes(fs, handle),
         }
-        self.mapping.end_writeback(pages.clone());
-        meta.note_recorded(&self.mapping, pages);
+        self.data.mapping.end_writeback(pages.clone());
+        meta.note_recorded(&self.data.mapping, pages);
     }
 
     /// The size is at least `end`; on disk, too, unless data has yet to land. Marks the inode
@@ -219,7 +220,7 @@ impl Inode {
     pub(crate) fn grow(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>, end: u64) {
         let mut meta = self.meta.lock();
         meta.size = meta.size.max(end);
-        meta.follow_size(&self.mapping);
+        meta.follow_size(&self.data.mapping);
         if meta.fields.size < meta.size {
             fs.waiting_sizes.set.fetch_add(1, Ordering::AcqRel);
         }
@@ -229,7 +230,7 @@ impl Inode {
     /// Lets the size on disk follow after an event that came without a handle. Cheap where there is
     /// nothing to do.
     pub(crate) fn follow_size(self: &Arc<Self>, fs: &Fs) -> Result<()> {
-        if self.meta.lock().is_behind(&self.mapping) {
+        if self.meta.lock().is_behind(&self.data.mapping) {
             let handle = fs.journal.start(2)?;
             self.grow(fs, &handle, 0);
         }
@@ -250,7 +251,7 @@ impl Inode {
     fn size_beyond_pages(&self) -> Option<SizeToSync> {
         let meta = self.meta.lock();
         let last = meta.size.checked_sub(1)? / PAGE;
-        let state = self.mapping.state(last).unwrap_or_default();
+        let state = self.data.mapping.state(last).unwrap_or_default();
         let waits = meta.fields.size < meta.size && !state.dirty && !state.writeback;
         waits.then_some(SizeToSync {
             size: meta.size,
@@ -285,7 +286,7 @@ impl Inode {
         self.follow_size(fs)?;
         self.follow_to(fs, begin)?;
         let tid = if data_only {
-            &self.durability.datasync_tid
+            &self.data.durability.datasync_tid
         } else {
             if self.lazy_times.load(Ordering::Relaxed) {
                 // A write that was overtaken by the flusher has changed times that no transaction
@@ -293,17 +294,21 @@ impl Inode {
                 let handle = fs.journal.start(2)?;
                 self.mark_dirty_attributes(fs, &handle);
             }
-            &self.durability.tid
+            &self.data.durability.tid
         };
         Ok(Needed {
             commit: tid.uncommitted(&fs.journal),
-            written: self.durability.written.get(),
+            written: self.data.durability.written.get(),
         })
     }
 
     /// Whether fdatasync has to commit a transaction even if no data is to be written.
     pub(crate) fn datasync_needs_commit(&self, journal: &Journal) -> bool {
-        self.durability.datasync_tid.uncommitted(journal).is_some()
+        self.data
+            .durability
+            .datasync_tid
+            .uncommitted(journal)
+            .is_some()
     }
 
     /// Whether nothing but a flush is left to do, so that the inode can be forgotten and read
@@ -317,7 +322,7 @@ impl Inode {
             return false;
         }
         // A later fsync must still find the transaction to commit.
-        journal.is_none_or(|journal| self.durability.tid.uncommitted(journal).is_none())
+        journal.is_none_or(|journal| self.data.durability.tid.uncommitted(journal).is_none())
     }
 }
 

@@ -7,7 +7,7 @@
 use super::durability::Durability;
 use super::{NodePromise, OrphanPlace, ParentHint, Readahead};
 use crate::{Error, Fs, Result};
-use cache::{CachedInode, ErrSeq, Mapping, Pins};
+use cache::{Budget, CachedInode, ErrSeq, Mapping, Pins};
 use ext4_format::inode::{
     DeviceNumber, FileType, InodeFields, InodeFlags, InodeMode, Timestamp, in_inode_xattr_area,
     verify_checksum,
@@ -43,48 +43,76 @@ pub(crate) struct InodeMeta {
 /// An inode in memory.
 pub struct Inode {
     pub(crate) ino: Ino,
+    /// Checked when the inode was loaded or made; never changes.
+    pub(super) kind: FileType,
     pub(crate) fs: Weak<Fs>,
     pub(crate) pins: Pins,
-    pub(crate) dirty_state: DirtyState,
-    pub(crate) mapping: Mapping,
-    pub(crate) errors: ErrSeq,
-    /// A write in place has failed, and not everything has landed since. Such data is not entrusted
-    /// to the log: what cannot be written home from there would stop the journal, and this is one
-    /// file's misfortune.
-    pub(crate) write_failed: AtomicBool,
     /// Contents of a file, entries of a directory (rank 2): exclusive for changes, shared for
     /// directory reads.
     pub(crate) lock: RwLock<()>,
+    /// The contents of a file.
+    pub(crate) data: FileData,
     /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's
     /// number.
     pub(crate) i_block: RwLock<[u8; 60]>,
-    /// Blocks for nodes of the extent tree that pages which have not landed may need.
-    pub(crate) nodes: NodePromise,
-    /// Everything else that is on disk.
-    pub(crate) meta: Mutex<InodeMeta>,
-    /// Whether it is in [`dirty::ChangedInodes`].
+    /// Everything else that is on disk. Other modules use the methods of `inode_fields`.
+    pub(super) meta: Mutex<InodeMeta>,
+    /// Whether it is in [`super::ChangedInodes`].
     pub(crate) registered: AtomicBool,
+    /// Time stamps were changed in memory only. The next change that marks the inode dirty includes
+    /// them.
+    pub(crate) lazy_times: AtomicBool,
+    /// The directory that it has a name in.
+    pub(crate) parent: ParentHint,
+}
+
+/// The contents of a file, from the page cache to the device.
+pub(crate) struct FileData {
+    pub mapping: Mapping,
+    /// Its place on the dirty lists of writeback.
+    pub dirty_state: DirtyState,
+    /// Whether it is in [`super::UnlandedFiles`].
+    pub unlanded_listed: AtomicBool,
     /// What is not durable yet.
-    pub(crate) durability: Durability,
+    pub durability: Durability,
+    pub errors: ErrSeq,
+    /// A write in place has failed, and not all pages were written since. Such pages do not go
+    /// through the log: a block that cannot be written home from there would stop the journal.
+    pub write_failed: AtomicBool,
+    /// Held while pages are gathered and blocks are picked for writeback. Contains the page after
+    /// the flusher's last slice.
+    pub writeback_lock: Mutex<u32>,
+    /// Where the allocator looks first: file block and volume block behind the last extent written.
+    pub goal: Mutex<Option<(u32, u64)>>,
+    /// Blocks that unrecorded pages may need for nodes of the extent tree.
+    pub nodes: NodePromise,
+    /// State of sequential reading.
+    pub readahead: Readahead,
     /// It was truncated to zero, and its new contents may not be recorded
     /// ([`Fs::write_truncated_files`]).
-    pub(crate) truncated: AtomicBool,
-    /// Bytes behind the end of the file were not zero on the device (another system left them): the
-    /// next change that makes the file longer zeroes them there first.
-    pub(crate) stale_tail: AtomicBool,
-    /// Whether it is in [`unlanded_files::UnlandedFiles`].
-    pub(crate) unlanded_listed: AtomicBool,
-    /// A directory that it has a name in.
-    pub(crate) parent: ParentHint,
-    /// Where the allocator should look first (file block, volume block of the last extent written).
-    pub(crate) goal: Mutex<Option<(u32, u64)>>,
-    /// State of sequential reading.
-    pub(crate) readahead: Readahead,
-    /// Time stamps changed in memory only; the next thing that marks the inode dirty carries them.
-    pub(crate) lazy_times: AtomicBool,
-    /// Serialises picking pages and blocks for writeback. Holds the page at which the flusher goes
-    /// on.
-    pub(crate) writeback_lock: Mutex<u32>,
+    pub truncated: AtomicBool,
+    /// Bytes behind the end of the file are not zero on the device (another system left them). The
+    /// next change that makes the file longer zeroes them first.
+    pub stale_tail: AtomicBool,
+}
+
+impl FileData {
+    fn new(budget: &Arc<Budget>) -> FileData {
+        FileData {
+            mapping: Mapping::new(budget.clone()),
+            dirty_state: DirtyState::default(),
+            unlanded_listed: AtomicBool::new(false),
+            durability: Durability::default(),
+            errors: ErrSeq::default(),
+            write_failed: AtomicBool::new(false),
+            writeback_lock: Mutex::new(0),
+            goal: Mutex::new(None),
+            nodes: NodePromise::default(),
+            readahead: Readahead::default(),
+            truncated: AtomicBool::new(false),
+            stale_tail: AtomicBool::new(false),
+        }
+    }
 }
 
 /// What stat tells.
@@ -158,19 +186,21 @@ pub struct SetAttr {
 }
 
 impl Inode {
-    /// Puts the parts together.
-    fn assemble(fs: &Fs, ino: Ino, fields: InodeFields, inline_xattrs: Option<Box<[u8]>>) -> Inode {
+    fn assemble(
+        fs: &Fs,
+        ino: Ino,
+        kind: FileType,
+        fields: InodeFields,
+        inline_xattrs: Option<Box<[u8]>>,
+    ) -> Inode {
         Inode {
             ino,
+            kind,
             fs: fs.me.clone(),
             pins: Pins::default(),
-            dirty_state: DirtyState::default(),
-            mapping: Mapping::new(fs.budget.clone()),
-            errors: ErrSeq::default(),
-            write_failed: AtomicBool::new(false),
             lock: RwLock::new(()),
+            data: FileData::new(&fs.budget),
             i_block: RwLock::new(fields.i_block),
-            nodes: NodePromise::default(),
             meta: Mutex::new(InodeMeta {
                 size: fields.size,
                 cuts: 0,
@@ -179,15 +209,8 @@ impl Inode {
                 orphan: None,
             }),
             registered: AtomicBool::new(false),
-            durability: Durability::default(),
-            truncated: AtomicBool::new(false),
-            stale_tail: AtomicBool::new(false),
-            unlanded_listed: AtomicBool::new(false),
-            parent: ParentHint::default(),
-            goal: Mutex::new(None),
-            writeback_lock: Mutex::new(0),
-            readahead: Readahead::default(),
             lazy_times: AtomicBool::new(false),
+            parent: ParentHint::default(),
         }
     }
 
@@ -198,12 +221,7 @@ impl Inode {
 
     /// Its type.
     pub fn kind(&self) -> FileType {
-        // The type was checked when the inode was loaded or made, and never changes.
-        self.meta
-            .lock()
-            .fields
-            .file_type()
-            .unwrap_or(FileType::Regular)
+        self.kind
     }
 
     /// Its attributes.
@@ -211,8 +229,8 @@ impl Inode {
         let (rdev, meta) = {
             let i_block = self.i_block.read();
             let meta = self.meta.lock();
-            let rdev = match meta.fields.file_type() {
-                Ok(FileType::CharDevice | FileType::BlockDevice) => {
+            let rdev = match self.kind {
+                FileType::CharDevice | FileType::BlockDevice => {
                     encode_rdev(DeviceNumber::decode(&i_block))
                 }
                 _ => 0,
@@ -223,14 +241,18 @@ impl Inode {
         // The pages of a new file have no blocks yet, but will. Programs take a file without blocks
         // for a hole.
         let unplaced = match f.blocks {
-            0 => self.mapping.unlanded_pages().min(self.mapping.pages()),
+            0 => self
+                .data
+                .mapping
+                .unlanded_pages()
+                .min(self.data.mapping.pages()),
             _ => 0,
         };
         Attr {
             ino: self.ino.0,
             generation: f.generation,
             mode: f.mode.0,
-            kind: f.file_type().unwrap_or(FileType::Regular),
+            kind: self.kind,
             nlink: u32::from(f.links_count),
             uid: f.uid,
             gid: f.gid,
@@ -246,14 +268,9 @@ impl Inode {
         }
     }
 
-    /// The size that users see, in bytes.
-    pub fn size(&self) -> u64 {
-        self.meta.lock().size
-    }
-
     /// Bytes of its contents that are in memory only.
     pub fn unwritten_bytes(&self) -> u64 {
-        self.mapping.dirty_pages() * block::PAGE_SIZE as u64
+        self.data.mapping.dirty_pages() * block::PAGE_SIZE as u64
     }
 
     /// Registers a change of `meta` or `i_block` made under `handle`: the inode will be serialised
@@ -261,13 +278,13 @@ impl Inode {
     /// change, or with the lock of `meta` held: a commit may serialise the inode at any moment
     /// after the call.
     pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
-        self.durability.changed_in(handle.tid(), true);
+        self.data.durability.changed_in(handle.tid(), true);
         self.register_dirty(fs);
     }
 
     /// [`Inode::mark_dirty`] for a change that fdatasync need not wait for (times, owner, mode).
     pub(crate) fn mark_dirty_attributes(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
-        self.durability.changed_in(handle.tid(), false);
+        self.data.durability.changed_in(handle.tid(), false);
         self.register_dirty(fs);
     }
 
@@ -285,31 +302,6 @@ impl Inode {
         fs.geo
             .inode_csum_seed(self.ino, generation)
             .map_or(0, |seed| seed.0)
-    }
-
-    /// Whether a flag asks for changes of this directory's names to be synchronous.
-    pub fn syncs_names(&self) -> bool {
-        let flags = self.meta.lock().fields.flags;
-        flags.intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
-    }
-
-    /// Whether the file may be opened for writing; `append` says that all writes go to its end.
-    ///
-    /// # Errors
-    /// `NotPermitted` for an immutable file, and for an append-only one without `append`.
-    pub fn check_may_open_for_writing(&self, append: bool) -> Result<()> {
-        self.check_may_write(append)
-    }
-
-    /// `Err(NotPermitted)` where a flag forbids changes of contents (`append` says that it is one
-    /// at the end).
-    pub(crate) fn check_may_write(&self, append: bool) -> Result<()> {
-        let flags = self.meta.lock().fields.flags;
-        if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append)
-        {
-            return Err(Error::NotPermitted);
-        }
-        Ok(())
     }
 }
 
@@ -371,10 +363,10 @@ impl Fs {
             extra_isize,
             projid: 0,
         };
+        let kind = fields.file_type()?;
         self.budget.make_room();
-        let inode = self
-            .inodes
-            .insert(ino.0, Inode::assemble(self, ino, fields, None));
+        let inode = Inode::assemble(self, ino, kind, fields, None);
+        let inode = self.inodes.insert(ino.0, inode);
         inode.mark_dirty(self, handle);
         Ok(inode)
     }
@@ -429,9 +421,8 @@ impl Fs {
             if fields.links_count == 0 && !unlinked {
                 return Err(Error::Stale);
             }
-            fields.file_type()?;
-            if fields.file_type()? != FileType::Directory && fields.size > self.geo.max_file_size()
-            {
+            let kind = fields.file_type()?;
+            if kind != FileType::Directory && fields.size > self.geo.max_file_size() {
                 return Err(Error::CorruptInode {
                     ino: ino.0,
                     what: "has an impossible size",
@@ -439,9 +430,9 @@ impl Fs {
             }
             let area = in_inode_xattr_area(&self.geo, raw)?;
             let inline = area.iter().any(|&b| b != 0).then(|| area.into());
-            let inode = Inode::assemble(self, ino, fields, inline);
+            let inode = Inode::assemble(self, ino, kind, fields, inline);
             // It may have been in memory before, and written to.
-            inode.durability.written_up_to(self.queue.written());
+            inode.data.durability.written_up_to(self.queue.written());
             Ok(inode)
         });
         self.witness("load_inode", ino, loaded)
@@ -459,7 +450,7 @@ impl CachedInode for Inode {
     }
 
     fn mapping(&self) -> &Mapping {
-        &self.mapping
+        &self.data.mapping
     }
 
     fn is_clean(&self) -> bool {

@@ -4,7 +4,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `fs` | [`Fs`]: the parts of a mounted volume |
-//! | `inode` | [`Inode`], its way from and to the inode table |
+//! | `inode` | [`Inode`], and how it is loaded and made |
+//! | `inode_fields` | methods on the fields of an inode |
 //! | `durability` | which pages and changes of an inode are not durable |
 //! | `batch` | I/O in flight of many inodes |
 //! | `changed_inodes` | inodes whose table block is to be written |
@@ -25,6 +26,7 @@ mod durability;
 mod fs;
 mod full;
 mod inode;
+mod inode_fields;
 mod node_promise;
 mod orphans;
 mod parent_hint;

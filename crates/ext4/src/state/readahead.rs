@@ -113,11 +113,11 @@ impl EndIo for Arrival {
                 if is_stale_behind(&self.inode, &buf, live) {
                     buf[live..].fill(0);
                 }
-                self.inode.mapping.insert_clean(index, buf.freeze());
+                self.inode.data.mapping.insert_clean(index, buf.freeze());
             }
         }
         // A failed readahead is silent: the reader that needs the page meets the error itself.
-        self.inode.readahead.end(&self.range);
+        self.inode.data.readahead.end(&self.range);
     }
 }
 
@@ -126,7 +126,7 @@ impl EndIo for Arrival {
 pub(crate) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
     let stale = page[live..].iter().any(|&byte| byte != 0);
     if stale {
-        inode.stale_tail.store(true, Ordering::Relaxed);
+        inode.data.stale_tail.store(true, Ordering::Relaxed);
     }
     stale
 }

@@ -15,7 +15,7 @@ pub(crate) struct TruncatedFiles(pub(crate) Mutex<Vec<(Ino, u8)>>);
 impl Fs {
     /// The file was truncated to zero.
     pub(crate) fn note_truncated(&self, inode: &Inode) {
-        if !inode.truncated.swap(true, Ordering::Relaxed) {
+        if !inode.data.truncated.swap(true, Ordering::Relaxed) {
             self.truncated_files.0.lock().push((inode.ino, PATIENCE));
         }
     }

@@ -41,11 +41,11 @@ impl UnlandedFiles {
 
     /// A page of the file was made dirty. Cheap where it is listed (one atomic load).
     pub fn note(&self, inode: &Arc<Inode>) {
-        if inode.unlanded_listed.load(Ordering::Acquire) {
+        if inode.data.unlanded_listed.load(Ordering::Acquire) {
             return;
         }
         let mut shard = self.shard(inode).lock();
-        inode.unlanded_listed.store(true, Ordering::Release);
+        inode.data.unlanded_listed.store(true, Ordering::Release);
         shard.insert(inode.ino.0, inode.clone());
     }
 
@@ -55,9 +55,9 @@ impl UnlandedFiles {
             return;
         }
         let mut shard = self.shard(inode).lock();
-        inode.unlanded_listed.store(false, Ordering::Release);
-        if inode.mapping.has_unlanded() {
-            inode.unlanded_listed.store(true, Ordering::Release);
+        inode.data.unlanded_listed.store(false, Ordering::Release);
+        if inode.data.mapping.has_unlanded() {
+            inode.data.unlanded_listed.store(true, Ordering::Release);
             shard.insert(inode.ino.0, inode.clone());
             return;
         }

@@ -236,7 +236,7 @@ impl Fs {
 
     /// Forgets the cached clean pages of one file.
     pub fn invalidate(&self, inode: &InodeRef) {
-        inode.mapping.invalidate(0..u64::MAX);
+        inode.data.mapping.invalidate(0..u64::MAX);
     }
 }
 

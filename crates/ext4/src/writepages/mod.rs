@@ -53,7 +53,7 @@ pub(crate) struct Submitted {
 /// Whether there are dirty pages to write back. A write that is storing pages behind the end marks
 /// the inode dirty itself.
 fn is_dirty(inode: &Inode) -> bool {
-    let mapping = &inode.mapping;
+    let mapping = &inode.data.mapping;
     mapping.dirty_pages() > 0
         && (mapping.writeback_pages() > 0
             || mapping
@@ -68,15 +68,15 @@ impl WritebackFs for Fs {
     type Error = Error;
 
     fn dirty_state(inode: &Inode) -> &DirtyState {
-        &inode.dirty_state
+        &inode.data.dirty_state
     }
 
     fn mapping(inode: &Inode) -> &Mapping {
-        &inode.mapping
+        &inode.data.mapping
     }
 
     fn errors(inode: &Inode) -> &ErrSeq {
-        &inode.errors
+        &inode.data.errors
     }
 
     fn is_dirty(inode: &Inode) -> bool {
@@ -112,8 +112,8 @@ impl WritebackFs for Fs {
         batch: &Arc<Batch>,
     ) -> Progress<Error> {
         let lock = match slice.on_locked {
-            OnLocked::Skip => inode.writeback_lock.try_lock(),
-            OnLocked::Wait => Some(inode.writeback_lock.lock()),
+            OnLocked::Skip => inode.data.writeback_lock.try_lock(),
+            OnLocked::Wait => Some(inode.data.writeback_lock.lock()),
         };
         let unwritten = Progress {
             pages: 0,

@@ -142,7 +142,7 @@ impl Fs {
             // It has landed, but a volatile cache may still lose it.
             let written = self.queue.written();
             handle.depends_on(written);
-            inode.durability.written_up_to(written);
+            inode.data.durability.written_up_to(written);
         }
         // Recording picked blocks has kept their promises; a page that had a block by then needs
         // none.
@@ -185,11 +185,11 @@ impl Fs {
         if let Record::Insert(run) = range.record {
             self.groups.unpick(run);
         }
-        inode.errors.set(error.errno());
+        inode.data.errors.set(error.errno());
         if range.error.is_some() {
-            inode.write_failed.store(true, Ordering::Release);
+            inode.data.write_failed.store(true, Ordering::Release);
         }
-        let redirtied = inode.mapping.fail_writeback(range.pages());
+        let redirtied = inode.data.mapping.fail_writeback(range.pages());
         self.bdi
             .sub_dirty(u64::from(range.pages).saturating_sub(redirtied));
         self.bdi.mark_dirty(inode);
@@ -216,7 +216,7 @@ impl Fs {
 
 /// Pages of the inode have landed: if these were the last, all is well again.
 fn note_landed(inode: &Inode) {
-    if inode.write_failed.load(Ordering::Acquire) && !inode.mapping.has_unlanded() {
-        inode.write_failed.store(false, Ordering::Release);
+    if inode.data.write_failed.load(Ordering::Acquire) && !inode.data.mapping.has_unlanded() {
+        inode.data.write_failed.store(false, Ordering::Release);
     }
 }

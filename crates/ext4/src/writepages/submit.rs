@@ -70,11 +70,11 @@ impl Fs {
             });
         }
         // A retry after a failed write goes home, whose error is reported.
-        let route = match inode.write_failed.load(Ordering::Acquire) {
+        let route = match inode.data.write_failed.load(Ordering::Acquire) {
             true => Route::Home,
             false => batch.route,
         };
-        let small = pages.len() <= SMALL_FILE_PAGES && inode.mapping.dirty_pages() == 0;
+        let small = pages.len() <= SMALL_FILE_PAGES && inode.data.mapping.dirty_pages() == 0;
         let submitted = Submitted {
             pages: pages.len(),
             next: pages.last().map_or(slice.from, |page| page.index + 1),
@@ -99,14 +99,17 @@ impl Fs {
                     Err(error) => {
                         // Everything that was taken and not submitted is dirty again.
                         let from = page.index;
-                        let mut failed = inode.mapping.fail_writeback(from..next);
+                        let mut failed = inode.data.mapping.fail_writeback(from..next);
                         let mut count = next - from;
                         for page in pages.by_ref() {
-                            failed += inode.mapping.fail_writeback(page.index..page.index + 1);
+                            failed += inode
+                                .data
+                                .mapping
+                                .fail_writeback(page.index..page.index + 1);
                             count += 1;
                         }
                         self.bdi.sub_dirty(count - failed);
-                        inode.errors.set(error.errno());
+                        inode.data.errors.set(error.errno());
                         return Err(error);
                     }
                 }
@@ -160,7 +163,7 @@ impl Fs {
                     }
                 };
                 let end = run.start.0 + u64::from(run.len);
-                *inode.goal.lock() = Some((file_block.0 + run.len, end));
+                *inode.data.goal.lock() = Some((file_block.0 + run.len, end));
                 Ok(Placed {
                     start: run.start,
                     pages: run.len,
@@ -186,7 +189,7 @@ impl Fs {
 
     /// Where a block of a file should be; `None`: with the other small files.
     fn goal(&self, inode: &Inode, file_block: u32, small: bool) -> Option<FsBlock> {
-        if let Some((block, goal)) = *inode.goal.lock()
+        if let Some((block, goal)) = *inode.data.goal.lock()
             && block == file_block
         {
             return Some(FsBlock(goal));

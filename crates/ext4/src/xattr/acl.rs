@@ -50,8 +50,7 @@ pub(super) fn set_access(
     let stored = acl.filter(|acl| !acl.equiv_mode().1);
     write(fs, handle, inode, INDEX_POSIX_ACL_ACCESS, stored.as_ref())?;
     if let Some(permissions) = permissions {
-        let mode = &mut inode.meta.lock().fields.mode;
-        *mode = InodeMode((mode.0 & !0o777) | permissions);
+        inode.change_fields(|f| f.mode = InodeMode((f.mode.0 & !0o777) | permissions));
     }
     Ok(())
 }
@@ -80,11 +79,10 @@ pub(crate) fn inherit_acl(
         return Ok(());
     }
     let Some(default) = read(fs, dir, INDEX_POSIX_ACL_DEFAULT)? else {
-        let mode = &mut inode.meta.lock().fields.mode;
-        mode.0 &= !(umask & 0o777);
+        inode.change_fields(|f| f.mode.0 &= !(umask & 0o777));
         return Ok(());
     };
-    let mode = inode.meta.lock().fields.mode;
+    let mode = inode.mode();
     let inherited = default.inherit(mode.0, kind == FileType::Directory);
     if let Some(default) = &inherited.default {
         write(fs, handle, inode, INDEX_POSIX_ACL_DEFAULT, Some(default))?;
@@ -92,7 +90,7 @@ pub(crate) fn inherit_acl(
     if let Some(access) = &inherited.access {
         write(fs, handle, inode, INDEX_POSIX_ACL_ACCESS, Some(access))?;
     }
-    inode.meta.lock().fields.mode.0 = inherited.mode;
+    inode.set_mode(InodeMode(inherited.mode));
     inode.mark_dirty(fs, handle);
     Ok(())
 }

@@ -142,7 +142,7 @@ impl Fs {
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
         let (index, rest) = resolve(name)?;
-        inode.check_may_write(false)?;
+        inode.begin_write(false)?;
         let kind = inode.kind();
         if is_barred(inode, index) {
             return Err(Error::NotPermitted);
@@ -188,7 +188,7 @@ fn is_barred(inode: &Inode, index: u8) -> bool {
 
 /// Attributes of an inode changed.
 fn changed(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
-    inode.meta.lock().fields.ctime = fs.now();
+    inode.set_ctime(fs.now());
     inode.mark_dirty(fs, handle);
 }
 

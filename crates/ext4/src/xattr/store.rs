@@ -79,8 +79,7 @@ struct Room {
 impl Attributes {
     /// Whether there may be any, at a glance.
     pub fn any(inode: &Inode) -> bool {
-        let meta = inode.meta.lock();
-        meta.inline_xattrs.is_some() || meta.fields.file_acl.0 != 0
+        inode.has_xattrs()
     }
 
     /// Reads them. The caller keeps others from changing them meanwhile.
@@ -89,10 +88,7 @@ impl Attributes {
     }
 
     fn try_read(fs: &Fs, inode: &Inode) -> Result<Attributes> {
-        let (area, block) = {
-            let meta = inode.meta.lock();
-            (meta.inline_xattrs.clone(), meta.fields.file_acl)
-        };
+        let (area, block) = inode.xattr_places();
         let mut attributes = Attributes::default();
         if let Some(area) = area {
             attributes.inode = own(parse_ibody(&area)?);
@@ -203,7 +199,7 @@ pub(super) fn change(
 }
 
 fn room(fs: &Fs, inode: &Inode) -> Room {
-    let extra = inode.meta.lock().fields.extra_isize;
+    let extra = inode.fields(|f| f.extra_isize);
     let used = 128 + usize::from(extra);
     // An inode without extra fields keeps its attributes in a block: where they would begin depends
     // on `i_extra_isize`.
@@ -230,7 +226,7 @@ fn write(
     if new.block != old.block {
         write_block(fs, handle, inode, &new.block)?;
     }
-    inode.meta.lock().inline_xattrs = (!new.inode.is_empty()).then_some(area);
+    inode.set_inline_xattrs((!new.inode.is_empty()).then_some(area));
     announce(fs, handle);
     Ok(())
 }
@@ -246,7 +242,7 @@ fn write_block(
     }
     let mut bytes = BufMut::zeroed(fs.geo.block_size as usize);
     build_block(&borrow(attributes), 1, &mut bytes)?;
-    let old = inode.meta.lock().fields.file_acl;
+    let old = inode.xattr_block();
     if old.0 != 0 {
         let buffer = get_block(fs, inode, old)?;
         // One reference is ours, and nobody but us could add another.
@@ -260,17 +256,14 @@ fn write_block(
     let buffer = handle.create(place.0);
     handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
     release(fs, handle, inode)?;
-    let sectors = u64::from(fs.geo.block_size / 512);
-    let mut meta = inode.meta.lock();
-    meta.fields.file_acl = place;
-    meta.fields.blocks = meta.fields.blocks.saturating_add(sectors);
+    inode.set_xattr_block(place, i64::from(fs.geo.block_size / 512));
     Ok(())
 }
 
 /// Drops the inode's reference to its block, if it has one, and frees the block with the last
 /// reference.
 pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    let place = inode.meta.lock().fields.file_acl;
+    let place = inode.xattr_block();
     if place.0 == 0 {
         return Ok(());
     }
@@ -293,12 +286,7 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
         };
         fs.groups.free(handle, run)?;
     }
-    let sectors = u64::from(fs.geo.block_size / 512);
-    {
-        let mut meta = inode.meta.lock();
-        meta.fields.file_acl = FsBlock(0);
-        meta.fields.blocks = meta.fields.blocks.saturating_sub(sectors);
-    }
+    inode.set_xattr_block(FsBlock(0), -i64::from(fs.geo.block_size / 512));
     inode.mark_dirty(fs, handle);
     Ok(())
 }

@@ -85,7 +85,7 @@ fn a_deleted_inode_is_not_written_and_not_held() {
     t.advance(40 * SECOND);
     assert!(!t.fs.written().contains(&held.ino));
     assert!(held.state.is_clean());
-    assert!(t.flusher.queues.is_b_io_empty());
+    assert!(t.flusher.state.queues.is_b_io_empty());
     assert!(t.fs.dev().is_idle());
 }
 

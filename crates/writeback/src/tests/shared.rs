@@ -67,7 +67,7 @@ fn what_a_shared_thread_notices_late_makes_no_device_look_slow() {
     *device.fs.batch_time.lock() = 1000 * MS;
     device.step(1);
     let dev = device.fs.dev();
-    assert!(device.flusher.batches.any_in_flight());
+    assert!(device.flusher.state.batches.any_in_flight());
     assert_eq!(
         dev.share.oldest_since_ns.load(Relaxed),
         0,

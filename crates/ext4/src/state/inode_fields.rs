@@ -1,0 +1,208 @@
+//! The fields of an inode, by methods: nothing outside of `state` takes the lock of `meta`.
+//!
+//! Methods that change fields only change them in memory. The caller holds a handle and calls
+//! [`Inode::mark_dirty`] afterwards.
+
+use super::{Inode, InodeMeta, OrphanPlace};
+use crate::{Error, Result};
+use ext4_format::inode::{FileType, InodeFields, InodeFlags, InodeMode, Timestamp};
+use ext4_format::types::FsBlock;
+use sync::atomic::Ordering;
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// What a write has to do after it has stored its pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AfterWrite {
+    /// The mode has a set-user-ID or set-group-ID bit, which a write clears.
+    pub clears_privileges: bool,
+    /// The size on disk can follow now.
+    pub size_is_behind: bool,
+    /// A flag asks for synchronous writes.
+    pub is_sync: bool,
+}
+
+impl Inode {
+    /// Reads several fields at one moment.
+    pub(crate) fn fields<T>(&self, read: impl FnOnce(&InodeFields) -> T) -> T {
+        read(&self.meta.lock().fields)
+    }
+    /// Changes several fields at one moment.
+    pub(crate) fn change_fields<T>(&self, change: impl FnOnce(&mut InodeFields) -> T) -> T {
+        change(&mut self.meta.lock().fields)
+    }
+
+    /// The size that users see, in bytes.
+    pub fn size(&self) -> u64 {
+        self.meta.lock().size
+    }
+    pub(crate) fn flags(&self) -> InodeFlags {
+        self.meta.lock().fields.flags
+    }
+    pub(crate) fn mode(&self) -> InodeMode {
+        self.meta.lock().fields.mode
+    }
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind == FileType::Directory
+    }
+    pub(crate) fn links(&self) -> u16 {
+        self.meta.lock().fields.links_count
+    }
+    pub(crate) fn set_links(&self, links: u16) {
+        self.meta.lock().fields.links_count = links;
+    }
+    pub(crate) fn insert_flags(&self, flags: InodeFlags) {
+        self.meta.lock().fields.flags.insert(flags);
+    }
+    pub(crate) fn remove_flags(&self, flags: InodeFlags) {
+        self.meta.lock().fields.flags.remove(flags);
+    }
+    pub(crate) fn set_mode(&self, mode: InodeMode) {
+        self.meta.lock().fields.mode = mode;
+    }
+    /// The inode itself was changed.
+    pub(crate) fn set_ctime(&self, now: Timestamp) {
+        self.meta.lock().fields.ctime = now;
+    }
+    /// The contents were changed.
+    pub(crate) fn set_mtime(&self, now: Timestamp) {
+        let mut meta = self.meta.lock();
+        meta.fields.mtime = now;
+        meta.fields.ctime = now;
+    }
+
+    /// Sets the size of a directory or symbolic link, whose blocks are metadata.
+    pub(crate) fn set_metadata_size(&self, size: u64) {
+        let mut meta = self.meta.lock();
+        meta.size = size;
+        meta.fields.size = size;
+    }
+    /// Cuts a file off at `size`, or lets it grow to it, and sets its times.
+    pub(crate) fn cut(&self, size: u64, now: Timestamp) {
+        let mut meta = self.meta.lock();
+        meta.cut_size(size, &self.data.mapping);
+        meta.fields.mtime = now;
+        meta.fields.ctime = now;
+    }
+    /// Empties the fields of an inode that is being deleted.
+    pub(crate) fn clear_deleted(&self, now: Timestamp) {
+        let mut meta = self.meta.lock();
+        meta.size = 0;
+        meta.fields.size = 0;
+        meta.fields.links_count = 0;
+        meta.fields.dtime = u32::try_from(now.secs).unwrap_or(u32::MAX).max(1);
+    }
+    /// Counts blocks that were added to the inode, or taken from it, in units of 512 bytes.
+    pub(crate) fn add_sectors(&self, sectors: i64) {
+        let mut meta = self.meta.lock();
+        meta.fields.blocks = meta.fields.blocks.saturating_add_signed(sectors);
+    }
+
+    /// Checks that the flags allow a write, and returns the size.
+    ///
+    /// # Errors
+    /// `NotPermitted` for an immutable file, and for an append-only one unless `append`.
+    pub(crate) fn begin_write(&self, append: bool) -> Result<u64> {
+        let meta = self.meta.lock();
+        check_flags_allow_write(meta.fields.flags, append)?;
+        Ok(meta.size)
+    }
+    /// A write has stored its pages up to byte `end`. Raises the size and sets the times.
+    pub(crate) fn end_write(&self, end: u64, now: Timestamp) -> AfterWrite {
+        let mut meta = self.meta.lock();
+        // The size on disk follows when the pages have completed, or now if they have.
+        meta.size = meta.size.max(end);
+        meta.fields.mtime = now;
+        meta.fields.ctime = now;
+        let after = AfterWrite {
+            clears_privileges: without_privileges(meta.fields.mode) != meta.fields.mode,
+            size_is_behind: meta.is_behind(&self.data.mapping),
+            is_sync: meta.fields.flags.contains(InodeFlags::SYNC),
+        };
+        drop(meta);
+        self.lazy_times.store(true, Ordering::Relaxed);
+        after
+    }
+    /// Clears set-user-ID and set-group-ID, as a write does.
+    pub(crate) fn clear_privileges(&self) {
+        let mode = &mut self.meta.lock().fields.mode;
+        *mode = without_privileges(*mode);
+    }
+
+    /// Where the inode is recorded as an orphan.
+    pub(crate) fn orphan_place(&self) -> Option<OrphanPlace> {
+        self.meta.lock().orphan
+    }
+    pub(crate) fn set_orphan_place(&self, place: Option<OrphanPlace>) {
+        self.meta.lock().orphan = place;
+    }
+    /// Sets the place on the orphan list together with `dtime`, which links the list on disk.
+    pub(crate) fn set_orphan_link(&self, place: Option<OrphanPlace>, dtime: u32) {
+        let mut meta = self.meta.lock();
+        meta.orphan = place;
+        meta.fields.dtime = dtime;
+    }
+
+    /// The bytes of in-inode extended attributes, if any are in use, and the attribute block
+    /// (0: none).
+    pub(crate) fn xattr_places(&self) -> (Option<Box<[u8]>>, FsBlock) {
+        let meta = self.meta.lock();
+        (meta.inline_xattrs.clone(), meta.fields.file_acl)
+    }
+    /// Whether the inode may have extended attributes.
+    pub(crate) fn has_xattrs(&self) -> bool {
+        self.meta.lock().has_xattrs()
+    }
+    pub(crate) fn set_inline_xattrs(&self, xattrs: Option<Box<[u8]>>) {
+        self.meta.lock().inline_xattrs = xattrs;
+    }
+    /// The attribute block; 0: none.
+    pub(crate) fn xattr_block(&self) -> FsBlock {
+        self.meta.lock().fields.file_acl
+    }
+    /// Sets the attribute block, which adds `sectors` of 512 bytes to the inode.
+    pub(crate) fn set_xattr_block(&self, place: FsBlock, sectors: i64) {
+        let mut meta = self.meta.lock();
+        meta.fields.file_acl = place;
+        meta.fields.blocks = meta.fields.blocks.saturating_add_signed(sectors);
+    }
+
+    /// Whether a flag asks for changes of this directory's names to be synchronous.
+    pub fn syncs_names(&self) -> bool {
+        self.flags()
+            .intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
+    }
+
+    /// Whether the file may be opened for writing; `append`: all writes go to its end.
+    ///
+    /// # Errors
+    /// `NotPermitted` for an immutable file, and for an append-only one without `append`.
+    pub fn check_may_open_for_writing(&self, append: bool) -> Result<()> {
+        check_flags_allow_write(self.flags(), append)
+    }
+}
+
+impl InodeMeta {
+    pub(super) fn has_xattrs(&self) -> bool {
+        self.inline_xattrs.is_some() || self.fields.file_acl.0 != 0
+    }
+}
+
+fn check_flags_allow_write(flags: InodeFlags, append: bool) -> Result<()> {
+    if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+/// The mode after a write: no set-user-ID, and no set-group-ID (which without group execution means
+/// mandatory locking and stays).
+fn without_privileges(mode: InodeMode) -> InodeMode {
+    let cleared = match mode.0 & GROUP_EXECUTE {
+        0 => SET_UID,
+        _ => SET_UID | SET_GID,
+    };
+    InodeMode(mode.0 & !cleared)
+}

@@ -1,0 +1,50 @@
+//! Foreground writeback that is under way, for a sync to wait for.
+
+use std::collections::BTreeSet;
+use sync::{Condvar, Mutex};
+
+/// Foreground writeback that is under way.
+#[derive(Default)]
+pub(crate) struct ForegroundList {
+    state: Mutex<ForegroundState>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct ForegroundState {
+    next: u64,
+    running: BTreeSet<u64>,
+}
+
+/// Announces foreground writeback, from before it takes dirty pages until they are recorded. A sync
+/// that runs concurrently waits for it: it may have taken pages that were dirty before the sync
+/// began.
+pub(crate) struct Foreground<'a> {
+    list: &'a ForegroundList,
+    id: u64,
+}
+
+impl ForegroundList {
+    pub(crate) fn begin(&self) -> Foreground<'_> {
+        let mut state = self.state.lock();
+        let id = state.next;
+        state.next += 1;
+        state.running.insert(id);
+        Foreground { list: self, id }
+    }
+    /// Waits for all that began before this call.
+    pub(crate) fn wait(&self) {
+        let mut state = self.state.lock();
+        let end = state.next;
+        while state.running.first().is_some_and(|&oldest| oldest < end) {
+            self.ended.wait(&mut state);
+        }
+    }
+}
+
+impl Drop for Foreground<'_> {
+    fn drop(&mut self) {
+        self.list.state.lock().running.remove(&self.id);
+        self.list.ended.notify_all();
+    }
+}
