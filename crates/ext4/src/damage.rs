@@ -1,5 +1,5 @@
-//! Damage that is met while the volume is in use: what the super block records of it, and what
-//! happens then.
+//! Damage that is met while the volume is mounted: its record in the super block, and its
+//! consequences.
 //!
 //! ```text
 //!  damage met ─▶ note ─┬─▶ first of this mount: super block on the device (errors, ERROR), past the journal
@@ -7,9 +7,9 @@
 //!                      └─▶ errors=remount-ro: the journal stops, the volume refuses changes
 //! ```
 //!
-//! The record is ext4's: a count, and of the first and the last error time, inode, block, function,
-//! line and code. `e2fsck` clears it. An error may be met under any lock: [`ErrorLog`] has a lock
-//! of its own, which is the last in the order, and needs nothing but the device.
+//! The record is ext4's: a count, and for the first and the last error its time, inode, block,
+//! function, line and code. `e2fsck` clears it. An error may be met under any lock, so the lock of
+//! [`ErrorLog`] is the last in the order, and only the device is used.
 
 use crate::{Error, Result};
 use block::{BufMut, Class, PAGE_SIZE, Queue};
@@ -23,18 +23,18 @@ use sync::Mutex;
 use sync::atomic::{AtomicBool, Ordering};
 use writeback::Clock;
 
-/// What happens when damage is met, as ext4's `errors=` says.
+/// What happens when damage is met (ext4's option `errors=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
-    /// The error is recorded and the operation fails; everything else goes on.
+    /// The error is recorded and the operation fails. The volume stays writable.
     Continue,
-    /// The journal stops as well, and the volume is read-only from then on.
+    /// In addition the journal stops, and the volume is read-only until it is mounted again.
     RemountReadOnly,
 }
 
 impl OnError {
-    /// What the super block says (`tune2fs -e`). `panic` stands for a read-only volume: no process
-    /// here can stop the system.
+    /// The setting of the super block (`tune2fs -e`). `panic` counts as remount-ro: a file system in
+    /// user space cannot stop the system.
     pub(crate) fn of(superblock: &Superblock) -> OnError {
         match superblock.errors.get() {
             2 | 3 => OnError::RemountReadOnly,
@@ -63,7 +63,7 @@ impl FromStr for OnError {
                  errors=remount-ro stops all changes of the volume"
                     .into(),
             ),
-            _ => Err(format!("there is continue, and remount-ro, but not {word}")),
+            _ => Err(format!("\"{word}\" is unknown; use continue or remount-ro")),
         }
     }
 }
@@ -71,7 +71,7 @@ impl FromStr for OnError {
 /// One recorded error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorRecord {
-    /// When it was met, in seconds since 1970.
+    /// Seconds since 1970.
     pub time: u64,
     /// The inode concerned (0: none).
     pub ino: u32,
@@ -81,11 +81,11 @@ pub struct ErrorRecord {
     pub func: String,
     /// The line in its file.
     pub line: u32,
-    /// The kind of error, as e2fsprogs numbers them (2 EIO, 4 bad checksum, 5 damage).
+    /// The kind of error by e2fsprogs' number (2 EIO, 4 bad checksum, 5 damage).
     pub code: u8,
 }
 
-/// What the super block has recorded of errors.
+/// The super block's record of errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorSummary {
     /// Errors since e2fsck last ran.
@@ -165,7 +165,7 @@ fn code(error: &Error) -> u8 {
     }
 }
 
-/// Whether an error says that the volume is damaged.
+/// Whether an error means that the volume is damaged.
 pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(
         error,
@@ -182,7 +182,7 @@ pub(crate) struct ErrorLog {
     journal: Arc<Journal>,
     clock: Arc<dyn Clock>,
     policy: OnError,
-    /// The mount may write.
+    /// Whether the mount may write.
     writable: bool,
     summary: Mutex<ErrorSummary>,
     /// An error was met in this mount.
@@ -212,12 +212,12 @@ impl ErrorLog {
         })
     }
 
-    /// What is recorded.
+    /// The record.
     pub fn summary(&self) -> ErrorSummary {
         self.summary.lock().clone()
     }
 
-    /// What happens upon an error.
+    /// What happens when damage is met.
     pub fn policy(&self) -> OnError {
         self.policy
     }
@@ -227,12 +227,12 @@ impl ErrorLog {
         self.met.load(Ordering::Acquire)
     }
 
-    /// Whether something waits to be written that [`ErrorLog::put_into`] puts into a super block.
+    /// Whether the record has changed since it was last written.
     pub fn is_unsaved(&self) -> bool {
         self.unsaved.load(Ordering::Acquire)
     }
 
-    /// Puts the record into a super block that is about to be written.
+    /// Copies the record into a super block that is about to be written.
     pub fn put_into(&self, sb: &mut Superblock) {
         if self.met.load(Ordering::Acquire) {
             self.unsaved.store(false, Ordering::Release);
@@ -241,13 +241,13 @@ impl ErrorLog {
         }
     }
 
-    /// Records an error, and does what `errors=` says.
+    /// Records an error, and stops the volume if `errors=` asks for it.
     #[track_caller]
     pub fn note(&self, func: &'static str, ino: u32, error: &Error) {
         self.record(func, ino, error);
         if self.policy == OnError::RemountReadOnly {
-            // The client hears of it, refuses changes from then on, and the journal keeps a note
-            // for the next mount.
+            // The journal calls back, the volume becomes read-only, and the journal's super block
+            // has the error for the next mount.
             self.journal
                 .abort(&JournalError::Aborted(error.to_string()));
         }
@@ -285,13 +285,13 @@ impl ErrorLog {
                 self.queue.name(),
                 self.policy.name()
             );
-            // Whatever becomes of this process, the volume says so.
+            // At once: this process may end at any moment.
             self.save();
         }
     }
 
-    /// Writes the record into the super block on the device, and nothing else of it. The device may
-    /// be what failed: then the next super block has it.
+    /// Writes the record into the super block on the device, and changes nothing else there. If the
+    /// device fails, the next super block contains the record.
     pub fn save(&self) {
         if self.writable
             && let Err(error) = self.try_save()
@@ -321,8 +321,7 @@ impl ErrorLog {
     }
 }
 
-/// What of the super block outlives a replay of the log, which may hold an older one: the record of
-/// errors.
+/// Keeps the record of errors over a replay of the log, which may contain an older super block.
 pub(crate) fn carry_over(before: &Superblock, after: &mut Superblock) {
     if before.error_count.get() > after.error_count.get() {
         ErrorSummary::read(before).write(after);

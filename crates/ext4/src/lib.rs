@@ -44,6 +44,8 @@ pub use fsync::SyncTarget;
 pub use jbd2::AsyncCommit;
 pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{NewInode, Opened, RenameFlags};
-pub use state::{Attr, Fs, Inode, InodeRef, MountOptions, OrphanReport, SetAttr, SetTime};
+pub use state::{
+    Attr, DeletedInodes, Fs, Inode, InodeRef, MountOptions, OrphanReport, SetAttr, SetTime,
+};
 pub use volume::{StatFs, VolumeInfo, VolumeStats};
 pub use xattr::SetXattrMode;

@@ -1,15 +1,15 @@
-//! Which inode flags can be set, on what.
+//! Which inode flags can be set on which type of file.
 
 use crate::{Error, Fs, Inode, Result};
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::inode::{FileType, InodeFlags};
 
-/// Flags that are changed by operations, not by callers. Callers may name them as they are.
+/// Flags that only operations change. Callers may repeat their present values.
 const FIXED: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::EOFBLOCKS)
     .union(InodeFlags::CASEFOLD);
 
-/// What callers can change of an inode of this type.
+/// Flags that callers can change on this type of file.
 fn settable(kind: FileType) -> InodeFlags {
     let all = InodeFlags::USER_MODIFIABLE;
     match kind {
@@ -25,9 +25,8 @@ fn settable(kind: FileType) -> InodeFlags {
 }
 
 impl Fs {
-    /// The flags that `inode` has after `wanted` are set, by ext4's rules: what cannot be set on
-    /// this type of file, or is not supported, is refused; what only operations change stays as it
-    /// is.
+    /// The flags of `inode` after `wanted` are set, by ext4's rules: flags that cannot be set on this
+    /// type of file, or are not supported, are refused; flags that only operations change stay.
     pub(super) fn checked_flags(
         &self,
         inode: &Inode,
@@ -41,7 +40,7 @@ impl Fs {
             return Err(Error::NotSupported);
         }
         let wanted = wanted & InodeFlags::USER_MODIFIABLE;
-        // A symbolic link or device has an extent root or not, which its caller repeats.
+        // Callers repeat EXTENTS, which symbolic links and devices may lack.
         if !(wanted - settable(kind) - FIXED).is_empty()
             || !((wanted ^ old) & FIXED & InodeFlags::USER_MODIFIABLE).is_empty()
         {
@@ -52,21 +51,21 @@ impl Fs {
         if stays_immutable && (kept != wanted || projid.is_some_and(|new| new != old_projid)) {
             return Err(Error::NotPermitted);
         }
-        // The kernel asks for a capability (EPERM), and then journals the data. Not everything that
-        // is written through here would be, so nobody has it.
+        // The kernel requires a capability (EPERM) and then journals the data. Here not all data
+        // would be journaled, so nobody may set it.
         if (wanted - old).contains(InodeFlags::JOURNAL_DATA) {
             return Err(Error::NotPermitted);
         }
         Ok((old - InodeFlags::USER_MODIFIABLE) | wanted)
     }
 
-    /// Whether an inode can have this project ID.
+    /// Checks that an inode can have this project ID.
     pub(super) fn check_projid(&self, inode: &Inode, projid: u32) -> Result<()> {
         let (old, extra_isize) = inode.fields(|f| (f.projid, f.extra_isize));
         if projid == old {
             return Ok(());
         }
-        /// Where the project ID ends, behind the first 128 bytes of an inode.
+        /// The end of the project ID, counted from byte 128 of the inode.
         const PROJID_END: u16 = 0x9c + 4 - 128;
         if !self.geo.ro_compat.contains(RoCompatFeatures::PROJECT) {
             return Err(Error::NotSupported);

@@ -7,12 +7,11 @@ use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
 use ext4_format::inode::{FileType, InodeFlags};
 use std::sync::Arc;
 
-/// relatime: an access time older than this is updated even if nothing was changed since, in
-/// seconds.
+/// relatime: an access time older than this is updated in any case, in seconds.
 const RELATIME_AGE: i64 = 24 * 60 * 60;
 
 impl Fs {
-    /// Changes attributes; the size first (see [`Fs::truncate`]). What they are afterwards.
+    /// Changes attributes, the size first (see [`Fs::truncate`]). Returns the new attributes.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
         let old = inode.flags();
@@ -77,7 +76,7 @@ impl Fs {
         });
     }
 
-    /// A read happened: brings the access time up to date as relatime asks.
+    /// Updates the access time after a read, by the rules of relatime.
     pub(crate) fn touch_atime(&self, inode: &Arc<Inode>) {
         if !self.options.atime || self.is_read_only() {
             return;

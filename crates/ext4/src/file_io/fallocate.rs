@@ -1,4 +1,4 @@
-//! fallocate: blocks ahead of data, holes, zeroes.
+//! fallocate: preallocation, punching holes, zeroing ranges.
 
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, Map};
@@ -12,17 +12,17 @@ use std::sync::Arc;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// What fallocate does.
+/// The operations of fallocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallocateMode {
-    /// Allocate; `keep_size` leaves the size alone.
+    /// Allocate blocks.
     Allocate {
         /// Do not grow the file.
         keep_size: bool,
     },
-    /// Free the blocks of the range; the size stays.
+    /// Free the blocks of the range. The size stays.
     PunchHole,
-    /// Let the range read as zeroes.
+    /// Make the range read as zeroes.
     ZeroRange {
         /// Do not grow the file.
         keep_size: bool,
@@ -80,7 +80,8 @@ impl Fs {
         match mode {
             FallocateMode::Allocate { keep_size } => {
                 let result = self.allocate(inode, offset / PAGE..end.div_ceil(PAGE));
-                // What was allocated before the volume was full stays, beyond the end of the file.
+                // Blocks that were allocated before the volume was full stay, behind the end of the
+                // file.
                 result?;
                 if !keep_size {
                     self.zero_tail(inode, end)?;
@@ -90,11 +91,11 @@ impl Fs {
             FallocateMode::PunchHole => {
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
-                    // It may cut one extent in two. Pages go only when nothing can fail for want of
-                    // space: what they hide must not be seen again.
+                    // It may cut one extent in two. Pages are dropped only when nothing can fail with
+                    // NoSpace: the data below them must not reappear.
                     let changes = Changes::begin(self, inode);
                     changes.promise(1, Claim::Margin)?;
-                    self.cut_pages(inode, inner)?;
+                    self.free_with_pages(inode, inner)?;
                 }
                 self.grow_to(inode, 0, true)
             }
@@ -117,7 +118,7 @@ impl Fs {
         }
     }
 
-    /// Zeroes the parts of the range that do not fill a page; the whole pages in between.
+    /// Zeroes the parts of the range that do not fill a page. Returns the whole pages in between.
     fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<Range<u64>> {
         let inner = offset.div_ceil(PAGE)..end / PAGE;
         if offset / PAGE == end / PAGE {
@@ -137,7 +138,7 @@ impl Fs {
 
     /// Maps the holes of `pages` to unwritten blocks.
     fn allocate(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
-        // Blocks that were picked for data in flight must be recorded before holes are looked for.
+        // Blocks that were picked for pages in flight must be recorded before holes are searched.
         let _lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         let changes = Changes::begin(self, inode);
@@ -155,7 +156,7 @@ impl Fs {
                         .min(pages.end - at)
                         .min(u64::from(extents::MAX_UNWRITTEN_LEN));
                     changes.promise(1, Claim::Ordinary)?;
-                    // Pages in the range may hold promises for themselves; this is beside them.
+                    // Pages in the range may have promises of their own; this one is in addition.
                     self.groups.reserve(want)?;
                     let picked = self.groups.pick(goal, want as u32);
                     let result = picked.and_then(|run| {
@@ -221,7 +222,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The size is at least `end` (unless `keep_size`), and times are now.
+    /// Raises the size to `end` (unless `keep_size`) and sets the times.
     pub(super) fn grow_to(&self, inode: &Arc<Inode>, end: u64, keep_size: bool) -> Result<()> {
         let handle = self.journal.start(2)?;
         inode.set_mtime(self.now());

@@ -1,10 +1,11 @@
-//! Contents of files: read, write, truncate, fallocate, seek.
+//! Contents of files: read, write, truncate, fallocate, seek, delete.
 //!
-//! Locks: whoever changes contents or blocks holds [`crate::Inode`]'s `lock` exclusively and waits
-//! for readahead in flight; a reader takes it shared only to fetch pages that are not cached.
-//! Taking blocks away (truncate, punch) also holds `writeback_lock` and waits for batches in
-//! flight, so that nothing is recorded for a range that is gone.
+//! Locks: a change of contents or blocks holds [`crate::Inode`]'s `lock` exclusively and waits for
+//! readahead in flight. A reader takes the lock shared, only to read pages that are not cached.
+//! Freeing blocks (truncate, punch) also holds `writeback_lock` and waits for batches in flight, so
+//! that nothing is recorded for a range that was freed.
 
+mod delete;
 mod fallocate;
 mod read;
 mod seek;

@@ -1,4 +1,4 @@
-//! Reading.
+//! Reading: from the page cache, or from the device or the log into it.
 
 use crate::extents::{self, Map};
 use crate::state::{Arrival, is_stale_behind, live_bytes};
@@ -14,19 +14,19 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages in one read request at most (1 MiB).
 const MAX_READ_PAGES: u64 = 256;
 
-/// What a run of pages is.
+/// Where a run of pages is.
 enum Run {
-    /// Reads as zeroes.
+    /// In a hole or an unwritten extent: zeroes.
     Zeroes,
     /// On the device, at this byte offset.
     Device(u64),
-    /// One page that is in the log and not home yet.
+    /// One page that is in the log and not yet written home.
     Logged(Buf),
 }
 
 impl Fs {
-    /// Reads from byte `offset` into `buf`: how many bytes, fewer than asked for at the end of the
-    /// file only.
+    /// Reads from byte `offset` into `buf`. Returns how many bytes were read: fewer only at the end of
+    /// the file.
     pub fn read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
         if inode.kind() != FileType::Regular {
             return Err(if inode.kind() == FileType::Directory {
@@ -47,7 +47,7 @@ impl Fs {
             .readahead
             .advance(pages.clone(), size.div_ceil(PAGE));
         if !ahead.is_empty() {
-            // Where a change of the file is under way, readahead can wait for another time.
+            // While another thread changes the file, readahead is left out.
             if let Some(_shared) = inode.lock.try_read() {
                 self.start_readahead(inode, ahead);
             }
@@ -63,11 +63,11 @@ impl Fs {
         Ok(len)
     }
 
-    /// Copies cached pages from the start of `pages`; the first page that is not cached.
+    /// Copies cached pages from the start of `pages`. Returns the first page that is not cached.
     fn copy_cached(&self, inode: &Inode, pages: Range<u64>, offset: u64, out: &mut [u8]) -> u64 {
         let mut at = pages.start;
         while at < pages.end {
-            // References are taken under the mapping's lock, bytes are copied outside it.
+            // References are taken under the mapping's lock; bytes are copied without it.
             let mut found = SmallVec::<[Buf; 16]>::new();
             let end = pages.end.min(at + 16);
             let mut missed = false;
@@ -89,7 +89,7 @@ impl Fs {
         at
     }
 
-    /// Reads a run of pages that begins with one that is not cached; the page behind it.
+    /// Reads a run of pages, the first of which is not cached. Returns the page behind the run.
     fn read_missing(
         &self,
         inode: &InodeRef,
@@ -147,7 +147,7 @@ impl Fs {
         Ok(pages.end)
     }
 
-    /// What the pages from `index` on are (at most up to `end`), and how many of them.
+    /// Finds where the pages from `index` to `end` at most are, and how many are there.
     fn run_at(&self, inode: &Inode, index: u64, end: u64) -> Result<(Run, u64)> {
         let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
         Ok(match extents::lookup(self, inode, block)? {
@@ -169,8 +169,8 @@ impl Fs {
         })
     }
 
-    /// One page for a change of a part of it: cached, read, or zeroes. The caller holds the inode's
-    /// lock exclusively. `None` where it is cached already.
+    /// Reads a page of which a part is about to be changed, or returns zeroes for a hole. `None` if it
+    /// is cached. The caller holds the inode's lock exclusively.
     pub(crate) fn page_for_update(
         &self,
         inode: &Inode,
@@ -194,8 +194,8 @@ impl Fs {
         })
     }
 
-    /// Requests `pages` as far as they are on the device and not cached. The caller holds the
-    /// inode's lock shared.
+    /// Requests those of `pages` that are on the device and not cached. The caller holds the inode's
+    /// lock shared.
     fn start_readahead(&self, inode: &Arc<Inode>, pages: Range<u64>) {
         let mut plug = self.queue.plug();
         let mut at = pages.start;
@@ -230,9 +230,8 @@ impl Fs {
     }
 }
 
-/// The first cached page of a range, or its end. The device is read up to there only: while the
-/// inode's lock is held shared, a page that is not cached cannot become dirty, land and leave the
-/// cache again.
+/// The first cached page of a range, or its end. The device is read only up to there. While the
+/// inode's lock is held shared, a page that is not cached cannot be dirtied, written and evicted.
 fn next_cached(inode: &Inode, pages: Range<u64>) -> u64 {
     let mut end = pages.end;
     inode.data.mapping.get_range(pages, |index, buf| {
@@ -255,7 +254,7 @@ fn overlap(index: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) 
     )
 }
 
-/// Zeroes what lies beyond the end of the file in a page from the device.
+/// Zeroes the bytes behind the end of the file in a page from the device.
 fn trim(inode: &Inode, mut buf: Buf, index: u64, size: u64) -> Buf {
     let live = live_bytes(index, size);
     if is_stale_behind(inode, &buf, live) {

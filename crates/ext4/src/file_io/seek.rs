@@ -7,7 +7,7 @@ use ext4_format::types::FileBlock;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// What to look for.
+/// The target of a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekWhence {
     /// Data at or after the offset.
@@ -17,8 +17,10 @@ pub enum SeekWhence {
 }
 
 impl Fs {
-    /// The first byte at or after `offset` that is data (or in a hole). `Err(NoData)` beyond the
-    /// end of the file, or where no data follows.
+    /// Finds the first byte at or after `offset` that is data (or in a hole).
+    ///
+    /// # Errors
+    /// `NoData` behind the end of the file, or where no data follows.
     pub fn seek(&self, inode: &InodeRef, offset: u64, whence: SeekWhence) -> Result<u64> {
         let _shared = inode.lock.read();
         let size = inode.size();
@@ -41,10 +43,10 @@ impl Fs {
         }
     }
 
-    /// Whether page `at` is data, and the first page where that may change.
+    /// Whether page `at` is data, and the first page for which the answer may differ.
     fn data_run(&self, inode: &Inode, at: u64) -> Result<(bool, u64)> {
-        // The pages before the tree: a page that lands in between is in the tree before it loses
-        // its tags. The caller excludes writers, so that no page becomes dirty.
+        // The pages before the tree: a page that is recorded in between is in the tree before it
+        // loses its tags. The caller excludes writers, so that no page becomes dirty.
         let unlanded = inode.data.mapping.next_unlanded(at);
         let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
         let (mapped, end) = match extents::lookup(self, inode, block)? {
@@ -54,7 +56,7 @@ impl Fs {
         if mapped {
             return Ok((true, end));
         }
-        // Pages that have not landed are data where the tree still shows a hole.
+        // Unrecorded pages are data where the tree still shows a hole.
         match unlanded {
             Some(page) if page == at => Ok((true, at + 1)),
             Some(page) => Ok((false, end.min(page))),

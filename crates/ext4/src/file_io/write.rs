@@ -1,4 +1,4 @@
-//! Writing: into the page cache, with a reservation for every page that has no block yet.
+//! Writing into the page cache, with a reservation for each page without a block.
 
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, Map};
@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Bytes written under one hold of the inode's lock; between two, the writer is slowed if too much
-/// is dirty.
+/// Bytes written under one hold of the inode's lock. Between two holds the writer is slowed if too
+/// much is dirty.
 const CHUNK: usize = 4 << 20;
 
 /// Where to write.
@@ -23,7 +23,7 @@ enum At {
     End,
 }
 
-/// What one hold of the inode's lock has written.
+/// The part of a write under one hold of the inode's lock.
 struct Written {
     offset: u64,
     bytes: usize,
@@ -138,7 +138,8 @@ impl Fs {
         })
     }
 
-    /// Copies `data` into pages: bytes copied, pages that became dirty, and why it stopped early.
+    /// Copies `data` into pages. Returns the bytes copied, the pages that became dirty, and the error
+    /// that stopped it early.
     fn fill_pages(
         &self,
         inode: &Arc<Inode>,
@@ -163,7 +164,7 @@ impl Fs {
         (done, dirtied, Ok(()))
     }
 
-    /// Copies `part` into page `index` at byte `within`; the page's state before.
+    /// Copies `part` into page `index` at byte `within`. Returns the page's state before.
     fn fill_page(
         &self,
         inode: &Arc<Inode>,
@@ -190,7 +191,7 @@ impl Fs {
         {
             return Ok(before);
         }
-        // It was not cached, or has been reclaimed just now and then it has a block.
+        // It was not cached, or it was reclaimed just now and has a block.
         let Some(mut buf) = self.page_for_update(inode, index, size)? else {
             return inode
                 .data
@@ -205,8 +206,8 @@ impl Fs {
         Ok(inode.data.mapping.store_dirty(index, buf, reserve))
     }
 
-    /// Lets bytes `range` of page `index` be zero, as part of a change that keeps the rest of the
-    /// page. Does nothing for a hole. The caller holds the inode's lock exclusively.
+    /// Zeroes bytes `range` of page `index` and keeps the rest of the page. Does nothing for a hole.
+    /// The caller holds the inode's lock exclusively.
     pub(crate) fn zero_in_page(
         &self,
         inode: &Arc<Inode>,
@@ -257,12 +258,12 @@ enum Kind {
     Written,
 }
 
-/// The run of the last look-up, so that a long write looks up once per extent and not once per
-/// page, and what is promised for its pages.
+/// The run of the last look-up, and the promises for its pages: a long write looks up once per
+/// extent and not once per page.
 struct Mapped<'a> {
     fs: &'a Fs,
     inode: &'a Arc<Inode>,
-    /// The page behind the write's last one.
+    /// The page behind the last one of the write.
     end: u64,
     run: Range<u64>,
     kind: Kind,
@@ -284,8 +285,8 @@ impl<'a> Mapped<'a> {
         }
     }
 
-    /// Before page `index`, which is not cached, becomes dirty: promises the nodes that it may
-    /// need. Whether it needs a block too.
+    /// Promises the nodes that page `index` may need, before it becomes dirty. It is not cached.
+    /// Returns whether it needs a block, too.
     fn needs_block(&mut self, index: u64) -> Result<bool> {
         if !self.run.contains(&index) {
             let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
@@ -311,7 +312,7 @@ impl<'a> Mapped<'a> {
             self.promised = index + rest;
             return Ok(());
         }
-        // Allocated space can be written on a full volume.
+        // Preallocated space can be written on a full volume.
         let claim = match self.kind {
             Kind::Unwritten => Claim::Margin,
             _ => Claim::Ordinary,

@@ -9,29 +9,30 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::{Condvar, Mutex};
+
 /// Pages of a range that goes through the log, at most.
 pub(crate) const LOGGED_PAGES: u32 = 16;
 
-/// By which way data goes to its block.
+/// How data gets to its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Route {
-    /// In place, and only then is it recorded.
+    /// It is written in place, and recorded when that has completed.
     #[default]
     Home,
-    /// What has a written block already in place, anything else through the log.
+    /// Overwrites go in place, new blocks through the log.
     LogNew,
-    /// All of it through the log.
+    /// Everything goes through the log.
     Log,
 }
 
-/// What is to be recorded when a range has landed.
+/// The change of metadata when a range has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// It was mapped and written before.
+    /// None: the range was mapped and written before.
     Overwrite,
-    /// It was mapped but unwritten.
+    /// Its unwritten extents become written ones.
     Convert,
-    /// Blocks were picked for it.
+    /// The picked blocks are mapped.
     Insert(BlockRun),
 }
 
@@ -40,10 +41,10 @@ pub(crate) struct Range {
     pub inode: Arc<Inode>,
     pub first: u64,
     pub pages: u32,
-    /// Pages among them that hold a reservation.
+    /// Pages with a reserved block.
     pub reserved: u32,
     pub record: Record,
-    /// For one that goes through the log: its first block, and the data.
+    /// Its first block and its data, where it goes through the log.
     pub logged: Option<(FsBlock, SmallVec<[Buf; 1]>)>,
     pub error: Option<IoError>,
 }
@@ -54,28 +55,27 @@ impl Range {
     }
 }
 
-/// I/O in flight of one or many inodes.
+/// I/O in flight of one or many inodes, written and recorded together.
 pub struct Batch {
-    /// Bios in flight, and one while the batch is open.
+    /// Bios in flight, plus one while the batch is open.
     pub(crate) pending: AtomicUsize,
     pub(crate) open: AtomicBool,
     pub(crate) route: Route,
     pub(crate) ranges: Mutex<Vec<Range>>,
     pub(crate) errors: Mutex<Vec<(u64, IoError)>>,
-    /// Where its small files go.
+    /// Where its small files are placed.
     pub(crate) piece: Mutex<Piece>,
     pub(crate) landed: Mutex<()>,
     pub(crate) landed_cv: Condvar,
-    /// Held while finishing; set when finished.
+    /// Held while the batch is finished, and set then.
     pub(crate) finished: Mutex<Option<Outcome>>,
 }
 
-/// What became of a finished batch: the inodes of which something did not land, with the reason of
-/// each.
+/// The result of a finished batch: the inodes of which something failed, with the error of each.
 pub(crate) type Outcome = SmallVec<[(Ino, Error); 1]>;
 
 impl Batch {
-    /// Makes a batch that is going to have about `expected` pages.
+    /// Begins a batch of about `expected` pages.
     pub(crate) fn new(stream: &Arc<SmallFileStream>, expected: u64, route: Route) -> Arc<Batch> {
         Arc::new(Batch {
             pending: AtomicUsize::new(1),
@@ -119,7 +119,7 @@ impl Batch {
         }
     }
 
-    /// After [`Fs::finish`]: the error of an inode of which something did not land.
+    /// The error of an inode, once the batch is finished.
     pub(crate) fn error_of(&self, ino: Ino) -> Option<Error> {
         let finished = self.finished.lock();
         let mut failed = finished.iter().flatten();

@@ -5,7 +5,7 @@ use crate::{Error, Fs, Result};
 use ext4_format::types::Ino;
 
 impl Fs {
-    /// Records damage that an operation on inode `ino` has met; gives the error back.
+    /// Records damage that an operation on inode `ino` has met. Returns the error.
     #[track_caller]
     pub(crate) fn blame(&self, func: &'static str, ino: Ino, error: Error) -> Error {
         if is_damage(&error) {
@@ -24,8 +24,8 @@ impl Fs {
         }
     }
 
-    /// A change of several blocks ended halfway, so that the volume may have lost track of
-    /// something: an error like damage, whatever its cause.
+    /// Records that a change of several blocks ended half way. Blocks or inodes may be lost, so any
+    /// cause counts as damage.
     #[track_caller]
     pub(crate) fn blame_half_done(&self, func: &'static str, ino: Ino, error: &Error) {
         if is_damage(error) || matches!(error, Error::Io(_)) {

@@ -1,8 +1,8 @@
 //! Inodes whose in-memory fields differ from their inode table block.
 //!
-//! An inode registers once, however often it changes, under its table block's number; the commit
-//! serialises all inodes of a block with one change of that block. `registered` is cleared *before*
-//! an inode's fields are read, so that a change that comes later registers it again.
+//! An inode registers once for any number of changes, under its table block's number. The commit
+//! serialises all inodes of a block by one change of that block. `registered` is cleared *before* an
+//! inode's fields are read, so that a later change registers it again.
 //!
 //! ```text
 //!   change, mark_dirty ──> registered ──(write_back: clear flag, copy fields, encode)──> clean
@@ -25,13 +25,13 @@ const SHARDS: usize = u32::BITS as usize;
 type Inodes = SmallVec<[Arc<Inode>; 16]>;
 type Blocks = FxHashMap<u64, Inodes>;
 
-/// The registry, by inode table block.
+/// Changed inodes by inode table block.
 pub(crate) struct ChangedInodes {
     shards: [Mutex<Blocks>; SHARDS],
-    /// A bit for each shard that is not empty, changed under its lock: a small commit has inodes in
-    /// one or two of them.
+    /// A bit for each shard that is not empty, changed under the shard's lock: a small commit has
+    /// inodes in one or two shards.
     occupied: AtomicU32,
-    /// Distinct blocks in all shards.
+    /// Inode table blocks in all shards.
     blocks: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ impl Default for ChangedInodes {
     }
 }
 
-/// What is written of one inode.
+/// A copy of the fields of one inode.
 struct Snapshot {
     ino: Ino,
     offset: usize,
@@ -54,7 +54,7 @@ struct Snapshot {
 }
 
 impl ChangedInodes {
-    /// Registers an inode whose `registered` flag the caller just set.
+    /// Registers an inode whose `registered` flag the caller has just set.
     pub fn add(&self, fs: &Fs, inode: &Arc<Inode>) {
         // The location was valid when the inode was loaded or allocated.
         let Ok((block, _)) = fs.groups.inode_location(inode.ino) else {
@@ -77,13 +77,13 @@ impl ChangedInodes {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Serialises every registered inode, as part of `handle`'s transaction; ahead of the commit,
-    /// those of blocks of which no inode has data that has yet to land, since that will change it.
+    /// Serialises registered inodes as part of `handle`'s transaction. Ahead of the commit it leaves
+    /// out blocks with an inode that has unrecorded pages, because recording them changes the inode.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
         let landed = |inode: &Arc<Inode>| !inode.has_unlanded();
         let mut first_error = None;
         let mut blocks = Vec::new();
-        // In the last phase nobody adds to them, and whoever did has left its handle.
+        // In the last phase no handle is running, so no inode is added.
         let occupied = self.occupied.load(Ordering::Acquire);
         for at in (0..SHARDS).filter(|at| occupied & 1 << at != 0) {
             let due =
@@ -98,7 +98,7 @@ impl ChangedInodes {
                 .fetch_sub(blocks.len() as u32, Ordering::Relaxed);
             for (block, inodes) in blocks.drain(..) {
                 if let Err(e) = write_block(fs, handle, block, &inodes) {
-                    // They stay registered, so that nothing is lost should the journal go on.
+                    // They stay registered, in case the journal continues.
                     for inode in &inodes {
                         inode.registered.store(true, Ordering::Release);
                         self.add(fs, inode);

@@ -1,4 +1,4 @@
-//! The one place that knows what of a file is not durable yet.
+//! Which data and metadata of a file are not durable yet. Only this module combines its counters.
 //!
 //! A page goes through these states. The name on an arrow is the function that makes the
 //! transition.
@@ -57,7 +57,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Batches that may have pages of a file.
 pub(crate) type Batches = SmallVec<[Arc<Batch>; 2]>;
 
-/// What an inode remembers of data and metadata that have left it and are not durable.
+/// Data and metadata of an inode that were written or recorded and are not durable.
 #[derive(Default)]
 pub(crate) struct Durability {
     /// Batches that may have pages of the file.
@@ -70,7 +70,7 @@ pub(crate) struct Durability {
     written: AtomicWriteMark,
 }
 
-/// What makes a file durable whose data has landed.
+/// The commit and the flush that make a file durable once its pages are recorded.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Needed {
     /// The transaction to be committed.
@@ -88,7 +88,7 @@ pub(crate) struct SizeToSync {
 }
 
 impl Needed {
-    /// What makes both durable.
+    /// Makes both durable.
     pub fn and(self, other: Needed) -> Needed {
         let commit = match (self.commit, other.commit) {
             (Some(a), Some(b)) => Some(if a.reached(b) { a } else { b }),
@@ -147,10 +147,9 @@ impl Inode {
         self.data.mapping.unlanded_pages() > 0
     }
 
-    /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`; how many.
-    /// Pages behind the end are left: they are of a write that is storing its pages, and raises the
-    /// size and marks the inode dirty after that. `_lock` proves that the inode's `writeback_lock`
-    /// is held.
+    /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`. Returns how
+    /// many. Leaves pages behind the end: a running write stores them, and then raises the size and
+    /// marks the inode dirty. `_lock` proves that the inode's `writeback_lock` is held.
     pub(crate) fn gather(
         &self,
         _lock: &MutexGuard<'_, u32>,
@@ -186,7 +185,7 @@ impl Inode {
         self.data.durability.batches.lock().clone()
     }
 
-    /// The outcome of all pages that `batch` had of the file is known.
+    /// The outcome of the file's pages in `batch` is known.
     pub(crate) fn leave(&self, batch: &Batch) {
         let mut batches = self.data.durability.batches.lock();
         batches.retain(|listed| !std::ptr::eq(&**listed, batch));
@@ -215,8 +214,8 @@ impl Inode {
         meta.note_recorded(&self.data.mapping, pages);
     }
 
-    /// The size is at least `end`; on disk, too, unless data has yet to land. Marks the inode
-    /// dirty.
+    /// Raises the size to `end` at least, and the size on disk unless pages are unrecorded. Marks the
+    /// inode dirty.
     pub(crate) fn grow(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>, end: u64) {
         let mut meta = self.meta.lock();
         meta.size = meta.size.max(end);
@@ -227,8 +226,7 @@ impl Inode {
         self.mark_dirty(fs, handle);
     }
 
-    /// Lets the size on disk follow after an event that came without a handle. Cheap where there is
-    /// nothing to do.
+    /// Raises the size on disk after an event that had no handle. Cheap where there is nothing to do.
     pub(crate) fn follow_size(self: &Arc<Self>, fs: &Fs) -> Result<()> {
         if self.meta.lock().is_behind(&self.data.mapping) {
             let handle = fs.journal.start(2)?;
@@ -237,7 +235,7 @@ impl Inode {
         Ok(())
     }
 
-    /// The size that an fsync which begins now has to make durable.
+    /// The size that an fsync has to make durable that begins now.
     pub(crate) fn size_to_sync(&self) -> SizeToSync {
         let meta = self.meta.lock();
         SizeToSync {
@@ -259,8 +257,8 @@ impl Inode {
         })
     }
 
-    /// All that was unlanded at `begin` has landed. Pages that were dirtied since may keep the size
-    /// on disk back, but not below what it was then.
+    /// All pages that were unrecorded at `begin` are recorded. Later dirty pages may hold back the
+    /// size on disk, but not below the size at `begin`.
     pub(crate) fn follow_to(self: &Arc<Self>, fs: &Fs, begin: SizeToSync) -> Result<()> {
         let is_behind = |meta: &InodeMeta| {
             meta.fields.size < begin.size.min(meta.size) && meta.cuts == begin.cuts
@@ -276,7 +274,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Recorded → durable: what is left to do, once all that was unlanded at `begin` has landed.
+    /// Recorded → durable: the remaining steps, once all pages that were unrecorded at `begin` are
+    /// recorded.
     pub(crate) fn needed(
         self: &Arc<Self>,
         fs: &Fs,
@@ -289,8 +288,8 @@ impl Inode {
             &self.data.durability.datasync_tid
         } else {
             if self.lazy_times.load(Ordering::Relaxed) {
-                // A write that was overtaken by the flusher has changed times that no transaction
-                // has.
+                // The flusher recorded the pages of a write before it set the times, which are in no
+                // transaction.
                 let handle = fs.journal.start(2)?;
                 self.mark_dirty_attributes(fs, &handle);
             }
@@ -302,7 +301,7 @@ impl Inode {
         })
     }
 
-    /// Whether fdatasync has to commit a transaction even if no data is to be written.
+    /// Whether fdatasync has to commit a transaction even if no page is dirty.
     pub(crate) fn datasync_needs_commit(&self, journal: &Journal) -> bool {
         self.data
             .durability
@@ -311,8 +310,7 @@ impl Inode {
             .is_some()
     }
 
-    /// Whether nothing but a flush is left to do, so that the inode can be forgotten and read
-    /// again.
+    /// Whether at most a flush is left to do, so that the inode can be evicted and loaded again.
     pub(crate) fn is_durable(&self, journal: Option<&Journal>) -> bool {
         if self.has_unlanded() || self.lazy_times.load(Ordering::Relaxed) {
             return false;
@@ -326,8 +324,8 @@ impl Inode {
     }
 }
 
-/// Counts of sizes that were set while data had yet to land, so that a sync looks for them only
-/// where there may be some.
+/// Counts sizes that were set while pages were unrecorded, so that a sync looks for them only where
+/// there may be some.
 #[derive(Default)]
 pub(crate) struct WaitingSizes {
     /// How many were set.
@@ -337,9 +335,9 @@ pub(crate) struct WaitingSizes {
 }
 
 impl Fs {
-    /// Files whose size was set beyond their pages and has not followed on disk: a sync that begins
-    /// now makes these sizes durable, too. Looks at dirty files only, and only if such a size was
-    /// set since the last look that found none.
+    /// Files whose size was set beyond their pages and is not on disk: a sync that begins now makes
+    /// these sizes durable, too. Looks at dirty files only, and only if such a size was set since the
+    /// last search found none.
     pub(crate) fn sizes_to_sync(&self) -> Vec<(Arc<Inode>, SizeToSync)> {
         let set = self.waiting_sizes.set.load(Ordering::Acquire);
         if set == self.waiting_sizes.none_left.load(Ordering::Acquire) {
@@ -364,7 +362,7 @@ impl InodeMeta {
         self.fields.size < self.size && mapping.unlanded_pages() == 0
     }
 
-    /// The size on disk becomes the users' size, unless data has yet to land.
+    /// The size on disk becomes the size that users see, unless pages are unrecorded.
     pub(crate) fn follow_size(&mut self, mapping: &Mapping) {
         if self.is_behind(mapping) {
             self.fields.size = self.size;
@@ -380,8 +378,8 @@ impl InodeMeta {
         self.fields.size = self.fields.size.max(end);
     }
 
-    /// The file is cut off at `size`, which is not more than its size. On disk, too; but a size
-    /// that has not followed yet is not raised.
+    /// Cuts the file off at `size`, on disk too. A smaller size on disk is not raised while pages are
+    /// unrecorded.
     pub(crate) fn cut_size(&mut self, size: u64, mapping: &Mapping) {
         self.size = size;
         self.cuts = self.cuts.wrapping_add(1);

@@ -1,8 +1,8 @@
 //! A mounted volume: its parts, and what every operation needs of them.
 
 use super::{
-    ChangedInodes, Deletions, InodeRef, OrphanReport, OrphanState, SmallFileStream, TruncatedFiles,
-    UnlandedFiles, WaitingSizes,
+    ChangedInodes, DeletedInodesSlot, Deletions, InodeRef, OrphanReport, OrphanState,
+    SmallFileStream, TruncatedFiles, UnlandedFiles, WaitingSizes,
 };
 use crate::alloc::Groups;
 use crate::damage::{ErrorLog, OnError};
@@ -34,16 +34,16 @@ pub struct MountOptions {
     pub tunables: Tunables,
     /// Whether the flusher has a thread of its own.
     pub flushers: Flushers,
-    /// How long a transaction gathers changes.
+    /// How long a transaction collects changes before the journal commits it.
     pub commit_interval: Duration,
-    /// When commit blocks are written together with what they commit, as the kernel's
-    /// `journal_async_commit` does (docs/FSYNC.md).
+    /// When the commit block is written together with the transaction, as with the kernel's
+    /// `journal_async_commit` (docs/FSYNC.md).
     pub async_commit: AsyncCommit,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
-    /// What happens when damage is met; `None`: what the super block says.
+    /// What happens when damage is met; `None`: the setting of the super block.
     pub errors: Option<OnError>,
-    /// Time.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -91,31 +91,30 @@ pub struct Fs {
     pub(crate) orphans: Mutex<OrphanReport>,
     /// Serialises renames of directories across directories (rank 1).
     pub(crate) rename_lock: Mutex<()>,
-    /// Unlinked inodes whose last user is gone, to be deleted.
+    /// Unlinked inodes without users, to be deleted.
     pub(crate) unlinked: Mutex<Vec<Arc<Inode>>>,
-    /// Those of them that are being deleted.
+    /// Deletions that are running.
     pub(crate) deletions: Deletions,
+    pub(crate) deleted_inodes: DeletedInodesSlot,
     /// The next inode's generation.
     pub(crate) generation: AtomicU32,
-    /// Where small files go.
+    /// Where small files are placed.
     pub(crate) small_files: Arc<SmallFileStream>,
     /// Whether data has been recorded since a sync prepared a commit.
     pub(crate) recorded: AtomicBool,
-    /// Errors that were met.
+    /// The record of damage.
     pub(crate) errors: Arc<ErrorLog>,
-    /// In-memory state of the orphan list or file.
     pub(crate) orphan_state: OrphanState,
 }
 
 impl Fs {
-    /// The time for inode time stamps.
+    /// The current time as an inode time stamp.
     pub(crate) fn now(&self) -> Timestamp {
         let (secs, nanos) = self.options.clock.realtime();
         self.storable(Timestamp { secs, nanos })
     }
 
-    /// The nearest time that this volume's inodes can hold, so that what users see now is what they
-    /// see after a remount.
+    /// The nearest time that this volume's inodes can hold: users see the same time after a remount.
     pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
         if self.geo.inode_size > 128 {
             return Timestamp {
@@ -130,7 +129,8 @@ impl Fs {
         }
     }
 
-    /// `Err(ReadOnly)` on a read-only volume.
+    /// # Errors
+    /// `ReadOnly` on a read-only volume.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.is_read_only() {
             Err(Error::ReadOnly)
@@ -139,7 +139,7 @@ impl Fs {
         }
     }
 
-    /// Whether changes are refused, by wish or after an error.
+    /// Whether changes are refused, by the mount options or after an error.
     pub fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Relaxed)
     }
@@ -149,8 +149,7 @@ impl Fs {
         self.inode(Ino::ROOT.0)
     }
 
-    /// The super block changed under `handle` (see [`Fs::superblock`]); it goes out with the
-    /// handle's transaction.
+    /// The super block was changed under `handle`. It is part of the handle's transaction.
     pub(crate) fn mark_superblock_dirty(&self, _handle: &Handle<'_>) {
         self.superblock_dirty.store(true, Ordering::Release);
     }
@@ -162,7 +161,7 @@ impl Fs {
             .get_or_insert_with(|| why.to_owned());
     }
 
-    /// Puts the super block into the journal, if it has changed.
+    /// Writes a changed super block into the running transaction.
     pub(crate) fn write_back_superblock(&self, handle: &Handle<'_>) -> Result<()> {
         if self.superblock_dirty.swap(false, Ordering::AcqRel) || self.errors.is_unsaved() {
             let buffer = handle.get(self.superblock_block())?;
@@ -171,8 +170,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Encodes the super block with the counts of now into its place in block `bytes` that holds
-    /// it.
+    /// Encodes the super block, with the current counts, into `bytes`, the block that holds it.
     pub(crate) fn encode_superblock(&self, bytes: &mut [u8]) {
         let counts = self.groups.counts();
         let mut sb = self.superblock.lock();
@@ -187,7 +185,7 @@ impl Fs {
         }
     }
 
-    /// Block that holds the super block.
+    /// The block that holds the super block.
     pub(crate) fn superblock_block(&self) -> u64 {
         SUPERBLOCK_OFFSET / u64::from(self.geo.block_size)
     }

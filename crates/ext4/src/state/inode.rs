@@ -25,18 +25,18 @@ const SECTORS_PER_PAGE: u64 = block::PAGE_SIZE as u64 / 512;
 /// A pinned inode.
 pub type InodeRef = cache::InodeRef<Inode>;
 
-/// What an inode says of itself, beside its map of blocks.
+/// The fields of an inode but its map of blocks.
 pub(crate) struct InodeMeta {
     /// The on-disk fields. `fields.size` is the size on disk, which follows `size` (see
     /// `durability.rs`). `fields.i_block` is not used: see [`Inode::i_block`].
     pub fields: InodeFields,
     /// The size that users see.
     pub size: u64,
-    /// How often the file was cut off since it was loaded, modulo 2^32.
+    /// Truncations since the inode was loaded, modulo 2^32.
     pub cuts: u32,
-    /// The bytes after the extra fields (in-inode extended attributes), if any are in use.
+    /// The in-inode extended attributes (the bytes after the extra fields), if there are any.
     pub inline_xattrs: Option<Box<[u8]>>,
-    /// On the orphan list (or in the orphan file), where.
+    /// Its place on the orphan list or in the orphan file.
     pub orphan: Option<OrphanPlace>,
 }
 
@@ -115,18 +115,18 @@ impl FileData {
     }
 }
 
-/// What stat tells.
+/// The attributes that stat returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Inode number.
     pub ino: u32,
-    /// Generation (for NFS-style handles).
+    /// Generation, for NFS file handles.
     pub generation: u32,
     /// Type and permission bits.
     pub mode: u16,
-    /// Type.
+    /// File type.
     pub kind: FileType,
-    /// Links.
+    /// Link count.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -134,7 +134,7 @@ pub struct Attr {
     pub gid: u32,
     /// Device number of a device file, as Linux's `dev_t` in 32 bits.
     pub rdev: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Space used, in units of 512 bytes, delayed allocation included.
     pub blocks: u64,
@@ -157,11 +157,11 @@ pub struct Attr {
 pub enum SetTime {
     /// The current time.
     Now,
-    /// That time.
+    /// The given time.
     At(Timestamp),
 }
 
-/// Attributes to set; `None` leaves one alone.
+/// Attributes to set; `None` leaves one unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// Permission bits (07777).
@@ -176,10 +176,10 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
-    /// Inode flags (immutable, append-only, …), all of them. Those that cannot be set on this type
-    /// of file, or that this volume does not have, are refused as ext4 does.
+    /// All inode flags (immutable, append-only, …). Flags that this type of file or this volume cannot
+    /// have are refused as in ext4.
     pub flags: Option<u32>,
-    /// Project; other than 0 only on volumes with the feature `project`.
+    /// Project ID; only 0 without the feature `project`.
     pub projid: Option<u32>,
     /// Birth time (for imports).
     pub crtime: Option<Timestamp>,
@@ -214,17 +214,17 @@ impl Inode {
         }
     }
 
-    /// Its number.
+    /// The inode number.
     pub fn ino(&self) -> u32 {
         self.ino.0
     }
 
-    /// Its type.
+    /// The file type.
     pub fn kind(&self) -> FileType {
         self.kind
     }
 
-    /// Its attributes.
+    /// The attributes that stat returns.
     pub fn attr(&self) -> Attr {
         let (rdev, meta) = {
             let i_block = self.i_block.read();
@@ -238,8 +238,8 @@ impl Inode {
             (rdev, meta)
         };
         let f = &meta.fields;
-        // The pages of a new file have no blocks yet, but will. Programs take a file without blocks
-        // for a hole.
+        // Delayed allocation: the pages of a new file have no blocks yet. Programs treat a file
+        // without blocks as a hole, so the pages are counted.
         let unplaced = match f.blocks {
             0 => self
                 .data
@@ -268,21 +268,20 @@ impl Inode {
         }
     }
 
-    /// Bytes of its contents that are in memory only.
+    /// Bytes of dirty pages.
     pub fn unwritten_bytes(&self) -> u64 {
         self.data.mapping.dirty_pages() * block::PAGE_SIZE as u64
     }
 
-    /// Registers a change of `meta` or `i_block` made under `handle`: the inode will be serialised
-    /// into its table block before the handle's transaction commits. To be called *after* the
-    /// change, or with the lock of `meta` held: a commit may serialise the inode at any moment
-    /// after the call.
+    /// Registers a change of `meta` or `i_block` made under `handle`: the inode is serialised into its
+    /// table block before the handle's transaction commits. Call it *after* the change, or with the
+    /// lock of `meta` held: a commit may serialise the inode at any moment after the call.
     pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
         self.data.durability.changed_in(handle.tid(), true);
         self.register_dirty(fs);
     }
 
-    /// [`Inode::mark_dirty`] for a change that fdatasync need not wait for (times, owner, mode).
+    /// [`Inode::mark_dirty`] for a change that fdatasync does not wait for (times, owner, mode).
     pub(crate) fn mark_dirty_attributes(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
         self.data.durability.changed_in(handle.tid(), false);
         self.register_dirty(fs);
@@ -295,8 +294,8 @@ impl Inode {
         }
     }
 
-    /// The seed of checksums of what belongs to this inode (extent blocks, directory blocks); 0
-    /// without metadata_csum.
+    /// The seed of the checksums of this inode's extent and directory blocks; 0 without
+    /// metadata_csum.
     pub(crate) fn csum_seed(&self, fs: &Fs) -> u32 {
         let generation = self.meta.lock().fields.generation;
         fs.geo
@@ -319,9 +318,9 @@ pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
 }
 
 impl Fs {
-    /// Builds the in-memory inode `ino` that `alloc_inode` just took, with a fresh generation and
-    /// times of now (and an empty extent root for files and directories), puts it in the table and
-    /// marks it dirty.
+    /// Makes the in-memory inode of a number that `alloc_inode` has just taken, with a new
+    /// generation, the current time, and an empty extent root where the type has one. Puts it in the
+    /// table and marks it dirty.
     pub(crate) fn new_inode(
         &self,
         handle: &Handle<'_>,
@@ -371,10 +370,10 @@ impl Fs {
         Ok(inode)
     }
 
-    /// An inode that a directory names, which the caller has locked.
+    /// An inode that a directory entry names. The caller has locked the directory.
     ///
     /// # Errors
-    /// `CorruptInode` for a deleted one: the name is damage.
+    /// `CorruptInode` for a deleted inode: the entry is damage.
     pub(crate) fn named_inode(&self, ino: u32) -> Result<InodeRef> {
         self.inode(ino).map_err(|error| match error {
             Error::Stale => {
@@ -385,10 +384,10 @@ impl Fs {
         })
     }
 
-    /// An inode by number, loaded if need be. Numbers that no directory can name are refused.
+    /// An inode by number, loaded if necessary. Refuses numbers that no directory entry can have.
     ///
     /// # Errors
-    /// `Stale` for a deleted inode: the number comes from an old handle.
+    /// `Stale` for a deleted inode: the number is from an old handle.
     pub fn inode(&self, ino: u32) -> Result<InodeRef> {
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
@@ -402,8 +401,7 @@ impl Fs {
         self.load_inode(Ino(ino), false)
     }
 
-    /// Loads any inode, reserved ones included; `unlinked` says that one without links is expected
-    /// (an orphan).
+    /// Loads any inode, also a reserved one. `unlinked`: one without links is expected (an orphan).
     pub(crate) fn load_inode(&self, ino: Ino, unlinked: bool) -> Result<InodeRef> {
         self.budget.make_room();
         let loaded = self.inodes.get_or_load(ino.0, || {
@@ -431,14 +429,14 @@ impl Fs {
             let area = in_inode_xattr_area(&self.geo, raw)?;
             let inline = area.iter().any(|&b| b != 0).then(|| area.into());
             let inode = Inode::assemble(self, ino, kind, fields, inline);
-            // It may have been in memory before, and written to.
+            // It may have been written to and evicted before.
             inode.data.durability.written_up_to(self.queue.written());
             Ok(inode)
         });
         self.witness("load_inode", ino, loaded)
     }
 
-    /// A number for `i_generation` that the last user of the same inode did not have.
+    /// A value for `i_generation` that differs from that of the number's last user.
     fn next_generation(&self) -> u32 {
         self.generation.fetch_add(0x9e37_79b1, Ordering::Relaxed)
     }
@@ -464,7 +462,7 @@ impl CachedInode for Inode {
             .meta
             .try_lock()
             .and_then(|m| m.inline_xattrs.as_ref().map(|x| x.len()));
-        // The value, its Arc's counts, and its entries in the table and on the LRU list.
+        // The inode, its Arc's counts, and its entries in the table and on the LRU list.
         size_of::<Inode>() + 16 + 80 + inline.unwrap_or(0)
     }
 
@@ -473,7 +471,7 @@ impl CachedInode for Inode {
             && let Some(fs) = self.fs.upgrade()
         {
             fs.unlinked.lock().push(self.clone());
-            // Most callers reap at once; for the others the flusher's tick does.
+            // Most callers delete it at once. For the others the flusher's tick does.
             fs.bdi.ensure_flusher();
         }
     }

@@ -16,7 +16,7 @@
 //! | `parent_hint` | the directory of a file |
 //! | `readahead` | sequential reading of a file |
 //! | `stream` | where small files are placed |
-//! | `full` | what happens before an operation fails with `NoSpace` |
+//! | `full` | the steps before an operation fails with `NoSpace` |
 //! | `blame` | damage that an operation meets |
 
 mod batch;
@@ -41,7 +41,8 @@ pub(crate) use changed_inodes::ChangedInodes;
 pub(crate) use durability::{Needed, WaitingSizes};
 pub(crate) use fs::orphans_present;
 pub use fs::{Fs, MountOptions};
-pub(crate) use full::{ANY_BLOCKS, Deletions, NAMESPACE_BLOCKS};
+pub use full::DeletedInodes;
+pub(crate) use full::{ANY_BLOCKS, DeletedInodesSlot, Deletions, NAMESPACE_BLOCKS};
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
 pub(crate) use inode::{InodeMeta, decode_rdev};
 pub(crate) use node_promise::NodePromise;

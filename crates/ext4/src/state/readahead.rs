@@ -1,9 +1,9 @@
-//! Readahead: a sequential reader finds its pages in memory.
+//! Readahead for sequential readers.
 //!
 //! The window doubles with every sequential read up to [`MAX_WINDOW`] and the next window is
 //! requested when the reader enters the last one, so that the device works while the reader copies.
-//! Pages under readahead are inserted when their I/O completes; whoever changes the file's contents
-//! or blocks waits for that first ([`Readahead::quiesce`]).
+//! Pages enter the mapping when their I/O completes. A change of the file's contents or blocks waits
+//! for that first ([`Readahead::quiesce`]).
 
 use crate::Inode;
 use block::{EndIo, IoError, PAGE_SIZE, Payload};
@@ -27,9 +27,9 @@ pub(crate) struct Readahead {
 
 #[derive(Default)]
 struct State {
-    /// Page where a sequential reader comes next.
+    /// The page that a sequential reader reads next.
     next: u64,
-    /// First page that was not requested yet.
+    /// The first page that was not requested yet.
     requested: u64,
     /// Pages of the last window.
     window: u64,
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Readahead {
-    /// A reader comes for `pages`. What should be requested beyond them (empty if nothing).
+    /// A reader reads `pages`. Returns the pages to request behind them, perhaps none.
     pub fn advance(&self, pages: Range<u64>, end_of_file: u64) -> Range<u64> {
         let mut s = self.state.lock();
         let sequential = pages.start == s.next || pages.start + 1 == s.next;
@@ -49,7 +49,7 @@ impl Readahead {
             return 0..0;
         }
         s.requested = s.requested.max(pages.start);
-        // Still far from the end of what was requested?
+        // The reader is still far from the end of the requested pages.
         if s.requested > pages.end && s.requested - pages.end > s.window / 2 {
             return 0..0;
         }
@@ -77,7 +77,7 @@ impl Readahead {
         self.idle.notify_all();
     }
 
-    /// Waits while `page` is in flight; whether it was.
+    /// Waits while `page` is in flight. Returns whether it was.
     pub fn wait_for(&self, page: u64) -> bool {
         let mut s = self.state.lock();
         let mut waited = false;
@@ -88,8 +88,8 @@ impl Readahead {
         waited
     }
 
-    /// Waits until nothing is in flight. The caller holds the inode's lock exclusively, so nothing
-    /// new begins.
+    /// Waits until nothing is in flight. The caller holds the inode's lock exclusively, so no
+    /// readahead begins.
     pub fn quiesce(&self) {
         let mut s = self.state.lock();
         while !s.in_flight.is_empty() {
@@ -98,7 +98,7 @@ impl Readahead {
     }
 }
 
-/// Puts pages that were read ahead into the mapping.
+/// Inserts pages that were read ahead into the mapping.
 pub(crate) struct Arrival {
     pub inode: Arc<Inode>,
     pub range: Range<u64>,
@@ -116,13 +116,13 @@ impl EndIo for Arrival {
                 self.inode.data.mapping.insert_clean(index, buf.freeze());
             }
         }
-        // A failed readahead is silent: the reader that needs the page meets the error itself.
+        // A failed readahead is silent: a reader that needs the page reads it and gets the error.
         self.inode.data.readahead.end(&self.range);
     }
 }
 
-/// Whether a page from the device has bytes behind the first `live` that are not zero. The inode
-/// keeps it in mind.
+/// Whether a page from the device has non-zero bytes behind the first `live`. Records it in the
+/// inode.
 pub(crate) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
     let stale = page[live..].iter().any(|&byte| byte != 0);
     if stale {
@@ -131,8 +131,8 @@ pub(crate) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
     stale
 }
 
-/// Bytes of page `index` that lie before the end of a file of `size` bytes. The others are zero in
-/// memory, whatever the device holds.
+/// Bytes of page `index` before the end of a file of `size` bytes. The bytes behind are zero in
+/// memory.
 pub(crate) fn live_bytes(index: u64, size: u64) -> usize {
     size.saturating_sub(index * PAGE_SIZE as u64)
         .min(PAGE_SIZE as u64) as usize

@@ -1,12 +1,11 @@
-//! Where small files go: one behind the other, whatever directories they are in, so that a batch of
-//! them leaves in large requests.
+//! Where small files are placed: one behind the other, in any directory, so that a batch of them
+//! leaves in large requests.
 //!
-//! The volume has one stream. A batch takes a *piece* out of it and places its files there, so that
-//! batches which are gathered side by side (the flusher's and those of several syncs) do not take
-//! turns block by block. A piece is a goal and no promise: nothing is picked before there is data
-//! for it, nothing has to be given back when space gets scarce, and where its blocks turn out to be
-//! in use the stream goes on behind what was found instead. What a batch leaves of its last piece
-//! goes back if nobody has taken one since, or else is found when the volume fills up.
+//! The volume has one stream. A batch takes a *piece* of it and places its files there, so that
+//! concurrent batches (of the flusher and of several syncs) do not interleave block by block. A
+//! piece is a hint; nothing is reserved. If its blocks are in use, the stream continues behind the
+//! blocks that were found instead. The unused end of a batch's last piece returns to the stream,
+//! unless another piece was taken since; then the allocator finds it when the volume fills up.
 
 use crate::Result;
 use crate::alloc::{BlockRun, Groups};
@@ -14,27 +13,27 @@ use ext4_format::types::FsBlock;
 use std::sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Blocks of a piece at most: those of a large request (1 MiB).
+/// Blocks of a piece at most: a large request (1 MiB).
 const PIECE: u64 = 256;
 
-/// The stream of a volume.
+/// The small-file stream of a volume.
 #[derive(Default)]
 pub(crate) struct SmallFileStream {
-    /// Where the next piece begins; 0: nothing has been placed yet.
+    /// The first block of the next piece; 0: no piece was taken yet.
     next: AtomicU64,
 }
 
-/// What a batch has of the stream.
+/// The piece of a batch.
 pub(crate) struct Piece {
     stream: Arc<SmallFileStream>,
     next: u64,
     end: u64,
-    /// Blocks that the batch is going to need and has no piece for yet, as far as is known.
+    /// Blocks that the batch is expected to place beyond its piece.
     expected: u64,
 }
 
 impl Piece {
-    /// Nothing yet, for a batch that is going to place about `expected` blocks.
+    /// An empty piece, for a batch of about `expected` blocks.
     pub(crate) fn new(stream: &Arc<SmallFileStream>, expected: u64) -> Piece {
         Piece {
             stream: stream.clone(),
@@ -44,8 +43,8 @@ impl Piece {
         }
     }
 
-    /// Picks up to `want` blocks for a batch's next small file. `first` is where a volume's first
-    /// one goes.
+    /// Picks up to `want` blocks for the batch's next small file. `first` is the goal of the volume's
+    /// first piece.
     ///
     /// # Errors
     /// As [`Groups::pick`].
@@ -63,8 +62,8 @@ impl Piece {
         if run.start.0 >= self.next && end <= self.end {
             self.next = end;
         } else {
-            // What is left of the piece is in use. Blocks between it and the stream's end are
-            // others' pieces.
+            // The remaining piece is in use. The blocks between it and the end of the stream belong
+            // to other pieces.
             let others = self.end..=self.stream.next.load(Ordering::Relaxed);
             if !(others.contains(&run.start.0) && others.contains(&end)) {
                 self.stream.next.store(end, Ordering::Relaxed);
@@ -74,7 +73,7 @@ impl Piece {
         Ok(run)
     }
 
-    /// Goes on behind the piece if that is where the stream ends, or else elsewhere.
+    /// Takes the next piece: directly behind this one if the stream ends there.
     fn take(&mut self, want: u64, first: impl Fn() -> FsBlock) {
         let len = self.expected.clamp(want, PIECE.max(want));
         self.expected = self.expected.saturating_sub(len);
@@ -94,8 +93,7 @@ impl Piece {
         self.end = start + len;
     }
 
-    /// Gives back what the batch has left, if nobody has gone on behind it: for one that is
-    /// complete.
+    /// Returns the unused end of the piece, if no other piece follows it. The batch is complete.
     pub(crate) fn put_back(&mut self) {
         if self.next < self.end {
             let _ = self.stream.next.compare_exchange(

@@ -1,5 +1,4 @@
-//! Files that have dirty pages or pages under writeback, to be asked which of them lie below a
-//! directory.
+//! Files that have dirty pages or pages under writeback: a sync of a subtree looks at these only.
 //!
 //! ```text
 //!   page dirtied, note ──> listed ──(settle: unlist, look again)──> not listed
@@ -7,9 +6,9 @@
 //!          └──────────────────────────────────────┘
 //! ```
 //!
-//! Invariant: a file with an unlanded page is listed, once the call that dirtied the page has
-//! returned. Both sides pass through the mapping's lock, the writer before it reads `listed`,
-//! [`UnlandedFiles::settle`] after it has cleared it: one of them sees the other.
+//! Invariant: a file with an unrecorded page is listed once the call that dirtied the page has
+//! returned. Both sides take the mapping's lock, the writer before it reads the flag,
+//! [`UnlandedFiles::settle`] after it has cleared the flag: one of them sees the other.
 
 use crate::Inode;
 use rustc_hash::FxHashMap;
@@ -39,7 +38,7 @@ impl UnlandedFiles {
         &self.shards[inode.ino.0 as usize % SHARDS]
     }
 
-    /// A page of the file was made dirty. Cheap where it is listed (one atomic load).
+    /// Lists a file of which a page was made dirty. Cheap where it is listed (one atomic load).
     pub fn note(&self, inode: &Arc<Inode>) {
         if inode.data.unlanded_listed.load(Ordering::Acquire) {
             return;
@@ -49,7 +48,7 @@ impl UnlandedFiles {
         shard.insert(inode.ino.0, inode.clone());
     }
 
-    /// Pages of the file have landed or are gone: takes it off the list if these were the last.
+    /// Pages of the file were recorded or dropped: takes the file off the list if it has no others.
     pub fn settle(&self, inode: &Arc<Inode>) {
         if inode.has_unlanded() {
             return;
@@ -61,7 +60,7 @@ impl UnlandedFiles {
             shard.insert(inode.ino.0, inode.clone());
             return;
         }
-        // The number may have gone to another inode meanwhile.
+        // The number may belong to another inode by now.
         if shard
             .get(&inode.ino.0)
             .is_some_and(|held| Arc::ptr_eq(held, inode))
@@ -70,7 +69,8 @@ impl UnlandedFiles {
         }
     }
 
-    /// What is listed now, a part at a time: to be looked at while it is in the processor's cache.
+    /// The listed files, one shard at a time: each is processed while it is in the processor's
+    /// cache.
     pub fn parts(&self) -> impl Iterator<Item = Vec<Arc<Inode>>> {
         let part = |shard: &Mutex<Shard>| shard.lock().values().cloned().collect();
         self.shards.iter().map(part)

@@ -1,5 +1,5 @@
-//! Finding the journal before there is a journal to read blocks through: the super block, one group
-//! descriptor, the journal's inode and its extents, straight from the device.
+//! Finding the journal: the super block, one group descriptor, the journal's inode and its extents
+//! are read directly from the device, because blocks are otherwise read through the journal.
 
 use crate::{Error, Result};
 use block::{Buf, Class, PAGE_SIZE, Queue};
@@ -14,7 +14,7 @@ use jbd2::JournalExtent;
 
 /// Extents that a journal may have; mke2fs makes a handful.
 const MAX_EXTENTS: usize = 4096;
-/// Blocks of its extent tree; so many extents need thirteen.
+/// Blocks of its extent tree. [`MAX_EXTENTS`] extents need thirteen.
 const MAX_NODES: u32 = 1024;
 
 /// Reads and checks the super block.
@@ -48,7 +48,7 @@ fn read_block(queue: &Queue, geo: &Geometry, block: u64) -> Result<Buf> {
         .ok_or(Error::Invalid("the device returned nothing"))
 }
 
-/// Where the journal inode `ino` lies on the volume.
+/// The blocks of the journal inode `ino`.
 pub(crate) fn journal_extents(
     queue: &Queue,
     geo: &Geometry,
@@ -103,13 +103,14 @@ pub(crate) fn journal_extents(
     Ok(extents)
 }
 
-/// Gathers the extents of the journal. A damaged tree may point to the same nodes again and again.
+/// Collects the extents of the journal. The number of nodes is bounded: a damaged tree may contain a
+/// circle.
 struct Walk<'a> {
     queue: &'a Queue,
     geo: &'a Geometry,
     ino: Ino,
     generation: u32,
-    /// Read so far, below the root.
+    /// Nodes below the root that were read.
     nodes: u32,
     extents: Vec<JournalExtent>,
 }

@@ -17,21 +17,22 @@ use jbd2::{
 };
 use std::sync::Arc;
 use writeback::Tunables;
-/// Blocks that the steps of a large sync leave to the commit of a small fsync beside it (2 MiB).
+
+/// Blocks that the steps of a large sync leave to the commit of a concurrent small fsync (2 MiB).
 const STEP_BLOCKS: u32 = 512;
 
-/// What statfs tells.
+/// Space and inodes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
     /// Bytes in a block.
     pub block_size: u32,
-    /// Blocks for data (without the file system's own overhead).
+    /// Blocks without the file system's own overhead.
     pub blocks: u64,
     /// Free blocks.
     pub free: u64,
-    /// Free blocks less what is reserved for root.
+    /// Free blocks that are not reserved for root.
     pub available: u64,
-    /// Inodes.
+    /// All inodes.
     pub inodes: u64,
     /// Free inodes.
     pub free_inodes: u64,
@@ -40,15 +41,15 @@ pub struct StatFs {
 /// Counters of a volume.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VolumeStats {
-    /// The device's.
+    /// Counters of the device's queue.
     pub device: StatsSnapshot,
-    /// The journal's.
+    /// Counters of the journal.
     pub journal: JournalStats,
     /// Pages that are dirty or being written.
     pub dirty_pages: u64,
     /// Inodes in memory.
     pub cached_inodes: u64,
-    /// Bytes of the memory budget that are in use, by everyone who shares it.
+    /// Used bytes of the memory budget, by all volumes that share it.
     pub memory_used: u64,
     /// Of them, pages of files.
     pub page_bytes: u64,
@@ -56,14 +57,14 @@ pub struct VolumeStats {
     pub metadata_bytes: u64,
 }
 
-/// What a volume is.
+/// Description of a volume.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
     /// Label.
     pub label: String,
     /// UUID.
     pub uuid: [u8; 16],
-    /// Features by e2fsprogs' names.
+    /// Features, by their names in e2fsprogs.
     pub features: Vec<String>,
     /// Bytes in a block.
     pub block_size: u32,
@@ -79,30 +80,30 @@ pub struct VolumeInfo {
     pub journal_blocks: u32,
     /// Whether it is mounted read-only.
     pub read_only: bool,
-    /// Why, where that was not asked for.
+    /// Why it is read-only, if the mount options did not ask for it.
     pub read_only_reason: Option<String>,
     /// Whether the volume is marked as having errors.
     pub errors: bool,
-    /// What is recorded of them.
+    /// The record of errors.
     pub error_summary: ErrorSummary,
     /// What happens when damage is met.
     pub on_error: OnError,
     /// Times it was mounted for writing.
     pub mount_count: u16,
-    /// When it was made, in seconds since 1970.
+    /// Time of mkfs, in seconds since 1970.
     pub created: u64,
     /// What journal recovery did at this mount.
     pub recovery: RecoveryReport,
-    /// What became of orphans at this mount.
+    /// Orphans that were deleted or truncated at this mount.
     pub orphans: OrphanReport,
 }
 
 impl Fs {
-    /// Makes everything that is dirty now durable: data, then metadata by one commit. Beside an
-    /// unmount, whose last sync makes the same durable, its outcome is that of the unmount.
+    /// Makes everything that is dirty now durable: data, then metadata by one commit. A concurrent
+    /// unmount makes the same durable by its last sync; then this returns the unmount's outcome.
     ///
     /// # Errors
-    /// Anything could not be written; the journal has stopped.
+    /// The first error of any file; the journal's error if it has stopped.
     pub fn sync(&self) -> Result<()> {
         self.sync_now()
             .or_else(|error| match &*self.unmounted.lock() {
@@ -121,21 +122,21 @@ impl Fs {
                 .try_for_each(|(inode, begin)| inode.follow_to(self, *begin))?;
             self.commit_all()?;
         }
-        // What was in the journal when it stopped is lost, though nothing may be dirty any more.
+        // Changes that the journal had when it stopped are lost, although nothing is dirty.
         self.check_journal()?;
         data.map_err(|e| Error::Io(io_error(&e)))
     }
 
-    /// Makes everything durable that has landed, and every change of metadata.
+    /// Makes all completed writes and every change of metadata durable.
     pub(crate) fn commit_all(&self) -> Result<()> {
         let written = self.queue.written();
         self.journal.commit(self.journal.running_tid())?;
         Ok(self.queue.flush_up_to(written)?)
     }
 
-    /// Makes a step of a large sync durable, which has landed and is recorded. What the steps
-    /// record is for the commit of the next small fsync to write, unless that would be much: then
-    /// it is committed here. Errors are kept by the journal and the queue.
+    /// Makes a step of a large sync durable that has completed and is recorded. The commit of the next
+    /// small fsync writes the recorded metadata, unless it is much: then it is committed here. The
+    /// journal and the queue keep errors.
     pub(crate) fn make_step_durable(&self) {
         let written = self.queue.written();
         let running = self.journal.running_tid();
@@ -145,7 +146,7 @@ impl Fs {
         let _ = self.queue.flush_up_to(written);
     }
 
-    /// Space and inodes.
+    /// Space and inodes, for statfs.
     pub fn statfs(&self) -> StatFs {
         let counts = self.groups.counts();
         let (overhead, reserved) = {
@@ -166,7 +167,7 @@ impl Fs {
         }
     }
 
-    /// Counters.
+    /// Counters of the volume.
     pub fn stats(&self) -> VolumeStats {
         VolumeStats {
             device: self.queue.stats().snapshot(),
@@ -179,7 +180,7 @@ impl Fs {
         }
     }
 
-    /// What the volume is.
+    /// Description of the volume.
     pub fn info(&self) -> VolumeInfo {
         let sb = self.superblock.lock();
         let mut features = sb.compat().names();
@@ -217,30 +218,30 @@ impl Fs {
         &self.budget
     }
 
-    /// Writeback's parameters.
+    /// The writeback parameters.
     pub fn tunables(&self) -> Tunables {
         self.bdi.tunables()
     }
 
-    /// Changes them; they hold at once.
+    /// Changes the writeback parameters, with immediate effect.
     pub fn set_tunables(&self, tunables: Tunables) -> Result<()> {
         let set = self.bdi.set_tunables(tunables);
         set.map_err(|_| Error::Invalid("a writeback parameter"))
     }
 
-    /// Drops clean pages, inodes and metadata blocks from memory, those of others who share the
-    /// budget as well, and gives the system back what is free.
+    /// Drops clean pages, inodes and metadata blocks from memory, also those of other volumes on the
+    /// same budget, and returns free memory to the system.
     pub fn drop_caches(&self) {
         self.budget.drop_caches();
     }
 
-    /// Forgets the cached clean pages of one file.
+    /// Drops the cached clean pages of one file.
     pub fn invalidate(&self, inode: &InodeRef) {
         inode.data.mapping.invalidate(0..u64::MAX);
     }
 }
 
-/// What is left of an I/O error that went through [`std::io::Error`].
+/// The I/O error in a [`std::io::Error`].
 fn io_error(e: &std::io::Error) -> block::IoError {
     let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
@@ -266,7 +267,7 @@ impl JournalClient for Fs {
                 .and(self.write_back_superblock(handle));
         }
         if let Err(error) = result {
-            // The transaction would be incomplete: better none.
+            // Without this state the transaction would be incomplete, so it must not commit.
             tracing::error!("metadata could not be put into the journal: {error}");
             self.journal
                 .abort(&JournalError::Aborted(error.to_string()));
@@ -301,9 +302,8 @@ impl Drop for Fs {
         if self.unmounted.get_mut().is_some() {
             return;
         }
-        // The flusher and the journal hold the file system weakly: nothing of it can be written any
-        // more, and a commit without its state would be damage. So it ends as a crash does, on
-        // whichever thread held the last reference.
+        // The flusher and the journal hold the file system weakly, so nothing can be written now, and
+        // a commit without its state would be damage. The volume ends as in a crash.
         tracing::error!(
             "{}: dropped without unmount; the next mount recovers what was durable",
             self.queue.name()

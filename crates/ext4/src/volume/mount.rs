@@ -4,7 +4,7 @@
 //!  open device ─> super block, features ─> journal found ─> log replayed ─> super block read again
 //!     ─> journal opened, needs_recovery set on disk ─> groups ─> orphans deleted ─> in use
 //!  in use ─> sync, orphans deleted ─> log emptied, journal closed ─> super block: counts, needs_recovery cleared
-//!     └─ anything of this fails ─> needs_recovery stays
+//!     └─ if any step fails ─> needs_recovery stays
 //! ```
 
 use super::bootstrap;
@@ -28,7 +28,7 @@ use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use writeback::{BackingDev, FsyncQueue};
 
-/// A journal, ready, and what its recovery did.
+/// An open journal, and the report of its recovery.
 struct Opened {
     journal: Arc<Journal>,
     blocks: u32,
@@ -36,8 +36,7 @@ struct Opened {
 }
 
 impl Fs {
-    /// Mounts the volume on the device behind `queue`: replays the journal, deletes orphans, and is
-    /// then ready.
+    /// Mounts the volume on the device behind `queue`: replays the journal and deletes orphans.
     pub fn mount(queue: Arc<Queue>, options: MountOptions) -> Result<Arc<Fs>> {
         let mut superblock = bootstrap::read_superblock(&queue)?;
         let (read_only, reason) = effective_access(&queue, &superblock, &options)?;
@@ -64,8 +63,8 @@ impl Fs {
         );
         groups.report_to(errors.clone());
         let mut seed = [0; 4];
-        // Generations only have to differ from those of earlier mounts; the time does where random
-        // bytes are not to be had.
+        // Generations only have to differ from those of earlier mounts. The time serves where random
+        // bytes are not available.
         if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
             seed = options.clock.realtime().1.to_le_bytes();
         }
@@ -102,6 +101,7 @@ impl Fs {
             rename_lock: Mutex::new(()),
             unlinked: Mutex::default(),
             deletions: Default::default(),
+            deleted_inodes: Default::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
             small_files: Arc::default(),
             recorded: AtomicBool::new(false),
@@ -118,10 +118,10 @@ impl Fs {
 
     /// Marks the volume as in use, on disk and before anything else changes, and deletes orphans.
     fn begin_use(&self) -> Result<()> {
-        // What an earlier user has written and this one sees is durable from here on.
+        // Writes of an earlier user that this mount reads become durable.
         self.queue.flush()?;
-        // An earlier user's journal stopped with an error: the volume carries the mark from now on,
-        // for e2fsck to see.
+        // The journal of an earlier user stopped with an error: the super block records it for
+        // e2fsck.
         let errno = self.journal.recorded_errno();
         {
             let mut sb = self.superblock.lock();
@@ -147,16 +147,16 @@ impl Fs {
         Ok(())
     }
 
-    /// Ends a mount that has failed after it began to use the volume: nothing more is written, as
-    /// in a crash, so that the next mount or e2fsck recovers. needs_recovery stays, and orphans
-    /// stay recorded; damage is noted.
+    /// Ends a mount that has failed after it began to use the volume. As in a crash nothing more is
+    /// written, needs_recovery stays, and orphans stay recorded, so that the next mount or e2fsck
+    /// recovers. Damage is recorded.
     fn give_up(&self, error: Error) -> Error {
         let error = self.blame("mount", Ino(0), error);
         self.crash();
         error
     }
 
-    /// Writes the super block home, past the journal.
+    /// Writes the super block in place, without the journal.
     fn write_superblock(&self) -> Result<()> {
         let block = self.superblock_block();
         let size = self.geo.block_size as usize;
@@ -186,8 +186,8 @@ impl Fs {
                 self.errors.save();
             }
             let closed = self.journal.close();
-            // Where the journal has stopped, what it had not committed is lost, and nobody may have
-            // been told yet.
+            // Changes that a stopped journal had not committed are lost. This may be the first call
+            // to report it.
             self.check_journal()?;
             return closed.map_err(Error::from);
         }
@@ -201,9 +201,9 @@ impl Fs {
         synced
     }
 
-    /// The last super block of a mount, and the only place that takes needs_recovery back: where
-    /// all was written, the log is empty, and no orphan is left. Otherwise the mark stays for the
-    /// next mount and for e2fsck.
+    /// Writes the last super block of a mount. Only here is needs_recovery cleared: if everything was
+    /// written, the log is empty and no orphan is left. Otherwise it stays for the next mount and for
+    /// e2fsck.
     fn mark_clean(&self, is_clean: bool) -> Result<()> {
         if is_clean {
             let mut sb = self.superblock.lock();
@@ -216,12 +216,10 @@ impl Fs {
         Ok(self.queue.flush()?)
     }
 
-    /// Stops without writing anything more, as if the process had been killed: for tests of
-    /// recovery.
+    /// Stops without writing anything more, as if the process had been killed, for tests of recovery.
     pub fn crash(&self) {
         *self.unmounted.lock() = Some(Err(Error::ReadOnly));
-        // In this order: an fsync that meets a read-only volume asks the journal whether all is
-        // well.
+        // In this order: an fsync on a read-only volume looks for the journal's error.
         self.journal.crash();
         self.read_only.store(true, Ordering::Release);
         self.fsyncs.close();
@@ -230,7 +228,7 @@ impl Fs {
     }
 }
 
-/// Whether the mount will be read-only, and why if that was not asked for.
+/// Whether the mount is read-only, and why if the options do not ask for it.
 fn effective_access(
     queue: &Queue,
     sb: &Superblock,

@@ -1,8 +1,8 @@
-//! Delayed allocation at writeback, and what happens when data has landed.
+//! Delayed allocation at writeback: from dirty pages to I/O, and from completed I/O to metadata.
 //!
-//! A slice of an inode's dirty pages goes through these steps; only the last one touches the
-//! journal, so that metadata never points at blocks whose data has not landed, and a crash before
-//! it leaves free blocks with unreferenced bytes.
+//! A slice of an inode's dirty pages goes through these steps. Only the last one touches the
+//! journal. So metadata never refers to blocks whose data is not written, and a crash before the
+//! last step leaves free blocks with unreferenced bytes.
 //!
 //! ```text
 //!  dirty ──(write_pages: tag, look up or pick blocks, bio into the plug)──> under writeback
@@ -14,21 +14,19 @@
 //!                                                                             clean
 //! ```
 //!
-//! A small synchronous write may go by way of the log ([`Route`]): its data joins the transaction
-//! that records it, nothing is written in place, and the pages are clean at once. The blocks are
-//! then *held* (see `jbd2`'s `data.rs`): until the checkpoint has written them home they are
-//! written through the log only, and read from there.
+//! A small synchronous write may go through the log ([`Route`]): its data joins the transaction that
+//! records it, nothing is written in place, and the pages are clean at once. The blocks are then
+//! *held* (`jbd2`'s `data.rs`): until the checkpoint has written them home they are written through
+//! the log only, and read from there.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `submit.rs` | from dirty pages to bios: which blocks, by which route |
-//! | `stream.rs` | where small files go |
-//! | `record.rs` | from landed data to metadata |
+//! | `record.rs` | from completed I/O to metadata |
 //!
-//! A [`Batch`] gathers the I/O of many inodes. Whoever needs one of them finished may finish the
-//! batch ([`Fs::finish`]); the others find it done. An inode's `writeback_lock` is held while
-//! blocks are picked and never while anything is waited for; a thread that holds bios in a plug
-//! only tries it.
+//! A [`Batch`] has the I/O of many inodes. Any thread may finish it ([`Fs::finish`]); later callers
+//! find it finished. An inode's `writeback_lock` is held while blocks are picked and never during a
+//! wait. A thread that holds bios in a plug only tries the lock.
 
 mod record;
 mod submit;
@@ -42,16 +40,15 @@ use cache::{ErrSeq, Mapping};
 use std::sync::Arc;
 use writeback::{DirtyState, OnLocked, Progress, Reason, Slice, WritebackFs};
 
-/// What one call of [`Fs::submit_pages`] took.
+/// The result of [`Fs::submit_pages`].
 pub(crate) struct Submitted {
-    /// Pages.
     pub pages: usize,
-    /// The page behind the last of them: where a sweep over the file goes on.
+    /// The page behind the last one submitted, where a sweep over the file continues.
     pub next: u64,
 }
 
-/// Whether there are dirty pages to write back. A write that is storing pages behind the end marks
-/// the inode dirty itself.
+/// Whether there are dirty pages to write back. Pages behind the end do not count: the write that is
+/// storing them marks the inode dirty afterwards.
 fn is_dirty(inode: &Inode) -> bool {
     let mapping = &inode.data.mapping;
     mapping.dirty_pages() > 0

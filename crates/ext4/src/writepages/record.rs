@@ -1,4 +1,4 @@
-//! From landed data to metadata.
+//! From completed I/O to metadata.
 
 use crate::alloc::BlockRun;
 use crate::state::{Batch, LOGGED_PAGES, Outcome, Range, Record};
@@ -8,17 +8,15 @@ use jbd2::{Handle, JournalError};
 use std::sync::Arc;
 use sync::atomic::Ordering;
 
-/// Credits of one handle that records landed data, at most. Most ranges use none, because another
-/// has changed the same blocks; asking for more would let the commit come early where the journal
-/// is small.
+/// Credits of one handle that records ranges, at most. Most ranges use none, because another range
+/// has changed the same blocks. More credits would cause early commits where the journal is small.
 const FINISH_CREDITS: u32 = 64;
-/// Credits that one landed range may use: its extents, a bitmap, a group descriptor, an inode table
-/// block.
+/// Credits that one range may use: its extents, a bitmap, a group descriptor, an inode table block.
 const RANGE_CREDITS: u32 = extents::INSERT_CREDITS + 4;
 const _: () = assert!(RANGE_CREDITS + LOGGED_PAGES <= FINISH_CREDITS);
 
 impl Range {
-    /// Credits that it may use.
+    /// Credits that this range may use.
     fn credits(&self) -> u32 {
         RANGE_CREDITS
             + self
@@ -29,8 +27,8 @@ impl Range {
 }
 
 impl Fs {
-    /// Waits until the batch has landed and records its metadata, unless somebody did. The first
-    /// error of any range, for whoever asks; [`Batch::failures`] has all of them.
+    /// Waits until the batch has completed and records its metadata, unless another thread did.
+    /// Returns the first error of any range.
     pub(crate) fn finish(&self, batch: &Batch) -> Result<()> {
         batch.close();
         batch.wait_landed();
@@ -41,8 +39,8 @@ impl Fs {
             .map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
-    /// [`Fs::finish`] for whoever is going to ask for a commit. While the batch is on its way, a
-    /// part of that commit's work is done, if data of others has been recorded for it.
+    /// [`Fs::finish`] for a caller that commits next. While the batch is in flight it prepares that
+    /// commit, if other data has been recorded for it.
     pub(crate) fn finish_for_sync(&self, batch: &Batch) -> Result<()> {
         batch.close();
         if !batch.has_landed() && self.recorded.swap(false, Ordering::Relaxed) {
@@ -51,7 +49,7 @@ impl Fs {
         self.finish(batch)
     }
 
-    /// [`Fs::finish`] of a batch that has landed, for the first who asks.
+    /// [`Fs::finish`] of a completed batch, by the first caller.
     fn finish_landed(&self, batch: &Batch) -> Outcome {
         let mut ranges = std::mem::take(&mut *batch.ranges.lock());
         for (tag, error) in batch.errors.lock().drain(..) {
@@ -87,7 +85,7 @@ impl Fs {
         outcome
     }
 
-    /// Records ranges as far as the handle's credits go; how many.
+    /// Records as many ranges as the handle has credits for. Returns how many.
     fn record_ranges(
         &self,
         handle: &Handle<'_>,
@@ -139,7 +137,7 @@ impl Fs {
             }
             changed = true;
         } else {
-            // It has landed, but a volatile cache may still lose it.
+            // Completed, but a volatile cache may still lose it.
             let written = self.queue.written();
             handle.depends_on(written);
             inode.data.durability.written_up_to(written);
@@ -160,8 +158,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Maps a hole to picked blocks and records these. Where it fails nothing has changed and the
-    /// blocks are still picked.
+    /// Maps a hole to picked blocks and records these. On failure nothing has changed, and the blocks
+    /// are still picked.
     pub(crate) fn map_picked(
         &self,
         handle: &Handle<'_>,
@@ -178,8 +176,8 @@ impl Fs {
         })
     }
 
-    /// The range's pages are dirty again, its blocks free; the error is kept for every fsync to
-    /// come.
+    /// Makes the pages of a failed range dirty again and frees its blocks. The inode keeps the error
+    /// for every later fsync.
     fn fail_range(&self, range: &Range, error: &Error) {
         let inode = &range.inode;
         if let Record::Insert(run) = range.record {
@@ -200,21 +198,20 @@ impl Fs {
         );
     }
 
-    /// Finishes every batch that has pages of `inode` now. Others may gather more meanwhile, unless
-    /// the caller holds the inode's `writeback_lock`.
+    /// Finishes every batch that has pages of `inode` now. Other threads may gather more meanwhile,
+    /// unless the caller holds the inode's `writeback_lock`.
     pub(crate) fn wait_writeback(&self, inode: &Inode) {
         for batch in inode.batches() {
             batch.wait_landed();
-            // Errors belong to the inodes, which keep them.
+            // The inodes keep their errors.
             let _ = self.finish(&batch);
-            // A batch that this inode entered without a range (no place was found for its pages)
-            // does not know it.
+            // The batch has no range of this inode where no block was found for its pages.
             inode.leave(&batch);
         }
     }
 }
 
-/// Pages of the inode have landed: if these were the last, all is well again.
+/// Pages of the inode are recorded. If no others are left, a failed write is forgotten.
 fn note_landed(inode: &Inode) {
     if inode.data.write_failed.load(Ordering::Acquire) && !inode.data.mapping.has_unlanded() {
         inode.data.write_failed.store(false, Ordering::Release);

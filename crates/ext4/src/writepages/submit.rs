@@ -13,12 +13,12 @@ use sync::MutexGuard;
 use sync::atomic::Ordering;
 use writeback::{Reason, Slice};
 
-/// Files with at most this many dirty pages are placed in the batch's stream, one after another.
+/// Files with at most this many dirty pages are placed in the small-file stream.
 const SMALL_FILE_PAGES: usize = 16;
 /// Pages in one bio at most.
 const MAX_BIO_PAGES: usize = 256;
 
-/// Where a run of pages goes.
+/// The blocks of a run of pages.
 struct Placed {
     start: FsBlock,
     pages: u32,
@@ -69,7 +69,7 @@ impl Fs {
                 next: slice.from,
             });
         }
-        // A retry after a failed write goes home, whose error is reported.
+        // After a failed write in place the log is not used: see `FileData::write_failed`.
         let route = match inode.data.write_failed.load(Ordering::Acquire) {
             true => Route::Home,
             false => batch.route,
@@ -97,7 +97,7 @@ impl Fs {
                         self.submit_range(inode, pages, placed, slice.reason, plug, batch);
                     }
                     Err(error) => {
-                        // Everything that was taken and not submitted is dirty again.
+                        // Pages that were taken and not submitted are dirty again.
                         let from = page.index;
                         let mut failed = inode.data.mapping.fail_writeback(from..next);
                         let mut count = next - from;
@@ -118,7 +118,7 @@ impl Fs {
         Ok(submitted)
     }
 
-    /// Where up to `left` pages from page `index` go.
+    /// Finds or picks blocks for up to `left` pages from page `index` on.
     fn place(
         &self,
         inode: &Arc<Inode>,
@@ -135,11 +135,11 @@ impl Fs {
                 len,
                 unwritten,
             } => {
-                let (record, by_wish) = match unwritten {
+                let (record, requested) = match unwritten {
                     true => (Record::Convert, route != Route::Home),
                     false => (Record::Overwrite, route == Route::Log),
                 };
-                let (logged, pages) = self.route(start, len.min(left), by_wish);
+                let (logged, pages) = self.route(start, len.min(left), requested);
                 Ok(Placed {
                     start,
                     pages,
@@ -174,10 +174,10 @@ impl Fs {
         }
     }
 
-    /// Whether mapped blocks are written through the log, `by_wish` or because they are held, and
-    /// how many from the first on go the same way.
-    fn route(&self, start: FsBlock, len: u32, by_wish: bool) -> (bool, u32) {
-        if by_wish {
+    /// Whether mapped blocks are written through the log, because that is `requested` or because they
+    /// are held, and how many from the first on go the same way.
+    fn route(&self, start: FsBlock, len: u32, requested: bool) -> (bool, u32) {
+        if requested {
             return (true, len.min(LOGGED_PAGES));
         }
         match self.journal.held_data(start.0..start.0 + u64::from(len)) {
@@ -187,7 +187,7 @@ impl Fs {
         }
     }
 
-    /// Where a block of a file should be; `None`: with the other small files.
+    /// The goal for a block of a file; `None`: the small-file stream.
     fn goal(&self, inode: &Inode, file_block: u32, small: bool) -> Option<FsBlock> {
         if let Some((block, goal)) = *inode.data.goal.lock()
             && block == file_block
@@ -197,7 +197,7 @@ impl Fs {
         if small {
             return None;
         }
-        // Behind the extent before it, as far away as the two are in the file.
+        // Directly behind the extent before it.
         if file_block > 0
             && let Ok(Map::Mapped { start, .. }) =
                 extents::lookup(self, inode, FileBlock(file_block - 1))
@@ -207,7 +207,7 @@ impl Fs {
         Some(self.groups.goal_for(inode.ino))
     }
 
-    /// Enters a run of pages into the batch, and its bios into the plug.
+    /// Adds a run of pages to the batch, and its bios to the plug.
     fn submit_range(
         &self,
         inode: &Arc<Inode>,
