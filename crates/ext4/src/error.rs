@@ -69,7 +69,7 @@ pub enum Error {
     /// An inode has as many links as it can have.
     #[error("too many links")]
     TooManyLinks,
-    /// The volume is mounted read-only, by wish or after an error.
+    /// The volume is read-only, by the mount options or after an error.
     #[error("the volume is read-only")]
     ReadOnly,
     /// An argument makes no sense.
@@ -104,7 +104,7 @@ impl Error {
         }
     }
 
-    /// The system's number for it.
+    /// The error number (`errno`).
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         match self {
@@ -137,8 +137,7 @@ impl Error {
     }
 }
 
-/// By hand and not by `#[from]`: the message holds the cause, which is therefore not given as a
-/// source once more.
+/// Not `#[from]`: the message contains the cause, so the cause is not its source as well.
 impl From<FormatError> for Error {
     fn from(e: FormatError) -> Error {
         Error::Corrupt(e)
