@@ -1,5 +1,6 @@
-//! Formats a device and mounts it, for profiles and by-hand trials: `serve DEVICE DIR [OPTIONS]`;
-//! with `KEEP=1` what is on the device is kept. It ends when it is unmounted or killed.
+//! Formats a device and mounts it, for profiles and manual tests: `serve DEVICE DIR [OPTIONS]`.
+//! With `KEEP=1` in the environment it mounts without formatting. It ends when the volume is
+//! unmounted.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -20,7 +21,7 @@ fn main() -> Result<()> {
     let options = fuse::MountOptions::parse(rest.first().map_or("", String::as_str))?;
     let fs = ext4::Fs::mount(queue, options.volume()).context("mount")?;
     let session = fuse::mount(fs.clone(), Path::new(dir), options)?;
-    println!("{device} is on {dir}");
+    println!("{device} is mounted on {dir}");
     session.wait()?;
     let stats = fs.stats();
     println!(

@@ -1,44 +1,43 @@
-//! The kernel's page cache beside direct writes.
+//! Coherence of the kernel's page cache with direct writes.
 //!
-//! The kernel drops the cached pages of a range before it sends an asynchronous direct write, and
-//! does not look again when the write is answered (Linux 6.18, `generic_file_direct_write` and
-//! `fuse_aio_complete`). A buffered read that comes in between leaves the old contents in the
-//! cache. So the server drops the range once more, after the write and before its answer:
+//! The kernel drops the cached pages of a range before it sends an asynchronous direct write. It
+//! does not drop them again when the write completes (Linux 6.18, `generic_file_direct_write` and
+//! `fuse_aio_complete`). A buffered read in between leaves the old contents in the cache. So the
+//! server drops the range again, after the write and before the reply:
 //!
 //! ```text
 //!  kernel   drops pages ─ WRITE ─────────┐                                  ┌─> complete
-//!  server                                apply ─ drop pages (notification) ─┘ answer
-//!                             READ ─ old contents: its page is locked until it is answered, then dropped
+//!  server                                apply ─ drop pages (notification) ─┘ reply
+//!                             READ ─ old contents: page is locked until the reply, then dropped
 //!                                            READ ─ new contents
 //! ```
 //!
-//! A notification may also meet a cached write that the kernel has in its pages and that the server
-//! has not carried out (its pages are clean and not locked). Then a read finds no page, and the
-//! server's old contents become a new one:
+//! A notification may also drop pages of a cached write that is in the kernel's pages and that the
+//! server has not carried out yet (its pages are clean and not locked). A read then finds no page
+//! and gets the old contents from the server:
 //!
 //! ```text
-//!  kernel   fills pages ─────────── WRITE ─────────────────┐                                  ┌─> complete
-//!  server                 drop pages        READ ─ old     apply ─ drop pages (notification) ─┘ answer
+//!  kernel   fills pages ───────── WRITE ──────────────┐                                  ┌─> complete
+//!  server              drop pages       READ ─ old    apply ─ drop pages (notification) ─┘ reply
 //! ```
 //!
-//! So a cached write drops its own range, too, if pages of the file have been dropped within
-//! [`RECENT`]. The last page may be locked until the write is answered, where it is written in part
-//! and was not cached. The write does not wait long for it: nobody can have read a page that was
-//! locked.
+//! So a cached write also drops its own range if pages of the file have been dropped within
+//! [`RECENT`]. The write may have locked its last page until its reply, if it fills the page in
+//! part and the page was not cached. It does not wait long for that page: no program can have read
+//! it while it was locked.
 //!
-//! A notification waits for locked pages, hence for other requests. Two rules keep that from ending
-//! in a deadlock:
-//! - One serving thread at a time sends a notification, and only if there are more threads. All
-//!   others are sent by a thread that serves no requests.
-//! - At most [`MAX_HELD`] answers are held back. Requests in the background share a limit in the
-//!   kernel, which direct writes must not use up while a READ that they wait for needs a place.
-//!   Beyond it the answer goes first.
+//! A notification waits for locked pages, and so for other requests. Two rules prevent a deadlock:
+//! - One serving thread at a time sends a notification, and only if there are more serving threads.
+//!   A thread that serves no requests sends all others.
+//! - At most [`MAX_HELD`] replies are held back. The kernel limits the number of background
+//!   requests. Direct writes must not use up this limit while they wait for a READ, which counts
+//!   too. Beyond the limit the reply is sent before the notification.
 //!
-//! Nothing is sent for files that nobody reads through the cache: each file with direct writes has
-//! a record of whether the kernel may have pages of it. Other files have no record, and cost one
-//! atomic load.
+//! No notification is sent for a file that has no cached reads or writes: each file with direct
+//! writes has a record of whether the kernel may have pages of it. Other files have no record; for
+//! them the check is one atomic load.
 
-use crate::server::node_of;
+use crate::nodes::node_of;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use fusedev::{Notifier, guarded};
 use parking_lot::Mutex;
@@ -47,23 +46,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
+use sync::time::now;
 
-/// Bytes of a page of the kernel's cache. Where its pages are larger, more is dropped than these.
+/// Bytes of a page of the kernel's cache. A kernel with larger pages drops more.
 const PAGE: u64 = 4096;
-/// Answers that wait for a notification, at most. The kernel's limit of requests in the background
-/// is 512, and less than that for users other than root on machines with less than 2 GiB.
+/// Most replies that wait for a notification. The kernel's limit of background requests is 512, or
+/// less for users other than root on machines with less than 2 GiB.
 const MAX_HELD: usize = 128;
-/// Direct writes without cached I/O between them after which all pages of the file are dropped, so
-/// that the next ones need no notification. It doubles each time, for readers whose cached pages
-/// are needed.
-const PATIENCE: u32 = 64;
-/// The longest time from when the kernel fills the pages of a cached write until the server is
-/// asked to carry it out.
+/// Number of direct writes without cached I/O between them after which all pages of the file are
+/// dropped, so that later ones need no notification. The number doubles each time, since a reader
+/// may need its cached pages.
+const QUIET_WRITES: u32 = 64;
+/// Longest time from the kernel's filling of the pages of a cached write to the WRITE request.
 const RECENT: Duration = Duration::from_secs(10);
-/// The longest time that a cached write waits for its pages to be dropped, where it is of whole
-/// pages: they may be locked by a request that waits for the same serving thread.
+/// Longest time that a cached write of whole pages waits until they are dropped. A request that
+/// waits for the same serving thread may have locked them.
 const WHOLE_PAGES_WAIT: Duration = Duration::from_millis(100);
-/// The same where it is not: it may itself have locked its last page.
+/// The same for other cached writes, which may have locked their last page themselves.
 const PART_OF_PAGE_WAIT: Duration = Duration::from_millis(5);
 
 /// A range of a file, in bytes.
@@ -74,26 +73,28 @@ struct Range {
     len: u64,
 }
 
-/// A file with direct writes.
+/// The record of a file with direct writes.
 struct Record {
-    /// Counts cached reads and writes, to notice one beside a notification.
+    /// Number of cached reads and writes; it detects one that runs during a notification.
     cached_io: u64,
     /// The kernel may have pages of the file.
     has_pages: bool,
     /// Direct writes since the last cached read or write.
     quiet: u32,
-    patience: u32,
-    /// Notifications after direct writes that are under way.
+    /// Value of `quiet` at which all pages are dropped.
+    quiet_limit: u32,
+    /// Number of notifications after direct writes that are in progress.
     dropping: u32,
-    /// When the last of them ended.
+    /// End of the last of them.
     dropped: Option<Instant>,
 }
 
-/// What has to be dropped after a direct write.
-enum Drop {
+/// The pages to drop after a write.
+enum Invalidation {
     Nothing,
+    /// The range of a direct write.
     Range,
-    /// The range of a cached write, while the kernel keeps other cached writes of the file back.
+    /// The range of a cached write. Meanwhile the kernel delays other cached writes of the file.
     OwnRange,
     /// All pages, at this value of [`Record::cached_io`].
     All(u64),
@@ -101,7 +102,7 @@ enum Drop {
 
 #[derive(Default)]
 struct Records {
-    /// Number of records, read without the lock.
+    /// Number of records. It is read without the lock.
     count: AtomicUsize,
     by_ino: Mutex<FxHashMap<u32, Record>>,
 }
@@ -111,7 +112,7 @@ impl Records {
         self.count.load(Ordering::SeqCst) == 0
     }
 
-    /// A cached read or write is about to be carried out.
+    /// Notes that a cached read or write will be carried out.
     fn note_cached(&self, ino: u32) {
         if self.is_empty() {
             return;
@@ -123,8 +124,8 @@ impl Records {
         }
     }
 
-    /// A direct write has been carried out.
-    fn note_direct(&self, ino: u32) -> Drop {
+    /// Notes that a direct write has been carried out. Returns the pages to drop.
+    fn note_direct(&self, ino: u32) -> Invalidation {
         let mut by_ino = self.by_ino.lock();
         let record = by_ino.entry(ino).or_insert_with(|| {
             self.count.fetch_add(1, Ordering::SeqCst);
@@ -132,55 +133,56 @@ impl Records {
                 cached_io: 0,
                 has_pages: true,
                 quiet: 0,
-                patience: PATIENCE,
+                quiet_limit: QUIET_WRITES,
                 dropping: 0,
                 dropped: None,
             }
         });
         if !record.has_pages {
-            return Drop::Nothing;
+            return Invalidation::Nothing;
         }
         record.quiet += 1;
-        if record.quiet < record.patience {
-            return Drop::Range;
+        if record.quiet < record.quiet_limit {
+            return Invalidation::Range;
         }
         record.quiet = 0;
-        record.patience = record.patience.saturating_mul(2);
-        Drop::All(record.cached_io)
+        record.quiet_limit = record.quiet_limit.saturating_mul(2);
+        Invalidation::All(record.cached_io)
     }
 
-    /// Whether a cached write that has been carried out now may have lost its pages before.
+    /// Returns whether a cached write that has just been carried out may have lost its pages.
     fn may_be_stale(&self, ino: u32) -> bool {
         let is_recent = |record: &Record| {
-            let recently = |at: Instant| at.elapsed() < RECENT;
+            let recently = |at: Instant| now().duration_since(at) < RECENT;
             record.dropping > 0 || record.dropped.is_some_and(recently)
         };
         !self.is_empty() && self.by_ino.lock().get(&ino).is_some_and(is_recent)
     }
 
-    /// A notification begins.
+    /// Notes the start of a notification.
     fn begin_drop(&self, ino: u32) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino) {
             record.dropping += 1;
         }
     }
 
-    /// A notification has ended.
+    /// Notes the end of a notification.
     fn end_drop(&self, ino: u32) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino) {
             record.dropping = record.dropping.saturating_sub(1);
-            record.dropped = Some(Instant::now());
+            record.dropped = Some(now());
         }
     }
 
-    /// A cached write is answered before its notification has ended, which may meet the next write.
+    /// Notes that the reply to a cached write is sent before its notification has ended, which may
+    /// drop pages of the next write.
     fn note_late(&self, ino: u32) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino) {
-            record.dropped = Some(Instant::now());
+            record.dropped = Some(now());
         }
     }
 
-    /// All pages have been dropped. Those of reads and writes after `cached_io` may be there.
+    /// Notes that all pages have been dropped, except those of reads and writes after `cached_io`.
     fn note_dropped(&self, ino: u32, cached_io: u64) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino)
             && record.cached_io == cached_io
@@ -196,35 +198,35 @@ impl Records {
     }
 }
 
-type Answer = Box<dyn FnOnce() + Send>;
+type SendReply = Box<dyn FnOnce() + Send>;
 
 struct Job {
     range: Range,
-    drop: Drop,
-    answer: Option<Answer>,
+    drop: Invalidation,
+    reply: Option<SendReply>,
 }
 
 struct Shared {
     records: Records,
     notifier: OnceLock<Notifier>,
-    /// Answers that wait in the queue.
+    /// Number of replies that wait in the queue.
     held: AtomicUsize,
 }
 
 impl Shared {
-    fn drop_pages(&self, range: Range, drop: &Drop) {
+    fn drop_pages(&self, range: Range, drop: &Invalidation) {
         let Some(notifier) = self.notifier.get() else {
             return;
         };
         let node = node_of(range.ino);
-        if let Drop::OwnRange = drop {
+        if let Invalidation::OwnRange = drop {
             return notifier.contents_changed(node, range.offset, range.len);
         }
         self.records.begin_drop(range.ino);
         match drop {
-            Drop::Nothing | Drop::OwnRange => {}
-            Drop::Range => notifier.contents_changed(node, range.offset, range.len),
-            Drop::All(cached_io) => {
+            Invalidation::Nothing | Invalidation::OwnRange => {}
+            Invalidation::Range => notifier.contents_changed(node, range.offset, range.len),
+            Invalidation::All(cached_io) => {
                 notifier.contents_changed(node, 0, 0);
                 self.records.note_dropped(range.ino, *cached_io);
             }
@@ -234,8 +236,8 @@ impl Shared {
 
     fn run(&self, job: Job) {
         guarded("notification", || self.drop_pages(job.range, &job.drop));
-        if let Some(answer) = job.answer {
-            guarded("write", answer);
+        if let Some(reply) = job.reply {
+            guarded("write", reply);
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -244,7 +246,7 @@ impl Shared {
 /// Keeps the kernel's page cache coherent with direct writes.
 pub(crate) struct Coherence {
     shared: Arc<Shared>,
-    /// There are several serving threads, so that one may wait for another.
+    /// There are several serving threads, so one of them may wait.
     may_wait: bool,
     /// A serving thread waits for its notification.
     waiting: AtomicBool,
@@ -253,10 +255,10 @@ pub(crate) struct Coherence {
 }
 
 impl Coherence {
-    /// For `threads` threads that serve requests.
+    /// `threads` is the number of serving threads.
     ///
     /// # Errors
-    /// No thread is to be had.
+    /// The thread that sends notifications cannot be started.
     pub fn start(threads: usize) -> std::io::Result<Coherence> {
         let shared = Arc::new(Shared {
             records: Records::default(),
@@ -277,60 +279,55 @@ impl Coherence {
         })
     }
 
-    /// The way to tell the kernel.
+    /// Sets the sender of notifications.
     pub fn set_notifier(&self, notifier: Notifier) {
         let _ = self.shared.notifier.set(notifier);
     }
 
-    /// A read or write through the kernel's page cache is about to be carried out.
+    /// Notes that a read or write through the kernel's page cache will be carried out.
     pub fn note_cached(&self, ino: u32) {
         self.shared.records.note_cached(ino);
     }
 
-    /// The kernel has forgotten the file, and all pages of it.
+    /// Removes the record of a file that the kernel has forgotten, with all its pages.
     pub fn forget(&self, ino: u32) {
         self.shared.records.forget(ino);
     }
 
-    /// `len` bytes at `offset` have been written directly: drops them from the kernel's page cache,
-    /// and calls `answer`, before this returns or later on another thread.
+    /// Drops `len` bytes at `offset`, which a direct write has written, from the kernel's page
+    /// cache, then calls `reply`: before this returns, or later on another thread.
     pub fn after_direct_write(
         &self,
         ino: u32,
         (offset, len): (u64, u64),
-        answer: impl FnOnce() + Send + 'static,
+        reply: impl FnOnce() + Send + 'static,
     ) {
         let drop = self.shared.records.note_direct(ino);
-        if len == 0 || matches!(drop, Drop::Nothing) {
-            return answer();
+        if len == 0 || matches!(drop, Invalidation::Nothing) {
+            return reply();
         }
         let range = Range { ino, offset, len };
         if self.may_wait && !self.waiting.swap(true, Ordering::Acquire) {
             self.shared.drop_pages(range, &drop);
             self.waiting.store(false, Ordering::Release);
-            return answer();
+            return reply();
         }
         let held = self.shared.held.fetch_add(1, Ordering::Relaxed);
-        let answer = if held < MAX_HELD {
-            Some(Box::new(answer) as Answer)
+        let reply = if held < MAX_HELD {
+            Some(Box::new(reply) as SendReply)
         } else {
             self.shared.held.fetch_sub(1, Ordering::Relaxed);
-            answer();
+            reply();
             None
         };
         if let Some(queue) = &self.queue {
-            // It cannot fail: the thread ends when the queue is dropped. A job that is dropped
-            // answers EIO.
-            let _ = queue.send(Job {
-                range,
-                drop,
-                answer,
-            });
+            // The thread lives as long as the queue, so sending cannot fail.
+            let _ = queue.send(Job { range, drop, reply });
         }
     }
 
-    /// `len` bytes at `offset` have been written through the page cache, and the write is to be
-    /// answered when this returns.
+    /// Drops `len` bytes at `offset`, which a cached write has written, from the kernel's page
+    /// cache if the write may have lost its pages. The caller then replies.
     pub fn after_cached_write(&self, ino: u32, (offset, len): (u64, u64)) {
         if !self.shared.records.may_be_stale(ino) {
             return;
@@ -341,13 +338,13 @@ impl Coherence {
         let (dropped, wait) = bounded(1);
         let job = Job {
             range: Range { ino, offset, len },
-            drop: Drop::OwnRange,
-            answer: Some(Box::new(move || _ = dropped.try_send(()))),
+            drop: Invalidation::OwnRange,
+            reply: Some(Box::new(move || _ = dropped.try_send(()))),
         };
         self.shared.held.fetch_add(1, Ordering::Relaxed);
         let _ = queue.send(job);
-        let whole = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
-        let waited = wait.recv_timeout(match whole {
+        let is_whole_pages = offset.is_multiple_of(PAGE) && len.is_multiple_of(PAGE);
+        let waited = wait.recv_timeout(match is_whole_pages {
             true => WHOLE_PAGES_WAIT,
             false => PART_OF_PAGE_WAIT,
         });
@@ -357,7 +354,7 @@ impl Coherence {
     }
 }
 
-impl std::ops::Drop for Coherence {
+impl Drop for Coherence {
     fn drop(&mut self) {
         self.queue = None;
         if let Some(thread) = self.thread.take() {
@@ -375,7 +372,7 @@ mod tests {
         let records = Records::default();
         records.note_cached(7);
         assert!(records.is_empty());
-        assert!(matches!(records.note_direct(7), Drop::Range));
+        assert!(matches!(records.note_direct(7), Invalidation::Range));
         assert!(!records.is_empty());
         records.forget(8);
         records.forget(7);
@@ -383,20 +380,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_only_written_directly_needs_no_notification() {
+    fn a_file_with_only_direct_writes_needs_no_notification() {
         let records = Records::default();
-        let mut drops = (0..PATIENCE).map(|_| records.note_direct(7));
-        let all = drops.find(|drop| matches!(drop, Drop::All(_)));
-        let Some(Drop::All(at)) = all else {
-            panic!("never dropped");
+        let mut drops = (0..QUIET_WRITES).map(|_| records.note_direct(7));
+        let all = drops.find(|drop| matches!(drop, Invalidation::All(_)));
+        let Some(Invalidation::All(at)) = all else {
+            panic!("all pages are never dropped");
         };
         assert!(drops.next().is_none());
-        // Until the notification has been answered, others send theirs.
-        assert!(matches!(records.note_direct(7), Drop::Range));
+        // Until this notification has ended, other writes send theirs.
+        assert!(matches!(records.note_direct(7), Invalidation::Range));
         records.note_dropped(7, at);
-        assert!(matches!(records.note_direct(7), Drop::Nothing));
+        assert!(matches!(records.note_direct(7), Invalidation::Nothing));
         records.note_cached(7);
-        assert!(matches!(records.note_direct(7), Drop::Range));
+        assert!(matches!(records.note_direct(7), Invalidation::Range));
     }
 
     #[test]
@@ -412,14 +409,14 @@ mod tests {
     }
 
     #[test]
-    fn a_read_beside_the_notification_counts() {
+    fn a_cached_read_during_the_notification_counts() {
         let records = Records::default();
-        let at = (0..PATIENCE).find_map(|_| match records.note_direct(7) {
-            Drop::All(at) => Some(at),
+        let at = (0..QUIET_WRITES).find_map(|_| match records.note_direct(7) {
+            Invalidation::All(at) => Some(at),
             _ => None,
         });
         records.note_cached(7);
         records.note_dropped(7, at.unwrap());
-        assert!(matches!(records.note_direct(7), Drop::Range));
+        assert!(matches!(records.note_direct(7), Invalidation::Range));
     }
 }

@@ -1,13 +1,13 @@
-//! A device as a file: a directory with the one file `disk`, whose bytes are the device's.
+//! A device as a file: a mounted directory with one file, `disk`, that has the device's contents.
 //!
-//! So programs that know nothing of [`block`] can use a modelled device: fio on the file, or any of
-//! the kernel's file systems on a loop device over it. Requests go to the device as they come, in
-//! any number at a time, and are answered when it says so, by whichever thread completes them. Like
-//! a disk it takes whole sectors and keeps its size; it has no discard, like the models. Who opens
-//! it without O_DIRECT has the kernel's cache between, which writes through. What is answered
-//! ENOSYS the kernel does not ask again.
+//! Any program can use a modelled device through it: fio on the file, or a kernel file system on a
+//! loop device over the file. Requests go to the device without a limit on their number, and the
+//! thread that completes one sends the reply. Like a disk, the file takes whole sectors and has a
+//! fixed size; like the models, it has no discard. Without O_DIRECT, I/O goes through the kernel's
+//! page cache, which writes through.
 
-use crate::connection::{Connection, is_root};
+use crate::connection::{self, is_root, mount_point};
+use crate::teardown::Teardown;
 use anyhow::Result;
 use block::{
     Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, PAGE_SIZE, Payload, Queue,
@@ -25,22 +25,22 @@ use std::time::Duration;
 /// The file's name.
 const NAME: &str = "disk";
 const FILE: NodeId = NodeId(2);
-/// How long the kernel may go by what it was told.
+/// How long the kernel may cache names and attributes.
 const TTL: Duration = Duration::from_secs(86_400);
-/// Threads that take requests. Each only hands them over.
+/// Serving threads. They only submit requests to the device.
 const THREADS: usize = 2;
 
-/// A device that is served as a file. Dropping it unmounts (or detaches) it.
+/// A device that is served as a file. Dropping it unmounts it, lazily if it is in use.
 pub struct Disk {
-    connection: Connection,
+    teardown: Arc<Teardown>,
 }
 
-/// Opens `device` (`sim:hdd,size=16GiB`, or whatever else a volume may be on) and mounts it on the
-/// directory `dir`, as the file `disk` in it.
+/// Opens `device` (`sim:hdd,size=16GiB`, or any other device URL) and mounts it on the directory
+/// `dir`, as the file `disk`.
 ///
 /// # Errors
-/// There is no such device; `dir` is not a directory; FUSE is not to be had; the system does not
-/// let this user mount there.
+/// The device cannot be opened; `dir` is not a directory; FUSE is not available; the system does
+/// not let this user mount there.
 pub fn serve_disk(device: &str, dir: &Path) -> Result<Disk> {
     let queue = DeviceUrl::parse(device).and_then(|url| block::open(&url, OpenMode::ReadWrite))?;
     let spec = MountSpec {
@@ -54,28 +54,35 @@ pub fn serve_disk(device: &str, dir: &Path) -> Result<Disk> {
         ..MountSpec::default()
     };
     let server = Arc::new(OneFile { queue });
-    let connection = Connection::start(server, dir, (&spec, None), THREADS, |_| ())?;
-    Ok(Disk { connection })
+    let teardown = Teardown::new(mount_point(dir)?, None);
+    connection::start(&teardown, server, (&spec, None), THREADS, |_| ())?;
+    Ok(Disk { teardown })
 }
 
 impl Disk {
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> PathBuf {
-        self.connection.dir().join(NAME)
+        self.teardown.dir().join(NAME)
     }
 
-    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts
-    /// it (or, if it is in use, detaches it).
+    /// Waits until the disk is unmounted. SIGTERM, SIGINT and SIGHUP unmount it, lazily if it is in
+    /// use.
     ///
     /// # Errors
     /// The connection to the kernel failed.
-    pub fn wait(mut self) -> Result<()> {
-        self.connection.wait()?;
-        self.connection.join()
+    pub fn wait(self) -> Result<()> {
+        self.teardown.wait()?;
+        self.teardown.finish()
     }
 }
 
-/// A device, as its one file.
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.teardown.finish_on_drop();
+    }
+}
+
+/// The file system of a disk.
 struct OneFile {
     queue: Arc<Queue>,
 }
@@ -101,14 +108,14 @@ impl OneFile {
         })
     }
 
-    /// The part of `len` bytes from `offset` on that the device has.
+    /// Limits `len` bytes at `offset` to the end of the device.
     fn within(&self, offset: u64, len: usize) -> usize {
         let left = self.queue.capacity().saturating_sub(offset);
         len.min(usize::try_from(left).unwrap_or(len))
     }
 }
 
-/// What is to be answered when the device is done.
+/// The reply to a request that the device is carrying out.
 struct Pending(Mutex<Option<Reply>>);
 
 impl Pending {
@@ -118,7 +125,7 @@ impl Pending {
 }
 
 impl EndIo for Pending {
-    /// `tag` is the number of bytes of a write; 0 for a flush.
+    /// `tag` is the number of bytes of a write, or 0 for a flush.
     fn end_io(&self, tag: u64, payload: Payload, result: std::result::Result<(), IoError>) {
         let Some(reply) = self.0.lock().take() else {
             return;
@@ -142,7 +149,7 @@ fn errno(error: IoError) -> Errno {
     }
 }
 
-/// Lengths of the buffers for `len` bytes.
+/// Lengths of the buffers that hold `len` bytes.
 fn lengths(len: usize) -> impl Iterator<Item = usize> {
     (0..len)
         .step_by(PAGE_SIZE)
@@ -169,7 +176,7 @@ impl fusedev::Server for OneFile {
                 }),
                 _ => reply.error(Errno::NOENT),
             },
-            // A device has the size that it has, as if its name were in /dev.
+            // Attributes cannot be changed. As for a device file, truncation is ignored.
             Operation::GetAttr | Operation::SetAttr(_) => match self.attr(node) {
                 Some(attr) => reply.attr(&attr, TTL),
                 None => reply.error(Errno::NOENT),

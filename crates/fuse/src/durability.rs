@@ -1,18 +1,19 @@
-//! Fsyncs that programs ask for, and syncs of a whole mount.
+//! fsync(2), and syncs of a whole mount.
 //!
-//! An fsync waits for the device, and the threads that read requests should not. Yet a lone program
-//! that waits for its fsync gains nothing from another thread but the time to wake it. So one fsync
-//! at a time is carried out where it was read, if it has little to write and another thread goes on
-//! reading; the others are queued ([`Fs::fsync_later`]) and answered when their group is durable.
-//! Programs with many fsyncs in flight (io_uring, libaio, many processes) share commits that way.
+//! An fsync waits for the device, and a serving thread should not wait. But if only one program
+//! waits for an fsync, handing it to another thread only adds the time of a wake-up. So one fsync
+//! at a time is carried out by its serving thread, if it has little to write and other threads
+//! serve requests meanwhile. All others are queued ([`Fs::fsync_later`]) and answered when their
+//! group is durable. Programs with many fsyncs in flight (io_uring, libaio, many processes) thereby
+//! share commits.
 //!
-//! sync(2) and syncfs(2) bring the kernel's dirty pages here. They then ask for all to be made
-//! durable (SYNCFS) where the volume is on a block device that is mounted as one; elsewhere they
-//! end there, and [`sync`] asks by an ioctl.
+//! sync(2) and syncfs(2) write the kernel's dirty pages to the server. For a volume on a block
+//! device that is mounted as one, the kernel then sends SYNCFS. For others it sends nothing more,
+//! and [`sync`] uses an ioctl.
 
+use crate::panics::stop_on_panic;
 use anyhow::{Context, Result};
 use ext4::{Fs, InodeRef, SyncTarget};
-use fusedev::guarded;
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;
@@ -20,39 +21,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use sync::time::now;
 
-/// Bytes that an fsync may have to write for it to be carried out by the thread that read it.
-const LITTLE: u64 = 1 << 20;
+/// Most bytes that a serving thread writes for an fsync.
+const SMALL_FSYNC: u64 = 1 << 20;
 
-/// `_IO(0xe4, 1)` to `_IO(0xe4, 3)`, see [`SyncIoctl`]; only files of a mount of ours ever see
-/// them.
+/// `_IO(0xe4, 1)` to `_IO(0xe4, 3)`, see [`SyncIoctl`]. Only files of a SluiceFS mount know them.
 const SYNC_VOLUME: u32 = 0xe401;
 const SYNC_TREE: u32 = 0xe402;
 const ANNOUNCE: u32 = 0xe403;
-/// How long an announcement counts. A thread's number is given to another one much later.
-const ANNOUNCED: Duration = Duration::from_secs(1);
+/// How long an announcement is valid. The kernel reuses a thread id much later.
+const ANNOUNCEMENT_TTL: Duration = Duration::from_secs(1);
 
-/// How much [`sync`] makes durable.
+/// The part of a volume that [`sync`] makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncScope {
-    /// Everything on the volume.
+    /// The whole volume.
     Volume,
-    /// What lies below the directory.
+    /// The tree below the directory.
     Tree,
 }
 
-/// What [`sync`] asks by ioctls.
+/// The ioctls of [`sync`].
 pub(crate) enum SyncIoctl {
-    /// To make the volume durable.
+    /// Makes the volume durable.
     Volume,
-    /// To make what lies below the directory durable.
+    /// Makes the tree below the directory durable.
     Tree,
-    /// To take the next SYNCFS for what it is, see [`Announcement`].
+    /// Announces a SYNCFS, see [`Announcement`].
     Announce,
 }
 
 impl SyncIoctl {
-    /// What an ioctl asks, if it is one of these.
+    /// Decodes an ioctl.
     pub fn of(command: u32) -> Option<SyncIoctl> {
         match command {
             SYNC_VOLUME => Some(SyncIoctl::Volume),
@@ -63,21 +64,21 @@ impl SyncIoctl {
     }
 }
 
-/// Makes the volume that is mounted at or above `dir` durable, or what lies below `dir`. Whoever
-/// may read `dir` may do so.
+/// Makes the volume that holds the directory `dir` durable, or the tree below `dir`. The caller
+/// needs read permission on `dir`.
 ///
 /// # Errors
-/// `dir` is not on a volume that this program serves; something could not be written.
+/// `dir` is not on a SluiceFS mount; data could not be written.
 pub fn sync(dir: &Path, scope: SyncScope) -> Result<()> {
     let name = dir.display();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(dir, flags, Mode::empty())
-        .with_context(|| format!("{name}: not a directory that can be read"))?;
+        .with_context(|| format!("{name}: not a readable directory"))?;
     let by_ioctl = || {
         if scope == SyncScope::Tree {
             request::<ANNOUNCE>(&fd)?;
         }
-        // Pages that programs have written through mappings are dirty in the kernel.
+        // The kernel has dirty pages of mappings.
         rustix::fs::syncfs(&fd)?;
         match scope {
             SyncScope::Volume => request::<SYNC_VOLUME>(&fd),
@@ -87,7 +88,7 @@ pub fn sync(dir: &Path, scope: SyncScope) -> Result<()> {
     match by_ioctl() {
         Err(rustix::io::Errno::NOTTY | rustix::io::Errno::INVAL) => {
             anyhow::bail!(
-                "{name}: no volume is mounted there by sluice (sync(1) is for other mounts)"
+                "{name}: no volume is mounted there by sluice; use sync(1) for other mounts"
             )
         }
         done => done.with_context(|| format!("{name}: sync")),
@@ -95,30 +96,29 @@ pub fn sync(dir: &Path, scope: SyncScope) -> Result<()> {
 }
 
 fn request<const COMMAND: u32>(fd: impl std::os::fd::AsFd) -> rustix::io::Result<()> {
-    // SAFETY: the command has no argument, says that it has none, and changes nothing in this
-    // process.
+    // SAFETY: the command has no argument and changes no memory of this process.
     unsafe { rustix::ioctl::ioctl(fd, rustix::ioctl::NoArg::<COMMAND>::new()) }
 }
 
-/// Who is about to sync a subtree needs syncfs(2) for the pages of mappings only. It says so
-/// before, so that its SYNCFS does not sync the volume.
+/// [`sync`] of a tree calls syncfs(2) only for the dirty pages of mappings. It announces that call,
+/// so that the server does not sync the whole volume upon its SYNCFS.
 struct Announcement {
     pid: u32,
     until: Instant,
 }
 
-/// See the module.
+/// Carries out the fsyncs and syncs of a mount.
 pub(crate) struct Durability {
     fs: Arc<Fs>,
-    /// Another thread goes on reading while one waits.
+    /// There are several serving threads, so one of them may wait.
     may_wait: bool,
-    /// A thread that reads requests waits for an fsync.
+    /// A serving thread waits for an fsync.
     waiting: AtomicBool,
     announcements: Mutex<Vec<Announcement>>,
 }
 
 impl Durability {
-    /// For a server with `threads` that read requests.
+    /// `threads` is the number of serving threads.
     pub fn new(fs: Arc<Fs>, threads: usize) -> Durability {
         Durability {
             fs,
@@ -128,36 +128,36 @@ impl Durability {
         }
     }
 
-    /// Makes a file durable, and replies: before this returns, or later on another thread.
+    /// Makes a file durable. Calls `reply` before this returns, or later on another thread.
     pub fn fsync(&self, target: SyncTarget, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
-        let little = target.inode.unwritten_bytes() <= LITTLE;
-        if !self.may_wait || !little || self.waiting.swap(true, Ordering::Acquire) {
+        let is_small = target.inode.unwritten_bytes() <= SMALL_FSYNC;
+        if !self.may_wait || !is_small || self.waiting.swap(true, Ordering::Acquire) {
             return self.fs.fsync_later(target, reply);
         }
         let _waiting = Waiting(&self.waiting);
         let result = self.fs.fsync(&target.inode, target.data_only);
-        // Before the reply: who is answered may go on to unmount.
+        // The reply may let the caller unmount, which needs the inode to be released.
         drop(target);
         reply(result);
     }
 
-    /// The thread `pid` is about to call syncfs(2) for the kernel's pages only.
+    /// Records that the thread `pid` will call syncfs(2) only for the kernel's dirty pages.
     pub fn announce(&self, pid: u32) {
-        // 0 stands for all that cannot be told apart.
+        // 0 stands for all threads of other pid namespaces.
         if pid != 0 {
-            let now = Instant::now();
+            let now = now();
             let mut announcements = self.announcements.lock();
             announcements.retain(|a| a.pid != pid && a.until > now);
             announcements.push(Announcement {
                 pid,
-                until: now + ANNOUNCED,
+                until: now + ANNOUNCEMENT_TTL,
             });
         }
     }
 
-    /// Whether the thread `pid` has announced this SYNCFS; the announcement is used up.
+    /// Removes the announcement of the thread `pid`. Returns whether there was one.
     pub fn take_announcement(&self, pid: u32) -> bool {
-        let now = Instant::now();
+        let now = now();
         let mut announcements = self.announcements.lock();
         let found = announcements
             .iter()
@@ -165,16 +165,16 @@ impl Durability {
         found.map(|at| announcements.swap_remove(at)).is_some()
     }
 
-    /// Makes the volume durable, and replies later.
+    /// Makes the volume durable, then calls `reply` on another thread.
     pub fn sync_volume(&self, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
         let fs = self.fs.clone();
-        apart(&self.fs, move || reply(fs.sync()));
+        spawn(&self.fs, move || reply(fs.sync()));
     }
 
-    /// Makes what lies below `dir` durable, and replies later.
+    /// Makes the tree below `dir` durable, then calls `reply` on another thread.
     pub fn sync_tree(&self, dir: InodeRef, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
         let fs = self.fs.clone();
-        apart(&self.fs, move || {
+        spawn(&self.fs, move || {
             let result = fs.sync_tree(&dir);
             drop(dir);
             reply(result);
@@ -182,23 +182,20 @@ impl Durability {
     }
 }
 
-/// Runs `work` on a thread of its own, so that requests go on being read.
-pub(crate) fn apart(fs: &Arc<Fs>, work: impl FnOnce() + Send + 'static) {
+/// Runs `work`, which takes long, on a thread of its own, so that it blocks no serving thread.
+pub(crate) fn spawn(fs: &Arc<Fs>, work: impl FnOnce() + Send + 'static) {
     let fs = fs.clone();
-    let work = move || {
-        if guarded("sync", work).is_none() {
-            fs.stop_after_panic("a sync");
-        }
-    };
+    let work = move || stop_on_panic(&fs, "sync", work);
     let thread = thread::Builder::new().name("sluice-sync".into());
-    // Without a thread the reply is dropped, which answers EIO.
+    // Without a thread the reply is dropped, which sends EIO.
     if let Err(error) = thread.spawn(work) {
-        tracing::error!("no thread for a sync: {error}");
+        tracing::error!("cannot start a thread for a sync: {error}");
     }
 }
 
-/// Says on drop that the thread reads again.
+/// A serving thread waits until this is dropped.
 struct Waiting<'a>(&'a AtomicBool);
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
@@ -208,27 +205,21 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_volume;
 
     #[test]
-    fn an_announcement_is_for_one_thread_and_once() {
-        let queue = block::open(
-            &block::DeviceUrl::Memory(64 << 20),
-            block::OpenMode::ReadWrite,
-        )
-        .unwrap();
-        ext4::mkfs(&queue, &ext4::MkfsOptions::default()).unwrap();
-        let fs = Fs::mount(queue, ext4::MountOptions::default()).unwrap();
-        let durability = Durability::new(fs, 2);
+    fn an_announcement_is_valid_for_one_thread_and_once() {
+        let durability = Durability::new(test_volume::in_memory(), 2);
         durability.announce(7);
         assert!(!durability.take_announcement(8));
         assert!(durability.take_announcement(7));
         assert!(!durability.take_announcement(7));
-        // Threads of other namespaces cannot be told apart.
+        // Threads of other pid namespaces all have the id 0.
         durability.announce(0);
         assert!(!durability.take_announcement(0));
         let past = Announcement {
             pid: 9,
-            until: Instant::now(),
+            until: now(),
         };
         durability.announcements.lock().push(past);
         assert!(!durability.take_announcement(9));

@@ -1,56 +1,66 @@
-//! A volume as a directory of the system: FUSE requests to calls of the ext4 layer, and nothing
-//! else.
+//! FUSE server of an ext4 volume: requests of the kernel become calls of [`ext4`].
 //!
-//! | module | what it owns |
-//! |---|---|
-//! | [`options`] | what may stand behind `-o` |
-//! | `connection` | mounting, waiting, unmounting, signals, whatever is served; the protocol is [`fusedev`]'s |
-//! | [`session`] | a mounted volume |
-//! | `disk` | a device as a file |
-//! | `sandbox` | what a serving process may still do |
-//! | `server` | one method per request |
-//! | `nodes` | what the kernel remembers of our inodes (lookup counts) |
-//! | `coherence` | the kernel's page cache beside direct writes |
-//! | `durability` | fsyncs: on the spot, or queued and served together |
-//! | `reclaim` | the claim on a block device, where the kernel's went too early |
-//! | `reaper` | deleting files, which takes long |
+//! A module uses only modules below it:
 //!
-//! A node's id is its inode's number, only that FUSE calls the root 1 and ext4 calls it 2 (ext4's
-//! inode 1, the list of bad blocks, has no name and never appears). The kernel is told to cache
-//! names, missing names, attributes and contents for as long as it likes: nobody else changes the
-//! volume while it is mounted.
+//! ```text
+//!  session     a mounted volume              disk   a device as a file
+//!     │                                        │
+//!  server      one method per request          │    options   mount options
+//!     │                                        │       │
+//!     ├─ coherence   page cache, direct writes │    sandbox   restricts the serving process
+//!     ├─ durability  fsync(2), syncs           │
+//!     └───────┬────────────────────────────────┘
+//!             │
+//!         connection   mounting, starting the serving threads
+//!             │
+//!         teardown     the end of a mount
+//!             │
+//!         nodes (lookup counts) · reaper (deletion) · reclaim (block devices) · signals
+//!             │
+//!         panics       stop the volume
+//! ```
 //!
-//! # What a small file costs
+//! `fusedev` implements the protocol of `/dev/fuse`.
 //!
-//! `open(O_CREAT)`, `write`, `close` are five requests: LOOKUP, CREATE, GETXATTR (the kernel looks
-//! for `security.capability` before a write), WRITE, and RELEASE, which nobody waits for. OPEN,
-//! CREATE and RELEASE are there because the kernel does not know which files are immutable or
-//! append-only; with `no_check_open` MKNOD stands for CREATE, and the others are left out. FLUSH is
-//! answered ENOSYS once. A profile of fs_mark with 4 KiB files on two processors shows where the
-//! serving threads' time goes: a third wakes the waiting program when a request is answered, a
-//! quarter switches threads, a sixth clears pages that the cache takes from the system for the
-//! first time, and a seventh is everything above the kernel, ours and the engine's. So the rate is
-//! that of a server that does nothing at all (the example `empty` of `fusedev`) less about a tenth,
-//! and the way to more is fewer requests.
-
-pub mod options;
-pub mod session;
+//! A node's id is its inode number, except that FUSE calls the root 1 and ext4 calls it 2. The
+//! kernel may cache names, missing names, attributes and contents without limit, because only this
+//! server changes the volume while it is mounted.
+//!
+//! # Requests for a small file
+//!
+//! `open(O_CREAT)`, `write`, `close` send five requests: LOOKUP, CREATE, GETXATTR (the kernel reads
+//! `security.capability` before a write), WRITE, and RELEASE, which no program waits for. OPEN,
+//! CREATE and RELEASE are needed because the kernel does not know which files are immutable or
+//! append-only. With `no_check_open`, MKNOD replaces CREATE, and OPEN and RELEASE are not sent.
+//! FLUSH is answered ENOSYS once.
+//!
+//! A profile of fs_mark with 4 KiB files on two processors gives these parts of the serving
+//! threads' time: a third wakes the waiting program after a reply, a quarter switches threads, a
+//! sixth clears pages that the cache takes from the system for the first time, and a seventh is
+//! this server and the engine. The rate is about a tenth below that of a server that does no work
+//! (the example `empty` of `fusedev`). So only fewer requests would raise it further.
 
 mod coherence;
 mod connection;
 mod disk;
 mod durability;
 mod nodes;
+mod options;
+mod panics;
 mod reaper;
 mod reclaim;
 mod sandbox;
 mod server;
+mod session;
 mod signals;
+mod teardown;
+#[cfg(test)]
+mod test_volume;
 
 pub use disk::{Disk, serve_disk};
 pub use durability::{SyncScope, sync};
-pub use fusedev::{Claim, serve_as_helper, unmount};
+pub use fusedev::{Claim, UnmountMode, serve_as_helper, unmount};
 pub use options::MountOptions;
 pub use sandbox::{Sandbox, enter_sandbox};
 pub use session::{Session, claim, mount, mount_by};
-pub use signals::catch as catch_signals;
+pub use signals::catch_signals;

@@ -1,21 +1,22 @@
-//! What the kernel remembers: how often each inode was handed to it.
+//! The kernel's lookup counts of inodes.
 //!
-//! A count alone does not pin an inode in memory: it can be loaded again by its number, so that a
-//! kernel which remembers a million names does not hold a million inodes of the memory budget. Only
-//! a *deleted* inode (no links) that the kernel still knows, because a process has it open, is
-//! pinned here, since nothing else keeps it from being freed:
+//! A count does not pin an inode in memory: the inode can be loaded again by its number. So a
+//! kernel that caches a million names does not hold a million inodes in the memory budget. Only a
+//! *deleted* inode (no links) with a count is pinned, since a process may have it open and nothing
+//! else prevents its deletion:
 //!
 //! ```text
-//!            lookup, create, link, readdirplus               links go to 0: keep
-//!   unknown ───────────────────────────────────▶ counted ─────────────────────────▶ counted and pinned
-//!      ▲                                            │                                      │
-//!      └──────────── forget, count is 0 ────────────┴──────── forget: unpin, reap ─────────┘
+//!            lookup, create, link, readdirplus            links go to 0: keep
+//!   unknown ──────────────────────────────────▶ counted ─────────────────────▶ counted and pinned
+//!      ▲                                           │                                  │
+//!      └──────────── forget, count is 0 ───────────┴────── forget: unpin, reap ───────┘
 //! ```
 //!
-//! Whoever takes the last name away and whoever counts a lookup both look at the links *after*
-//! their own step, so that one of the two sees the other's and keeps the inode.
+//! The thread that removes the last link and a thread that counts a lookup both read the link count
+//! *after* their own step. So at least one of the two sees the other's step and pins the inode.
 
-use ext4::InodeRef;
+use ext4::{DeletedInodes, Error, Ino, InodeRef, Result};
+use fusedev::NodeId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
@@ -31,19 +32,19 @@ struct Node {
 
 type Shard = FxHashMap<u32, Node>;
 
-/// What is left of a node after a forget.
+/// The state of a node after a forget.
 pub(crate) enum Forgotten {
-    /// The kernel knows it still.
+    /// The kernel still knows it.
     Known,
-    /// The kernel does not know it any more. A deleted inode was pinned.
+    /// The kernel does not know it. A deleted inode had this pin.
     Gone(Option<InodeRef>),
 }
 
 /// The lookup counts of all inodes.
 pub(crate) struct Nodes {
-    /// Deleted inodes that the kernel still knows.
+    /// Number of pinned inodes.
     kept: AtomicUsize,
-    /// Nothing is counted any more; forgets may still come.
+    /// The counts have been dropped; forgets may still come.
     cleared: AtomicBool,
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -60,18 +61,18 @@ impl Default for Nodes {
 
 impl Nodes {
     fn shard(&self, ino: u32) -> &Mutex<Shard> {
-        // Neighbours were often made by one thread; they share a shard so that it stays in that
-        // thread's cache.
+        // One thread often creates inodes with adjacent numbers. They share a shard, which stays in
+        // the cache of that thread's processor.
         &self.shards[(ino as usize / 64) % SHARDS]
     }
 
-    /// The kernel was (or is about to be) told about `ino` once more. The caller then looks at the
-    /// inode's links and calls [`Nodes::keep`] if there are none.
+    /// Counts a lookup, before its reply. The caller then reads the link count of the inode, and
+    /// calls [`Nodes::keep`] if it is 0.
     pub fn count(&self, ino: u32) {
         self.shard(ino).lock().entry(ino).or_default().lookups += 1;
     }
 
-    /// Pins an inode without links for as long as the kernel knows it: whether it does.
+    /// Pins an inode without links while the kernel knows it. Returns whether the kernel does.
     pub fn keep(&self, inode: &InodeRef) -> bool {
         match self.shard(inode.ino()).lock().get_mut(&inode.ino()) {
             Some(node) => {
@@ -85,13 +86,13 @@ impl Nodes {
         }
     }
 
-    /// The kernel forgot `lookups` of what it was told about `ino`.
+    /// Subtracts `lookups` from the count of `ino`.
     #[must_use]
     pub fn forget(&self, ino: u32, lookups: u64) -> Forgotten {
         let mut shard = self.shard(ino).lock();
         let Entry::Occupied(mut entry) = shard.entry(ino) else {
             if !self.cleared.load(Ordering::Relaxed) {
-                tracing::warn!("the kernel forgot inode {ino}, which it was never told about");
+                tracing::warn!("the kernel forgot inode {ino}, which it does not know");
             }
             return Forgotten::Known;
         };
@@ -109,12 +110,7 @@ impl Nodes {
         Forgotten::Gone(pin)
     }
 
-    /// Whether the kernel still knows a deleted inode: it is open, or its forget is on the way.
-    pub fn keeps_any(&self) -> bool {
-        self.kept.load(Ordering::Relaxed) > 0
-    }
-
-    /// Forgets everything: the connection ends.
+    /// Drops all counts and pins, at the end of the connection.
     pub fn clear(&self) {
         self.cleared.store(true, Ordering::Relaxed);
         for shard in &self.shards {
@@ -124,10 +120,35 @@ impl Nodes {
         self.kept.store(0, Ordering::Relaxed);
     }
 
-    /// Inodes that the kernel knows.
+    /// Number of inodes that the kernel knows.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+/// The inode number of a node. FUSE's root is node 1; ext4's root is inode 2. ext4's inode 1, the
+/// list of bad blocks, has no name.
+pub(crate) fn ino_of(node: NodeId) -> Result<u32> {
+    match node {
+        NodeId::ROOT => Ok(Ino::ROOT.0),
+        NodeId(n) => u32::try_from(n).map_err(|_| Error::Invalid("no such node")),
+    }
+}
+
+/// The node of an inode number.
+pub(crate) fn node_of(ino: u32) -> NodeId {
+    if ino == Ino::ROOT.0 {
+        NodeId::ROOT
+    } else {
+        NodeId(u64::from(ino))
+    }
+}
+
+impl DeletedInodes for Nodes {
+    /// The kernel still knows a deleted inode: the inode is open, or its forget will come.
+    fn holds_any(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -156,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_share_the_work() {
+    fn inodes_are_spread_over_the_shards() {
         let nodes = Nodes::default();
         for ino in 0..64 * 1024 {
             nodes.count(ino);

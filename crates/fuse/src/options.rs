@@ -1,4 +1,4 @@
-//! Mount options, as in `-o` and fstab's fourth field.
+//! Mount options of `-o` and of the fourth field of fstab.
 
 use crate::sandbox::Sandbox;
 use anyhow::{Context, Result, bail};
@@ -6,75 +6,74 @@ use ext4::{AsyncCommit, OnError};
 use std::time::Duration;
 use writeback::{Flushers, Tunables};
 
-/// How to mount. [`MountOptions::parse`] reads the usual words; what they set by default is in
-/// brackets.
+/// Mount options. [`MountOptions::parse`] reads them; the defaults are in brackets.
 ///
-/// | words | meaning |
+/// | option | meaning |
 /// |---|---|
-/// | `ro`, `rw` | refuse every change, or not (`rw`) |
-/// | `allow_other`, `no_allow_other` | let all users in, or only the one who mounts (root: all; others: only they) |
-/// | `default_permissions`, `no_default_permissions` | the kernel checks modes and ACLs, or nobody does (checked) |
-/// | `suid`, `nosuid`; `dev`, `nodev`; `exec`, `noexec` | as of mount(8) (`nosuid,nodev,exec`) |
-/// | `journal_async_commit`, `nojournal_async_commit` | commit blocks go out together with what they commit, or after it (`nojournal_async_commit`) |
-/// | `noatime`, `relatime` | never update access times, or when they are older than a change or a day (`noatime`) |
-/// | `errors=continue`, `errors=remount-ro` | upon damage go on, or refuse changes from then on; it is recorded in the super block either way (what the super block says: `tune2fs -e`) |
-/// | `sync`, `async`, `dirsync` | as of mount(8) (`async`) |
-/// | `commit=SECONDS` | how long the journal gathers changes (5) |
-/// | `memory=SIZE` | memory for everything cached, e.g. `2GiB` (1 GiB) |
-/// | `dirty_ratio=PERCENT`, `dirty_background_ratio=PERCENT` | of the memory, that may be dirty before writers are slowed, or writeback starts (20, 10) |
-/// | `dirty_bytes=SIZE`, `dirty_background_bytes=SIZE` | the same as sizes, which rule over the percentages |
-/// | `dirty_expire=SECONDS`, `dirty_writeback=SECONDS` | age at which dirty data is written, and how often that is looked for (30, 5); also by the kernel's names, `dirty_expire_centisecs` and `dirty_writeback_centisecs` |
-/// | `plug=on`, `plug=off` | whether writeback's plug is held over many files, or one over each (`on`); `off` is for measurements |
-/// | `sandbox=auto`, `sandbox=on`, `sandbox=off` | whether the serving process gives up what it does not need: where the kernel can, or else it does not mount, or never (`auto`) |
-/// | `flushers=per-device`, `flushers=shared` | which threads write back, where one process mounts several volumes (`per-device`); `shared` is for measurements |
-/// | `threads=N` | threads that serve requests (one per processor, at least 2) |
-/// | `check_open`, `no_check_open` | immutable and append-only files refuse open(2), or only changes; the latter saves a request for every open and one for every close (`check_open`) |
-/// | `killpriv`, `no_killpriv` | who clears set-user-ID upon a write: this side, or the kernel, which then asks for `security.capability` before every write (`no_killpriv`) |
-/// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect here |
+/// | `ro`, `rw` | mount read-only or read-write (`rw`) |
+/// | `allow_other`, `no_allow_other` | give access to all users, or only to the mounting user (`allow_other` for root) |
+/// | `default_permissions`, `no_default_permissions` | the kernel checks modes and ACLs, or there is no check (`default_permissions`) |
+/// | `suid`, `nosuid`; `dev`, `nodev`; `exec`, `noexec` | see mount(8) (`nosuid,nodev,exec`) |
+/// | `journal_async_commit`, `nojournal_async_commit` | write the commit block together with the log blocks, or after them (adaptive: together while small fsyncs follow one another) |
+/// | `noatime`, `relatime` | never update access times, or update them if they are older than the last change or than a day (`noatime`) |
+/// | `errors=continue`, `errors=remount-ro` | after damage is found: continue, or make the volume read-only; the error is recorded in the super block in both cases (from the super block, see `tune2fs -e`) |
+/// | `sync`, `async`, `dirsync` | see mount(8) (`async`) |
+/// | `commit=SECONDS` | interval between commits of the journal (5) |
+/// | `memory=SIZE` | memory for all caches, e.g. `2GiB` (1 GiB) |
+/// | `dirty_ratio=PERCENT`, `dirty_background_ratio=PERCENT` | dirty part of the memory at which writers are slowed, and at which writeback starts (20, 10) |
+/// | `dirty_bytes=SIZE`, `dirty_background_bytes=SIZE` | the same as sizes, which override the percentages |
+/// | `dirty_expire=SECONDS`, `dirty_writeback=SECONDS` | age at which dirty data is written, and interval of the check (30, 5); also with the kernel's names `dirty_expire_centisecs` and `dirty_writeback_centisecs` |
+/// | `plug=on`, `plug=off` | one plug for the writeback of many files, or one for each file (`on`); use `off` only for measurements |
+/// | `sandbox=auto`, `sandbox=on`, `sandbox=off` | restrict the serving process by Landlock: if the kernel supports it; always, or fail to mount; never (`auto`) |
+/// | `flushers=per-device`, `flushers=shared` | flusher threads of a process that mounts several volumes (`per-device`); use `shared` only for measurements |
+/// | `threads=N` | number of serving threads (one per processor, at least 2) |
+/// | `check_open`, `no_check_open` | open(2) of immutable and append-only files fails, or only changes fail; `no_check_open` saves a request for every open and one for every close (`check_open`) |
+/// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write (`no_killpriv`) |
+/// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect |
 #[derive(Clone, Debug, PartialEq)]
 pub struct MountOptions {
-    /// Refuse every change.
+    /// Mount read-only.
     pub read_only: bool,
-    /// Let other users in; `None`: if root mounts.
+    /// Give access to other users; `None` means yes for root, no for others.
     pub allow_other: Option<bool>,
     /// Let the kernel check permissions.
     pub default_permissions: bool,
     /// Honour set-user-ID and set-group-ID bits and file capabilities.
     pub suid: bool,
-    /// Let device files be devices.
+    /// Let device files be opened.
     pub dev: bool,
     /// Let programs be run.
     pub exec: bool,
-    /// When commit blocks go out together with what they commit.
+    /// When the commit block is written together with the log blocks.
     pub journal_async_commit: AsyncCommit,
-    /// Keep access times as relatime does; otherwise never.
+    /// Update access times as `relatime` does; otherwise never.
     pub atime: bool,
-    /// Set-user-ID, set-group-ID and file capabilities are cleared here upon a change of contents,
-    /// by root's too, and the kernel is told. Otherwise the kernel does it, at the price of one
-    /// more request for every write.
+    /// A change of contents, also by root, clears set-user-ID, set-group-ID and file capabilities
+    /// in the server, which then drops the kernel's cached attributes. Otherwise the kernel clears
+    /// them, which costs one more request for every write.
     pub killpriv: bool,
-    /// Opens are checked against the flags immutable and append-only, at the price of two requests
-    /// for each.
+    /// Opens are checked against the flags immutable and append-only, which costs two requests for
+    /// each.
     pub check_open: bool,
-    /// What happens when damage is met; `None`: what the super block says.
+    /// What happens after damage is found; `None` means the setting in the super block.
     pub errors: Option<OnError>,
-    /// Every write is synchronous.
+    /// Make every write synchronous.
     pub sync: bool,
-    /// Every change of a directory is synchronous.
+    /// Make every change of a directory synchronous.
     pub dirsync: bool,
-    /// How long the journal gathers changes.
+    /// Interval between commits of the journal.
     pub commit_interval: Option<Duration>,
     /// Memory for pages, inodes and metadata, in bytes.
     pub memory: Option<u64>,
-    /// When dirty data is written, and how much of it there may be.
+    /// Parameters of writeback.
     pub tunables: Tunables,
-    /// Whether writeback's plug is held over many files. Whoever opens the device sees to it.
+    /// One plug for the writeback of many files. The program that opens the device applies it.
     pub plug: bool,
-    /// Which threads write back.
+    /// Flusher threads.
     pub flushers: Flushers,
-    /// What the serving process gives up. Who starts it sees to it ([`crate::enter_sandbox`]).
+    /// The sandbox of the serving process, which calls [`crate::enter_sandbox`] itself.
     pub sandbox: Sandbox,
-    /// Threads that serve requests; `None`: one per processor, at least 2.
+    /// Number of serving threads; `None` means one per processor, at least 2.
     pub threads: Option<usize>,
 }
 
@@ -106,10 +105,10 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Reads a list of options with commas between them. Later words override earlier ones.
+    /// Parses a list of options separated by commas. Later options override earlier ones.
     ///
     /// # Errors
-    /// Names the option that is not known or whose value makes no sense.
+    /// An option is unknown, or its value is invalid. The error names the option.
     pub fn parse(text: &str) -> Result<MountOptions> {
         let mut options = MountOptions::default();
         for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
@@ -121,7 +120,7 @@ impl MountOptions {
     /// Applies one option, e.g. `ro` or `commit=30`.
     ///
     /// # Errors
-    /// As of [`MountOptions::parse`].
+    /// The same as of [`MountOptions::parse`].
     pub fn apply(&mut self, word: &str) -> Result<()> {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -156,11 +155,11 @@ impl MountOptions {
             "no_check_open" => self.check_open = false,
             "nolazytime" | "nostrictatime" => {}
             "lazytime" => bail!(
-                "mount option \"lazytime\" is not supported: times of changes are written with the next commit"
+                "mount option \"lazytime\" is not supported: each commit writes times of changes"
             ),
             "strictatime" => bail!(
-                "mount option \"strictatime\" is not supported: reads of what the kernel has cached do not arrive here \
-                 (relatime is)"
+                "mount option \"strictatime\" is not supported: the kernel does not report cached reads (relatime is \
+                 supported)"
             ),
             "killpriv" => self.killpriv = true,
             "no_killpriv" => self.killpriv = false,
@@ -190,7 +189,7 @@ impl MountOptions {
                     "auto" => Sandbox::Auto,
                     "on" => Sandbox::On,
                     "off" => Sandbox::Off,
-                    _ => bail!("there is auto, on, and off"),
+                    _ => bail!("use auto, on, or off"),
                 }
             }
             "plug" => self.plug = on_or_off(value)?,
@@ -198,13 +197,13 @@ impl MountOptions {
                 self.flushers = match value {
                     "per-device" => Flushers::PerDevice,
                     "shared" => Flushers::Shared,
-                    _ => bail!("there is per-device, and shared"),
+                    _ => bail!("use per-device or shared"),
                 }
             }
             "threads" => {
                 let threads: usize = value.parse().context("not a number")?;
                 if !(1..=256).contains(&threads) {
-                    bail!("between 1 and 256 threads make sense");
+                    bail!("use 1 to 256 threads");
                 }
                 self.threads = Some(threads);
             }
@@ -214,8 +213,7 @@ impl MountOptions {
         Ok(())
     }
 
-    /// How the volume is to be mounted by the ext4 layer: its defaults, changed by what was given
-    /// here.
+    /// The mount options of the ext4 layer: its defaults, overridden by these options.
     pub fn volume(&self) -> ext4::MountOptions {
         let mut volume = ext4::MountOptions {
             read_only: self.read_only,
@@ -231,7 +229,7 @@ impl MountOptions {
         volume
     }
 
-    /// Threads that serve requests.
+    /// The number of serving threads.
     pub(crate) fn thread_count(&self) -> usize {
         self.threads.unwrap_or_else(|| {
             std::thread::available_parallelism()
@@ -244,7 +242,7 @@ impl MountOptions {
 fn seconds(text: &str) -> Result<Duration> {
     let seconds: f64 = text.parse().context("not a number of seconds")?;
     if !(0.001..=86_400.0).contains(&seconds) {
-        bail!("between 0.001 and 86400 seconds make sense");
+        bail!("use 0.001 to 86400 seconds");
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -253,12 +251,12 @@ fn on_or_off(text: &str) -> Result<bool> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => bail!("there is on, and off"),
+        _ => bail!("use on or off"),
     }
 }
 
 fn needs_value(name: &str, example: &str) -> String {
-    format!("mount option \"{name}\" needs a value, as in {name}={example}")
+    format!("mount option \"{name}\" needs a value, for example {name}={example}")
 }
 
 #[cfg(test)]
@@ -266,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usual_words() {
+    fn common_options() {
         let o = MountOptions::parse(
             "rw,noatime,suid,dev,noexec,allow_other,commit=30,memory=2GiB,dirty_ratio=40,\
              dirty_background_ratio=5,dirty_expire=2.5,dirty_writeback=1,threads=7,nofail,x-systemd.automount",
@@ -285,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn ablations_and_parameters_by_their_other_names() {
+    fn measurement_options_and_alternative_names() {
         let o = MountOptions::parse(
             "plug=off,flushers=shared,dirty_bytes=64MiB,dirty_expire_centisecs=150",
         )
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_as_ext4_has_them() {
+    fn errors_option() {
         let errors = |text| MountOptions::parse(text).unwrap().volume().errors;
         assert_eq!(errors("errors=continue"), Some(OnError::Continue));
         assert_eq!(errors("errors=remount-ro"), Some(OnError::RemountReadOnly));
@@ -308,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_careful() {
+    fn defaults_are_restrictive() {
         let o = MountOptions::parse("").unwrap();
         assert_eq!(o, MountOptions::default());
         assert!(o.default_permissions && !o.suid && !o.dev);

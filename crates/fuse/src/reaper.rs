@@ -1,19 +1,21 @@
-//! The reaper: the kernel's forget of a deleted file frees its blocks, which takes long for a large
-//! one and which nobody waits for, so a thread of its own does it. Should it fall behind, whoever
-//! forgets does the work, so that the backlog is bounded.
+//! Deletion of files that the kernel has forgotten.
+//!
+//! Freeing the blocks of a large file takes long, and no program waits for it. So a thread of its
+//! own does it. If it falls behind, the thread that handles the forget deletes files itself, which
+//! bounds the backlog.
 
+use crate::panics::stop_on_panic;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use ext4::Fs;
-use fusedev::guarded;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Deleted files that may wait for the reaper.
+/// Deleted files that may wait for the thread.
 const MAX_BACKLOG: usize = 4096;
 
-/// Deletes files that have neither a name nor a user.
+/// The thread that deletes files.
 pub(crate) struct Reaper {
     work: Arc<Work>,
     wake: Option<Sender<()>>,
@@ -22,21 +24,19 @@ pub(crate) struct Reaper {
 
 struct Work {
     fs: Arc<Fs>,
-    /// Files announced and not yet deleted, about.
+    /// Approximate number of files to delete.
     backlog: AtomicUsize,
-    /// Held while files are deleted, so that one can wait for those of another thread.
+    /// Held during deletion, so that a caller can wait for another thread's deletions.
     reaping: Mutex<()>,
 }
 
 impl Work {
     fn reap(&self) {
         let _reaping = self.reaping.lock();
-        // What is announced from here on has a wake-up of its own.
+        // Files that are added later have a wake-up of their own.
         let before = self.backlog.load(Ordering::Relaxed);
         if before > 0 {
-            if guarded("delete", || self.fs.delete_unlinked()).is_none() {
-                self.fs.stop_after_panic("the deletion of a file");
-            }
+            stop_on_panic(&self.fs, "delete", || self.fs.delete_unlinked());
             self.backlog.fetch_sub(before, Ordering::Relaxed);
         }
     }
@@ -44,6 +44,9 @@ impl Work {
 
 impl Reaper {
     /// Starts the thread.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub fn start(fs: Arc<Fs>) -> std::io::Result<Reaper> {
         let (wake, woken) = bounded::<()>(1);
         let work = Arc::new(Work {
@@ -66,19 +69,19 @@ impl Reaper {
         })
     }
 
-    /// The last user of a deleted file has just gone.
+    /// Adds a file to the backlog: its last link and its last pin are gone.
     pub fn kick(&self) {
         let backlog = self.work.backlog.fetch_add(1, Ordering::Relaxed) + 1;
-        let asleep = match &self.wake {
+        let has_ended = match &self.wake {
             Some(wake) => matches!(wake.try_send(()), Err(TrySendError::Disconnected(()))),
             None => true,
         };
-        if asleep || backlog > MAX_BACKLOG {
+        if has_ended || backlog > MAX_BACKLOG {
             self.work.reap();
         }
     }
 
-    /// Deletes now what waits, or waits for the thread that is at it.
+    /// Returns when the files that are in the backlog now have been deleted.
     pub fn catch_up(&self) {
         if self.work.backlog.load(Ordering::Relaxed) > 0 {
             self.work.reap();

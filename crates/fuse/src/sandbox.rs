@@ -1,8 +1,8 @@
-//! What a process that serves a volume may still do: docs/THREAT_MODEL.md.
+//! The sandbox of the serving process; docs/THREAT_MODEL.md lists its rules.
 //!
-//! Landlock restricts a thread and those that it starts, so the sandbox is entered before the
-//! volume is opened, while there is one thread. Mounting and unmounting is impossible in it, and
-//! left to a helper ([`fusedev::serve_as_helper`]).
+//! Landlock restricts a thread and the threads that it starts. So the sandbox is entered while the
+//! process has one thread, before the volume is opened. Landlock denies mount(2) and umount(2), so
+//! a helper process mounts and unmounts ([`fusedev::serve_as_helper`]).
 
 use anyhow::{Context, Result, bail};
 use block::DeviceUrl;
@@ -16,45 +16,45 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Whether the serving process gives up what it does not need.
+/// Whether the serving process enters a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sandbox {
-    /// Where the kernel has Landlock.
+    /// Yes, if the kernel has Landlock.
     #[default]
     Auto,
-    /// Or it does not mount.
+    /// Yes; without Landlock the mount fails.
     On,
     /// No.
     Off,
 }
 
-/// Read and written beside the volume's own device.
+/// Readable and writable besides the device of the volume.
 const FILES: [&str; 2] = ["/dev/fuse", "/dev/null"];
-/// Who has a device (/proc), how many processors there are (cgroups).
+/// Holders of a device lock (/proc), number of processors (cgroups).
 const READ_ONLY: [&str; 2] = ["/proc", "/sys/fs/cgroup"];
-/// How far the kernel reads ahead.
+/// Readahead of the mount.
 const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 
-/// Restricts this thread, and those that it starts, to the volume on `device`. `helper` is the
-/// command of a process that calls [`fusedev::serve_as_helper`] with its standard input and the
-/// directory that is to be mounted on; it is started before.
+/// Restricts this thread, and the threads that it starts, to the volume on `device`. `helper` is a
+/// command that calls [`fusedev::serve_as_helper`] with its standard input and the mount point; it
+/// is started first.
 ///
 /// # Errors
-/// With [`Sandbox::On`]: the kernel has no Landlock, or the device is a modelled one. The helper
-/// cannot be started.
+/// The helper cannot be started. With [`Sandbox::On`]: the kernel has no Landlock, or the device is
+/// a modelled one.
 pub fn enter_sandbox(mode: Sandbox, device: &OsStr, helper: Command) -> Result<()> {
     if mode == Sandbox::Off {
         return Ok(());
     }
     let device = match DeviceUrl::parse(&device.to_string_lossy()) {
         Ok(DeviceUrl::Sim(_)) if mode == Sandbox::On => {
-            bail!("sandbox=on: modelled devices have none")
+            bail!("sandbox=on: a modelled device (sim:) has no sandbox; use sandbox=off")
         }
         Ok(DeviceUrl::Sim(_)) => return Ok(()),
         Ok(DeviceUrl::Memory(_)) => None,
         Ok(DeviceUrl::Path(_)) | Err(_) => Some(PathBuf::from(device)),
     };
-    if let Err(error) = supported() {
+    if let Err(error) = check_support() {
         if mode == Sandbox::On {
             return Err(error).context("sandbox=on: the kernel has no Landlock");
         }
@@ -78,8 +78,8 @@ pub fn enter_sandbox(mode: Sandbox, device: &OsStr, helper: Command) -> Result<(
     }
 }
 
-/// Whether there is Landlock at all.
-fn supported() -> Result<()> {
+/// Fails if the kernel has no Landlock.
+fn check_support() -> Result<()> {
     Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(ABI::V1))?
@@ -94,20 +94,20 @@ fn start_helper(mut helper: Command) -> Result<()> {
         SocketFlags::CLOEXEC,
         None,
     )?;
-    // In a process group of its own, so that Ctrl-C does not end it before the volume is unmounted.
+    // Its own process group: Ctrl-C must not end it before the volume is unmounted.
     helper
         .stdin(Stdio::from(its))
         .stdout(Stdio::null())
         .current_dir("/")
         .process_group(0)
         .spawn()
-        .context("starting the process that mounts and unmounts")?;
+        .context("starting the mount helper")?;
     fusedev::use_helper(ours);
     Ok(())
 }
 
 fn restrict(device: Option<&Path>) -> Result<RestrictionStatus> {
-    // The newest that these rules were written for; older kernels enforce what they have.
+    // The rules use this version. Older kernels enforce the part that they support.
     let abi = ABI::V6;
     let file: BitFlags<AccessFs> = AccessFs::from_file(abi) & !BitFlags::from(AccessFs::Execute);
     let read_only = AccessFs::ReadFile | AccessFs::ReadDir;

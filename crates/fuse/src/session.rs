@@ -1,94 +1,100 @@
-//! The life of a mounted volume.
+//! A mounted volume. `teardown` draws its life from here to the end.
 //!
-//! ```text
-//!  mount ─> serving ──(umount, fusermount3 -u, Session::unmount)──> connection gone ──┐
-//!              │                                                                      ├─> fs.unmount() ─> done
-//!              └─(SIGTERM, SIGINT, SIGHUP)─> unmounted, or detached if it is busy ────┘
-//! ```
-//!
-//! The kernel tells a plain FUSE server nothing when it is unmounted: the connection ends, and only
-//! then everything is written back. Whoever must know that the volume is complete waits for
-//! [`Session::wait`] (or for its process to end). Where a block device is mounted as such, the
-//! kernel asks for that first (DESTROY), and whoever unmounts waits for it.
+//! The kernel does not notify the server of an image of umount(2): the connection ends, and the
+//! server writes everything back after that. A program that needs the complete volume waits for
+//! [`Session::wait`], or for the end of the process. For a block device that is mounted as one, the
+//! kernel sends DESTROY, and umount(2) waits for the reply.
 
-use crate::MountOptions;
-use crate::connection::{Connection, is_root};
-use crate::reclaim;
+use crate::connection::{self, is_root, mount_point};
+use crate::nodes::Nodes;
+use crate::options::MountOptions;
+use crate::reaper::Reaper;
 use crate::server::Server;
-use anyhow::{Context, Result};
-use block::Writes;
+use crate::teardown::{Device, ServedVolume, Teardown};
+use anyhow::Result;
 use ext4::Fs;
 use fusedev::{Claim, MountSpec};
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the kernel reads ahead, in KiB. Its default, 128, leaves the device idle between requests.
+/// The kernel's readahead in KiB. With its default, 128, the device is idle between requests.
 const READ_AHEAD_KB: u32 = 1024;
 
 /// A mounted volume.
 ///
-/// Dropping it unmounts (or detaches) it and writes everything back, as [`Session::unmount`] does.
+/// Dropping it unmounts the volume, lazily if it is in use, and writes everything back.
 pub struct Session {
     server: Arc<Server>,
-    connection: Connection,
-    /// Its device is a block device that is mounted as such.
-    claimed: bool,
+    teardown: Arc<Teardown>,
 }
 
-/// Mounts `fs` on the directory `dir` and serves it on threads of its own.
+/// Mounts `fs` on the directory `dir` and serves it with threads of its own.
 ///
 /// # Errors
-/// `dir` is not a directory; FUSE is not to be had; the system does not let this user mount there.
+/// `dir` is not a directory; FUSE is not available; the system does not let this user mount there.
 pub fn mount(fs: Arc<Fs>, dir: &Path, options: MountOptions) -> Result<Session> {
     mount_by(None, fs, dir, options)
 }
 
-/// Mounts `fs`, which is on the block device of the `claim` where there is one, as [`mount`] does.
-/// A claimed device is mounted as such (`fuseblk`): sync(2) and syncfs(2) reach the volume (from
-/// Linux 6.18 on), and umount(2) returns when everything is written back.
+/// Mounts `fs` like [`mount`]. `claim` is the claim on its block device, if there is one: the
+/// volume is then mounted as `fuseblk`, so that sync(2) and syncfs(2) reach it (from Linux 6.18 on)
+/// and umount(2) returns when everything is written back.
 ///
 /// # Errors
-/// As of [`mount`].
+/// The same as of [`mount`].
 pub fn mount_by(
     claim: Option<Claim>,
     fs: Arc<Fs>,
     dir: &Path,
     options: MountOptions,
 ) -> Result<Session> {
-    let read_only = options.read_only || fs.is_read_only();
-    let spec = spec(OsStr::new(fs.queue().name()), read_only, &options);
-    let claimed = claim.is_some();
-    let server = Arc::new(Server::new(fs, &options)?);
-    let connection = Connection::start(
+    let dir = mount_point(dir)?;
+    let spec = MountSpec {
+        read_only: options.read_only || fs.is_read_only(),
+        ..spec(OsStr::new(fs.queue().name()), &options)
+    };
+    let device = match claim {
+        Some(_) => Device::Claimed,
+        None => Device::Unclaimed,
+    };
+    let nodes = Arc::new(Nodes::default());
+    let holder = Arc::downgrade(&nodes);
+    fs.set_deleted_inodes(holder);
+    let reaper = Arc::new(Reaper::start(fs.clone())?);
+    let served = ServedVolume {
+        fs: fs.clone(),
+        nodes: nodes.clone(),
+        reaper: reaper.clone(),
+        device,
+    };
+    let teardown = Teardown::new(dir, Some(served));
+    let server = Server::new(fs, (nodes, reaper, teardown.clone()), &options)?;
+    let server = Arc::new(server);
+    connection::start(
+        &teardown,
         server.clone(),
-        dir,
         (&spec, claim),
         options.thread_count(),
         |notifier| server.set_notifier(notifier),
     )?;
-    raise_read_ahead(connection.dir(), claimed);
-    Ok(Session {
-        server,
-        connection,
-        claimed,
-    })
+    raise_read_ahead(teardown.dir(), device);
+    Ok(Session { server, teardown })
 }
 
-/// Claims `device` for a mount that writes, so that nobody else mounts or opens it meanwhile, if it
-/// is a block device and this user may mount those. It comes before the device is opened, and
-/// whoever opens it then says so ([`block::OpenMode::ReadWriteClaimed`]). Without it a volume is
-/// mounted as one in an image is.
+/// Claims the block device `device` for a read-write mount, so that no other process can mount or
+/// open it. The device is opened after this, with [`block::OpenMode::ReadWriteClaimed`]. Returns
+/// `None` if `device` is no block device or this user may not mount one; the volume is then mounted
+/// like an image.
 pub fn claim(device: &OsStr, options: &MountOptions) -> Option<Claim> {
     let kind = std::fs::metadata(device).ok()?.file_type();
     if options.read_only || !kind.is_block_device() || !is_root() {
         return None;
     }
-    match Claim::new(&spec(device, false, options)) {
+    match Claim::new(&spec(device, options)) {
         Ok(claim) => Some(claim),
-        // Whoever opens it says who has it, or that it is write-protected.
+        // In use or write-protected: opening the device gives a better error.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EACCES)) => None,
         Err(error) => {
             tracing::warn!(
@@ -100,11 +106,11 @@ pub fn claim(device: &OsStr, options: &MountOptions) -> Option<Claim> {
     }
 }
 
-fn spec(source: &OsStr, read_only: bool, options: &MountOptions) -> MountSpec {
+fn spec(source: &OsStr, options: &MountOptions) -> MountSpec {
     MountSpec {
         source: source.to_owned(),
         subtype: "sluicefs".into(),
-        read_only,
+        read_only: options.read_only,
         allow_other: options.allow_other.unwrap_or_else(is_root),
         default_permissions: options.default_permissions,
         suid: options.suid,
@@ -116,10 +122,9 @@ fn spec(source: &OsStr, read_only: bool, options: &MountOptions) -> MountSpec {
     }
 }
 
-/// Lets the kernel read ahead further than the 128 KiB that a FUSE server may ask for; only root
-/// can, and it is not important enough to fail. The mount of a block device has a name beside that
-/// of the disk's own.
-fn raise_read_ahead(dir: &Path, claimed: bool) {
+/// Raises the kernel's readahead above the 128 KiB that a FUSE server may ask for. Only root can,
+/// and a failure does not matter. A `fuseblk` mount has an entry in /sys next to that of its disk.
+fn raise_read_ahead(dir: &Path, device: Device) {
     let Ok(stat) = rustix::fs::stat(dir) else {
         return;
     };
@@ -127,7 +132,10 @@ fn raise_read_ahead(dir: &Path, claimed: bool) {
         rustix::fs::major(stat.st_dev),
         rustix::fs::minor(stat.st_dev),
     );
-    let suffix = if claimed { "-fuseblk" } else { "" };
+    let suffix = match device {
+        Device::Claimed => "-fuseblk",
+        Device::Unclaimed => "",
+    };
     let path = format!("/sys/class/bdi/{major}:{minor}{suffix}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, READ_AHEAD_KB.to_string()) {
         tracing::debug!("{path}: {error}");
@@ -140,74 +148,37 @@ impl Session {
         self.server.fs()
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
-        self.connection.dir()
+        self.teardown.dir()
     }
 
-    /// Waits until it is unmounted, by whomever, or SIGTERM, SIGINT or SIGHUP comes, which unmounts
-    /// it (or, if it is in use, detaches it: who has files open may go on for two seconds).
-    /// Everything is written back when this returns.
+    /// Waits until the volume is unmounted. SIGTERM, SIGINT and SIGHUP unmount it; if it is in use,
+    /// it is detached and its open files are served for two more seconds. Everything is written
+    /// back when this returns.
     ///
     /// # Errors
-    /// Something could not be written back. The connection failed.
-    pub fn wait(mut self) -> Result<()> {
-        self.connection.wait()?;
-        self.finish()
+    /// Data could not be written back; the connection failed.
+    pub fn wait(self) -> Result<()> {
+        self.teardown.wait()?;
+        self.teardown.finish()
     }
 
-    /// Unmounts, and writes everything back.
+    /// Unmounts the volume and writes everything back.
     ///
     /// # Errors
-    /// It is in use (`EBUSY`), and stays mounted: the session comes back with the error. Something
-    /// could not be written back.
-    pub fn unmount(mut self) -> Result<(), (Option<Session>, anyhow::Error)> {
-        if let Err(error) = self.connection.unmount() {
+    /// The volume is in use (`EBUSY`) and stays mounted: the session is returned with the error.
+    /// Data could not be written back.
+    pub fn unmount(self) -> Result<(), (Option<Session>, anyhow::Error)> {
+        if let Err(error) = self.teardown.unmount() {
             return Err((Some(self), error));
         }
-        self.finish().map_err(|error| (None, error))
-    }
-
-    /// Writes everything back, after the last request. (Those that go on where it is only detached
-    /// fail from then on.)
-    fn finish(&mut self) -> Result<()> {
-        let served = self.connection.join();
-        // Where the connection was broken off (`umount -f`), nobody waits for us.
-        let broken_off = self.connection.has_ended() && !self.server.has_ended();
-        let _claim = (self.claimed && broken_off)
-            .then(|| self.reclaim())
-            .transpose()?;
-        self.server
-            .shut_down()
-            .with_context(|| format!("{}: writing everything back", self.dir().display()))?;
-        served
-    }
-
-    /// Claims the device anew; until then writes wait, and if somebody else has it nothing is
-    /// written any more.
-    fn reclaim(&self) -> Result<OwnedFd> {
-        let queue = self.fs().queue();
-        queue.set_writes(Writes::Wait);
-        let claim = reclaim::reclaim(Path::new(queue.name()), self.dir());
-        match &claim {
-            Ok(_) => queue.set_writes(Writes::Pass),
-            Err(_) => {
-                queue.set_writes(Writes::Fail);
-                self.server.abandon();
-            }
-        }
-        claim
+        self.teardown.finish().map_err(|error| (None, error))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.connection.is_over() {
-            return;
-        }
-        self.connection.detach();
-        if let Err(error) = self.finish() {
-            tracing::error!("{error:#}");
-        }
+        self.teardown.finish_on_drop();
     }
 }

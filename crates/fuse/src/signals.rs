@@ -1,8 +1,8 @@
-//! SIGTERM, SIGINT and SIGHUP as events that can be waited for.
+//! Waiting for SIGTERM, SIGINT and SIGHUP.
 //!
-//! A handler may do next to nothing, so it adds to an eventfd; so does the end of a session, and
-//! one `read` waits for both. The handlers stay for the life of the process: a second signal while
-//! everything is written back changes nothing.
+//! A signal handler may call async-signal-safe functions only, so it writes to an eventfd. The end
+//! of a connection writes to the same eventfd, so one `read` waits for both. The handlers stay
+//! installed: a second signal during writeback has no effect.
 
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
@@ -11,16 +11,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static EVENTS: OnceLock<OwnedFd> = OnceLock::new();
-/// The number of [`EVENTS`], as a handler must not take the lock inside an `OnceLock`.
+/// The descriptor of [`EVENTS`]. A signal handler must not take the lock inside the `OnceLock`.
 static EVENTS_FD: AtomicI32 = AtomicI32::new(-1);
 static RECEIVED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(_signal: libc::c_int) {
     RECEIVED.store(true, Ordering::SeqCst);
     let one = 1_u64;
-    // SAFETY: `write` is async-signal-safe, `one` outlives the call, and the descriptor, once
-    // there, is never closed. What it does to errno is undone, because the interrupted code may be
-    // about to read it.
+    // SAFETY: `write` is async-signal-safe, `one` outlives the call, and the descriptor is never
+    // closed. errno is restored, because the interrupted code may read it next.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
@@ -43,10 +42,13 @@ fn events() -> Result<&'static OwnedFd> {
     Ok(fd)
 }
 
-/// Lets SIGTERM, SIGINT and SIGHUP no longer end the process but be events for
-/// [`crate::Session::wait`], which calls this too; a program that must not die of a signal between
-/// mounting and waiting calls it before it mounts.
-pub fn catch() -> Result<()> {
+/// Installs handlers for SIGTERM, SIGINT and SIGHUP, which then end [`crate::Session::wait`]
+/// instead of the process. `wait` calls this too. A program calls it before it mounts, so that a
+/// signal between mounting and waiting does not kill it.
+///
+/// # Errors
+/// The system refuses the handlers.
+pub fn catch_signals() -> Result<()> {
     events()?;
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // SAFETY: an all-zero sigaction is valid (no flags, empty mask), the handler is
@@ -64,22 +66,28 @@ pub fn catch() -> Result<()> {
     Ok(())
 }
 
-/// Wakes whoever is in [`wait_until`].
+/// Wakes the threads in [`wait_until`].
 pub(crate) fn notify() {
     if let Ok(fd) = events() {
         let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
     }
 }
 
-/// Waits until `done` says so or a signal has come: whether it was a signal.
-pub(crate) fn wait_until(done: impl Fn() -> bool) -> Result<bool> {
+/// The end of [`wait_until`].
+pub(crate) enum Event {
+    Done,
+    Signal,
+}
+
+/// Waits until `done` returns true or a signal has come.
+pub(crate) fn wait_until(done: impl Fn() -> bool) -> Result<Event> {
     let fd = events()?;
     loop {
         if done() {
-            return Ok(false);
+            return Ok(Event::Done);
         }
         if RECEIVED.load(Ordering::SeqCst) {
-            return Ok(true);
+            return Ok(Event::Signal);
         }
         let mut count = [0; 8];
         match rustix::io::read(fd, &mut count) {

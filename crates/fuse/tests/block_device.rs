@@ -280,7 +280,7 @@ fn who_has_taken_a_device_keeps_it() {
     assert_eq!(volume.stats().device.write_ios, written);
     let error = format!("{:#}", ended.unwrap_err());
     assert!(
-        error.contains("somebody else has taken the device"),
+        error.contains("another process has taken the device"),
         "{error}"
     );
     device.run("umount $dir; e2fsck -fn $dev");

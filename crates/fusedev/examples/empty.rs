@@ -1,6 +1,6 @@
-//! A FUSE server that does no work at all and answers as ours does: what the kernel and the
-//! protocol allow at most on this machine. `empty DIR [THREADS]`; every name is missing until it is
-//! made, every write succeeds, nothing is kept.
+//! A FUSE server that does no work. It measures the upper bound that the kernel and the protocol
+//! set on this machine. Usage: `empty DIR [THREADS]`. Every lookup finds no name, every write
+//! succeeds, and nothing is stored.
 
 use fusedev::*;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn attr(ino: u64, mode: u32) -> Attr {
 }
 
 impl Empty {
-    /// Something new, if it has a type.
+    /// A new inode of type `mode`; without a type, "no such name".
     fn entry(&self, mode: u32) -> Entry {
         let node = match mode {
             0 => 0,

@@ -1,16 +1,16 @@
-//! The protocol's structures and numbers, by their names in `linux/fuse.h`, in the machine's byte
-//! order.
+//! Structures and numbers of the protocol, with their names in `linux/fuse.h`. Integers have the
+//! machine's byte order.
 
-// A structure has the fields that the kernel has, whether or not somebody reads them.
+// A structure has all fields of the kernel's, also those that are not read.
 #![allow(dead_code)]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The version that this speaks: 7.40, Linux 6.9. What is newer is used where the kernel has it and
-/// needs no agreement.
+/// The version of this implementation: 7.40, Linux 6.9. It also handles newer requests that need no
+/// agreement.
 pub(crate) const MAJOR: u32 = 7;
 pub(crate) const MINOR: u32 = 40;
-/// The oldest that it takes: Linux 5.4.
+/// The oldest minor version that it accepts: Linux 5.4.
 pub(crate) const OLDEST_MINOR: u32 = 31;
 
 /// `enum fuse_opcode`.
@@ -54,13 +54,13 @@ pub(crate) mod opcode {
     pub const STATX: u32 = 52;
 }
 
-/// `write_flags`: pages of the kernel's cache, which a program has changed in a mapping.
+/// `write_flags`: writeback of pages that a program has changed in a mapping.
 pub(crate) const WRITE_CACHE: u32 = 1;
 
-/// `fsync_flags`: contents only.
+/// `fsync_flags`: fdatasync(2).
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 
-/// `open_flags`: pages in the cache stay.
+/// `open_flags`: the kernel keeps cached pages.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 
 /// `read_flags`: `lock_owner` is valid.
@@ -80,7 +80,7 @@ pub(crate) mod fattr {
     pub const MTIME_NOW: u32 = 1 << 8;
 }
 
-/// `FUSE_NOTIFY_INVAL_INODE`, where a reply has its error.
+/// `FUSE_NOTIFY_INVAL_INODE`, sent in the `error` field of a header.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 
 #[derive(FromBytes, Immutable, KnownLayout)]
@@ -105,7 +105,8 @@ pub(crate) struct OutHeader {
     pub unique: u64,
 }
 
-/// What every version has of `fuse_init_in`; [`InitInExt`] follows where the flags say so.
+/// The part of `fuse_init_in` that all versions have. [`InitInExt`] follows if the flags have
+/// INIT_EXT.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct InitIn {
@@ -224,7 +225,7 @@ pub(crate) struct OpenIn {
     pub open_flags: u32,
 }
 
-/// Of OPEN, and behind the entry of CREATE and TMPFILE.
+/// Reply to OPEN; in replies to CREATE and TMPFILE it follows the entry.
 #[derive(Default, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct OpenOut {
@@ -233,7 +234,7 @@ pub(crate) struct OpenOut {
     pub backing_id: i32,
 }
 
-/// Of CREATE and TMPFILE.
+/// Arguments of CREATE and TMPFILE.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct CreateIn {
@@ -243,7 +244,7 @@ pub(crate) struct CreateIn {
     pub open_flags: u32,
 }
 
-/// Of READ, READDIR and READDIRPLUS.
+/// Arguments of READ, READDIR and READDIRPLUS.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct ReadIn {
@@ -268,7 +269,7 @@ pub(crate) struct WriteIn {
     pub padding: u32,
 }
 
-/// Of WRITE and COPY_FILE_RANGE.
+/// Reply to WRITE and COPY_FILE_RANGE.
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct WriteOut {
@@ -284,7 +285,7 @@ pub(crate) struct FsyncIn {
     pub padding: u32,
 }
 
-/// As long as `FUSE_SETXATTR_EXT` has not been agreed on.
+/// The form without `FUSE_SETXATTR_EXT`.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct SetxattrIn {
@@ -292,7 +293,7 @@ pub(crate) struct SetxattrIn {
     pub flags: u32,
 }
 
-/// Of GETXATTR and LISTXATTR.
+/// Arguments of GETXATTR and LISTXATTR.
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct GetxattrIn {
@@ -447,7 +448,8 @@ pub(crate) struct EntryOut {
     pub attr: FuseAttr,
 }
 
-/// What stands before a name in a list of directory entries, which are padded to eight bytes each.
+/// The header of an entry in a list of directory entries. The name follows, then padding to a
+/// multiple of eight bytes.
 #[derive(IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Dirent {
@@ -484,7 +486,7 @@ pub(crate) struct InvalInodeOut {
 mod tests {
     use super::*;
 
-    /// Sizes by `linux/fuse.h`.
+    /// Sizes in `linux/fuse.h`.
     #[test]
     fn sizes() {
         let sizes = [

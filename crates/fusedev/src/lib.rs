@@ -1,60 +1,98 @@
-//! A file system's side of `/dev/fuse`: what the kernel asks, what it is told, and how it is
-//! mounted. Linux 5.4 or later.
+//! The server side of `/dev/fuse`: requests, replies, and mounting. Linux 5.4 or later.
 //!
-//! | module | what it owns |
-//! |---|---|
-//! | `abi` | the protocol's structures and numbers |
-//! | `request` | bytes to an [`Operation`] |
-//! | `reply` | the answer to one request, and lists of directory entries |
-//! | `features` | what may be agreed on when a connection begins |
-//! | `session` | the threads that take requests, from the first one to DESTROY |
-//! | `guard` | a panic in a request becomes EIO |
-//! | `helper` | a process that mounts for one in a sandbox |
-//! | `mount` | mounting, as root or through fusermount3; the kernel's claim on a block device |
+//! A module uses only modules below it:
 //!
-//! It knows nothing of files. Whoever serves implements [`Server`]; a [`Reply`] can be taken to any
-//! thread, and be used at any time.
+//! ```text
+//!  serving                                     mounting
 //!
-//! The crate `fuser` does most of this, and was used until block devices were to be mounted as such
-//! (`fuseblk`), which is what brings sync(2) and syncfs(2) to a server: its 0.18 answers SYNCFS by
-//! itself, with ENOSYS, answers DESTROY before the file system has been told, so that umount(2)
-//! returns too early, and keeps the threads that read to itself.
+//!  session   threads, from INIT to DESTROY     mount     mounting; Claim on a block device
+//!     │                                           │
+//!  init      agreement on version, features    helper    a process that mounts for a sandbox
+//!     │                                           │
+//!  server    the trait that a file system      local     mount(2), umount(2), fusermount3
+//!     │      implements                           │
+//!     │                                        spec      mount options
+//!  reply, notify   messages to the kernel         │
+//!     │                                           │
+//!  request   decoded requests                     │
+//!     │                                           │
+//!  message   header, arguments, payload           │
+//!     │                                           │
+//!  entries   lists of directory entries           │
+//!     │                                           │
+//!  channel   the transport: /dev/fuse <───────────┘
+//!     │
+//!  types     node ids, attributes, entries
+//!     │
+//!  features, abi   the protocol's numbers and structures
 //!
-//! Source: `include/uapi/linux/fuse.h` of Linux (it may be used under the BSD licence, too) and
+//!  guard (panics) and drain (waiting for busy threads) stand alone; session uses them.
+//! ```
+//!
+//! The crate knows nothing of files: a file system implements [`Server`]. A [`Reply`] owns its way
+//! to the kernel, so any thread can send it at any time.
+//!
+//! A second transport replaces `channel` and the loop in `session`. It fills in a `Message`, whose
+//! three parts may be in different buffers, and sends the parts of a reply.
+//!
+//! The crate `fuser` 0.18 is not used, for three reasons. It answers SYNCFS with ENOSYS by itself,
+//! so sync(2) and syncfs(2) do not reach the server of a block device (`fuseblk`). It answers
+//! DESTROY before it calls the file system, so umount(2) returns too early. It gives no access to
+//! the threads that read requests.
+//!
+//! Sources: `include/uapi/linux/fuse.h` of Linux (dual-licensed, used under the BSD licence) and
 //! fuse(4).
 
 mod abi;
+mod channel;
+mod drain;
+mod entries;
 mod features;
 mod guard;
 mod helper;
+mod init;
+mod local;
+mod message;
 mod mount;
+mod notify;
 mod reply;
 mod request;
+mod server;
 mod session;
+mod spec;
+mod types;
 
+pub use channel::MAX_WRITE;
+pub use entries::DirEntries;
 pub use features::Features;
 pub use guard::guarded;
 pub use helper::{serve_as_helper, use_helper};
-pub use mount::{Claim, MountSpec, mount, unmount};
-pub use reply::{Attr, DirEntries, Entry, Reply, StatFs, Time};
-pub use request::{NodeId, Operation, Request, SetAttr, SetTime};
+pub use local::UnmountMode;
+pub use mount::{Claim, mount, unmount};
+pub use notify::Notifier;
+pub use reply::Reply;
+pub use request::{Operation, Request, SetAttr, SetTime, WriteKind};
 pub use rustix::io::Errno;
-pub use session::{MAX_WRITE, Notifier, Server, Session};
+pub use server::Server;
+pub use session::Session;
+pub use spec::MountSpec;
+pub use types::{Attr, Entry, NodeId, StatFs, Time};
 
-/// For the fuzzer alone.
+/// For the fuzzer only.
 #[doc(hidden)]
 pub mod fuzzing {
     use crate::abi::opcode;
-    use crate::request::{each_forget, parse as parse_request, split};
+    use crate::message::Message;
+    use crate::request::{each_forget, parse as parse_request};
 
-    /// Parses a message as a session would; whether it is well formed.
+    /// Parses a message as a session does. Returns whether it is well formed.
     pub fn parse(message: &[u8]) -> bool {
-        let Ok((header, args)) = split(message) else {
+        let Ok(message) = Message::split(message) else {
             return false;
         };
-        if matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET) {
-            return each_forget(&header, args, |_, _| {}).is_ok();
+        if matches!(message.header.opcode, opcode::FORGET | opcode::BATCH_FORGET) {
+            return each_forget(message, |_, _| {}).is_ok();
         }
-        parse_request(&header, args).is_ok_and(|request| !format!("{request:?}").is_empty())
+        parse_request(message).is_ok_and(|request| !format!("{request:?}").is_empty())
     }
 }

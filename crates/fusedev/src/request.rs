@@ -1,62 +1,53 @@
-//! What the kernel asks.
+//! Requests of the kernel.
 
 use crate::abi::{self, fattr, opcode};
-use crate::reply::Time;
+use crate::message::{Malformed, Message, Payload};
+use crate::types::{NodeId, Time};
 use std::ffi::OsStr;
-use std::fmt;
-use std::os::unix::ffi::OsStrExt;
-use zerocopy::{FromBytes, Immutable};
-
-/// The server's name of an inode; what the kernel has been told of with an entry, or the root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NodeId(pub u64);
-
-impl NodeId {
-    /// The root directory.
-    pub const ROOT: NodeId = NodeId(1);
-}
 
 /// One request.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// What it is about: the directory, where it is about a name.
+    /// The inode; for requests with a name, the directory of the name.
     pub node: NodeId,
-    /// Who asks: for permissions, and the owner of what is made.
+    /// User id of the caller: for permissions, and the owner of a new inode.
     pub uid: u32,
-    /// The group of who asks.
+    /// Group id of the caller.
     pub gid: u32,
-    /// The thread that asks; 0: one that the server could not see, or the kernel by itself.
+    /// Thread id of the caller; 0 for the kernel itself and for threads outside of the server's
+    /// pid namespace.
     pub pid: u32,
-    /// What is asked.
+    /// The operation and its arguments.
     pub operation: Operation<'a>,
 }
 
-/// What is asked. The comments name what answers it, beside an error, if that is not an empty
-/// [`crate::Reply::ok`].
+/// An operation. Each comment ends with the method of [`crate::Reply`] that answers it, in
+/// brackets; without one it is [`crate::Reply::ok`]. Any operation may be answered with an error.
 #[derive(Debug)]
-// The fields are the arguments, by the names that they have elsewhere.
+// The fields are the arguments under their usual names.
 #[allow(missing_docs)]
 pub enum Operation<'a> {
-    /// What is behind a name: an entry. Node 0 in it means "nothing, and that may be remembered".
+    /// Looks a name up. Node 0 in the reply lets the kernel cache that there is no such name.
+    /// \[entry\]
     Lookup { name: &'a OsStr },
-    /// Attributes.
+    /// Returns attributes. \[attr\]
     GetAttr,
-    /// Attributes and the time of birth, which only statx(2) knows: statx.
+    /// Returns attributes and the time of birth. \[statx\]
     StatX,
-    /// Changes attributes: the new ones.
+    /// Changes attributes. \[attr, with the new ones\]
     SetAttr(SetAttr),
-    /// The target of a symbolic link: data.
+    /// Returns the target of a symbolic link. \[data\]
     ReadLink,
-    /// Makes a symbolic link: an entry.
+    /// Creates a symbolic link. \[entry\]
     SymLink { name: &'a OsStr, target: &'a OsStr },
-    /// Makes a file of any type but a directory: an entry.
+    /// Creates a file of any type but a directory. \[entry\]
     MkNod {
         name: &'a OsStr,
         mode: u32,
         umask: u32,
         rdev: u32,
     },
-    /// Makes a directory: an entry.
+    /// Creates a directory. \[entry\]
     MkDir {
         name: &'a OsStr,
         mode: u32,
@@ -66,86 +57,97 @@ pub enum Operation<'a> {
     Unlink { name: &'a OsStr },
     /// Removes a directory.
     RmDir { name: &'a OsStr },
-    /// Renames; `flags` are renameat2(2)'s.
+    /// Renames; `flags` are those of renameat2(2).
     Rename {
         name: &'a OsStr,
         new_parent: NodeId,
         new_name: &'a OsStr,
         flags: u32,
     },
-    /// Gives `node` one more name, in the directory that the request is about: an entry.
+    /// Creates a hard link to `node` in the directory [`Request::node`]. \[entry\]
     Link { node: NodeId, name: &'a OsStr },
-    /// Opens a file; `flags` are open(2)'s: opened. ENOSYS is remembered: every open succeeds from
-    /// then on, and nothing is released.
+    /// Opens a file; `flags` are those of open(2). After ENOSYS every open succeeds without a
+    /// request, and there is no [`Operation::Release`]. \[opened\]
     Open { flags: i32 },
-    /// An open file is closed for the last time.
+    /// The last descriptor of an open file is closed.
     Release,
-    /// Makes a regular file and opens it: created. ENOSYS is remembered: MKNOD and OPEN come
-    /// instead.
+    /// Creates a regular file and opens it. After ENOSYS the kernel sends MKNOD and OPEN instead.
+    /// \[created\]
     Create {
         name: &'a OsStr,
         mode: u32,
         umask: u32,
     },
-    /// Makes a regular file without a name in the directory's place, and opens it (O_TMPFILE):
-    /// created.
+    /// Creates a regular file without a name and opens it (O_TMPFILE). \[created\]
     TmpFile { mode: u32, umask: u32 },
-    /// Reads: data, shorter only at the end of the file. `direct`: past the kernel's page cache.
+    /// Reads; the reply is short only at the end of the file. `direct` reads bypass the kernel's
+    /// page cache. \[data\]
     Read {
         offset: u64,
         size: u32,
         direct: bool,
     },
-    /// Writes: the number of bytes. `flags` are open(2)'s. `direct`: past the kernel's page cache.
-    /// `cached`: pages of a mapping, without a file that is open.
+    /// Writes; `flags` are those of open(2). \[written\]
     Write {
         offset: u64,
         data: &'a [u8],
         flags: i32,
-        direct: bool,
-        cached: bool,
+        kind: WriteKind,
     },
-    /// Space that is used and free: statfs.
+    /// Returns used and free space. \[statfs\]
     StatFs,
-    /// Makes a file or directory durable.
+    /// Makes a file or a directory durable.
     Fsync { data_only: bool },
-    /// Makes everything durable: sync(2) and syncfs(2), of block devices from Linux 6.18 on.
+    /// Makes the file system durable, for sync(2) and syncfs(2). The kernel sends it for `fuseblk`
+    /// mounts only, from Linux 6.18 on.
     SyncFs,
-    /// Sets an extended attribute; `flags` are setxattr(2)'s.
+    /// Sets an extended attribute; `flags` are those of setxattr(2).
     SetXattr {
         name: &'a OsStr,
         value: &'a [u8],
         flags: i32,
     },
-    /// An extended attribute: data of at most `size` bytes; its size, where that is 0.
+    /// Returns an extended attribute, or its size if `size` is 0. \[xattr\]
     GetXattr { name: &'a OsStr, size: u32 },
-    /// Names of extended attributes, each with a NUL behind it: as of [`Operation::GetXattr`].
+    /// Returns the names of the extended attributes, each with a NUL after it, or the size of this
+    /// list if `size` is 0. \[xattr\]
     ListXattr { size: u32 },
     /// Removes an extended attribute.
     RemoveXattr { name: &'a OsStr },
-    /// Entries of a directory, from where the one ended whose `next` is `offset`:
-    /// [`crate::DirEntries`].
+    /// Lists a directory from `offset` on: 0, or the `next` of an earlier entry. \[entries\]
     ReadDir { offset: u64, size: u32 },
-    /// The same with attributes: each entry counts as a lookup.
+    /// [`Operation::ReadDir`] with attributes. Each entry counts as a lookup. \[entries\]
     ReadDirPlus { offset: u64, size: u32 },
-    /// ioctl(2).
+    /// ioctl(2). \[ioctl\]
     Ioctl { command: u32, data: &'a [u8] },
     /// fallocate(2).
     Fallocate { offset: u64, length: u64, mode: i32 },
-    /// lseek(2) for data or a hole: an offset.
+    /// lseek(2) with SEEK_DATA or SEEK_HOLE. \[offset\]
     Lseek { offset: i64, whence: i32 },
-    /// Copies within the file system: the number of bytes.
+    /// Copies within the file system. \[written\]
     CopyFileRange {
         offset: u64,
         to: NodeId,
         to_offset: u64,
         length: u64,
     },
-    /// What is not listed here, by its number: ENOSYS, which the kernel remembers.
+    /// An operation that is not listed here, by its number. After ENOSYS the kernel does not send
+    /// it again.
     Other(u32),
 }
 
-/// What [`Operation::SetAttr`] changes.
+/// The source of the data of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteKind {
+    /// The program's memory; the page cache is bypassed.
+    Direct,
+    /// The page cache, during the program's write(2).
+    WriteThrough,
+    /// The page cache, after a program has changed pages of a mapping. There is no open file.
+    Writeback,
+}
+
+/// The attributes that [`Operation::SetAttr`] changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permissions, with the type.
@@ -156,232 +158,207 @@ pub struct SetAttr {
     pub gid: Option<u32>,
     /// Bytes.
     pub size: Option<u64>,
-    /// Last access.
+    /// Time of the last access.
     pub atime: Option<SetTime>,
-    /// Last change of contents.
+    /// Time of the last change of the contents.
     pub mtime: Option<SetTime>,
 }
 
-/// A new time.
+/// A new time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// When it is set.
+    /// The time at which the server carries the request out.
     Now,
-    /// This one.
+    /// A given time.
     At(Time),
 }
 
-/// The kernel sent less than the protocol says, or a name without an end.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("shorter than the protocol says")
-    }
-}
-
-/// What follows the header, from its beginning on.
-pub(crate) struct Args<'a>(&'a [u8]);
-
-impl<'a> Args<'a> {
-    /// A structure.
-    pub fn take<T: FromBytes + Immutable>(&mut self) -> Result<T, Malformed> {
-        let (value, rest) = T::read_from_prefix(self.0).map_err(|_| Malformed)?;
-        self.0 = rest;
-        Ok(value)
-    }
-
-    /// A name, up to its NUL.
-    fn name(&mut self) -> Result<&'a OsStr, Malformed> {
-        let end = self.0.iter().position(|&b| b == 0).ok_or(Malformed)?;
-        let name = OsStr::from_bytes(&self.0[..end]);
-        self.0 = &self.0[end + 1..];
-        Ok(name)
-    }
-
-    fn bytes(&mut self, len: u32) -> Result<&'a [u8], Malformed> {
-        let (bytes, rest) = self.0.split_at_checked(len as usize).ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-}
-
-/// The header of a request, and what follows it.
-pub(crate) fn split(message: &[u8]) -> Result<(abi::InHeader, Args<'_>), Malformed> {
-    let (header, rest) = abi::InHeader::read_from_prefix(message).map_err(|_| Malformed)?;
-    Ok((header, Args(rest)))
-}
-
-/// Each node of FORGET or BATCH_FORGET, and how many of its lookups are over.
+/// Calls `forget` with each node of a FORGET or BATCH_FORGET, and the number of lookups to
+/// subtract.
 pub(crate) fn each_forget(
-    header: &abi::InHeader,
-    mut args: Args<'_>,
+    message: Message<'_>,
     mut forget: impl FnMut(NodeId, u64),
 ) -> Result<(), Malformed> {
+    let Message {
+        header,
+        mut arguments,
+        mut payload,
+    } = message;
     if header.opcode == opcode::FORGET {
-        let one: abi::ForgetIn = args.take()?;
+        let one: abi::ForgetIn = arguments.take()?;
         forget(NodeId(header.nodeid), one.nlookup);
         return Ok(());
     }
-    let batch: abi::BatchForgetIn = args.take()?;
+    let batch: abi::BatchForgetIn = arguments.take()?;
     for _ in 0..batch.count {
-        let one: abi::ForgetOne = args.take()?;
+        let one: abi::ForgetOne = payload.take()?;
         forget(NodeId(one.nodeid), one.nlookup);
     }
     Ok(())
 }
 
-/// The request that a header begins.
-pub(crate) fn parse<'a>(header: &abi::InHeader, args: Args<'a>) -> Result<Request<'a>, Malformed> {
+/// Decodes a request.
+pub(crate) fn parse(message: Message<'_>) -> Result<Request<'_>, Malformed> {
     Ok(Request {
-        node: NodeId(header.nodeid),
-        uid: header.uid,
-        gid: header.gid,
-        pid: header.pid,
-        operation: operation(header.opcode, args)?,
+        node: NodeId(message.header.nodeid),
+        uid: message.header.uid,
+        gid: message.header.gid,
+        pid: message.header.pid,
+        operation: operation(message)?,
     })
 }
 
-fn operation(code: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> {
-    Ok(match code {
-        opcode::LOOKUP => Operation::Lookup { name: args.name()? },
+fn operation(message: Message<'_>) -> Result<Operation<'_>, Malformed> {
+    let Message {
+        header,
+        mut arguments,
+        mut payload,
+    } = message;
+    Ok(match header.opcode {
+        opcode::LOOKUP => Operation::Lookup {
+            name: payload.name()?,
+        },
         opcode::GETATTR => Operation::GetAttr,
         opcode::STATX => Operation::StatX,
-        opcode::SETATTR => Operation::SetAttr(set_attr(&args.take()?)),
+        opcode::SETATTR => Operation::SetAttr(set_attr(&arguments.take()?)),
         opcode::READLINK => Operation::ReadLink,
         opcode::SYMLINK => Operation::SymLink {
-            name: args.name()?,
-            target: args.name()?,
+            name: payload.name()?,
+            target: payload.name()?,
         },
         opcode::MKNOD => {
-            let new: abi::MknodIn = args.take()?;
+            let new: abi::MknodIn = arguments.take()?;
             Operation::MkNod {
-                name: args.name()?,
+                name: payload.name()?,
                 mode: new.mode,
                 umask: new.umask,
                 rdev: new.rdev,
             }
         }
         opcode::MKDIR => {
-            let new: abi::MkdirIn = args.take()?;
+            let new: abi::MkdirIn = arguments.take()?;
             Operation::MkDir {
-                name: args.name()?,
+                name: payload.name()?,
                 mode: new.mode,
                 umask: new.umask,
             }
         }
-        opcode::UNLINK => Operation::Unlink { name: args.name()? },
-        opcode::RMDIR => Operation::RmDir { name: args.name()? },
+        opcode::UNLINK => Operation::Unlink {
+            name: payload.name()?,
+        },
+        opcode::RMDIR => Operation::RmDir {
+            name: payload.name()?,
+        },
         opcode::RENAME => {
-            let to: abi::RenameIn = args.take()?;
-            rename(NodeId(to.newdir), 0, args)?
+            let to: abi::RenameIn = arguments.take()?;
+            rename(NodeId(to.newdir), 0, payload)?
         }
         opcode::RENAME2 => {
-            let to: abi::Rename2In = args.take()?;
-            rename(NodeId(to.newdir), to.flags, args)?
+            let to: abi::Rename2In = arguments.take()?;
+            rename(NodeId(to.newdir), to.flags, payload)?
         }
         opcode::LINK => {
-            let from: abi::LinkIn = args.take()?;
+            let from: abi::LinkIn = arguments.take()?;
             Operation::Link {
                 node: NodeId(from.oldnodeid),
-                name: args.name()?,
+                name: payload.name()?,
             }
         }
         opcode::OPEN => {
-            let open: abi::OpenIn = args.take()?;
+            let open: abi::OpenIn = arguments.take()?;
             Operation::Open {
                 flags: open.flags as i32,
             }
         }
         opcode::RELEASE => Operation::Release,
         opcode::CREATE => {
-            let new: abi::CreateIn = args.take()?;
+            let new: abi::CreateIn = arguments.take()?;
             Operation::Create {
-                name: args.name()?,
+                name: payload.name()?,
                 mode: new.mode,
                 umask: new.umask,
             }
         }
         opcode::TMPFILE => {
-            let new: abi::CreateIn = args.take()?;
+            let new: abi::CreateIn = arguments.take()?;
             Operation::TmpFile {
                 mode: new.mode,
                 umask: new.umask,
             }
         }
         opcode::READ => {
-            let read: abi::ReadIn = args.take()?;
+            let read: abi::ReadIn = arguments.take()?;
             Operation::Read {
                 offset: read.offset,
                 size: read.size,
-                // The kernel names a lock owner for direct I/O only. O_DIRECT in the flags does not
-                // tell, because such a file can be mapped, and a direct write can fall back to the
-                // page cache.
+                // The kernel sets a lock owner for direct I/O only. O_DIRECT in the flags is not
+                // enough: such a file can be mapped, and a direct write can fall back to the page
+                // cache.
                 direct: read.read_flags & abi::READ_LOCKOWNER != 0,
             }
         }
         opcode::WRITE => {
-            let write: abi::WriteIn = args.take()?;
+            let write: abi::WriteIn = arguments.take()?;
             Operation::Write {
                 offset: write.offset,
-                data: args.bytes(write.size)?,
+                data: payload.bytes(write.size)?,
                 flags: write.flags as i32,
-                direct: write.write_flags & abi::WRITE_LOCKOWNER != 0,
-                cached: write.write_flags & abi::WRITE_CACHE != 0,
+                kind: write_kind(write.write_flags),
             }
         }
         opcode::STATFS => Operation::StatFs,
         opcode::FSYNC | opcode::FSYNCDIR => {
-            let fsync: abi::FsyncIn = args.take()?;
+            let fsync: abi::FsyncIn = arguments.take()?;
             Operation::Fsync {
                 data_only: fsync.fsync_flags & abi::FSYNC_FDATASYNC != 0,
             }
         }
         opcode::SYNCFS => Operation::SyncFs,
         opcode::SETXATTR => {
-            let set: abi::SetxattrIn = args.take()?;
+            let set: abi::SetxattrIn = arguments.take()?;
             Operation::SetXattr {
-                name: args.name()?,
-                value: args.bytes(set.size)?,
+                name: payload.name()?,
+                value: payload.bytes(set.size)?,
                 flags: set.flags as i32,
             }
         }
         opcode::GETXATTR => {
-            let get: abi::GetxattrIn = args.take()?;
+            let get: abi::GetxattrIn = arguments.take()?;
             Operation::GetXattr {
-                name: args.name()?,
+                name: payload.name()?,
                 size: get.size,
             }
         }
         opcode::LISTXATTR => {
-            let list: abi::GetxattrIn = args.take()?;
+            let list: abi::GetxattrIn = arguments.take()?;
             Operation::ListXattr { size: list.size }
         }
-        opcode::REMOVEXATTR => Operation::RemoveXattr { name: args.name()? },
+        opcode::REMOVEXATTR => Operation::RemoveXattr {
+            name: payload.name()?,
+        },
         opcode::READDIR => {
-            let read: abi::ReadIn = args.take()?;
+            let read: abi::ReadIn = arguments.take()?;
             Operation::ReadDir {
                 offset: read.offset,
                 size: read.size,
             }
         }
         opcode::READDIRPLUS => {
-            let read: abi::ReadIn = args.take()?;
+            let read: abi::ReadIn = arguments.take()?;
             Operation::ReadDirPlus {
                 offset: read.offset,
                 size: read.size,
             }
         }
         opcode::IOCTL => {
-            let ioctl: abi::IoctlIn = args.take()?;
+            let ioctl: abi::IoctlIn = arguments.take()?;
             Operation::Ioctl {
                 command: ioctl.cmd,
-                data: args.bytes(ioctl.in_size)?,
+                data: payload.bytes(ioctl.in_size)?,
             }
         }
         opcode::FALLOCATE => {
-            let range: abi::FallocateIn = args.take()?;
+            let range: abi::FallocateIn = arguments.take()?;
             Operation::Fallocate {
                 offset: range.offset,
                 length: range.length,
@@ -389,14 +366,14 @@ fn operation(code: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> 
             }
         }
         opcode::LSEEK => {
-            let seek: abi::LseekIn = args.take()?;
+            let seek: abi::LseekIn = arguments.take()?;
             Operation::Lseek {
                 offset: seek.offset as i64,
                 whence: seek.whence as i32,
             }
         }
         opcode::COPY_FILE_RANGE => {
-            let copy: abi::CopyFileRangeIn = args.take()?;
+            let copy: abi::CopyFileRangeIn = arguments.take()?;
             Operation::CopyFileRange {
                 offset: copy.off_in,
                 to: NodeId(copy.nodeid_out),
@@ -408,11 +385,26 @@ fn operation(code: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> 
     })
 }
 
-fn rename(new_parent: NodeId, flags: u32, mut args: Args<'_>) -> Result<Operation<'_>, Malformed> {
+fn write_kind(write_flags: u32) -> WriteKind {
+    // For the lock owner see READ.
+    if write_flags & abi::WRITE_LOCKOWNER != 0 {
+        WriteKind::Direct
+    } else if write_flags & abi::WRITE_CACHE != 0 {
+        WriteKind::Writeback
+    } else {
+        WriteKind::WriteThrough
+    }
+}
+
+fn rename(
+    new_parent: NodeId,
+    flags: u32,
+    mut payload: Payload<'_>,
+) -> Result<Operation<'_>, Malformed> {
     Ok(Operation::Rename {
-        name: args.name()?,
+        name: payload.name()?,
         new_parent,
-        new_name: args.name()?,
+        new_name: payload.name()?,
         flags,
     })
 }
@@ -422,7 +414,7 @@ fn set_attr(set: &abi::SetAttrIn) -> SetAttr {
     let time = |bit, now, secs: u64, nanos| {
         has(bit).then(|| match has(now) {
             true => SetTime::Now,
-            // Times before 1970 are negative, and nanoseconds count from the second before.
+            // Seconds before 1970 are negative; nanoseconds always count forwards.
             false => SetTime::At(Time {
                 secs: secs as i64,
                 nanos,
@@ -444,7 +436,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As the kernel sends it: words of the machine's byte order after the header.
+    /// A message of the kernel: a header, `words` in the machine's byte order, and `tail`.
     fn message(code: u32, node: u64, words: &[u32], tail: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let len = 40 + words.len() * 4 + tail.len();
@@ -459,8 +451,7 @@ mod tests {
     }
 
     fn parsed(message: &[u8]) -> Result<Request<'_>, Malformed> {
-        let (header, args) = split(message)?;
-        parse(&header, args)
+        parse(Message::split(message)?)
     }
 
     #[test]
@@ -477,20 +468,19 @@ mod tests {
             offset,
             data,
             flags,
-            direct,
-            cached,
+            kind,
         } = request.operation
         else {
             panic!("{request:?}");
         };
         assert_eq!(
-            (offset, data, flags, direct, cached),
-            (1 << 32 | 4096, &b"bytes"[..], 0x1002, false, true)
+            (offset, data, flags, kind),
+            (1 << 32 | 4096, &b"bytes"[..], 0x1002, WriteKind::Writeback)
         );
     }
 
     #[test]
-    fn a_write_that_is_cut_off() {
+    fn a_truncated_write() {
         let words = [0, 0, 0, 0, 6, 0, 0, 0, 0, 0];
         let message = message(opcode::WRITE, 12, &words, b"bytes");
         assert_eq!(parsed(&message).unwrap_err(), Malformed);
@@ -513,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_an_end() {
+    fn a_name_without_a_nul() {
         let message = message(opcode::LOOKUP, 1, &[], b"name");
         assert_eq!(parsed(&message).unwrap_err(), Malformed);
     }
@@ -554,33 +544,40 @@ mod tests {
             &[],
         );
         for message in [&one, &many] {
-            let (header, args) = split(message).unwrap();
-            each_forget(&header, args, |node, lookups| seen.push((node.0, lookups))).unwrap();
+            let message = Message::split(message).unwrap();
+            each_forget(message, |node, lookups| seen.push((node.0, lookups))).unwrap();
         }
         assert_eq!(seen, [(5, 3), (6, 1), (7, 2)]);
         let promised = message(opcode::BATCH_FORGET, 0, &[u32::MAX, 0, 6, 0, 1, 0], &[]);
-        let (header, args) = split(&promised).unwrap();
-        assert_eq!(each_forget(&header, args, |_, _| ()), Err(Malformed));
+        let promised = Message::split(&promised).unwrap();
+        assert_eq!(each_forget(promised, |_, _| ()), Err(Malformed));
+    }
+
+    /// `message` knows the length of the arguments of each opcode that is parsed here.
+    #[test]
+    fn each_opcode_finds_its_arguments() {
+        for code in (0..60).filter(|code| *code != opcode::INIT) {
+            let message = message(code, 1, &[0; 64], &[]);
+            assert!(parsed(&message).is_ok(), "opcode {code}");
+        }
     }
 
     #[test]
-    fn what_is_not_known() {
+    fn an_unknown_opcode() {
         let message = message(999, 1, &[1, 2, 3], &[]);
         let operation = parsed(&message).unwrap().operation;
         assert!(matches!(operation, Operation::Other(999)));
     }
 
     proptest! {
-        /// Whatever comes, it is parsed or refused.
+        /// Any message is parsed or refused.
         #[test]
         fn never_panics(code in 0_u32..60, tail in proptest::collection::vec(any::<u8>(), 0..120)) {
             let message = message(code, 1, &[], &tail);
-            if let Ok((header, args)) = split(&message) {
-                let _ = parse(&header, args);
-            }
-            if let Ok((header, args)) = split(&tail) {
+            let _ = parsed(&message);
+            if let Ok(message) = Message::split(&tail) {
                 let mut left = 1000;
-                let _ = each_forget(&header, args, |_, _| left -= 1);
+                let _ = each_forget(message, |_, _| left -= 1);
             }
         }
     }

@@ -1,8 +1,9 @@
-//! `sluice mount`: a volume as a directory of the system.
+//! `sluice mount`: mounts a volume.
 //!
-//! In the background means: this process starts another of its kind (`--daemon`), which mounts,
-//! writes `ready` to its standard output, and lets go of the terminal; errors it tells by itself.
-//! Nothing is forked that has threads.
+//! By default a background process serves the volume: this process starts the same program again
+//! with `--daemon`. That process mounts, writes `ready` to its standard output, and detaches from
+//! the terminal. It prints its errors itself. A fork without exec is not used, because it would
+//! lose the threads.
 
 use crate::target;
 use anyhow::{Context, Result, bail};
@@ -13,49 +14,50 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// What a background process says when the volume can be used.
+/// Output of the background process when the volume can be used.
 const READY: &str = "ready\n";
 
 /// Mount a volume, so that any program can use it
 ///
-/// Returns when the volume can be used; `sluice unmount DIR` (or umount) takes it away. Works as
-/// root and, through fusermount3, without root. sync(1) reaches a block device that root has
-/// mounted (Linux 6.18), not the mount of an image: `sluice sync DIR` does, or fsync what matters.
+/// Returns when the volume can be used. `sluice unmount DIR` or umount unmounts it. Works as root,
+/// and through fusermount3 without root. sync(1) reaches the volume only if root has mounted it
+/// from a block device (Linux 6.18). For all other mounts use `sluice sync DIR`, or fsync single
+/// files.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice mount disk.img /mnt
-  sluice mount -f disk.img /mnt                      stay in the foreground; Ctrl-C unmounts
+  sluice mount -f disk.img /mnt                      run in the foreground; Ctrl-C unmounts
   sluice mount -o ro,noexec /dev/sdb1 /mnt
   sluice mount -o memory=4GiB,dirty_ratio=40 disk.img /mnt
 
-Options for -o (fstab's words):
+Options for -o, with their names in fstab:
   ro rw suid nosuid dev nodev exec noexec noatime relatime sync async dirsync
-  journal_async_commit nojournal_async_commit (default: while small fsyncs follow one another)
+  journal_async_commit nojournal_async_commit (default: on while small fsyncs follow one another)
   allow_other no_allow_other default_permissions no_default_permissions
-  check_open no_check_open (opens need not ask whether a file is immutable or append-only)
-  errors=continue|remount-ro (default: what the super block says, `tune2fs -e`)
+  check_open no_check_open (no_check_open: open(2) of immutable files succeeds, writes fail)
+  errors=continue|remount-ro (default: from the super block, see `tune2fs -e`)
   commit=SECONDS memory=SIZE threads=N
   dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE
   dirty_expire=SECONDS dirty_writeback=SECONDS (`sluice tune` changes them while mounted)
-  sandbox=auto|on|off (the process that serves gives up what it does not need: docs/THREAT_MODEL.md)
-  plug=on|off flushers=per-device|shared (off and shared are for measurements)
-By default: rw,nosuid,nodev,exec,noatime,default_permissions; root lets others in (allow_other).")]
+  sandbox=auto|on|off (restrict the serving process by Landlock: docs/THREAT_MODEL.md)
+  plug=on|off flushers=per-device|shared (use off and shared only for measurements)
+Default: rw,nosuid,nodev,exec,noatime,default_permissions; for root also allow_other.")]
 pub struct Args {
     /// Image file or block device
     device: OsString,
-    /// Directory to mount it on
+    /// Mount point
     dir: PathBuf,
-    /// Options as in fstab, with commas between them
+    /// Mount options, separated by commas
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Stay in the foreground
+    /// Run in the foreground
     #[arg(short, long)]
     foreground: bool,
-    /// Where the background process writes warnings and errors
+    /// File for warnings and errors of the background process
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// We are the background process
+    /// Run as the background process
     #[arg(long, hide = true)]
     daemon: bool,
 }
@@ -69,7 +71,7 @@ impl Args {
         }
         let log = self.log.as_deref().map(open_log).transpose()?;
         if self.daemon {
-            rustix::process::setsid().context("leaving the session of the terminal")?;
+            rustix::process::setsid().context("detaching from the terminal")?;
         }
         fuse::catch_signals()?;
         let device = canonical(&self.device);
@@ -97,21 +99,21 @@ impl Args {
             std::env::set_current_dir("/")?;
         } else {
             eprintln!(
-                "{} is mounted on {}; Ctrl-C or `sluice unmount` ends it",
+                "{} is mounted on {}; Ctrl-C or `sluice unmount` unmounts it",
                 device.display(),
                 session.dir().display()
             );
         }
         let served = session.wait();
-        // What the session may have failed to write is tried once more, and told either way.
+        // The volume is closed even if the session has failed.
         let closed = volume.close().map_err(|e| target::named(&device, e));
         served.and(closed)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The process that mounts and unmounts for one in a sandbox.
+    /// The command of the helper that mounts and unmounts for a server in a sandbox.
     fn helper(&self) -> Result<Command> {
-        let me = std::env::current_exe().context("finding this program")?;
+        let me = std::env::current_exe().context("finding the path of this program")?;
         let dir = self
             .dir
             .canonicalize()
@@ -122,7 +124,7 @@ impl Args {
     }
 
     fn start_daemon(&self, options: &str) -> Result<ExitCode> {
-        let me = std::env::current_exe().context("finding this program")?;
+        let me = std::env::current_exe().context("finding the path of this program")?;
         let mut command = Command::new(me);
         command.arg("mount").arg("--daemon");
         if !options.is_empty() {
@@ -137,23 +139,25 @@ impl Args {
             .stdout(Stdio::piped())
             .spawn()
             .context("starting the background process")?;
-        let mut said = String::new();
+        let mut output = String::new();
         if let Some(mut out) = child.stdout.take() {
-            out.read_to_string(&mut said)?;
+            out.read_to_string(&mut output)?;
         }
-        if said == READY {
+        if output == READY {
             return Ok(ExitCode::SUCCESS);
         }
-        // It has told what was wrong on the standard error that we share.
+        // It has printed its error on the shared standard error.
         let status = child.wait()?;
         match status.code() {
             Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1).max(1))),
-            None => bail!("the background process ended before it had mounted: {status}"),
+            None => {
+                bail!("the background process ended before it had mounted the volume: {status}")
+            }
         }
     }
 }
 
-/// The name that a path has everywhere, so that the mount table makes sense; a URL stays.
+/// The absolute path of a device, for the mount table. A device URL is returned unchanged.
 fn canonical(device: &OsStr) -> OsString {
     match Path::new(device).canonicalize() {
         Ok(path) => path.into_os_string(),

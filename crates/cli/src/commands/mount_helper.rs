@@ -1,5 +1,5 @@
-//! `sluice mount-helper`: mounts and unmounts one directory for a `sluice mount` in a sandbox,
-//! which starts it.
+//! `sluice mount-helper`: mounts and unmounts one directory for a `sluice mount` in a sandbox.
+//! `sluice mount` starts it.
 
 use anyhow::{Context, Result};
 use std::os::fd::AsFd;
@@ -9,14 +9,14 @@ use std::process::ExitCode;
 /// Mount and unmount for a server in a sandbox
 #[derive(clap::Args)]
 pub struct Args {
-    /// The directory
+    /// Mount point
     dir: PathBuf,
 }
 
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-        fuse::serve_as_helper(&socket, &self.dir).context("the socket of the mount helper")?;
+        fuse::serve_as_helper(&socket, &self.dir).context("reading requests of the mount")?;
         Ok(ExitCode::SUCCESS)
     }
 }

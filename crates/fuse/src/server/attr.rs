@@ -1,20 +1,20 @@
-//! Attributes: to FUSE's form, and setting them.
+//! Attributes.
 
 use super::Server;
 use ext4::{Attr, FileType, InodeRef, Result, SetAttr, SetTime, Timestamp};
 use fusedev::{Entry, NodeId, Time};
 use std::time::Duration;
 
-/// How long the kernel may keep names and attributes without asking again. Nobody else changes the
-/// volume, so it could be for ever; a day bounds what a bug can do.
+/// How long the kernel may cache names and attributes. They are always valid, since only this
+/// server changes the volume; a day bounds the effect of a bug.
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// Attributes as FUSE wants them.
-pub(crate) fn file_attr(attr: &Attr, block_size: u32) -> fusedev::Attr {
+/// Converts attributes to FUSE's form.
+fn file_attr(attr: &Attr, block_size: u32) -> fusedev::Attr {
     fusedev::Attr {
         ino: u64::from(attr.ino),
         size: attr.size,
@@ -31,7 +31,7 @@ pub(crate) fn file_attr(attr: &Attr, block_size: u32) -> fusedev::Attr {
     }
 }
 
-/// What stands for "there is no such name, and you may remember that".
+/// The entry for "there is no such name", which the kernel caches.
 pub(crate) fn no_entry() -> Entry {
     Entry {
         node: NodeId(0),
@@ -55,8 +55,9 @@ fn set_time(time: fusedev::SetTime) -> SetTime {
     }
 }
 
-/// What giving a file away, or a change of its contents by somebody without privileges, leaves of
-/// its mode. A set-group-ID bit without group execution means mandatory locking, and stays.
+/// The mode after a change of owner, or after a change of contents by an unprivileged user. The
+/// set-group-ID bit stays if there is no permission for the group to execute (it then means
+/// mandatory locking).
 pub(crate) fn without_privileges(mode: u16) -> u16 {
     if mode & GROUP_EXECUTE != 0 {
         mode & !(SET_UID | SET_GID)
@@ -65,13 +66,13 @@ pub(crate) fn without_privileges(mode: u16) -> u16 {
     }
 }
 
-/// Whether a change of contents would clear bits of the mode.
+/// Whether [`without_privileges`] changes a mode.
 pub(crate) fn has_privileges(mode: u16) -> bool {
     without_privileges(mode) != mode
 }
 
 impl Server {
-    /// Attributes in FUSE's form.
+    /// Converts attributes to FUSE's form.
     pub(super) fn fuse_attr(&self, attr: &Attr) -> fusedev::Attr {
         file_attr(attr, self.block_size)
     }
@@ -81,7 +82,7 @@ impl Server {
         Ok(self.fuse_attr(&inode.attr()))
     }
 
-    /// Attributes, and when the file was made; inodes of 128 bytes do not know that.
+    /// Attributes and the time of birth, which inodes of 128 bytes do not have.
     pub(super) fn statx(&self, node: NodeId) -> Result<(fusedev::Attr, Option<Time>)> {
         let attr = self.inode(node)?.attr();
         let birth = (attr.crtime != Timestamp::default()).then(|| time(attr.crtime));
@@ -107,14 +108,13 @@ impl Server {
             mtime: request.mtime.map(set_time),
             ..SetAttr::default()
         };
-        let attr = self.with_space(|| self.fs.set_attr(&inode, &set))?;
+        let attr = self.fs.set_attr(&inode, &set)?;
         Ok(self.fuse_attr(&attr))
     }
 
-    /// The mode that a change of owner or size leaves, if it is another one than before. Whoever
-    /// may change the size and keep the bits is CAP_FSETID's business, which a FUSE server does not
-    /// see; with `killpriv` nobody may, and else the kernel has left it to us for root only, who
-    /// has it.
+    /// The mode after a change of owner or size, if it differs from the mode before. CAP_FSETID
+    /// lets a user change the size and keep the bits, but a FUSE server does not see capabilities.
+    /// With `killpriv` no user keeps them; without it only root does.
     fn mode_without_privileges(
         &self,
         inode: &InodeRef,

@@ -6,17 +6,17 @@ use ext4::{Error, FallocateMode, InodeRef, Result, SeekWhence, SetAttr};
 use fusedev::NodeId;
 use std::cell::RefCell;
 
-/// Bytes that one copy_file_range request copies at most; the kernel asks again for the rest.
+/// Most bytes that one request copies. The kernel sends another request for the rest.
 const MAX_COPY: u64 = 16 << 20;
-/// Bytes copied at a time.
+/// Bytes of one read and write of a copy.
 const COPY_CHUNK: usize = 1 << 20;
 
 thread_local! {
-    /// A thread serves one request at a time, so one buffer a thread is enough.
+    /// A thread serves one request at a time and needs one buffer.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` with the thread's buffer, `len` bytes of it.
+/// Calls `work` with `len` bytes of the thread's buffer.
 fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < len {
@@ -26,17 +26,17 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// How much of a write has to be written for it to succeed.
+/// The treatment of a write that writes only a part of its data.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Amount {
-    /// Less is said to be less.
-    Some,
-    /// Less is the error that prevented more.
-    All,
+pub(super) enum ShortWrite {
+    /// It succeeds with the number of bytes written.
+    Report,
+    /// The rest is tried again. The write succeeds if all is written, else it fails.
+    Retry,
 }
 
 impl Server {
-    /// Reads, and hands the bytes to `reply`.
+    /// Reads and calls `reply` with the bytes.
     pub(super) fn read(
         &self,
         node: NodeId,
@@ -54,17 +54,17 @@ impl Server {
         });
     }
 
-    /// Writes: how many bytes.
+    /// Writes and returns the number of bytes written.
     pub(super) fn write(
         &self,
         inode: &InodeRef,
         offset: u64,
         data: &[u8],
-        amount: Amount,
+        short_write: ShortWrite,
     ) -> Result<u32> {
         let attr = inode.attr();
         let mut written = self.write_some(inode, offset, data);
-        while let (Ok(n), Amount::All) = (&mut written, amount)
+        while let (Ok(n), ShortWrite::Retry) = (&mut written, short_write)
             && *n < data.len()
         {
             match self.write_some(inode, offset + *n as u64, &data[*n..]) {
@@ -77,18 +77,18 @@ impl Server {
     }
 
     fn write_some(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
-        self.with_space(|| match self.fs.write(inode, offset, data) {
-            // The kernel sends an append as a write at the end, and is the only writer.
+        match self.fs.write(inode, offset, data) {
+            // The kernel sends an append as a write at the end of the file, and is the only writer.
             Err(Error::NotPermitted) if offset == inode.size() => {
                 self.fs.append(inode, data).map(|(_, n)| n)
             }
             result => result,
-        })
+        }
     }
 
-    /// Contents changed: the kernel must learn if that cleared set-user-ID or set-group-ID, of
-    /// which it knew. It has learned before the request is answered, so nobody can run the changed
-    /// file with its old mode.
+    /// Drops the kernel's cached attributes if a change of contents has cleared set-user-ID or
+    /// set-group-ID. This happens before the reply, so that no user can run the changed file with
+    /// its old mode.
     pub(super) fn after_change(&self, inode: &InodeRef, mode_before: u16) {
         if has_privileges(mode_before) {
             self.forget_attributes(inode);
@@ -104,7 +104,7 @@ impl Server {
             _ => return Err(Error::NotSupported),
         };
         let inode = self.inode(node)?;
-        self.with_space(|| self.fs.fallocate(&inode, mode, offset, len))?;
+        self.fs.fallocate(&inode, mode, offset, len)?;
         let mode = inode.attr().mode & 0o7777;
         if self.killpriv && has_privileges(mode) {
             let set = SetAttr {
@@ -127,7 +127,7 @@ impl Server {
         self.fs.seek(&self.inode(node)?, offset, whence)
     }
 
-    /// Copies within the volume: how many bytes, which may be fewer than asked for.
+    /// Copies within the volume. Returns the number of bytes, which may be less than `len`.
     pub(super) fn copy_file_range(
         &self,
         from: (NodeId, u64),
@@ -147,7 +147,7 @@ impl Server {
                     .and_then(|n| match n {
                         0 => Ok((0, 0)),
                         n => self
-                            .write(&target, to.1 + done, &buffer[..n], Amount::Some)
+                            .write(&target, to.1 + done, &buffer[..n], ShortWrite::Report)
                             .map(|written| (n, written as usize)),
                     });
                 match step {

@@ -1,8 +1,7 @@
 //! Reading directories.
 //!
-//! Entries are gathered first and answered afterwards, so that the directory is not locked while
-//! their inodes are loaded. An inode is counted as looked up if its entry fitted into the reply,
-//! and only then.
+//! Entries are collected in batches, so that the directory is not locked while their inodes are
+//! loaded. A lookup is counted only for an entry that fits into the reply.
 
 use super::Server;
 use super::attr::no_entry;
@@ -11,19 +10,19 @@ use fusedev::{Attr, DirEntries, Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Bytes that an entry takes in a reply beside its name: `fuse_dirent`, and `fuse_entry_out` before
-/// it with attributes.
+/// Bytes of an entry in a reply, without its name: `fuse_dirent`, and with attributes also
+/// `fuse_entry_out`.
 const DIRENT_SIZE: usize = 24;
 const ENTRY_OUT_SIZE: usize = 128;
-/// Entries gathered at a time.
+/// Size of a batch, measured in the reply.
 const BATCH_BYTES: usize = 16 << 10;
 
 struct Found {
     ino: u32,
-    /// Its type, as a mode has it.
+    /// The file type bits of a mode.
     mode: u32,
     next: u64,
-    /// Where its name ends in [`Batch::names`]; it begins where the one before ends.
+    /// End of the name in [`Batch::names`]. It begins at the end of the name before.
     name_end: usize,
 }
 
@@ -32,7 +31,7 @@ struct Found {
 struct Batch {
     entries: Vec<Found>,
     names: Vec<u8>,
-    /// The directory may have more.
+    /// The directory may have more entries.
     more: bool,
 }
 
@@ -48,9 +47,9 @@ impl Batch {
 }
 
 impl Server {
-    /// Entries from `pos` on that take about [`BATCH_BYTES`] in a reply, `extra` bytes each beside
-    /// the usual.
-    fn gather(&self, dir: &InodeRef, pos: u64, extra: usize) -> Result<Batch> {
+    /// Collects about [`BATCH_BYTES`] of entries from `pos` on. Each takes `extra` bytes in the
+    /// reply besides its `fuse_dirent`.
+    fn collect(&self, dir: &InodeRef, pos: u64, extra: usize) -> Result<Batch> {
         let mut batch = Batch::default();
         let mut room = BATCH_BYTES;
         self.fs.read_dir(dir, pos, &mut |entry| {
@@ -69,8 +68,8 @@ impl Server {
         Ok(batch)
     }
 
-    /// Calls `add` for the entries from `pos` on until it says that the reply is full, or there are
-    /// no more.
+    /// Calls `add` for the entries from `pos` on, until it returns true (the reply is full) or
+    /// there are no more.
     fn each_entry(
         &self,
         node: NodeId,
@@ -81,10 +80,9 @@ impl Server {
         let dir = self.inode(node)?;
         let mut added = false;
         loop {
-            let batch = match self.gather(&dir, pos, extra) {
+            let batch = match self.collect(&dir, pos, extra) {
                 Ok(batch) => batch,
-                // What is in the reply already is told first; the error comes with the next
-                // request.
+                // The reply has the entries so far; the next request returns the error.
                 Err(_) if added => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -112,12 +110,12 @@ impl Server {
     pub(super) fn readdirplus(&self, node: NodeId, pos: u64, size: u32) -> Result<DirEntries> {
         let mut entries = DirEntries::new(size);
         self.each_entry(node, pos, ENTRY_OUT_SIZE, |found, name| {
-            // The kernel takes no count from these two.
+            // The kernel counts no lookups of these two.
             if matches!(name.as_bytes(), b"." | b"..") {
                 return entries.add_plus(&bare(found), found.next, name);
             }
             let Ok(inode) = self.fs.inode(found.ino) else {
-                // A damaged inode: whoever looks it up gets the error.
+                // A damaged inode: its lookup returns the error.
                 return entries.add_plus(&bare(found), found.next, name);
             };
             let entry = self.entry(&inode);
@@ -131,8 +129,8 @@ impl Server {
     }
 }
 
-/// An entry without attributes: without a node, the kernel takes its number and type, and does not
-/// count it.
+/// An entry without attributes. It has no node, so the kernel uses only the number and type, and
+/// counts no lookup.
 fn bare(found: &Found) -> Entry {
     Entry {
         attr: Attr {

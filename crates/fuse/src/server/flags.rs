@@ -1,11 +1,10 @@
-//! Inode flags (lsattr, chattr) and generation, which arrive as ioctls.
+//! Ioctls for inode flags (lsattr, chattr), project and generation.
 
 use super::Server;
 use ext4::{Attr, Error, InodeRef, Result, SetAttr};
 use fusedev::NodeId;
 
-// Requests carry the size of `long`, which depends on the program, though an `int` is what is
-// passed.
+// The numbers contain the size of `long`, which depends on the program. The argument is an `int`.
 const GET_FLAGS: u32 = 0x8008_6601;
 const GET_FLAGS_32: u32 = 0x8004_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
@@ -18,8 +17,8 @@ const FS_SET_XATTR: u32 = 0x401c_5820;
 /// Bytes of `struct fsxattr`.
 const FSXATTR_SIZE: usize = 28;
 
-/// `FS_*_FL` and `FS_XFLAG_*` of what both know: synchronous, immutable, append-only, no dump, no
-/// access times, direct access, inherited project.
+/// Pairs of `FS_*_FL` and `FS_XFLAG_*` with the same meaning: synchronous, immutable, append-only,
+/// no dump, no access times, direct access, inherited project.
 const XFLAGS: [(u32, u32); 7] = [
     (0x8, 0x20),
     (0x10, 0x8),
@@ -43,7 +42,8 @@ fn fsxattr(attr: &Attr) -> Vec<u8> {
     answer
 }
 
-/// The flags and the project that a `struct fsxattr` asks for; flags that it cannot name stay.
+/// Decodes flags and project of a `struct fsxattr`. Flags without an `FS_XFLAG_*` keep their old
+/// value.
 fn from_fsxattr(data: &[u8], old: u32) -> Option<(u32, u32)> {
     let words = data.as_chunks::<4>().0;
     let xflags = u32::from_ne_bytes(*words.first()?);
@@ -59,7 +59,7 @@ fn from_fsxattr(data: &[u8], old: u32) -> Option<(u32, u32)> {
 }
 
 impl Server {
-    /// Answers an ioctl: the bytes that it returns; `None` if it is not known.
+    /// Carries out an ioctl and returns its data; `None` if the command is unknown.
     pub(super) fn ioctl(&self, node: NodeId, command: u32, data: &[u8]) -> Result<Option<Vec<u8>>> {
         const NO_ARGUMENT: Error = Error::Invalid("an ioctl without its argument");
         let inode = self.inode(node)?;
@@ -81,7 +81,7 @@ impl Server {
         Ok(Some(answer))
     }
 
-    /// The kernel has checked who may do this.
+    /// Sets flags and project. The kernel has checked permissions.
     fn set_flags(&self, inode: &InodeRef, flags: u32, projid: Option<u32>) -> Result<Vec<u8>> {
         let set = SetAttr {
             flags: Some(flags),
@@ -89,7 +89,7 @@ impl Server {
             ..SetAttr::default()
         };
         self.fs.set_attr(inode, &set)?;
-        // The time of change, of which the kernel does not know.
+        // The change time is new, which the kernel does not know.
         self.forget_attributes(inode);
         Ok(Vec::new())
     }

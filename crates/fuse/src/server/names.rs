@@ -1,13 +1,14 @@
-//! Names: look up, create, link, remove, rename.
+//! Names: lookup, create, link, remove, rename.
 
+use super::Server;
 use super::attr::{TTL, no_entry};
-use super::{Server, node_of};
+use crate::nodes::node_of;
 use ext4::{Error, InodeRef, NewInode, RenameFlags, Result};
 use fusedev::{Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Who makes something, and how.
+/// Owner and mode of a new inode.
 pub(crate) struct New {
     pub uid: u32,
     pub gid: u32,
@@ -32,7 +33,7 @@ const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
 
 impl Server {
-    /// What to answer where the kernel learns of `inode`.
+    /// The entry of `inode` for a reply. Counts a lookup.
     pub(super) fn entry(&self, inode: &InodeRef) -> Entry {
         let attr = self.count_lookup(inode);
         Entry {
@@ -43,7 +44,7 @@ impl Server {
         }
     }
 
-    /// Makes changes of names durable where a flag of the directory asks for it.
+    /// Makes a change of names durable if the directory has the flag for that.
     fn sync_names(&self, dir: &InodeRef) -> Result<()> {
         match dir.syncs_names() {
             true => self.fs.fsync(dir, false),
@@ -54,7 +55,7 @@ impl Server {
     pub(super) fn lookup(&self, parent: NodeId, name: &OsStr) -> Result<Entry> {
         let dir = self.inode(parent)?;
         let found = match name.as_bytes() {
-            // These come from file handles (NFS), for inodes that the kernel has forgotten.
+            // Lookups for file handles (NFS) of inodes that the kernel has forgotten.
             b"." => Ok(dir),
             b".." => self.fs.parent(&dir),
             name => self.fs.lookup(&dir, name),
@@ -68,19 +69,20 @@ impl Server {
 
     pub(super) fn mknod(&self, parent: NodeId, name: &OsStr, new: &New) -> Result<Entry> {
         let dir = self.inode(parent)?;
-        let inode = self.with_space(|| self.fs.create(&dir, name.as_bytes(), new.inode()))?;
+        let inode = self.fs.create(&dir, name.as_bytes(), new.inode())?;
         self.sync_names(&dir)?;
         Ok(self.entry(&inode))
     }
 
-    /// Makes a file without a name; the kernel links it later, or forgets it.
+    /// Creates a file without a name. The kernel links it later or forgets it.
     pub(super) fn tmpfile(&self, parent: NodeId, new: &New) -> Result<Entry> {
         let dir = self.inode(parent)?;
-        let inode = self.with_space(|| self.fs.tmpfile(&dir, new.inode()))?;
+        let inode = self.fs.tmpfile(&dir, new.inode())?;
         Ok(self.entry(&inode))
     }
 
-    /// Whether a file may be opened with open(2)'s `flags`. The kernel has checked modes and ACLs.
+    /// Checks the flags immutable and append-only of a file for an open with `flags` of open(2).
+    /// The kernel has checked modes and ACLs.
     pub(super) fn open(&self, node: NodeId, flags: i32) -> Result<()> {
         match flags & libc::O_ACCMODE {
             libc::O_RDONLY => Ok(()),
@@ -96,7 +98,7 @@ impl Server {
             mode: (DIRECTORY | new.mode & 0o7777) as u16,
             ..new.inode()
         };
-        let inode = self.with_space(|| self.fs.mkdir(&dir, name.as_bytes(), new))?;
+        let inode = self.fs.mkdir(&dir, name.as_bytes(), new)?;
         self.sync_names(&dir)?;
         Ok(self.entry(&inode))
     }
@@ -116,7 +118,7 @@ impl Server {
             ..NewInode::default()
         };
         let (name, target) = (name.as_bytes(), target.as_bytes());
-        let inode = self.with_space(|| self.fs.symlink(&dir, name, target, new))?;
+        let inode = self.fs.symlink(&dir, name, target, new)?;
         self.sync_names(&dir)?;
         Ok(self.entry(&inode))
     }
@@ -128,15 +130,14 @@ impl Server {
     pub(super) fn link(&self, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {
         let inode = self.inode(node)?;
         let dir = self.inode(parent)?;
-        self.with_space(|| self.fs.link(&inode, &dir, name.as_bytes()))?;
+        self.fs.link(&inode, &dir, name.as_bytes())?;
         self.sync_names(&dir)?;
         Ok(self.entry(&inode))
     }
 
     pub(super) fn unlink(&self, parent: NodeId, name: &OsStr) -> Result<()> {
         let dir = self.inode(parent)?;
-        // Held until it is known whether it has to be kept: it must not be deleted at once if it is
-        // open.
+        // The reference prevents the deletion before `after_unlink` knows whether the file is open.
         let target = self.fs.lookup(&dir, name.as_bytes())?;
         self.fs.unlink(&dir, name.as_bytes())?;
         self.after_unlink(target);
@@ -169,7 +170,7 @@ impl Server {
                     gid: by.1,
                 }
             }
-            _ => return Err(Error::Invalid("flags of rename that are not supported")),
+            _ => return Err(Error::Invalid("these flags of renameat2 are not supported")),
         };
         let from_dir = self.inode(from.0)?;
         let to_dir = self.inode(to.0)?;
@@ -183,15 +184,13 @@ impl Server {
             }
             _ => None,
         };
-        self.with_space(|| {
-            self.fs.rename(
-                &from_dir,
-                from.1.as_bytes(),
-                &to_dir,
-                to.1.as_bytes(),
-                flags,
-            )
-        })?;
+        self.fs.rename(
+            &from_dir,
+            from.1.as_bytes(),
+            &to_dir,
+            to.1.as_bytes(),
+            flags,
+        )?;
         if let Some(target) = replaced {
             self.after_unlink(target);
         }

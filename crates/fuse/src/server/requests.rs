@@ -1,32 +1,24 @@
-//! The requests: arguments in, a call of [`super::Server`], a reply out.
+//! Dispatch of requests: each calls a method of [`super::Server`] and replies with its result.
 //!
-//! Some are answered ENOSYS on purpose, which the kernel remembers so that it never asks again:
-//! OPENDIR (we keep no handles: a node stays alive by its lookup count); FLUSH (close writes
-//! nothing); ACCESS (the kernel checks permissions). OPEN is needed for the flags immutable and
-//! append-only, which the kernel does not know of a FUSE file. With the option `no_check_open` it
-//! is answered ENOSYS too, with CREATE (MKNOD does the same), and there is no RELEASE.
+//! Some requests are answered ENOSYS on purpose; the kernel then does not send them again:
+//! - OPENDIR: the server has no handles, a node lives by its lookup count.
+//! - FLUSH: close(2) writes nothing.
+//! - ACCESS: the kernel checks permissions.
+//! - OPEN and CREATE with the option `no_check_open`; MKNOD replaces CREATE, and there is no
+//!   RELEASE. Otherwise OPEN checks the flags immutable and append-only, which the kernel does not
+//!   know.
 
 use super::attr::TTL;
-use super::contents::Amount;
+use super::contents::ShortWrite;
 use super::names::New;
-use super::{Server, errno, ino_of, volume_ioctls};
+use super::{Server, errno, volume_ioctls};
 use crate::durability::SyncIoctl;
+use crate::nodes::ino_of;
 use ext4::{Result, SyncTarget};
-use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request};
+use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request, WriteKind};
 use std::sync::atomic::Ordering;
 
-/// How a write came to the server.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// From the program's memory.
-    Direct,
-    /// From the page cache, of pages that a mapping has changed.
-    Mapped,
-    /// From the page cache, as soon as the program had written to it.
-    Cached,
-}
-
-/// Replies with an error, or by `reply_with` with what there is.
+/// Replies with an error, or calls `reply_with` with the value.
 fn answer<T>(reply: Reply, result: Result<T>, reply_with: impl FnOnce(Reply, T)) {
     match result {
         Ok(value) => reply_with(reply, value),
@@ -50,7 +42,7 @@ fn answer_written(reply: Reply, result: Result<u32>) {
     answer(reply, result, Reply::written);
 }
 
-/// An ioctl that returns nothing but whether it was done.
+/// Replies to an ioctl without data.
 fn answer_ioctl(reply: Reply, result: Result<()>) {
     answer(reply, result, |reply, ()| reply.ioctl(0, &[]));
 }
@@ -143,7 +135,9 @@ impl fusedev::Server for Server {
                 size,
                 direct,
             } => {
-                self.note_io(node, direct);
+                if !direct {
+                    self.note_cached_io(node);
+                }
                 self.read(node, offset, size, |result| {
                     answer(reply, result, Reply::data)
                 });
@@ -152,28 +146,24 @@ impl fusedev::Server for Server {
                 offset,
                 data,
                 flags,
-                direct,
-                cached,
+                kind,
             } => {
-                self.note_io(node, direct);
-                let way = match (direct, cached) {
-                    (true, _) => Way::Direct,
-                    (false, true) => Way::Mapped,
-                    (false, false) => Way::Cached,
+                if kind != WriteKind::Direct {
+                    self.note_cached_io(node);
+                }
+                // The kernel turns a short reply to O_DIRECT into EIO, and ignores the length of
+                // one for pages of a mapping.
+                let short_write = match kind {
+                    WriteKind::Direct | WriteKind::Writeback => ShortWrite::Retry,
+                    WriteKind::WriteThrough => ShortWrite::Report,
                 };
-                // The kernel makes EIO of a short answer to O_DIRECT, and does not look at one for
-                // pages of a mapping.
-                let amount = match way {
-                    Way::Direct | Way::Mapped => Amount::All,
-                    Way::Cached => Amount::Some,
-                };
-                self.write_and_reply(node, (offset, data, amount), (flags, way), reply);
+                self.write_and_reply(node, (offset, data, short_write), (flags, kind), reply);
             }
             Operation::StatFs => reply.statfs(&self.statfs()),
             Operation::Fsync { data_only } => answer(reply, self.inode(node), |reply, inode| {
                 let target = SyncTarget { inode, data_only };
-                let tell = |result| answer_empty(reply, result);
-                self.durability.fsync(target, tell);
+                self.durability
+                    .fsync(target, |result| answer_empty(reply, result));
             }),
             Operation::SyncFs if self.durability.take_announcement(pid) => reply.ok(),
             Operation::SyncFs => self
@@ -240,19 +230,19 @@ impl fusedev::Server for Server {
     }
 
     fn destroy(&self) {
-        self.end();
+        self.teardown.destroy();
     }
 }
 
 impl Server {
-    /// Whether a write with these flags has to be made durable before it is answered.
+    /// Whether a write with these flags must be durable before its reply.
     fn must_sync(&self, flags: i32) -> bool {
         flags & libc::O_DSYNC != 0 && !self.kernel_syncs_writes.load(Ordering::Relaxed)
     }
 
-    /// A read or write is about to be carried out.
-    fn note_io(&self, node: NodeId, direct: bool) {
-        if !direct && let Ok(ino) = ino_of(node) {
+    /// Notes that a cached read or write will be carried out.
+    fn note_cached_io(&self, node: NodeId) {
+        if let Ok(ino) = ino_of(node) {
             self.coherence.note_cached(ino);
         }
     }
@@ -260,8 +250,8 @@ impl Server {
     fn write_and_reply(
         &self,
         node: NodeId,
-        (offset, data, amount): (u64, &[u8], Amount),
-        (flags, way): (i32, Way),
+        (offset, data, short_write): (u64, &[u8], ShortWrite),
+        (flags, kind): (i32, WriteKind),
         reply: Reply,
     ) {
         let inode = match self.inode(node) {
@@ -269,25 +259,27 @@ impl Server {
             Err(error) => return reply.error(errno(error)),
         };
         let ino = inode.ino();
-        let written = self.write(&inode, offset, data, amount);
-        // O_SYNC has O_DSYNC's bit and one more.
+        let written = self.write(&inode, offset, data, short_write);
+        // O_SYNC contains the bit of O_DSYNC.
         let data_only = flags & libc::O_SYNC != libc::O_SYNC;
         let sync =
             (written.is_ok() && self.must_sync(flags)).then_some(SyncTarget { inode, data_only });
         let range = (offset, data.len() as u64);
-        if way == Way::Cached {
+        if kind == WriteKind::WriteThrough {
             self.coherence.after_cached_write(ino, range);
         }
-        if way == Way::Direct {
+        if kind == WriteKind::Direct {
             let fs = self.fs.clone();
-            // This may be called where nothing may wait for a sync.
-            let tell = move || match sync {
+            // This may run on the thread that sends notifications, which must not wait for a sync.
+            let reply_after_sync = move || match sync {
                 Some(target) => fs.fsync_later(target, move |synced| {
                     answer_written(reply, synced.and(written));
                 }),
                 None => answer_written(reply, written),
             };
-            return self.coherence.after_direct_write(ino, range, tell);
+            return self
+                .coherence
+                .after_direct_write(ino, range, reply_after_sync);
         }
         match sync {
             Some(target) => self.durability.fsync(target, move |synced| {
@@ -318,19 +310,19 @@ impl Server {
                 Err(error) => reply.error(errno(error)),
             };
         };
-        let tell = |result| answer_ioctl(reply, result);
+        let reply_with = |result| answer_ioctl(reply, result);
         match sync {
             SyncIoctl::Announce => {
                 self.durability.announce(pid);
-                tell(Ok(()));
+                reply_with(Ok(()));
             }
-            SyncIoctl::Volume => self.durability.sync_volume(tell),
+            SyncIoctl::Volume => self.durability.sync_volume(reply_with),
             SyncIoctl::Tree => {
-                // Its SYNCFS has come, or will not: not every kernel sends it.
+                // Its SYNCFS has come, or never comes: some kernels do not send it.
                 self.durability.take_announcement(pid);
                 match self.inode(node) {
-                    Ok(dir) => self.durability.sync_tree(dir, tell),
-                    Err(error) => tell(Err(error)),
+                    Ok(dir) => self.durability.sync_tree(dir, reply_with),
+                    Err(error) => reply_with(Err(error)),
                 }
             }
         }

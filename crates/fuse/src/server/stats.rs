@@ -1,9 +1,9 @@
-//! A mount's counters, to be read from outside: the attribute [`NAME`] of the root directory, which
-//! is not listed and cannot be set.
+//! Counters of a mount: the extended attribute [`NAME`] of the root directory. It is not listed and
+//! cannot be set.
 
 use ext4::Fs;
 
-/// Name of the attribute.
+/// The name of the attribute.
 pub(super) const NAME: &[u8] = b"user.sluicefs.stats";
 
 /// The counters as one flat JSON object of integers.

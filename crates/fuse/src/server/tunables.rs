@@ -1,18 +1,18 @@
-//! A mount's writeback parameters, to be read and changed from outside: the attribute [`NAME`] of
-//! the root directory, which is not listed. Its value is a list such as
-//! `dirty_ratio=20,dirty_expire=30`; what a new value leaves out stays.
+//! Writeback parameters of a mount: the extended attribute [`NAME`] of the root directory. It is
+//! not listed. Its value is a list such as `dirty_ratio=20,dirty_expire=30`. A new value changes
+//! only the parameters that it names.
 
 use ext4::{Error, Fs, Result};
 
-/// Name of the attribute.
+/// The name of the attribute.
 pub(super) const NAME: &[u8] = b"user.sluicefs.tunables";
 
-/// All parameters.
+/// Returns all parameters.
 pub(super) fn get(fs: &Fs) -> Vec<u8> {
     fs.tunables().to_string().into_bytes()
 }
 
-/// `NotPermitted` but for root and for whom this process runs as.
+/// Fails with `NotPermitted` unless the caller is root or the user of this process.
 pub(super) fn check_owner(by_uid: u32) -> Result<()> {
     if by_uid != 0 && by_uid != rustix::process::geteuid().as_raw() {
         return Err(Error::NotPermitted);
@@ -20,13 +20,14 @@ pub(super) fn check_owner(by_uid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Changes those in `list`; for root and for whom this process runs as.
+/// Changes the parameters in `list`. Only root and the user of this process may.
 pub(super) fn set(fs: &Fs, list: &[u8], by_uid: u32) -> Result<()> {
     check_owner(by_uid)?;
-    let list = str::from_utf8(list).map_err(|_| Error::Invalid("parameters that are no text"))?;
+    let list = str::from_utf8(list)
+        .map_err(|_| Error::Invalid("the writeback parameters are not text"))?;
     let mut tunables = fs.tunables();
     tunables
         .apply(list)
-        .map_err(|_| Error::Invalid("a writeback parameter"))?;
+        .map_err(|_| Error::Invalid("unknown writeback parameter, or its value is out of range"))?;
     fs.set_tunables(tunables)
 }

@@ -1,7 +1,7 @@
-//! Ioctls about the volume, through any file of it: its label, and discarding free space.
+//! Ioctls on the volume, which any of its files takes: label, and discard of free space.
 
 use super::{Server, errno, tunables};
-use crate::durability::apart;
+use crate::durability;
 use ext4::{Error, Result};
 use fusedev::Reply;
 
@@ -13,7 +13,7 @@ pub(super) const TRIM: u32 = 0xc018_5879;
 const LABEL_SIZE: usize = 256;
 
 impl Server {
-    /// Answers an ioctl: the bytes that it returns; `None` if it is not about the volume.
+    /// Carries out an ioctl and returns its data; `None` if the command is not one of these.
     pub(super) fn volume_ioctl(
         &self,
         uid: u32,
@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    /// FITRIM, which takes long: on a thread of its own.
+    /// Carries out FITRIM on a thread of its own, since it takes long.
     pub(super) fn trim(&self, uid: u32, data: &[u8], reply: Reply) {
         // struct fstrim_range: start, len, minlen.
         let words = data.as_chunks::<8>().0;
@@ -44,11 +44,11 @@ impl Server {
             (Err(error), _) => return reply.error(errno(error)),
             (Ok(()), [start, len, min]) => [start, len, min].map(|word| u64::from_ne_bytes(*word)),
             (Ok(()), _) => {
-                return reply.error(errno(Error::Invalid("FITRIM without a range")));
+                return reply.error(errno(Error::Invalid("FITRIM needs a struct fstrim_range")));
             }
         };
         let fs = self.fs.clone();
-        apart(&self.fs, move || {
+        durability::spawn(&self.fs, move || {
             match fs.trim(range[0], range[1], range[2]) {
                 Ok(trimmed) => {
                     let answer = [range[0], trimmed, range[2]].map(u64::to_ne_bytes);

@@ -21,8 +21,8 @@ impl Server {
         self.fs.get_xattr(&self.inode(node)?, name.as_bytes())
     }
 
-    /// The names, each with a NUL behind it. `trusted.` is for root's eyes only, and the kernel
-    /// leaves that to us.
+    /// The names, each with a NUL after it. Only root sees `trusted.`, which the kernel does not
+    /// filter.
     pub(super) fn listxattr(&self, node: NodeId, by_uid: u32) -> Result<Vec<u8>> {
         let mut list = Vec::new();
         for name in self.fs.list_xattr(&self.inode(node)?)? {
@@ -46,17 +46,17 @@ impl Server {
             0 => SetXattrMode::Any,
             libc::XATTR_CREATE => SetXattrMode::Create,
             libc::XATTR_REPLACE => SetXattrMode::Replace,
-            _ => return Err(Error::Invalid("flags of setxattr")),
+            _ => return Err(Error::Invalid("unknown flags of setxattr")),
         };
         let name = name.as_bytes();
         if node == NodeId::ROOT && name == tunables::NAME {
             return tunables::set(&self.fs, value, by.0);
         }
         let inode = self.inode(node)?;
-        self.with_space(|| self.fs.set_xattr(&inode, name, value, mode))?;
-        // As chmod: who is not in the file's group must not leave set-group-ID on it. FUSE tells of
-        // no other groups than the first, so this clears the bit for members by another one, too;
-        // they can set it again.
+        self.fs.set_xattr(&inode, name, value, mode)?;
+        // As for chmod(2), a caller outside of the file's group clears set-group-ID. A request has
+        // only the caller's primary group, so this also clears the bit for members by a
+        // supplementary group; they can set it again.
         if name == ACCESS_ACL && by.0 != 0 {
             let attr = inode.attr();
             if attr.mode & SET_GID != 0 && attr.gid != by.1 {
@@ -74,6 +74,6 @@ impl Server {
 
     pub(super) fn removexattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
         let inode = self.inode(node)?;
-        self.with_space(|| self.fs.remove_xattr(&inode, name.as_bytes()))
+        self.fs.remove_xattr(&inode, name.as_bytes())
     }
 }

@@ -1,16 +1,16 @@
-//! Who else has a file system mounted: other places of this mount namespace, and other namespaces.
+//! Other mounts of a file system, in this mount namespace and in others.
 
-use super::unescape;
+use super::mount_table::mount_points;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-/// A place where it is mounted.
+/// A mount of the file system.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     dir: PathBuf,
-    /// A process of another mount namespace, and its name.
+    /// A process in another mount namespace, and its name.
     process: Option<(u32, String)>,
 }
 
@@ -18,17 +18,18 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dir = self.dir.display();
         match &self.process {
-            None => write!(f, "still mounted on {dir}; `umount {dir}` takes it away"),
+            None => write!(f, "still mounted on {dir}; `umount {dir}` unmounts it"),
             Some((pid, name)) => write!(
                 f,
                 "still mounted on {dir} in the mount namespace of process {pid} ({name}); \
-                 `nsenter -t {pid} -m umount {dir}` takes it away"
+                 `nsenter -t {pid} -m umount {dir}` unmounts it"
             ),
         }
     }
 }
 
-/// Where the file system with the number `number` ("0:52") is mounted, as far as this user may see.
+/// Lists the mounts of the file system with the device number `number` ("0:52"), as far as this
+/// user may see them.
 pub(super) fn of(number: &str) -> Vec<Holder> {
     let mut holders = Vec::new();
     let mut seen = HashSet::new();
@@ -36,7 +37,7 @@ pub(super) fn of(number: &str) -> Vec<Holder> {
         seen.insert(own);
     }
     let mut add = |table: &str, process: Option<(u32, String)>| {
-        holders.extend(places(table, number).map(|dir| Holder {
+        holders.extend(mount_points(table, number).map(|dir| Holder {
             dir,
             process: process.clone(),
         }));
@@ -59,17 +60,4 @@ pub(super) fn of(number: &str) -> Vec<Holder> {
         add(&table, Some((pid, name.trim_end().to_owned())));
     }
     holders
-}
-
-/// The mount points of `number` in a mount table.
-fn places<'a>(table: &'a str, number: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
-    table.lines().filter_map(move |line| {
-        // 36 35 0:52 / /mnt rw,nosuid shared:1 - fuse.sluicefs /disk.img rw,user_id=0
-        let mut fields = line.split(' ').skip(2);
-        let found = fields.next()? == number;
-        if !found {
-            return None;
-        }
-        fields.nth(1).map(unescape)
-    })
 }

@@ -1,0 +1,148 @@
+//! The transport: messages over `/dev/fuse`.
+//!
+//! Only this module and `session` know how messages travel. A message from the kernel becomes a
+//! `message::Message`; a message to the kernel is an error number, the number of the request, and
+//! its parts in order.
+
+use crate::abi;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use zerocopy::IntoBytes;
+
+/// Bytes in the largest write request; 256 pages, the default limit of kernels.
+pub const MAX_WRITE: u32 = 1 << 20;
+/// Bytes of a message besides the data of a write: header and arguments. It is also the smallest
+/// buffer that the kernel accepts.
+pub(crate) const HEADROOM: usize = 8 << 10;
+
+/// Slices that are sent in one call without an allocation.
+const INLINE_SLICES: usize = 4;
+
+/// `FUSE_DEV_IOC_CLONE`.
+const IOC_CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+/// One descriptor of a connection. The reply to a request must go to the descriptor that the
+/// request was read from.
+pub(crate) struct Channel(OwnedFd);
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Channel({})", self.0.as_raw_fd())
+    }
+}
+
+impl Channel {
+    pub fn new(fd: OwnedFd) -> Channel {
+        Channel(fd)
+    }
+
+    /// Sends a message. It is not an error if the caller has given up (ENOENT) or the connection is
+    /// gone (ENODEV).
+    pub fn write(&self, error: i32, unique: u64, parts: &[&[u8]]) {
+        let sent = with_message(error, unique, parts, |slices| {
+            rustix::io::writev(&self.0, slices)
+        });
+        match sent {
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(refused) => {
+                tracing::error!("the kernel rejected a reply: {refused}");
+                // The caller must not wait for ever. An error reply has no body to reject.
+                if !parts.is_empty() {
+                    self.write(-Errno::IO.raw_os_error(), unique, &[]);
+                }
+            }
+        }
+    }
+
+    /// Reads the next message and returns its length; `None` at the end of the connection.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(len) => return Ok(Some(len)),
+                // ENOENT: the caller of this request has given up.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Opens another descriptor of the same connection.
+    pub fn duplicate(&self) -> io::Result<Channel> {
+        let fd = open_device()?;
+        let mut source = self.0.as_fd().as_raw_fd() as u32;
+        // SAFETY: FUSE_DEV_IOC_CLONE reads a u32, a descriptor's number, through its argument.
+        unsafe {
+            rustix::ioctl::ioctl(
+                &fd,
+                rustix::ioctl::Updater::<IOC_CLONE, u32>::new(&mut source),
+            )
+        }?;
+        Ok(Channel(fd))
+    }
+}
+
+/// Opens `/dev/fuse`.
+pub(crate) fn open_device() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/fuse", flags, Mode::empty()).map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::new(
+            error.kind(),
+            format!(
+                "/dev/fuse: {error} (is the fuse module loaded, and may this user open the device?)"
+            ),
+        )
+    })
+}
+
+/// Calls `write` with the slices of a message: a header, then `parts`.
+fn with_message<T>(
+    error: i32,
+    unique: u64,
+    parts: &[&[u8]],
+    write: impl FnOnce(&[IoSlice<'_>]) -> T,
+) -> T {
+    let len = size_of::<abi::OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+    let header = abi::OutHeader {
+        len: len as u32,
+        error,
+        unique,
+    };
+    let header = IoSlice::new(header.as_bytes());
+    if parts.len() < INLINE_SLICES {
+        let mut slices = [IoSlice::new(&[]); INLINE_SLICES];
+        slices[0] = header;
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        return write(&slices[..=parts.len()]);
+    }
+    let slices: Vec<IoSlice<'_>> = std::iter::once(header)
+        .chain(parts.iter().map(|part| IoSlice::new(part)))
+        .collect();
+    write(&slices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages() {
+        for parts in [&[][..], &[&b"12345"[..]], &[&b"1"[..]; 9]] {
+            let bytes: Vec<u8> = parts.concat();
+            with_message(-5, 77, parts, |slices| {
+                let sent: Vec<u8> = slices.iter().flat_map(|s| s.iter().copied()).collect();
+                let mut expected = (16 + bytes.len() as u32).to_ne_bytes().to_vec();
+                expected.extend_from_slice(&(-5_i32).to_ne_bytes());
+                expected.extend_from_slice(&77_u64.to_ne_bytes());
+                expected.extend_from_slice(&bytes);
+                assert_eq!(sent, expected);
+            });
+        }
+    }
+}
