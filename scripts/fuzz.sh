@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Fuzzes each target for some minutes on one core: ./x fuzz [--minutes N] [TARGET...]
-# Needs a stable compiler, a C++ compiler (for libFuzzer's runtime) and e2fsprogs.
+# Requires a stable Rust compiler, a C++ compiler (for libFuzzer's runtime) and e2fsprogs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 
-# A minute is the default of a target; those that mount volumes get ten times as much.
+# Minutes for each target. Targets that mount volumes run ten times as long.
 minutes=1
 given=()
 while [ $# -gt 0 ]; do
@@ -21,7 +21,7 @@ done
 mapfile -t all < <(cd fuzz/fuzz_targets && ls -- *.rs | sed 's/\.rs$//')
 targets=("${given[@]:-${all[@]}}")
 for target in "${targets[@]}"; do
-  [ -f "fuzz/fuzz_targets/$target.rs" ] || { echo "fuzz: no target $target; there are: ${all[*]}" >&2; exit 2; }
+  [ -f "fuzz/fuzz_targets/$target.rs" ] || { echo "fuzz: unknown target $target; the targets are: ${all[*]}" >&2; exit 2; }
 done
 
 out=${FUZZ_DIR:-$PWD/target/fuzz}
@@ -59,7 +59,8 @@ make_base 2-groups -t ext4 -O metadata_csum,^64bit,^orphan_file -g 1024
 make_base 3-plain -t ext4 -O ^metadata_csum,uninit_bg,^64bit
 
 host=$(rustc -vV | sed -n 's/^host: //p')
-# Coverage by the compiler's own pass, which stable has. Memory is safe without a sanitizer but for a few lines of `block`.
+# Coverage comes from a pass of the compiler that a stable toolchain has. No address sanitizer: the
+# only `unsafe` code on these paths is a few lines of `block`.
 export RUSTFLAGS="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares"
@@ -70,7 +71,7 @@ bin=$out/build/$host/release
 export SLUICE_FUZZ_BASES=$out/bases
 SLUICE_FUZZ_SEEDS=$out/corpus "$bin/seeds" >/dev/null 2>&1
 
-seconds() { # of a target
+seconds() { # target
   case $1 in image|recovery) echo $((minutes * 600 + 5)) ;; *) echo $((minutes * 60 + 5)) ;; esac
 }
 length() {

@@ -1,4 +1,4 @@
-//! Sizes, times and modes as people read them.
+//! Readable sizes, times and modes.
 
 use sluicefs::FileType;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -49,7 +49,7 @@ pub fn mode(kind: FileType, mode: u32) -> String {
     out
 }
 
-/// Seconds and nanoseconds since 1970.
+/// Converts a time to seconds and nanoseconds since 1970.
 pub fn epoch(t: SystemTime) -> (i64, u32) {
     match t.duration_since(UNIX_EPOCH) {
         Ok(d) => (d.as_secs() as i64, d.subsec_nanos()),
@@ -63,7 +63,7 @@ pub fn epoch(t: SystemTime) -> (i64, u32) {
     }
 }
 
-/// `2026-11-20 14:02`, in local time.
+/// Formats a local time: `2026-11-20 14:02`.
 pub fn local_minute(t: SystemTime) -> String {
     let tm = local(epoch(t).0);
     format!(
@@ -76,7 +76,7 @@ pub fn local_minute(t: SystemTime) -> String {
     )
 }
 
-/// `2026-11-20 14:02:06.123456789 +0100`, in local time.
+/// Formats a local time: `2026-11-20 14:02:06.123456789 +0100`.
 pub fn local_full(t: SystemTime) -> String {
     let (secs, nanos) = epoch(t);
     let tm = local(secs);
@@ -105,7 +105,7 @@ fn local(secs: i64) -> libc::tm {
     unsafe { tm.assume_init() }
 }
 
-/// `2026-11-20T14:02:06.123456789Z`.
+/// Formats a time in UTC: `2026-11-20T14:02:06.123456789Z`.
 pub fn rfc3339(t: SystemTime) -> String {
     let (secs, nanos) = epoch(t);
     let (days, second) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
@@ -118,7 +118,7 @@ pub fn rfc3339(t: SystemTime) -> String {
     )
 }
 
-/// Year, month and day of a day since 1970-01-01 (Howard Hinnant's `civil_from_days`).
+/// Converts days since 1970-01-01 to year, month and day (Howard Hinnant's `civil_from_days`).
 fn civil(days: i64) -> (i64, i64, i64) {
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
@@ -131,7 +131,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year, month, doy - (153 * mp + 2) / 5 + 1)
 }
 
-/// `550e8400-e29b-41d4-a716-446655440000`.
+/// Formats a UUID: `550e8400-e29b-41d4-a716-446655440000`.
 pub fn uuid(bytes: [u8; 16]) -> String {
     let mut out = String::new();
     for (i, b) in bytes.iter().enumerate() {
@@ -143,10 +143,10 @@ pub fn uuid(bytes: [u8; 16]) -> String {
     out
 }
 
-/// The other way; hyphens may be anywhere or nowhere.
+/// Parses a UUID. Hyphens are optional and may be anywhere.
 pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     let digits: String = text.chars().filter(|&c| c != '-').collect();
-    let bad = || format!("\"{text}\" is no UUID");
+    let bad = || format!("\"{text}\" is not a UUID (32 hexadecimal digits)");
     if digits.len() != 32 || !digits.is_ascii() {
         return Err(bad());
     }
@@ -157,7 +157,7 @@ pub fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     Ok(out)
 }
 
-/// For clap.
+/// Parses a size, as clap needs it.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     sluicefs::parse_size(text).map_err(|e| e.to_string())
 }

@@ -1,13 +1,13 @@
-//! The `sluice` command: ext4 volumes made, mounted, filled, looked into and taken apart.
+//! The `sluice` command: creates, mounts, fills and reads ext4 volumes.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `commands` | one file for each subcommand |
-//! | `transfer` | trees copied between the host and volumes, in either direction, by several threads |
-//! | `target` | `DEVICE:/path` |
-//! | `human` | sizes, times and modes as people read them |
+//! | `transfer` | copies of trees between the host and volumes |
+//! | `target` | `DEVICE:/path`, and opening a device |
+//! | `human` | readable sizes, times and modes |
 //! | `output` | names and JSON on standard output |
-//! | `signals` | Ctrl-C as a flag |
+//! | `signals` | a flag that Ctrl-C sets |
 
 mod commands;
 mod human;
@@ -16,21 +16,20 @@ mod signals;
 mod target;
 mod transfer;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::io;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::prelude::*;
 
-/// Ext4 volumes in user space: make, mount, fill and read them, as root or not.
+/// Create, mount, fill and read ext4 volumes in user space. Root is not required.
 ///
 /// A DEVICE is an image file, a block device, memory (mem:1GiB) or a modelled device
-/// (sim:ssd,size=8GiB; sim:hdd, sim:raid0-4ssd, sim:nvme). DEVICE:/path names something on the
-/// volume.
+/// (sim:ssd,size=8GiB; sim:hdd, sim:raid0-4ssd, sim:nvme). DEVICE:/path is a path on the volume.
 #[derive(Parser)]
 #[command(name = "sluice", version, max_term_width = 110, after_help = EXAMPLES)]
 struct Cli {
-    /// Say more on standard error (-vv: still more)
+    /// Print more messages to standard error (-vv: more, -vvv: all)
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 100)]
     verbose: u8,
     #[command(subcommand)]
@@ -39,19 +38,19 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  sluice mkfs disk.img --size 10GiB           make a volume
-  sluice mount disk.img /mnt                  use it with any program
-  sluice unmount /mnt                         write everything back
-  sluice import ./src disk.img:/src           fill it without mounting
-  sluice ls -l disk.img:/src                  look into it
-  sluice cp -r disk.img:/src ./copy           take it out again
+  sluice mkfs disk.img --size 10GiB           create a volume
+  sluice mount disk.img /mnt                  mount it, for any program
+  sluice unmount /mnt                         unmount it
+  sluice import ./src disk.img:/src           copy a directory into it
+  sluice ls -l disk.img:/src                  list files on it
+  sluice cp -r disk.img:/src ./copy           copy files out of it
 
-`sluice help COMMAND` tells more.";
+`sluice help COMMAND` describes a command.";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(cli.verbose);
-    match cli.command.run() {
+    match cli.command.run(Cli::command) {
         Ok(code) => code,
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
@@ -78,7 +77,7 @@ fn log_to_stderr(verbose: u8) {
         .init();
 }
 
-/// The reader of our output has seen enough (`sluice ls … | head`).
+/// Returns whether the reader closed standard output early (`sluice ls … | head`).
 fn is_broken_pipe(e: &anyhow::Error) -> bool {
     e.chain()
         .filter_map(|c| c.downcast_ref::<io::Error>())
@@ -88,7 +87,6 @@ fn is_broken_pipe(e: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,5 +1,5 @@
-//! Ctrl-C as a flag: long work stops at a good place and closes its volume. A second Ctrl-C ends
-//! the process at once.
+//! A flag that Ctrl-C sets. Long operations check it, stop and close their volume. A second Ctrl-C
+//! ends the process at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +9,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP set the flag, each once.
+/// Installs handlers: the first SIGINT, SIGTERM and SIGHUP each set the flag.
 pub fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: all zeroes is a valid sigaction; the handler only stores to an atomic, which is
@@ -23,7 +23,7 @@ pub fn catch() {
     }
 }
 
-/// Whether one came.
+/// Returns whether a signal has set the flag.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

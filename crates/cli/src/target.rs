@@ -1,6 +1,6 @@
-//! `DEVICE:/path`: something on a volume.
+//! `DEVICE:/path`: a path on a volume. Opens devices, and adds the device to errors.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use sluicefs::{Volume, VolumeOptions};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -8,12 +8,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Something on a volume.
+/// A path on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The device: a path or URL.
+    /// A path or URL.
     pub device: OsString,
-    /// Absolute path on the volume.
+    /// Absolute.
     pub path: PathBuf,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// For clap: never fails, since any file may be called anything.
+/// Parses a target. A text without `:/` is a device, with the path `/`.
 pub fn parse(text: &OsStr) -> Target {
     split(text).unwrap_or_else(|| Target {
         device: text.to_owned(),
@@ -37,7 +37,7 @@ impl From<OsString> for Target {
     }
 }
 
-/// Splits at the last `:` that is followed by `/`; `None` where there is none.
+/// Splits a text at the last `:` that is followed by `/`; `None` if there is none.
 pub fn split(text: &OsStr) -> Option<Target> {
     let bytes = text.as_bytes();
     let at = bytes.windows(2).rposition(|w| w == b":/")?;
@@ -51,7 +51,7 @@ pub fn split(text: &OsStr) -> Option<Target> {
 }
 
 impl Target {
-    /// Opens the volume for reading only.
+    /// Opens the volume read-only.
     pub fn open_read_only(&self) -> Result<Volume> {
         open(&self.device, VolumeOptions::new().read_only(true))
     }
@@ -59,39 +59,56 @@ impl Target {
     pub fn open_read_write(&self) -> Result<Volume> {
         open(&self.device, VolumeOptions::new())
     }
-    /// Puts the device before an error of the library, which names the path.
+    /// Adds the device to an error of the library, which has the path.
     pub fn on<T>(&self, result: io::Result<T>) -> Result<T> {
         result.map_err(|e| named(&self.device, e))
     }
 }
 
-/// How to open a volume that was given options for a mount.
+/// The options to open a volume, from mount options.
 pub fn options(mount: &fuse::MountOptions) -> VolumeOptions {
     VolumeOptions::from(mount.volume()).plug(mount.plug)
 }
 
-/// Opens a volume; errors say what to do.
+/// Opens a volume. Errors contain advice.
 pub fn open(device: &OsStr, options: VolumeOptions) -> Result<Volume> {
-    options.open(device).map_err(|e| explain(device, e))
+    options.open(device).map_err(|e| explain_open(device, e))
 }
 
-/// Adds what to do to errors that people meet when they open a device.
-fn explain(device: &OsStr, e: io::Error) -> anyhow::Error {
+/// Adds advice to the common errors of opening a device.
+fn explain_open(device: &OsStr, e: io::Error) -> anyhow::Error {
     let name = device.display();
     let advice = match e.kind() {
         io::ErrorKind::NotFound if device.as_bytes().starts_with(b"sim:") => {
-            "there is no such file; `sluice mkfs`, with size= in the URL, makes it".into()
+            "there is no such file; `sluice mkfs` with size= in the URL creates it".into()
         }
         io::ErrorKind::NotFound => {
-            format!("there is no such device; `sluice mkfs {name} --size 10GiB` makes one")
+            format!("there is no such device; `sluice mkfs {name} --size 10GiB` creates an image")
         }
-        io::ErrorKind::PermissionDenied => "it takes root, or write access to the device".into(),
+        io::ErrorKind::PermissionDenied => NEEDS_ACCESS.into(),
         _ => return named(device, e),
     };
-    anyhow::anyhow!("{:#}: {advice}", named(device, e))
+    anyhow!("{:#}: {advice}", named(device, e))
 }
 
-/// An error with the device's name before it, unless that stands there already.
+/// Adds advice to the common errors of formatting a device.
+pub fn explain_format(device: &OsStr, e: io::Error) -> anyhow::Error {
+    let kind = e.kind();
+    let text = format!("{:#}", named(device, e));
+    match kind {
+        io::ErrorKind::NotFound if device.as_bytes().starts_with(b"sim:") => {
+            anyhow!("{text}: size= in the URL creates the file")
+        }
+        io::ErrorKind::NotFound => anyhow!("{text}: --size creates an image file"),
+        io::ErrorKind::AlreadyExists => anyhow!("{text}: --force overwrites it"),
+        io::ErrorKind::PermissionDenied => anyhow!("{text}: {NEEDS_ACCESS}"),
+        _ => anyhow!(text),
+    }
+}
+
+const NEEDS_ACCESS: &str = "root, or write access to the device, is required";
+
+/// Adds the device's name to an error that does not contain it.
 pub fn named(device: &OsStr, e: io::Error) -> anyhow::Error {
     let name = device.display().to_string();
     if e.to_string().contains(&name) {

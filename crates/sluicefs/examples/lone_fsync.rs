@@ -1,27 +1,25 @@
-//! What one thread gets that makes each small file durable before the next: create, write 4 KiB (or
-//! `BYTES`), fsync, close.
+//! Measures fsync in one thread: create a file, write 4 KiB (or `BYTES`), fsync, close, repeat.
 //!
-//! `lone_fsync DIRECTORY [COUNT]` does it in any mounted directory; `lone_fsync DEVICE [COUNT]`
-//! formats a device or image (of 1 GiB, where there is none) and does it in process. Variables of
-//! the environment change that:
+//! `lone_fsync DIRECTORY [COUNT]` works in any mounted directory. `lone_fsync DEVICE [COUNT]`
+//! formats a device or image and works in process; a missing image is created with 1 GiB.
+//! Environment variables:
 //!
-//! - `EXISTING=1` overwrites one file with fdatasync instead, and `APPEND=1` appends to one.
+//! - `EXISTING=1` overwrites one file and calls fdatasync; `APPEND=1` appends to one.
 //! - `ASYNC_COMMIT=always` mounts with `journal_async_commit`, `ASYNC_COMMIT=never` with
 //!   `nojournal_async_commit`.
-//! - `FORMATTED=1` opens the volume that is there. That of an image whose every block has been
-//!   written (by `dd if=image of=image bs=1M conv=notrunc`) costs the file system below no
-//!   allocations.
-//! - `BESIDE=FILE` writes 4 KiB of that file (written before, O_DIRECT) and calls fdatasync before
-//!   each, as fio does at depth 1: the two are then measured under the same conditions.
+//! - `FORMATTED=1` opens the existing volume. If all blocks of its image have been written (by
+//!   `dd if=image of=image bs=1M conv=notrunc`), the file system below allocates nothing.
+//! - `RAW=FILE` also measures, before each file, a write of 4 KiB to that file with O_DIRECT and
+//!   fdatasync, as fio does at depth 1. FILE must be written before.
 //!
-//! Prints how often a second it could be done, and percentiles in microseconds.
+//! The result is the rate per second, and percentiles in microseconds.
 
 use hdrhistogram::Histogram;
-use sluicefs::{AsyncCommit, FormatOptions, VolumeOptions};
+use sluicefs::{AsyncCommit, Dir, File, FormatOptions, VolumeOptions};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 const BYTES: usize = 4096;
@@ -35,20 +33,19 @@ enum Work {
     Append,
 }
 
-/// Bytes of a file.
+/// Size of a file, in bytes.
 fn bytes() -> usize {
     let given = std::env::var("BYTES").ok().and_then(|n| n.parse().ok());
     given.unwrap_or(BYTES)
 }
 
-/// When commit blocks go out together with what they commit.
 fn async_commit() -> io::Result<AsyncCommit> {
     match std::env::var("ASYNC_COMMIT").as_deref() {
         Err(_) => Ok(AsyncCommit::Adaptive),
         Ok("always") => Ok(AsyncCommit::Always),
         Ok("never") => Ok(AsyncCommit::Never),
         Ok(other) => Err(io::Error::other(format!(
-            "ASYNC_COMMIT={other}: always or never"
+            "ASYNC_COMMIT={other}: use always or never"
         ))),
     }
 }
@@ -99,20 +96,20 @@ impl Latency {
     }
 }
 
-/// The least that durability of 4 KiB costs there.
-struct Beside {
+/// Durable writes to a file without a file system operation: the lower bound of the cost.
+struct Raw {
     file: fs::File,
     pages: u64,
     page: block::BufMut,
 }
 
-impl Beside {
-    fn open(path: &Path) -> io::Result<Beside> {
+impl Raw {
+    fn open(path: &Path) -> io::Result<Raw> {
         let file = fs::OpenOptions::new()
             .write(true)
             .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)
             .open(path)?;
-        Ok(Beside {
+        Ok(Raw {
             pages: file.metadata()?.len() / BYTES as u64,
             file,
             page: block::BufMut::zeroed(BYTES),
@@ -120,67 +117,133 @@ impl Beside {
     }
     fn write(&self, i: usize) -> io::Result<()> {
         let page = i as u64 * 389 % self.pages;
-        self.file.write_all_at(&self.page, page * BYTES as u64)?;
+        FileExt::write_all_at(&self.file, &self.page, page * BYTES as u64)?;
         self.file.sync_data()
     }
 }
 
 fn measure(count: usize, mut once: impl FnMut(usize) -> io::Result<()>) -> io::Result<()> {
-    let beside = std::env::var_os("BESIDE").map(|path| Beside::open(Path::new(&path)));
-    let beside = beside.transpose()?;
-    let (mut ours, mut raw) = (Latency::new()?, Latency::new()?);
+    let raw = std::env::var_os("RAW").map(|path| Raw::open(Path::new(&path)));
+    let raw = raw.transpose()?;
+    let (mut files, mut raw_writes) = (Latency::new()?, Latency::new()?);
     for i in 0..count {
-        if let Some(beside) = &beside {
-            raw.time(|| beside.write(i))?;
+        if let Some(raw) = &raw {
+            raw_writes.time(|| raw.write(i))?;
         }
-        ours.time(|| once(i))?;
+        files.time(|| once(i))?;
     }
-    ours.print("file, fsync");
-    if beside.is_some() {
-        raw.print("write, fdatasync");
+    files.print("file, fsync");
+    if raw.is_some() {
+        raw_writes.print("write, fdatasync");
         println!(
-            "{:.0} % of its rate by the medians, {:.0} % by the means",
-            100.0 * raw.us(0.5) / ours.us(0.5),
-            100.0 * raw.0.mean() / ours.0.mean()
+            "{:.0} % of the raw rate by medians, {:.0} % by means",
+            100.0 * raw_writes.us(0.5) / files.us(0.5),
+            100.0 * raw_writes.0.mean() / files.0.mean()
         );
     }
     Ok(())
 }
 
-fn in_directory(dir: &Path, work: Work, count: usize) -> io::Result<()> {
+/// A directory of the system or of a volume.
+trait Base {
+    type File: Contents;
+    fn create_dir(&self, name: &str) -> io::Result<()>;
+    fn create_new(&self, name: &str) -> io::Result<Self::File>;
+}
+
+/// An open file of either.
+trait Contents: Write {
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    fn sync_all(&self) -> io::Result<()>;
+    fn sync_data(&self) -> io::Result<()>;
+}
+
+struct Mounted(PathBuf);
+
+impl Base for Mounted {
+    type File = fs::File;
+    fn create_dir(&self, name: &str) -> io::Result<()> {
+        fs::create_dir(self.0.join(name))
+    }
+    fn create_new(&self, name: &str) -> io::Result<fs::File> {
+        fs::File::create_new(self.0.join(name))
+    }
+}
+
+impl Contents for fs::File {
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, data, offset)
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        fs::File::sync_all(self)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        fs::File::sync_data(self)
+    }
+}
+
+impl Base for Dir {
+    type File = File;
+    fn create_dir(&self, name: &str) -> io::Result<()> {
+        Dir::create_dir(self, name).map(drop)
+    }
+    fn create_new(&self, name: &str) -> io::Result<File> {
+        self.create_new_file(name)
+    }
+}
+
+impl Contents for File {
+    fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        File::write_all_at(self, data, offset)
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        File::sync_all(self)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+}
+
+/// Creates the directories of the files.
+fn create_dirs(base: &impl Base, count: usize) -> io::Result<()> {
+    (0..=count / FILES).try_for_each(|d| base.create_dir(&d.to_string()))
+}
+
+fn run(base: &impl Base, work: Work, count: usize) -> io::Result<()> {
     let data = vec![0x5a; bytes()];
-    let base = dir.join("lone_fsync");
-    fs::create_dir(&base)?;
     if work == Work::Create {
-        for d in 0..=count / FILES {
-            fs::create_dir(base.join(d.to_string()))?;
-        }
-        measure(count, |i| {
-            let path = base.join((i / FILES).to_string()).join(i.to_string());
-            let mut file = fs::File::create_new(path)?;
+        return measure(count, |i| {
+            let mut file = base.create_new(&format!("{}/{i}", i / FILES))?;
             file.write_all(&data)?;
             file.sync_all()
-        })?;
-    } else {
-        let mut file = fs::File::create_new(base.join("file"))?;
-        let pages = if work == Work::Overwrite { 1024 } else { 0 };
-        file.write_all(&vec![0; pages * BYTES])?;
-        file.sync_all()?;
-        measure(count, |i| {
-            let page = if work == Work::Overwrite {
-                i * 389 % pages
-            } else {
-                i
-            };
-            file.write_all_at(&data, (page * BYTES) as u64)?;
-            file.sync_data()
-        })?;
+        });
     }
-    fs::remove_dir_all(base)
+    let mut file = base.create_new("file")?;
+    let pages = if work == Work::Overwrite { 1024 } else { 0 };
+    file.write_all(&vec![0; pages * BYTES])?;
+    file.sync_all()?;
+    measure(count, |i| {
+        let page = match work {
+            Work::Overwrite => i * 389 % pages,
+            _ => i,
+        };
+        file.write_all_at(&data, (page * BYTES) as u64)?;
+        file.sync_data()
+    })
+}
+
+fn in_directory(dir: &Path, work: Work, count: usize) -> io::Result<()> {
+    let base = dir.join("lone_fsync");
+    fs::create_dir(&base)?;
+    let mounted = Mounted(base);
+    if work == Work::Create {
+        create_dirs(&mounted, count)?;
+    }
+    run(&mounted, work, count)?;
+    fs::remove_dir_all(mounted.0)
 }
 
 fn in_process(device: &Path, work: Work, count: usize) -> io::Result<()> {
-    let data = vec![0x5a; bytes()];
     let options = VolumeOptions::new().journal_async_commit(async_commit()?);
     let volume = if std::env::var_os("FORMATTED").is_some() {
         options.open(device)?
@@ -191,34 +254,13 @@ fn in_process(device: &Path, work: Work, count: usize) -> io::Result<()> {
         }
         options.format(device, &format)?
     };
-    let base = format!("/lone_fsync.{}", std::process::id());
-    volume.create_dir(&base)?;
+    let base = volume.create_dir(format!("/lone_fsync.{}", std::process::id()))?;
     let before = volume.stats();
     if work == Work::Create {
-        for d in 0..=count / FILES {
-            volume.create_dir(format!("{base}/{d}"))?;
-        }
+        create_dirs(&base, count)?;
         volume.sync()?;
-        measure(count, |i| {
-            let mut file = volume.create_new_file(format!("{base}/{}/{i}", i / FILES))?;
-            file.write_all(&data)?;
-            file.sync_all()
-        })?;
-    } else {
-        let mut file = volume.create_new_file(format!("{base}/file"))?;
-        let pages = if work == Work::Overwrite { 1024 } else { 0 };
-        file.write_all(&vec![0; pages * BYTES])?;
-        file.sync_all()?;
-        measure(count, |i| {
-            let page = if work == Work::Overwrite {
-                i * 389 % pages
-            } else {
-                i
-            };
-            file.write_all_at(&data, (page * BYTES) as u64)?;
-            file.sync_data()
-        })?;
     }
+    run(&base, work, count)?;
     let after = volume.stats();
     let device = after.device - before.device;
     let each = |n: u64| n as f64 / count as f64;
@@ -230,5 +272,6 @@ fn in_process(device: &Path, work: Work, count: usize) -> io::Result<()> {
         each(after.journal.commits - before.journal.commits),
         each(after.journal.logged_blocks - before.journal.logged_blocks)
     );
+    drop(base);
     volume.close()
 }

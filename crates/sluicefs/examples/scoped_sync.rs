@@ -1,21 +1,23 @@
-//! What a scoped sync takes beside dirty data that is none of its business:
-//! `scoped_sync DEVICE [GIB] [ROUNDS]` (8 GiB, 21 rounds). DEVICE is formatted; an image is made
-//! (32 GiB, sparse) where there is none. It takes half as much memory again as the dirty data,
-//! which is thrown away in the end.
+//! Measures how other dirty data of the volume slows a scoped sync:
+//! `scoped_sync DEVICE [GIB] [ROUNDS]` (default: 8 GiB of other dirty data, 21 rounds). DEVICE is
+//! formatted. If it does not exist, a sparse image of 32 GiB is created. The memory needed is 1.5
+//! times the dirty data, which is discarded at the end.
 //!
-//! In each round `Volume::sync_files` makes 1,000 files of 4 KiB durable, `Volume::sync_tree` as
-//! many in a directory, `File::sync_all` one; in turns on a volume with nothing else dirty (another
-//! such device, or DEVICE.alone) and beside the rest. Prints medians in milliseconds.
+//! Each round measures `Volume::sync_files` of 1,000 files of 4 KiB, `Volume::sync_tree` of a
+//! directory with as many, and `File::sync_all` of one. The rounds alternate between this volume
+//! and one without other dirty data (DEVICE.alone; for a URL, a second device of the same kind).
+//! The result is the medians in milliseconds.
 
 use sluicefs::{Dir, File, FormatOptions, Volume, VolumeOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Files that are made durable together, and bytes of each.
+/// Files that are made durable together.
 const FILES: usize = 1000;
+/// Size of each, in bytes.
 const BYTES: usize = 4096;
-/// Half of the rest is in files of a gigabyte, the other half in such ones.
+/// Half of the other dirty data is in files of 1 GiB, half in files of this size, in bytes.
 const MEDIUM: usize = 64 << 10;
 
 const WAYS: [&str; 3] = ["sync_files", "sync_tree", "sync_all"];
@@ -36,12 +38,11 @@ fn main() -> io::Result<()> {
     let alone = open(device_alone, 256 << 20)?;
 
     let start = Instant::now();
-    dirty(&volume.create_dir("/unrelated")?, gib << 30)?;
+    write_unrelated(&volume.create_dir("/unrelated")?, gib << 30)?;
     let dirty_gib = || volume.stats().dirty_pages as f64 * 4096.0 / f64::from(1 << 30);
     let seconds = start.elapsed().as_secs_f64();
     println!("{:.2} GiB dirty after {seconds:.1} s", dirty_gib());
-    // The names and inodes of the others are in the journal's hands, and go with whatever commits
-    // next.
+    // This commits the names and inodes of the unrelated files, so that no measured sync does.
     volume.create_new_file("/first")?.sync_all()?;
     let written = volume.stats().device.write_bytes;
     let (mut times_alone, mut times) = (Times::default(), Times::default());
@@ -50,26 +51,26 @@ fn main() -> io::Result<()> {
         measure(&volume, round, &mut times)?;
     }
     let written = volume.stats().device.write_bytes - written;
-    for (way, (alone, beside)) in WAYS.iter().zip(times_alone.iter_mut().zip(&mut times)) {
-        let (alone, beside) = (median_ms(alone), median_ms(beside));
+    for (way, (alone, loaded)) in WAYS.iter().zip(times_alone.iter_mut().zip(&mut times)) {
+        let (alone, loaded) = (median_ms(alone), median_ms(loaded));
         println!(
-            "{way:10} alone {alone:8.2} ms  beside {beside:8.2} ms  {:.2} x",
-            beside / alone
+            "{way:10} alone {alone:8.2} ms  with dirty data {loaded:8.2} ms  {:.2} x",
+            loaded / alone
         );
     }
     println!(
-        "{} MiB written meanwhile; {:.2} GiB are dirty still",
+        "{} MiB written meanwhile; {:.2} GiB are still dirty",
         written >> 20,
         dirty_gib()
     );
     if !url {
         std::fs::remove_file(device_alone)?;
     }
-    // Unmounting would write it all.
+    // Unmounting would write all dirty data.
     std::process::exit(0)
 }
 
-/// What each way took, round by round.
+/// Durations of each round, for each of [`WAYS`].
 type Times = [Vec<Duration>; 3];
 
 fn open(device: &str, memory: u64) -> io::Result<Volume> {
@@ -122,8 +123,8 @@ fn write_many(dir: &Dir) -> io::Result<Vec<File>> {
     (0..FILES).map(write).collect()
 }
 
-/// Dirties so many bytes.
-fn dirty(dir: &Dir, bytes: u64) -> io::Result<()> {
+/// Writes `bytes` bytes of dirty data.
+fn write_unrelated(dir: &Dir, bytes: u64) -> io::Result<()> {
     let chunk = vec![0xa5; 1 << 20];
     let gib = bytes >> 30;
     for large in 0..gib / 2 {

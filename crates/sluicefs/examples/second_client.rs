@@ -1,19 +1,21 @@
-//! What a client that makes one small file after another durable gets while another one makes very
-//! many durable at once: `second_client DEVICE|DIRECTORY [FILES] [ROUNDS]` (50,000 files of 4 KiB,
-//! 5 rounds). DEVICE is formatted; an image is made (8 GiB) where there is none. DIRECTORY is on a
-//! mounted file system, through FUSE or the kernel's own. In each round the client runs alone for a
-//! second, then beside the other one, of which `BULK` says what it does:
+//! Measures small fsyncs during a large sync: `second_client DEVICE|DIRECTORY [FILES] [ROUNDS]`
+//! (default: 50,000 files, 5 rounds). One client creates a file of 4 KiB, syncs it, and repeats.
+//! The other makes FILES files of 4 KiB durable at once. In each round the small client runs alone
+//! for a second, then during the large sync.
+//!
+//! DEVICE is formatted. If it does not exist, an image of 8 GiB is created. DIRECTORY is on a
+//! mounted file system, of FUSE or of the kernel. `BULK` chooses the large sync:
 //!
 //! | `BULK` | on a volume in this process | in a directory |
 //! |---|---|---|
-//! | `files` (usual on a volume) | `Volume::sync_files` | |
+//! | `files` (default on a volume) | `Volume::sync_files` | |
 //! | `async` | `File::sync_all_async` for each file | |
-//! | `volume` (usual in a directory) | `Volume::sync` | the command `SYNC` (`sluice sync`), given the directory |
-//! | `tree` | `Volume::sync_tree` | the same with `--tree`, given the directory of the files |
+//! | `volume` (default in a directory) | `Volume::sync` | the command `SYNC` (`sluice sync`) with the directory |
+//! | `tree` | `Volume::sync_tree` | the same with `--tree` and the directory of the files |
 //! | `each` | 16 threads that open, fsync and close each file | the same |
 //!
-//! `PAUSE_MS` is how long the client rests between two files. Prints percentiles of create, write 4
-//! KiB, fsync, close in microseconds, and how long the other one took.
+//! `PAUSE_MS` is the pause of the small client between two files. The result is percentiles of
+//! create, write, fsync and close together, in microseconds, and the duration of the large sync.
 
 use hdrhistogram::Histogram;
 use sluicefs::{File, FormatOptions, Volume, VolumeOptions};
@@ -26,10 +28,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const BYTES: usize = 4096;
-/// Memory for caches, and how much of it may be dirty before writeback begins by itself.
+/// Memory for caches, in bytes.
 const MEMORY: u64 = 4 << 30;
+/// Thresholds that keep background writeback from starting.
 const TUNABLES: &str = "dirty_background_bytes=2GiB,dirty_bytes=3GiB,dirty_expire=600";
-/// How long the client runs alone in each round.
+/// Duration for which the small client runs alone in each round.
 const ALONE: Duration = Duration::from_secs(1);
 /// Threads of `BULK=each`.
 const THREADS: usize = 16;
@@ -40,13 +43,13 @@ fn main() -> io::Result<()> {
     let place = Place::at(args.first().ok_or_else(usage)?)?;
     let number = |i: usize, usual| args.get(i).and_then(|n| n.parse().ok()).unwrap_or(usual);
     let (files, rounds) = (number(1, 50_000), number(2, 5));
-    let usual = match place {
+    let default = match place {
         Place::Volume(_) => "files",
         Place::Mounted(_) => "volume",
     };
-    let bulk = env::var("BULK").unwrap_or_else(|_| usual.into());
+    let bulk = env::var("BULK").unwrap_or_else(|_| default.into());
     let histogram = || Histogram::<u64>::new_with_max(60_000_000_000, 3).map_err(io::Error::other);
-    let (mut alone, mut beside) = (histogram()?, histogram()?);
+    let (mut alone, mut during) = (histogram()?, histogram()?);
     let mut took = Duration::ZERO;
     for round in 0..rounds {
         let many = place.create_dir(&format!("many{round}"))?;
@@ -64,7 +67,7 @@ fn main() -> io::Result<()> {
                 done.store(true, Ordering::Release);
                 result.map(|()| start.elapsed())
             });
-            client(&place, &small.join("beside"), &mut beside, || {
+            client(&place, &small.join("during"), &mut during, || {
                 done.load(Ordering::Acquire)
             })?;
             let sync = sync.join();
@@ -73,18 +76,17 @@ fn main() -> io::Result<()> {
         })?;
     }
     print("alone", &alone);
-    print("beside", &beside);
+    print("during", &during);
     let us = |latency: &Histogram<u64>, q| latency.value_at_quantile(q) as f64;
     println!(
-        "p50 {:.2} x, p99 {:.2} x; the other one ({bulk}) made {files} files durable in {:.3} s on average",
-        us(&beside, 0.5) / us(&alone, 0.5),
-        us(&beside, 0.99) / us(&alone, 0.99),
+        "p50 {:.2} x, p99 {:.2} x; the large sync ({bulk}) of {files} files took {:.3} s on average",
+        us(&during, 0.5) / us(&alone, 0.5),
+        us(&during, 0.99) / us(&alone, 0.99),
         took.as_secs_f64() / rounds as f64
     );
     Ok(())
 }
 
-/// Where the files are.
 enum Place {
     Volume(Volume),
     Mounted(PathBuf),
@@ -115,7 +117,7 @@ impl Place {
         }
     }
 
-    /// Files with contents that are nowhere but in memory; those of a volume are open.
+    /// Writes files without a sync. On a volume, returns them open.
     fn write_many(&self, dir: &Path, files: usize) -> io::Result<Vec<File>> {
         let mut open = Vec::new();
         for i in 0..files {
@@ -154,7 +156,7 @@ impl Place {
         }
     }
 
-    /// What the other one does.
+    /// The large sync.
     fn make_durable(&self, bulk: &str, dir: &Path, files: usize, open: &[File]) -> io::Result<()> {
         match (bulk, self) {
             ("files", Place::Volume(volume)) => volume.sync_files(open).into_iter().collect(),
@@ -184,7 +186,9 @@ impl Place {
                     })
                 })
             }
-            _ => Err(io::Error::other(format!("no BULK={bulk} there"))),
+            _ => Err(io::Error::other(format!(
+                "BULK={bulk} is unknown, or not possible here"
+            ))),
         }
     }
 }
@@ -200,7 +204,7 @@ fn sync_command(options: &[&str], dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes one file after another durable.
+/// The small client: creates and syncs one file after another until `enough` returns true.
 fn client(
     place: &Place,
     name: &Path,

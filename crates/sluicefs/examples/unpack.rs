@@ -1,9 +1,8 @@
-//! Unpacks a tar archive durably: `unpack ARCHIVE DEVICE [DIRECTORY]`. When it has said that a file
-//! is there, the file is on the device, whatever happens next; yet it costs little more than not to
-//! care, because files are made durable together, while the next ones are written. `SYNC=none`
-//! leaves that to the end, `SYNC=each` does it file by file.
+//! Unpacks a tar archive durably: `unpack ARCHIVE DEVICE [DIRECTORY]`. Groups of files are made
+//! durable while the next files are written. With `SYNC=each` every file has its own sync, with
+//! `SYNC=none` only closing the volume makes them durable.
 //!
-//! The volume is formatted if DEVICE does not exist (4 GiB).
+//! If DEVICE does not exist, an image of 4 GiB is created and formatted.
 
 use sluicefs::{Dir, File, FormatOptions, Volume};
 use std::io::{self, Write};
@@ -13,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 use tar::EntryType;
 
-/// Files, and bytes, that are made durable together.
+/// Limits of a group of files that are made durable together: number of files, and bytes.
 const FILES: usize = 4096;
 const BYTES: u64 = 64 << 20;
 
@@ -24,12 +23,11 @@ enum Sync {
     Together,
 }
 
-/// Files that were written and are not known to be durable.
+/// Files that are written and may not be durable yet.
 struct Unsynced {
     files: Vec<File>,
     bytes: u64,
-    /// Takes them when there are enough. One group waits at most, so that what is open and dirty is
-    /// bounded.
+    /// Receives full groups. At most one group waits, which bounds open files and dirty data.
     full: SyncSender<Vec<File>>,
 }
 
@@ -42,7 +40,7 @@ impl Unsynced {
         }
     }
     fn send(&mut self) {
-        // Nobody takes them where a sync has failed, which is told in the end.
+        // The receiver ends early only if a sync failed, which is reported at the end.
         let _ = self.full.send(std::mem::take(&mut self.files));
         self.bytes = 0;
     }
@@ -106,7 +104,7 @@ fn unpack_all(
     };
     let (mut files, mut bytes) = (0, 0);
     let mut contents = Vec::new();
-    let mut made = PathBuf::new();
+    let mut last_dir = PathBuf::new();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = inside(&entry.path()?)?;
@@ -115,10 +113,10 @@ fn unpack_all(
             EntryType::Regular => {
                 contents.clear();
                 let len = io::copy(&mut entry, &mut contents)?;
-                // An archive need not list the directories of its files.
-                if let Some(dir) = path.parent().filter(|dir| *dir != made) {
+                // An archive may lack entries for the directories of its files.
+                if let Some(dir) = path.parent().filter(|dir| *dir != last_dir) {
                     into.create_dir_all(dir)?;
-                    made = dir.to_owned();
+                    last_dir = dir.to_owned();
                 }
                 let mut file = into.create_file(&path)?;
                 file.write_all(&contents)?;
@@ -130,7 +128,7 @@ fn unpack_all(
                     Sync::Together => unsynced.add(file, len),
                 }
             }
-            // Links and devices are left to `sluice import`.
+            // Links and devices need `sluice import`.
             _ => {}
         }
     }
@@ -138,7 +136,7 @@ fn unpack_all(
     Ok((files, bytes))
 }
 
-/// The path as one below the directory, or an error.
+/// Returns the path below the directory; an error if it leaves the directory.
 fn inside(path: &Path) -> io::Result<PathBuf> {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     let parts: PathBuf = parts.collect();
@@ -148,7 +146,7 @@ fn inside(path: &Path) -> io::Result<PathBuf> {
     {
         true => Ok(parts),
         false => Err(io::Error::other(format!(
-            "{}: leads out of the archive",
+            "{}: the path leaves the directory",
             path.display()
         ))),
     }

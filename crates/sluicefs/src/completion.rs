@@ -1,4 +1,4 @@
-//! The outcome of an asynchronous sync, to be waited for in any way.
+//! The result of an asynchronous sync.
 
 use crate::error::Cause;
 use std::ffi::OsStr;
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// What an asynchronous sync will say ([`File::sync_all_async`](crate::File::sync_all_async)): to
-/// be awaited on any runtime, waited for by a thread, or looked at now and then. Dropping it takes
-/// nothing back: the sync goes on.
+/// The future result of [`File::sync_all_async`](crate::File::sync_all_async).
+///
+/// It can be awaited on any runtime, waited for by a thread, or polled. Dropping it does not cancel
+/// the sync.
 ///
 /// ```
 /// # use sluicefs::{FormatOptions, Volume};
@@ -31,30 +32,31 @@ use std::thread::{self, Thread};
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "the file is durable only once this says so"]
+#[must_use = "the file is durable only after this returns `Ok`"]
 pub struct SyncCompletion {
     outcome: oneshot::AsyncReceiver<Result<(), ext4::Error>>,
-    /// The directory the file was opened through and its path from there, for messages.
+    /// Path of the directory through which the file was opened, for messages.
     from: Arc<Path>,
+    /// Path of the file, relative to `from`.
     name: Box<OsStr>,
 }
 
 impl SyncCompletion {
-    /// With what is to be told.
+    /// A completion, and the sender of its result.
     pub(crate) fn new(
         from: Arc<Path>,
         name: Box<OsStr>,
     ) -> (oneshot::Sender<Result<(), ext4::Error>>, SyncCompletion) {
-        let (tell, outcome) = oneshot::async_channel();
+        let (sender, outcome) = oneshot::async_channel();
         let completion = SyncCompletion {
             outcome,
             from,
             name,
         };
-        (tell, completion)
+        (sender, completion)
     }
 
-    /// Waits for it.
+    /// Waits for the result.
     ///
     /// # Errors
     /// As [`File::sync_all`](crate::File::sync_all).
@@ -70,10 +72,11 @@ impl SyncCompletion {
         }
     }
 
-    /// The outcome if it is there already. It is given out once: after that there is an error.
+    /// Returns the result if the sync has completed. A call after that returns an error.
     ///
     /// # Errors
-    /// As [`File::sync_all`](crate::File::sync_all).
+    /// As [`File::sync_all`](crate::File::sync_all), and `InvalidInput` after the result was
+    /// returned.
     pub fn try_wait(&mut self) -> Option<io::Result<()>> {
         let mut context = Context::from_waker(Waker::noop());
         match Pin::new(self).poll(&mut context) {
@@ -87,14 +90,14 @@ impl Future for SyncCompletion {
     type Output = io::Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let told = match Pin::new(&mut self.outcome).poll(context) {
+        let received = match Pin::new(&mut self.outcome).poll(context) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(told) => told,
+            Poll::Ready(received) => received,
         };
-        let outcome = match told {
+        let outcome = match received {
             Ok(outcome) => outcome.map_err(Cause::from),
             Err(oneshot::RecvError) => Err(Cause::Invalid(
-                "the volume was closed, or the outcome was given out before",
+                "the volume was closed, or the result was returned before",
             )),
         };
         Poll::Ready(outcome.map_err(|cause| cause.at("sync", self.from.join(&*self.name))))
@@ -109,7 +112,7 @@ impl std::fmt::Debug for SyncCompletion {
     }
 }
 
-/// Wakes a thread that waits.
+/// A waker that unparks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

@@ -1,7 +1,4 @@
-//! Errors: what was attempted, on which path, and why it failed.
-//!
-//! Every function returns [`std::io::Error`], whose payload is an [`Error`]; [`errno`] gives the
-//! system's number.
+//! Errors: the operation, the path and the cause.
 
 use std::fmt;
 use std::io;
@@ -11,26 +8,25 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The file system says so; this covers I/O errors, damage, unsupported features and everything
-    /// POSIX knows.
+    /// An error of the file system: I/O errors, damage, unsupported features and POSIX errors.
     #[error(transparent)]
     Fs(#[from] ext4::Error),
     /// More than 40 symbolic links had to be followed.
     #[error("too many levels of symbolic links")]
     LinkLoop,
-    /// The file was not opened for this.
+    /// The access mode of the file does not allow the operation.
     #[error("the file was not opened for {0}")]
     NotOpenFor(&'static str),
-    /// It is the root of the volume, or in use.
+    /// The object is in use, or it is the root of the volume.
     #[error("{0}")]
     Busy(&'static str),
-    /// The arguments make no sense.
+    /// An invalid argument.
     #[error("{0}")]
     Invalid(&'static str),
 }
 
 impl Cause {
-    /// The system's number for it.
+    /// The system's error number.
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         match self {
@@ -43,7 +39,7 @@ impl Cause {
         .raw_os_error()
     }
 
-    /// Adds what was attempted and on what.
+    /// Adds the operation and the path.
     pub(crate) fn at(self, op: &'static str, path: impl Into<PathBuf>) -> io::Error {
         Error {
             op,
@@ -63,19 +59,19 @@ pub struct Error {
 }
 
 impl Error {
-    /// What was attempted, as a verb ("create", "read").
+    /// The operation, as a verb ("create", "read").
     pub fn op(&self) -> &'static str {
         self.op
     }
-    /// The path within the volume (or the device, where the whole volume is meant).
+    /// The path on the volume, or the device if the operation is on the whole volume.
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// Why.
+    /// The reason.
     pub fn cause(&self) -> &Cause {
         &self.cause
     }
-    /// The system's number for it.
+    /// The system's error number.
     pub fn errno(&self) -> i32 {
         self.cause.errno()
     }
@@ -94,7 +90,7 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// What lies beneath the cause, which the message has named already.
+    /// The source of the cause. The message contains the cause itself.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.source()
     }
@@ -106,13 +102,14 @@ impl From<Error> for io::Error {
     }
 }
 
-/// The system's number for an error of this library or of the system; `EIO` where there is none.
+/// The system's error number of an error that this library or the system returned; `EIO` if it has
+/// none.
 pub fn errno(error: &io::Error) -> i32 {
     let payload = error.get_ref();
     let ours = payload.and_then(|p| p.downcast_ref::<Error>());
-    let beneath = payload.and_then(|p| p.downcast_ref::<ext4::Error>());
+    let of_ext4 = payload.and_then(|p| p.downcast_ref::<ext4::Error>());
     ours.map(Error::errno)
-        .or_else(|| beneath.map(ext4::Error::errno))
+        .or_else(|| of_ext4.map(ext4::Error::errno))
         .or_else(|| error.raw_os_error())
         .unwrap_or(rustix::io::Errno::IO.raw_os_error())
 }
@@ -122,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_and_where_and_keeps_its_number() {
+    fn an_error_has_the_operation_the_path_and_the_error_number() {
         let e = Cause::Fs(ext4::Error::NotFound).at("open", "/a/b");
         assert_eq!(e.kind(), io::ErrorKind::NotFound);
         assert_eq!(e.to_string(), "cannot open /a/b: no such file or directory");

@@ -1,9 +1,9 @@
 //! Ext4 volumes in user space: open or format one, and use it as [`std::fs`] is used.
 //!
-//! A [`Volume`] is an image file, a block device, memory (`mem:64MiB`) or a modelled device
-//! (`sim:ssd,size=8GiB`) with a real ext4 file system and a real journal on it; the Linux kernel
-//! and e2fsck can take it over at any moment. It is cheap to clone and to be used from any number
-//! of threads.
+//! A [`Volume`] is an ext4 file system with a jbd2 journal. It is stored in an image file, on a
+//! block device, in memory (`mem:64MiB`) or on a modelled device (`sim:ssd,size=8GiB`). The Linux
+//! kernel and e2fsck can use the same volume, also after a crash. Any number of threads may use a
+//! volume; a clone is cheap.
 //!
 //! ```
 //! use sluicefs::{FormatOptions, Volume};
@@ -26,35 +26,36 @@
 //! # }
 //! ```
 //!
-//! | module | what it holds |
-//! |---|---|
-//! | [`volume`] | [`Volume`]: open, format, sync, close |
-//! | [`dir`] | [`Dir`]: everything that takes a path; a volume is its root directory |
-//! | [`mod@file`] | [`File`]: contents, in streams and by position |
-//! | [`completion`] | [`SyncCompletion`]: an asynchronous sync under way |
-//! | [`options`] | [`VolumeOptions`], [`FormatOptions`], [`OpenOptions`] |
-//! | [`metadata`] | [`Metadata`], [`FileType`], [`FileTimes`], [`SetAttributes`] |
-//! | [`error`] | what the errors carry, and their numbers |
-//!
 //! # Paths
-//! Relative and absolute paths both begin at the root of the volume (relative ones given to a
-//! [`Dir`] begin there). `..` and symbolic links are followed inside the volume and never leave it:
-//! above the root is the root.
+//! Relative and absolute paths both start at the root of the volume. Relative paths given to a
+//! [`Dir`] start at that directory. `..` and symbolic links never leave the volume: the parent of
+//! the root is the root.
 //!
 //! # Permissions
-//! The library acts as root does: it stores owners and modes and checks none of them.
+//! The library acts as root: it stores owners and modes and checks none of them.
+//!
+//! # Errors
+//! Functions return [`std::io::Error`]. Its payload is an [`Error`], which has the operation, the
+//! path and the [`Cause`]. [`errno`] returns the system's error number.
 
 #![forbid(unsafe_code)]
 
-pub mod completion;
-pub mod dir;
-pub mod error;
-pub mod file;
-pub mod metadata;
-pub mod options;
+// A module uses only modules above it in this list.
+mod error;
+mod metadata;
 mod path;
 mod probe;
-pub mod volume;
+mod shared;
+
+mod completion;
+mod dir;
+mod file;
+
+mod volume;
+
+mod options;
+
+mod tree;
 
 pub use block::{SizeHistogram, StatsSnapshot as DeviceStats, parse_size};
 pub use cache::Budget as MemoryBudget;
@@ -65,8 +66,8 @@ pub use ext4::{
     AsyncCommit, ErrorRecord, ErrorSummary, OnError, RenameFlags, StatFs, VolumeInfo, VolumeStats,
 };
 pub use file::File;
-pub use metadata::{FileTimes, FileType, Metadata, SetAttributes};
-pub use options::{FormatOptions, OpenOptions, VolumeOptions};
+pub use metadata::{DeviceNumber, FileTimes, FileType, Metadata, SetAttributes};
+pub use options::{FormatOptions, FormatReport, OpenOptions, VolumeOptions};
 pub use std::fs::Permissions;
-pub use volume::{FormatReport, Volume};
+pub use volume::Volume;
 pub use writeback::{Flushers, Tunables};

@@ -1,4 +1,4 @@
-//! What stat tells and what can be set.
+//! Attributes of inodes, to read and to set.
 
 use ext4::{Attr, SetAttr, SetTime, Timestamp};
 use std::fs::Permissions;
@@ -10,35 +10,35 @@ use std::time::{Duration, SystemTime};
 pub struct FileType(pub(crate) ext4::FileType);
 
 impl FileType {
-    /// A directory.
+    /// Returns whether this is a directory.
     pub fn is_dir(&self) -> bool {
         self.0 == ext4::FileType::Directory
     }
-    /// A regular file.
+    /// Returns whether this is a regular file.
     pub fn is_file(&self) -> bool {
         self.0 == ext4::FileType::Regular
     }
-    /// A symbolic link.
+    /// Returns whether this is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.0 == ext4::FileType::Symlink
     }
-    /// A named pipe.
+    /// Returns whether this is a named pipe.
     pub fn is_fifo(&self) -> bool {
         self.0 == ext4::FileType::Fifo
     }
-    /// A socket.
+    /// Returns whether this is a socket.
     pub fn is_socket(&self) -> bool {
         self.0 == ext4::FileType::Socket
     }
-    /// A character device.
+    /// Returns whether this is a character device.
     pub fn is_char_device(&self) -> bool {
         self.0 == ext4::FileType::CharDevice
     }
-    /// A block device.
+    /// Returns whether this is a block device.
     pub fn is_block_device(&self) -> bool {
         self.0 == ext4::FileType::BlockDevice
     }
-    /// The letter that `ls -l` begins a line with.
+    /// The letter at the start of a line of `ls -l`.
     pub fn letter(&self) -> char {
         match self.0 {
             ext4::FileType::Regular => '-',
@@ -50,7 +50,7 @@ impl FileType {
             ext4::FileType::Symlink => 'l',
         }
     }
-    /// Its name: "file", "directory", "symlink", …
+    /// The name of the type: "file", "directory", "symlink", …
     pub fn name(&self) -> &'static str {
         match self.0 {
             ext4::FileType::Regular => "file",
@@ -64,28 +64,54 @@ impl FileType {
     }
 }
 
-/// What an inode says of itself, at one moment.
+/// Major and minor number of a device file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// The driver; at most 4,095 on ext4.
+    pub major: u32,
+    /// The device of that driver; at most 1,048,575 on ext4.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// From Linux's 32-bit `dev_t`.
+    fn unpack(dev: u32) -> DeviceNumber {
+        DeviceNumber {
+            major: (dev >> 8) & 0xfff,
+            minor: (dev & 0xff) | ((dev >> 12) & 0xf_ff00),
+        }
+    }
+
+    /// Linux's 32-bit `dev_t`; `None` if the number does not fit.
+    pub(crate) fn pack(self) -> Option<u32> {
+        let DeviceNumber { major, minor } = self;
+        let fits = major <= 0xfff && minor <= 0xf_ffff;
+        fits.then_some((minor & 0xff) | (major << 8) | ((minor & 0xf_ff00) << 12))
+    }
+}
+
+/// The attributes of an inode at one moment.
 #[derive(Clone, Debug)]
 pub struct Metadata(pub(crate) Attr);
 
 impl Metadata {
-    /// Its type.
+    /// The type of the inode.
     pub fn file_type(&self) -> FileType {
         FileType(self.0.kind)
     }
-    /// Whether it is a directory.
+    /// Returns whether this is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type().is_dir()
     }
-    /// Whether it is a regular file.
+    /// Returns whether this is a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type().is_file()
     }
-    /// Whether it is a symbolic link.
+    /// Returns whether this is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.file_type().is_symlink()
     }
-    /// Bytes.
+    /// Size in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.0.size
@@ -94,19 +120,19 @@ impl Metadata {
     pub fn permissions(&self) -> Permissions {
         Permissions::from_mode(self.mode())
     }
-    /// Last change of contents.
+    /// Time of the last change of the contents.
     pub fn modified(&self) -> SystemTime {
         to_system(self.0.mtime)
     }
-    /// Last access.
+    /// Time of the last access.
     pub fn accessed(&self) -> SystemTime {
         to_system(self.0.atime)
     }
-    /// Last change of the inode.
+    /// Time of the last change of the inode.
     pub fn changed(&self) -> SystemTime {
         to_system(self.0.ctime)
     }
-    /// Birth.
+    /// Time of creation.
     pub fn created(&self) -> SystemTime {
         to_system(self.0.crtime)
     }
@@ -118,38 +144,39 @@ impl Metadata {
     pub fn mode(&self) -> u32 {
         u32::from(self.0.mode)
     }
-    /// Names that refer to it.
+    /// Number of hard links.
     pub fn nlink(&self) -> u64 {
         u64::from(self.0.nlink)
     }
-    /// Owner.
+    /// User that owns it.
     pub fn uid(&self) -> u32 {
         self.0.uid
     }
-    /// Group.
+    /// Group that owns it.
     pub fn gid(&self) -> u32 {
         self.0.gid
     }
-    /// Device number of a device file: (major, minor).
-    pub fn rdev(&self) -> (u32, u32) {
-        let dev = self.0.rdev;
-        ((dev >> 8) & 0xfff, (dev & 0xff) | ((dev >> 12) & 0xf_ff00))
+    /// Device number, if this is a device file.
+    pub fn rdev(&self) -> Option<DeviceNumber> {
+        let kind = self.file_type();
+        let is_device = kind.is_char_device() || kind.is_block_device();
+        is_device.then(|| DeviceNumber::unpack(self.0.rdev))
     }
-    /// Space used, in units of 512 bytes.
+    /// Allocated space, in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
         self.0.blocks
     }
-    /// Inode flags as of `FS_IOC_GETFLAGS` (immutable, append-only, …).
+    /// Inode flags, as `FS_IOC_GETFLAGS` returns them (immutable, append-only, …).
     pub fn flags(&self) -> u32 {
         self.0.flags
     }
-    /// Everything, in the form of the file system beneath.
+    /// All attributes, in the form that the `ext4` crate uses.
     pub fn attr(&self) -> &Attr {
         &self.0
     }
 }
 
-/// Times to set, as [`std::fs::FileTimes`]; what is not set is left alone.
+/// Times to set, as [`std::fs::FileTimes`]. Other times do not change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileTimes {
     accessed: Option<SystemTime>,
@@ -157,17 +184,17 @@ pub struct FileTimes {
 }
 
 impl FileTimes {
-    /// None at all.
+    /// No times.
     pub fn new() -> FileTimes {
         FileTimes::default()
     }
-    /// Last access.
+    /// Sets the time of the last access.
     #[must_use]
     pub fn set_accessed(mut self, t: SystemTime) -> FileTimes {
         self.accessed = Some(t);
         self
     }
-    /// Last change of contents.
+    /// Sets the time of the last change of the contents.
     #[must_use]
     pub fn set_modified(mut self, t: SystemTime) -> FileTimes {
         self.modified = Some(t);
@@ -175,7 +202,7 @@ impl FileTimes {
     }
 }
 
-/// Several attributes to set in one step (one journal handle); what is not named is left alone.
+/// Attributes to set in one step (one journal handle). Other attributes do not change.
 ///
 /// ```
 /// use sluicefs::{FormatOptions, SetAttributes, Volume};
@@ -191,55 +218,55 @@ impl FileTimes {
 pub struct SetAttributes(pub(crate) SetAttr);
 
 impl SetAttributes {
-    /// Nothing yet.
+    /// No attributes.
     pub fn new() -> SetAttributes {
         SetAttributes::default()
     }
-    /// Permission bits, set-user-id, set-group-id and sticky.
+    /// Sets the permission bits, set-user-id, set-group-id and sticky.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> SetAttributes {
         self.0.mode = Some((mode & 0o7777) as u16);
         self
     }
-    /// Owner and group.
+    /// Sets user and group.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> SetAttributes {
         self.0.uid = Some(uid);
         self.0.gid = Some(gid);
         self
     }
-    /// Access and modification times.
+    /// Sets access and modification times.
     #[must_use]
     pub fn times(mut self, times: FileTimes) -> SetAttributes {
         self.0.atime = times.accessed.map(|t| SetTime::At(from_system(t)));
         self.0.mtime = times.modified.map(|t| SetTime::At(from_system(t)));
         self
     }
-    /// Access time in seconds and nanoseconds since the epoch.
+    /// Sets the access time, in seconds and nanoseconds since the epoch.
     #[must_use]
     pub fn accessed_at(mut self, secs: i64, nanos: u32) -> SetAttributes {
         self.0.atime = Some(SetTime::At(Timestamp { secs, nanos }));
         self
     }
-    /// Modification time in seconds and nanoseconds since the epoch.
+    /// Sets the modification time, in seconds and nanoseconds since the epoch.
     #[must_use]
     pub fn modified_at(mut self, secs: i64, nanos: u32) -> SetAttributes {
         self.0.mtime = Some(SetTime::At(Timestamp { secs, nanos }));
         self
     }
-    /// Birth time in seconds and nanoseconds since the epoch.
+    /// Sets the creation time, in seconds and nanoseconds since the epoch.
     #[must_use]
     pub fn created_at(mut self, secs: i64, nanos: u32) -> SetAttributes {
         self.0.crtime = Some(Timestamp { secs, nanos });
         self
     }
-    /// Size of a regular file; what is added reads as zeroes.
+    /// Sets the size of a regular file, in bytes. Added bytes read as zeroes.
     #[must_use]
     pub fn len(mut self, len: u64) -> SetAttributes {
         self.0.size = Some(len);
         self
     }
-    /// Inode flags as of `FS_IOC_SETFLAGS`.
+    /// Sets the inode flags, as `FS_IOC_SETFLAGS` does.
     #[must_use]
     pub fn flags(mut self, flags: u32) -> SetAttributes {
         self.0.flags = Some(flags);
@@ -247,7 +274,7 @@ impl SetAttributes {
     }
 }
 
-/// A point in time as the system's type.
+/// Converts an ext4 timestamp.
 pub(crate) fn to_system(t: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(t.secs.unsigned_abs());
     let base = if t.secs < 0 {
@@ -286,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_go_there_and_back() {
+    fn times_survive_conversion_in_both_directions() {
         for (secs, nanos) in [
             (0, 0),
             (1, 999_999_999),
@@ -297,5 +324,22 @@ mod tests {
             let t = Timestamp { secs, nanos };
             assert_eq!(from_system(to_system(t)), t);
         }
+    }
+
+    #[test]
+    fn device_numbers_are_packed_as_linux_does() {
+        let null = DeviceNumber { major: 1, minor: 3 };
+        assert_eq!(null.pack(), Some(0x0103));
+        let disk = DeviceNumber {
+            major: 259,
+            minor: 0x12345,
+        };
+        assert_eq!(disk.pack(), Some(0x1231_0345));
+        assert_eq!(DeviceNumber::unpack(0x1231_0345), disk);
+        let too_large = DeviceNumber {
+            major: 0x1000,
+            minor: 0,
+        };
+        assert_eq!(too_large.pack(), None);
     }
 }

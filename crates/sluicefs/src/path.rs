@@ -1,9 +1,10 @@
-//! From paths to inodes, inside one volume.
+//! Path resolution inside one volume.
 //!
-//! [`walk_parent`] follows every component but the last, so that a creation costs no look-up of
-//! what is to be made; [`resolve`] looks the last one up too and follows it if it is a symbolic
-//! link. Links are expanded by walking `target/rest` from the directory that holds the link; 40 of
-//! them end in [`Cause::LinkLoop`]. `..` of the root is the root, so nothing leads out.
+//! [`walk_parent`] resolves all components but the last, so that a creation does not look up the
+//! new name. [`resolve`] also looks up the last one and follows it if it is a symbolic link. A link
+//! is expanded by walking `target/rest` from the directory that contains the link. More than 40
+//! links are a [`Cause::LinkLoop`]. The parent of the root is the root, so no path leaves the
+//! volume.
 
 use crate::error::Cause;
 use ext4::{Error, FileType, Fs, InodeRef};
@@ -16,25 +17,25 @@ const MAX_NAME: usize = 255;
 
 type Result<T> = std::result::Result<T, Cause>;
 
-/// What to do with a symbolic link that is the last component.
+/// Treatment of a symbolic link that is the last component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastLink {
-    /// Go where it points.
+    /// Follow it.
     Follow,
-    /// Take the link itself (unless a trailing slash asks for a directory).
+    /// Use the link itself, unless a trailing slash requires a directory.
     Keep,
 }
 
 /// The last component of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Last<'p> {
-    /// A name in the parent.
+    /// A name in the parent directory.
     Name(Cow<'p, [u8]>),
-    /// The parent itself: the path ended in `/`, `.` or `..`.
+    /// The parent directory itself: the path ends in `/`, `.` or `..`.
     This(Special),
 }
 
-/// How a path came to name a directory without naming an entry.
+/// The form of a path whose last component is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
     /// `/`
@@ -45,25 +46,22 @@ pub(crate) enum Special {
     DotDot,
 }
 
-/// All of a path but its last component.
+/// A path, resolved up to its last component.
 pub(crate) struct Parent<'p> {
-    /// The directory.
     pub dir: InodeRef,
-    /// What follows.
     pub last: Last<'p>,
-    /// A slash follows the last component.
+    /// Whether a slash follows the last component, so that it must be a directory.
     pub wants_dir: bool,
 }
 
 /// A resolved path.
 pub(crate) struct Target<'p> {
-    /// Where its name is.
     pub parent: Parent<'p>,
-    /// The inode, if it exists.
+    /// `None` if the last component does not exist.
     pub inode: Option<InodeRef>,
 }
 
-/// Components walked, for [`canonical`]; `None` where nobody asks.
+/// Names that were walked, for [`canonical`]; `None` if the caller does not need them.
 type Trail<'t> = Option<&'t mut Vec<Vec<u8>>>;
 
 impl Parent<'_> {
@@ -79,13 +77,12 @@ impl Parent<'_> {
     }
 }
 
-/// Follows all components of `path` but the last, from `base` or, for an absolute path, from the
-/// root.
+/// Resolves all components of `path` but the last. A relative path starts at `base`.
 pub(crate) fn walk_parent<'p>(fs: &Fs, base: &InodeRef, path: &'p [u8]) -> Result<Parent<'p>> {
     walk(fs, base, path, &mut MAX_LINKS.clone(), &mut None)
 }
 
-/// Follows the whole of `path`. What does not exist is no error as long as its parent does.
+/// Resolves `path`. A last component that does not exist is no error.
 pub(crate) fn resolve<'p>(
     fs: &Fs,
     base: &InodeRef,
@@ -95,13 +92,13 @@ pub(crate) fn resolve<'p>(
     resolve_trailing(fs, base, path, last, &mut None)
 }
 
-/// Follows the whole of `path` to something that exists.
+/// Resolves `path`, which must exist.
 pub(crate) fn find(fs: &Fs, base: &InodeRef, path: &[u8], last: LastLink) -> Result<InodeRef> {
     let target = resolve(fs, base, path, last)?;
     target.inode.ok_or(Cause::Fs(Error::NotFound))
 }
 
-/// The absolute path of `path` without links, `.` and `..`; it must exist.
+/// The absolute path without links, `.` and `..`. `path` must exist.
 pub(crate) fn canonical(fs: &Fs, root: &InodeRef, path: &[u8]) -> Result<Vec<u8>> {
     let mut trail = Vec::new();
     let target = resolve_trailing(fs, root, path, LastLink::Follow, &mut Some(&mut trail))?;
@@ -230,7 +227,7 @@ fn walk<'p>(
     }
 }
 
-/// `target/rest` of a symbolic link.
+/// Returns `target/rest` of a symbolic link.
 fn expand(fs: &Fs, link: &InodeRef, rest: &[u8], links: &mut u32) -> Result<Vec<u8>> {
     *links = links.checked_sub(1).ok_or(Cause::LinkLoop)?;
     let mut path = fs.readlink(link)?;
@@ -241,7 +238,7 @@ fn expand(fs: &Fs, link: &InodeRef, rest: &[u8], links: &mut u32) -> Result<Vec<
     Ok(path)
 }
 
-/// The first component, what follows its slashes, and whether there were any.
+/// The first component, the path after its slashes, and whether it has a slash.
 fn next_component(path: &[u8]) -> Option<(&[u8], &[u8], bool)> {
     let start = path.iter().position(|&b| b != b'/')?;
     let path = &path[start..];
@@ -266,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_are_cut_at_slashes() {
+    fn components_are_split_at_slashes() {
         let next = |p: &'static str| next_component(p.as_bytes());
         assert_eq!(next(""), None);
         assert_eq!(next("///"), None);

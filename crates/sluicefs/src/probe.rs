@@ -1,8 +1,8 @@
-//! What a device holds before it is formatted, so that nothing is overwritten unawares.
+//! Recognises existing data on a device, so that formatting does not overwrite it by mistake.
 
 use block::{Class, Queue};
 
-/// Bytes looked at: every signature known here, and enough to see that a device is not empty.
+/// Bytes that are read: enough for all signatures, and to find a device that is not empty.
 const WINDOW: u64 = 128 << 10;
 
 /// Signatures: offset, bytes, name.
@@ -26,8 +26,8 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
     (0x1fe, &[0x55, 0xaa], "a partition table or boot sector"),
 ];
 
-/// What is on the device; `None` where its beginning is blank.
-pub(crate) fn what_is_there(queue: &Queue) -> Result<Option<&'static str>, block::IoError> {
+/// A description of the data on the device; `None` if its first [`WINDOW`] bytes are zero.
+pub(crate) fn existing_data(queue: &Queue) -> Result<Option<&'static str>, block::IoError> {
     let len = queue.capacity().min(WINDOW) as usize;
     let bufs = queue.read(0, len, block::PAGE_SIZE, Class::Metadata)?;
     let bytes: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_what_is_there() {
+    fn known_and_unknown_data_are_recognised() {
         let mut bytes = vec![0u8; WINDOW as usize];
         assert_eq!(identify(&bytes), None);
         bytes[77] = 1;

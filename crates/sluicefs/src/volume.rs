@@ -1,54 +1,27 @@
-//! A volume: opened, formatted, synced, closed.
+//! Operations on a whole volume: sync, statistics, close.
 //!
-//! [`Volume`] is a [`Dir`] on the root with the volume's own functions beside it. Every handle
-//! (volume, directory, file, directory reader) holds the shared part; when the last one goes, the
-//! volume is unmounted.
+//! [`Volume`] is its root directory, with functions for the volume. Every handle (volume,
+//! directory, file, directory iterator) holds a reference to [`Shared`]. The volume is unmounted
+//! when the last one is dropped.
 
 use crate::dir::Dir;
 use crate::error::Cause;
 use crate::file::File;
-use crate::options::{FormatOptions, VolumeOptions};
 use crate::path::LastLink;
-use block::{DeviceUrl, Queue};
+use crate::shared::{Defaults, Shared};
+use block::Queue;
 use ext4::{Fs, MountOptions, StatFs, SyncTarget, VolumeInfo, VolumeStats};
 use std::borrow::Borrow;
-use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use writeback::Tunables;
 
-/// What formatting made.
-pub type FormatReport = ext4::mkfs::MkfsReport;
-
-/// Who owns what is created, and with which mode.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Defaults {
-    pub umask: u16,
-    pub uid: u32,
-    pub gid: u32,
-}
-
-/// What all handles on a volume share.
-pub(crate) struct Shared {
-    pub fs: Arc<Fs>,
-    pub defaults: Defaults,
-    queue: Arc<Queue>,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // Whoever wants to know calls `close`; here only the log is left.
-        if let Err(e) = self.fs.unmount() {
-            tracing::error!(device = self.queue.name(), "unmount failed: {e}");
-        }
-    }
-}
-
-/// An open volume. Cheap to clone; unmounted when it and everything opened through it is gone.
+/// An open volume. A clone is cheap. The volume is unmounted when all clones, and all files and
+/// directories on it, are dropped.
 ///
-/// All that works on paths comes from [`Dir`]: a volume is its root directory.
+/// Operations on paths are those of [`Dir`]: a volume is its root directory.
 ///
 /// ```
 /// use sluicefs::{FormatOptions, Volume};
@@ -81,23 +54,6 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Opens the volume on a device for reading and writing; the journal is replayed if need be.
-    /// See [`VolumeOptions`] for more.
-    ///
-    /// # Errors
-    /// As [`VolumeOptions::open`].
-    pub fn open(url: impl AsRef<OsStr>) -> io::Result<Volume> {
-        VolumeOptions::new().open(url)
-    }
-
-    /// Formats a device and opens the new volume.
-    ///
-    /// # Errors
-    /// As [`FormatOptions::format`].
-    pub fn format(url: impl AsRef<OsStr>, options: FormatOptions) -> io::Result<Volume> {
-        VolumeOptions::new().format(url, &options)
-    }
-
     pub(crate) fn mount(
         queue: Arc<Queue>,
         options: MountOptions,
@@ -121,37 +77,37 @@ impl Volume {
         &self.root
     }
 
-    /// Path or URL of the device.
+    /// The path or URL of the device.
     pub fn device(&self) -> &str {
         self.root.shared().queue.name()
     }
 
-    /// Bytes the device holds.
+    /// The size of the device, in bytes.
     pub fn device_bytes(&self) -> u64 {
         self.root.shared().queue.capacity()
     }
 
-    /// Counters of the device, the journal and the caches since it was opened.
+    /// Counters of the device, the journal and the caches, since the volume was opened.
     pub fn stats(&self) -> VolumeStats {
         self.fs().stats()
     }
 
-    /// Label, UUID, features, geometry, state, and what recovery did at this mount.
+    /// Label, UUID, features, geometry, state, and the recovery at this mount.
     pub fn info(&self) -> VolumeInfo {
         self.fs().info()
     }
 
-    /// Whether changes are refused, by wish or after an error.
+    /// Returns whether the volume refuses changes, by option or after an error.
     pub fn is_read_only(&self) -> bool {
         self.fs().is_read_only()
     }
 
-    /// Writeback's parameters.
+    /// The writeback parameters.
     pub fn tunables(&self) -> Tunables {
         self.fs().tunables()
     }
 
-    /// Changes writeback's parameters; they hold at once.
+    /// Changes the writeback parameters, with immediate effect.
     ///
     /// ```
     /// # use sluicefs::{FormatOptions, Volume};
@@ -164,39 +120,39 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` says which value makes no sense; then nothing has changed.
+    /// `InvalidInput` with the name of the invalid value. Then no parameter has changed.
     pub fn set_tunables(&self, tunables: Tunables) -> io::Result<()> {
         tunables.validate()?;
         let set = self.fs().set_tunables(tunables);
         set.map_err(|e| Cause::from(e).at("tune", self.device()))
     }
 
-    /// The file system beneath, for a server or benchmark that works on inodes. It follows no
-    /// stability promise.
+    /// The file system in terms of inodes, for a server or a benchmark. This interface is not
+    /// stable.
     pub fn fs(&self) -> &Arc<Fs> {
         &self.root.shared().fs
     }
 
-    /// Blocks and inodes, used and free.
+    /// Numbers of blocks and inodes, total and free.
     pub fn statfs(&self) -> StatFs {
         self.fs().statfs()
     }
 
-    /// Makes everything durable that has been changed so far.
+    /// Makes all earlier changes durable.
     ///
     /// # Errors
-    /// Where something could not be written; it stays dirty and will be tried again.
+    /// The first write error. The data stays dirty and is written again later.
     pub fn sync(&self) -> io::Result<()> {
         let done = self.fs().sync();
         done.map_err(|e| Cause::from(e).at("sync", self.device()))
     }
 
-    /// Makes many files durable, with a result for each in their order. It costs what a
-    /// [`File::sync_all`] of one file costs beside the data: the data of all leaves together in
-    /// large writes, and there is one commit of the journal. The error of one file is no other's.
-    /// One file may be named several times, and what is not dirty costs nothing.
+    /// Makes many files durable. The results are in the order of the files. The data of all files
+    /// is written together in large writes, and one commit of the journal is enough: apart from the
+    /// data, the cost is that of one [`File::sync_all`]. An error of one file does not affect the
+    /// others. A file may occur several times. Clean files cost nothing.
     ///
-    /// Nothing else's dirty data is written or waited for.
+    /// Dirty data of other files is not written.
     ///
     /// ```
     /// # use sluicefs::{FormatOptions, Volume};
@@ -217,13 +173,13 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// Each result is as that of [`File::sync_all`]; `InvalidInput` for a file of another volume.
+    /// As [`File::sync_all`] for each file; `InvalidInput` for a file of another volume.
     pub fn sync_files<F: Borrow<File>>(&self, files: &[F]) -> Vec<io::Result<()>> {
         let files = files.iter().map(Borrow::borrow);
-        let mine = |file: &&File| file.is_on(self.root.shared());
+        let on_this_volume = |file: &&File| file.is_on(self.root.shared());
         let targets: Vec<_> = files
             .clone()
-            .filter(mine)
+            .filter(on_this_volume)
             .map(|file| SyncTarget {
                 inode: file.inode().clone(),
                 data_only: false,
@@ -233,7 +189,7 @@ impl Volume {
         let foreign = || Err(Cause::Invalid("the file is on another volume"));
         files
             .map(|file| {
-                let result = match mine(&file) {
+                let result = match on_this_volume(&file) {
                     true => results.next().unwrap_or(Ok(())).map_err(Cause::from),
                     false => foreign(),
                 };
@@ -242,16 +198,15 @@ impl Volume {
             .collect()
     }
 
-    /// Makes a directory and everything below it durable, or a single file. Nothing else's dirty
-    /// data is waited for, but for files of which it is not known where they lie (they have several
-    /// names, say) and which have little.
+    /// Makes a directory and everything below it durable, or a single file. Dirty data of other
+    /// files is not written, with one exception: small dirty files whose directory is not known,
+    /// for example because they have several names.
     ///
-    /// It costs what is dirty there, and a look at the parents of every other dirty file of the
-    /// volume; what is clean costs nothing.
+    /// The cost is that of the dirty data below `path`, and of a look at the parents of each other
+    /// dirty file of the volume. Clean files cost nothing.
     ///
     /// # Errors
-    /// `NotFound`, and where something could not be written; it stays dirty and will be tried
-    /// again.
+    /// `NotFound`, and the first write error. The data stays dirty and is written again later.
     pub fn sync_tree(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         let root = self.root.find(path, LastLink::Follow);
@@ -259,16 +214,16 @@ impl Volume {
         done.map_err(|cause| cause.at("sync", self.root.path().join(path)))
     }
 
-    /// Writes everything back, marks the volume clean and unmounts it.
+    /// Writes all dirty data, marks the volume clean and unmounts it.
     ///
     /// # Errors
-    /// `ResourceBusy` while clones, files or directories of it are still open (the volume is then
-    /// unmounted when the last of them goes), and what writing back met.
+    /// Write errors. `ResourceBusy` while clones of the volume, or files or directories on it, are
+    /// open; the volume is then unmounted when the last of them is dropped.
     pub fn close(self) -> io::Result<()> {
         let shared = self.root.shared().clone();
         let name = PathBuf::from(self.device());
         drop(self);
-        // Alone means for good: a new handle can only be made from an old one.
+        // The only reference stays the only one: a new handle can only be made from a handle.
         match Arc::try_unwrap(shared) {
             Ok(shared) => {
                 let done = shared.fs.unmount();
@@ -279,13 +234,5 @@ impl Volume {
             )
             .at("unmount", name)),
         }
-    }
-}
-
-/// What a device is called, from a path of any bytes or a URL.
-pub(crate) fn device_url(name: &OsStr) -> io::Result<DeviceUrl> {
-    match name.to_str() {
-        Some(text) => DeviceUrl::parse(text),
-        None => Ok(DeviceUrl::Path(PathBuf::from(name))),
     }
 }

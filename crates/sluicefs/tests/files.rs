@@ -1,8 +1,8 @@
 //! Files, directories and volumes, as std::fs would have them.
 
 use sluicefs::{
-    File, FileTimes, FormatOptions, NewNode, OpenOptions, Permissions, RenameFlags, SetAttributes,
-    SpecialFile, Volume, VolumeOptions, errno,
+    DeviceNumber, File, FileTimes, FormatOptions, NewNode, OpenOptions, Permissions, RenameFlags,
+    SetAttributes, SpecialFile, Volume, VolumeOptions, errno,
 };
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -176,12 +176,12 @@ fn attributes() {
     v.lchown("/l", Some(77), Some(78)).unwrap();
     assert_eq!(v.symlink_metadata("/l").unwrap().uid(), 77);
     assert_eq!(v.metadata("/l").unwrap().uid(), 5);
-    let null = SpecialFile::CharDevice(1, 3);
+    let null = SpecialFile::CharDevice(DeviceNumber { major: 1, minor: 3 });
     v.create_special("/null", null, NewNode::new().mode(0o666))
         .unwrap();
     let meta = v.metadata("/null").unwrap();
     assert!(meta.file_type().is_char_device());
-    assert_eq!(meta.rdev(), (1, 3));
+    assert_eq!(meta.rdev(), Some(DeviceNumber { major: 1, minor: 3 }));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `sluice cat`: contents of files.
+//! `sluice cat`: prints the contents of files.
 
 use crate::target::Target;
 use anyhow::{Context, Result};

@@ -1,42 +1,42 @@
-//! `sluice check`: what is damaged on a volume, found without writing to it.
+//! `sluice check`: finds damage on a volume, without writing to it.
 
 use crate::human;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::target;
 use anyhow::Result;
 use block::{DeviceUrl, OpenMode};
 use check::{Options, Progress, Report, Severity};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Exit code where nothing could be said about the volume.
+/// Exit code if the volume could not be checked.
 const OPERATIONAL: u8 = 8;
 
 /// Check a volume for damage, without writing to it
 ///
-/// It finds what `e2fsck -fn` finds and names the object and the place; it repairs nothing. A
-/// journal that needs recovery is replayed in memory, so that the volume is seen as the next mount
-/// would see it.
+/// The command finds the damage that `e2fsck -fn` finds, and prints the object and the place. It
+/// repairs nothing. A journal that needs recovery is replayed in memory, so that the check sees the
+/// volume as the next mount would.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice check disk.img
   sluice check --json /dev/sdb1 | jq '.findings[] | select(.severity == \"problem\")'
 
-Exit codes, as e2fsck's:
+Exit codes, as those of e2fsck:
   0  the volume is clean
   4  problems were found; e2fsck repairs them
-  8  the volume could not be read, or not all of it could be checked")]
+  8  the volume could not be read, or could not be checked completely")]
 pub struct Args {
     /// Image file or block device; it should not be mounted for writing
     device: OsString,
-    /// One JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
-    /// Memory for bitmaps and tables, at most
+    /// Limit of the memory for bitmaps and tables
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = block::parse_size)]
     memory: u64,
 }
@@ -62,7 +62,9 @@ impl Args {
         let options = Options {
             memory: self.memory,
         };
-        let mut bar = Bar::new();
+        let mut bar = Bar {
+            bar: output::progress_bar("{msg:16} {wide_bar} {percent:>3}%"),
+        };
         let report = check::check(&queue, &options, &mut bar);
         bar.bar.finish_and_clear();
         let report = report.map_err(|e| target::named(&self.device, io::Error::other(e)))?;
@@ -96,14 +98,14 @@ impl Args {
         let kept = problems.count() as u64;
         if report.problems > kept {
             let more = human::count(report.problems - kept);
-            writeln!(out, "and {more} problems more")?;
+            writeln!(out, "and {more} more problems")?;
         }
         for what in &report.unchecked {
             writeln!(out, "not checked: {what}")?;
         }
         let verdict = match (report.problems, report.unchecked.is_empty()) {
             (0, true) => "clean".to_owned(),
-            (0, false) => "no problems in what was checked".to_owned(),
+            (0, false) => "no problems found, but not everything was checked".to_owned(),
             (1, _) => "1 problem; run e2fsck".to_owned(),
             (problems, _) => format!("{} problems; run e2fsck", human::count(problems)),
         };
@@ -118,22 +120,9 @@ impl Args {
     }
 }
 
-/// A bar on a terminal for the pass that runs.
+/// A progress bar for the current pass, on a terminal.
 struct Bar {
     bar: ProgressBar,
-}
-
-impl Bar {
-    fn new() -> Bar {
-        let bar = if io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{msg:16} {wide_bar} {percent:>3}%");
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        } else {
-            ProgressBar::hidden()
-        };
-        Bar { bar }
-    }
 }
 
 impl Progress for Bar {

@@ -1,7 +1,6 @@
-//! `sluice completions`: for shells.
+//! `sluice completions`: completions for a shell.
 
 use anyhow::Result;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
@@ -15,13 +14,11 @@ Examples:
   sluice completions zsh > ~/.zfunc/_sluice"
 )]
 pub struct Args {
-    /// The shell
     shell: Shell,
 }
 
 impl Args {
-    pub fn run(self) -> Result<ExitCode> {
-        let mut command = crate::Cli::command();
+    pub fn run(self, mut command: clap::Command) -> Result<ExitCode> {
         clap_complete::generate(self.shell, &mut command, "sluice", &mut std::io::stdout());
         Ok(ExitCode::SUCCESS)
     }

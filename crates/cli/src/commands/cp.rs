@@ -1,11 +1,11 @@
-//! `sluice cp`: files and trees in either direction, and within volumes.
+//! `sluice cp`: copies files and trees between the host and volumes, and between volumes.
 
 use crate::signals;
 use crate::target::{self, Target};
-use crate::transfer::engine::{self, Options, What};
-use crate::transfer::host::{self, HostDir};
-use crate::transfer::progress::Progress;
-use crate::transfer::{Fidelity, SinkDir, host_xattr};
+use crate::transfer::{
+    Fidelity, HostDir, Options, Progress, Selection, SinkDir, SourceDir, allow_many_descriptors,
+    copy_tree, exit_code, host_file_id, umask,
+};
 use anyhow::{Context, Result, bail};
 use sluicefs::{Volume, VolumeOptions};
 use std::collections::HashMap;
@@ -15,39 +15,39 @@ use std::process::ExitCode;
 
 /// Copy files and directories between this system and volumes, or within a volume
 ///
-/// DEVICE:/path names something on a volume, everything else something on this system (write ./a:/b
-/// for a file that is called so). A target that is a directory receives the sources under their
-/// names.
+/// DEVICE:/path is a path on a volume. All other arguments are paths on this system; write ./a:/b
+/// for a file whose name contains `:/`. If the target is a directory, the sources are copied into
+/// it and keep their names.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice cp notes.txt disk.img:/home/
   sluice cp -r ./src disk.img:/dst              a tree into the volume
-  sluice cp -rp disk.img:/etc ./etc             and out of it, with owners, times and attributes
+  sluice cp -rp disk.img:/etc ./etc             out of the volume, with owners, times and attributes
   sluice cp -r disk.img:/a disk.img:/b          within the volume
   sluice cp old.img:/data.db new.img:/          from one volume to another")]
 pub struct Args {
-    /// What to copy, and last where to
+    /// Paths to copy, and the target
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]
     paths: Vec<OsString>,
-    /// Directories and everything in them
+    /// Copy directories and everything in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
     /// Preserve owner, mode, times, extended attributes, ACLs and hard links
     #[arg(short, long)]
     preserve: bool,
-    /// As -rp
+    /// The same as -rp
     #[arg(short, long)]
     archive: bool,
     /// Show a progress bar
     #[arg(long)]
     progress: bool,
-    /// Threads that copy [default: two for each processor]
+    /// Number of threads [default: two for each processor]
     #[arg(short = 'j', long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
 }
 
-/// A side of the copy.
+/// A source or the target.
 #[derive(Clone, Debug)]
 enum Side {
     Host(PathBuf),
@@ -55,7 +55,7 @@ enum Side {
 }
 
 impl Side {
-    /// `DEVICE:/path`, unless a file of the host is called just so.
+    /// Parses an argument. `DEVICE:/path` is on a volume unless the host has a file of that name.
     fn parse(text: &OsStr) -> Side {
         match target::split(text) {
             Some(_) if Path::new(text).symlink_metadata().is_ok() => Side::Host(text.into()),
@@ -79,9 +79,10 @@ impl Side {
     }
 }
 
-/// Each device is opened once, for writing if it is the target's.
+/// Open volumes, one for each device.
 struct Volumes {
     open: HashMap<OsString, Volume>,
+    /// The device of the target, which is opened for writing.
     written: Option<OsString>,
 }
 
@@ -107,13 +108,13 @@ impl Volumes {
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let sides: Vec<Side> = self.paths.iter().map(|p| Side::parse(p)).collect();
-        let (to, from) = sides.split_last().context("a target is missing")?;
+        let (to, from) = sides.split_last().context("the target is missing")?;
         let on_volume = |side: &Side| matches!(side, Side::Volume(_));
         if !on_volume(to) && !from.iter().any(on_volume) {
-            bail!("nothing here is on a volume: write DEVICE:/path, or use cp");
+            bail!("none of these paths is on a volume: write DEVICE:/path, or use cp");
         }
         signals::catch();
-        super::import::allow_many_descriptors();
+        allow_many_descriptors();
         let mut volumes = Volumes {
             open: HashMap::new(),
             written: match to {
@@ -121,12 +122,15 @@ impl Args {
                 Side::Host(_) => None,
             },
         };
-        let progress = Progress::start(self.progress);
+        let progress = match self.progress {
+            true => Progress::with_bar(),
+            false => Progress::hidden(),
+        };
         let copied = self.copy_all(from, to, &mut volumes, &progress);
         progress.finish();
         let closed = volumes.close();
         copied.and(closed)?;
-        verdict(&progress)
+        exit_code(&progress)
     }
 
     fn options(&self) -> Options {
@@ -137,7 +141,7 @@ impl Args {
                 Fidelity::Contents
             },
             threads: self.threads,
-            umask: host::umask(),
+            umask: umask(),
         }
     }
 
@@ -161,8 +165,11 @@ impl Args {
                 (false, None) => bail!("{}: no such directory", to.shown()),
             };
             refuse_into_itself(source, &dir.join(&name), to, &to_dir.join(&new_name))?;
-            let what = What::Entry(name, new_name);
-            let at = Place { dir: &dir, what };
+            let selection = Selection::Entry { name, new_name };
+            let at = Place {
+                dir: &dir,
+                selection,
+            };
             match to {
                 Side::Host(_) => {
                     let sink = HostDir::open(&to_dir, None)?;
@@ -178,8 +185,8 @@ impl Args {
         Ok(())
     }
 
-    /// The directory of a source and its name in it. Without -r symbolic links are followed, as cp
-    /// does.
+    /// Returns the directory of a source and its name there. Without -r symbolic links are
+    /// followed, as by cp.
     fn locate(&self, source: &Side, volumes: &mut Volumes) -> Result<(PathBuf, OsString)> {
         let recursive = self.recursive || self.archive;
         let path = source.path();
@@ -187,8 +194,8 @@ impl Args {
         if dir && !recursive {
             bail!("{}: a directory; -r copies it", source.shown());
         }
-        // A path like `.` or `a/..` gets its name, and without -r a link its file, by being made
-        // canonical.
+        // The canonical path has the name of a path like `.` or `a/..`. Without -r it is that of
+        // the target of a link.
         let canonical = !recursive || path.file_name().is_none();
         let path = match source {
             Side::Host(path) if canonical => path
@@ -203,17 +210,17 @@ impl Args {
         match path.file_name() {
             Some(name) => Ok((parent_of(&path), name.to_owned())),
             None => bail!(
-                "{}: the root has no name to copy it under; use `sluice export`",
+                "{}: the root has no name; use `sluice export`",
                 source.shown()
             ),
         }
     }
 }
 
-/// One source, found.
+/// The place of a source.
 struct Place<'a> {
     dir: &'a Path,
-    what: What,
+    selection: Selection,
 }
 
 impl Place<'_> {
@@ -228,32 +235,34 @@ impl Place<'_> {
         match source {
             Side::Host(_) => {
                 let written = volumes.written.as_ref();
-                let image = written.and_then(|device| host::identity(Path::new(device)));
+                let image = written.and_then(|device| host_file_id(Path::new(device)));
                 let from = HostDir::open(self.dir, image)?;
-                engine::copy(
-                    from,
-                    sink,
-                    self.what,
-                    self.dir,
-                    options,
-                    progress,
-                    &|_, _| {},
-                )
+                self.copy_from(from, sink, options, progress)
             }
             Side::Volume(target) => {
                 let volume = volumes.get(target)?;
                 let from = target.on(volume.open_dir(self.dir))?;
-                engine::copy(
-                    from,
-                    sink,
-                    self.what,
-                    self.dir,
-                    options,
-                    progress,
-                    &|_, _| {},
-                )
+                self.copy_from(from, sink, options, progress)
             }
         }
+    }
+
+    fn copy_from<S: SourceDir, D: SinkDir>(
+        self,
+        from: S,
+        sink: D,
+        options: Options,
+        progress: &Progress,
+    ) -> Result<()> {
+        copy_tree(
+            from,
+            sink,
+            self.selection,
+            self.dir,
+            options,
+            progress,
+            &|_, _| {},
+        )
     }
 }
 
@@ -275,7 +284,7 @@ fn parent_of(path: &Path) -> PathBuf {
     }
 }
 
-/// A tree copied into itself would never end.
+/// Refuses to copy a tree into itself, which would never end.
 fn refuse_into_itself(source: &Side, from: &Path, to: &Side, target: &Path) -> Result<()> {
     if let (Side::Volume(a), Side::Volume(b)) = (source, to)
         && a.device == b.device
@@ -284,19 +293,4 @@ fn refuse_into_itself(source: &Side, from: &Path, to: &Side, target: &Path) -> R
         bail!("{}: cannot be copied into itself", source.shown());
     }
     Ok(())
-}
-
-/// What the command ends with when errors of single files have been told already.
-pub(super) fn verdict(progress: &Progress) -> Result<ExitCode> {
-    let refused = host_xattr::refused();
-    if refused > 0 {
-        eprintln!(
-            "sluice: {refused} extended attributes were not taken by the target (not supported there, or root only)"
-        );
-    }
-    match progress.errors() {
-        0 => Ok(ExitCode::SUCCESS),
-        1 => bail!("one file could not be copied"),
-        n => bail!("{n} files could not be copied"),
-    }
 }

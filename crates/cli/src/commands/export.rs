@@ -1,36 +1,35 @@
-//! `sluice export`: a directory of a volume onto the host.
+//! `sluice export`: copies a directory of a volume to the host.
 
 use crate::signals;
 use crate::target::Target;
-use crate::transfer::Fidelity;
-use crate::transfer::engine::{self, Options, What};
-use crate::transfer::host::HostDir;
-use crate::transfer::progress::Progress;
+use crate::transfer::{
+    Fidelity, HostDir, Options, Progress, Selection, allow_many_descriptors, copy_tree, exit_code,
+};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Copy a directory of a volume onto this system, with everything that can be preserved
+/// Copy a directory of a volume to this system, with all metadata
 ///
-/// The counterpart of import. Owners and device files take root; without it, files belong to
-/// whoever runs the command.
+/// This is the reverse of import. Preserving owners and device files requires root. Without it, the
+/// files belong to the user who runs the command.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice export disk.img ./rootfs             everything on the volume
   sluice export disk.img:/srv/www ./www       one directory")]
 pub struct Args {
-    /// What to copy: DEVICE or DEVICE:/path
+    /// Source: DEVICE or DEVICE:/path
     target: Target,
-    /// Directory of this system, made if need be
+    /// Directory of this system, created if it is missing
     dir: PathBuf,
-    /// Threads that copy [default: two for each processor]
+    /// Number of threads [default: two for each processor]
     #[arg(short = 'j', long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
-    /// No progress bar and no summary
+    /// Print no progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
-    /// A summary as JSON
+    /// Print the summary as JSON
     #[arg(long)]
     json: bool,
 }
@@ -38,7 +37,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
         signals::catch();
-        super::import::allow_many_descriptors();
+        allow_many_descriptors();
         let volume = self.target.open_read_only()?;
         let source = self.target.on(volume.open_dir(&self.target.path))?;
         std::fs::create_dir_all(&self.dir).with_context(|| self.dir.display().to_string())?;
@@ -48,16 +47,19 @@ impl Args {
             threads: self.threads,
             umask: 0,
         };
-        let progress = Progress::start(!self.quiet);
+        let progress = match self.quiet {
+            true => Progress::hidden(),
+            false => Progress::with_bar(),
+        };
         let space = volume.statfs();
         let copied = progress.during(
-            // An upper limit, and exact for a whole volume but for its directories.
+            // An upper bound: the inodes in use, which include directories.
             || Some(space.inodes.saturating_sub(space.free_inodes)),
             || {
-                engine::copy(
+                copy_tree(
                     source,
                     sink,
-                    What::Contents,
+                    Selection::Contents,
                     &self.target.path,
                     options,
                     &progress,
@@ -72,6 +74,6 @@ impl Args {
         } else if !self.quiet {
             eprintln!("{}: {}", self.dir.display(), progress.summary());
         }
-        super::cp::verdict(&progress)
+        exit_code(&progress)
     }
 }

@@ -1,71 +1,70 @@
-//! `sluice import`: a directory of the host, or a tar archive, into a volume.
+//! `sluice import`: copies a directory of the host, or a tar archive, into a volume.
 
 use crate::human::parse_bytes;
+use crate::signals;
 use crate::target::{self, Target};
-use crate::transfer::engine::{self, Options, What, Written};
-use crate::transfer::host::{self, HostDir};
-use crate::transfer::progress::Progress;
-use crate::transfer::{Fidelity, archive, durable};
-use crate::{commands::mkfs, signals};
+use crate::transfer::{
+    Fidelity, HostDir, OnWritten, Options, Progress, Selection, allow_many_descriptors, copy_tree,
+    count_host_files, exit_code, host_file_id, make_durable_during, unpack,
+};
 use anyhow::{Context, Result};
 use sluicefs::{Dir, File, FormatOptions, Volume, VolumeOptions};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Copy a directory of this system, or a tar archive, into a volume, with everything that can be
-/// preserved
+/// Copy a directory of this system, or a tar archive, into a volume, with all metadata
 ///
-/// What is in SOURCE goes into the root of the volume or into the directory named, beside what is
-/// there. Owners, modes, times, extended attributes, ACLs, hard links, holes, symbolic links and
-/// device files are preserved. On return all of it is on the device. Ctrl-C leaves a consistent
-/// volume with what was copied so far.
+/// The contents of SOURCE are copied into the root of the volume, or into the given directory.
+/// Existing files there stay. Owners, modes, times, extended attributes, ACLs, hard links, holes,
+/// symbolic links and device files are preserved. When the command returns, everything is on the
+/// device. After Ctrl-C the volume is consistent and has the files that were copied before.
 ///
-/// An archive is ustar, GNU or PAX (ACLs in it are not read), owners go by their numbers. What
-/// would lead out of the directory (`..`, a way through a symbolic link) is refused.
+/// An archive can be ustar, GNU or PAX. ACLs in an archive are ignored. Owners are taken by number,
+/// not by name. Entries that would leave the directory (by `..` or through a symbolic link) are
+/// refused.
 ///
-/// With --durable the files become durable in groups while others are copied: what is said to be
-/// durable survives a crash in the middle of the import, whole. A group is up to 4,096 files or 64
-/// MiB and takes one commit of the journal.
+/// With --durable, files become durable in groups while others are copied, and survive a crash
+/// during the import. The progress bar shows their number. A group has up to 4,096 files or 64 MiB
+/// and needs one commit of the journal.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice import ./rootfs disk.img                       into the root directory
-  sluice import ./www disk.img:/srv/www                 into a directory, made if need be
+  sluice import ./www disk.img:/srv/www                 into a directory, created if it is missing
   sluice import ./rootfs new.img --fresh --size 20GiB   into a new volume
   sluice import --durable layer.tar disk.img:/layers/1  an archive
   zstd -dc layer.tar.zst | sluice import - disk.img     an archive from standard input")]
 pub struct Args {
     /// Directory of this system, tar archive, or - for an archive from standard input
     source: PathBuf,
-    /// Where to: DEVICE or DEVICE:/path
+    /// Target: DEVICE or DEVICE:/path
     target: Target,
-    /// Make files durable in groups as it goes, and not only at the end
+    /// Make files durable in groups during the import, not only at the end
     #[arg(long)]
     durable: bool,
     /// Format the device first
     #[arg(long)]
     fresh: bool,
-    /// With --fresh: size of the image file, which is made if it is not there
+    /// With --fresh: size of the image file, which is created if it is missing
     #[arg(long, requires = "fresh", value_parser = parse_bytes)]
     size: Option<u64>,
-    /// With --fresh: format over what is there
+    /// With --fresh: overwrite existing data
     #[arg(short, long, requires = "fresh")]
     force: bool,
-    /// Threads that copy a directory [default: two for each processor]
+    /// Number of threads that copy a directory [default: two for each processor]
     #[arg(short = 'j', long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Memory for caches
     #[arg(long, value_parser = parse_bytes, default_value = "1GiB")]
     memory: u64,
-    /// No progress bar and no summary
+    /// Print no progress bar and no summary
     #[arg(short, long)]
     quiet: bool,
-    /// A summary as JSON
+    /// Print the summary as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is imported.
 enum Source {
     Dir(HostDir),
     Archive(std::fs::File),
@@ -77,25 +76,24 @@ impl Args {
         let source = self.open_source()?;
         signals::catch();
         allow_many_descriptors();
-        let progress = Progress::start(!self.quiet);
+        let progress = match self.quiet {
+            true => Progress::hidden(),
+            false => Progress::with_bar(),
+        };
         let volume = self.open()?;
         let into = self.target.on(volume.create_dir_all(&self.target.path))?;
         let device = || self.target.device.display().to_string();
         let (copied, closed) = progress.during(
-            || {
-                self.source
-                    .is_dir()
-                    .then(|| host::count_files(&self.source))
-            },
+            || self.source.is_dir().then(|| count_host_files(&self.source)),
             || {
                 let copied = if self.durable {
-                    durable::during(&volume, self.memory, &progress, |written| {
+                    make_durable_during(&volume, self.memory, &progress, |written| {
                         self.copy(source, into, &progress, written)
                     })
                 } else {
                     self.copy(source, into, &progress, &|_, _| {})
                 };
-                progress.closing();
+                progress.copied();
                 (copied, volume.close())
             },
         );
@@ -107,7 +105,7 @@ impl Args {
         } else if !self.quiet {
             eprintln!("{}: {}", self.target, progress.summary());
         }
-        super::cp::verdict(&progress)
+        exit_code(&progress)
     }
 
     fn open_source(&self) -> Result<Source> {
@@ -116,7 +114,7 @@ impl Args {
             return Ok(Source::Stdin);
         }
         if path.is_dir() {
-            let image = host::identity(Path::new(&self.target.device));
+            let image = host_file_id(Path::new(&self.target.device));
             return Ok(Source::Dir(HostDir::open(path, image)?));
         }
         let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
@@ -128,7 +126,7 @@ impl Args {
         source: Source,
         into: Dir,
         progress: &Progress,
-        written: Written<'_, File>,
+        written: OnWritten<'_, File>,
     ) -> Result<()> {
         let unpacked = match source {
             Source::Dir(source) => {
@@ -137,11 +135,11 @@ impl Args {
                     threads: self.threads,
                     umask: 0,
                 };
-                let what = What::Contents;
-                return engine::copy(source, into, what, &self.source, options, progress, written);
+                let all = Selection::Contents;
+                return copy_tree(source, into, all, &self.source, options, progress, written);
             }
-            Source::Archive(file) => archive::unpack(file, into, progress, written),
-            Source::Stdin => archive::unpack(std::io::stdin().lock(), into, progress, written),
+            Source::Archive(file) => unpack(file, into, progress, written),
+            Source::Stdin => unpack(std::io::stdin().lock(), into, progress, written),
         };
         unpacked.with_context(|| self.source.display().to_string())
     }
@@ -155,24 +153,8 @@ impl Args {
         if let Some(size) = self.size {
             format = format.size(size);
         }
-        let made = options.format(&self.target.device, &format);
-        made.map_err(|e| {
-            let device = self.target.device.display().to_string();
-            anyhow::anyhow!(mkfs::explain(&device, &e))
-        })
-    }
-}
-
-/// Directories stay open while something in them is copied: deep trees need more than the usual
-/// 1,024.
-pub(super) fn allow_many_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    if let Err(e) = setrlimit(Resource::Nofile, raised) {
-        tracing::debug!("the limit of open files stays: {e}");
+        options
+            .format(&self.target.device, &format)
+            .map_err(|e| target::explain_format(&self.target.device, e))
     }
 }

@@ -1,4 +1,4 @@
-//! `sluice info`: what a volume is and how full it is.
+//! `sluice info`: properties and use of a volume.
 
 use crate::human;
 use crate::output::Output;
@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Show what a volume is: label, UUID, features, size, use and state
+/// Show a volume's label, UUID, features, size, use and state
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,7 +20,7 @@ Examples:
 pub struct Args {
     /// Image file or block device
     device: OsString,
-    /// One JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +52,7 @@ fn state(volume: &Volume) -> String {
     );
     if info.recovery.transactions > 0 {
         words.push(format!(
-            "the journal holds {} transactions, which the next mount replays",
+            "the journal has {} transactions, which the next mount replays",
             info.recovery.transactions
         ));
     }
@@ -80,7 +80,7 @@ fn print(volume: &Volume, out: &mut Output) -> io::Result<()> {
     row("uuid", human::uuid(info.uuid))?;
     row("state", state(volume))?;
     let on_error = match info.on_error {
-        OnError::Continue => "go on (errors=continue)",
+        OnError::Continue => "continue (errors=continue)",
         OnError::RemountReadOnly => "refuse changes (errors=remount-ro)",
     };
     row("on damage", on_error.into())?;
@@ -133,7 +133,7 @@ fn print(volume: &Volume, out: &mut Output) -> io::Result<()> {
     row("mounted", format!("{} times", info.mount_count))
 }
 
-/// One recorded error in words.
+/// Describes a recorded error.
 fn error_line(error: &ErrorRecord) -> String {
     let mut line = human::local_minute(UNIX_EPOCH + Duration::from_secs(error.time));
     line += &format!(", {}:{}", error.func, error.line);
@@ -164,15 +164,17 @@ fn percent(part: u64, whole: u64) -> f64 {
 fn describe(volume: &Volume) -> Value {
     let (info, space) = (volume.info(), volume.statfs());
     let size = u64::from(space.block_size);
+    let errors = &info.error_summary;
+    let has_errors = errors.count > 0;
     json!({
         "device": volume.device(),
         "device_bytes": volume.device_bytes(),
         "label": info.label,
         "uuid": human::uuid(info.uuid),
         "errors": info.errors,
-        "error_count": info.error_summary.count,
-        "first_error": (info.error_summary.count > 0).then(|| describe_error(&info.error_summary.first)),
-        "last_error": (info.error_summary.count > 0).then(|| describe_error(&info.error_summary.last)),
+        "error_count": errors.count,
+        "first_error": has_errors.then(|| describe_error(&errors.first)),
+        "last_error": has_errors.then(|| describe_error(&errors.last)),
         "on_error": info.on_error.name(),
         "recovery_transactions": info.recovery.transactions,
         "read_only_reason": info.read_only_reason,

@@ -1,25 +1,25 @@
-//! `sluice ln`: links.
+//! `sluice ln`: creates links.
 
 use crate::target;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Make a hard or, with -s, a symbolic link
+/// Create a hard link or, with -s, a symbolic link
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice ln disk.img:/bin/busybox disk.img:/bin/sh
-  sluice ln -s ../usr/lib disk.img:/lib      the target is taken as it is written")]
+  sluice ln -s ../usr/lib disk.img:/lib      the target is stored unchanged")]
 pub struct Args {
-    /// The file: DEVICE:/path, or with -s any text
+    /// The existing file: DEVICE:/path, or with -s any text
     original: OsString,
-    /// The new name: DEVICE:/path (in a directory: under the original's name)
+    /// The new link: DEVICE:/path. In a directory, it gets the name of the existing file
     link: OsString,
-    /// A symbolic link
+    /// Create a symbolic link
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace an existing link or file
+    /// Replace an existing file or link
     #[arg(short, long)]
     force: bool,
 }
@@ -33,31 +33,35 @@ impl Args {
         let original = match (&original, self.symbolic) {
             (Some(original), false) if original.device == link.device => original.path.clone(),
             (Some(original), false) => {
-                bail!("{original} and {link} are on different devices; only -s could link them")
+                bail!("{original} and {link} are on different devices; hard links need one volume")
             }
             (None, false) => bail!(
                 "{}: write the file as DEVICE:/path",
                 self.original.display()
             ),
-            // The text of a symbolic link; a device before it would mean nothing on the volume.
+            // A symbolic link contains a path. The name of the device is removed from it.
             (Some(original), true) if original.device == link.device => original.path.clone(),
             (_, true) => self.original.into(),
         };
         let volume = link.open_read_write()?;
         let mut path = link.path.clone();
         if volume.metadata(&path).is_ok_and(|m| m.is_dir()) {
-            path.push(original.file_name().context("the original has no name")?);
+            path.push(
+                original
+                    .file_name()
+                    .context("the existing file has no name; give the link one")?,
+            );
         }
         if self.force && volume.symlink_metadata(&path).is_ok_and(|m| !m.is_dir()) {
             link.on(volume.remove_file(&path))?;
         }
-        let made = if self.symbolic {
+        let created = if self.symbolic {
             volume.symlink(&original, &path)
         } else {
             volume.hard_link(&original, &path)
         };
         let closed = link.on(volume.close());
-        link.on(made)?;
+        link.on(created)?;
         closed?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,4 +1,4 @@
-//! `sluice ls`: entries of a directory.
+//! `sluice ls`: lists directories.
 
 use crate::human;
 use crate::output::Output;
@@ -17,28 +17,28 @@ use std::process::ExitCode;
 Examples:
   sluice ls disk.img                    the root directory
   sluice ls -l disk.img:/etc            with modes, owners, sizes and times
-  sluice ls -laR --json disk.img:/home  everything beneath, for a program")]
+  sluice ls -laR --json disk.img:/home  everything below, for a program")]
 pub struct Args {
-    /// What to list: DEVICE or DEVICE:/path
+    /// Files and directories: DEVICE or DEVICE:/path
     #[arg(required = true)]
     targets: Vec<Target>,
-    /// Modes, links, owners, sizes and times
+    /// Show modes, links, owners, sizes and times
     #[arg(short)]
     long: bool,
-    /// Names that begin with a dot, too
+    /// Show names that begin with a dot
     #[arg(short, long)]
     all: bool,
-    /// Everything beneath, too
+    /// List subdirectories, too
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// One JSON array of objects
+    /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
 }
 
-/// A listed file.
+/// A file in the JSON output.
 #[derive(Serialize)]
-pub(super) struct Listed {
+struct Listed {
     path: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -83,7 +83,7 @@ impl Args {
             let one = vec![(path.as_os_str().to_owned(), meta)];
             return self.entries(volume, Path::new("/"), &one, out, listed);
         }
-        // The next directory to list is last.
+        // A stack: the next directory to list is the last one.
         let mut dirs = vec![path.to_path_buf()];
         let mut first = true;
         while let Some(dir) = dirs.pop() {
@@ -101,7 +101,7 @@ impl Args {
         Ok(())
     }
 
-    /// The entries of a directory by name.
+    /// The entries of a directory, sorted by name.
     fn read(&self, volume: &Volume, dir: &Path) -> io::Result<Vec<(OsString, Metadata)>> {
         let mut entries = Vec::new();
         for entry in volume.read_dir(dir)? {
@@ -140,7 +140,7 @@ impl Args {
 }
 
 impl Listed {
-    pub(super) fn new(volume: &Volume, path: &Path, meta: &Metadata) -> io::Result<Listed> {
+    fn new(volume: &Volume, path: &Path, meta: &Metadata) -> io::Result<Listed> {
         let target = match meta.is_symlink() {
             true => Some(volume.read_link(path)?.display().to_string()),
             false => None,
@@ -160,7 +160,7 @@ impl Listed {
     }
 }
 
-/// As `ls -l`, with numeric owners: the names belong to whatever system the volume is of.
+/// As `ls -l -n`. Owners are numbers, because user names are those of another system.
 fn long(
     volume: &Volume,
     dir: &Path,
@@ -170,11 +170,9 @@ fn long(
     let rows: Vec<[String; 4]> = entries
         .iter()
         .map(|(_, meta)| {
-            let size = if meta.file_type().is_char_device() || meta.file_type().is_block_device() {
-                let (major, minor) = meta.rdev();
-                format!("{major}, {minor}")
-            } else {
-                meta.len().to_string()
+            let size = match meta.rdev() {
+                Some(number) => format!("{}, {}", number.major, number.minor),
+                None => meta.len().to_string(),
             };
             [
                 meta.nlink().to_string(),

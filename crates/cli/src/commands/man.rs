@@ -1,27 +1,25 @@
-//! `sluice man`: manual pages.
+//! `sluice man`: man pages.
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write the manual pages
+/// Write the man pages
 #[derive(clap::Args)]
 #[command(
     hide = true,
     after_help = "\
 Examples:
-  sluice man | man -l -                    read the page of sluice
-  sluice man /usr/local/share/man/man1     write one page for each command"
+  sluice man | man -l -                    show the page of sluice
+  sluice man /usr/local/share/man/man1     write a page for each command"
 )]
 pub struct Args {
-    /// Where to write a page for each command; without it the main page goes to standard output
+    /// Directory for the pages of all commands [default: the main page to standard output]
     dir: Option<PathBuf>,
 }
 
 impl Args {
-    pub fn run(self) -> Result<ExitCode> {
-        let command = crate::Cli::command();
+    pub fn run(self, command: clap::Command) -> Result<ExitCode> {
         match self.dir {
             Some(dir) => {
                 clap_mangen::generate_to(command, &dir)

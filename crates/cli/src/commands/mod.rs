@@ -1,4 +1,4 @@
-//! The subcommands, a file each.
+//! The subcommands, one file each.
 
 mod bench;
 mod cat;
@@ -28,7 +28,6 @@ use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// What to do.
 #[derive(Subcommand)]
 pub enum Command {
     Mkfs(mkfs::Args),
@@ -58,8 +57,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it.
-    pub fn run(self) -> Result<ExitCode> {
+    /// Runs the subcommand. `cli` describes the whole command line, for man pages and completions.
+    pub fn run(self, cli: fn() -> clap::Command) -> Result<ExitCode> {
         match self {
             Command::Mkfs(args) => args.run(),
             Command::Mount(args) => args.run(),
@@ -82,8 +81,8 @@ impl Command {
             Command::Sync(args) => args.run(),
             Command::Tune(args) => args.run(),
             Command::Bench(args) => args.run(),
-            Command::Man(args) => args.run(),
-            Command::Completions(args) => args.run(),
+            Command::Man(args) => args.run(cli()),
+            Command::Completions(args) => args.run(cli()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `sluice mv`: names changed within a volume.
+//! `sluice mv`: renames files within a volume.
 
 use crate::target::Target;
 use anyhow::{Context, Result, bail};
@@ -6,35 +6,35 @@ use sluicefs::{RenameFlags, Volume};
 use std::io;
 use std::process::ExitCode;
 
-/// Rename, or move into a directory, within a volume
+/// Rename files, or move them into a directory, within a volume
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice mv disk.img:/a disk.img:/b
   sluice mv disk.img:/a disk.img:/b disk.img:/dir    into a directory
-  sluice mv -n disk.img:/a disk.img:/b               never over something
-  sluice mv --exchange disk.img:/a disk.img:/b       the two swap places")]
+  sluice mv -n disk.img:/a disk.img:/b               fail if the target exists
+  sluice mv --exchange disk.img:/a disk.img:/b       exchange the two")]
 pub struct Args {
-    /// What to move, and last where to: DEVICE:/path
+    /// Files to move, and the target: DEVICE:/path
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "TARGET"])]
     paths: Vec<Target>,
     /// Fail if the target exists
     #[arg(short, long)]
     no_clobber: bool,
-    /// Swap source and target in one step
+    /// Exchange source and target atomically
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
-    /// Take the target for a file's name even if it is a directory
+    /// Treat the target as a file name, also if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }
 
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
-        let (to, from) = self.paths.split_last().context("a target is missing")?;
+        let (to, from) = self.paths.split_last().context("the target is missing")?;
         if let Some(other) = from.iter().find(|f| f.device != to.device) {
             bail!(
-                "{other} and {to} are on different devices; copy with `sluice cp -rp` and remove"
+                "{other} and {to} are on different devices; copy with `sluice cp -rp`, then remove the source"
             );
         }
         let volume = to.open_read_write()?;

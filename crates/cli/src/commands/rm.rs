@@ -1,4 +1,4 @@
-//! `sluice rm`: files and trees removed.
+//! `sluice rm`: removes files and trees.
 
 use crate::target::Target;
 use anyhow::{Result, bail};
@@ -6,21 +6,21 @@ use sluicefs::Volume;
 use std::io;
 use std::process::ExitCode;
 
-/// Remove files or, with -r, directories and what is in them
+/// Remove files or, with -r, directories and everything in them
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice rm disk.img:/var/log/old
   sluice rm -r disk.img:/home/guest
-  sluice rm -rf disk.img:/tmp/a disk.img:/tmp/b    what is missing is no error")]
+  sluice rm -rf disk.img:/tmp/a disk.img:/tmp/b    no error if one is missing")]
 pub struct Args {
-    /// What to remove: DEVICE:/path
+    /// Files to remove: DEVICE:/path
     #[arg(required = true)]
     targets: Vec<Target>,
-    /// Directories and everything in them
+    /// Remove directories and everything in them
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// What is not there is no error
+    /// Ignore missing files
     #[arg(short, long)]
     force: bool,
 }
@@ -29,11 +29,13 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         for target in &self.targets {
             if target.path == std::path::Path::new("/") {
-                bail!("{target}: the root of the volume cannot be removed; name what is in it");
+                bail!(
+                    "{target}: the root of the volume cannot be removed; name the entries to remove"
+                );
             }
             let volume = target.open_read_write()?;
             let removed = self.remove(&volume, target);
-            // What went well stays, whatever came after it.
+            // Close the volume also after an error, so that earlier removals are kept.
             let closed = target.on(volume.close());
             target.on(removed)?;
             closed?;
@@ -51,7 +53,7 @@ impl Args {
         }
         if !self.recursive {
             let text = format!(
-                "{} is a directory; -r removes it and all in it",
+                "{} is a directory; -r removes it and everything in it",
                 target.path.display()
             );
             return Err(io::Error::new(io::ErrorKind::IsADirectory, text));

@@ -1,4 +1,4 @@
-//! `sluice stat`: everything an inode says.
+//! `sluice stat`: prints the attributes of an inode.
 
 use crate::human;
 use crate::output::Output;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Show what an inode says of itself
+/// Show the attributes of an inode
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +23,7 @@ pub struct Args {
     /// Follow symbolic links
     #[arg(short = 'L', long)]
     dereference: bool,
-    /// One JSON object per file
+    /// Print a JSON object for each file
     #[arg(long)]
     json: bool,
 }
@@ -77,9 +77,8 @@ impl Args {
             human::bytes(meta.len()),
             meta.blocks()
         )?;
-        if meta.file_type().is_char_device() || meta.file_type().is_block_device() {
-            let (major, minor) = meta.rdev();
-            write!(out, "   Device: {major}, {minor}")?;
+        if let Some(number) = meta.rdev() {
+            write!(out, "   Device: {}, {}", number.major, number.minor)?;
         }
         writeln!(
             out,
@@ -132,9 +131,8 @@ fn describe(volume: &Volume, path: &Path, meta: &Metadata) -> io::Result<Value> 
     if meta.is_symlink() {
         value["target"] = volume.read_link(path)?.display().to_string().into();
     }
-    if meta.file_type().is_char_device() || meta.file_type().is_block_device() {
-        let (major, minor) = meta.rdev();
-        value["rdev"] = json!([major, minor]);
+    if let Some(number) = meta.rdev() {
+        value["rdev"] = json!([number.major, number.minor]);
     }
     let names = volume.list_symlink_xattrs(path)?;
     value["xattrs"] = names

@@ -1,4 +1,4 @@
-//! `sluice sync`: what sync(2) cannot reach.
+//! `sluice sync`: makes a mounted volume, or a tree on it, durable.
 
 use anyhow::Result;
 use fuse::SyncScope;
@@ -7,20 +7,21 @@ use std::process::ExitCode;
 
 /// Make everything on a mounted volume durable
 ///
-/// On return all that was written before is on the device. sync(1) and syncfs(2) reach a block
-/// device that root has mounted (Linux 6.18), not the mount of an image; fsync(2) reaches both.
-/// With --tree only what lies below DIR is written: other programs' data is not waited for.
+/// When the command returns, all data written before is on the device. sync(1) and syncfs(2) reach
+/// a block device that root has mounted (Linux 6.18), but not the mount of an image. fsync(2)
+/// reaches both. With --tree only the files below DIR are written, and the command does not wait
+/// for the data of others.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  sluice sync /mnt                    everything on the volume that is mounted on /mnt
-  sluice sync --tree /mnt/project     what lies below a directory
+  sluice sync /mnt                    the volume that is mounted on /mnt
+  sluice sync --tree /mnt/project     a directory and everything below it
   cp -r src /mnt/dst && sluice sync --tree /mnt/dst")]
 pub struct Args {
     /// Directories on mounted volumes
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Only what lies below each DIR
+    /// Only each DIR and everything below it
     #[arg(short, long)]
     tree: bool,
 }

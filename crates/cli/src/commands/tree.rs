@@ -1,4 +1,4 @@
-//! `sluice tree`: directories drawn.
+//! `sluice tree`: prints a directory as a tree.
 
 use crate::human;
 use crate::output::Output;
@@ -9,27 +9,26 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Draw the tree of a directory
+/// Print the tree of a directory
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice tree disk.img
   sluice tree -d -L 2 disk.img:/usr    directories only, two levels")]
 pub struct Args {
-    /// Where to begin: DEVICE or DEVICE:/path
+    /// Top directory: DEVICE or DEVICE:/path
     target: Target,
-    /// Names that begin with a dot, too
+    /// Show names that begin with a dot
     #[arg(short, long)]
     all: bool,
-    /// Directories only
+    /// Show directories only
     #[arg(short = 'd', long)]
     dirs: bool,
-    /// Levels to go down
+    /// Number of levels to show
     #[arg(short = 'L', long, value_name = "LEVELS", default_value_t = 256)]
     level: usize,
 }
 
-/// What was seen.
 #[derive(Default)]
 struct Totals {
     dirs: u64,
@@ -56,7 +55,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Draws what is beneath; as deep as `level`, which bounds the recursion.
+    /// Prints the entries of a directory. `self.level` bounds the recursion.
     fn draw(
         &self,
         volume: &Volume,

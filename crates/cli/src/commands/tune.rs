@@ -1,4 +1,4 @@
-//! `sluice tune`: the writeback parameters of a mounted volume.
+//! `sluice tune`: shows and changes the writeback parameters of a mounted volume.
 
 use crate::output::Output;
 use anyhow::{Context, Result};
@@ -10,27 +10,31 @@ use std::process::ExitCode;
 
 const ATTRIBUTE: &str = "user.sluicefs.tunables";
 
-/// Show a mount's writeback parameters, or change them at once
+/// Show or change the writeback parameters of a mounted volume
 ///
-/// They have the kernel's names and defaults (Documentation/admin-guide/sysctl/vm.rst); percentages
-/// are of the mount's memory. Only root and whoever mounted the volume may change them.
+/// The parameters have the kernel's names and defaults (Documentation/admin-guide/sysctl/vm.rst).
+/// Percentages are of the mount's memory. Only root and the user who mounted the volume may change
+/// them. Changes take effect at once.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Parameters:
-  dirty_ratio=PERCENT dirty_bytes=SIZE                        dirty data at which writers are stopped; they are
-                                                              slowed from half way to it
-  dirty_background_ratio=PERCENT dirty_background_bytes=SIZE  dirty data at which writeback starts
-  dirty_expire=SECONDS                                        age at which data is written anyway
-  dirty_writeback=SECONDS                                     how often that is looked for (0: never)
+  dirty_ratio=PERCENT, dirty_bytes=SIZE
+      limit of dirty data; throttling starts half way between the background limit and this one
+  dirty_background_ratio=PERCENT, dirty_background_bytes=SIZE
+      dirty data at which writeback starts
+  dirty_expire=SECONDS
+      age at which dirty data is written
+  dirty_writeback=SECONDS
+      interval of checks for that age (0: none)
 
 Examples:
   sluice tune /mnt
   sluice tune /mnt dirty_ratio=40 dirty_background_bytes=64MiB
   sluice tune /mnt dirty_expire=2.5 dirty_writeback=0.5")]
 pub struct Args {
-    /// Where a volume is mounted
+    /// Mount point
     dir: PathBuf,
-    /// What to change
+    /// Parameters to change
     #[arg(value_name = "NAME=VALUE")]
     changes: Vec<String>,
 }
@@ -48,7 +52,7 @@ impl Args {
                 changes.as_bytes(),
                 XattrFlags::empty(),
             )
-            .with_context(|| format!("{}: changing parameters", self.dir.display()))?;
+            .with_context(|| format!("{}: cannot change parameters", self.dir.display()))?;
         }
         let mut out = Output::new();
         for parameter in tunables.to_string().split(',') {

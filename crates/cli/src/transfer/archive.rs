@@ -1,48 +1,55 @@
-//! Tar archives into a volume: ustar, GNU and PAX, with everything that a volume can keep.
+//! Unpacks tar archives (ustar, GNU, PAX) into a volume, with all metadata that a volume can store.
 //!
-//! An archive is not trusted. Names with `..` are refused, a leading `/` is dropped, and nothing is
-//! reached through a symbolic link, so that all of it ends below the directory it is unpacked into.
-//! As tar does, an entry takes the place of what has its name already, unless that is a directory.
+//! An archive is not trusted. Names with `..` are refused, a leading `/` is dropped, and no path is
+//! followed through a symbolic link. So every entry ends below the target directory. As with tar,
+//! an entry replaces an existing one of the same name, unless that is a directory.
 //!
-//! Directories get their attributes in the end, when nothing changes in them any more.
+//! Attributes of directories are set at the end, after the last change in them.
 
-use super::engine::{self, Written};
+use super::endpoint::{Attributes, FileId, Kind, New, SinkDir, SinkFile, Time, Xattrs};
+use super::engine::{self, Ended, OnWritten};
 use super::progress::Progress;
 use super::volume::replacing;
-use super::{Attributes, Kind, New, SinkDir, SinkFile, Time, Xattrs};
 use crate::signals;
 use anyhow::{Context, Result, bail};
-use sluicefs::{Dir, File, OpenOptions, SpecialFile};
+use sluicefs::{DeviceNumber, Dir, File, OpenOptions, SpecialFile};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use tar::{Archive, Entry, EntryType};
 
-/// Bytes read from the archive at a time.
+/// Size of a read from the archive, in bytes.
 const BUFFER: usize = 1 << 20;
-/// The unit of archives.
+/// Block size of archives, in bytes.
 const ARCHIVE_BLOCK: usize = 512;
-/// The unit in which zeroes of sparse files are left out.
+/// Granularity of holes in sparse files, in bytes.
 const BLOCK: usize = 4096;
-/// Mode of directories that the archive names only in the paths of others.
+/// Attributes of directories that have no entry of their own in the archive.
 const IMPLIED_DIR: New = New {
     mode: 0o755,
     owner: None,
 };
 
-/// What ends the work, and what is one entry's alone.
 enum Failure {
+    /// The archive cannot be read. This ends the work.
     Archive(io::Error),
+    /// One entry cannot be unpacked.
     Entry(io::Error),
 }
 
-/// How the entries ended.
-enum Ended {
-    /// With the last one, or by Ctrl-C.
-    Over,
-    /// By an error that every further one would meet.
-    Stopped,
+/// Whether [`Unpacker::open_dir`] creates missing directories.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Create,
+    Fail,
+}
+
+/// Whether blocks of zeroes are written or become holes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zeroes {
+    Write,
+    Skip,
 }
 
 impl From<io::Error> for Failure {
@@ -55,16 +62,16 @@ fn refused<T>(why: impl Into<String>) -> io::Result<T> {
     Err(io::Error::new(ErrorKind::InvalidInput, why.into()))
 }
 
-/// Unpacks an archive into a directory. Errors of single entries are told and counted on
-/// `progress`, and the rest goes on; `written` gets each file that is complete.
+/// Unpacks an archive into a directory. Errors of single entries are printed and counted by
+/// `progress`, and the work continues. `written` is called for each complete file.
 ///
 /// # Errors
-/// Where the archive cannot be read or is none, space runs out, or Ctrl-C came.
+/// If the archive cannot be read, the target is full or read-only, or after Ctrl-C.
 pub fn unpack(
     archive: impl Read,
     into: Dir,
     progress: &Progress,
-    written: Written<'_, File>,
+    written: OnWritten<'_, File>,
 ) -> Result<()> {
     let mut archive = BufReader::with_capacity(BUFFER, archive);
     refuse_compressed(archive.fill_buf()?)?;
@@ -77,15 +84,16 @@ pub fn unpack(
         dirs: Vec::new(),
         buf: vec![0; BUFFER],
     };
-    let outcome = unpacker.entries(&mut archive);
-    // Those that are there are to be right however it ended, if they can be.
-    if !matches!(outcome, Ok(Ended::Stopped)) {
+    let ended = unpacker.entries(&mut archive);
+    // Also after an error: the directories that exist get their attributes, if the volume allows
+    // it.
+    if !matches!(ended, Ok(Ended::Stopped)) {
         unpacker.finish_dirs();
     }
-    engine::completed(matches!(outcome?, Ended::Stopped))
+    engine::outcome(ended?)
 }
 
-/// Says what to do about compressed archives.
+/// Refuses a compressed archive, with the command that decompresses it.
 fn refuse_compressed(start: &[u8]) -> Result<()> {
     const MAGIC: [(&[u8], &str); 5] = [
         (b"\x1f\x8b", "gzip"),
@@ -104,12 +112,11 @@ fn refuse_compressed(start: &[u8]) -> Result<()> {
 
 struct Unpacker<'a> {
     progress: &'a Progress,
-    written: Written<'a, File>,
+    written: OnWritten<'a, File>,
     top: Dir,
-    /// The directories from the top to where the last entry was, which the next one is likely to
-    /// need.
+    /// The open directories on the path of the last entry. The next entry is likely to need them.
     open: Vec<(OsString, Dir)>,
-    /// Directories of the archive with what they are to get.
+    /// Directories of the archive, with the attributes to set at the end.
     dirs: Vec<(Vec<OsString>, Attributes, Xattrs)>,
     buf: Vec<u8>,
 }
@@ -126,7 +133,7 @@ impl Unpacker<'_> {
                 }
                 Err(Failure::Entry(e)) => {
                     self.progress.failed(&name, &e);
-                    if engine::ends_all(&e) {
+                    if engine::is_fatal(&e) {
                         return Ok(Ended::Stopped);
                     }
                 }
@@ -135,24 +142,26 @@ impl Unpacker<'_> {
                 break;
             }
         }
-        Ok(Ended::Over)
+        Ok(Ended::Finished)
     }
 
     fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), Failure> {
         let kind = entry.header().entry_type();
-        // What is about the whole archive: comments (git), the label of a volume (tar -V).
+        // Entries that describe the whole archive: comments (git), the volume label (tar -V).
         if kind.is_pax_global_extensions() || kind.as_byte() == b'V' {
             return Ok(());
         }
         let described = describe(entry)?;
         let (like, xattrs) = (&described.like, &described.xattrs);
         let parts = parts(&described.path)?;
-        // Before 1988 a directory was a file with a slash behind its name.
+        // Archives from before ustar mark a directory by a slash at the end of its name.
         if kind.is_dir() || (kind.is_file() && described.path.ends_with(b"/")) {
             return Ok(self.dir(parts, described.like, described.xattrs)?);
         }
-        let Some((name, above)) = parts.split_last() else {
-            return Ok(refused("the name of a directory, but the entry is none")?);
+        let Some((name, parent)) = parts.split_last() else {
+            return Ok(refused(
+                "the name is that of a directory, but the entry is a file",
+            )?);
         };
         let new = New {
             mode: like.mode,
@@ -160,26 +169,26 @@ impl Unpacker<'_> {
         };
         match kind {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                let file = create_file(self.reach(above, true)?, name, new)?;
+                let file = create_file(self.open_dir(parent, Missing::Create)?, name, new)?;
                 let bytes = self.contents(entry, &described, &file)?;
                 SinkFile::finish(&file, like, xattrs)?;
                 (self.written)(file, bytes);
             }
-            EntryType::Link => self.link(&link_name(entry)?, name, above)?,
+            EntryType::Link => self.link(&link_name(entry)?, name, parent)?,
             EntryType::Symlink => {
                 let target = PathBuf::from(OsString::from_vec(link_name(entry)?));
-                let dir = self.reach(above, true)?;
+                let dir = self.open_dir(parent, Missing::Create)?;
                 SinkDir::symlink(dir, name, &target, new)?;
                 dir.finish_entry(name, like, xattrs)?;
             }
             EntryType::Fifo | EntryType::Char | EntryType::Block => {
                 let special = special(entry)?;
-                let dir = self.reach(above, true)?;
+                let dir = self.open_dir(parent, Missing::Create)?;
                 dir.special(name, special, new)?;
                 dir.finish_entry(name, like, xattrs)?;
             }
             other => refused(format!(
-                "an entry of type {:?}",
+                "entries of type {:?} are not supported",
                 char::from(other.as_byte())
             ))?,
         }
@@ -187,8 +196,8 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    /// The directory at `parts`; missing ones are made if `create`.
-    fn reach(&mut self, parts: &[OsString], create: bool) -> io::Result<&Dir> {
+    /// Opens the directory at `parts`. Symbolic links are refused.
+    fn open_dir(&mut self, parts: &[OsString], missing: Missing) -> io::Result<&Dir> {
         let same = |(a, b): &(&(OsString, Dir), &OsString)| a.0 == **b;
         let common = self.open.iter().zip(parts).take_while(same).count();
         self.open.truncate(common);
@@ -197,10 +206,13 @@ impl Unpacker<'_> {
             let next = match dir.symlink_metadata(name) {
                 Ok(meta) if meta.is_dir() => dir.open_dir(name)?,
                 Ok(meta) if meta.file_type().is_symlink() => {
-                    return refused(format!("leads through a symbolic link, {}", name.display()));
+                    let name = name.display();
+                    return refused(format!(
+                        "refused: the path goes through a symbolic link, {name}"
+                    ));
                 }
-                Err(e) if e.kind() == ErrorKind::NotFound && create => {
-                    SinkDir::create_dir(dir, name, IMPLIED_DIR)?.0
+                Err(e) if e.kind() == ErrorKind::NotFound && missing == Missing::Create => {
+                    SinkDir::create_dir(dir, name, IMPLIED_DIR)?.dir
                 }
                 Ok(_) => return Err(ErrorKind::NotADirectory.into()),
                 Err(e) => return Err(e),
@@ -211,12 +223,12 @@ impl Unpacker<'_> {
     }
 
     fn dir(&mut self, parts: Vec<OsString>, like: Attributes, xattrs: Xattrs) -> io::Result<()> {
-        if let Some((name, above)) = parts.split_last() {
+        if let Some((name, parent)) = parts.split_last() {
             let new = New {
                 mode: like.mode | 0o700,
                 owner: Some(like.owner),
             };
-            SinkDir::create_dir(self.reach(above, true)?, name, new)?;
+            SinkDir::create_dir(self.open_dir(parent, Missing::Create)?, name, new)?;
         }
         self.dirs.push((parts, like, xattrs));
         Ok(())
@@ -225,28 +237,29 @@ impl Unpacker<'_> {
     fn finish_dirs(&mut self) {
         for (parts, like, xattrs) in std::mem::take(&mut self.dirs) {
             self.progress.add_dir();
-            let dir = self.reach(&parts, false);
+            let dir = self.open_dir(&parts, Missing::Fail);
             if let Err(e) = dir.and_then(|dir| SinkDir::finish(dir, &like, &xattrs)) {
                 self.progress.failed(&parts.iter().collect::<PathBuf>(), &e);
             }
         }
     }
 
-    /// A hard link; its target is a name in the archive.
-    fn link(&mut self, target: &[u8], name: &OsStr, above: &[OsString]) -> io::Result<()> {
+    /// Creates a hard link. Its target is a name in the archive.
+    fn link(&mut self, target: &[u8], name: &OsStr, parent: &[OsString]) -> io::Result<()> {
         let target = parts(target)?;
-        let Some((original, beside)) = target.split_last() else {
-            return refused("a hard link to a directory");
+        let Some((original, original_parent)) = target.split_last() else {
+            return refused("hard links to directories are not supported");
         };
-        let location = self.reach(beside, false)?.location(original);
-        let dir = self.reach(above, true)?;
+        let original_dir = self.open_dir(original_parent, Missing::Fail)?;
+        let location = original_dir.location(original);
+        let dir = self.open_dir(parent, Missing::Create)?;
         if dir.location(name) == location {
             return Ok(());
         }
         SinkDir::hard_link(dir, &location, name)
     }
 
-    /// Writes a file's contents: how many bytes were written.
+    /// Writes the contents of a file. Returns the number of bytes written.
     fn contents(
         &mut self,
         entry: &mut Entry<'_, impl Read>,
@@ -254,32 +267,36 @@ impl Unpacker<'_> {
         file: &File,
     ) -> Result<u64, Failure> {
         let size = described.like.size;
-        let holes = entry.header().entry_type().is_gnu_sparse();
+        let is_sparse = entry.header().entry_type().is_gnu_sparse();
+        let zeroes = match is_sparse {
+            true => Zeroes::Skip,
+            false => Zeroes::Write,
+        };
         let mut bytes = 0;
         if described.mapped {
             for (offset, len) in read_map(entry)? {
                 if offset.checked_add(len).is_none_or(|end| end > size) {
-                    refused("a piece of a sparse file that lies behind its end")?;
+                    refused("the map of the sparse file has a piece beyond its end")?;
                 }
-                bytes += self.piece(entry, file, offset, len, false)?;
+                bytes += self.piece(entry, file, offset, len, Zeroes::Write)?;
             }
         } else {
-            bytes = self.piece(entry, file, 0, size, holes)?;
+            bytes = self.piece(entry, file, 0, size, zeroes)?;
         }
-        if holes || described.mapped {
+        if is_sparse || described.mapped {
             file.set_len(size)?;
         }
         Ok(bytes)
     }
 
-    /// Copies the next `len` bytes to an offset, without blocks of zeroes if `holes`.
+    /// Copies the next `len` bytes of the entry to an offset. Returns the number of bytes written.
     fn piece(
         &mut self,
         entry: &mut impl Read,
         file: &File,
         offset: u64,
         len: u64,
-        holes: bool,
+        zeroes: Zeroes,
     ) -> Result<u64, Failure> {
         let (mut done, mut bytes) = (0, 0);
         while done < len {
@@ -296,7 +313,7 @@ impl Unpacker<'_> {
                     what,
                 )));
             }
-            bytes += write(file, &self.buf[..n], offset + done, holes)?;
+            bytes += write(file, &self.buf[..n], offset + done, zeroes)?;
             done += n as u64;
             self.progress.add_bytes(n as u64);
             if signals::interrupted() {
@@ -307,14 +324,14 @@ impl Unpacker<'_> {
     }
 }
 
-/// Writes at an offset, without blocks of zeroes if `holes`: how many bytes were written.
-fn write(file: &File, data: &[u8], offset: u64, holes: bool) -> io::Result<u64> {
-    let zero = |block: &[u8]| holes && block.iter().all(|&b| b == 0);
+/// Writes at an offset. Returns the number of bytes written.
+fn write(file: &File, data: &[u8], offset: u64, zeroes: Zeroes) -> io::Result<u64> {
+    let skip = |block: &[u8]| zeroes == Zeroes::Skip && block.iter().all(|&b| b == 0);
     let blocks: Vec<&[u8]> = data.chunks(BLOCK).collect();
     let (mut at, mut bytes) = (0, 0);
-    for run in blocks.chunk_by(|a, b| zero(a) == zero(b)) {
+    for run in blocks.chunk_by(|a, b| skip(a) == skip(b)) {
         let len: usize = run.iter().map(|block| block.len()).sum();
-        if !zero(run[0]) {
+        if !skip(run[0]) {
             file.write_all_at(&data[at..at + len], offset + at as u64)?;
             bytes += len as u64;
         }
@@ -337,8 +354,8 @@ fn fill(entry: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
     Ok(n)
 }
 
-/// A new file, in the place of whatever has the name and is no directory. What has other names
-/// keeps its contents.
+/// Creates a file. An existing entry that is not a directory is removed first and not truncated, so
+/// that its other hard links keep their contents.
 fn create_file(dir: &Dir, name: &OsStr, new: New) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).no_follow(true);
@@ -349,13 +366,13 @@ fn create_file(dir: &Dir, name: &OsStr, new: New) -> io::Result<File> {
     replacing(dir, name, || options.open(dir, name))
 }
 
-/// The names on the way to an entry.
+/// The components of an entry's path.
 fn parts(path: &[u8]) -> io::Result<Vec<OsString>> {
     let names = path.split(|&b| b == b'/');
     let mut parts = Vec::new();
     for name in names.filter(|name| !matches!(name, [] | [b'.'])) {
         if name == b".." {
-            return refused("refused: a path with `..` may lead out of the directory");
+            return refused("refused: a path with `..` may leave the directory");
         }
         parts.push(OsStr::from_bytes(name).to_owned());
     }
@@ -365,39 +382,40 @@ fn parts(path: &[u8]) -> io::Result<Vec<OsString>> {
 fn link_name(entry: &Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
     match entry.link_name_bytes() {
         Some(name) if !name.is_empty() => Ok(name.into_owned()),
-        _ => refused("a link to nowhere"),
+        _ => refused("the link has no target"),
     }
 }
 
 fn special(entry: &Entry<'_, impl Read>) -> io::Result<SpecialFile> {
     let header = entry.header();
-    // Of a pipe these fields may be blank.
-    let numbers = || -> io::Result<(u32, u32)> {
-        let (major, minor) = (header.device_major()?, header.device_minor()?);
-        Ok((major.unwrap_or(0), minor.unwrap_or(0)))
+    // These fields may be blank for a pipe, so they are read for devices only.
+    let number = || -> io::Result<DeviceNumber> {
+        Ok(DeviceNumber {
+            major: header.device_major()?.unwrap_or(0),
+            minor: header.device_minor()?.unwrap_or(0),
+        })
     };
     Ok(match header.entry_type() {
         EntryType::Fifo => SpecialFile::Fifo,
-        EntryType::Char => numbers().map(|(major, minor)| SpecialFile::CharDevice(major, minor))?,
-        _ => numbers().map(|(major, minor)| SpecialFile::BlockDevice(major, minor))?,
+        EntryType::Char => SpecialFile::CharDevice(number()?),
+        _ => SpecialFile::BlockDevice(number()?),
     })
 }
 
-/// What an entry is to become.
+/// Path and attributes of an entry.
 struct Described {
     path: Vec<u8>,
     like: Attributes,
     xattrs: Xattrs,
-    /// Its contents begin with a map of where the rest of them belongs (GNU's sparse files in PAX,
-    /// version 1.0).
+    /// The contents start with a map of the sparse file (GNU's sparse format 1.0 in PAX).
     mapped: bool,
 }
 
-/// Everything that the entry's header and its PAX records say of it.
+/// Reads path and attributes from the header and the PAX records.
 fn describe(entry: &mut Entry<'_, impl Read>) -> io::Result<Described> {
     let header = entry.header();
     let id = |id: u64| {
-        u32::try_from(id).or_else(|_| refused(format!("owner or group {id} is too large for ext4")))
+        u32::try_from(id).or_else(|_| refused(format!("user or group {id} is too large for ext4")))
     };
     let mtime = (header.mtime()?.cast_signed(), 0);
     let mut like = Attributes {
@@ -407,7 +425,10 @@ fn describe(entry: &mut Entry<'_, impl Read>) -> io::Result<Described> {
         size: entry.size(),
         blocks: 0,
         nlink: 1,
-        id: (0, 0),
+        id: FileId {
+            device: 0,
+            inode: 0,
+        },
         atime: mtime,
         mtime,
         btime: None,
@@ -437,7 +458,7 @@ fn describe(entry: &mut Entry<'_, impl Read>) -> io::Result<Described> {
     }
     if sparse && !mapped {
         return refused(
-            "a sparse file in an old form of PAX; pack it with `tar --sparse-version=1.0`",
+            "the sparse file has an old PAX format; pack it with `tar --sparse-version=1.0`",
         );
     }
     like.atime = atime.unwrap_or(like.mtime);
@@ -451,11 +472,11 @@ fn describe(entry: &mut Entry<'_, impl Read>) -> io::Result<Described> {
 
 fn number(text: &[u8]) -> io::Result<u64> {
     let number = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
-    number.map_or_else(|| refused("a number that is none"), Ok)
+    number.map_or_else(|| refused("a PAX record has an invalid number"), Ok)
 }
 
-/// The map before a sparse file's contents: a count, then offset and length of each piece, one
-/// number a line, up to the next block of the archive.
+/// Reads the map of a sparse file: a count, then offset and length of each piece, one number a
+/// line. The map is padded to a whole block of the archive.
 fn read_map(entry: &mut impl Read) -> io::Result<Vec<(u64, u64)>> {
     let (mut text, mut block) = (Vec::new(), [0; ARCHIVE_BLOCK]);
     let mut numbers = Vec::new();
@@ -476,7 +497,7 @@ fn read_map(entry: &mut impl Read) -> io::Result<Vec<(u64, u64)>> {
     Ok(pieces.collect())
 }
 
-/// A time of a PAX record: decimal seconds, perhaps with a sign and a fraction.
+/// Parses the time of a PAX record: decimal seconds, with an optional sign and fraction.
 fn time(text: &[u8]) -> io::Result<Time> {
     let parse = || {
         let text = std::str::from_utf8(text).ok()?;
@@ -489,7 +510,7 @@ fn time(text: &[u8]) -> io::Result<Time> {
             false => (secs, nanos),
         })
     };
-    parse().map_or_else(|| refused("a time that is no number"), Ok)
+    parse().map_or_else(|| refused("a PAX record has an invalid time"), Ok)
 }
 
 #[cfg(test)]

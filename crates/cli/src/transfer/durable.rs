@@ -1,11 +1,12 @@
-//! Files made durable in groups, while others are copied.
+//! Makes files durable in groups while others are copied.
 //!
 //! ```text
-//!   copying threads ──▶ gathering ──(enough)──▶ one full group ──▶ syncing thread: one plug, one commit, one flush
+//!   copying threads ──▶ group being filled ──▶ one full group ──▶ syncing thread
 //! ```
 //!
-//! At most three groups exist, one in each place, so that what is open and dirty is bounded: who
-//! fills a group while one waits already, waits too.
+//! Each group needs one plug, one commit and one flush. At most three groups exist, one in each
+//! place. This bounds the number of open files and the dirty data: a thread that fills a group
+//! while another full one waits, waits too.
 
 use super::progress::Progress;
 use sluicefs::{File, Volume};
@@ -14,74 +15,72 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Files in a group.
+/// Files in a group at most.
 const FILES: usize = 4096;
-/// Bytes in a group at most, and the part of the memory for caches.
+/// Bytes in a group at most. A group also has at most this part of the memory for caches.
 const BYTES: u64 = 64 << 20;
 const PART_OF_MEMORY: u64 = 16;
 
-/// Files that were written and are not known to be durable.
+/// Files that are written and may not be durable yet.
 #[derive(Default)]
 struct Group {
     files: Vec<File>,
     bytes: u64,
 }
 
-/// Takes what is written to a volume, and has it made durable.
-struct Unsynced {
-    gathering: Mutex<Group>,
+/// Collects written files into groups and sends full groups to the syncing thread.
+struct Groups {
+    filling: Mutex<Group>,
     full: SyncSender<Group>,
-    /// Bytes that make a group full.
-    enough: u64,
+    /// Bytes in a full group.
+    max_bytes: u64,
 }
 
-impl Unsynced {
+impl Groups {
     fn add(&self, file: File, bytes: u64) {
-        let mut group = self
-            .gathering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut group = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         group.files.push(file);
         group.bytes += bytes;
-        if group.files.len() >= FILES || group.bytes >= self.enough {
-            // Held while it waits for room, so that others wait, too.
+        if group.files.len() >= FILES || group.bytes >= self.max_bytes {
+            // The lock is held while this waits for the syncing thread, so that the other threads
+            // wait, too.
             self.send(mem::take(&mut *group));
         }
     }
 
     fn send(&self, group: Group) {
-        // The other side ends only by a panic, which comes up when it is joined.
+        // The receiver ends early only by a panic, which joining its thread reports.
         let _ = self.full.send(group);
     }
 }
 
-/// Runs `work`; all files that it gives away are durable when this returns, or their errors were
-/// told. `memory` is what the volume has for caches.
-pub fn during<T>(
+/// Runs `work` with a function to which it passes each written file and its size in bytes. When
+/// this returns, these files are durable, or their errors are printed. `memory` is the volume's
+/// memory for caches, in bytes.
+pub fn make_durable_during<T>(
     volume: &Volume,
     memory: u64,
     progress: &Progress,
     work: impl FnOnce(&(dyn Fn(File, u64) + Sync)) -> T,
 ) -> T {
-    let (full, groups) = sync_channel::<Group>(1);
-    let unsynced = Unsynced {
-        gathering: Mutex::default(),
+    let (full, full_groups) = sync_channel::<Group>(1);
+    let groups = Groups {
+        filling: Mutex::default(),
         full,
-        enough: BYTES.min(memory / PART_OF_MEMORY),
+        max_bytes: BYTES.min(memory / PART_OF_MEMORY),
     };
     thread::scope(|scope| {
         scope.spawn(move || {
-            for group in groups {
+            for group in full_groups {
                 sync(volume, &group.files, progress);
             }
         });
-        let result = work(&|file, bytes| unsynced.add(file, bytes));
-        let rest = unsynced.gathering.into_inner();
-        // Both the rest and the news that nothing follows.
-        let _ = unsynced
-            .full
-            .send(rest.unwrap_or_else(PoisonError::into_inner));
-        drop(unsynced.full);
+        let result = work(&|file, bytes| groups.add(file, bytes));
+        let Groups { filling, full, .. } = groups;
+        let rest = filling.into_inner();
+        let _ = full.send(rest.unwrap_or_else(PoisonError::into_inner));
+        // The syncing thread ends when the sender is dropped.
+        drop(full);
         result
     })
 }

@@ -1,12 +1,15 @@
-//! Copies a tree by several threads.
+//! Copies a tree with several threads.
 //!
-//! Work is a stack of jobs: a directory to open and list, or a batch of its files. A stack and not
-//! a queue, so that few directories are open at a time. A directory's own attributes are set when
-//! everything in it is done: each job holds a reference to its directory, each directory one to
-//! that above it, and whoever drops the last finishes it.
+//! The work is a stack of jobs: a directory to open and list, or a batch of its files. A stack
+//! keeps fewer directories open than a queue. The attributes of a directory are set after
+//! everything in it is copied: each job holds a reference to its directory, and each directory one
+//! to its parent. The thread that drops the last reference sets the attributes.
 
+use super::endpoint::{
+    Attributes, Fidelity, FileId, Kind, New, OpenedDir, SinkDir, SinkFile, SourceDir, SourceFile,
+    Xattrs,
+};
 use super::progress::Progress;
-use super::{Attributes, Fidelity, Kind, New, SinkDir, SinkFile, SourceDir, SourceFile, Xattrs};
 use crate::signals;
 use anyhow::{Result, bail};
 use std::collections::HashMap;
@@ -16,57 +19,66 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Names in a batch: enough to make taking a job cheap, few enough to share a large directory.
+/// Names in a batch: many, so that a job costs little; few, so that threads share a directory.
 const BATCH: usize = 64;
-/// Bytes of a worker's buffer.
+/// Size of a thread's buffer, in bytes.
 const BUFFER: usize = 1 << 20;
 /// Shards of the hard link table.
 const SHARDS: usize = 16;
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How much to preserve.
     pub fidelity: Fidelity,
-    /// Threads; 0 chooses.
+    /// Number of threads; 0: two for each processor, at most 16.
     pub threads: usize,
-    /// Bits taken from modes where they are not preserved.
+    /// Applies to modes with [`Fidelity::Contents`].
     pub umask: u32,
 }
 
-/// What to copy.
-pub enum What {
-    /// Everything in the source directory, and its own attributes.
+/// The part of the source directory to copy.
+pub enum Selection {
+    /// All entries, and the attributes of the directory itself.
     Contents,
-    /// One entry of it, under a name.
-    Entry(OsString, OsString),
+    /// One entry.
+    Entry { name: OsString, new_name: OsString },
 }
 
-/// A directory being copied.
+/// A directory that is being copied.
 struct Pair<S, D> {
     source: S,
     sink: D,
     /// For messages.
     path: PathBuf,
-    above: Option<Arc<Pair<S, D>>>,
+    parent: Option<Arc<Pair<S, D>>>,
     attributes: Attributes,
-    /// The mode that a new directory is to have in the end, where it could not have it from the
-    /// start.
+    /// The mode to set at the end, if the directory was created with another one.
     final_mode: Option<u32>,
-    /// Whether its attributes are to be preserved.
-    finish: bool,
+    preserve_attributes: bool,
 }
 
 enum Job<S, D> {
-    Dir(Arc<Pair<S, D>>, OsString, OsString),
+    /// Opens and lists a subdirectory.
+    Dir {
+        parent: Arc<Pair<S, D>>,
+        name: OsString,
+        new_name: OsString,
+    },
+    /// Lists an open directory.
     List(Arc<Pair<S, D>>),
+    /// Copies entries that are not directories.
     Entries(Arc<Pair<S, D>>, Vec<OsString>),
-    Entry(Arc<Pair<S, D>>, OsString, OsString),
+    /// Copies one entry of any type.
+    Entry {
+        dir: Arc<Pair<S, D>>,
+        name: OsString,
+        new_name: OsString,
+    },
 }
 
 struct Jobs<S, D> {
     stack: Vec<Job<S, D>>,
-    /// Workers that may still push.
+    /// Threads that run a job and may push more.
     busy: usize,
 }
 
@@ -76,42 +88,46 @@ struct Engine<'a, S, D: SinkDir> {
     jobs: Mutex<Jobs<S, D>>,
     more: Condvar,
     stop: AtomicBool,
-    /// Where each file with several names was put, by device and inode number.
-    links: [Mutex<HashMap<(u64, u64), PathBuf>>; SHARDS],
-    written: Written<'a, D::File>,
+    /// Path in the target of each copied file that has several names.
+    links: [Mutex<HashMap<FileId, PathBuf>>; SHARDS],
+    written: OnWritten<'a, D::File>,
 }
 
-/// Who is given each file of the target that is complete, with the bytes that were written to it.
-pub type Written<'a, F> = &'a (dyn Fn(F, u64) + Sync);
+/// Called for each completely copied file, with the number of bytes written to it.
+pub type OnWritten<'a, F> = &'a (dyn Fn(F, u64) + Sync);
 
-/// Copies. Errors of single files are told and counted on `progress`, and the rest goes on;
-/// `written` gets the others.
+/// Copies a tree. Errors of single files are printed and counted by `progress`, and the copy
+/// continues. `path` is that of the source, for messages.
 ///
 /// # Errors
-/// Where the top cannot be read, space runs out, or Ctrl-C came.
-pub fn copy<S: SourceDir, D: SinkDir>(
+/// If the top directory cannot be read, the target is full or read-only, or after Ctrl-C.
+pub fn copy_tree<S: SourceDir, D: SinkDir>(
     source: S,
     sink: D,
-    what: What,
+    selection: Selection,
     path: &Path,
     options: Options,
     progress: &Progress,
-    written: Written<'_, D::File>,
+    written: OnWritten<'_, D::File>,
 ) -> Result<()> {
     let attributes = source.own_attributes()?;
-    let whole = matches!(what, What::Contents);
+    let whole = matches!(selection, Selection::Contents);
     let top = Arc::new(Pair {
         source,
         sink,
         path: path.to_path_buf(),
-        above: None,
+        parent: None,
         attributes,
         final_mode: None,
-        finish: whole && options.fidelity == Fidelity::Full,
+        preserve_attributes: whole && options.fidelity == Fidelity::Full,
     });
-    let first = match what {
-        What::Contents => Job::List(top),
-        What::Entry(name, new_name) => Job::Entry(top, name, new_name),
+    let first = match selection {
+        Selection::Contents => Job::List(top),
+        Selection::Entry { name, new_name } => Job::Entry {
+            dir: top,
+            name,
+            new_name,
+        },
     };
     let engine = Engine {
         options,
@@ -134,24 +150,35 @@ pub fn copy<S: SourceDir, D: SinkDir>(
             scope.spawn(|| engine.work());
         }
     });
-    completed(engine.stop.load(Ordering::Relaxed))
+    outcome(match engine.stop.load(Ordering::Relaxed) {
+        true => Ended::Stopped,
+        false => Ended::Finished,
+    })
 }
 
-/// Whether an error will meet every further file, too.
-pub(super) fn ends_all(e: &io::Error) -> bool {
+/// Returns whether all further files would fail with the same error.
+pub(super) fn is_fatal(e: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded)
 }
 
-/// The outcome of a copy that may have been stopped by an error or by Ctrl-C.
-pub(super) fn completed(stopped: bool) -> Result<()> {
+/// The end of a copy.
+pub(super) enum Ended {
+    /// After the last entry, or by Ctrl-C.
+    Finished,
+    /// By an error that all further entries would have, too.
+    Stopped,
+}
+
+/// The result of a copy, which Ctrl-C may have ended.
+pub(super) fn outcome(ended: Ended) -> Result<()> {
     if signals::interrupted() {
-        bail!("interrupted: what was copied so far is there and complete, the rest is missing");
+        bail!("interrupted: the files that were copied are complete, the others are missing");
     }
-    if stopped {
-        bail!("stopped: the target cannot take more");
+    match ended {
+        Ended::Finished => Ok(()),
+        Ended::Stopped => bail!("stopped: the target is full or read-only"),
     }
-    Ok(())
 }
 
 impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
@@ -195,9 +222,9 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         self.more.notify_all();
     }
 
-    /// Tells and counts an error; one that will meet every further file ends the work.
+    /// Prints and counts an error. A fatal one ends the copy.
     fn failed(&self, path: &Path, e: &io::Error) {
-        if ends_all(e) && self.stop.swap(true, Ordering::Relaxed) {
+        if is_fatal(e) && self.stop.swap(true, Ordering::Relaxed) {
             return;
         }
         self.progress.failed(path, e);
@@ -205,13 +232,17 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
 
     fn run(&self, job: Job<S, D>, buf: &mut [u8]) {
         match job {
-            Job::Dir(above, name, new_name) => {
-                let path = above.path.join(&name);
-                match self.enter(&above, &name, &new_name, path.clone()) {
+            Job::Dir {
+                parent,
+                name,
+                new_name,
+            } => {
+                let path = parent.path.join(&name);
+                match self.enter(&parent, &name, &new_name, path.clone()) {
                     Ok(dir) => self.list(dir),
                     Err(e) => self.failed(&path, &e),
                 }
-                self.done(above);
+                self.done(parent);
             }
             Job::List(dir) => self.list(dir),
             Job::Entries(dir, names) => {
@@ -223,10 +254,18 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
                 }
                 self.done(dir);
             }
-            Job::Entry(dir, name, new_name) => {
+            Job::Entry {
+                dir,
+                name,
+                new_name,
+            } => {
                 let kind = dir.source.attributes(&name).map(|a| a.kind);
                 match kind {
-                    Ok(Kind::Dir) => self.push(vec![Job::Dir(dir, name, new_name)]),
+                    Ok(Kind::Dir) => self.push(vec![Job::Dir {
+                        parent: dir,
+                        name,
+                        new_name,
+                    }]),
                     Ok(_) => self.entry(&dir, &name, &new_name, buf),
                     Err(e) => self.failed(&dir.path.join(name), &e),
                 }
@@ -236,28 +275,28 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
 
     fn enter(
         &self,
-        above: &Arc<Pair<S, D>>,
+        parent: &Arc<Pair<S, D>>,
         name: &OsStr,
         new_name: &OsStr,
         path: PathBuf,
     ) -> io::Result<Arc<Pair<S, D>>> {
-        let source = above.source.open_dir(name)?;
+        let source = parent.source.open_dir(name)?;
         let attributes = source.own_attributes()?;
         let new = self.new_like(&attributes);
-        // Whatever the mode is to be, we must be able to fill it.
+        // This process must be able to create files in it, also if its final mode forbids that.
         let open = New {
             mode: new.mode | 0o700,
             ..new
         };
-        let (sink, created) = above.sink.create_dir(new_name, open)?;
+        let OpenedDir { dir: sink, is_new } = parent.sink.create_dir(new_name, open)?;
         Ok(Arc::new(Pair {
             source,
             sink,
             path,
-            above: Some(above.clone()),
+            parent: Some(parent.clone()),
             attributes,
-            final_mode: (created && open.mode != new.mode).then_some(new.mode),
-            finish: self.options.fidelity == Fidelity::Full,
+            final_mode: (is_new && open.mode != new.mode).then_some(new.mode),
+            preserve_attributes: self.options.fidelity == Fidelity::Full,
         }))
     }
 
@@ -270,12 +309,16 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
             }
         };
         let (mut jobs, mut batch) = (Vec::new(), Vec::new());
-        for (name, is_dir) in entries {
-            if is_dir {
-                jobs.push(Job::Dir(dir.clone(), name.clone(), name));
+        for entry in entries {
+            if entry.is_dir {
+                jobs.push(Job::Dir {
+                    parent: dir.clone(),
+                    name: entry.name.clone(),
+                    new_name: entry.name,
+                });
                 continue;
             }
-            batch.push(name);
+            batch.push(entry.name);
             if batch.len() == BATCH {
                 jobs.push(Job::Entries(dir.clone(), std::mem::take(&mut batch)));
             }
@@ -283,13 +326,13 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         if !batch.is_empty() {
             jobs.push(Job::Entries(dir.clone(), batch));
         }
-        // Files before directories, the first of each first: what was made together stays together.
+        // The order of the source, so that files created together stay together.
         jobs.reverse();
         self.push(jobs);
         self.done(dir);
     }
 
-    /// Gives back a reference to a directory, and finishes those of which it was the last.
+    /// Drops a reference to a directory. After the last one, sets the directory's attributes.
     fn done(&self, dir: Arc<Pair<S, D>>) {
         let mut next = Some(dir);
         while let Some(dir) = next {
@@ -302,7 +345,7 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
                     self.failed(&dir.path, &e);
                 }
             }
-            next = dir.above.take();
+            next = dir.parent.take();
         }
     }
 
@@ -334,10 +377,10 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         buf: &mut [u8],
     ) -> io::Result<()> {
         if let Some((file, like)) = dir.source.open_file(name)? {
-            let made = self.once(dir, &like, new_name, || {
+            let created = self.create_or_link(dir, &like, new_name, || {
                 dir.sink.create_file(new_name, self.new_like(&like))
             })?;
-            return match made {
+            return match created {
                 Some(to) => {
                     let bytes = self.copy_file(&file, &to, &like, buf)?;
                     (self.written)(to, bytes);
@@ -348,45 +391,45 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         }
         let like = dir.source.attributes(name)?;
         let new = self.new_like(&like);
-        let made = self.once(dir, &like, new_name, || match like.kind {
+        let created = self.create_or_link(dir, &like, new_name, || match like.kind {
             Kind::Symlink => {
                 let target = dir.source.read_link(name)?;
                 dir.sink.symlink(new_name, &target, new)
             }
             Kind::Special(special) => dir.sink.special(new_name, special, new),
-            Kind::File | Kind::Dir => Err(io::Error::other("it changed while it was copied")),
+            Kind::File | Kind::Dir => Err(io::Error::other("its type changed during the copy")),
         })?;
-        if made.is_some() && self.options.fidelity == Fidelity::Full {
+        if created.is_some() && self.options.fidelity == Fidelity::Full {
             let xattrs = dir.source.xattrs(name)?;
             dir.sink.finish_entry(new_name, &like, &xattrs)?;
         }
         Ok(())
     }
 
-    /// Makes a file, or where another name of the same one has been made already, links to that
-    /// (`None`).
-    fn once<T>(
+    /// Creates a file. If another name of the same file was copied before, creates a hard link to
+    /// that and returns `None`.
+    fn create_or_link<T>(
         &self,
         dir: &Arc<Pair<S, D>>,
         like: &Attributes,
         name: &OsStr,
-        make: impl FnOnce() -> io::Result<T>,
+        create: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<Option<T>> {
         if like.nlink < 2 || self.options.fidelity != Fidelity::Full {
-            return make().map(Some);
+            return create().map(Some);
         }
-        let shard = &self.links[(like.id.1 % SHARDS as u64) as usize];
-        // Held over `make`: whoever meets the second name must find the first one made.
+        let shard = &self.links[(like.id.inode % SHARDS as u64) as usize];
+        // The lock is held during `create`, so that a second name finds the first one created.
         let mut links = shard.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(original) = links.get(&like.id) {
             return dir.sink.hard_link(original, name).map(|()| None);
         }
-        let made = make()?;
+        let created = create()?;
         links.insert(like.id, dir.sink.location(name));
-        Ok(Some(made))
+        Ok(Some(created))
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written.
     fn copy_file(
         &self,
         from: &S::File,
@@ -429,7 +472,7 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
         Ok(bytes)
     }
 
-    /// Copies a range, or as much of it as there is.
+    /// Copies a range, or less if the file ends before. Returns the number of bytes written.
     fn copy_range(
         &self,
         from: &S::File,
@@ -459,7 +502,7 @@ impl<S: SourceDir, D: SinkDir> Engine<'_, S, D> {
 }
 
 fn finish_dir<S: SourceDir, D: SinkDir>(dir: &Pair<S, D>) -> io::Result<()> {
-    if dir.finish {
+    if dir.preserve_attributes {
         let xattrs: Xattrs = dir.source.own_xattrs()?;
         dir.sink.finish(&dir.attributes, &xattrs)?;
     } else if let Some(mode) = dir.final_mode {

@@ -1,13 +1,16 @@
-//! The host's side of a copy: directories and files by descriptor, nothing followed that the tree
-//! itself contains.
+//! Directories and files of the host, by descriptor. Symbolic links in the tree are not followed.
 
+use super::endpoint::{
+    Attributes, FileId, Kind, Listed, New, OpenedDir, SinkDir, SinkFile, SourceDir, SourceFile,
+    Time, Xattrs,
+};
 use super::host_xattr::{self, On};
-use super::{Attributes, Kind, New, SinkDir, SinkFile, SourceDir, SourceFile, Xattrs};
+use crate::signals;
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, SeekFrom, Statx, StatxFlags, Timespec, Timestamps, Uid,
 };
 use rustix::io::Errno;
-use sluicefs::SpecialFile;
+use sluicefs::{DeviceNumber, SpecialFile};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,9 +21,8 @@ use std::path::{Path, PathBuf};
 pub struct HostDir {
     fd: OwnedFd,
     path: PathBuf,
-    /// The image that is being written, which must not be copied into itself: device and inode
-    /// number.
-    excluded: Option<(u64, u64)>,
+    /// The image that is being written, which must not be copied into itself.
+    excluded: Option<FileId>,
 }
 
 /// A file of the host.
@@ -29,11 +31,11 @@ pub struct HostFile {
 }
 
 impl HostDir {
-    /// Opens a directory; `excluded` is left out wherever it turns up.
+    /// Opens a directory. The file `excluded` cannot be copied from it or from its subdirectories.
     ///
     /// # Errors
-    /// The system's, with the path.
-    pub fn open(path: &Path, excluded: Option<(u64, u64)>) -> io::Result<HostDir> {
+    /// As open(2), with the path.
+    pub fn open(path: &Path, excluded: Option<FileId>) -> io::Result<HostDir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
@@ -65,33 +67,38 @@ fn statx_fd(fd: BorrowedFd<'_>) -> io::Result<Statx> {
     Ok(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, STATX)?)
 }
 
-fn id(stat: &Statx) -> (u64, u64) {
-    let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
-    (dev, stat.stx_ino)
+fn id(stat: &Statx) -> FileId {
+    FileId {
+        device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+    }
 }
 
-/// Device and inode number of a file, for [`HostDir::open`].
-pub fn identity(path: &Path) -> Option<(u64, u64)> {
+/// The identity of a file, for [`HostDir::open`]; `None` if it does not exist.
+pub fn host_file_id(path: &Path) -> Option<FileId> {
     let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), STATX).ok()?;
     Some(id(&stat))
 }
 
 fn kind(stat: &Statx) -> Kind {
-    let (major, minor) = (stat.stx_rdev_major, stat.stx_rdev_minor);
+    let number = DeviceNumber {
+        major: stat.stx_rdev_major,
+        minor: stat.stx_rdev_minor,
+    };
     match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::Directory => Kind::Dir,
         FileType::Symlink => Kind::Symlink,
         FileType::Fifo => Kind::Special(SpecialFile::Fifo),
         FileType::Socket => Kind::Special(SpecialFile::Socket),
-        FileType::CharacterDevice => Kind::Special(SpecialFile::CharDevice(major, minor)),
-        FileType::BlockDevice => Kind::Special(SpecialFile::BlockDevice(major, minor)),
+        FileType::CharacterDevice => Kind::Special(SpecialFile::CharDevice(number)),
+        FileType::BlockDevice => Kind::Special(SpecialFile::BlockDevice(number)),
         _ => Kind::File,
     }
 }
 
 fn attributes(stat: &Statx) -> Attributes {
     let time = |t: rustix::fs::StatxTimestamp| (t.tv_sec, t.tv_nsec);
-    let born = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
+    let has_btime = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
     Attributes {
         kind: kind(stat),
         mode: u32::from(stat.stx_mode) & 0o7777,
@@ -102,7 +109,7 @@ fn attributes(stat: &Statx) -> Attributes {
         id: id(stat),
         atime: time(stat.stx_atime),
         mtime: time(stat.stx_mtime),
-        btime: born.then(|| time(stat.stx_btime)),
+        btime: has_btime.then(|| time(stat.stx_btime)),
     }
 }
 
@@ -121,7 +128,7 @@ impl SourceDir for HostDir {
         host_xattr::get_all(On::Fd(self.fd.as_fd()))
     }
 
-    fn entries(&self) -> io::Result<Vec<(OsString, bool)>> {
+    fn entries(&self) -> io::Result<Vec<Listed>> {
         let mut entries = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.fd)? {
             let entry = entry?;
@@ -135,24 +142,24 @@ impl SourceDir for HostDir {
                 FileType::Unknown => kind(&self.statx(&name)?) == Kind::Dir,
                 _ => false,
             };
-            entries.push((name, is_dir));
+            entries.push(Listed { name, is_dir });
         }
         Ok(entries)
     }
 
     fn open_file(&self, name: &OsStr) -> io::Result<Option<(HostFile, Attributes)>> {
-        // Opening a pipe or device does things of its own, so look first; O_NONBLOCK is for what
-        // changes meanwhile.
+        // Opening a pipe or a device has side effects, so the type is checked first. O_NONBLOCK is
+        // for an entry that changes its type meanwhile.
         let stat = self.statx(name)?;
         if kind(&stat) != Kind::File {
             return Ok(None);
         }
         if self.excluded == Some(id(&stat)) {
-            return Err(io::Error::other("left out: it is the image being written"));
+            return Err(io::Error::other("skipped: it is the image being written"));
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let open = |flags| rustix::fs::openat(&self.fd, name, flags, Mode::empty());
-        // Reading leaves no trace where the system lets us (root and owners).
+        // O_NOATIME is allowed for root and the owner.
         let fd = match open(flags | OFlags::NOATIME) {
             Err(Errno::PERM) => open(flags),
             other => other,
@@ -199,16 +206,16 @@ fn found(result: rustix::io::Result<u64>) -> io::Result<Option<u64>> {
     }
 }
 
-/// Runs `make`; if something is in the way that is no directory, removes it and tries again.
+/// Runs `create`. If the name exists and is not a directory, removes it and runs `create` again.
 fn replacing<T>(
     dir: &HostDir,
     name: &OsStr,
-    make: impl Fn() -> rustix::io::Result<T>,
+    create: impl Fn() -> rustix::io::Result<T>,
 ) -> io::Result<T> {
-    match make() {
+    match create() {
         Err(Errno::EXIST) => {
             rustix::fs::unlinkat(&dir.fd, name, AtFlags::empty())?;
-            Ok(make()?)
+            Ok(create()?)
         }
         other => Ok(other?),
     }
@@ -219,7 +226,7 @@ fn mode(bits: u32) -> Mode {
 }
 
 fn times(like: &Attributes) -> Timestamps {
-    let at = |(secs, nanos): super::Time| Timespec {
+    let at = |(secs, nanos): Time| Timespec {
         tv_sec: secs,
         tv_nsec: nanos.into(),
     };
@@ -229,13 +236,17 @@ fn times(like: &Attributes) -> Timestamps {
     }
 }
 
+fn makedev(number: DeviceNumber) -> u64 {
+    rustix::fs::makedev(number.major, number.minor)
+}
+
 fn owner(like: &Attributes) -> (Option<Uid>, Option<Gid>) {
     let (uid, gid) = like.owner;
     (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
 }
 
-/// The mode to set after an attempt to change the owner: without privilege the owner stays the
-/// copier, and then a set-user-id bit would give away the copier's rights and not the owner's.
+/// The mode to set after chown(2). Without privilege the owner stays that of this process, and a
+/// set-user-id bit would grant the rights of the wrong user; so it is removed.
 fn mode_after_chown(like: &Attributes, chowned: rustix::io::Result<()>) -> io::Result<Mode> {
     match chowned {
         Ok(()) => Ok(mode(like.mode)),
@@ -257,18 +268,19 @@ fn finish_fd(fd: BorrowedFd<'_>, like: &Attributes, xattrs: &Xattrs) -> io::Resu
 impl SinkDir for HostDir {
     type File = HostFile;
 
-    fn create_dir(&self, name: &OsStr, new: New) -> io::Result<(HostDir, bool)> {
-        let created = match rustix::fs::mkdirat(&self.fd, name, mode(new.mode)) {
+    fn create_dir(&self, name: &OsStr, new: New) -> io::Result<OpenedDir<HostDir>> {
+        let is_new = match rustix::fs::mkdirat(&self.fd, name, mode(new.mode)) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
             Err(e) => return Err(e.into()),
         };
-        Ok((self.open_below(name)?, created))
+        let dir = self.open_below(name)?;
+        Ok(OpenedDir { dir, is_new })
     }
 
     fn create_file(&self, name: &OsStr, new: New) -> io::Result<HostFile> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Nobody else may open it before it has its owner.
+        // No other user may open it before it has its final owner.
         let bits = match new.owner {
             Some(_) => mode(new.mode & 0o700 | 0o200),
             None => mode(new.mode),
@@ -293,12 +305,8 @@ impl SinkDir for HostDir {
         let (kind, dev) = match special {
             SpecialFile::Fifo => (FileType::Fifo, 0),
             SpecialFile::Socket => (FileType::Socket, 0),
-            SpecialFile::CharDevice(major, minor) => {
-                (FileType::CharacterDevice, rustix::fs::makedev(major, minor))
-            }
-            SpecialFile::BlockDevice(major, minor) => {
-                (FileType::BlockDevice, rustix::fs::makedev(major, minor))
-            }
+            SpecialFile::CharDevice(number) => (FileType::CharacterDevice, makedev(number)),
+            SpecialFile::BlockDevice(number) => (FileType::BlockDevice, makedev(number)),
         };
         replacing(self, name, || {
             rustix::fs::mknodat(&self.fd, name, kind, mode(new.mode), dev)
@@ -356,20 +364,20 @@ impl SinkFile for HostFile {
     }
 }
 
-/// The process's umask. It can only be read by setting it, so this comes before any thread.
+/// The umask of the process. Reading it changes it for a moment, so this must be called before
+/// threads are started.
 pub fn umask() -> u32 {
     let bits = rustix::process::umask(Mode::empty());
     rustix::process::umask(bits);
     bits.bits()
 }
 
-/// A quick count of what is not a directory, for the progress bar; gives up quietly where it may
-/// not look.
-pub fn count_files(top: &Path) -> u64 {
+/// Counts the files below `top`, for the progress bar. Directories that cannot be read are skipped.
+pub fn count_host_files(top: &Path) -> u64 {
     let mut files = 0;
     let mut dirs = vec![top.to_path_buf()];
     while let Some(dir) = dirs.pop() {
-        if crate::signals::interrupted() {
+        if signals::interrupted() {
             break;
         }
         let Ok(entries) = std::fs::read_dir(&dir) else {
@@ -385,10 +393,16 @@ pub fn count_files(top: &Path) -> u64 {
     files
 }
 
-/// The path of an entry beneath an open directory, for calls that know no descriptors.
-pub(super) fn proc_path(dir: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
-    use std::os::fd::AsRawFd;
-    let mut path = OsString::from(format!("/proc/self/fd/{}/", dir.as_raw_fd()));
-    path.push(name);
-    PathBuf::from(path)
+/// Raises the limit of open files to its maximum. Directories stay open while something in them is
+/// copied, and deep trees need more than the usual 1,024.
+pub fn allow_many_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!("the limit of open files was not raised: {e}");
+    }
 }

@@ -1,31 +1,31 @@
-//! Extended attributes of the host's files.
+//! Extended attributes of host files.
 
-use super::Xattrs;
-use super::host::proc_path;
+use super::endpoint::Xattrs;
 use rustix::fs::XattrFlags;
 use rustix::io::{Errno, Result};
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes of names that fit at the first attempt; most files have none.
+/// Buffer for names at the first attempt, in bytes. Most files have no attributes.
 const NAMES: usize = 256;
 
-/// Whose attributes.
+/// The file that has the attributes.
 #[derive(Clone, Copy)]
 pub enum On<'a> {
     /// An open file or directory.
     Fd(BorrowedFd<'a>),
-    /// An entry of a directory that is not to be followed or opened.
+    /// An entry of a directory. It is neither opened nor followed.
     Entry(BorrowedFd<'a>, &'a OsStr),
 }
 
-/// Attributes that the host would not take: not supported there, or not allowed without privilege.
+/// Attributes that the host refused: not supported, or not allowed without privilege.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// How many attributes the host would not take.
+/// Number of attributes that the host refused.
 pub fn refused() -> u64 {
     REFUSED.load(Relaxed)
 }
@@ -77,7 +77,7 @@ pub fn get_all(on: On<'_>) -> io::Result<Xattrs> {
         let name = OsString::from_vec(name.to_bytes().to_vec());
         match on.get(&name, &mut value) {
             Ok(n) => xattrs.push((name, value[..n].to_vec())),
-            // It vanished, or only the privileged may read it.
+            // It was removed meanwhile, or reading it requires privilege.
             Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
             Err(e) => return Err(e.into()),
         }
@@ -85,8 +85,8 @@ pub fn get_all(on: On<'_>) -> io::Result<Xattrs> {
     Ok(xattrs)
 }
 
-/// Sets all of them. What the target does not support or allow is counted ([`refused`]) and passed
-/// over, except for the user's own.
+/// Sets all attributes. Those that the target does not support or allow are counted ([`refused`])
+/// and skipped. For attributes in the user namespace that is an error.
 pub fn set_all(on: On<'_>, xattrs: &Xattrs) -> io::Result<()> {
     for (name, value) in xattrs {
         match on.set(name, value) {
@@ -101,4 +101,11 @@ pub fn set_all(on: On<'_>, xattrs: &Xattrs) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The path of an entry of an open directory, for system calls that take no descriptor.
+fn proc_path(dir: BorrowedFd<'_>, name: &OsStr) -> PathBuf {
+    let mut path = OsString::from(format!("/proc/self/fd/{}/", dir.as_raw_fd()));
+    path.push(name);
+    PathBuf::from(path)
 }

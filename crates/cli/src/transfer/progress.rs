@@ -1,41 +1,44 @@
-//! Counts, rates, and a bar on terminals.
+//! Counters, rates, and a progress bar on terminals.
 
-use crate::human;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{self, IsTerminal};
+use crate::{human, output};
+use indicatif::ProgressBar;
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How often the bar is drawn, at most.
+/// Interval between updates of the bar.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What has been copied.
+/// Counters of a copy, and its progress bar.
 pub struct Progress {
     files: AtomicU64,
     dirs: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
-    /// Files that are durable already, and the syncs that made them so.
+    /// Files that are durable.
     durable: AtomicU64,
+    /// Syncs that made them durable.
     syncs: AtomicU64,
-    /// When everything was copied and only the rest of it on its way to the device.
+    /// Time until everything was copied and only writeback was left.
     copied: OnceLock<Duration>,
     started: Instant,
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Begins; the bar shows if standard error is a terminal and `show` says so.
-    pub fn start(show: bool) -> Progress {
-        let bar = if show && io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{spinner} {wide_bar} {msg}");
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10))
-                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        } else {
-            ProgressBar::hidden()
-        };
+    /// Starts with a bar, if standard error is a terminal.
+    pub fn with_bar() -> Progress {
+        Progress::start(output::progress_bar("{spinner} {wide_bar} {msg}"))
+    }
+
+    /// Starts without a bar.
+    pub fn hidden() -> Progress {
+        Progress::start(ProgressBar::hidden())
+    }
+
+    fn start(bar: ProgressBar) -> Progress {
         Progress {
             files: AtomicU64::new(0),
             dirs: AtomicU64::new(0),
@@ -58,13 +61,13 @@ impl Progress {
     pub fn add_bytes(&self, n: u64) {
         self.bytes.fetch_add(n, Relaxed);
     }
-    /// So many files have become durable by one sync.
+    /// Counts one sync that made `files` files durable.
     pub fn add_durable(&self, files: u64) {
         self.durable.fetch_add(files, Relaxed);
         self.syncs.fetch_add(1, Relaxed);
     }
 
-    /// Tells an error without tearing the bar.
+    /// Prints and counts an error. The bar is hidden meanwhile.
     pub fn failed(&self, path: &Path, e: &io::Error) {
         self.errors.fetch_add(1, Relaxed);
         self.bar
@@ -75,8 +78,8 @@ impl Progress {
         self.errors.load(Relaxed)
     }
 
-    /// Runs `work` with the bar kept up to date, and `count`, which counts the files beforehand if
-    /// it can, beside it.
+    /// Runs `work` and updates the bar. `count` runs concurrently and returns the number of files
+    /// to copy, if it is known.
     pub fn during<T>(
         &self,
         count: impl FnOnce() -> Option<u64> + Send,
@@ -85,7 +88,7 @@ impl Progress {
         if self.bar.is_hidden() {
             return work();
         }
-        let (done, over) = std::sync::mpsc::channel::<()>();
+        let (running, ended) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 count()
@@ -93,7 +96,7 @@ impl Progress {
                     .for_each(|files| self.bar.set_length(files))
             });
             scope.spawn(move || {
-                while over
+                while ended
                     .recv_timeout(TICK)
                     .is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout)
                 {
@@ -103,17 +106,17 @@ impl Progress {
                 }
             });
             let result = work();
-            drop(done);
+            drop(running);
             result
         })
     }
 
-    /// From now on the bar says that the rest is being written to the device.
-    pub fn closing(&self) {
+    /// Everything is copied; the bar shows that the rest is being written to the device.
+    pub fn copied(&self) {
         let _ = self.copied.set(self.started.elapsed());
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -138,7 +141,7 @@ impl Progress {
         )
     }
 
-    /// What was done, in a line, and over the whole time.
+    /// The counters and the average rates in one line.
     pub fn summary(&self) -> String {
         let seconds = self.started.elapsed().as_secs_f64();
         format!(
@@ -151,8 +154,8 @@ impl Progress {
         )
     }
 
-    /// The same for a program: `copied_s` until everything was copied, `wall_s` until it was on the
-    /// device.
+    /// The same as JSON. `copied_s` is the time until everything was copied, `wall_s` that until it
+    /// was on the device.
     pub fn json(&self) -> serde_json::Value {
         let wall = self.started.elapsed();
         let seconds = wall.as_secs_f64();

@@ -1,37 +1,40 @@
-//! A volume's side of a copy.
+//! Directories and files of a volume.
 
-use super::{Attributes, Kind, New, SinkDir, SinkFile, SourceDir, SourceFile, Xattrs};
+use super::endpoint::{
+    Attributes, FileId, Kind, Listed, New, OpenedDir, SinkDir, SinkFile, SourceDir, SourceFile,
+    Xattrs,
+};
 use crate::human::epoch;
 use sluicefs::{Dir, File, Metadata, NewNode, OpenOptions, SetAttributes, SpecialFile};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-fn attributes(meta: &Metadata) -> Attributes {
+fn kind(meta: &Metadata) -> Kind {
     let kind = meta.file_type();
-    let (major, minor) = meta.rdev();
+    match meta.rdev() {
+        Some(number) if kind.is_char_device() => Kind::Special(SpecialFile::CharDevice(number)),
+        Some(number) => Kind::Special(SpecialFile::BlockDevice(number)),
+        None if kind.is_dir() => Kind::Dir,
+        None if kind.is_symlink() => Kind::Symlink,
+        None if kind.is_fifo() => Kind::Special(SpecialFile::Fifo),
+        None if kind.is_socket() => Kind::Special(SpecialFile::Socket),
+        None => Kind::File,
+    }
+}
+
+fn attributes(meta: &Metadata) -> Attributes {
     Attributes {
-        kind: if kind.is_dir() {
-            Kind::Dir
-        } else if kind.is_symlink() {
-            Kind::Symlink
-        } else if kind.is_fifo() {
-            Kind::Special(SpecialFile::Fifo)
-        } else if kind.is_socket() {
-            Kind::Special(SpecialFile::Socket)
-        } else if kind.is_char_device() {
-            Kind::Special(SpecialFile::CharDevice(major, minor))
-        } else if kind.is_block_device() {
-            Kind::Special(SpecialFile::BlockDevice(major, minor))
-        } else {
-            Kind::File
-        },
+        kind: kind(meta),
         mode: meta.mode() & 0o7777,
         owner: (meta.uid(), meta.gid()),
         size: meta.len(),
         blocks: meta.blocks(),
         nlink: meta.nlink(),
-        id: (0, meta.ino()),
+        id: FileId {
+            device: 0,
+            inode: meta.ino(),
+        },
         atime: epoch(meta.accessed()),
         mtime: epoch(meta.modified()),
         btime: Some(epoch(meta.created())),
@@ -57,18 +60,19 @@ impl SourceDir for Dir {
         values(names, |name| self.get_xattr(".", name))
     }
 
-    fn entries(&self) -> io::Result<Vec<(OsString, bool)>> {
+    fn entries(&self) -> io::Result<Vec<Listed>> {
         let mut entries = Vec::new();
         for entry in self.read_dir(".")? {
             let entry = entry?;
             let is_dir = entry.file_type().is_dir();
-            // Every volume has an empty one; only one that holds something is worth a copy.
+            // mkfs creates lost+found on every volume. An empty one is not copied.
             let lost_and_found = is_dir
                 && self.path() == Path::new("/")
                 && entry.file_name() == "lost+found"
                 && self.read_dir("lost+found")?.next().is_none();
             if !lost_and_found {
-                entries.push((entry.into_file_name(), is_dir));
+                let name = entry.into_file_name();
+                entries.push(Listed { name, is_dir });
             }
         }
         Ok(entries)
@@ -101,7 +105,7 @@ impl SourceDir for Dir {
     }
 }
 
-/// Names with their values; one that vanished meanwhile is left out.
+/// Adds the values to the names. An attribute that was removed meanwhile is skipped.
 fn values(
     names: Vec<OsString>,
     get: impl Fn(&OsStr) -> io::Result<Option<Vec<u8>>>,
@@ -130,16 +134,23 @@ impl SourceFile for File {
     }
 }
 
-/// All that is preserved, in one step. The mode comes with it where writing or an ACL may have
-/// changed it.
-fn preserved(like: &Attributes, with_mode: bool) -> SetAttributes {
+/// Whether [`preserved`] sets the mode. A file is created with its mode, so that this is needed
+/// only if writing or an ACL may have changed it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Set,
+    Keep,
+}
+
+/// All attributes that are preserved, to be set in one step.
+fn preserved(like: &Attributes, mode: Mode) -> SetAttributes {
     let mut set = SetAttributes::new()
         .accessed_at(like.atime.0, like.atime.1)
         .modified_at(like.mtime.0, like.mtime.1);
     if let Some((secs, nanos)) = like.btime {
         set = set.created_at(secs, nanos);
     }
-    if with_mode {
+    if mode == Mode::Set {
         set = set.mode(like.mode);
     }
     set
@@ -153,16 +164,16 @@ fn node(new: New) -> NewNode {
     }
 }
 
-/// Runs `make`; if something is in the way that is no directory, removes it and tries again.
+/// Runs `create`. If the name exists and is not a directory, removes it and runs `create` again.
 pub(super) fn replacing<T>(
     dir: &Dir,
     name: &OsStr,
-    make: impl Fn() -> io::Result<T>,
+    create: impl Fn() -> io::Result<T>,
 ) -> io::Result<T> {
-    match make() {
+    match create() {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             dir.remove_file(name)?;
-            make()
+            create()
         }
         other => other,
     }
@@ -171,15 +182,19 @@ pub(super) fn replacing<T>(
 impl SinkDir for Dir {
     type File = File;
 
-    fn create_dir(&self, name: &OsStr, new: New) -> io::Result<(Dir, bool)> {
+    fn create_dir(&self, name: &OsStr, new: New) -> io::Result<OpenedDir<Dir>> {
         match self.create_dir_with(name, node(new)) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                 if !self.symlink_metadata(name)?.is_dir() {
                     return Err(e);
                 }
-                Ok((Dir::open_dir(self, name)?, false))
+                let dir = Dir::open_dir(self, name)?;
+                Ok(OpenedDir { dir, is_new: false })
             }
-            made => Ok((made?, true)),
+            created => Ok(OpenedDir {
+                dir: created?,
+                is_new: true,
+            }),
         }
     }
 
@@ -192,7 +207,7 @@ impl SinkDir for Dir {
         }
         match options.open(self, name) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            made => return made,
+            created => return created,
         }
         if self.symlink_metadata(name)?.is_file() {
             let mut existing = OpenOptions::new();
@@ -231,8 +246,11 @@ impl SinkDir for Dir {
         for (xattr, value) in xattrs {
             self.set_symlink_xattr(name, xattr, value)?;
         }
-        let with_mode = like.kind != Kind::Symlink;
-        self.set_symlink_attributes(name, &preserved(like, with_mode))
+        let mode = match like.kind {
+            Kind::Symlink => Mode::Keep,
+            _ => Mode::Set,
+        };
+        self.set_symlink_attributes(name, &preserved(like, mode))
     }
 
     fn finish(&self, like: &Attributes, xattrs: &Xattrs) -> io::Result<()> {
@@ -240,7 +258,7 @@ impl SinkDir for Dir {
             self.set_xattr(".", xattr, value)?;
         }
         let (uid, gid) = like.owner;
-        self.set_attributes(".", &preserved(like, true).owner(uid, gid))
+        self.set_attributes(".", &preserved(like, Mode::Set).owner(uid, gid))
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
@@ -261,8 +279,11 @@ impl SinkFile for File {
         for (name, value) in xattrs {
             self.set_xattr(name, value)?;
         }
-        // Writing takes set-user-id away; everything else has been right since the file was made.
-        let with_mode = like.mode & 0o6000 != 0 || !xattrs.is_empty();
-        self.set_attributes(&preserved(like, with_mode))
+        // Writing clears set-user-id bits, and an ACL changes the mode.
+        let mode = match like.mode & 0o6000 != 0 || !xattrs.is_empty() {
+            true => Mode::Set,
+            false => Mode::Keep,
+        };
+        self.set_attributes(&preserved(like, mode))
     }
 }

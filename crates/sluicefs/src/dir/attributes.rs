@@ -1,8 +1,7 @@
 //! Metadata, owners, times and extended attributes by path.
 
-use super::Dir;
+use super::handle::Dir;
 use crate::error::Cause;
-use crate::file::{get_xattr, list_xattrs};
 use crate::metadata::{FileTimes, Metadata, SetAttributes};
 use crate::path::LastLink;
 use ext4::{Error, SetXattrMode};
@@ -14,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 impl Dir {
-    /// What stat tells; symbolic links are followed.
+    /// Metadata, as stat(2) returns it. Symbolic links are followed.
     ///
     /// # Errors
     /// As stat(2).
@@ -22,7 +21,7 @@ impl Dir {
         self.stat(path.as_ref(), LastLink::Follow)
     }
 
-    /// What lstat tells: of a symbolic link itself.
+    /// Metadata, as lstat(2) returns it. Symbolic links are not followed.
     ///
     /// # Errors
     /// As lstat(2).
@@ -35,10 +34,10 @@ impl Dir {
         Ok(Metadata(inode.attr()))
     }
 
-    /// Whether it exists; a symbolic link to nothing does not.
+    /// Returns whether `path` exists. A dangling symbolic link does not.
     ///
     /// # Errors
-    /// Where that cannot be told (damage, a failing device).
+    /// Damage and device errors, if they prevent an answer.
     pub fn try_exists(&self, path: impl AsRef<Path>) -> io::Result<bool> {
         match self.find(path.as_ref(), LastLink::Follow) {
             Ok(_) => Ok(true),
@@ -47,15 +46,15 @@ impl Dir {
         }
     }
 
-    /// Whether it can be said to exist; see [`Dir::try_exists`].
+    /// Returns whether `path` exists; `false` after an error. See [`Dir::try_exists`].
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.try_exists(path).unwrap_or(false)
     }
 
-    /// Sets several attributes in one step; symbolic links are followed.
+    /// Sets several attributes in one step. Symbolic links are followed.
     ///
     /// # Errors
-    /// As those of each.
+    /// The errors of setting each attribute.
     pub fn set_attributes(
         &self,
         path: impl AsRef<Path>,
@@ -64,10 +63,10 @@ impl Dir {
         self.change(path.as_ref(), LastLink::Follow, attributes)
     }
 
-    /// Sets several attributes in one step, of a symbolic link itself.
+    /// Sets several attributes in one step. Symbolic links are not followed.
     ///
     /// # Errors
-    /// As those of each.
+    /// The errors of setting each attribute.
     pub fn set_symlink_attributes(
         &self,
         path: impl AsRef<Path>,
@@ -103,8 +102,8 @@ impl Dir {
         self.set_attributes(path, &SetAttributes::new().times(times))
     }
 
-    /// Sets owner and group; `None` leaves one alone. As with chown(2), set-user-id bits of
-    /// programs go.
+    /// Sets user and group; `None` keeps one unchanged. As with chown(2), set-user-id bits of
+    /// executables are cleared.
     ///
     /// # Errors
     /// As chown(2).
@@ -117,7 +116,7 @@ impl Dir {
         self.set_attributes(path, &ownership(uid, gid))
     }
 
-    /// Sets owner and group of a symbolic link itself.
+    /// Sets user and group. Symbolic links are not followed.
     ///
     /// # Errors
     /// As lchown(2).
@@ -130,8 +129,8 @@ impl Dir {
         self.set_symlink_attributes(path, &ownership(uid, gid))
     }
 
-    /// Value of an extended attribute, by its full name ("user.origin"); `None` where there is
-    /// none.
+    /// Value of an extended attribute, by its full name ("user.origin"); `None` if it does not
+    /// exist.
     ///
     /// # Errors
     /// As getxattr(2).
@@ -158,7 +157,7 @@ impl Dir {
     fn xattr_of(&self, path: &Path, last: LastLink, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
         let value = self
             .find(path, last)
-            .and_then(|inode| Ok(get_xattr(self.shared(), &inode, name)?));
+            .and_then(|inode| Ok(self.shared().get_xattr(&inode, name)?));
         self.ctx("read an attribute of", path, value)
     }
 
@@ -181,7 +180,7 @@ impl Dir {
     fn xattrs_of(&self, path: &Path, last: LastLink) -> io::Result<Vec<OsString>> {
         let names = self
             .find(path, last)
-            .and_then(|inode| Ok(list_xattrs(self.shared(), &inode)?));
+            .and_then(|inode| Ok(self.shared().list_xattrs(&inode)?));
         self.ctx("list attributes of", path, names)
     }
 

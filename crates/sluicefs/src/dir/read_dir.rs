@@ -1,6 +1,6 @@
-//! Entries of a directory, read in batches.
+//! The entries of a directory, read in batches.
 
-use super::Dir;
+use super::handle::Dir;
 use crate::metadata::{FileType, Metadata};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -8,11 +8,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Entries fetched in one step: few enough to hold no directory lock for long.
+/// Entries in a batch. The directory is locked while a batch is read.
 const BATCH: usize = 512;
 
-/// The entries of a directory without `.` and `..`, in the order of the directory. What is added or
-/// removed meanwhile may or may not show; everything else shows exactly once.
+/// Iterator over the entries of a directory without `.` and `..`, in the order of the directory.
+/// Entries that are added or removed meanwhile may or may not be returned. Each other entry is
+/// returned exactly once.
 pub struct ReadDir {
     dir: Dir,
     next: u64,
@@ -20,7 +21,7 @@ pub struct ReadDir {
     done: bool,
 }
 
-/// What the directory says of an entry.
+/// An entry as it is stored in the directory.
 struct Found {
     name: OsString,
     ino: u32,
@@ -34,10 +35,10 @@ pub struct DirEntry {
 }
 
 impl Dir {
-    /// The entries of a directory. This one's own are at `"."`.
+    /// The entries of a directory. `"."` is this directory.
     ///
     /// # Errors
-    /// `NotFound`, `NotADirectory`; the iterator's items carry what reading meets.
+    /// `NotFound`, `NotADirectory`. The iterator returns errors of reading.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> io::Result<ReadDir> {
         let path = path.as_ref();
         let dir = if path.as_os_str() == "." {
@@ -55,7 +56,7 @@ impl Dir {
 }
 
 impl ReadDir {
-    /// The directory that is read.
+    /// The directory that contains the entries.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }
@@ -66,7 +67,7 @@ impl ReadDir {
         let read = self
             .dir
             .fs()
-            .read_dir(&self.dir.inode, *next, &mut |entry| {
+            .read_dir(self.dir.inode(), *next, &mut |entry| {
                 *next = entry.next;
                 if entry.name != b"." && entry.name != b".." {
                     batch.push_back(Found {
@@ -103,15 +104,15 @@ impl Iterator for ReadDir {
 }
 
 impl DirEntry {
-    /// Its name.
+    /// The name.
     pub fn file_name(&self) -> &OsStr {
         &self.found.name
     }
-    /// Its name, to keep.
+    /// The name, as an owned string.
     pub fn into_file_name(self) -> OsString {
         self.found.name
     }
-    /// The directory's path and its name.
+    /// The path: that of the directory, and the name.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join(&self.found.name)
     }
@@ -119,14 +120,14 @@ impl DirEntry {
     pub fn ino(&self) -> u64 {
         u64::from(self.found.ino)
     }
-    /// Its type.
+    /// The type.
     pub fn file_type(&self) -> FileType {
         FileType(self.found.kind)
     }
-    /// What lstat tells.
+    /// Metadata, as lstat(2) returns it.
     ///
     /// # Errors
-    /// `NotFound` if it is gone, and as lstat(2).
+    /// `NotFound` if the entry was removed, and as lstat(2).
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.dir.symlink_metadata(&self.found.name)
     }

@@ -1,8 +1,8 @@
-//! What a new volume is to be.
+//! Options to format a device.
 
 use crate::error::Cause;
+use crate::options::device::device_url;
 use crate::probe;
-use crate::volume::{FormatReport, device_url};
 use block::{Create, DeviceUrl, OpenMode, Queue};
 use ext4::{Error, MkfsOptions};
 use std::ffi::OsStr;
@@ -10,7 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a new volume is to be; everything left out is as mke2fs 1.47 does it.
+/// Properties of a newly formatted volume, as [`FormatOptions::format`] reports them.
+pub type FormatReport = ext4::mkfs::MkfsReport;
+
+/// Options to format a device. The defaults are those of mke2fs 1.47.
 ///
 /// ```
 /// use sluicefs::{FormatOptions, Volume};
@@ -27,104 +30,104 @@ pub struct FormatOptions {
 }
 
 impl FormatOptions {
-    /// mke2fs's defaults.
+    /// The defaults of mke2fs.
     pub fn new() -> FormatOptions {
         FormatOptions::default()
     }
-    /// Makes a sparse image file of so many bytes. An existing file is replaced if it is blank (or
-    /// with [`FormatOptions::force`]).
+    /// Creates a sparse image file of `bytes` bytes. An existing file is replaced if it is blank,
+    /// or with [`FormatOptions::force`].
     #[must_use]
     pub fn size(mut self, bytes: u64) -> FormatOptions {
         self.size = Some(bytes);
         self
     }
-    /// Overwrites whatever is there.
+    /// Overwrites existing data.
     #[must_use]
     pub fn force(mut self, force: bool) -> FormatOptions {
         self.force = force;
         self
     }
-    /// A label of at most 16 bytes.
+    /// Sets the label, at most 16 bytes.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> FormatOptions {
         self.mkfs.label = label.into();
         self
     }
-    /// A UUID instead of a random one.
+    /// Sets the UUID. The default is a random one.
     #[must_use]
     pub fn uuid(mut self, uuid: [u8; 16]) -> FormatOptions {
         self.mkfs.uuid = Some(uuid);
         self
     }
-    /// Bytes per inode.
+    /// Creates one inode for each `bytes` bytes of the volume.
     #[must_use]
     pub fn inode_ratio(mut self, bytes: u64) -> FormatOptions {
         self.mkfs.inode_ratio = Some(bytes);
         self
     }
-    /// Inodes; overrides the ratio.
+    /// Sets the number of inodes. It overrides the ratio.
     #[must_use]
     pub fn inodes(mut self, inodes: u64) -> FormatOptions {
         self.mkfs.inodes = Some(inodes);
         self
     }
-    /// Percent of the blocks that only root may use.
+    /// Reserves a percentage of the blocks for root.
     #[must_use]
     pub fn reserved_percent(mut self, percent: u32) -> FormatOptions {
         self.mkfs.reserved_percent = percent;
         self
     }
-    /// Bytes of the journal.
+    /// Sets the size of the journal, in bytes.
     #[must_use]
     pub fn journal_bytes(mut self, bytes: u64) -> FormatOptions {
         self.mkfs.journal_bytes = Some(bytes);
         self
     }
-    /// Bytes in a block.
+    /// Sets the block size, in bytes.
     #[must_use]
     pub fn block_size(mut self, bytes: u32) -> FormatOptions {
         self.mkfs.block_size = bytes;
         self
     }
-    /// Owner and group of the root directory.
+    /// Sets user and group of the root directory.
     #[must_use]
     pub fn root_owner(mut self, uid: u32, gid: u32) -> FormatOptions {
         self.mkfs.root_owner = (uid, gid);
         self
     }
-    /// A feature to add (`orphan_file`) or to leave out (`^orphan_file`).
+    /// Adds a feature (`orphan_file`), or removes it from the defaults (`^orphan_file`).
     #[must_use]
     pub fn feature(mut self, feature: impl Into<String>) -> FormatOptions {
         self.mkfs.features.push(feature.into());
         self
     }
-    /// Whether to discard what the device holds first.
+    /// Discards the old contents of the device first. On by default.
     #[must_use]
     pub fn discard(mut self, discard: bool) -> FormatOptions {
         self.mkfs.discard = discard;
         self
     }
 
-    /// Formats a device and leaves it unmounted.
+    /// Formats a device and does not mount it.
     ///
     /// # Errors
-    /// `AlreadyExists` where something is on the device and [`FormatOptions::force`] was not asked
-    /// for, `InvalidInput` for options that make no sense and for memory, which would be gone
-    /// ([`Volume::format`](crate::Volume::format) keeps it), and the device's.
+    /// `AlreadyExists` if the device has data and [`FormatOptions::force`] is off. `InvalidInput`
+    /// for invalid options, and for memory, which would be lost on return
+    /// ([`Volume::format`](crate::Volume::format) keeps it). Device errors.
     pub fn format(&self, url: impl AsRef<OsStr>) -> io::Result<FormatReport> {
         let url = device_url(url.as_ref())?;
         if url.is_volatile() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!(
-                    "{url} is memory, and gone as soon as it is formatted; format a file, or a sim: device with file=PATH"
+                    "{url} is memory, and gone as soon as formatting ends; format a file, or a sim: device with file=PATH"
                 ),
             ));
         }
         Ok(self.format_device(&url)?.1)
     }
 
-    /// Formats and keeps the device open (memory would be gone otherwise).
+    /// Formats a device and returns it open. Memory is lost when its device is closed.
     pub(crate) fn format_device(&self, url: &DeviceUrl) -> io::Result<(Arc<Queue>, FormatReport)> {
         let name = PathBuf::from(url.to_string());
         let fail = |cause: Error| Cause::from(cause).at("format", &name);
@@ -138,8 +141,8 @@ impl FormatOptions {
         Ok((queue, report))
     }
 
-    /// Makes the image file if a size was given. An existing file is looked into before it is
-    /// emptied.
+    /// Creates the image file if a size was given. An existing file is probed before it is
+    /// truncated.
     fn create_image(&self, url: &DeviceUrl) -> io::Result<()> {
         let path = match (url, self.size) {
             (DeviceUrl::Path(path), Some(size)) => return self.create_image_at(url, path, size),
@@ -147,7 +150,9 @@ impl FormatOptions {
             (_, Some(_)) => {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    format!("{url}: its size is in its name"),
+                    format!(
+                        "{url}: the size of this device is in its name; leave out the size option"
+                    ),
                 ));
             }
             (DeviceUrl::Memory(_), None) => return Ok(()),
@@ -173,11 +178,11 @@ impl FormatOptions {
 }
 
 fn refuse_used(queue: &Queue, name: &Path) -> io::Result<()> {
-    match probe::what_is_there(queue).map_err(|e| Cause::Fs(e.into()).at("read", name))? {
+    match probe::existing_data(queue).map_err(|e| Cause::Fs(e.into()).at("read", name))? {
         None => Ok(()),
         Some(what) => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            format!("{} holds {what}; to overwrite it, force it", name.display()),
+            format!("{} holds {what}, and force is off", name.display()),
         )),
     }
 }

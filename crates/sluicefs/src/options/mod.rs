@@ -1,9 +1,10 @@
-//! How to open a volume, format one, open a file.
+//! Options to open and format volumes and to open files, and the functions that use them.
 
+mod device;
 mod format;
 mod open;
 mod volume;
 
-pub use format::FormatOptions;
+pub use format::{FormatOptions, FormatReport};
 pub use open::OpenOptions;
 pub use volume::VolumeOptions;

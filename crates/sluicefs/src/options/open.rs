@@ -1,4 +1,4 @@
-//! How to open a file.
+//! Options to open a file, and the functions that open files.
 
 use crate::dir::Dir;
 use crate::error::Cause;
@@ -8,7 +8,7 @@ use ext4::{Error, FileType, InodeRef, NewInode, Opened, SetAttr};
 use std::io;
 use std::path::Path;
 
-/// How to open a file, as [`std::fs::OpenOptions`].
+/// Options to open a file, as [`std::fs::OpenOptions`].
 ///
 /// ```
 /// use sluicefs::{FormatOptions, OpenOptions, Volume};
@@ -41,7 +41,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Everything off.
+    /// All options off.
     pub const fn new() -> OpenOptions {
         OpenOptions {
             read: false,
@@ -56,32 +56,32 @@ impl OpenOptions {
             owner: None,
         }
     }
-    /// For reading.
+    /// Opens for reading.
     pub fn read(&mut self, read: bool) -> &mut Self {
         self.read = read;
         self
     }
-    /// For writing.
+    /// Opens for writing.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.write = write;
         self
     }
-    /// For writing at the end, wherever that is at the time.
+    /// Opens for writing. Each write appends to the file.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.append = append;
         self
     }
-    /// Empties an existing file.
+    /// Truncates an existing file to 0 bytes.
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
     }
-    /// Creates the file if it is not there.
+    /// Creates the file if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.create = create;
         self
     }
-    /// Creates the file and fails if it is there, a symbolic link too.
+    /// Creates the file. Fails if the name exists, also as a symbolic link.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.create_new = create_new;
         self
@@ -95,27 +95,27 @@ impl OpenOptions {
         };
         self
     }
-    /// Permission bits of a new file, less the volume's umask (0666).
+    /// Permission bits of a new file, from which the umask is subtracted. Default: 0666.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.mode = (mode & 0o7777) as u16;
         self
     }
-    /// A umask instead of the volume's; 0 lets [`OpenOptions::mode`] stand as it is.
+    /// Umask, instead of that of the volume. With 0, [`OpenOptions::mode`] is used unchanged.
     pub fn umask(&mut self, umask: u32) -> &mut Self {
         self.umask = Some((umask & 0o777) as u16);
         self
     }
-    /// Owner and group of a new file instead of the volume's defaults.
+    /// User and group of a new file, instead of the defaults of the volume.
     pub fn owner(&mut self, uid: u32, gid: u32) -> &mut Self {
         self.owner = Some((uid, gid));
         self
     }
 
-    /// Opens `path`, from `dir` or, if it is absolute, from the root. A [`crate::Volume`] is its
-    /// root directory.
+    /// Opens `path`, which is relative to `dir` unless it is absolute. A [`crate::Volume`] can be
+    /// passed as `dir`: it is its root directory.
     ///
     /// # Errors
-    /// `InvalidInput` for options that contradict each other; otherwise what open(2) says.
+    /// `InvalidInput` for options that exclude each other, and as open(2).
     pub fn open(&self, dir: &Dir, path: impl AsRef<Path>) -> io::Result<File> {
         let path = path.as_ref();
         let op = if self.create || self.create_new {
@@ -127,13 +127,22 @@ impl OpenOptions {
         let inode = self
             .inode(dir, path)
             .map_err(|e| e.at(op, dir.full(path)))?;
-        Ok(File::new(dir, inode, path, access))
+        let shared = dir.shared().clone();
+        Ok(File::new(
+            shared,
+            inode,
+            dir.path_arc().clone(),
+            path,
+            access,
+        ))
     }
 
     fn access(&self) -> Result<Access, Cause> {
         let write = self.write || self.append;
         if !self.read && !write {
-            return Err(Cause::Invalid("neither reading nor writing was asked for"));
+            return Err(Cause::Invalid(
+                "neither read nor write access was requested",
+            ));
         }
         if !write && (self.truncate || self.create || self.create_new) {
             return Err(Cause::Invalid("creating and truncating need write access"));
@@ -154,30 +163,30 @@ impl OpenOptions {
         let path = path.as_os_str().as_encoded_bytes();
         if self.create_new {
             let parent = walk_parent(dir.fs(), dir.inode(), path)?;
-            return self.make(dir, &parent);
+            return self.create_at(dir, &parent);
         }
         if self.create
-            && let Some(inode) = self.find_or_make(dir, path)?
+            && let Some(inode) = self.find_or_create(dir, path)?
         {
             return Ok(inode);
         }
         loop {
             let target = resolve(dir.fs(), dir.inode(), path, self.last)?;
             match target.inode {
-                Some(inode) => return self.take(dir, inode),
+                Some(inode) => return self.open_existing(dir, inode),
                 None if !self.create => return Err(Error::NotFound.into()),
-                // Whoever created it since has made what was asked for.
-                None => match self.make(dir, &target.parent) {
+                None => match self.create_at(dir, &target.parent) {
+                    // Another thread has created it meanwhile: open that file.
                     Err(Cause::Fs(Error::Exists)) => {}
-                    made => return made,
+                    created => return created,
                 },
             }
         }
     }
 
-    /// The file at `path`, found or made with one look into its directory. `None` where more is to
-    /// be done: the path ends in a symbolic link that is to be followed, or asks for a directory.
-    fn find_or_make(&self, dir: &Dir, path: &[u8]) -> Result<Option<InodeRef>, Cause> {
+    /// Finds or creates the file with one lookup in its directory. `None` if that is not enough:
+    /// the path ends in a symbolic link to follow, or requires a directory.
+    fn find_or_create(&self, dir: &Dir, path: &[u8]) -> Result<Option<InodeRef>, Cause> {
         let parent = walk_parent(dir.fs(), dir.inode(), path)?;
         let Last::Name(name) = &parent.last else {
             return Ok(None);
@@ -190,12 +199,12 @@ impl OpenOptions {
             Opened::Created(inode) => Ok(Some(inode)),
             Opened::Found(inode) => match (inode.kind(), self.last) {
                 (FileType::Symlink, LastLink::Follow) => Ok(None),
-                _ => self.take(dir, inode).map(Some),
+                _ => self.open_existing(dir, inode).map(Some),
             },
         }
     }
 
-    fn make(&self, dir: &Dir, parent: &Parent<'_>) -> Result<InodeRef, Cause> {
+    fn create_at(&self, dir: &Dir, parent: &Parent<'_>) -> Result<InodeRef, Cause> {
         let Last::Name(name) = &parent.last else {
             return Err(Error::Exists.into());
         };
@@ -217,7 +226,8 @@ impl OpenOptions {
         }
     }
 
-    fn take(&self, dir: &Dir, inode: InodeRef) -> Result<InodeRef, Cause> {
+    /// Checks the access to an existing file, and truncates it if requested.
+    fn open_existing(&self, dir: &Dir, inode: InodeRef) -> Result<InodeRef, Cause> {
         match inode.kind() {
             FileType::Regular => {}
             FileType::Directory if !(self.write || self.append) => {}
@@ -236,5 +246,63 @@ impl OpenOptions {
             dir.fs().set_attr(&inode, &empty)?;
         }
         Ok(inode)
+    }
+}
+
+impl File {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn open(dir: &Dir, path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().read(true).open(dir, path)
+    }
+    /// Opens a file for writing and truncates it. Creates it if it does not exist.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn create(dir: &Dir, path: impl AsRef<Path>) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        options.open(dir, path)
+    }
+    /// Creates a file for reading and writing. Fails if it exists.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, and otherwise as open(2).
+    pub fn create_new(dir: &Dir, path: impl AsRef<Path>) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        options.open(dir, path)
+    }
+    /// The same as [`OpenOptions::new`].
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl Dir {
+    /// Opens a file for reading. [`OpenOptions`] has the other modes.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn open_file(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        File::open(self, path)
+    }
+
+    /// Opens a file for writing and truncates it. Creates it if it does not exist.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn create_file(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        File::create(self, path)
+    }
+
+    /// Creates a file for reading and writing. Fails if it exists.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, and otherwise as open(2).
+    pub fn create_new_file(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        File::create_new(self, path)
     }
 }

@@ -1,7 +1,9 @@
-//! How to open a volume.
+//! Options to open a volume.
 
-use crate::options::FormatOptions;
-use crate::volume::{Defaults, Volume, device_url};
+use crate::options::device::device_url;
+use crate::options::format::FormatOptions;
+use crate::shared::Defaults;
+use crate::volume::Volume;
 use block::OpenMode;
 use cache::Budget;
 use ext4::{AsyncCommit, MountOptions, OnError};
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use writeback::{Flushers, Tunables};
 
-/// How to open a volume.
+/// Options to open a volume.
 ///
 /// ```no_run
 /// use sluicefs::VolumeOptions;
@@ -44,7 +46,7 @@ impl Default for VolumeOptions {
     }
 }
 
-/// The file system's own options, as a server builds them from `-o`.
+/// Takes the options of the `ext4` crate, which a server parses from `-o`.
 impl From<MountOptions> for VolumeOptions {
     fn from(mount: MountOptions) -> VolumeOptions {
         VolumeOptions {
@@ -55,119 +57,119 @@ impl From<MountOptions> for VolumeOptions {
 }
 
 impl VolumeOptions {
-    /// Read and write, with defaults for everything else.
+    /// The defaults: read and write access.
     pub fn new() -> VolumeOptions {
         VolumeOptions::default()
     }
-    /// Refuses every change. The device is opened for reading only; a journal that needs replay is
+    /// Refuses all changes. The device is opened read-only. A journal that needs recovery is
     /// replayed in memory.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> VolumeOptions {
         self.mount.read_only = read_only;
         self
     }
-    /// Bytes of memory for pages, inodes and metadata together.
+    /// Sets the memory for pages, inodes and metadata together, in bytes.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> VolumeOptions {
         self.mount.memory = bytes;
         self
     }
-    /// A budget of memory that several volumes share, instead of [`VolumeOptions::memory`].
+    /// Uses a memory budget that several volumes share, instead of [`VolumeOptions::memory`].
     #[must_use]
     pub fn budget(mut self, budget: Arc<Budget>) -> VolumeOptions {
         self.mount.budget = Some(budget);
         self
     }
-    /// All writeback parameters at once; values that make no sense are refused when the volume is
-    /// opened.
+    /// Sets all writeback parameters. Opening the volume fails if a value is invalid.
     #[must_use]
     pub fn tunables(mut self, tunables: Tunables) -> VolumeOptions {
         self.mount.tunables = tunables;
         self
     }
-    /// Percent of the memory that may be dirty before writers are slowed to the device's pace.
+    /// Sets the percentage of the memory that may be dirty before writers are throttled to the
+    /// device's rate.
     #[must_use]
     pub fn dirty_ratio(mut self, percent: u32) -> VolumeOptions {
         self.mount.tunables.dirty_ratio = percent;
         self
     }
-    /// Percent of the memory that may be dirty before the flusher starts.
+    /// Sets the percentage of the memory that may be dirty before the flusher starts.
     #[must_use]
     pub fn dirty_background_ratio(mut self, percent: u32) -> VolumeOptions {
         self.mount.tunables.dirty_background_ratio = percent;
         self
     }
-    /// Age at which dirty data is written.
+    /// Sets the age at which dirty data is written.
     #[must_use]
     pub fn dirty_expire(mut self, age: Duration) -> VolumeOptions {
         self.mount.tunables.dirty_expire = age;
         self
     }
-    /// How often the flusher looks for aged data.
+    /// Sets the interval at which the flusher looks for data of that age.
     #[must_use]
     pub fn dirty_writeback(mut self, every: Duration) -> VolumeOptions {
         self.mount.tunables.dirty_writeback = every;
         self
     }
-    /// How long a transaction gathers changes.
+    /// Sets the age at which a transaction is committed.
     #[must_use]
     pub fn commit_interval(mut self, interval: Duration) -> VolumeOptions {
         self.mount.commit_interval = interval;
         self
     }
-    /// When the commit block of a small transaction is written together with what it commits, as
-    /// the kernel does by its mount option `journal_async_commit`: fewer trips to the device for
-    /// each sync, and meanwhile a log with one checksum for a transaction (csum v1) instead of one
-    /// for each block (v3). By default while small syncs follow one another; see docs/FSYNC.md. A
-    /// log that is closed has v3 again.
+    /// Chooses when the commit block of a small transaction is written together with the blocks
+    /// that it commits, as the kernel does with the mount option `journal_async_commit`. A sync
+    /// then waits for the device less often. Meanwhile the log has one checksum for each
+    /// transaction (csum v1) instead of one for each block (v3); closing the volume restores v3. By
+    /// default this is on while small syncs follow one another (docs/FSYNC.md).
     #[must_use]
     pub fn journal_async_commit(mut self, when: AsyncCommit) -> VolumeOptions {
         self.mount.async_commit = when;
         self
     }
-    /// Whether reading updates access times (as relatime does) or not.
+    /// Updates access times on reads, as `relatime` does. Off by default.
     #[must_use]
     pub fn atime(mut self, atime: bool) -> VolumeOptions {
         self.mount.atime = atime;
         self
     }
-    /// What happens when damage is met while the volume is in use, as ext4's `errors=` says. By
-    /// default it is what the super block says (`tune2fs -e`). The error is recorded in the super
-    /// block either way, unless the volume is read-only.
+    /// Chooses the reaction to damage that is found while the volume is in use, as ext4's `errors=`
+    /// does. The default is that of the super block (`tune2fs -e`). The error is recorded in the
+    /// super block in any case, unless the volume is read-only.
     #[must_use]
     pub fn errors(mut self, errors: OnError) -> VolumeOptions {
         self.mount.errors = Some(errors);
         self
     }
-    /// Whether one plug is held over many files at writeback, so that their writes merge (as is by
-    /// default), or one for each file, as kernels had before 2013 (an ablation for measurements).
-    /// The journal's stream and the checkpoint are one sorted list each, and merged either way.
+    /// Holds one plug over many files during writeback, so that their writes merge. On by default;
+    /// off, each file has its own plug, which is for measurements only. Writes of the journal and
+    /// of checkpoints merge in both cases.
     #[must_use]
     pub fn plug(mut self, plug: bool) -> VolumeOptions {
         self.plug = plug;
         self
     }
-    /// Whether the volume's flusher has a thread of its own, or shares one with all volumes of the
-    /// process that say so (an ablation for measurements).
+    /// Chooses whether the volume has its own flusher thread. A thread that several volumes of the
+    /// process share is for measurements only.
     #[must_use]
     pub fn flushers(mut self, flushers: Flushers) -> VolumeOptions {
         self.mount.flushers = flushers;
         self
     }
-    /// The caller has a claim on the block device already, as by a mount of type `fuseblk`;
-    /// otherwise the volume claims it.
+    /// Declares that the caller holds the exclusive claim on the block device, as a mount of type
+    /// `fuseblk` does. Otherwise opening the volume claims the device.
     #[must_use]
     pub fn claimed(mut self, claimed: bool) -> VolumeOptions {
         self.claimed = claimed;
         self
     }
-    /// Bits taken from the mode of what is created (022).
+    /// Sets the umask of new inodes. Default: 022.
     #[must_use]
     pub fn umask(mut self, umask: u32) -> VolumeOptions {
         self.defaults.umask = (umask & 0o777) as u16;
         self
     }
-    /// Owner and group of what is created (the process's).
+    /// Sets user and group of new inodes. Default: those of the process.
     #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> VolumeOptions {
         self.defaults.uid = uid;
@@ -175,11 +177,12 @@ impl VolumeOptions {
         self
     }
 
-    /// Opens the volume on a device: the path of an image or block device, or a URL.
+    /// Opens the volume on a device: the path of an image or block device, or a URL. The journal is
+    /// replayed if that is needed.
     ///
     /// # Errors
-    /// `NotFound` without the device, `ResourceBusy` where it is in use, the names of unsupported
-    /// features or of the damaged structure, and the device's.
+    /// `NotFound` if the device does not exist, `ResourceBusy` if it is in use. Unsupported
+    /// features and damaged structures, with their names. Device errors.
     pub fn open(&self, url: impl AsRef<OsStr>) -> io::Result<Volume> {
         let url = device_url(url.as_ref())?;
         let mode = match (self.mount.read_only, self.claimed) {
@@ -199,8 +202,7 @@ impl VolumeOptions {
         self.mount(options.format_device(&url)?.0)
     }
 
-    /// Opens the volume behind a queue that the caller made (a device of its own, a recording or a
-    /// modelled one).
+    /// Opens the volume on a queue of the caller, for example over a recording device.
     ///
     /// # Errors
     /// As [`VolumeOptions::open`].
@@ -208,5 +210,24 @@ impl VolumeOptions {
         self.mount.tunables.validate()?;
         queue.set_plugging(self.plug);
         Volume::mount(queue, self.mount.clone(), self.defaults)
+    }
+}
+
+impl Volume {
+    /// Opens the volume on a device for reading and writing, with the default
+    /// [`VolumeOptions`].
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::open`].
+    pub fn open(url: impl AsRef<OsStr>) -> io::Result<Volume> {
+        VolumeOptions::new().open(url)
+    }
+
+    /// Formats a device and opens the new volume.
+    ///
+    /// # Errors
+    /// As [`FormatOptions::format`].
+    pub fn format(url: impl AsRef<OsStr>, options: FormatOptions) -> io::Result<Volume> {
+        VolumeOptions::new().format(url, &options)
     }
 }

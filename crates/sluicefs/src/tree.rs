@@ -1,6 +1,7 @@
-//! Whole files and whole trees.
+//! Operations on whole files and whole trees.
 
-use super::Dir;
+use crate::dir::Dir;
+use crate::error::Cause;
 use crate::file::File;
 use crate::options::OpenOptions;
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ impl Dir {
         let mut file = self.open_file(path)?;
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         let mut bytes = Vec::new();
-        // The size is the volume's word; a damaged one must not take all memory at once.
+        // The size may be damaged, so it does not decide alone how much memory is reserved.
         bytes.reserve_exact(size.min(64 << 20));
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -28,14 +29,14 @@ impl Dir {
     /// The whole contents of a file as text.
     ///
     /// # Errors
-    /// `InvalidData` where it is not UTF-8, and as [`Dir::read`].
+    /// `InvalidData` if it is not UTF-8, and as [`Dir::read`].
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> io::Result<String> {
         let mut text = String::new();
         self.open_file(path)?.read_to_string(&mut text)?;
         Ok(text)
     }
 
-    /// Replaces the whole contents of a file; creates it if it is not there.
+    /// Replaces the whole contents of a file, which is created if it does not exist.
     ///
     /// # Errors
     /// As open(2) and write(2).
@@ -43,8 +44,8 @@ impl Dir {
         self.create_file(path)?.write_all_at(contents.as_ref(), 0)
     }
 
-    /// Copies contents and permission bits of a file; holes stay holes. How many bytes the file
-    /// has.
+    /// Copies contents and permission bits of a file, and returns its size in bytes. Holes stay
+    /// holes.
     ///
     /// # Errors
     /// As open(2), read(2) and write(2).
@@ -53,15 +54,16 @@ impl Dir {
         let meta = source.metadata()?;
         if !meta.is_file() {
             return Err(
-                crate::Cause::Invalid("only regular files can be copied").at("copy", source.path())
+                Cause::Invalid("only regular files can be copied").at("copy", source.path())
             );
         }
         let mut options = OpenOptions::new();
         options.write(true).create(true).mode(meta.mode());
         let target = options.open(self, to)?;
         if target.metadata()?.ino() == meta.ino() {
-            return Err(crate::Cause::Invalid("source and target are the same file")
-                .at("copy", source.path()));
+            return Err(
+                Cause::Invalid("source and target are the same file").at("copy", source.path())
+            );
         }
         target.set_len(0)?;
         copy_contents(&source, &target, meta.len())?;
@@ -69,13 +71,13 @@ impl Dir {
         Ok(meta.len())
     }
 
-    /// Creates a directory and those above it that are missing; an existing one is opened.
+    /// Creates a directory and its missing parents. An existing directory is opened.
     ///
     /// # Errors
     /// As mkdir(2).
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> io::Result<Dir> {
         let path = match path.as_ref() {
-            // The directory itself, as for std.
+            // An empty path is this directory, as in std.
             path if path.as_os_str().is_empty() => Path::new("."),
             path => path,
         };
@@ -97,18 +99,18 @@ impl Dir {
         self.open_dir(path)
     }
 
-    /// Removes a directory and everything in it. A symbolic link is refused, and none inside is
-    /// followed.
+    /// Removes a directory and everything in it. A symbolic link is refused. Symbolic links inside
+    /// are removed and not followed.
     ///
     /// # Errors
-    /// The first that occurs; what comes after it stays.
+    /// The first error, after which nothing more is removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         if !self.symlink_metadata(path)?.is_dir() {
-            return Err(crate::Cause::Fs(ext4::Error::NotDirectory).at("remove", self.full(path)));
+            return Err(Cause::Fs(ext4::Error::NotDirectory).at("remove", self.full(path)));
         }
-        // Directories being emptied, each with its name in the one before. No recursion: trees may
-        // be deep.
+        // Directories that are being emptied, each with its name in the one before. There is no
+        // recursion, because trees may be deep.
         let mut open: Vec<(OsString, Dir)> = vec![(OsString::new(), self.open_dir(path)?)];
         while let Some((_, dir)) = open.last() {
             if let Some((name, dir)) = remove_entries(dir)? {
@@ -125,8 +127,8 @@ impl Dir {
     }
 }
 
-/// Removes what is no directory until nothing is left or a directory that is not empty is found;
-/// the latter.
+/// Removes files and empty directories. Returns the first directory that is not empty; `None` if
+/// nothing is left.
 fn remove_entries(dir: &Dir) -> io::Result<Option<(OsString, Dir)>> {
     loop {
         let mut any = false;
@@ -150,15 +152,15 @@ fn remove_entries(dir: &Dir) -> io::Result<Option<(OsString, Dir)>> {
                 Err(e) => return Err(e),
             }
         }
-        // What was added while we read shows in another round.
+        // Another round finds entries that were added during this one.
         if !any {
             return Ok(None);
         }
     }
 }
 
-/// Copies the data of the first `len` bytes, skipping holes, into an empty file.
-pub(crate) fn copy_contents(source: &File, target: &File, len: u64) -> io::Result<()> {
+/// Copies the first `len` bytes into an empty file. Holes are skipped.
+fn copy_contents(source: &File, target: &File, len: u64) -> io::Result<()> {
     let mut buf = vec![0; CHUNK.min(usize::try_from(len).unwrap_or(CHUNK)).max(1)];
     let mut at = 0;
     while at < len {
