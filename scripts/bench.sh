@@ -1,24 +1,41 @@
 #!/usr/bin/env bash
-# SluiceFS beside its peers, in one run, on the same disk: medians of several rounds, and ratios.
-# usage: bench.sh PATH_OF_SLUICE [fsmark|fsync|small|stream|mount|import|scale …]      needs root, loop devices and /dev/fuse
-# environment: ROUNDS (3), FILES per thread (50000), BENCH_DIR (scratch on a real disk), REPORT_DIR (pages; none without),
-#   TREE_FILES (100000), TREE_DIRS (1)
+# Measures SluiceFS and its peers on the same disk. Writes the tables and the picture of docs/BENCHMARKS.md.
+#
+# usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
+#   parts: fsync nosync lone load small stream mount import scale growth plug devices (default: all of these);
+#   page: puts all results of REPORT_DIR into docs/BENCHMARKS.md and docs/benchmarks.svg
+# environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000), BENCH_DIR (scratch directory on a real
+#   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
+#
+# REPORT_DIR gets NAME.md (the table), NAME.json (all figures) and NAME.html (a page with charts).
 set -euo pipefail
 sluice=$(realpath "$1"); shift
-[ "$(id -u)" = 0 ] || { echo "bench: the kernel's file systems need root" >&2; exit 1; }
-what=${*:-fsmark fsync small stream mount import scale}
+[ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
+out=${REPORT_DIR:-target/bench}
+mkdir -p "$out"
 work=$(mktemp -d -p "${BENCH_DIR:-/var/tmp}" sluicefs-bench.XXXXXX)
 loop=
 mkdir "$work/kernel" "$work/fuse"
-[ -z "${REPORT_DIR:-}" ] || mkdir -p "$REPORT_DIR"
 cleanup() { set +e; umount "$work/kernel" 2>/dev/null; [ -n "$loop" ] && losetup -d "$loop"; umount "$work/fuse" 2>/dev/null; rm -rf "$work"; }
 trap cleanup EXIT
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-row() { printf '  %-52s %14s %10s\n' "$@"; }
+line() { printf '|'; printf ' %s |' "$@"; printf '\n'; }
+row() { line "$@" | tee -a "$out/$table.md"; }
+# Starts the table NAME with these column headings. `row` adds a line.
+table() {
+  local rule=(---) _
+  table=$1; shift
+  for _ in "${@:2}"; do rule+=(--:); done
+  line "$@" | tee "$out/$table.md"
+  row "${rule[@]}"
+}
 median() { sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}'; }
-ratio() { awk -v a="$1" -v b="$2" 'BEGIN{printf "%.2f x", a/b}'; }
+# A number with this many decimals: 1,234,567.
+round() { printf "%.${2:-0}f" "$1" | sed -E ':a;s/^([0-9]+)([0-9]{3})/\1,\2/;ta'; }
+ratio() { awk -v a="$1" -v b="$2" 'BEGIN{printf "%.2f ×", a/b}'; }
 per_sec() { jq -r --arg p "$1" '.phases[] | select(.name==$p) | .per_sec'; }
 seconds() { local a b; a=$(date +%s.%N); "$@" >/dev/null 2>&1; b=$(date +%s.%N); awk -v a="$a" -v b="$b" 'BEGIN{print b-a}'; }
 
@@ -30,48 +47,53 @@ kernel_mount() {
 }
 kernel_umount() { umount "$work/kernel"; losetup -d "$loop"; loop=; rm -f "$work/kernel.img"; }
 
-compare() { # name, then arguments of sluice bench compare
-  local page=() name=$1; shift
-  [ -z "${REPORT_DIR:-}" ] || page=(--report "$REPORT_DIR/$name.html")
-  "$sluice" bench compare --scratch "$work" --rounds "$rounds" "${page[@]}" "$@"
-}
-
-fsmark() {
-  title "fs_mark's work: 8 threads × 10,000 × 4 KiB × 2, no sync of their own"
-  compare fsmark fsmark -S0 -D 10000 -n 10000 -s 4096 -L 2 -t 8
+compare() { # name of the table, then arguments of sluice bench compare
+  local name=$1; shift
+  "$sluice" bench compare --scratch "$work" --rounds "$rounds" --json --report "$out/$name.html" "$@" >"$out/$name.json"
+  "$sluice" bench table "$out/$name.json" | tee "$out/$name.md"
 }
 
 fsync() {
-  local t device ways way n a b i
+  local t ways=bulk,async,blocking
   for t in 1 4; do
-    title "fs_mark -S5: $t threads × 10,000 × 4 KiB, then each opened, fsynced and closed"
-    compare "fsync-$t" --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 -t "$t" --fsync bulk,async,blocking
+    title "fs_mark -S5: $t threads × 10,000 × 4 KiB, then open, fsync and close each"
+    compare "fsync-$t" --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 -t "$t" --fsync $ways
   done
-  title "The same on modelled devices (medians; blocking on a disk: 1,000 files a thread)"
-  printf '  %-8s %7s  %-8s %9s %7s %10s %7s\n' device threads fsync files/s "run s" commits/s IOPS
-  for device in sim:ssd sim:hdd; do for t in 1 4; do for way in blocking async bulk; do
-    n=10000; [ $device.$way != sim:hdd.blocking ] || n=1000
-    "$sluice" bench fsmark --volume "$device,size=8GiB" --fresh -S5 -n $n -s 4096 -t $t --fsync $way --rounds "$rounds" --json |
-      jq -r '[.files_per_sec, .wall_s, .device.commits / .wall_s, .device.write_ios / .wall_s] | @tsv' |
-      while read -r a b i n; do printf '  %-8s %7s  %-8s %9.0f %7.2f %10.1f %7.0f\n' "$device" "$t" "$way" "$a" "$b" "$i" "$n"; done
-  done; done; done
-  title "An archive of 50,000 × 10 KiB files imported (seconds until everything is on the device)"
-  mkdir "$work/tree"
-  for i in $(seq 100); do
-    mkdir "$work/tree/$i"
-    head -c $((500 * 10240)) /dev/urandom | split -a 4 -b 10240 - "$work/tree/$i/f"
-  done
-  tar -C "$work/tree" -cf "$work/tree.tar" .
-  rm -rf "$work/tree"
-  for i in $(seq "$rounds"); do for way in "" --durable; do
-    rm -f "$work/ours.img"
-    "$sluice" import $way --json "$work/tree.tar" "$work/ours.img" --fresh --size 4GiB | jq .wall_s >>"$work/import$way"
-  done; done
-  a=$(median <"$work/import"); b=$(median <"$work/import--durable")
-  row "sluice import" "$(printf %.2f "$a")" ""
-  row "sluice import --durable, in groups as it goes" "$(printf %.2f "$b")" "$(ratio "$b" "$a")"
-  rm -f "$work/tree.tar" "$work/ours.img" "$work"/import*
+  title "The same with one thread on a modelled SSD, and with 1,000 files on a modelled disk"
+  compare fsync-ssd --device sim:ssd,size=8GiB --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync $ways
+  compare fsync-hdd --device sim:hdd,size=8GiB --only sluice,ext4,xfs fsmark -S5 -n 1000 -s 4096 --fsync $ways
 }
+
+nosync() {
+  title "fs_mark -S0: 8 threads × 10,000 × 4 KiB × 2, without sync; then a final sync"
+  compare nosync fsmark -S0 -D 10000 -N 10000 -n 10000 -s 4096 -L 2 -t 8
+}
+
+lone() {
+  title "fs_mark -S1: one thread; create, write 4 KiB, fsync and close each file"
+  compare lone --images written --only sluice,fuse,ext4,xfs fsmark -S1 -n 2000 -s 4096 -t 1
+  local fio=(fio --name=lone --filename="$work/fio" --direct=1 --bs=4k --output-format=json --size=64m)
+  "${fio[@]}" --rw=write >/dev/null
+  local rate
+  rate=$(for i in $(seq "$rounds"); do "${fio[@]}" --ioengine=psync --rw=randwrite --fdatasync=1 | jq '.jobs[0].write.iops'; done | median)
+  printf '\nThe disk itself (fio: overwrite 4 KiB with direct I/O, fdatasync): %s /s.\n' "$(round "$rate")" | tee -a "$out/lone.md"
+  rm -f "$work/fio"
+}
+
+load() {
+  title "One client that fsyncs small files while a bulk fsync of 50,000 files runs (modelled SSD)"
+  local client; client=$(dirname "$sluice")/examples/second_client
+  [ -x "$client" ] || { echo "bench: build it first: cargo build --release -p sluicefs --example second_client" >&2; return; }
+  table load "bulk sync by" "p50 alone, ms" "p99 alone, ms" "p50 during, ms" "p99 during, ms" "p99 is" "the sync takes, s"
+  local way
+  for way in files volume tree; do
+    BULK=$way "$client" sim:ssd,size=8GiB 50000 "$rounds" >"$work/client"
+    read -r a b c d e f < <(awk '/p99.9/ {for (i = 1; i <= NF; i++) {if ($i == "p50") x = x " " $(i+1); if ($i == "p99") x = x " " $(i+1)}}
+      / durable in / {for (i = 1; i <= NF; i++) {if ($i == "p99") r = $(i+1); if ($i == "in") s = $(i+1)}} END {print x, r, s}' "$work/client")
+    row "\`$way\`" "$(ms "$a")" "$(ms "$b")" "$(ms "$c")" "$(ms "$d")" "$e ×" "$f"
+  done
+}
+ms() { awk -v us="$1" 'BEGIN {printf "%.2f", us / 1000}'; }
 
 small() {
   title "Small files: 8 threads × $files × 4 KiB"
@@ -81,95 +103,185 @@ small() {
 stream() {
   title "One file of 1 GiB"
   compare stream --only sluice,fuse,ext4,xfs,btrfs stream --mib 1024
-  title "The same in a process whose memory is warm, beside the disk itself (MiB/s)"
+  title "The same in a process that has used its memory before, and the disk itself"
   truncate -s 8G "$work/ours.img"
   truncate -s 1G "$work/fio"
   local fio=(fio --name=x --filename="$work/fio" --size=1G --bs=1M --direct=1 --ioengine=io_uring --iodepth=16 --output-format=json)
   "${fio[@]}" --rw=write >/dev/null
-  local round mode a b
-  for round in $(seq "$rounds"); do
+  local mode a b
+  for _ in $(seq "$rounds"); do
     "$sluice" bench stream --volume "$work/ours.img" --fresh --mib 1024 --rounds 3 --json >"$work/ours.json"
     for mode in write read; do
       per_sec $mode <"$work/ours.json" >>"$work/ours.$mode"
       "${fio[@]}" --rw=$mode | jq ".jobs[0].$mode.bw_bytes/1048576" >>"$work/fio.$mode"
     done
   done
+  table stream-fio "" "SluiceFS, MiB/s" "fio with direct I/O, 16 deep, MiB/s" "SluiceFS is"
   for mode in write read; do
     a=$(median <"$work/ours.$mode"); b=$(median <"$work/fio.$mode")
-    row "$mode: SluiceFS (write with its fsync, read cold)" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
-    row "$mode: fio, O_DIRECT, 16 deep" "$(printf %.0f "$b")" ""
+    row "$mode" "$(round "$a")" "$(round "$b")" "$(ratio "$a" "$b")"
   done
   rm -f "$work/ours.img" "$work/fio"
 }
 
 fs_mark_rate() ( # mount point, directories, files
-  # fs_mark keeps paths short and its log in the current directory.
+  # fs_mark accepts only short paths and writes its log to the current directory.
   cd "$1"
   dirs=()
   for i in $(seq 0 $(($2 - 1))); do mkdir -p "$i"; dirs+=(-d "$i"); done
   fs_mark -S0 -D 10000 -n "$3" -s 4096 -L 1 -k "${dirs[@]}" 2>&1 | awk '$1 ~ /^[0-9]+$/ {r=$4} END {if (!r) exit 1; print r}'
 )
 
-mounted() {
-  title "The real fs_mark through FUSE, -S0, 4 KiB (files/s)"
-  local a b i
-  a=$(for i in $(seq "$rounds"); do
+fuse() {
+  title "The program fs_mark through FUSE, -S0, 4 KiB"
+  local a b
+  a=$(for _ in $(seq "$rounds"); do
     "$sluice" mkfs "$work/ours.img" --size 64GiB --force >/dev/null
     "$sluice" mount "$work/ours.img" "$work/fuse"
     fs_mark_rate "$work/fuse" 8 10000
     "$sluice" unmount "$work/fuse"; rm -f "$work/ours.img"
   done | median)
-  b=$(for i in $(seq "$rounds"); do
+  b=$(for _ in $(seq "$rounds"); do
     truncate -s 8G "$work/f2.img"; mke2fs -q -F -t ext4 "$work/f2.img"
     fuse2fs "$work/f2.img" "$work/fuse" 2>/dev/null
     fs_mark_rate "$work/fuse" 2 10000
     umount "$work/fuse"; while pgrep -x fuse2fs >/dev/null; do sleep 0.1; done; rm -f "$work/f2.img"
   done | median)
-  row "SluiceFS, 8 directories × 10,000" "$(printf %.0f "$a")" "$(ratio "$a" "$b")"
-  row "fuse2fs, 2 directories × 10,000" "$(printf %.0f "$b")" ""
+  table mount "" "files/s" "SluiceFS is"
+  row "SluiceFS through FUSE, 8 directories × 10,000" "$(round "$a")" ""
+  row "fuse2fs, 2 directories × 10,000" "$(round "$b")" "$(ratio "$a" "$b")"
 }
 
 import() {
-  title "An image from a tree of $tree_files × 4 KiB files in $tree_dirs directories (seconds)"
-  # mke2fs -d searches a directory from its start for every entry: the more directories, the faster it is.
-  local d i per=$((tree_files / tree_dirs))
+  title "An image from a tree of $tree_files × 4 KiB files in $tree_dirs directories"
+  # mke2fs -d searches a directory from its start for each entry: more directories make it faster.
+  local d per=$((tree_files / tree_dirs)) a b c
   mkdir "$work/tree"
   for d in $(seq "$tree_dirs"); do
     mkdir "$work/tree/$d"
     head -c $((per * 4096)) /dev/urandom | split -a 4 -b 4096 - "$work/tree/$d/f"
   done
   find "$work/tree" -type f -exec cat {} + >/dev/null
-  local a b c
-  a=$(for i in $(seq "$rounds"); do rm -f "$work/ours.img"; seconds "$sluice" import "$work/tree" "$work/ours.img" --fresh --size 8GiB; done | median)
-  c=$(for i in $(seq "$rounds"); do
+  a=$(for _ in $(seq "$rounds"); do rm -f "$work/ours.img"; seconds "$sluice" import "$work/tree" "$work/ours.img" --fresh --size 8GiB; done | median)
+  c=$(for _ in $(seq "$rounds"); do
     kernel_mount; seconds sh -c "cp -a '$work/tree/.' '$work/kernel/' && sync -f '$work/kernel'"; kernel_umount
   done | median)
-  row "sluice import" "$(printf %.2f "$a")" ""
-  row "cp -a into the kernel's ext4, and sync" "$(printf %.2f "$c")" "$(ratio "$c" "$a")"
+  table import "" "seconds" "SluiceFS is"
+  row "\`sluice import\`" "$(round "$a" 2)" ""
+  row "\`cp -a\` into the kernel's ext4, and sync" "$(round "$c" 2)" "$(ratio "$c" "$a")"
   if [ "${MKE2FS_D:-1}" = 1 ]; then
     truncate -s 8G "$work/d.img"
     b=$(seconds mke2fs -q -F -t ext4 -N $((tree_files * 2)) -d "$work/tree" "$work/d.img")
-    row "mke2fs -d (once)" "$(printf %.2f "$b")" "$(ratio "$b" "$a")"
+    row "\`mke2fs -d\` (one round)" "$(round "$b" 2)" "$(ratio "$b" "$a")"
   fi
   rm -rf "$work/tree" "$work/ours.img" "$work/d.img"
+  durable_import
+}
+
+durable_import() {
+  title "An archive of 50,000 × 10 KiB files imported, until all data is durable"
+  local i way a b
+  mkdir "$work/tree"
+  for i in $(seq 100); do
+    mkdir "$work/tree/$i"
+    head -c $((500 * 10240)) /dev/urandom | split -a 4 -b 10240 - "$work/tree/$i/f"
+  done
+  tar -C "$work/tree" -cf "$work/tree.tar" .
+  rm -rf "$work/tree"
+  for _ in $(seq "$rounds"); do for way in "" --durable; do
+    rm -f "$work/ours.img"
+    # shellcheck disable=SC2086
+    "$sluice" import $way --json "$work/tree.tar" "$work/ours.img" --fresh --size 4GiB | jq .wall_s >>"$work/import$way"
+  done; done
+  a=$(median <"$work/import"); b=$(median <"$work/import--durable")
+  table import-durable "" "seconds" "time is"
+  row "\`sluice import\`, one sync at the end" "$(round "$a" 2)" ""
+  row "\`sluice import --durable\`, a sync for each group of files" "$(round "$b" 2)" "$(ratio "$b" "$a")"
+  rm -f "$work/tree.tar" "$work/ours.img" "$work"/import*
 }
 
 scale() {
-  title "One thread and two, in directories of their own (files/s)"
+  title "One thread and two, each in its own directory"
   truncate -s 64G "$work/ours.img"
-  local t
+  local t phase a b
   for t in 1 2; do
     "$sluice" bench small-files --volume "$work/ours.img" --fresh -t $t -n "$files" --memory 4GiB --rounds "$rounds" --json >"$work/scale$t.json"
   done
-  local phase a b
-  for phase in create stat read; do
+  table scale "" "one thread, files/s" "two threads, files/s" "two are"
+  for phase in create stat read unlink; do
     a=$(per_sec $phase <"$work/scale1.json"); b=$(per_sec $phase <"$work/scale2.json")
-    row "$phase: one thread" "$(printf %.0f "$a")" ""
-    row "$phase: two threads" "$(printf %.0f "$b")" "$(ratio "$b" "$a")"
+    row "$phase" "$(round "$a")" "$(round "$b")" "$(ratio "$b" "$a")"
   done
   rm -f "$work/ours.img"
 }
 
-for part in $what; do
-  case $part in fsmark | fsync | small | stream | import | scale) $part ;; mount) mounted ;; *) echo "bench: unknown part $part" >&2; exit 2 ;; esac
+growth() {
+  title "Files per second by the number of files (8 threads, 4 KiB, no sync; then a final sync)"
+  table growth "files" "files/s" "processor time for each file, µs" "device writes per 1,000 files"
+  local n json
+  for n in 1250 12500 125000 500000; do
+    json=$("$sluice" bench compare --scratch "$work" --rounds "$rounds" --only sluice --json fsmark -S0 -D 10000 -N 10000 -n $n -s 4096 -t 8) || continue
+    read -r a b c < <(jq -r '.targets[0].report | [.files_per_sec, .cpu_s / .files * 1e6, .device.write_ios / .files * 1000] | @tsv' <<<"$json")
+    row "$(round $((n * 8)))" "$(round "$a")" "$(round "$b" 1)" "$(round "$c" 1)"
+  done
+}
+
+plug() {
+  title "One plug for each flusher pass, and one for each file (8 threads × 10,000 × 4 KiB, no sync; then a final sync)"
+  table plug "device, files" "plug" "files/s" "wall s" "processor s" "device writes" "IOPS"
+  local device loops mode
+  truncate -s 64G "$work/ours.img"
+  for device in "$work/ours.img 10" "sim:raid0-4ssd,size=16GiB 2" "sim:hdd,size=16GiB 1"; do
+    loops=${device#* } device=${device% *}
+    for mode in on off; do
+      read -r a b c d e < <("$sluice" bench fsmark --volume "$device" --fresh -D 10000 -N 10000 -S0 -n 10000 -s 4096 -L "$loops" -t 8 \
+        -o plug=$mode --rounds "$rounds" --json | jq -r '[.files_per_sec, .wall_s, .cpu_s, .device.write_ios, .device.write_ios / .wall_s] | @tsv')
+      row "$(device_name "$device"), $(round $((80000 * loops)))" "$mode" "$(round "$a")" "$(round "$b" 1)" "$(round "$c" 1)" "$(round "$d")" "$(round "$e")"
+    done
+  done
+  rm -f "$work/ours.img"
+}
+device_name() { case $1 in sim:*) echo "\`${1%%,*}\`" ;; *) echo "image file" ;; esac; }
+
+devices() {
+  title "Random writers on ten modelled devices: one flusher for each device, and one for all"
+  table devices "ten devices" "a flusher each, MiB/s" "one flusher, MiB/s" "ratio"
+  local kind mode i volumes a b
+  for kind in sim:ssd sim:hdd; do
+    volumes=()
+    for i in $(seq 0 9); do volumes+=(--volume "$kind,size=$((1024 + i))MiB"); done
+    for mode in per-device shared; do
+      "$sluice" bench randwrite "${volumes[@]}" --fresh -t 1 -n 16 -s 32MiB --seconds 8 --warm-up 4 -o dirty_bytes=160MiB,flushers=$mode \
+        --rounds "$rounds" --json | jq '.paces[0].bytes_per_sec / 1048576' >"$work/$mode"
+    done
+    a=$(cat "$work/per-device"); b=$(cat "$work/shared")
+    row "\`$kind\`" "$(round "$a")" "$(round "$b")" "$(ratio "$a" "$b")"
+  done
+}
+
+# Replaces the lines between `<!-- NAME -->` and `<!-- end -->` of the page by REPORT_DIR/NAME.md.
+page() {
+  local page name
+  page=$(dirname "$0")/../docs/BENCHMARKS.md
+  awk -v dir="$out" '
+    /^<!-- end -->$/ {copy = 0; skip = 0}
+    !skip {print}
+    /^<!-- [a-z0-9-]+ -->$/ && $2 != "end" {
+      file = dir "/" $2 ".md"
+      if ((getline text < file) > 0) {print ""; do print text; while ((getline text < file) > 0); print ""; skip = 1; close(file)}
+    }' "$page" >"$work/page.md"
+  cat "$work/page.md" >"$page"
+  [ ! -f "$out/benchmarks.svg" ] || cp "$out/benchmarks.svg" "$(dirname "$page")/benchmarks.svg"
+}
+
+for part in $parts; do
+  case $part in
+    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | page) $part ;;
+    fsmark) nosync ;;
+    mount) fuse ;;
+    *) echo "bench: unknown part $part" >&2; exit 2 ;;
+  esac
 done
+if [ -f "$out/fsync-1.json" ] && [ -f "$out/nosync.json" ]; then
+  "$sluice" bench picture "$out/fsync-1.json" "$out/nosync.json" >"$out/benchmarks.svg"
+fi

@@ -4,10 +4,10 @@ use crate::Latency;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Calls that take longer, an hour, are counted as if they took this long.
+/// Longer calls are recorded with this duration.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// How long calls of one kind took.
+/// The durations of calls of one kind.
 pub struct Recorder(Histogram<u64>);
 
 impl Default for Recorder {
@@ -19,7 +19,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// One call took `time`.
+    /// Records a call that took `time`.
     pub fn record(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.saturating_record(nanos.max(1));
@@ -30,7 +30,7 @@ impl Recorder {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// The distribution; `None` without a call.
+    /// The distribution; `None` if there was no call.
     pub fn latency(&self) -> Option<Latency> {
         let us = |nanos: u64| nanos as f64 / 1e3;
         let at = |quantile| us(self.0.value_at_quantile(quantile));
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_of_two_threads_together() {
+    fn percentiles_cover_the_calls_of_all_threads() {
         let (mut a, mut b) = (Recorder::default(), Recorder::default());
         assert!(a.latency().is_none());
         (0..90).for_each(|_| a.record(Duration::from_micros(10)));

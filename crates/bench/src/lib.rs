@@ -1,40 +1,36 @@
-//! Workloads that run on a volume in this process or, the same way, in directories of any mounted
-//! file system, so that peers do the same work.
+//! Workloads that run on a volume in this process or in directories of any mounted file system, so
+//! that all file systems do the same work.
 //!
-//! A workload is a list of phases; each is timed as a whole, over all its threads. Its [`Report`]
-//! serialises as one JSON object.
+//! A workload is a list of phases. Each phase is timed as a whole, over all its threads. A
+//! [`Report`] has the results; it serialises as one JSON object.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | [`fsmark`] | fs_mark's work, with its flags and columns |
-//! | [`randwrite`] | random writers over many files, on many devices, sampled |
-//! | [`small_files`] | small files made, looked up, read, removed |
-//! | [`stream`] | one large file written and read |
-//! | [`workload`] | any of them, as a value |
-//! | [`compare`] | one workload on several file systems, interleaved |
-//! | [`target`] | what a workload runs on, and the device's counters |
-//! | [`mod@measure`] | clocks, phases, samples of a run |
-//! | [`latency`] | percentiles of single calls |
-//! | [`report`] | what a run measured |
+//! | [`fsmark`] | the work of fs_mark, with its flags and columns |
+//! | [`randwrite`] | random writers on many files and devices, with sampled rates |
+//! | [`compare`] | one workload on several file systems, in turns |
+//! | [`target`] | the file systems that workloads run on, and device counters |
+//! | [`present`] | results as text, Markdown, HTML and SVG |
 
+mod clock;
 pub mod compare;
 pub mod fsmark;
-pub mod latency;
-pub mod measure;
-pub mod meminfo;
+mod latency;
+mod measure;
+mod meminfo;
+mod pace;
+pub mod present;
 pub mod randwrite;
-pub mod report;
-pub mod small_files;
-pub mod stream;
+mod report;
+mod small_files;
+mod stream;
 pub mod target;
 mod threads;
-pub mod workload;
+mod workload;
 
-pub use fsmark::FsMark;
-pub use measure::{Observer, Progress, Run, measure};
-pub use randwrite::RandWrite;
+pub use measure::{Observer, Progress};
+pub use pace::{DevicePace, Pace};
 pub use report::{Device, Latency, Loop, Phase, Report, Sample, SizeClass, Time};
 pub use small_files::SmallFiles;
 pub use stream::Stream;
-pub use target::{MountedTarget, Target, VolumeTarget};
 pub use workload::Workload;

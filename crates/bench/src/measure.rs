@@ -1,45 +1,45 @@
-//! One run, from outside: its clock, its phases, and a sample every tenth of a second.
+//! Measures one run: its time, its phases, and a sample every tenth of a second.
 
-use crate::{Phase, Report, Sample, Target, Time};
+use crate::target::Target;
+use crate::{Phase, Report, Sample, Time, clock};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Between two samples.
+/// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is shorter at the end of a run makes no sample: rates over it would mean nothing.
+/// The last interval of a run is dropped if it is shorter, as its rates would mean nothing.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// Files that a thread does before it says so.
+/// A thread adds this many files to the shared counter at once.
 const BATCH: u64 = 16;
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Default)]
 pub struct Progress {
-    /// Files (or MiB) that all phases so far have done.
+    /// Files (or MiB) completed by all phases so far.
     done: AtomicU64,
-    /// What the current phase is called, what was done before it, and what will be done when it
-    /// ends.
+    /// The current phase: its name, and the values of `done` at its start and at its end.
     phase: Mutex<(&'static str, u64, u64)>,
 }
 
 impl Progress {
-    /// Files (or MiB) done by all phases.
+    /// Files (or MiB) completed by all phases.
     pub fn done(&self) -> u64 {
         self.done.load(Relaxed)
     }
 
-    /// The current phase: its name, how many files it has done and how many it will have done.
+    /// The current phase: its name, its completed files, and all of its files.
     pub fn phase(&self) -> (&'static str, u64, u64) {
         let (name, before, after) = *self.lock();
         let done = self.done().clamp(before, after);
         (name, done - before, after - before)
     }
 
-    /// Begins a phase of `count` files.
+    /// Starts a phase of `count` files.
     fn begin(&self, name: &'static str, count: u64) {
         let before = self.done();
         *self.lock() = (name, before, before + count);
@@ -51,7 +51,7 @@ impl Progress {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A thread's counter.
+    /// Returns a counter for one thread.
     pub fn ticker(&self) -> Ticker<'_> {
         Ticker {
             progress: self,
@@ -60,15 +60,15 @@ impl Progress {
     }
 }
 
-/// Counts what one thread does, and passes it on now and then, so that threads do not share a cache
-/// line all the time.
+/// Counts the files of one thread. Updates the shared counter in batches, so that threads do not
+/// contend for its cache line.
 pub struct Ticker<'a> {
     progress: &'a Progress,
     pending: u64,
 }
 
 impl Ticker<'_> {
-    /// One more is done.
+    /// Counts one file.
     pub fn tick(&mut self) {
         self.pending += 1;
         if self.pending == BATCH {
@@ -88,7 +88,7 @@ impl Drop for Ticker<'_> {
     }
 }
 
-/// Called on another thread every tenth of a second (a progress bar, for instance).
+/// A callback, such as a progress bar's. It is called on another thread every tenth of a second.
 pub type Observer<'a> = &'a (dyn Fn(&Progress) + Sync);
 
 /// A run in progress.
@@ -99,7 +99,7 @@ pub struct Run<'a> {
     report: Report,
 }
 
-/// Runs `work` on `target` and reports on it.
+/// Runs `work` on `target` and measures it.
 ///
 /// # Errors
 /// Those of `work`.
@@ -124,7 +124,7 @@ pub fn measure(
         let mut run = Run {
             target,
             progress,
-            start: now(),
+            start: clock::times(),
             report: Report {
                 workload: workload.to_owned(),
                 target: target.name(),
@@ -139,15 +139,10 @@ pub fn measure(
 }
 
 impl Run<'_> {
-    /// What it runs on.
-    pub fn target(&self) -> &dyn Target {
-        self.target
-    }
-
-    /// Runs and times one step that handles `count` files and ticks for each.
+    /// Runs and times one phase of `count` files. `step` counts them by a [`Ticker`].
     ///
     /// # Errors
-    /// The step's.
+    /// Those of `step`.
     pub fn phase<T>(
         &mut self,
         name: &'static str,
@@ -155,26 +150,25 @@ impl Run<'_> {
         step: impl FnOnce(&Progress) -> io::Result<T>,
     ) -> io::Result<T> {
         self.progress.begin(name, count);
-        let before = now();
+        let before = clock::times();
         let done = step(self.progress)?;
-        let time = now() - before;
+        let time = clock::times() - before;
         self.report.phases.push(Phase {
             name: name.to_owned(),
             count,
             time,
-            per_sec: per_sec(count, time),
+            per_sec: time.per_sec(count),
         });
         Ok(done)
     }
 
-    /// `files` with `bytes` of data in all are on the device now: this is what the report's top is
-    /// about.
+    /// Sets the totals of the report: `files` with `bytes` of data together are durable now.
     pub fn durable(&mut self, files: u64, bytes: u64) {
-        let time = now() - self.start;
+        let time = clock::times() - self.start;
         self.report.files = files;
         self.report.bytes = bytes;
-        self.report.files_per_sec = per_sec(files, time);
-        self.report.bytes_per_sec = per_sec(bytes, time);
+        self.report.files_per_sec = time.per_sec(files);
+        self.report.bytes_per_sec = time.per_sec(bytes);
         self.report.time = time;
         self.report.device = self.target.device();
     }
@@ -183,11 +177,6 @@ impl Run<'_> {
     pub fn report(&mut self) -> &mut Report {
         &mut self.report
     }
-}
-
-/// Per second of wall-clock time.
-pub(crate) fn per_sec(count: u64, time: Time) -> f64 {
-    count as f64 / time.wall_s.max(1e-9)
 }
 
 struct Sampler<'a> {
@@ -205,7 +194,7 @@ impl<'a> Sampler<'a> {
         Sampler {
             target,
             progress,
-            start: Instant::now(),
+            start: clock::now(),
             at_s: 0.0,
             done: 0,
             write_bytes: target.device().map_or(0, |d| d.write_bytes),
@@ -214,7 +203,7 @@ impl<'a> Sampler<'a> {
     }
 
     fn take(&mut self) {
-        let at_s = self.start.elapsed().as_secs_f64();
+        let at_s = clock::since(self.start).as_secs_f64();
         let done = self.progress.done();
         let write_bytes = self.target.device().map_or(0, |d| d.write_bytes);
         self.taken.push(Sample {
@@ -226,7 +215,7 @@ impl<'a> Sampler<'a> {
     }
 
     fn end(mut self) -> Vec<Sample> {
-        let rest = self.start.elapsed().as_secs_f64() - self.at_s;
+        let rest = clock::since(self.start).as_secs_f64() - self.at_s;
         if self.taken.is_empty() || rest >= SHORTEST.as_secs_f64() {
             self.take();
         }
@@ -234,40 +223,12 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// The clocks now; subtract two for an interval.
-pub(crate) fn now() -> Time {
-    let seconds = |id| {
-        let t = rustix::time::clock_gettime(id);
-        t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
-    };
-    Time {
-        wall_s: seconds(rustix::time::ClockId::Monotonic),
-        cpu_s: seconds(rustix::time::ClockId::ProcessCPUTime),
-        machine_cpu_s: machine_cpu_s().unwrap_or(0.0),
-    }
-}
-
-/// Seconds that the machine's processors have been busy, summed up.
-fn machine_cpu_s() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    // cpu user nice system idle iowait irq softirq …
-    let fields: Vec<f64> = stat
-        .lines()
-        .next()?
-        .split_whitespace()
-        .skip(1)
-        .map(|f| f.parse().ok())
-        .collect::<Option<_>>()?;
-    let busy: f64 = [0, 1, 2, 5, 6].iter().filter_map(|&i| fields.get(i)).sum();
-    Some(busy / rustix::param::clock_ticks_per_second() as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_phase_counts_from_where_the_last_one_ended() {
+    fn a_phase_counts_from_the_end_of_the_previous_one() {
         let progress = Progress::default();
         progress.begin("create", 100);
         let mut ticker = progress.ticker();
@@ -280,16 +241,5 @@ mod tests {
         progress.begin("stat", 10);
         progress.ticker().tick();
         assert_eq!(progress.phase(), ("stat", 1, 10));
-    }
-
-    #[test]
-    fn the_machine_is_busy_when_we_are() {
-        let before = now();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_millis(50) {
-            std::hint::spin_loop();
-        }
-        let time = now() - before;
-        assert!(time.wall_s >= 0.05 && time.cpu_s > 0.0 && time.machine_cpu_s >= 0.0);
     }
 }

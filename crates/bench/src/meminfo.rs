@@ -1,6 +1,6 @@
-//! What the kernel says of the machine's memory (`/proc/meminfo`, proc_meminfo(5)).
+//! The machine's memory (`/proc/meminfo`, proc_meminfo(5)).
 
-/// Bytes in a field, `MemTotal` say; `None` where there is no such field.
+/// Bytes in a field, such as `MemTotal`; `None` if there is no such field.
 pub fn bytes(field: &str) -> Option<u64> {
     parse(&std::fs::read_to_string("/proc/meminfo").ok()?, field)
 }
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_available_is_read() {
+    fn fields_are_found_by_their_name() {
         let text = "MemTotal:       24655736 kB\nMemFree:        23461612 kB\nMemAvailable:   23718344 kB\n";
         assert_eq!(parse(text, "MemAvailable"), Some(23_718_344 << 10));
         assert_eq!(parse(text, "MemTotal"), Some(24_655_736 << 10));

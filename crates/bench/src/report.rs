@@ -1,20 +1,19 @@
-//! What a run measured. Serialises as one JSON object, and is read back by whoever compares runs.
+//! The results of a run. They serialise as one JSON object; a comparison reads that of its workers.
 
-use crate::measure;
-use crate::randwrite::Pace;
+use crate::pace::Pace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A run.
+/// The results of a run.
 ///
-/// What stands at the top covers the workload from its start until what it wrote is on the device,
-/// the final sync included; phases and loops have their own times.
+/// The totals (`files` to `device`) cover the workload from its start until its data is durable,
+/// the final sync included. Phases and loops have their own times.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// What was done.
+    /// The workload's name.
     pub workload: String,
-    /// What it ran on.
+    /// The target's name.
     pub target: String,
     /// Files written.
     pub files: u64,
@@ -24,38 +23,45 @@ pub struct Report {
     pub files_per_sec: f64,
     /// `bytes` per second of wall-clock time.
     pub bytes_per_sec: f64,
-    /// Time taken.
+    /// The time of all of that.
     #[serde(flatten)]
     pub time: Time,
-    /// What reached the device in that time, where it is known.
+    /// I/O of the device in that time; `None` where nothing counts it.
     pub device: Option<Device>,
-    /// The steps, in order.
+    /// The phases, in order.
     pub phases: Vec<Phase>,
     /// The iterations of fs_mark.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<Loop>,
-    /// Latency of single calls, by name.
+    /// Latency of single calls, by the name of the call.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub latency: BTreeMap<String, Latency>,
-    /// How steadily writers went, together and on each device (randwrite).
+    /// The rates of the writers of randwrite, together and on each device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paces: Vec<Pace>,
     /// The run in intervals of a tenth of a second.
     pub samples: Vec<Sample>,
 }
 
-/// Time taken, in seconds.
+/// Durations in seconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Time {
     /// Wall-clock time.
     pub wall_s: f64,
-    /// Processor time of this process, all threads, user and system. What a file system in the
-    /// kernel does for it on other threads, or one in another process, is not in it.
+    /// Processor time of this process, all threads, user and system. The work of kernel threads and
+    /// of a file system in another process is not in it.
     pub cpu_s: f64,
-    /// Time that the machine's processors were busy, whoever kept them so: comparable between file
-    /// systems on an otherwise idle machine.
+    /// Busy time of all processors of the machine. On an otherwise idle machine it is comparable
+    /// between file systems.
     pub machine_cpu_s: f64,
+}
+
+impl Time {
+    /// `count` per second of wall-clock time.
+    pub fn per_sec(self, count: u64) -> f64 {
+        count as f64 / self.wall_s.max(1e-9)
+    }
 }
 
 impl std::ops::Sub for Time {
@@ -69,40 +75,39 @@ impl std::ops::Sub for Time {
     }
 }
 
-/// One timed step.
+/// One timed phase.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Phase {
-    /// What was done.
+    /// The phase's name.
     pub name: String,
-    /// How many files (or MiB, for a stream).
+    /// Files, or MiB with a stream.
     pub count: u64,
-    /// Time taken.
+    /// Its duration.
     #[serde(flatten)]
     pub time: Time,
     /// `count` per second of wall-clock time.
     pub per_sec: f64,
 }
 
-/// One iteration of fs_mark: its columns, and the time it took.
+/// One iteration of fs_mark: its columns and its duration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Loop {
-    /// How much of the first directory's file system is not available any more, in percent, before
-    /// the iteration.
+    /// Percentage of the first directory's file system that is not available, before the iteration.
     pub fs_use_percent: f64,
     /// Files since the first iteration.
     pub count: u64,
     /// Bytes in a file.
     pub size: u64,
-    /// Sum of the threads' rates, as fs_mark counts.
+    /// Sum of the threads' rates, as fs_mark prints it.
     pub files_per_sec: f64,
-    /// Time that the threads spent outside calls to the file system, summed up, in microseconds.
+    /// Time of all threads outside calls to the file system, in microseconds.
     pub app_overhead_us: u64,
-    /// Time taken.
+    /// Its duration.
     #[serde(flatten)]
     pub time: Time,
 }
 
-/// What reached a device during a run.
+/// I/O of a device during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
@@ -110,7 +115,7 @@ pub struct Device {
     pub write_ios: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Writes merged into another's request.
+    /// Writes merged into an earlier request.
     pub merged: u64,
     /// Flushes.
     pub flushes: u64,
@@ -118,18 +123,18 @@ pub struct Device {
     pub read_ios: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Transactions that the journal committed, where that is known.
+    /// Transactions that the journal committed; `None` where nothing counts them.
     pub commits: Option<u64>,
-    /// Sizes of the write requests, where they are known; classes without any are left out.
+    /// Sizes of the write requests; empty where nothing counts them. Empty classes are left out.
     pub write_sizes: Vec<SizeClass>,
 }
 
-/// Requests of similar size: from `least_bytes`, a power of two, to below twice as much.
+/// Requests of at least `least_bytes`, a power of two, and less than twice as much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeClass {
     /// The smallest size in the class.
     pub least_bytes: u64,
-    /// How many there were.
+    /// Requests in the class.
     pub requests: u64,
 }
 
@@ -139,17 +144,17 @@ impl Device {
         self.write_bytes.checked_div(self.write_ios).unwrap_or(0)
     }
 
-    /// Write requests in a second.
+    /// Write requests per second.
     pub fn write_iops(&self, time: Time) -> f64 {
-        measure::per_sec(self.write_ios, time)
+        time.per_sec(self.write_ios)
     }
 
-    /// Commits in a second, where they are known.
+    /// Commits per second.
     pub fn commits_per_sec(&self, time: Time) -> Option<f64> {
-        self.commits.map(|n| measure::per_sec(n, time))
+        self.commits.map(|n| time.per_sec(n))
     }
 
-    /// Two devices together.
+    /// The sum of two devices.
     #[must_use]
     pub fn plus(&self, other: &Device) -> Device {
         let mut sizes = BTreeMap::new();
@@ -181,35 +186,35 @@ pub struct Latency {
     pub count: u64,
     /// Mean.
     pub mean_us: f64,
-    /// Half of the calls took no longer.
+    /// Median.
     pub p50_us: f64,
-    /// 90 % took no longer.
+    /// 90th percentile.
     pub p90_us: f64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub p999_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
-/// What happened in one interval of a run.
+/// One interval of a run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// The interval's end, in seconds since the run began.
+    /// The end of the interval, in seconds since the start of the run.
     pub at_s: f64,
     /// Files (or MiB) per second.
     pub files_per_sec: f64,
-    /// Bytes that the device wrote in the interval; 0 where that is not known.
+    /// Bytes written by the device in the interval; 0 where nothing counts them.
     pub device_write_bytes: u64,
 }
 
 impl Report {
-    /// Several rounds of one workload as one report: the round whose wall-clock time is the median,
-    /// with each phase replaced by that phase's own median.
+    /// Returns the round with the median wall-clock time. Each of its phases is replaced by that
+    /// phase's own median over all rounds.
     ///
     /// # Panics
-    /// Where there is none.
+    /// If there is no round.
     #[must_use]
     pub fn median(rounds: Vec<Report>) -> Report {
         let mut phases: BTreeMap<usize, Vec<Phase>> = BTreeMap::new();
@@ -226,13 +231,13 @@ impl Report {
         report
     }
 
-    /// The phase of that name.
+    /// Finds a phase by its name.
     pub fn phase(&self, name: &str) -> Option<&Phase> {
         self.phases.iter().find(|phase| phase.name == name)
     }
 }
 
-/// The median by a key; the later of the two in the middle.
+/// The median by a key; the upper one of an even number.
 fn middle<T>(mut all: Vec<T>, key: impl Fn(&T) -> f64) -> T {
     all.sort_by(|a, b| key(a).total_cmp(&key(b)));
     all.swap_remove(all.len() / 2)
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_round_is_whole_and_its_phases_are_medians_of_their_own() {
+    fn the_median_round_has_the_median_of_each_phase() {
         let median = Report::median(vec![report(3.0, 0.3), report(1.0, 0.2), report(2.0, 0.1)]);
         assert_eq!((median.time.wall_s, median.files), (2.0, 20));
         assert_eq!(median.phase("create").unwrap().time.wall_s, 0.2);
@@ -276,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_promised_names_and_reads_back() {
+    fn json_has_the_documented_names_and_can_be_read() {
         let mut report = report(1.0, 1.0);
         report.device = Some(Device {
             write_ios: 3,
@@ -299,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_add_up_class_by_class() {
+    fn request_sizes_of_two_devices_are_summed_by_class() {
         let one = |classes: &[(u64, u64)], commits| Device {
             write_ios: 1,
             commits,

@@ -1,7 +1,8 @@
-//! Many small files, a directory for each thread, and then look-ups, reads and removal.
+//! Creates many small files, a directory for each thread, then looks up, reads and removes them.
 
-use crate::target::{Create, Directory};
-use crate::{Observer, Progress, Report, Target, measure, threads};
+use crate::measure::measure;
+use crate::target::{Create, Directory, Target};
+use crate::{Observer, Progress, Report, threads};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -20,11 +21,11 @@ pub struct SmallFiles {
 }
 
 impl SmallFiles {
-    /// Runs it. Phases: `create`, `sync`, `stat`, `read`, `unlink`; the report's top is about the
-    /// first two.
+    /// Runs the workload. Phases: `create`, `sync`, `stat`, `read`, `unlink`. The totals of the
+    /// report cover the first two.
     ///
     /// # Errors
-    /// The first of any thread.
+    /// The first error of any thread.
     pub fn run(&self, target: &dyn Target, observe: Observer<'_>) -> io::Result<Report> {
         let directories = (0..self.threads)
             .map(|thread| target.directory(Path::new(&format!("small-{thread}"))))
@@ -60,7 +61,7 @@ impl SmallFiles {
         })
     }
 
-    /// Runs `work` for every file, a thread a directory.
+    /// Runs `work` for every file, with a thread for each directory.
     fn each(
         &self,
         directories: &[Box<dyn Directory>],
@@ -78,7 +79,7 @@ impl SmallFiles {
     }
 }
 
-/// fs_mark's kind of name: a number and padding, 24 bytes.
+/// A name of 24 bytes: a number and padding, similar to fs_mark's.
 fn name(i: usize) -> String {
     format!("{i:08x}~~~~~~~~~~~~~~~~")
 }

@@ -1,12 +1,13 @@
-//! One large file, written from end to end and read back cold.
+//! Writes one large file sequentially and reads it back without its pages in the cache.
 
-use crate::target::Create;
-use crate::{Observer, Report, Target, measure};
+use crate::measure::measure;
+use crate::target::{Create, Target};
+use crate::{Observer, Report};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// Bytes of one call.
+/// Bytes of one read or write.
 const CALL: u64 = 1 << 20;
 
 /// The workload.
@@ -17,11 +18,11 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Runs it, in calls of 1 MiB. Phases, counted in MiB: `write` (with its fsync), `read` (cold);
-    /// the report's top is about the first.
+    /// Runs the workload. Phases, counted in MiB: `write` (with its fsync), `read` (not cached).
+    /// The totals of the report cover the first.
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     pub fn run(&self, target: &dyn Target, observe: Observer<'_>) -> io::Result<Report> {
         let directory = target.directory(Path::new("stream"))?;
         let mut buf = vec![0xa5; CALL as usize];

@@ -1,12 +1,11 @@
-//! A thread for each of several things.
+//! Runs a thread for each item of a slice.
 
 use std::io;
 
-/// Runs `work` for each of `items`, each on a thread of its own: the results, in the order of the
-/// items.
+/// Runs `work` for each item on a thread of its own. Returns the results in the order of `items`.
 ///
 /// # Errors
-/// The first of any thread.
+/// The first error of any thread.
 pub(crate) fn each<I: Sync, T: Send>(
     items: &[I],
     work: impl Fn(&I) -> io::Result<T> + Sync,

@@ -1,7 +1,8 @@
-//! Any of the workloads, as a value that can be handed to another process.
+//! Any of the workloads, as a value that can be sent to another process.
 
-use crate::fsmark::{Fsync, SyncMethod};
-use crate::{FsMark, Observer, Report, SmallFiles, Stream, Target};
+use crate::fsmark::{FsMark, Fsync, SyncMethod};
+use crate::target::Target;
+use crate::{Observer, Report, SmallFiles, Stream};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -9,17 +10,17 @@ use std::io;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// fs_mark's work.
+    /// The work of fs_mark.
     #[serde(rename = "fsmark")]
     FsMark(FsMark),
-    /// Small files made, looked up, read, removed.
+    /// Small files are created, looked up, read and removed.
     SmallFiles(SmallFiles),
-    /// One large file.
+    /// One large file is written and read.
     Stream(Stream),
 }
 
 impl Workload {
-    /// Runs it.
+    /// Runs the workload.
     ///
     /// # Errors
     /// Those of the workload.
@@ -31,7 +32,7 @@ impl Workload {
         }
     }
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(&self) -> &'static str {
         match self {
             Workload::FsMark(_) => "fsmark",
@@ -40,7 +41,7 @@ impl Workload {
         }
     }
 
-    /// What its phases count.
+    /// The unit that its phases count.
     pub fn unit(&self) -> &'static str {
         match self {
             Workload::FsMark(_) | Workload::SmallFiles(_) => "files",
@@ -48,7 +49,7 @@ impl Workload {
         }
     }
 
-    /// What is done, in a line.
+    /// A description of one line.
     pub fn describe(&self) -> String {
         match self {
             Workload::FsMark(w) => format!(
@@ -73,7 +74,7 @@ impl Workload {
         }
     }
 
-    /// Bytes of file data and, roughly, of metadata that it puts on the device.
+    /// Bytes of file data and, approximately, of metadata that it writes.
     pub fn device_bytes(&self) -> u64 {
         let files = |count: u64, size: u64| count * (size.next_multiple_of(4096) + 1024);
         match self {
@@ -83,8 +84,7 @@ impl Workload {
         }
     }
 
-    /// The same work with one file in `divisor`, for file systems that would take all day. A stream
-    /// stays as it is.
+    /// The same work with one file in `divisor`, for slow file systems. A stream stays the same.
     #[must_use]
     pub fn smaller(&self, divisor: u64) -> Workload {
         let mut smaller = self.clone();
@@ -100,7 +100,7 @@ impl Workload {
         smaller
     }
 
-    /// Leaves the files where they are, if the workload removes them at its end and can do without.
+    /// The same work without the removal of the files at its end, if that is optional.
     #[must_use]
     pub fn keeping_files(mut self) -> Workload {
         if let Workload::FsMark(w) = &mut self {
@@ -109,7 +109,7 @@ impl Workload {
         self
     }
 
-    /// The same work with another way to call fsync, if it is fs_mark's.
+    /// The same work with another way to call fsync. Only fs_mark's has several.
     #[must_use]
     pub fn with_fsync(mut self, fsync: Fsync) -> Workload {
         if let Workload::FsMark(w) = &mut self {
@@ -118,7 +118,7 @@ impl Workload {
         self
     }
 
-    /// Whether each file is fsynced by whoever writes it, so that no sync is needed at the end.
+    /// Whether each file is fsynced through the descriptor that wrote it.
     pub fn fsyncs_while_writing(&self) -> bool {
         match self {
             Workload::FsMark(w) => w.sync_method == SyncMethod::FsyncBeforeClose,
@@ -141,6 +141,7 @@ mod tests {
             size: 4096,
             sync_method: SyncMethod::PostFsync,
             fsync: Fsync::Blocking,
+            fsync_depth: 128,
             loops,
             threads: 1,
             write_size: 4096,
@@ -156,16 +157,16 @@ mod tests {
     }
 
     #[test]
-    fn slow_ones_get_their_part_of_all_iterations() {
+    fn smaller_work_is_a_part_of_all_iterations() {
         let work = fsmark(1000, 4);
         assert_eq!(total(&work.smaller(1)), 4000);
         assert_eq!(total(&work.smaller(20)), 200);
-        assert_eq!(total(&work.smaller(2)), 1000, "not more than an iteration");
+        assert_eq!(total(&work.smaller(2)), 1000, "at most one iteration");
         assert_eq!(total(&work.smaller(1_000_000)), 1);
     }
 
     #[test]
-    fn another_process_gets_the_same_work() {
+    fn a_workload_survives_serialisation() {
         let json = serde_json::to_string(&fsmark(7, 1)).unwrap();
         let work: Workload = serde_json::from_str(&json).unwrap();
         assert_eq!(work.describe(), fsmark(7, 1).describe());

@@ -1,36 +1,8 @@
 //! Readable sizes, times and modes.
 
+pub use bench::present::number::{bytes, count};
 use sluicefs::FileType;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// `1.5 GiB`.
-pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut value = n as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{n} B"),
-        _ if value >= 100.0 => format!("{value:.0} {}", UNITS[unit]),
-        _ => format!("{value:.1} {}", UNITS[unit]),
-    }
-}
-
-/// `1,234,567`.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
-}
 
 /// `drwxr-sr-t`.
 pub fn mode(kind: FileType, mode: u32) -> String {
@@ -166,16 +138,6 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
     use std::time::Duration;
-
-    #[test]
-    fn numbers() {
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1536), "1.5 KiB");
-        assert_eq!(bytes(10 << 30), "10.0 GiB");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(count(7), "7");
-        assert_eq!(count(100), "100");
-    }
 
     #[test]
     fn dates() {

@@ -1,4 +1,4 @@
-//! `sluice bench`: its columns, its JSON, its refusals.
+//! `sluice bench`: its tables, its JSON and its error messages.
 
 mod common;
 
@@ -7,6 +7,11 @@ use serde_json::Value;
 
 fn json(s: &Scratch, args: &[&str]) -> Value {
     serde_json::from_str(&s.run(args)).unwrap()
+}
+
+/// Splits a command line at its spaces.
+fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
 }
 
 /// The numbers of fs_mark's rows.
@@ -23,26 +28,9 @@ fn rows(text: &str) -> Vec<Vec<f64>> {
 #[test]
 fn fsmark_prints_fs_marks_columns_and_what_reached_the_device() {
     let s = Scratch::new();
-    let text = s.run(&[
-        "bench",
-        "fsmark",
-        "--volume",
-        "mem:256MiB",
-        "--fresh",
-        "-S0",
-        "-D",
-        "16",
-        "-N",
-        "5",
-        "-n",
-        "50",
-        "-s",
-        "4096",
-        "-L",
-        "2",
-        "-t",
-        "4",
-    ]);
+    let text = s.run(&words(
+        "bench fsmark --volume mem:256MiB --fresh -S0 -D 16 -N 5 -n 50 -s 4096 -L 2 -t 4",
+    ));
     let columns = text.lines().find(|l| l.starts_with("FSUse%")).expect(&text);
     let columns: Vec<_> = columns
         .split("  ")
@@ -73,7 +61,7 @@ fn fsmark_prints_fs_marks_columns_and_what_reached_the_device() {
 }
 
 #[test]
-fn fsmark_keeps_files_in_directories_and_subdirectories_as_told() {
+fn fsmark_spreads_and_keeps_files_by_its_flags() {
     let s = Scratch::new();
     let image = s.volume();
     let args = [
@@ -138,10 +126,7 @@ fn fsmark_runs_in_mounted_directories_with_the_same_report() {
     let (a, b) = (s.path("a"), s.path("b"));
     let report = json(
         &s,
-        &[
-            "bench", "fsmark", "-S5", "-n", "10", "-s", "10KiB", "-k", "-d", "a", "-d", "b",
-            "--json", "--rounds", "2",
-        ],
+        &words("bench fsmark -S5 -n 10 -s 10KiB -k -d a -d b --json --rounds 2"),
     );
     assert_eq!(report["files"], 20);
     assert_eq!(report["latency"]["open"]["count"], 20);
@@ -164,9 +149,9 @@ fn json_of_every_workload_has_the_same_names() {
     let s = Scratch::new();
     let on = ["--volume", "mem:256MiB", "--fresh", "--json"];
     let works: [&[&str]; 3] = [
-        &["bench", "fsmark", "-n", "20", "-s", "4096"],
-        &["bench", "small-files", "-n", "20", "-t", "2"],
-        &["bench", "stream", "--mib", "4"],
+        &words("bench fsmark -n 20 -s 4096"),
+        &words("bench small-files -n 20 -t 2"),
+        &words("bench stream --mib 4"),
     ];
     for work in works {
         let report = json(&s, &[work, &on[..]].concat());
@@ -205,23 +190,10 @@ fn json_of_every_workload_has_the_same_names() {
 #[test]
 fn a_report_is_one_page_with_tables_and_plots() {
     let s = Scratch::new();
-    let told = s.run(&[
-        "bench",
-        "fsmark",
-        "--volume",
-        "mem:256MiB",
-        "--fresh",
-        "-S0",
-        "-n",
-        "200",
-        "-s",
-        "4096",
-        "-t",
-        "2",
-        "--report",
-        "out.html",
-    ]);
-    assert!(told.contains("FSUse%"), "the text is told, too");
+    let text = s.run(&words(
+        "bench fsmark --volume mem:256MiB --fresh -S0 -n 200 -s 4096 -t 2 --report out.html",
+    ));
+    assert!(text.contains("FSUse%"), "the text is printed, too");
     let page = std::fs::read_to_string(s.path("out.html")).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     for part in [
@@ -234,27 +206,10 @@ fn a_report_is_one_page_with_tables_and_plots() {
         assert!(page.contains(part), "{part}");
     }
     std::fs::create_dir(s.path("work")).unwrap();
-    s.run(&[
-        "bench",
-        "compare",
-        "--scratch",
-        "work",
-        "--size",
-        "256MiB",
-        "--rounds",
-        "1",
-        "--only",
-        "sluice,rust-fs-ext4",
-        "--rival",
-        "none",
-        "--report",
-        "compare.html",
-        "small-files",
-        "-n",
-        "20",
-        "-t",
-        "2",
-    ]);
+    s.run(&words(
+        "bench compare --scratch work --size 256MiB --rounds 1 --only sluice,rust-fs-ext4 \
+         --rival none --report compare.html small-files -n 20 -t 2",
+    ));
     let page = std::fs::read_to_string(s.path("compare.html")).unwrap();
     for part in [
         "Device writes for 1000 files",
@@ -266,43 +221,33 @@ fn a_report_is_one_page_with_tables_and_plots() {
     }
     let said = s.fail(
         1,
-        &[
-            "bench",
-            "stream",
-            "--volume",
-            "mem:64MiB",
-            "--fresh",
-            "--mib",
-            "1",
-            "--report",
-            "no/x.html",
-        ],
+        &words("bench stream --volume mem:64MiB --fresh --mib 1 --report no/x.html"),
     );
     assert!(said.contains("no/x.html"), "{said}");
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_with_the_way_out() {
+fn errors_name_the_flag_to_use() {
     let s = Scratch::new();
-    let said = s.fail(1, &["bench", "fsmark", "-n", "1"]);
+    let said = s.fail(1, &words("bench fsmark -n 1"));
     assert!(
         said.contains("--volume") && said.contains("-d DIR"),
         "{said}"
     );
-    let said = s.fail(1, &["bench", "fsmark", "-d", "a", "-d", "b", "-t", "3"]);
+    let said = s.fail(1, &words("bench fsmark -d a -d b -t 3"));
     assert!(said.contains("multiple of 2"), "{said}");
-    let said = s.fail(1, &["bench", "fsmark", "-d", "a", "-N", "3"]);
+    let said = s.fail(1, &words("bench fsmark -d a -N 3"));
     assert!(said.contains("-D"), "{said}");
-    let said = s.fail(1, &["bench", "fsmark", "-d", "a", "--fsync", "bulk"]);
+    let said = s.fail(1, &words("bench fsmark -d a --fsync bulk"));
     assert!(said.contains("--volume"), "{said}");
-    let said = s.fail(1, &["bench", "fsmark", "-d", "no/such/place"]);
+    let said = s.fail(1, &words("bench fsmark -d no/such/place"));
     assert!(said.contains("no/such/place"), "{said}");
-    let said = s.fail(2, &["bench", "fsmark", "-d", "a", "-S", "7"]);
+    let said = s.fail(2, &words("bench fsmark -d a -S 7"));
     assert!(said.contains("0 to 6"), "{said}");
     assert!(!s.path("a").exists(), "nothing was made");
 }
 
-/// Nothing is left of a comparison: no file, no mount, no loop device.
+/// Checks that a comparison has removed its files and mounts.
 fn nothing_is_left(s: &Scratch) {
     let left: Vec<_> = std::fs::read_dir(s.path("work")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
@@ -316,30 +261,13 @@ fn nothing_is_left(s: &Scratch) {
 }
 
 #[test]
-fn compare_without_peers_tells_of_ours_and_names_who_is_missing() {
+fn compare_names_the_peers_that_are_missing() {
     let s = Scratch::new();
     std::fs::create_dir(s.path("work")).unwrap();
-    let args = [
-        "bench",
-        "compare",
-        "--scratch",
-        "work",
-        "--size",
-        "512MiB",
-        "--rounds",
-        "2",
-        "--only",
-        "rust-fs-ext4,sluice",
-        "--rival",
-        "none",
-        "fsmark",
-        "-n",
-        "40",
-        "-s",
-        "4096",
-        "-t",
-        "2",
-    ];
+    let args = words(
+        "bench compare --scratch work --size 512MiB --rounds 2 --only rust-fs-ext4,sluice \
+         --rival none fsmark -n 40 -s 4096 -t 2",
+    );
     let outcome = json(&s, &[&args[..], &["--json"]].concat());
     assert_eq!(outcome["workload"], "fsmark");
     let ours = &outcome["targets"][0];
@@ -364,9 +292,9 @@ fn compare_without_peers_tells_of_ours_and_names_who_is_missing() {
         assert!(text.contains(word), "{word} in {text}");
     }
     nothing_is_left(&s);
-    let said = s.fail(2, &["bench", "compare", "--only", "zfs"]);
+    let said = s.fail(2, &words("bench compare --only zfs"));
     assert!(said.contains("btrfs"), "{said}");
-    let said = s.fail(1, &["bench", "compare", "--scratch", "nowhere"]);
+    let said = s.fail(1, &words("bench compare --scratch nowhere"));
     assert!(said.contains("nowhere"), "{said}");
 }
 
@@ -390,7 +318,8 @@ fn compare_has_a_row_for_each_way_to_call_fsync() {
     let commits = |row: usize| rows[row]["report"]["device"]["commits"].as_u64().unwrap();
     assert!(commits(0) <= 2 && commits(1) > 10, "{outcome}");
     assert_eq!(rows[0]["ratio"], 1.0);
-    assert!(s.run(&both).contains("commits/s"));
+    let text = s.run(&both);
+    assert!(text.contains("commits/s"), "{text}");
     let several = "bench fsmark --volume mem:64MiB --fresh --fsync bulk,async";
     let said = s.fail(1, &several.split(' ').collect::<Vec<_>>());
     assert!(said.contains("one way at a time"), "{said}");
@@ -413,7 +342,7 @@ fn compare_reuses_an_image_that_was_written_before() {
     nothing_is_left(&s);
     let text = s.run(&args);
     assert!(text.contains("written before, of 256 MiB"), "{text}");
-    let said = s.fail(2, &["bench", "compare", "--images", "old"]);
+    let said = s.fail(2, &words("bench compare --images old"));
     assert!(said.contains("sparse, written"), "{said}");
 }
 
@@ -442,12 +371,17 @@ fn a_comparison_is_interrupted_while_it_writes_its_image() {
     nothing_is_left(&s);
 }
 
+/// Whether this machine can measure mounted peers.
+fn can_mount_peers() -> bool {
+    let exists = |path: &str| std::path::Path::new(path).exists();
+    common::is_root() && exists("/dev/fuse") && exists("/dev/loop-control")
+}
+
 #[test]
-fn compare_goes_through_fuse_and_the_kernel_where_it_may() {
-    let there = |path: &str| std::path::Path::new(path).exists();
-    if !(common::is_root() && there("/dev/fuse") && there("/dev/loop-control")) {
+fn compare_measures_asynchronous_fsync_of_the_kernel() {
+    if !can_mount_peers() {
         eprintln!(
-            "SKIPPED: compare_goes_through_fuse_and_the_kernel_where_it_may: needs root, /dev/fuse, loop devices"
+            "SKIPPED: compare_measures_asynchronous_fsync_of_the_kernel: needs root, /dev/fuse, loop devices"
         );
         return;
     }
@@ -455,27 +389,70 @@ fn compare_goes_through_fuse_and_the_kernel_where_it_may() {
     std::fs::create_dir(s.path("work")).unwrap();
     let outcome = json(
         &s,
-        &[
-            "bench",
-            "compare",
-            "--scratch",
-            "work",
-            "--size",
-            "512MiB",
-            "--rounds",
-            "1",
-            "--only",
-            "sluice,fuse,ext4",
-            "--json",
-            "fsmark",
-            "-S0",
-            "-n",
-            "100",
-            "-s",
-            "4096",
-            "-t",
-            "2",
-        ],
+        &words(
+            "bench compare --scratch work --size 512MiB --rounds 1 --only sluice,ext4 --json \
+             fsmark -S5 -n 200 -s 4096 --fsync bulk,async,blocking --fsync-depth 32",
+        ),
+    );
+    let rows = outcome["targets"].as_array().unwrap();
+    let names: Vec<_> = rows
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "SluiceFS in process, bulk fsync",
+            "SluiceFS in process, async fsync",
+            "SluiceFS in process",
+            "kernel ext4, async fsync",
+            "kernel ext4"
+        ]
+    );
+    let fsyncs = |row: usize| rows[row]["report"]["latency"]["fsync"]["count"].as_u64();
+    assert_eq!((fsyncs(3), fsyncs(4)), (Some(200), Some(200)), "{outcome}");
+    assert_eq!(outcome["left_out"].as_array().unwrap().len(), 0);
+    // Each row of SluiceFS has a ratio to ext4's best and to its blocking fsync.
+    let ratios = outcome["ratios"].as_array().unwrap();
+    assert_eq!(ratios.len(), 3, "{outcome}");
+    for ratio in ratios {
+        assert_eq!(ratio["peer"], "ext4");
+        let (best, blocking) = (&ratio["best"], &ratio["blocking"]);
+        assert!(best.as_f64() <= blocking.as_f64(), "{ratio}");
+    }
+    nothing_is_left(&s);
+
+    std::fs::write(s.path("fsync.json"), outcome.to_string()).unwrap();
+    let table = s.run(&words("bench table fsync.json"));
+    for cell in [
+        "| kernel ext4, async fsync |",
+        "kernel ext4, best",
+        "kernel ext4, blocking",
+    ] {
+        assert!(table.contains(cell), "{cell} in {table}");
+    }
+    let picture = s.run(&words("bench picture fsync.json fsync.json"));
+    assert!(picture.starts_with("<svg") && picture.contains("kernel ext4, async fsync"));
+    let text = s.fail(1, &words("bench table work"));
+    assert!(text.contains("work"), "{text}");
+}
+
+#[test]
+fn compare_measures_fuse_and_the_kernel() {
+    if !can_mount_peers() {
+        eprintln!(
+            "SKIPPED: compare_measures_fuse_and_the_kernel: needs root, /dev/fuse, loop devices"
+        );
+        return;
+    }
+    let s = Scratch::new();
+    std::fs::create_dir(s.path("work")).unwrap();
+    let outcome = json(
+        &s,
+        &words(
+            "bench compare --scratch work --size 512MiB --rounds 1 --only sluice,fuse,ext4 --json \
+         fsmark -S0 -n 100 -s 4096 -t 2",
+        ),
     );
     assert!(
         outcome["left_out"].as_array().unwrap().is_empty(),
@@ -503,7 +480,7 @@ fn compare_goes_through_fuse_and_the_kernel_where_it_may() {
 }
 
 #[test]
-fn compare_puts_everybody_on_a_modelled_device() {
+fn compare_puts_all_file_systems_on_a_modelled_device() {
     let s = Scratch::new();
     std::fs::create_dir(s.path("work")).unwrap();
     let on = |device: &str| {
@@ -514,10 +491,9 @@ fn compare_puts_everybody_on_a_modelled_device() {
     };
     let args = on("sim:ssd,size=512MiB");
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let there = |path: &str| std::path::Path::new(path).exists();
-    if !(common::is_root() && there("/dev/fuse") && there("/dev/loop-control")) {
+    if !can_mount_peers() {
         eprintln!(
-            "SKIPPED: compare_puts_everybody_on_a_modelled_device: needs root, /dev/fuse, loop devices"
+            "SKIPPED: compare_puts_all_file_systems_on_a_modelled_device: needs root, /dev/fuse, loop devices"
         );
         let said = s.fail(1, &args);
         assert!(said.contains("bench fsmark --volume sim:ssd"), "{said}");
@@ -528,7 +504,7 @@ fn compare_puts_everybody_on_a_modelled_device() {
     assert_eq!(outcome["image_bytes"], 512 << 20);
     let targets = outcome["targets"].as_array().unwrap();
     assert_eq!(targets.len(), 2, "{outcome}");
-    // Fifty fsyncs with their flushes take the model's time, one for all does not.
+    // Fifty fsyncs need fifty flushes, a bulk fsync needs few.
     let of = |i: usize, what: &str| targets[i]["report"]["device"][what].as_u64().unwrap();
     assert!(of(0, "flushes") < 10 && of(1, "flushes") >= 50, "{outcome}");
     assert!(targets[1]["ratio"].as_f64().unwrap() > 2.0, "{outcome}");
@@ -544,27 +520,11 @@ fn an_interrupted_comparison_cleans_up() {
     use std::io::BufRead;
     let s = Scratch::new();
     std::fs::create_dir(s.path("work")).unwrap();
-    // More files than could be written before the signal comes.
-    let args = [
-        "bench",
-        "compare",
-        "--scratch",
-        "work",
-        "--size",
-        "4GiB",
-        "--only",
-        "sluice,ext4",
-        "--rounds",
-        "9",
-        "fsmark",
-        "-S0",
-        "-n",
-        "30000",
-        "-s",
-        "4096",
-        "-t",
-        "2",
-    ];
+    // More files than can be written before the signal arrives.
+    let args = words(
+        "bench compare --scratch work --size 4GiB --only sluice,ext4 --rounds 9 fsmark -S0 -n \
+         30000 -s 4096 -t 2",
+    );
     let mut command = s.command(&args);
     command
         .stdout(std::process::Stdio::null())
@@ -578,7 +538,7 @@ fn an_interrupted_comparison_cleans_up() {
     };
     assert!(
         lines.any(|line| line.unwrap().contains(wanted)),
-        "it told of no step"
+        "no step was reported"
     );
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

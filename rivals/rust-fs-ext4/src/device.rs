@@ -1,4 +1,4 @@
-//! An image file that counts what reaches it.
+//! An image file with I/O counters.
 
 use bench::Device;
 use fs_ext4::block_io::BlockDevice;
@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The crate's own `FileDevice` holds a lock over each call; this one does not, and it counts.
-/// Written through the page cache: the crate's buffers are not aligned for direct I/O.
+/// The crate's `FileDevice` holds a lock during each call. This device has no lock, and it counts.
+/// It uses the page cache, because the crate's buffers are not aligned for direct I/O.
 pub struct Image {
     file: File,
     bytes: u64,
@@ -35,7 +35,7 @@ impl Image {
         })
     }
 
-    /// What the crate has asked for so far.
+    /// The crate's I/O so far.
     pub fn counters(&self) -> Device {
         Device {
             read_ios: self.read_ios.load(Relaxed),

@@ -1,8 +1,8 @@
 //! Runs a workload of `sluice bench` on the crate rust-fs-ext4.
 //!
-//! usage: rival-rust-fs-ext4 IMAGE; the workload's JSON is on standard input, its report on
-//! standard output. The image holds a new ext4 of 4 KiB blocks. See [`target`] for how the crate is
-//! driven.
+//! usage: rival-rust-fs-ext4 IMAGE. It reads the workload as JSON from standard input and writes
+//! its report to standard output. The image has a new ext4 with blocks of 4 KiB. [`target`] calls
+//! the crate.
 
 mod device;
 mod target;

@@ -1,14 +1,13 @@
 //! rust-fs-ext4 as a target of workloads.
 //!
-//! The crate has no open files: a file is its inode. It commits every change by itself, with its
-//! own flushes, so there is nothing left for fsync and sync but a flush of the device. Its
-//! documentation promises threads only that they can flush and read beside each other; changes are
-//! serialised here by a lock. A file that is written more than once is written in place, as the
-//! crate's `apply_pwrite_ino` does.
+//! The crate has no open files, so an open file is an inode number here. It commits and flushes
+//! each change itself, so fsync and sync only flush the device. Its documentation allows threads
+//! only to flush and read concurrently, so a lock serialises changes here. `apply_pwrite_ino`
+//! overwrites existing data in place.
 
 use crate::device::Image;
 use bench::Device;
-use bench::target::{Create, Directory, OpenFile, PendingSync, Target};
+use bench::target::{Create, Directory, OpenFile, Target};
 use fs_ext4::block_io::BlockDevice;
 use fs_ext4::{Error, Filesystem, Superblock};
 use std::io;
@@ -50,7 +49,7 @@ impl Rival {
     pub fn unmount(self) -> io::Result<()> {
         match Arc::try_unwrap(self.shared) {
             Ok(shared) => shared.fs.finish().map_err(error),
-            Err(_) => Err(io::Error::other("something is still open")),
+            Err(_) => Err(io::Error::other("a file or directory is still open")),
         }
     }
 }
@@ -189,9 +188,6 @@ impl OpenFile for RivalFile {
     }
     fn sync_all(&self) -> io::Result<()> {
         self.shared.fs.flush().map_err(error)
-    }
-    fn sync_all_async(&self) -> io::Result<PendingSync> {
-        Err(io::ErrorKind::Unsupported.into())
     }
     fn drop_cache(&self) -> io::Result<()> {
         Ok(())

@@ -1,7 +1,8 @@
-//! Loop devices over image files, as long as the value lives.
+//! The device of a file system: a loop device, or the disk itself.
 
-use super::image::Image;
-use super::process::{Interrupt, output, run};
+use super::disk::Disk;
+use super::peer::Peer;
+use super::process::{Interrupt, is_root, output, run};
 use crate::target::counters::{Counters, Source};
 use std::fs::File;
 use std::io;
@@ -10,20 +11,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// A loop device with direct I/O.
+/// A loop device with direct I/O. It is detached when the value is dropped.
 pub(super) struct LoopDevice {
     path: PathBuf,
-    image: Arc<Image>,
+    disk: Arc<Disk>,
 }
 
 impl LoopDevice {
-    /// Attaches a free one.
-    pub(super) fn attach(image: Arc<Image>, interrupt: &Interrupt<'_>) -> io::Result<LoopDevice> {
+    fn attach(disk: Arc<Disk>, interrupt: &Interrupt<'_>) -> io::Result<LoopDevice> {
         let args = ["--direct-io=on", "--find", "--show"];
-        let said = run("losetup", &args, image.path(), interrupt)?;
+        let path = run("losetup", &args, disk.path(), interrupt)?;
         let device = LoopDevice {
-            path: PathBuf::from(said.trim()),
-            image,
+            path: PathBuf::from(path.trim()),
+            disk,
         };
         let name = device.path.file_name().unwrap_or_default();
         let dio = Path::new("/sys/block").join(name).join("loop/dio");
@@ -34,24 +34,9 @@ impl LoopDevice {
         Ok(device)
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// What it is over.
-    pub(super) fn image(&self) -> &Image {
-        &self.image
-    }
-
-    /// What has reached it so far.
-    pub(super) fn counters(&self) -> Option<Counters> {
+    fn counters(&self) -> Option<Counters> {
         let number = std::fs::metadata(&self.path).ok()?.rdev();
         Source::block(number)?.read()
-    }
-
-    /// Writes what the kernel has cached of it.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
     }
 }
 
@@ -60,7 +45,64 @@ impl Drop for LoopDevice {
         let mut command = Command::new("losetup");
         command.arg("--detach").arg(&self.path);
         if let Err(e) = output(&mut command, &Interrupt::new(&|| false)) {
-            eprintln!("sluice: {}: left behind: {e}", self.path.display());
+            eprintln!("sluice: {}: not detached: {e}", self.path.display());
         }
+    }
+}
+
+/// The device of a file system.
+pub(super) enum Device {
+    Loop(LoopDevice),
+    Disk(Arc<Disk>),
+}
+
+impl Device {
+    /// Chooses the device of a peer.
+    ///
+    /// - In process: the disk itself.
+    /// - In the kernel: a loop device.
+    /// - A FUSE server: a loop device if that is possible, because the kernel counts its I/O.
+    /// - On a modelled device: a loop device for every peer, as the requests to the model's server
+    ///   take time, too.
+    pub(super) fn of(peer: Peer, disk: Arc<Disk>, interrupt: &Interrupt<'_>) -> io::Result<Device> {
+        let modelled = matches!(*disk, Disk::Modelled { .. });
+        let on_loop = match peer {
+            _ if modelled => true,
+            Peer::InProcess | Peer::RustFsExt4 => false,
+            Peer::Ext4 | Peer::Xfs | Peer::Btrfs => true,
+            Peer::Fuse | Peer::Fuse2fs => is_root() && Path::new("/dev/loop-control").exists(),
+        };
+        match on_loop {
+            true => Ok(Device::Loop(LoopDevice::attach(disk, interrupt)?)),
+            false => Ok(Device::Disk(disk)),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Device::Loop(device) => &device.path,
+            Device::Disk(disk) => disk.path(),
+        }
+    }
+
+    /// The disk that stores the bytes.
+    pub(super) fn disk(&self) -> &Disk {
+        match self {
+            Device::Loop(device) => &device.disk,
+            Device::Disk(disk) => disk,
+        }
+    }
+
+    /// The I/O so far; `None` where the kernel does not count it.
+    pub(super) fn counters(&self) -> Option<Counters> {
+        match self {
+            Device::Loop(device) => device.counters(),
+            Device::Disk(_) => None,
+        }
+    }
+
+    /// Writes the pages that the kernel has cached of it.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        File::open(self.path())?.sync_all()
     }
 }

@@ -1,7 +1,5 @@
-//! The images that file systems are made on: files, or a modelled device that is served as one.
+//! The image files that file systems are made on.
 
-use super::Step;
-use super::mount::Mount;
 use super::process::Interrupt;
 use memmap2::MmapMut;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
@@ -15,26 +13,27 @@ use std::str::FromStr;
 
 /// Bytes of one write.
 const CHUNK: usize = 8 << 20;
-/// What direct I/O asks of offsets and lengths at most.
+/// The strictest alignment that direct I/O needs.
 const ALIGN: u64 = 4096;
 
-/// What the images are like before anything is measured.
+/// The state of the images before a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Images {
-    /// A new one for each round, and sparse: the host has to find room for whatever is written.
+    /// A new sparse file for each round. The file system that holds it allocates blocks while the
+    /// workload writes.
     #[default]
     Sparse,
-    /// One for all rounds, written all over with direct I/O, as a disk has been: the host only
-    /// writes.
+    /// One file for all rounds, whose blocks are all written before the first round. It behaves as
+    /// a disk does.
     Written,
-    /// A modelled device for each round (its URL), served as a file. It is the same on any machine,
-    /// and everybody is on a loop device over it.
+    /// A modelled device for each round (its URL), served as a file. Its timing is the same on any
+    /// machine. Every file system is on a loop device over it.
     Modelled(String),
 }
 
 impl Images {
-    /// Size of an image for work that writes so many bytes. (A modelled device has one of its own.)
+    /// The default size for work that writes `work_bytes`. A modelled device has its own size.
     pub(super) fn usual_bytes(&self, work_bytes: u64) -> u64 {
         match self {
             Images::Sparse | Images::Modelled(_) => 64 << 30,
@@ -49,7 +48,7 @@ impl FromStr for Images {
         match text {
             "sparse" => Ok(Images::Sparse),
             "written" => Ok(Images::Written),
-            _ => Err("there are sparse, written".to_owned()),
+            _ => Err("images are one of: sparse, written".to_owned()),
         }
     }
 }
@@ -64,89 +63,60 @@ impl fmt::Display for Images {
     }
 }
 
-/// An image file, which goes with the value.
+/// An image file. It is removed when the value is dropped.
 pub(super) struct Image {
     path: PathBuf,
     bytes: u64,
-    /// Where it is a modelled device: what serves it.
-    served: Option<Mount>,
 }
 
 impl Image {
-    /// A sparse file.
+    /// Makes a sparse file.
     pub(super) fn create(path: &Path, bytes: u64) -> io::Result<Image> {
         let image = Image {
             path: path.to_owned(),
             bytes,
-            served: None,
         };
         File::create(path)?.set_len(bytes)?;
         Ok(image)
     }
 
-    /// A file that is written all over, and not with zeroes, for which a host may find it need not
-    /// keep anything.
+    /// Makes a file and writes all of its blocks. They are not zeroes, because the storage below
+    /// may not store zeroes. `progress` gets the number of bytes written so far.
     pub(super) fn create_written(
         path: &Path,
         bytes: u64,
         interrupt: &Interrupt<'_>,
-        tell: &dyn Fn(Step<'_>),
+        progress: &dyn Fn(u64),
     ) -> io::Result<Image> {
         let image = Image::create(path, bytes)?;
         let file = File::options().write(true).open(path)?;
-        // In one piece if it can be had; the writes find room by themselves otherwise.
+        // To have contiguous blocks if possible. The writes allocate blocks otherwise.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(e) => return Err(e.into()),
         }
         let mut contents = chunk()?;
         fastrand::Rng::with_seed(bytes).fill(&mut contents);
-        image.fill(&contents, interrupt, &|done| {
-            tell(Step::Image { done, bytes });
-        })?;
+        image.fill(&contents, interrupt, progress)?;
         Ok(image)
-    }
-
-    /// A modelled device, as the file that the program `sluice` serves in `directory`.
-    pub(super) fn serve(
-        sluice: &Path,
-        device: &str,
-        directory: &Path,
-        interrupt: &Interrupt<'_>,
-    ) -> io::Result<Image> {
-        let served = Mount::modelled(sluice, device, directory, interrupt)?;
-        let path = directory.join("disk");
-        Ok(Image {
-            bytes: path.metadata()?.len(),
-            path,
-            served: Some(served),
-        })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(super) fn is_modelled(&self) -> bool {
-        self.served.is_some()
-    }
-
-    /// Writes zeroes where there are none but by the host's word: in holes and in what is allocated
-    /// and not written, which formatting leaves. Nobody else may write to the file meanwhile.
+    /// Writes zeroes to holes and to allocated blocks that were never written, which formatting
+    /// leaves. Nothing else may write to the file meanwhile.
     pub(super) fn write_holes(&self, interrupt: &Interrupt<'_>) -> io::Result<()> {
         self.fill(&chunk()?, interrupt, &|_| ())
     }
 
-    /// Writes `contents` again and again, wherever the host keeps nothing.
+    /// Writes copies of `contents` to all holes.
     fn fill(
         &self,
         contents: &[u8],
         interrupt: &Interrupt<'_>,
-        done: &dyn Fn(u64),
+        progress: &dyn Fn(u64),
     ) -> io::Result<()> {
         let file = direct(&self.path)?;
         let end = self.bytes & !(ALIGN - 1);
@@ -156,35 +126,32 @@ impl Image {
             let until = hole.end & !(ALIGN - 1);
             while at < until {
                 interrupt.check()?;
-                done(at);
+                progress(at);
                 let len = contents.len().min((until - at) as usize);
                 file.write_all_at(&contents[..len], at)?;
                 at += len as u64;
             }
             at = at.max(hole.end);
         }
-        done(end);
+        progress(end);
         file.sync_all()
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        if self.served.is_some() {
-            return;
-        }
         if let Err(e) = std::fs::remove_file(&self.path) {
             eprintln!("sluice: {}: left behind: {e}", self.path.display());
         }
     }
 }
 
-/// Zeroes, where direct I/O can take them from.
+/// Returns zeroes in memory that is aligned for direct I/O.
 fn chunk() -> io::Result<MmapMut> {
     MmapMut::map_anon(CHUNK)
 }
 
-/// Opens for direct I/O where there is such a thing.
+/// Opens a file with direct I/O if its file system has that.
 fn direct(path: &Path) -> io::Result<File> {
     let open = |flags: OFlags| {
         File::options()
@@ -196,7 +163,7 @@ fn direct(path: &Path) -> io::Result<File> {
     open(OFlags::DIRECT).or_else(|_| open(OFlags::empty()))
 }
 
-/// The first range from `at` to `end` for which the host keeps nothing.
+/// The first hole in the range from `at` to `end`.
 fn next_hole(file: &File, at: u64, end: u64) -> io::Result<Option<std::ops::Range<u64>>> {
     if at >= end {
         return Ok(None);
@@ -229,16 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_written_all_over_and_its_holes_again() {
-        let told = RefCell::new(Vec::new());
-        let tell = |step: Step<'_>| match step {
-            Step::Image { done, bytes } => told.borrow_mut().push((done, bytes)),
-            Step::Round(_) => unreachable!("no round has begun"),
-        };
-        // The odd end is left to be a hole.
-        let image = Image::create_written(&path("holes"), BYTES + 100, &never(), &tell).unwrap();
-        assert_eq!(told.borrow().first(), Some(&(0, BYTES + 100)));
-        assert_eq!(told.borrow().last(), Some(&(BYTES, BYTES + 100)));
+    fn all_blocks_of_an_image_and_later_holes_are_written() {
+        let steps = RefCell::new(Vec::new());
+        let progress = |done| steps.borrow_mut().push(done);
+        // The end that is not aligned stays a hole.
+        let image =
+            Image::create_written(&path("holes"), BYTES + 100, &never(), &progress).unwrap();
+        assert_eq!(steps.borrow().first(), Some(&0));
+        assert_eq!(steps.borrow().last(), Some(&BYTES));
         let file = File::options()
             .read(true)
             .write(true)
@@ -261,7 +226,7 @@ mod tests {
         assert_eq!(
             next_hole(&file, 0, BYTES).unwrap(),
             Some(hole..hole + len),
-            "or this test would show nothing"
+            "otherwise this test shows nothing"
         );
         image.write_holes(&never()).unwrap();
         assert_eq!(next_hole(&file, 0, BYTES).unwrap(), None);
@@ -276,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_interrupted_goes_away() {
+    fn an_image_is_removed_on_an_interrupt() {
         let path = path("interrupted");
         let ticks = RefCell::new(0);
         let interrupted = || {
@@ -292,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_fit_the_work() {
+    fn the_default_size_depends_on_the_work() {
         assert_eq!(Images::Sparse.usual_bytes(1 << 40), 64 << 30);
         assert_eq!(Images::Written.usual_bytes(50 << 20), 4 << 30);
         assert_eq!(Images::Written.usual_bytes((3 << 30) + 1), 13 << 30);

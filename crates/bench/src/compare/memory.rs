@@ -1,16 +1,16 @@
-//! Memory that is as cheap for one as for the other.
+//! Makes memory equally cheap for all workers.
 //!
-//! Beneath a virtual machine a page that nobody has used lately may have been given back to the
-//! host (free page reporting, balloons). Whoever is first to touch it pays for it: on one such host
-//! 10 µs for a page instead of 0.3 to 1.4, which is more than it takes to make a file. Without care
-//! that depends on how long ago, and in which order, others ran.
+//! A virtual machine may have returned free pages to its host (free page reporting, balloons). The
+//! first process that touches such a page waits for the host: on one machine 10 µs instead of 0.3
+//! to 1.4, which is longer than the creation of a file. Without this module that cost depends on
+//! the order of the workers.
 
 use super::process::Interrupt;
 use crate::meminfo;
 use memmap2::{Advice, MmapMut};
 use std::io;
 
-/// Bytes that are touched between two looks at whether to stop.
+/// Bytes that are touched between two checks for an interrupt.
 const PIECE: usize = 64 << 20;
 const PAGE_SIZE: usize = 4096;
 
@@ -22,7 +22,7 @@ pub(super) fn touch(bytes: u64, interrupt: &Interrupt<'_>) -> io::Result<()> {
         return Ok(());
     }
     let mut memory = MmapMut::map_anon(bytes)?;
-    // What is freed in large pieces can be had in large pieces. It is a hint.
+    // Only a hint: memory that is freed in huge pages can be allocated in huge pages.
     let _ = memory.advise(Advice::HugePage);
     for piece in memory.chunks_mut(PIECE) {
         interrupt.check()?;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_to_stop_is_not_held_up() {
+    fn an_interrupt_stops_the_touching() {
         assert!(touch(3 * PIECE as u64, &Interrupt::new(&|| true)).is_err());
         touch(PAGE_SIZE as u64, &Interrupt::new(&|| false)).unwrap();
     }

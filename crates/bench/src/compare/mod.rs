@@ -1,141 +1,106 @@
-//! One workload on SluiceFS and its peers, in one run on one disk: rounds are interleaved, so that
-//! the machine's moods meet all of them alike, and medians are told.
+//! Runs one workload on SluiceFS and its peers, on one disk. Each round runs all of them in turn,
+//! so that a slow period of the machine affects all alike. The result of each is its median round.
 //!
-//! Every run has a fresh file system on an image file in one scratch directory, and a process of
-//! its own. The file is new and sparse, or one for all runs that was written before, or a modelled
-//! device ([`Images`]). The kernel's file systems, and servers of FUSE as root, get a loop device
-//! with direct I/O over that file, so that the kernel counts what reaches the disk and nothing is
-//! cached twice. Before each turn memory is touched, so that none pays for what others do not
-//! (`memory.rs`).
+//! Each turn has a new file system on an image in the scratch directory, and a new process. The
+//! image is a new sparse file, or a file that was written before, or a modelled device
+//! ([`Images`]). The kernel's file systems, and FUSE servers as root, are on a loop device with
+//! direct I/O over the image: the kernel counts the I/O, and no data is cached twice. Before each
+//! turn memory is touched, so that all have equal costs for it (`memory.rs`).
+//!
+//! ```text
+//! mod ─ mount ─ device ─ disk ┬ image ─────── process
+//!   │             │           └ mount_point ─ process
+//!   └ outcome ─── peer ─ machine ─ process
+//! ```
 
 mod device;
+mod disk;
 mod image;
+mod machine;
 mod memory;
 mod mount;
+mod mount_point;
+mod outcome;
 mod peer;
 mod process;
+mod scratch;
 
 pub use image::Images;
+pub use outcome::{LeftOut, Outcome, Ratio, Row};
 pub use peer::Peer;
 
 use crate::fsmark::Fsync;
-use crate::{Report, Time, Workload, measure};
+use crate::{Report, Time, Workload, clock};
+use device::Device;
+use disk::Disk;
 use image::Image;
-use mount::{Below, Mount};
-use peer::Machine;
+use machine::Machine;
+use mount::Mount;
 use process::Interrupt;
-use serde::Serialize;
+use scratch::Scratch;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-/// What to compare, and how.
+/// The parameters of a comparison.
 pub struct Comparison<'a> {
-    /// What each of them does.
+    /// The work of each peer.
     pub workload: Workload,
-    /// Who takes part, in the order of the table.
+    /// The peers, in the order of the table.
     pub peers: Vec<Peer>,
-    /// How SluiceFS in process calls fsync (fs_mark's work): once for each of these; the first
-    /// one's figures are what the others are compared with. All others have only the blocking call.
+    /// How fs_mark's work calls fsync. SluiceFS in process has a row for each of these; the first
+    /// row is the reference for [`Row::ratio`]. The others have a row with blocking fsync, and one
+    /// with asynchronous fsync if that is among these.
     pub fsyncs: Vec<Fsync>,
-    /// Times that each of them does it.
+    /// Rounds of each row.
     pub rounds: u16,
-    /// A directory on a real disk; a directory for the run is made in it.
+    /// A directory on a real disk. The scratch directory is made in it.
     pub scratch: PathBuf,
-    /// What the image files are like.
+    /// The state of the images before a measurement.
     pub images: Images,
-    /// Their size; without one, 64 GiB of a sparse file, or a few times of what the work takes (4
-    /// GiB at least).
+    /// Size of an image. By default 64 GiB if sparse, otherwise four times the bytes of the work,
+    /// at least 4 GiB.
     pub image_bytes: Option<u64>,
-    /// Memory for SluiceFS's caches in bytes; the kernel takes what is free.
+    /// Bytes of memory for the caches of SluiceFS. The kernel uses all free memory.
     pub memory: u64,
-    /// The `sluice` program, of which workers are started.
+    /// The `sluice` program, which is started for workers and servers.
     pub sluice: PathBuf,
-    /// The program that drives the crate rust-fs-ext4, if it was built.
+    /// The driver of the crate rust-fs-ext4, if it was built.
     pub rival: Option<PathBuf>,
-    /// Whether to stop and clean up.
+    /// Returns whether the user has asked to stop.
     pub interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// What came out.
-#[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
-    /// The workload's name.
-    pub workload: String,
-    /// What it did.
-    pub description: String,
-    /// What its phases count.
-    pub unit: String,
-    /// Times that each of the targets did it.
-    pub rounds: u16,
-    /// What the image files were like.
-    pub images: Images,
-    /// Their size.
-    pub image_bytes: u64,
-    /// SluiceFS first.
-    pub targets: Vec<Row>,
-    /// Who did not take part.
-    pub left_out: Vec<LeftOut>,
-}
-
-/// What a comparison is about to do.
+/// A step of a comparison, for progress messages.
 pub enum Step<'a> {
-    /// To write its image, of which so much has been done.
+    /// The image is being written.
     Image {
         /// Bytes so far.
         done: u64,
-        /// Bytes in all.
+        /// Size of the image.
         bytes: u64,
     },
-    /// To run a round of somebody; the two are named.
+    /// A turn starts: the round and the peer.
     Round(&'a str),
 }
 
-/// One of those that take part.
+/// A row before it is measured.
 #[derive(Clone, PartialEq, Eq)]
 struct Entrant {
     peer: Peer,
     name: String,
-    /// What it does.
     fsync: Fsync,
 }
 
-/// One of those that took part.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Its name.
-    pub name: String,
-    /// What to know about its figures.
-    pub note: Option<String>,
-    /// Whether what it wrote was on the device in the end. Otherwise the report's top lacks the
-    /// time for that.
-    pub durable: bool,
-    /// The median round.
-    pub report: Report,
-    /// Files per second of all rounds, with what it takes to have them on the device.
-    pub files_per_sec: Vec<f64>,
-    /// SluiceFS in process (its first row) is so many times faster, by the medians.
-    pub ratio: Option<f64>,
-}
-
-/// One of those that did not take part.
-#[derive(Clone, Debug, Serialize)]
-pub struct LeftOut {
-    /// Its name.
-    pub name: String,
-    /// What is missing, or what went wrong.
-    pub why: String,
-}
-
 impl Comparison<'_> {
-    /// Runs all rounds; `tell` learns of each step before it begins.
+    /// Runs all rounds. `report` is called before each step.
     ///
     /// # Errors
-    /// Where the scratch directory cannot be used, or the modelled device not be served, or when it
-    /// was interrupted. A peer that fails is left out.
-    pub fn run(&self, tell: &dyn Fn(Step<'_>)) -> io::Result<Outcome> {
+    /// If the scratch directory cannot be used, the modelled device cannot be served, or the user
+    /// has interrupted. A peer that fails is left out.
+    pub fn run(&self, report: &dyn Fn(Step<'_>)) -> io::Result<Outcome> {
         let machine = Machine::this(self.rival.as_deref());
         if let Images::Modelled(device) = &self.images {
             machine.check_can_serve(device)?;
@@ -146,42 +111,25 @@ impl Comparison<'_> {
         for entrant in self.entrants() {
             match entrant.peer.missing(&machine) {
                 None => reports.push((entrant, Vec::new())),
-                Some(why) => left_out.push(LeftOut::new(&entrant, why)),
+                Some(why) => left_out.push(LeftOut {
+                    name: entrant.name,
+                    why,
+                }),
             }
         }
-        let path = scratch.path().join("image");
-        let mut bytes = self.image_bytes();
-        let interrupt = Interrupt::new(self.interrupted);
-        let written = match self.images {
-            Images::Sparse | Images::Modelled(_) => None,
-            Images::Written => {
-                let image = Image::create_written(&path, bytes, &interrupt, tell)?;
-                Some(Arc::new(image))
-            }
-        };
+        let mut disks = Disks::new(self, &scratch, report)?;
         for round in 1..=self.rounds {
             let mut failed = Vec::new();
             let peers = reports.len();
             for turn in 0..peers {
-                // Another one begins each time, so that none always follows the same one.
+                // Each round starts with another peer, so that none always follows the same one.
                 let (entrant, reports) = &mut reports[(turn + usize::from(round) - 1) % peers];
                 let label = format!("round {round}/{}  {}", self.rounds, entrant.name);
-                tell(Step::Round(&label));
-                // What the last one left to the system to write does not count against the next.
+                report(Step::Round(&label));
+                // The previous worker's dirty pages must not be written during this turn.
                 rustix::fs::sync();
-                let image = match (&written, &self.images) {
-                    (Some(image), _) => Ok(Arc::clone(image)),
-                    (None, Images::Modelled(device)) => {
-                        // If this fails, it does for everybody.
-                        let directory = scratch.path().join(MODEL);
-                        let image = Image::serve(&self.sluice, device, &directory, &interrupt)?;
-                        bytes = image.bytes();
-                        Ok(Arc::new(image))
-                    }
-                    (None, _) => Image::create(&path, bytes).map(Arc::new),
-                };
-                let done = image.and_then(|image| self.one(entrant, image, scratch.path(), &label));
-                match done {
+                let disk = disks.next(self, &scratch)?;
+                match self.turn(entrant, disk, &scratch, &label) {
                     Ok(report) => reports.push(report),
                     Err(e) if (self.interrupted)() => return Err(e),
                     Err(e) => failed.push((entrant.clone(), e)),
@@ -189,20 +137,26 @@ impl Comparison<'_> {
             }
             for (entrant, e) in failed {
                 reports.retain(|(other, _)| *other != entrant);
-                left_out.push(LeftOut::new(&entrant, e.to_string()));
+                left_out.push(LeftOut {
+                    name: entrant.name,
+                    why: e.to_string(),
+                });
             }
         }
-        Ok(self.outcome(reports, left_out, bytes))
+        Ok(self.outcome(reports, left_out, disks.bytes))
     }
 
     fn entrants(&self) -> Vec<Entrant> {
         let mut entrants = Vec::new();
         for &peer in &self.peers {
-            let ways = match peer {
-                Peer::InProcess if !self.fsyncs.is_empty() => &self.fsyncs[..],
-                _ => &[Fsync::Blocking],
-            };
-            entrants.extend(ways.iter().map(|&fsync| Entrant {
+            let mut fsyncs = self.fsyncs.clone();
+            fsyncs.retain(|&fsync| peer.has(fsync));
+            // The blocking call is measured for every peer, so that each ratio to it is known.
+            let added = peer != Peer::InProcess && !fsyncs.contains(&Fsync::Blocking);
+            if fsyncs.is_empty() || added {
+                fsyncs.push(Fsync::Blocking);
+            }
+            entrants.extend(fsyncs.into_iter().map(|fsync| Entrant {
                 peer,
                 name: match fsync {
                     Fsync::Blocking => peer.name().to_owned(),
@@ -219,7 +173,7 @@ impl Comparison<'_> {
         self.image_bytes.unwrap_or_else(usual)
     }
 
-    /// Bytes that the scratch directory must have room for.
+    /// Free bytes that the scratch directory needs.
     fn room_needed(&self) -> u64 {
         let image = match self.images {
             Images::Sparse => 2 * self.workload.device_bytes(),
@@ -230,44 +184,43 @@ impl Comparison<'_> {
     }
 
     /// Makes a peer's file system.
-    fn format(&self, peer: Peer, below: &Below, interrupt: &Interrupt<'_>) -> io::Result<()> {
+    fn format(&self, peer: Peer, device: &Device, interrupt: &Interrupt<'_>) -> io::Result<()> {
         let program = match peer {
             Peer::InProcess | Peer::Fuse => self.sluice.clone(),
             _ => process::installed(peer.mkfs())?,
         };
         let mut command = Command::new(program);
-        command.args(peer.mkfs_args()).arg(below.path());
+        command.args(peer.mkfs_args()).arg(device.path());
         process::output(&mut command, interrupt)?;
         if self.images == Images::Written {
-            // Zeroes that formatting left to the host to remember, and what the last one has taken
-            // away.
-            below.sync()?;
-            below.image().write_holes(interrupt)?;
+            // Formatting may have left holes, and the previous peer may have made some.
+            device.sync()?;
+            device.disk().write_holes(interrupt)?;
         }
         Ok(())
     }
 
-    /// One round of one of them.
-    fn one(
+    /// Runs one turn: formats, mounts if necessary, and runs the workload.
+    fn turn(
         &self,
         entrant: &Entrant,
-        image: Arc<Image>,
-        scratch: &Path,
+        disk: Arc<Disk>,
+        scratch: &Scratch,
         label: &str,
     ) -> io::Result<Report> {
         let peer = entrant.peer;
         let work = self.workload.smaller(peer.one_file_in());
         let work = work.with_fsync(entrant.fsync);
         let interrupt = Interrupt::new(self.interrupted);
-        let below = Below::of(peer, image, &interrupt)?;
-        self.format(peer, &below, &interrupt)?;
+        let device = Device::of(peer, disk, &interrupt)?;
+        self.format(peer, &device, &interrupt)?;
         let worker = |on: &[OsString]| {
             memory::touch(self.memory, &interrupt)?;
             let mut command = Command::new(&self.sluice);
             command.args(["bench", "worker", "--label", label]).args(on);
             process::worker(&mut command, &work.clone().keeping_files(), &interrupt)
         };
-        let directory = scratch.join(MOUNT);
+        let directory = scratch.mount();
         let in_mount = |mount: Mount| {
             let report = worker(&["--dir".into(), mount.directory().into()])?;
             mount.unmount(&interrupt)?;
@@ -277,33 +230,33 @@ impl Comparison<'_> {
             Peer::InProcess => {
                 let memory = self.memory.to_string();
                 let on = ["--memory", &memory, "--volume"].map(OsString::from);
-                worker(&[&on[..], &[below.path().into()]].concat())
+                worker(&[&on[..], &[device.path().into()]].concat())
             }
             Peer::RustFsExt4 => {
                 let missing = || io::Error::other("its driver was not built");
                 let rival = self.rival.as_ref().ok_or_else(missing)?;
                 let mut command = Command::new(rival);
-                command.arg(below.path());
+                command.arg(device.path());
                 memory::touch(self.memory, &interrupt)?;
                 process::worker(&mut command, &work.keeping_files(), &interrupt)
             }
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
-                in_mount(Mount::kernel(peer, below, &directory, &interrupt)?)
+                in_mount(Mount::kernel(peer, device, &directory, &interrupt)?)
             }
             Peer::Fuse => {
                 let (sluice, memory) = (&self.sluice, self.memory);
                 in_mount(Mount::sluice(
-                    sluice, memory, below, &directory, &interrupt,
+                    sluice, memory, device, &directory, &interrupt,
                 )?)
             }
             Peer::Fuse2fs => {
-                let mount = Mount::fuse2fs(below, &directory, &interrupt)?;
+                let mount = Mount::fuse2fs(device, &directory, &interrupt)?;
                 let before = mount.counters();
                 let mut report = worker(&["--dir".into(), mount.directory().into()])?;
-                let start = measure::now();
-                let (after, _image) = mount.unmount_and_count(&interrupt)?;
+                let start = clock::times();
+                let (after, _device) = mount.unmount_and_count(&interrupt)?;
                 if self.ends_at_unmount() {
-                    add_unmount(&mut report, measure::now() - start);
+                    add_unmount(&mut report, clock::times() - start);
                     report.device = before
                         .zip(after)
                         .map(|(before, after)| after.since(&before));
@@ -313,9 +266,9 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether the unmount of a file system that sync does not reach takes the place of the sync:
-    /// the files are not on the device before, and nothing else is done between. (fuse2fs 1.47
-    /// ignores fsync of a file opened for reading.)
+    /// Whether the unmount of fuse2fs replaces the final sync. fuse2fs 1.47 ignores sync, and fsync
+    /// of a file that was opened for reading, so its data is durable only after the unmount. That
+    /// is a valid measure only if no other phase follows.
     fn ends_at_unmount(&self) -> bool {
         matches!(self.workload, Workload::FsMark(_)) && !self.workload.fsyncs_while_writing()
     }
@@ -326,28 +279,24 @@ impl Comparison<'_> {
         left_out: Vec<LeftOut>,
         image_bytes: u64,
     ) -> Outcome {
-        let done = reports
+        let measured = reports
             .into_iter()
             .filter(|(_, reports)| !reports.is_empty());
-        let mut targets: Vec<(Peer, Row)> = done
-            .map(|(entrant, reports)| (entrant.peer, self.row(&entrant, reports)))
-            .collect();
-        let ours = targets.iter().find(|(peer, _)| *peer == Peer::InProcess);
-        if let Some(ours) = ours.map(|(_, row)| row.report.files_per_sec) {
-            for (_, row) in targets.iter_mut().filter(|(_, row)| row.durable) {
-                row.ratio = Some(ours / row.report.files_per_sec);
-            }
-        }
-        Outcome {
+        let mut outcome = Outcome {
             workload: self.workload.name().to_owned(),
             description: self.workload.describe(),
             unit: self.workload.unit().to_owned(),
             rounds: self.rounds,
             images: self.images.clone(),
             image_bytes,
-            targets: targets.into_iter().map(|(_, row)| row).collect(),
+            targets: measured
+                .map(|(entrant, reports)| self.row(&entrant, reports))
+                .collect(),
+            ratios: Vec::new(),
             left_out,
-        }
+        };
+        outcome.compare();
+        outcome
     }
 
     fn row(&self, entrant: &Entrant, reports: Vec<Report>) -> Row {
@@ -356,21 +305,26 @@ impl Comparison<'_> {
         let durable = synced || self.ends_at_unmount();
         let mut notes = Vec::new();
         if peer.one_file_in() > 1 && !matches!(self.workload, Workload::Stream(_)) {
-            notes.push(format!("one file in {}, as it is slow", peer.one_file_in()));
+            notes.push(format!(
+                "only one file in {}, as it is slow",
+                peer.one_file_in()
+            ));
         }
         if peer == Peer::RustFsExt4 {
-            notes.push("it commits and flushes each change by itself".to_owned());
+            notes.push("it commits and flushes each change".to_owned());
         }
         if !durable {
-            notes.push("not on the device in the end, as it ignores sync".to_owned());
+            notes.push("its data is not durable at the end, as it ignores sync".to_owned());
         } else if peer == Peer::Fuse2fs && self.ends_at_unmount() {
             notes.push(
-                "with its unmount, as it ignores sync and fsync of files opened for reading"
+                "includes its unmount, as it ignores sync and fsync of files opened for reading"
                     .to_owned(),
             );
         }
         Row {
             name: entrant.name.clone(),
+            peer,
+            fsync: entrant.fsync,
             note: (!notes.is_empty()).then(|| notes.join("; ")),
             durable,
             files_per_sec: reports.iter().map(|r| r.files_per_sec).collect(),
@@ -380,70 +334,61 @@ impl Comparison<'_> {
     }
 }
 
-impl LeftOut {
-    fn new(entrant: &Entrant, why: String) -> LeftOut {
-        LeftOut {
-            name: entrant.name.clone(),
-            why,
-        }
-    }
-}
-
-/// What is on the device only after the unmount took this long, too.
+/// Adds the time of the unmount to the totals.
 fn add_unmount(report: &mut Report, time: Time) {
     report.time.wall_s += time.wall_s;
     report.time.cpu_s += time.cpu_s;
     report.time.machine_cpu_s += time.machine_cpu_s;
-    report.files_per_sec = measure::per_sec(report.files, report.time);
-    report.bytes_per_sec = measure::per_sec(report.bytes, report.time);
+    report.files_per_sec = report.time.per_sec(report.files);
+    report.bytes_per_sec = report.time.per_sec(report.bytes);
     report.phases.push(crate::Phase {
         name: "unmount".to_owned(),
         count: report.files,
         time,
-        per_sec: measure::per_sec(report.files, time),
+        per_sec: time.per_sec(report.files),
     });
 }
 
-/// A directory of our own on the disk, which goes with the value.
-struct Scratch(PathBuf);
-
-/// Directories in it: where a peer is mounted, and where a modelled device is served.
-const MOUNT: &str = "mount";
-const MODEL: &str = "model";
-
-impl Scratch {
-    fn new(parent: &Path, needed: u64) -> io::Result<Scratch> {
-        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
-        let space = rustix::fs::statvfs(parent).map_err(|e| named(e.into()))?;
-        let free = space.f_bavail * space.f_frsize;
-        if free < needed {
-            return Err(named(io::Error::other(format!(
-                "{} MiB are free, but {} MiB may be needed; name another disk with --scratch, or take fewer files or a smaller --size",
-                free >> 20,
-                needed >> 20
-            ))));
-        }
-        let path = parent.join(format!("sluice-compare-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(named)?;
-        let scratch = Scratch(path.canonicalize().map_err(named)?);
-        std::fs::create_dir(scratch.0.join(MOUNT))?;
-        std::fs::create_dir(scratch.0.join(MODEL))?;
-        Ok(scratch)
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
+/// Provides the disk of each turn.
+struct Disks {
+    bytes: u64,
+    /// The one image of all rounds, with [`Images::Written`].
+    written: Option<Arc<Disk>>,
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Never recursively through something that is still mounted.
-        let left = std::fs::remove_dir(self.0.join(MOUNT))
-            .and_then(|()| std::fs::remove_dir(self.0.join(MODEL)))
-            .and_then(|()| std::fs::remove_dir_all(&self.0));
-        if let Err(e) = left {
-            eprintln!("sluice: {}: left behind: {e}", self.0.display());
+impl Disks {
+    fn new(
+        comparison: &Comparison<'_>,
+        scratch: &Scratch,
+        report: &dyn Fn(Step<'_>),
+    ) -> io::Result<Disks> {
+        let bytes = comparison.image_bytes();
+        let interrupt = Interrupt::new(comparison.interrupted);
+        let progress = |done| report(Step::Image { done, bytes });
+        let write = || Image::create_written(&scratch.image(), bytes, &interrupt, &progress);
+        let written = match comparison.images {
+            Images::Sparse | Images::Modelled(_) => None,
+            Images::Written => Some(Arc::new(Disk::Image(write()?))),
+        };
+        Ok(Disks { bytes, written })
+    }
+
+    fn next(&mut self, comparison: &Comparison<'_>, scratch: &Scratch) -> io::Result<Arc<Disk>> {
+        if let Some(written) = &self.written {
+            return Ok(Arc::clone(written));
         }
+        let disk = match &comparison.images {
+            Images::Modelled(device) => {
+                let interrupt = Interrupt::new(comparison.interrupted);
+                Disk::serve(&comparison.sluice, device, &scratch.model(), &interrupt)?
+            }
+            Images::Sparse | Images::Written => {
+                Disk::Image(Image::create(&scratch.image(), self.bytes)?)
+            }
+        };
+        if let Disk::Modelled { bytes, .. } = disk {
+            self.bytes = bytes;
+        }
+        Ok(Arc::new(disk))
     }
 }

@@ -1,15 +1,17 @@
-//! Who can take part, and what that takes.
+//! The file systems that can be compared, and their requirements.
 
-use super::process;
-use std::io;
-use std::path::Path;
+use super::machine::Machine;
+use crate::fsmark::Fsync;
+use serde::{Deserialize, Serialize};
 
-/// One of those that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A file system in a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Peer {
     /// SluiceFS in the worker's process.
+    #[serde(rename = "sluice")]
     InProcess,
-    /// SluiceFS, mounted through FUSE.
+    /// SluiceFS through FUSE.
     Fuse,
     /// The kernel's ext4.
     Ext4,
@@ -17,14 +19,14 @@ pub enum Peer {
     Xfs,
     /// The kernel's btrfs.
     Btrfs,
-    /// e2fsprogs' server for FUSE.
+    /// The FUSE server of e2fsprogs.
     Fuse2fs,
-    /// The nearest other ext4 in Rust, in a process of its own.
+    /// The crate rust-fs-ext4 in the process of its driver.
     RustFsExt4,
 }
 
 impl Peer {
-    /// All, ours first.
+    /// All peers, SluiceFS first.
     pub const ALL: [Peer; 7] = [
         Peer::InProcess,
         Peer::Fuse,
@@ -35,7 +37,7 @@ impl Peer {
         Peer::RustFsExt4,
     ];
 
-    /// For tables.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Peer::InProcess => "SluiceFS in process",
@@ -48,7 +50,7 @@ impl Peer {
         }
     }
 
-    /// For the command line.
+    /// The name on the command line.
     pub fn key(self) -> &'static str {
         match self {
             Peer::InProcess => "sluice",
@@ -61,7 +63,22 @@ impl Peer {
         }
     }
 
-    /// What part of the files it is given, since it would take all day for all of them.
+    /// Whether it is SluiceFS.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Peer::InProcess | Peer::Fuse)
+    }
+
+    /// Whether the workload can call fsync in this way.
+    pub(super) fn has(self, fsync: Fsync) -> bool {
+        match fsync {
+            Fsync::Blocking => true,
+            // fuse2fs ignores the workload's fsync; rust-fs-ext4 has no such call.
+            Fsync::Async => !matches!(self, Peer::Fuse2fs | Peer::RustFsExt4),
+            Fsync::Bulk => self == Peer::InProcess,
+        }
+    }
+
+    /// Slow file systems get one file in this many.
     pub(super) fn one_file_in(self) -> u64 {
         match self {
             Peer::Fuse2fs => 20,
@@ -70,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// The program that formats for it.
+    /// The program that formats it.
     pub(super) fn mkfs(self) -> &'static str {
         match self {
             Peer::InProcess | Peer::Fuse => "sluice",
@@ -80,8 +97,8 @@ impl Peer {
         }
     }
 
-    /// Quiet, over anything, and without discarding, which would only take time on a new sparse
-    /// file and make holes in one that was written.
+    /// Arguments for: quiet, overwrite anything, do not discard. A discard takes time and makes
+    /// holes in an image that was written before.
     pub(super) fn mkfs_args(self) -> &'static [&'static str] {
         match self {
             Peer::InProcess | Peer::Fuse => &["mkfs", "--force", "--no-discard"],
@@ -96,16 +113,16 @@ impl Peer {
     /// Type and options for mount(8).
     pub(super) fn kernel_mount(self) -> Option<(&'static str, &'static str)> {
         match self {
-            // The kernel would write the inode tables' zeroes beside the workload.
+            // Otherwise the kernel zeroes the inode tables while the workload runs.
             Peer::Ext4 => Some(("ext4", "noatime,noinit_itable")),
             Peer::Xfs => Some(("xfs", "noatime")),
-            // The others discard only when they are told to.
+            // The others discard only on request.
             Peer::Btrfs => Some(("btrfs", "noatime,nodiscard")),
             _ => None,
         }
     }
 
-    /// Why it cannot take part on this machine, if it cannot.
+    /// Why it cannot run on this machine; `None` if it can.
     pub(super) fn missing(self, machine: &Machine) -> Option<String> {
         let tool = |name: &'static str, package: &str| match (machine.has)(name) {
             true => None,
@@ -138,56 +155,13 @@ impl Peer {
     }
 }
 
-/// What decides who can take part.
-pub(super) struct Machine {
-    pub root: bool,
-    pub fuse: bool,
-    pub loop_devices: bool,
-    /// Whether the driver of rust-fs-ext4 was built.
-    pub rival: bool,
-    /// Whether a program is installed.
-    pub has: fn(&str) -> bool,
-}
-
-impl Machine {
-    /// This one.
-    pub(super) fn this(rival: Option<&Path>) -> Machine {
-        Machine {
-            root: is_root(),
-            fuse: Path::new("/dev/fuse").exists(),
-            loop_devices: Path::new("/dev/loop-control").exists(),
-            rival: rival.is_some_and(Path::is_file),
-            has: |name| process::find(name).is_some(),
-        }
-    }
-}
-
-impl Machine {
-    /// An error where nobody could be put on a modelled device.
-    pub(super) fn check_can_serve(&self, device: &str) -> io::Result<()> {
-        let missing = match (self.root, self.fuse, self.loop_devices) {
-            (false, ..) => "root is needed for the loop devices over it",
-            (_, false, _) => "there is no /dev/fuse to serve it by",
-            (.., false) => "there are no loop devices to put over it",
-            (true, true, true) => return Ok(()),
-        };
-        Err(io::Error::other(format!(
-            "{device}: {missing}; without, `bench fsmark --volume {device}` measures SluiceFS alone"
-        )))
-    }
-}
-
-pub(super) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 impl std::str::FromStr for Peer {
     type Err = String;
     fn from_str(text: &str) -> Result<Peer, String> {
         let found = Peer::ALL.into_iter().find(|peer| peer.key() == text);
         found.ok_or_else(|| {
             let keys = Peer::ALL.map(Peer::key);
-            format!("there are {}", keys.join(", "))
+            format!("file systems are: {}", keys.join(", "))
         })
     }
 }
@@ -197,15 +171,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn keys_are_parsed() {
         for peer in Peer::ALL {
             assert_eq!(peer.key().parse(), Ok(peer));
+            assert_eq!(serde_json::to_value(peer).unwrap(), peer.key());
         }
         assert!("zfs".parse::<Peer>().unwrap_err().contains("btrfs"));
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_requirements_are_named() {
         let bare = Machine {
             root: false,
             fuse: false,

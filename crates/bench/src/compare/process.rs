@@ -1,4 +1,4 @@
-//! Other programs: run to their end, or until we are interrupted.
+//! Runs other programs until they end or the comparison is interrupted.
 
 use crate::{Report, Workload};
 use std::ffi::OsStr;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-/// Between two looks at a program that runs.
+/// Time between two checks of a running program.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Whether we are to stop.
+/// The user's request to stop.
 pub(super) struct Interrupt<'a>(&'a dyn Fn() -> bool);
 
 impl<'a> Interrupt<'a> {
@@ -18,7 +18,7 @@ impl<'a> Interrupt<'a> {
         Interrupt(flag)
     }
 
-    /// An error once we are.
+    /// Returns `Interrupted` once the user has asked to stop.
     pub(super) fn check(&self) -> io::Result<()> {
         match (self.0)() {
             true => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted")),
@@ -27,7 +27,7 @@ impl<'a> Interrupt<'a> {
     }
 }
 
-/// Finds a program, also where ordinary users have no path to it.
+/// Finds a program in `PATH` and in the directories of system programs.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -36,13 +36,13 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// Where a program is.
+/// As [`find`], with an error if the program is missing.
 pub(super) fn installed(name: &str) -> io::Result<PathBuf> {
     find(name).ok_or_else(|| io::Error::other(format!("{name} is not installed")))
 }
 
-/// Runs `name ARGS… LAST`, which must succeed: its standard output. What it says otherwise is in
-/// the error.
+/// Runs `name ARGS… LAST`. Returns its standard output; an error has the last line of its standard
+/// error.
 pub(super) fn run(
     name: &str,
     args: &[&str],
@@ -54,7 +54,7 @@ pub(super) fn run(
     output(&mut command, interrupt)
 }
 
-/// Runs a program that must succeed: its standard output.
+/// Runs a program. Returns its standard output; an error has the last line of its standard error.
 pub(super) fn output(command: &mut Command, interrupt: &Interrupt<'_>) -> io::Result<String> {
     interrupt.check()?;
     let output = command.stdin(Stdio::null()).output()?;
@@ -62,12 +62,12 @@ pub(super) fn output(command: &mut Command, interrupt: &Interrupt<'_>) -> io::Re
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     interrupt.check()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(failure(command.get_program(), output.status, &said))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(failure(command.get_program(), output.status, &stderr))
 }
 
-/// Runs a worker, which is given its workload and answers with its report. Its standard error is
-/// ours.
+/// Runs a worker: writes the workload to its standard input and reads the report from its standard
+/// output. It inherits the standard error.
 pub(super) fn worker(
     command: &mut Command,
     work: &Workload,
@@ -82,7 +82,7 @@ pub(super) fn worker(
         stdin.write_all(serde_json::to_string(work)?.as_bytes())?;
     }
     let mut stdout = child.stdout.take();
-    // The report may be larger than a pipe: somebody has to read while we wait.
+    // The report may be larger than the pipe, so a thread reads it while the worker runs.
     let reader = std::thread::spawn(move || {
         let mut json = String::new();
         stdout.as_mut().map(|out| out.read_to_string(&mut json));
@@ -91,12 +91,16 @@ pub(super) fn worker(
     let status = wait(&mut child, interrupt)?;
     let json = reader.join().unwrap_or_default();
     if !status.success() {
-        return Err(failure(command.get_program(), status, "it says so above"));
+        return Err(failure(
+            command.get_program(),
+            status,
+            "see its message above",
+        ));
     }
     serde_json::from_str(&json).map_err(|e| io::Error::other(format!("the worker's report: {e}")))
 }
 
-/// Waits for a program's end; kills it when we are interrupted.
+/// Waits until a program has ended. Kills it on an interrupt.
 pub(super) fn wait(child: &mut Child, interrupt: &Interrupt<'_>) -> io::Result<ExitStatus> {
     loop {
         if let Some(status) = child.try_wait()? {
@@ -112,9 +116,13 @@ pub(super) fn wait(child: &mut Child, interrupt: &Interrupt<'_>) -> io::Result<E
     }
 }
 
-/// An error that says which program failed and what it said last.
-pub(super) fn failure(program: &OsStr, status: ExitStatus, said: &str) -> io::Error {
+/// An error with the program's name and the last line of its standard error.
+pub(super) fn failure(program: &OsStr, status: ExitStatus, stderr: &str) -> io::Error {
     let name = Path::new(program).file_name().unwrap_or(program);
-    let last = said.trim().lines().last().unwrap_or("it said nothing");
+    let last = stderr.trim().lines().last().unwrap_or("no message");
     io::Error::other(format!("{} failed ({status}): {last}", name.display()))
+}
+
+pub(super) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }

@@ -1,30 +1,31 @@
-//! Where files go and what they are called.
+//! Names and subdirectories of the files.
 
+use crate::clock;
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-/// How long files go to one subdirectory where time decides.
+/// How long one subdirectory is used with [`Subdirectories::ByTime`].
 const LINGER: Duration = Duration::from_secs(180);
 
-/// Length of the random end of a name.
+/// Length of the random end of a name, in characters.
 const RANDOM_LEN: usize = 24;
 
 /// Subdirectories of each directory, and how files are spread over them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subdirectories {
-    /// None.
+    /// No subdirectories.
     None,
-    /// `count` of them (-D); three minutes in one, then in another one: the second at that moment,
-    /// modulo `count`.
+    /// -D without -N: each is used for three minutes. The index of the next one is the current
+    /// second modulo `count`.
     ByTime {
-        /// How many.
+        /// Subdirectories.
         count: u64,
     },
-    /// `count` of them (-D), `files` in each, in turns (-N).
+    /// -D with -N: each gets `files` files, then the next one is used; the first follows the last.
     RoundRobin {
-        /// How many.
+        /// Subdirectories.
         count: u64,
-        /// Files before it is the next one's turn.
+        /// Consecutive files in one subdirectory.
         files: u64,
     },
 }
@@ -33,7 +34,7 @@ impl Subdirectories {
     /// From the values of -D and -N.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A message for the user if the two contradict each other.
     pub fn new(count: u64, files: Option<u64>) -> Result<Subdirectories, String> {
         match (count, files) {
             (_, Some(0)) => Err("-N 0: give at least one file a subdirectory".into()),
@@ -47,7 +48,7 @@ impl Subdirectories {
     }
 }
 
-/// Gives out the names of one thread's files in one iteration, as paths relative to its directory.
+/// Generates the paths of one thread's files in one iteration, relative to its directory.
 pub(super) struct Layout {
     subdirectories: Subdirectories,
     next: u64,
@@ -70,15 +71,15 @@ impl Layout {
         }
     }
 
-    /// The next file: its path, and its subdirectory where that is another one than the last
-    /// file's.
+    /// Returns the path of the next file, and its subdirectory if the previous file has another
+    /// one.
     pub(super) fn next(&mut self) -> (String, Option<String>) {
         let index = match self.subdirectories {
             Subdirectories::None => None,
             Subdirectories::RoundRobin { count, files } => Some(self.next / files % count),
             Subdirectories::ByTime { count } => Some(match &self.current {
-                Some(current) if current.since.elapsed() < LINGER => current.index,
-                _ => unix_seconds() % count,
+                Some(current) if clock::since(current.since) < LINGER => current.index,
+                _ => clock::unix_seconds() % count,
             }),
         };
         self.next += 1;
@@ -92,25 +93,20 @@ impl Layout {
         }
         self.current = Some(Subdirectory {
             index,
-            since: Instant::now(),
+            since: clock::now(),
         });
         (path, Some(format!("{index:02x}")))
     }
 
-    /// fs_mark's kind of name, 40 bytes: the second, padding, and random characters.
+    /// A name of 40 bytes, as fs_mark's: the current second, padding, and random characters.
     fn name(&mut self) -> String {
         const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-        let mut name = format!("{:08x}~~~~~~~~", unix_seconds());
+        let mut name = format!("{:08x}~~~~~~~~", clock::unix_seconds());
         for _ in 0..RANDOM_LEN {
             name.push(char::from(DIGITS[self.random.usize(..DIGITS.len())]));
         }
         name
     }
-}
-
-fn unix_seconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -119,7 +115,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn flags_that_go_together() {
+    fn contradicting_flags_are_refused() {
         assert_eq!(Subdirectories::new(0, None), Ok(Subdirectories::None));
         let by_time = Subdirectories::ByTime { count: 5 };
         assert_eq!(Subdirectories::new(5, None), Ok(by_time));
@@ -151,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn time_decides_for_three_minutes() {
+    fn a_subdirectory_is_used_for_three_minutes() {
         let mut layout = Layout::new(Subdirectories::ByTime { count: 1 << 40 });
         let first = layout.next();
         let dir = first.1.unwrap();
@@ -160,7 +156,9 @@ mod tests {
         let current = layout.current.as_mut().unwrap();
         current.index = 0;
         let Some(earlier) = current.since.checked_sub(LINGER) else {
-            eprintln!("SKIPPED: time_decides_for_three_minutes: the machine started too recently");
+            eprintln!(
+                "SKIPPED: a_subdirectory_is_used_for_three_minutes: the machine started too recently"
+            );
             return;
         };
         current.since = earlier;
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_of_fs_marks_kind_and_never_the_same() {
+    fn names_look_like_fs_marks_and_are_unique() {
         let mut layout = Layout::new(Subdirectories::None);
         let names: BTreeSet<_> = (0..10_000).map(|_| layout.next().0).collect();
         assert_eq!(names.len(), 10_000);

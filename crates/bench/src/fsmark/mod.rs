@@ -1,11 +1,11 @@
-//! What fs_mark does, by its own flags: threads that create, write and close many files, and one of
-//! seven ways to make them durable.
+//! The workload of fs_mark, with its flags: threads create, write and close many files and make
+//! them durable by one of seven methods.
 //!
-//! Facts from fs_mark 3.3's manual page and README and from watching it with strace. Its rate is
-//! the sum of its threads' rates; removing the files and what is still in memory at the end are not
-//! in it. Here a final sync follows, so that what a run left undone shows. It differs in three
-//! things: threads are threads and not processes, a subdirectory is made once and not before each
-//! file, and `sync` goes to the file systems under test and not to all of them.
+//! The facts are from the manual page and README of fs_mark 3.3 and from strace. Its rate is the
+//! sum of its threads' rates, without the removal of the files and without data that is still in
+//! memory at the end. Here a final sync follows, so that the cost of that data is measured, too.
+//! There are three differences: threads are not processes, a subdirectory is made once and not
+//! before each file, and `sync` reaches only the file systems under test.
 
 mod layout;
 mod sync_method;
@@ -14,15 +14,16 @@ mod worker;
 pub use layout::Subdirectories;
 pub use sync_method::{Fsync, SyncMethod};
 
-use crate::measure::now;
-use crate::target::Directory;
-use crate::{Loop, Observer, Progress, Report, Target, measure, threads};
+use crate::clock;
+use crate::measure::measure;
+use crate::target::{Directory, Target};
+use crate::{Loop, Observer, Progress, Report, threads};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 use worker::{Calls, Outcome, Worker};
 
-/// The workload. The letters are fs_mark's.
+/// The workload. The letters are fs_mark's flags.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FsMark {
     /// Directories to work in (-d).
@@ -35,24 +36,25 @@ pub struct FsMark {
     pub size: u64,
     /// How files are made durable (-S).
     pub sync_method: SyncMethod,
-    /// How fsync is called (not fs_mark's: that is blocking).
+    /// How fsync is called; fs_mark itself has only blocking fsync.
     pub fsync: Fsync,
+    /// The most asynchronous fsyncs in flight for each thread in mounted directories.
+    pub fsync_depth: usize,
     /// Iterations (-L).
     pub loops: u64,
     /// Threads (-t): a multiple of the directories, over which they are spread.
     pub threads: usize,
     /// Bytes of one call of write (-w).
     pub write_size: usize,
-    /// Keep the files (-k); they are kept anyway where there is more than one iteration, as fs_mark
-    /// does.
+    /// Keep the files (-k). As with fs_mark, more than one iteration keeps them, too.
     pub keep: bool,
 }
 
 impl FsMark {
-    /// One that can be run; as fs_mark, at least one thread a directory.
+    /// Checks the parameters. As with fs_mark there is at least one thread for each directory.
     ///
     /// # Errors
-    /// `InvalidInput`, with what is wrong and what would be right.
+    /// `InvalidInput`, with the flag and its valid values.
     pub fn checked(mut self) -> io::Result<FsMark> {
         let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         let directories = self.directories.len();
@@ -70,6 +72,7 @@ impl FsMark {
             ("n", self.files),
             ("L", self.loops),
             ("w", self.write_size as u64),
+            ("-fsync-depth", self.fsync_depth as u64),
         ] {
             if value == 0 {
                 return refuse(format!("-{flag} 0: give at least 1"));
@@ -83,11 +86,11 @@ impl FsMark {
         self.threads as u64 * self.files * self.loops
     }
 
-    /// Runs it. Phases: `write` (the iterations), `sync` (what they left undone), `unlink` (unless
-    /// files are kept); the report's top is about the first two.
+    /// Runs the workload. Phases: `write` (the iterations), `sync`, `unlink` (unless files are
+    /// kept). The totals of the report cover the first two.
     ///
     /// # Errors
-    /// The first of any thread.
+    /// The first error of any thread.
     pub fn run(&self, target: &dyn Target, observe: Observer<'_>) -> io::Result<Report> {
         let directories = (0..self.threads)
             .map(|thread| target.directory(&self.directories[thread % self.directories.len()]))
@@ -119,7 +122,7 @@ impl FsMark {
         })
     }
 
-    /// The iterations.
+    /// Runs the iterations.
     fn write(
         &self,
         target: &dyn Target,
@@ -129,11 +132,11 @@ impl FsMark {
         let mut written = Written::default();
         for iteration in 1..=self.loops {
             let fs_use_percent = target.used_percent()?;
-            let before = now();
+            let before = clock::times();
             let outcomes = threads::each(directories, |directory| {
-                Worker::new(self, target, &**directory).run(progress.ticker())
+                Worker::new(self, target, &**directory)?.run(progress.ticker())
             })?;
-            let time = now() - before;
+            let time = clock::times() - before;
             written.loops.push(Loop {
                 fs_use_percent,
                 count: iteration * self.threads as u64 * self.files,
@@ -149,7 +152,7 @@ impl FsMark {
     }
 }
 
-/// What the iterations have done.
+/// The results of the iterations.
 #[derive(Default)]
 struct Written {
     loops: Vec<Loop>,

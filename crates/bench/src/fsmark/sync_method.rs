@@ -4,38 +4,39 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What -S chooses.
+/// The value of -S.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncMethod {
-    /// 0: nothing.
+    /// 0: no sync.
     None,
     /// 1: fsync before each close.
     FsyncBeforeClose,
-    /// 2: after the files were written, one sync, and fsync of the first file.
+    /// 2: once all files are written, one sync, and fsync of the first file.
     SyncThenOneFsync,
-    /// 3: after the files were written, each is opened, fsynced and closed, the last one first.
+    /// 3: once all files are written, open, fsync and close each, in reverse order.
     PostReverseFsync,
-    /// 4: as 3, after a sync.
+    /// 4: a sync, then as 3.
     SyncPostReverseFsync,
-    /// 5: as 3, the first one first.
+    /// 5: once all files are written, open, fsync and close each, in order of creation.
     PostFsync,
-    /// 6: as 5, after a sync.
+    /// 6: a sync, then as 5.
     SyncPostFsync,
 }
 
 /// How fsync is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fsync {
-    /// As the system call: one file after another, each waited for.
+    /// fsync(2): the call returns when the file is durable.
     #[default]
     Blocking,
-    /// Begun for one file after another; all are waited for when the last was begun.
+    /// Many in flight: `sync_all_async` on a volume in process, io_uring in mounted directories.
     Async,
-    /// One call for all of a thread's files, which stay open until then.
+    /// One call for all files of a thread (`Volume::sync_files`), which stay open until then. Only
+    /// a volume in process has it.
     Bulk,
 }
 
-/// The files that are opened, fsynced and closed after all were written.
+/// The files that are opened, fsynced and closed once all files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     None,
@@ -45,7 +46,7 @@ pub(super) enum Pass {
 }
 
 impl SyncMethod {
-    /// All, in order of their numbers.
+    /// All methods, in order of their numbers.
     pub const ALL: [SyncMethod; 7] = [
         SyncMethod::None,
         SyncMethod::FsyncBeforeClose,
@@ -61,7 +62,7 @@ impl SyncMethod {
         self == SyncMethod::FsyncBeforeClose
     }
 
-    /// Whether everything is synced when the files are written.
+    /// Whether a sync follows the writing of all files.
     pub(super) fn syncs(self) -> bool {
         use SyncMethod::{SyncPostFsync, SyncPostReverseFsync, SyncThenOneFsync};
         matches!(
@@ -70,7 +71,7 @@ impl SyncMethod {
         )
     }
 
-    /// Which files are fsynced after that.
+    /// The files that are fsynced after that.
     pub(super) fn pass(self) -> Pass {
         match self {
             SyncMethod::None | SyncMethod::FsyncBeforeClose => Pass::None,
@@ -119,13 +120,13 @@ impl fmt::Display for SyncMethod {
             SyncMethod::None => "0: no sync",
             SyncMethod::FsyncBeforeClose => "1: fsync of each file before it is closed",
             SyncMethod::SyncThenOneFsync => {
-                "2: sync after the files were written, then fsync of one"
+                "2: one sync once all files are written, then fsync of one"
             }
             SyncMethod::PostReverseFsync => {
-                "3: fsync of each file after all were written, last first"
+                "3: fsync of each file once all are written, in reverse order"
             }
-            SyncMethod::SyncPostReverseFsync => "4: sync, then fsync of each file, last first",
-            SyncMethod::PostFsync => "5: fsync of each file after all were written",
+            SyncMethod::SyncPostReverseFsync => "4: sync, then fsync of each file in reverse order",
+            SyncMethod::PostFsync => "5: fsync of each file once all are written",
             SyncMethod::SyncPostFsync => "6: sync, then fsync of each file",
         })
     }

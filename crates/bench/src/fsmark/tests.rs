@@ -4,7 +4,7 @@ use crate::target::{Create, OpenFile, PendingSync};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// A file system that only writes down what it is asked for.
+/// A file system that only records the calls.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -12,7 +12,7 @@ impl Log {
     fn add(&self, line: String) {
         self.0.lock().unwrap().push(line);
     }
-    /// What was asked for, with a file's name replaced by the number of its making.
+    /// Returns the calls, with each file's name replaced by its number in order of creation.
     fn take(&self) -> Vec<String> {
         let mut names = Vec::new();
         let lines = std::mem::take(&mut *self.0.lock().unwrap());
@@ -119,6 +119,7 @@ fn two_files(sync_method: SyncMethod) -> FsMark {
         size: 6,
         sync_method,
         fsync: Fsync::Blocking,
+        fsync_depth: 2,
         loops: 1,
         threads: 1,
         write_size: 4,
@@ -153,19 +154,44 @@ fn each_sync_method_makes_the_calls_that_fs_mark_makes() {
         format!("{written}, sync, {first}, {second}"),
     ];
     for (method, expected) in SyncMethod::ALL.into_iter().zip(expected) {
-        // And what ends every run: the final sync.
+        // Every run ends with the final sync.
         let expected = script(&format!("{expected}, sync"));
         assert_eq!(calls(two_files(method)), expected, "-S {method}");
     }
 }
 
 #[test]
-fn asynchronous_syncs_are_all_begun_before_one_is_waited_for() {
+fn asynchronous_fsyncs_all_start_before_the_first_wait() {
     let mut work = two_files(SyncMethod::PostFsync);
     (work.size, work.fsync) = (0, Fsync::Async);
     let expected = "create 0, close 0, create 1, close 1, \
         open 0, begin 0, close 0, open 1, begin 1, close 1, wait 0, wait 1, sync";
     assert_eq!(calls(work), script(expected));
+}
+
+#[test]
+fn mounted_directories_have_asynchronous_but_no_bulk_fsync() {
+    let dir = std::env::temp_dir().join(format!("fsmark-fsync-{}", std::process::id()));
+    let target = crate::target::MountedTarget::new(std::slice::from_ref(&dir)).unwrap();
+    let run = |fsync| {
+        let mut work = two_files(SyncMethod::PostFsync);
+        (work.files, work.fsync) = (20, fsync);
+        work.checked().unwrap().run(&target, &|_| ())
+    };
+    match run(Fsync::Async) {
+        Ok(report) => {
+            assert_eq!(report.latency["fsync"].count, 20);
+            // At most two are in flight at the end; one wait may take both.
+            assert!((1..=2).contains(&report.latency["wait"].count));
+        }
+        Err(e) => {
+            eprintln!("SKIPPED: mounted_directories_have_asynchronous_but_no_bulk_fsync: {e}")
+        }
+    }
+    let refused = run(Fsync::Bulk).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+    assert!(refused.to_string().contains("--fsync async"), "{refused}");
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
@@ -185,7 +211,7 @@ fn empty_files_are_not_written_to() {
 }
 
 #[test]
-fn files_go_after_a_lone_iteration_unless_they_are_kept() {
+fn files_are_removed_after_a_single_iteration_unless_kept() {
     let unlinks = |loops, keep| {
         let mut work = two_files(SyncMethod::None);
         (work.loops, work.keep) = (loops, keep);
@@ -199,7 +225,7 @@ fn files_go_after_a_lone_iteration_unless_they_are_kept() {
 }
 
 #[test]
-fn counts_go_on_over_iterations_and_threads() {
+fn counts_include_all_iterations_and_threads() {
     let mut work = two_files(SyncMethod::None);
     (work.loops, work.threads) = (3, 4);
     work.directories = vec!["a".into(), "b".into()];
@@ -217,7 +243,7 @@ fn counts_go_on_over_iterations_and_threads() {
 }
 
 #[test]
-fn threads_are_spread_evenly_or_refused() {
+fn threads_must_be_a_multiple_of_the_directories() {
     let mut work = two_files(SyncMethod::None);
     work.directories = vec!["a".into(), "b".into()];
     assert_eq!(
@@ -237,7 +263,7 @@ fn threads_are_spread_evenly_or_refused() {
 }
 
 #[test]
-fn methods_by_number() {
+fn sync_methods_have_numbers() {
     assert_eq!("5".parse(), Ok(SyncMethod::PostFsync));
     for bad in ["7", "-1", "x"] {
         assert!(bad.parse::<SyncMethod>().is_err(), "{bad}");

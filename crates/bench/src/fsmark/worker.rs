@@ -5,11 +5,11 @@ use super::sync_method::Pass;
 use super::{FsMark, Fsync};
 use crate::latency::Recorder;
 use crate::measure::Ticker;
-use crate::target::{Create, Directory, OpenFile, PendingSync};
-use crate::{Latency, Target};
+use crate::target::{Create, Directory, FsyncQueue, OpenFile, Target};
+use crate::{Latency, clock};
 use std::collections::BTreeMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Latencies of the calls to the file system.
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Calls {
         self.wait.add(&other.wait);
     }
 
-    /// By name, those that were made.
+    /// By name; calls that were not made are left out.
     pub(super) fn latencies(&self) -> BTreeMap<String, Latency> {
         let calls = [
             ("create", &self.create),
@@ -53,12 +53,12 @@ impl Calls {
     }
 }
 
-/// What a thread has done.
+/// The result of one thread.
 pub(super) struct Outcome {
     elapsed: Duration,
     in_calls: Duration,
     pub(super) calls: Calls,
-    /// The files, in the order of their making.
+    /// The files, in the order of creation.
     pub(super) names: Vec<String>,
 }
 
@@ -73,16 +73,16 @@ impl Outcome {
     }
 }
 
-/// A thread at work.
+/// The state of one thread.
 pub(super) struct Worker<'a> {
     work: &'a FsMark,
     target: &'a dyn Target,
     directory: &'a dyn Directory,
     in_calls: Duration,
     calls: Calls,
-    /// Syncs that have begun.
-    pending: Vec<PendingSync>,
-    /// Open files that wait for one sync of all.
+    /// With asynchronous fsync.
+    queue: Option<Box<dyn FsyncQueue>>,
+    /// Open files for bulk fsync.
     held: Vec<Box<dyn OpenFile>>,
 }
 
@@ -91,24 +91,28 @@ impl<'a> Worker<'a> {
         work: &'a FsMark,
         target: &'a dyn Target,
         directory: &'a dyn Directory,
-    ) -> Worker<'a> {
-        Worker {
+    ) -> io::Result<Worker<'a>> {
+        let queue = match work.fsync {
+            Fsync::Async => Some(target.fsync_queue(work.fsync_depth)?),
+            Fsync::Blocking | Fsync::Bulk => None,
+        };
+        Ok(Worker {
             work,
             target,
             directory,
             in_calls: Duration::ZERO,
             calls: Calls::default(),
-            pending: Vec::new(),
+            queue,
             held: Vec::new(),
-        }
+        })
     }
 
-    /// Writes the files and makes them durable as -S says.
+    /// Writes the files and makes them durable by the sync method (-S).
     pub(super) fn run(mut self, mut ticker: Ticker<'_>) -> io::Result<Outcome> {
         let data = vec![0x5a; self.work.write_size.min(self.work.size as usize)];
         let mut layout = Layout::new(self.work.subdirectories);
         let mut names = Vec::with_capacity(self.work.files as usize);
-        let start = Instant::now();
+        let start = clock::now();
         for _ in 0..self.work.files {
             let (name, subdirectory) = layout.next();
             if let Some(subdirectory) = subdirectory {
@@ -120,7 +124,7 @@ impl<'a> Worker<'a> {
         }
         self.make_durable(&names)?;
         Ok(Outcome {
-            elapsed: start.elapsed(),
+            elapsed: clock::since(start),
             in_calls: self.in_calls,
             calls: self.calls,
             names,
@@ -145,7 +149,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What happens when all files are written.
+    /// Runs the sync method's calls that follow the writing of all files.
     fn make_durable(&mut self, names: &[String]) -> io::Result<()> {
         let target = self.target;
         let method = self.work.sync_method;
@@ -158,7 +162,7 @@ impl<'a> Worker<'a> {
             Pass::Forward => names.iter().try_for_each(|n| self.reopen(n))?,
             Pass::Backward => names.iter().rev().try_for_each(|n| self.reopen(n))?,
         }
-        self.settle()
+        self.finish_fsyncs()
     }
 
     fn reopen(&mut self, name: &str) -> io::Result<()> {
@@ -167,26 +171,31 @@ impl<'a> Worker<'a> {
         self.fsync(file)
     }
 
-    /// Makes a file durable and closes it, now or when it is [settled](Worker::settle).
+    /// Makes a file durable and closes it. With asynchronous and bulk fsync
+    /// [`Worker::finish_fsyncs`] completes that.
     fn fsync(&mut self, file: Box<dyn OpenFile>) -> io::Result<()> {
         match self.work.fsync {
-            Fsync::Blocking => self.call(|calls| &mut calls.fsync, || file.sync_all())?,
-            Fsync::Async => {
-                let pending = self.call(|calls| &mut calls.fsync, || file.sync_all_async())?;
-                self.pending.push(pending);
+            Fsync::Blocking => {
+                self.call(|calls| &mut calls.fsync, || file.sync_all())?;
+                self.close(file)
             }
+            Fsync::Async => self.with_queue(|worker, queue| {
+                worker.call(|calls| &mut calls.fsync, || queue.start(file))
+            }),
             Fsync::Bulk => {
                 self.held.push(file);
-                return Ok(());
+                Ok(())
             }
         }
-        self.close(file)
     }
 
-    /// Waits for what was begun, and makes durable what was held back.
-    fn settle(&mut self) -> io::Result<()> {
-        for pending in std::mem::take(&mut self.pending) {
-            self.call(|calls| &mut calls.wait, pending)?;
+    /// Waits for all asynchronous fsyncs; makes the files of the bulk fsync durable and closes
+    /// them.
+    fn finish_fsyncs(&mut self) -> io::Result<()> {
+        while self.queue.as_ref().is_some_and(|queue| !queue.is_empty()) {
+            self.with_queue(|worker, queue| {
+                worker.call(|calls| &mut calls.wait, || queue.wait_one())
+            })?;
         }
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {
@@ -197,6 +206,22 @@ impl<'a> Worker<'a> {
         held.into_iter().try_for_each(|file| self.close(file))
     }
 
+    /// Calls `work` with the queue of asynchronous fsyncs, then closes the files that it releases.
+    fn with_queue(
+        &mut self,
+        work: impl FnOnce(&mut Self, &mut dyn FsyncQueue) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(mut queue) = self.queue.take() else {
+            return Ok(());
+        };
+        work(self, &mut *queue)?;
+        while let Some(file) = queue.take_closable() {
+            self.close(file)?;
+        }
+        self.queue = Some(queue);
+        Ok(())
+    }
+
     fn close(&mut self, file: Box<dyn OpenFile>) -> io::Result<()> {
         let close = || {
             drop(file);
@@ -205,15 +230,15 @@ impl<'a> Worker<'a> {
         self.call(|calls| &mut calls.close, close)
     }
 
-    /// Makes one call to the file system and times it.
+    /// Times one call to the file system.
     fn call<T>(
         &mut self,
         kind: impl FnOnce(&mut Calls) -> &mut Recorder,
         call: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let start = Instant::now();
+        let start = clock::now();
         let result = call();
-        let took = start.elapsed();
+        let took = clock::since(start);
         self.in_calls += took;
         kind(&mut self.calls).record(took);
         result

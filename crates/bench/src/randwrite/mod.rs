@@ -1,40 +1,40 @@
-//! Random buffered writers over many files, on one or many devices: what ffsb does, and what
-//! per-device flushers were measured with in 2009.
+//! Random buffered writes to many files, on one or many devices. It is the workload of ffsb, by
+//! which Linux's flusher threads for each device were measured in 2009.
 //!
-//! [`RandWrite::lay_out`] makes the files, once; [`RandWrite::run`] writes all over them for a
-//! while and then syncs. The rate of the writers is taken every tenth of a second, for each target
-//! and for all together, and told as its mean, how it varies and the longest pause of a writer
-//! ([`Pace`]). The first seconds, in which writers fill memory before anything is written back, are
-//! left out of that, except for pauses.
+//! [`RandWrite::lay_out`] makes the files; [`RandWrite::run`] writes to them for some seconds and
+//! then syncs. The rate of the writers is sampled every tenth of a second, for each target and for
+//! all together. [`Pace`] has its mean, its variation and the longest write call. The warm-up, in
+//! which writers fill memory before writeback starts, counts only for the longest call.
 
-mod pace;
+mod pacer;
 mod writer;
 
-pub use pace::{DevicePace, Pace};
-
 use crate::latency::Recorder;
-use crate::target::{Create, OpenFile, Together};
-use crate::{Observer, Report, Target, measure, threads};
-use pace::Pacer;
+use crate::measure::measure;
+use crate::pace::Pace;
+use crate::target::{Create, OpenFile, Target, Together};
+use crate::{Observer, Report, clock, threads};
+use pacer::Pacer;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use writer::{Access, Calls, Writer};
 
-/// Where the files are, on each target.
+/// The directory of the files on each target.
 const DIRECTORY: &str = "randwrite";
-/// Bytes of one call while files are laid out.
+/// Bytes of one write while files are laid out.
 const LAYOUT_CALL: u64 = 1 << 20;
-/// Between two samples.
-pub const INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two samples.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where in its files a writer writes next.
+/// The order of a thread's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Anywhere in any file of the target.
+    /// Random offsets in all files of the target.
     Random,
-    /// Each thread in files of its own, from the beginning of each to its end, and around again.
+    /// Each thread has its own files. It writes each from start to end, and begins again after the
+    /// last one.
     Sequential,
 }
 
@@ -47,19 +47,19 @@ pub struct RandWrite {
     pub files: usize,
     /// Bytes in a file.
     pub file_bytes: u64,
-    /// Bytes of one write, which is aligned to as much.
+    /// Bytes of one write. Offsets are multiples of it.
     pub write_bytes: usize,
-    /// How long to write.
+    /// Time in which rates are measured.
     pub duration: Duration,
-    /// How long to write before what is told about the rate begins.
+    /// Time of writing before that.
     pub warm_up: Duration,
-    /// Where to write.
+    /// The order of writes.
     pub pattern: Pattern,
-    /// Through mappings of the files instead of by calls; for targets that can map files.
+    /// Write through mappings of the files. Only mounted file systems can map files.
     pub mmap: bool,
 }
 
-/// One target, ready.
+/// One target and its open files.
 struct Site<'a> {
     target: &'a dyn Target,
     files: Vec<Box<dyn OpenFile>>,
@@ -68,10 +68,10 @@ struct Site<'a> {
 }
 
 impl RandWrite {
-    /// The workload, if it makes sense.
+    /// Checks the parameters.
     ///
     /// # Errors
-    /// `InvalidInput` says what does not.
+    /// `InvalidInput`, with the parameter and its valid values.
     pub fn checked(self) -> io::Result<RandWrite> {
         let refuse = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if self.threads == 0 || self.files == 0 {
@@ -81,16 +81,16 @@ impl RandWrite {
             return refuse("a file must be at least as large as a write");
         }
         if self.duration.is_zero() {
-            return refuse("the duration must be more than nothing");
+            return refuse("the duration must be longer than 0");
         }
         let own_files = self.mmap || self.pattern == Pattern::Sequential;
         if own_files && self.files < self.threads {
-            return refuse("mapped and sequential writers need a file for each thread at least");
+            return refuse("mapped and sequential writers need at least one file for each thread");
         }
         Ok(self)
     }
 
-    /// Makes the files and writes them whole, so that there is a block for each byte.
+    /// Makes the files and writes all of their bytes, so that all blocks are allocated.
     ///
     /// # Errors
     /// The file system's.
@@ -127,7 +127,7 @@ impl RandWrite {
     /// Writes to the files that were laid out. Phases, in MiB: `write`, `sync`.
     ///
     /// # Errors
-    /// The first of any thread.
+    /// The first error of any thread.
     pub fn run(&self, targets: &[&dyn Target], observe: Observer<'_>) -> io::Result<Report> {
         let sites = targets
             .iter()
@@ -171,14 +171,14 @@ impl RandWrite {
         })
     }
 
-    /// Lets all threads write: what their calls took, and each target's pace.
+    /// Runs all threads. Returns the latency of the calls and the rate for each target.
     fn write(
         &self,
         sites: &[Site<'_>],
         progress: &crate::Progress,
     ) -> io::Result<Vec<(Calls, Pace)>> {
         let warm = AtomicBool::new(self.warm_up.is_zero());
-        let until = Instant::now() + self.warm_up + self.duration;
+        let until = clock::now() + self.warm_up + self.duration;
         let threads: Vec<(usize, usize)> = (0..sites.len())
             .flat_map(|site| (0..self.threads).map(move |thread| (site, thread)))
             .collect();
@@ -198,13 +198,12 @@ impl RandWrite {
                     writer.run(&mut Access::new(self, &site.files, thread)?)
                 })
             });
-            let begin = until - self.duration;
-            std::thread::sleep(begin.saturating_duration_since(Instant::now()));
+            clock::sleep_until(until - self.duration);
             warm.store(true, Relaxed);
             pacers.iter_mut().for_each(Pacer::begin);
-            let mut next = Instant::now() + INTERVAL;
+            let mut next = clock::now() + INTERVAL;
             loop {
-                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                clock::sleep_until(next);
                 pacers.iter_mut().for_each(Pacer::sample);
                 next += INTERVAL;
                 if next > until + INTERVAL / 2 || writers.is_finished() {

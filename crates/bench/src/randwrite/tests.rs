@@ -1,6 +1,6 @@
 use super::writer::Places;
 use super::*;
-use crate::{MountedTarget, VolumeTarget};
+use crate::target::{MountedTarget, VolumeTarget};
 use sluicefs::{FormatOptions, Volume};
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ fn run(work: &RandWrite, targets: &[&dyn Target]) -> Report {
 }
 
 #[test]
-fn two_volumes_have_a_pace_each_and_one_together() {
+fn rates_are_measured_for_each_volume_and_for_both() {
     let (a, b) = (volume(), volume());
     let report = run(&work(), &[&a, &b]);
     let names: Vec<_> = report.paces.iter().map(|pace| &*pace.name).collect();
@@ -43,10 +43,10 @@ fn two_volumes_have_a_pace_each_and_one_together() {
     let sum = report.paces[1].bytes_per_sec + report.paces[2].bytes_per_sec;
     assert!((report.paces[0].bytes_per_sec / sum - 1.0).abs() < 1e-6);
     let calls = report.latency["write"].count;
-    assert!(calls * 4096 <= report.bytes, "warm ones only");
+    assert!(calls * 4096 <= report.bytes, "without the warm-up");
     assert!(report.phase("sync").is_some());
     assert_eq!(report.files, 8);
-    // Everything is as it was.
+    // The files are gone.
     for target in [&a, &b] {
         let directory = target.directory(Path::new(DIRECTORY)).unwrap();
         assert!(directory.stat(&name(0)).is_err());
@@ -54,7 +54,7 @@ fn two_volumes_have_a_pace_each_and_one_together() {
 }
 
 #[test]
-fn mapped_files_are_written_on_a_mounted_file_system_and_refused_on_a_volume() {
+fn only_mounted_file_systems_can_map_files() {
     let dir = std::env::temp_dir().join(format!("randwrite-{}", std::process::id()));
     let mounted = MountedTarget::new(std::slice::from_ref(&dir)).unwrap();
     let mapped = RandWrite {
@@ -64,7 +64,7 @@ fn mapped_files_are_written_on_a_mounted_file_system_and_refused_on_a_volume() {
     mapped.lay_out(&[&mounted]).unwrap();
     let report = mapped.run(&[&mounted], &|_| ()).unwrap();
     assert!(report.bytes > 0);
-    // The second thread wrote ones over the layout's bytes, in its own files only.
+    // The second thread writes ones, and only to its own files.
     let has_ones = |i| {
         std::fs::read(dir.join(DIRECTORY).join(name(i)))
             .unwrap()
@@ -79,7 +79,7 @@ fn mapped_files_are_written_on_a_mounted_file_system_and_refused_on_a_volume() {
 }
 
 #[test]
-fn places_are_everywhere_or_one_after_another() {
+fn places_are_random_or_sequential() {
     let mut random = Places::new(&work(), 4, 7);
     let seen: HashSet<_> = (0..100_000).map(|_| random.next()).collect();
     assert_eq!(seen.len(), 4 * 256, "every page of every file");
@@ -96,7 +96,7 @@ fn places_are_everywhere_or_one_after_another() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_parameters_are_refused() {
     let refused = |change: fn(&mut RandWrite)| {
         let mut work = work();
         change(&mut work);

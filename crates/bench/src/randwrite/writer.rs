@@ -1,6 +1,7 @@
-//! One writing thread.
+//! A thread that writes.
 
 use super::{Pattern, RandWrite};
+use crate::clock;
 use crate::latency::Recorder;
 use crate::measure::Ticker;
 use crate::target::OpenFile;
@@ -9,15 +10,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How a thread gets at its files.
+/// How a thread writes to its files.
 pub(super) enum Access<'a> {
     Calls(Vec<&'a dyn OpenFile>),
     Mapped(Vec<MmapMut>),
 }
 
 impl<'a> Access<'a> {
-    /// The files that thread number `thread` writes to: all of them, or those that no other one
-    /// writes to.
+    /// The files of thread number `thread`: all of them, or those that no other thread writes to.
     pub(super) fn new(
         work: &RandWrite,
         files: &'a [Box<dyn OpenFile>],
@@ -55,12 +55,12 @@ impl<'a> Access<'a> {
     }
 }
 
-/// What a thread's calls took.
+/// Latency of a thread's calls.
 #[derive(Default)]
 pub(super) struct Calls {
-    /// Once warm.
+    /// Without the warm-up.
     pub(super) latency: Recorder,
-    /// From the beginning on.
+    /// With the warm-up.
     pub(super) longest: Duration,
 }
 
@@ -71,7 +71,7 @@ impl Calls {
     }
 }
 
-/// See the module.
+/// One thread.
 pub(super) struct Writer<'a> {
     pub(super) work: &'a RandWrite,
     pub(super) thread: usize,
@@ -82,18 +82,18 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes until the time is over.
+    /// Writes until the deadline `until`.
     pub(super) fn run(mut self, access: &mut Access<'_>) -> io::Result<Calls> {
         let len = self.work.write_bytes;
         let mut places = Places::new(self.work, access.files(), self.thread as u64);
         let mut calls = Calls::default();
         let mut written = 0;
         let data = vec![self.thread as u8; len];
-        let mut began = Instant::now();
+        let mut began = clock::now();
         while began < self.until {
             let (file, at) = places.next();
             access.write(file, &data, at)?;
-            let ended = Instant::now();
+            let ended = clock::now();
             let took = ended - began;
             began = ended;
             calls.longest = calls.longest.max(took);
@@ -109,14 +109,14 @@ impl Writer<'_> {
     }
 }
 
-/// Where a thread writes, one place after another.
+/// Generates the places of a thread's writes.
 pub(super) struct Places {
     pattern: Pattern,
     random: fastrand::Rng,
     files: usize,
     len: u64,
     writes_per_file: u64,
-    /// Writes so far, for the sequential pattern.
+    /// Number of the next write; only the sequential pattern counts.
     next: u64,
 }
 
@@ -133,7 +133,7 @@ impl Places {
         }
     }
 
-    /// A file, and the offset in it.
+    /// Returns the index of a file and the offset in it.
     pub(super) fn next(&mut self) -> (usize, u64) {
         let (file, write) = match self.pattern {
             Pattern::Random => (

@@ -1,5 +1,5 @@
-//! What reached the device of a mounted file system: the kernel's counters of the block device, or
-//! the volume's own where it is mounted by `sluice mount` on an image file.
+//! I/O counters of the device of a mounted file system: the kernel's, or those of the volume if
+//! `sluice mount` serves it from an image file.
 
 use crate::Device;
 use rustix::fs::{major, minor};
@@ -8,19 +8,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The attribute of a mount's root directory by which `sluice mount` tells its counters.
+/// The extended attribute of a mount's root directory that holds the counters of `sluice mount`.
 const SLUICE_STATS: &str = "user.sluicefs.stats";
 
 /// Where the counters are read.
 pub(crate) enum Source {
-    /// `stat` of a block device in sysfs, and the journal's commits where the kernel's jbd2 tells
-    /// them.
+    /// `stat` of a block device in sysfs, and the info file of the kernel's jbd2.
     Block { stat: PathBuf, journal: PathBuf },
     /// The root directory of a mount by `sluice mount`.
     Sluice { root: PathBuf },
 }
 
-/// Counters since the device was there. They never fall.
+/// Counters since the device appeared. They never decrease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     read_ios: u64,
@@ -33,12 +32,11 @@ pub(crate) struct Counters {
 }
 
 impl Source {
-    /// The counters of the device beneath an open directory, if they can be had.
+    /// The counters of the device that holds an open directory, if there are any.
     pub(crate) fn of(dir: &File) -> Option<Source> {
         let dev = dir.metadata().ok()?.dev();
         Source::block(dev).or_else(|| {
-            // btrfs and FUSE have device numbers of their own; the mount table knows what is
-            // beneath.
+            // btrfs and FUSE have device numbers of their own. The mount table names the device.
             let mount = Mount::of(dir)?;
             let beneath = std::fs::metadata(&mount.device).ok();
             let block = beneath
@@ -79,7 +77,7 @@ impl Source {
 }
 
 impl Counters {
-    /// What has happened since `before`.
+    /// The difference from `before`.
     pub(crate) fn since(&self, before: &Counters) -> Device {
         Device {
             read_ios: self.read_ios.saturating_sub(before.read_ios),
@@ -153,14 +151,14 @@ impl Mount {
         Mount::in_table(&table, &path)
     }
 
-    /// Whether `sluice mount` serves it.
+    /// Whether `sluice mount` serves the mount.
     pub(crate) fn is_sluice(&self) -> bool {
         self.kind.starts_with("fuse") && self.kind.contains("sluice")
     }
 
     fn in_table(table: &str, path: &Path) -> Option<Mount> {
-        // 36 35 0:52 / /mnt rw,noatime shared:1 - btrfs /dev/loop0 rw; later lines cover earlier
-        // ones.
+        // 36 35 0:52 / /mnt rw,noatime shared:1 - btrfs /dev/loop0 rw
+        // A later line covers an earlier one.
         let mounts = table.lines().filter_map(|line| {
             let (before, after) = line.split_once(" - ")?;
             let mut after = after.split(' ');
@@ -175,7 +173,7 @@ impl Mount {
     }
 }
 
-/// Undoes the octal escapes of the mount table for what paths contain in practice.
+/// Replaces the octal escapes of the mount table: space, tab and backslash.
 fn unescape(text: &str) -> String {
     text.replace("\\040", " ")
         .replace("\\011", "\t")
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_mount_counts_and_the_last_one_there() {
+    fn a_path_is_on_the_innermost_and_latest_mount() {
         let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
                      2 1 0:40 / /a\\040b rw - btrfs /dev/loop0 rw\n\
                      3 1 0:41 / /a\\040b rw shared:2 - fuse.sluicefs /disk.img rw\n";
@@ -230,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn device_numbers_of_this_directory_lead_somewhere_or_nowhere() {
-        // Whatever the machine: no panic, and what is found can be read again without falling.
+    fn counters_of_this_directory_do_not_decrease() {
+        // There may be none on this machine.
         if let Some(source) = Source::of(&File::open(".").unwrap()) {
             let first = source.read();
             let again = source.read();

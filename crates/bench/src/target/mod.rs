@@ -1,10 +1,12 @@
 //! What a workload runs on: a volume in this process, or directories of mounted file systems.
 
 pub(crate) mod counters;
+mod fsync_queue;
 mod mounted;
 mod together;
 mod volume;
 
+pub use fsync_queue::{FsyncQueue, PendingSync};
 pub use mounted::MountedTarget;
 pub use together::Together;
 pub use volume::VolumeTarget;
@@ -12,60 +14,57 @@ pub use volume::VolumeTarget;
 use crate::Device;
 use memmap2::MmapMut;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-/// A file system, as workloads see it. Every thread works in a directory of its own, which it holds
-/// open.
+/// A file system that a workload runs on. Every thread works in a directory of its own, which it
+/// holds open.
 ///
 /// # Errors
 /// Those of the file system, here and in [`Directory`] and [`OpenFile`].
 pub trait Target: Sync {
-    /// For reports.
+    /// The name in reports.
     fn name(&self) -> String;
-    /// Opens a directory, and makes it if it is not there.
+    /// Opens a directory; makes it if it does not exist.
     fn directory(&self, path: &Path) -> io::Result<Box<dyn Directory>>;
     /// Makes everything durable.
     fn sync(&self) -> io::Result<()>;
     /// Makes several files durable with one call; `Unsupported` where there is no such call.
     fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()>;
-    /// How much of the file system is not available any more, in percent.
+    /// A queue of asynchronous fsyncs for one thread. In mounted directories at most `depth` of
+    /// them are in flight.
+    fn fsync_queue(&self, _depth: usize) -> io::Result<Box<dyn FsyncQueue>> {
+        Ok(Box::<fsync_queue::Pending>::default())
+    }
+    /// The part of the file system that is not available, in percent.
     fn used_percent(&self) -> io::Result<f64>;
-    /// What reached the device since the target was made, where that is known.
+    /// I/O of the device since the target was made; `None` where nothing counts it.
     fn device(&self) -> Option<Device>;
 }
 
-/// Whether a file may be there already.
+/// How a file is created if it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
-    /// It must not (`O_EXCL`).
+    /// The call fails (`O_EXCL`).
     New,
-    /// It is emptied (`O_TRUNC`), as fs_mark does.
+    /// The file is emptied (`O_TRUNC`), as by fs_mark.
     Truncate,
-    /// It is opened as it is.
+    /// The file is opened unchanged.
     Keep,
 }
 
 /// An open directory. Names may be paths relative to it.
 pub trait Directory: Send + Sync {
-    /// Makes a directory in it if it is not there.
+    /// Makes a directory in it if it does not exist.
     fn make_subdirectory(&self, name: &str) -> io::Result<()>;
     /// Creates a file for writing.
     fn create(&self, name: &str, create: Create) -> io::Result<Box<dyn OpenFile>>;
     /// Opens a file for reading.
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>>;
-    /// Asks for a file's attributes.
+    /// Looks up a file and its attributes.
     fn stat(&self, name: &str) -> io::Result<()>;
     /// Removes a file.
     fn unlink(&self, name: &str) -> io::Result<()>;
-}
-
-/// Waits for a sync that has begun.
-pub type PendingSync = Box<dyn FnOnce() -> io::Result<()>>;
-
-/// What has no call for a mounted file system.
-fn only_in_process() -> io::Error {
-    let what = "only a volume in this process (--volume) has bulk and asynchronous fsync";
-    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 /// An open file; dropping it closes it.
@@ -76,16 +75,22 @@ pub trait OpenFile: Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Makes contents and metadata durable.
     fn sync_all(&self) -> io::Result<()>;
-    /// Begins to make them durable; `Unsupported` where there is no such call.
-    fn sync_all_async(&self) -> io::Result<PendingSync>;
-    /// The file of a volume in this process, if it is one.
+    /// Starts to make them durable; `Unsupported` where there is no such call.
+    fn sync_all_async(&self) -> io::Result<PendingSync> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// The file, if it is on a volume in this process.
     fn on_volume(&self) -> Option<&sluicefs::File> {
         None
     }
-    /// Forgets what is cached of it.
+    /// The descriptor, if the file is on a mounted file system.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Drops its pages from the cache.
     fn drop_cache(&self) -> io::Result<()>;
-    /// Maps it whole, shared and writable. Only files of mounted file systems can be mapped; nobody
-    /// may truncate them meanwhile.
+    /// Maps the whole file, shared and writable. Only files of mounted file systems can be mapped.
+    /// The file must not be truncated while it is mapped.
     fn map(&self) -> io::Result<MmapMut> {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,

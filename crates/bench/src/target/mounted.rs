@@ -1,7 +1,8 @@
-//! Directories of mounted file systems, worked in by the calls that end in "at".
+//! Directories of mounted file systems, used through openat(2) and the other "at" calls.
 
 use super::counters::{Counters, Mount, Source};
-use super::{Create, Directory, OpenFile, PendingSync, Target, only_in_process};
+use super::fsync_queue::{FsyncQueue, Uring};
+use super::{Create, Directory, OpenFile, Target};
 use crate::Device;
 use memmap2::MmapMut;
 use rustix::fs::{Advice, AtFlags, Mode, OFlags};
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ pub struct MountedTarget {
     sync_sluice: Option<SyncMount>,
 }
 
-/// Makes the mounted volume that a directory is on durable.
+/// Makes the mounted volume that holds a directory durable.
 pub type SyncMount = fn(&Path) -> io::Result<()>;
 
 /// A mounted file system that at least one of the directories is on.
@@ -32,10 +33,10 @@ struct FileSystem {
 }
 
 impl MountedTarget {
-    /// Runs in `roots`, which are made if they are not there.
+    /// Runs in `roots`, which are made if they do not exist.
     ///
     /// # Errors
-    /// The file system's, with the directory's name; `InvalidInput` without any.
+    /// The file system's, with the directory's name; `InvalidInput` if `roots` is empty.
     pub fn new(roots: &[PathBuf]) -> io::Result<MountedTarget> {
         let mut by_device = BTreeMap::new();
         let mut absolute = Vec::new();
@@ -70,7 +71,7 @@ impl MountedTarget {
         })
     }
 
-    /// The same, with another way to sync mounts by `sluice mount`, which syncfs(2) does not reach.
+    /// Syncs mounts of `sluice mount` by `sync`, because syncfs(2) does not reach them.
     #[must_use]
     pub fn syncing_sluice_by(mut self, sync: SyncMount) -> MountedTarget {
         self.sync_sluice = Some(sync);
@@ -110,7 +111,11 @@ impl Target for MountedTarget {
         Ok(())
     }
     fn sync_files(&self, _files: &[Box<dyn OpenFile>]) -> io::Result<()> {
-        Err(only_in_process())
+        let what = "a mounted file system has no bulk fsync; use --volume, or --fsync async";
+        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+    }
+    fn fsync_queue(&self, depth: usize) -> io::Result<Box<dyn FsyncQueue>> {
+        Ok(Box::new(Uring::new(depth)?))
     }
     fn used_percent(&self) -> io::Result<f64> {
         let s = rustix::fs::statvfs(&self.roots[0])?;
@@ -126,7 +131,6 @@ impl Target for MountedTarget {
     }
 }
 
-/// An open directory of the system.
 struct SystemDirectory(OwnedFd);
 
 impl SystemDirectory {
@@ -173,15 +177,15 @@ impl OpenFile for File {
     fn sync_all(&self) -> io::Result<()> {
         File::sync_all(self)
     }
-    fn sync_all_async(&self) -> io::Result<PendingSync> {
-        Err(only_in_process())
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
     }
     fn drop_cache(&self) -> io::Result<()> {
         Ok(rustix::fs::fadvise(self, 0, None, Advice::DontNeed)?)
     }
     fn map(&self) -> io::Result<MmapMut> {
-        // SAFETY: the file is one that a workload made for itself; only the thread that maps it
-        // writes to it, and nobody truncates it before the mapping is gone.
+        // SAFETY: a workload made the file for itself. Only the thread that maps it writes to it,
+        // and it is not truncated while it is mapped.
         unsafe { MmapMut::map_mut(self) }
     }
 }

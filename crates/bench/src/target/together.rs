@@ -1,11 +1,11 @@
 //! Several targets as one.
 
-use super::{Directory, OpenFile, Target};
+use super::{Directory, FsyncQueue, OpenFile, Target};
 use crate::{Device, threads};
 use std::io;
 use std::path::Path;
 
-/// Targets that a workload uses side by side: counters are their sum, sync is all of them at the
+/// Targets that a workload uses concurrently. Counters are summed; sync runs on all of them at the
 /// same time.
 pub struct Together<'a>(pub &'a [&'a dyn Target]);
 
@@ -14,18 +14,21 @@ impl Target for Together<'_> {
         let names: Vec<_> = self.0.iter().map(|target| target.name()).collect();
         names.join(", ")
     }
-    /// On the first of them.
+    /// On the first target.
     fn directory(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
         self.0[0].directory(path)
     }
     fn sync(&self) -> io::Result<()> {
         threads::each(self.0, |target| target.sync()).map(drop)
     }
-    /// Files of the first of them.
+    /// Files of the first target.
     fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()> {
         self.0[0].sync_files(files)
     }
-    /// The fullest one's.
+    fn fsync_queue(&self, depth: usize) -> io::Result<Box<dyn FsyncQueue>> {
+        self.0[0].fsync_queue(depth)
+    }
+    /// The maximum.
     fn used_percent(&self) -> io::Result<f64> {
         let mut used = 0.0;
         for target in self.0 {
@@ -33,7 +36,7 @@ impl Target for Together<'_> {
         }
         Ok(used)
     }
-    /// Where it is known of all.
+    /// `None` unless it is known for all targets.
     fn device(&self) -> Option<Device> {
         let mut sum = Device::default();
         for target in self.0 {

@@ -1,6 +1,6 @@
 //! A volume in this process.
 
-use super::{Create, Directory, OpenFile, PendingSync, Target, only_in_process};
+use super::{Create, Directory, OpenFile, PendingSync, Target};
 use crate::{Device, SizeClass};
 use sluicefs::{Dir, File, SizeHistogram, Volume, VolumeStats};
 use std::io;
@@ -19,7 +19,7 @@ impl VolumeTarget {
         VolumeTarget { volume, before }
     }
 
-    /// The volume back.
+    /// Returns the volume.
     pub fn into_volume(self) -> Volume {
         self.volume
     }
@@ -38,7 +38,8 @@ impl Target for VolumeTarget {
     }
     fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()> {
         let files: Option<Vec<&File>> = files.iter().map(|f| f.on_volume()).collect();
-        let files = files.ok_or_else(only_in_process)?;
+        let foreign = || io::Error::from(io::ErrorKind::Unsupported);
+        let files = files.ok_or_else(foreign)?;
         self.volume.sync_files(&files).into_iter().collect()
     }
     fn used_percent(&self) -> io::Result<f64> {

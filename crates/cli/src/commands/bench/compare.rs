@@ -13,55 +13,67 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measure SluiceFS and its peers beside each other: the kernel's ext4, XFS and btrfs, fuse2fs,
-/// rust-fs-ext4
+/// Compare SluiceFS with the kernel's ext4, XFS and btrfs, with fuse2fs and with rust-fs-ext4
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  sudo sluice bench compare             fs_mark: 8 threads × 10,000 files of 4 KiB, no sync
+  sudo sluice bench compare     (fs_mark: 8 threads × 10,000 files of 4 KiB, no sync)
   sudo sluice bench compare --scratch /mnt/disk fsmark -S5 -n 1000 -s 4096 -t 4
   sudo sluice bench compare --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync bulk,async,blocking
   sudo sluice bench compare --device sim:hdd,size=16GiB --only sluice,ext4,xfs fsmark -S5 -n 1000 -s 4096 --fsync bulk,blocking
   sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
   sudo sluice bench compare stream --mib 4096 --json
 
-Each of them gets a fresh file system on an image file in the scratch directory; as root, those in the kernel and \
-behind FUSE are on a loop device with direct I/O over it. A new image is sparse: the host has to find room for all \
-that is written, for everybody alike. With --images written there is one image for all rounds, which is written all \
-over before and discarded by nobody, as a disk is: what is short, as a sync, is measured better so. With --device \
-there is a modelled device for each round, served as a file (see `bench disk`), and all of them, SluiceFS in process too, \
-are on a loop device over it; the processor time is the whole machine's, the model's server included. They take turns, round after round, each after as much memory as --memory names has been \
-touched and freed (a virtual machine's free memory may be its host's, and the first to touch it would pay), and the median \
-round of each is shown: files per second until everything is on the device, and how many times faster SluiceFS in \
-process is. With --fsync it has a row for each way, and the first one is what the others are compared with; \
-they have only the blocking call. Without root only those are measured that need none. What is missing is named.")]
+How it works:
+  Each round runs the workload once on each file system, in turn. Each turn has a new file system on an image in the \
+scratch directory, and a new process. The result of a file system is its median round.
+  As root, the kernel's file systems and FUSE servers are on a loop device with direct I/O over the image. Without \
+root, only file systems that need no root are measured; the others are listed with the reason.
+
+Result:
+  Files per second until all data is durable, and how many times faster SluiceFS in process is.
+
+Images:
+  --images sparse   a new sparse file for each turn; the disk's file system allocates its blocks during the workload
+  --images written  one file for all turns, with all blocks written before; better for short work such as an fsync
+  --device sim:…    a modelled device in memory (see `bench disk`) with a loop device over it, for all file systems; \
+the processor time then includes the server of the model
+
+fsync:
+  With several ways in --fsync, SluiceFS in process has a row for each of them. The other file systems have a row with \
+blocking fsync, and with `async` one with asynchronous fsync (io_uring, --fsync-depth in flight for each thread). \
+None of them has a bulk fsync. A second table compares each row of SluiceFS with the best and with the blocking fsync \
+of each file system.
+
+Memory:
+  Before each turn as much memory as --memory is touched and freed. The first process that touches a free page of a \
+virtual machine may have to wait for the host.")]
 pub struct Args {
     #[command(subcommand)]
     workload: Option<Which>,
-    /// Directory on a real disk for the image files; everything made in it is removed
+    /// Directory on a real disk for the image files, which are removed at the end
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/tmp")]
     scratch: PathBuf,
-    /// Times that each of them does the work
+    /// Rounds
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Who takes part: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all]
+    /// File systems: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all]
     #[arg(long, global = true, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Peer>,
-    /// Memory for SluiceFS's caches; the kernel takes what is free
+    /// Memory for the caches of SluiceFS; the kernel uses all free memory
     #[arg(long, global = true, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
-    /// sparse: a new image for each round, as a new image file is. written: one for all, written
-    /// all over before, as a disk is
+    /// State of the images before the workload
     #[arg(long, global = true, value_name = "sparse|written", default_value_t)]
     images: Images,
-    /// Size of the image files [default: 64GiB if sparse, else what the work needs, 4GiB at least]
+    /// Size of an image [default: 64GiB if sparse, otherwise 4 times the data, at least 4GiB]
     #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes)]
     image_size: Option<u64>,
-    /// Instead of an image: a modelled device in memory for each round (sim:ssd,size=16GiB; needs
-    /// root), so that what a write or a flush costs does not depend on the machine
+    /// A modelled device instead of an image, such as sim:ssd,size=16GiB: the cost of a write and
+    /// of a flush does not depend on the machine (needs root)
     #[arg(long, global = true, value_name = "DEVICE", conflicts_with_all = ["images", "image_size"])]
     device: Option<String>,
-    /// The program that drives rust-fs-ext4 [default: where `./x bench` builds it]
+    /// The driver of rust-fs-ext4 [default: the one that `./x bench` builds]
     #[arg(long, global = true, value_name = "PROGRAM")]
     rival: Option<PathBuf>,
     #[command(flatten)]
@@ -70,17 +82,17 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Which {
-    /// fs_mark's work, with its flags; -d names directories on each file system
+    /// The work of fs_mark, with its flags; -d names directories on each file system
     #[command(name = "fsmark")]
     FsMark(fsmark::Flags),
-    /// Small files made, looked up, read and removed
+    /// Create, look up, read and remove small files
     SmallFiles(small_files::Flags),
-    /// One large file with its fsync
+    /// Write one large file with its fsync, and read it
     Stream(stream::Flags),
 }
 
 impl Which {
-    /// What to do, and how SluiceFS in process is to call fsync.
+    /// The workload, and the values of --fsync.
     fn workload(self) -> Result<(Workload, Vec<Fsync>)> {
         match self {
             Which::FsMark(flags) => {
@@ -114,7 +126,7 @@ impl Args {
             interrupted: &signals::interrupted,
         };
         let steps = Steps::default();
-        let outcome = comparison.run(&|step| steps.tell(step));
+        let outcome = comparison.run(&|step| steps.report(step));
         drop(steps);
         let outcome = outcome?;
         self.form.show_comparison(&outcome)?;
@@ -122,15 +134,15 @@ impl Args {
     }
 }
 
-/// Tells of a comparison's steps: in lines, or on a terminal by bars. There each worker has one of
-/// its own.
+/// Reports the steps of a comparison: by lines, or by progress bars on a terminal. There each
+/// worker has its own bar.
 #[derive(Default)]
 struct Steps {
     image: RefCell<Option<Bar>>,
 }
 
 impl Steps {
-    fn tell(&self, step: Step<'_>) {
+    fn report(&self, step: Step<'_>) {
         let bars = io::stderr().is_terminal();
         let mut image = self.image.borrow_mut();
         match step {
@@ -151,14 +163,13 @@ impl Steps {
     }
 }
 
-/// Those that were named, or all; ours first whatever the order of the names.
+/// The named file systems, or all. SluiceFS is first.
 fn in_order(named: &[Peer]) -> Vec<Peer> {
     let chosen = |peer: &Peer| named.is_empty() || named.contains(peer);
     Peer::ALL.into_iter().filter(chosen).collect()
 }
 
-/// Where the rival's driver is built: rivals/rust-fs-ext4 has a target directory of its own, beside
-/// ours.
+/// The driver of rust-fs-ext4, in the target directory of rivals/rust-fs-ext4.
 fn built_rival(sluice: &std::path::Path) -> Option<PathBuf> {
     let project = sluice.ancestors().nth(3)?;
     let program = project.join("rivals/rust-fs-ext4/target/release/rival-rust-fs-ext4");

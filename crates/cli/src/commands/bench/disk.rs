@@ -4,7 +4,7 @@ use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Serve a modelled device as a file, for programs and file systems that need one
+/// Serve a modelled device as a file, for other programs and file systems
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -12,9 +12,9 @@ Examples:
   fio --filename=/mnt/model/disk --direct=1 --rw=write --bs=4k --fdatasync=1 --runtime=10 --name=lone
   sudo losetup --direct-io=on --find --show /mnt/model/disk
 
-DIR/disk has the device's bytes and takes as long as the device would, and the time of a FUSE request (tens of \
-microseconds) on top. Like a disk it takes whole sectors of 512 bytes and keeps its size. It is served until it is \
-unmounted or Ctrl-C; what was written to a model in memory is gone then. `bench compare --device` does all this by itself.")]
+DIR/disk has the device's bytes and its timing, plus the time of a FUSE request (tens of microseconds). Like a disk it \
+accepts only whole sectors of 512 bytes and cannot be resized. It is served until it is unmounted or Ctrl-C; the data of \
+a model in memory is lost then. `bench compare --device` serves one by itself.")]
 pub struct Args {
     /// A modelled device: sim:ssd, sim:hdd, sim:nvme or sim:raid0-4ssd, with parameters
     device: String,

@@ -2,13 +2,13 @@
 
 use super::on::{OnVolume, Repeat};
 use crate::human;
-use ::bench::fsmark::{Fsync, Subdirectories, SyncMethod};
-use ::bench::{FsMark, Workload};
+use ::bench::Workload;
+use ::bench::fsmark::{FsMark, Fsync, Subdirectories, SyncMethod};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Create many small files as fs_mark does, with its flags and its columns
+/// Create many small files as fs_mark does, with its flags and columns
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,15 +19,20 @@ Examples:
 Sync methods:
   0  none
   1  fsync of each file before it is closed
-  2  when all are written, sync, then fsync of one file
-  3  when all are written, each is opened, fsynced and closed, the last one first
+  2  once all are written: one sync, then fsync of one file
+  3  once all are written: open, fsync and close each, in reverse order
   4  sync, then as 3
-  5  when all are written, each is opened, fsynced and closed
+  5  once all are written: open, fsync and close each
   6  sync, then as 5
 
-Files/sec is what fs_mark prints: the sum of the threads' rates, without what is still in memory at the end. Beneath \
-stand the same files with a final sync (durable). FSUse%, Count and App Overhead (microseconds outside calls to the \
-file system) are fs_mark's, too. Files are removed after a single iteration, unless -k keeps them.")]
+Ways to call fsync (--fsync):
+  blocking  fsync(2) or its equivalent, one file after another
+  async     many in flight; in mounted directories through io_uring, at most --fsync-depth for each thread
+  bulk      one call for all files of a thread (Volume::sync_files); only on a volume (--volume)
+
+Files/sec is the rate that fs_mark prints: the sum of the threads' rates, without data that is still in memory at \
+the end. The line \"durable\" has the rate with a final sync. App Overhead is the time outside calls to the file system, in \
+microseconds. Files are removed after a single iteration, unless -k keeps them.")]
 pub struct Args {
     #[command(flatten)]
     flags: Flags,
@@ -37,18 +42,20 @@ pub struct Args {
     repeat: Repeat,
 }
 
-/// fs_mark's own flags.
+/// The default of --fsync-depth.
+const FSYNC_DEPTH: usize = 128;
+
+/// The flags of fs_mark, and how fsync is called.
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Directory to work in, may be repeated: on the volume, or of any mounted file system. Made if
-    /// it is not there. On a volume the default is one for each thread
+    /// Directory on the volume or of any mounted file system; may be repeated. It is made if it
+    /// does not exist [default on a volume: one for each thread]
     #[arg(short = 'd', value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// Subdirectories of each directory; without -N, files go to one for three minutes, then to
-    /// another
+    /// Subdirectories of each directory; without -N, each is used for three minutes
     #[arg(short = 'D', value_name = "COUNT", default_value_t = 0)]
     subdirectories: u64,
-    /// Files in a subdirectory before it is the next one's turn
+    /// Consecutive files in one subdirectory
     #[arg(short = 'N', value_name = "COUNT")]
     files_per_subdirectory: Option<u64>,
     /// Files for each thread in an iteration
@@ -60,9 +67,7 @@ pub struct Flags {
     /// How files are made durable, 0 to 6
     #[arg(short = 'S', value_name = "METHOD", default_value = "1")]
     sync_method: SyncMethod,
-    /// How fsync is called: blocking as the system call; async, begun for each file and waited for
-    /// at the end; bulk, one call for all files of a thread. The last two are SluiceFS's own and
-    /// need --volume. A comparison takes several
+    /// How fsync is called; `compare` accepts several
     #[arg(
         long,
         value_name = "blocking|async|bulk",
@@ -70,6 +75,9 @@ pub struct Flags {
         default_value = "blocking"
     )]
     pub fsync: Vec<Fsync>,
+    /// Asynchronous fsyncs in flight for each thread in mounted directories
+    #[arg(long, value_name = "COUNT", default_value_t = FSYNC_DEPTH)]
+    fsync_depth: usize,
     /// Iterations
     #[arg(short = 'L', value_name = "COUNT", default_value_t = 1)]
     loops: u64,
@@ -79,29 +87,27 @@ pub struct Flags {
     /// Bytes of one write call
     #[arg(short = 'w', value_name = "SIZE", value_parser = human::parse_bytes, default_value = "16384")]
     write_size: u64,
-    /// Keep the files; they are kept anyway where there is more than one iteration
+    /// Keep the files; more than one iteration keeps them, too
     #[arg(short = 'k')]
     keep: bool,
 }
 
 impl Flags {
-    /// The work, and the directories of mounted file systems to do it in.
+    /// The work, and its directories of mounted file systems.
     fn checked(self, on_volume: bool) -> Result<(Workload, Vec<PathBuf>)> {
         if self.fsync.len() != 1 {
-            bail!("--fsync: one way at a time; `bench compare fsmark` takes several");
+            bail!("--fsync: give one way at a time; `bench compare fsmark` accepts several");
         }
         if on_volume {
             return Ok((self.workload()?, Vec::new()));
         }
         if self.directories.is_empty() {
             bail!(
-                "nothing to run on: give --volume DEVICE, or -d DIR for a directory of any mounted file system"
+                "no file system: give --volume DEVICE, or -d DIR for a directory of any mounted file system"
             );
         }
-        if self.fsync != [Fsync::Blocking] {
-            bail!(
-                "--fsync: a mounted file system has only blocking fsync; the others need --volume"
-            );
+        if self.fsync == [Fsync::Bulk] {
+            bail!("--fsync bulk: a mounted file system has no bulk fsync; use --volume, or async");
         }
         let absolute = self.directories.iter().map(std::path::absolute);
         let directories = absolute.collect::<std::io::Result<Vec<_>>>()?;
@@ -112,7 +118,7 @@ impl Flags {
         Ok((flags.workload()?, directories))
     }
 
-    /// What is compared unless something else is asked for.
+    /// The default work of `bench compare`.
     pub fn usual() -> Flags {
         Flags {
             directories: Vec::new(),
@@ -122,6 +128,7 @@ impl Flags {
             size: 4096,
             sync_method: SyncMethod::None,
             fsync: vec![Fsync::Blocking],
+            fsync_depth: FSYNC_DEPTH,
             loops: 1,
             threads: 8,
             write_size: 16 << 10,
@@ -129,7 +136,7 @@ impl Flags {
         }
     }
 
-    /// The work on one file system; without -d, in a directory for each thread.
+    /// The work on one file system. Without -d each thread has a directory.
     pub fn workload(self) -> Result<Workload> {
         let spread = Subdirectories::new(self.subdirectories, self.files_per_subdirectory);
         let directories = match self.directories.is_empty() {
@@ -145,6 +152,7 @@ impl Flags {
             size: self.size,
             sync_method: self.sync_method,
             fsync: self.fsync.first().copied().unwrap_or_default(),
+            fsync_depth: self.fsync_depth,
             loops: self.loops,
             threads: self.threads,
             write_size: usize::try_from(self.write_size)?,

@@ -1,24 +1,22 @@
-//! `sluice bench`: workloads on a volume in process, or in directories of any mounted file system.
-//! A file a workload.
+//! `sluice bench`: workloads on a volume in process or in directories of any mounted file system.
+//! Each subcommand has a file. The crate `bench` runs the workloads and renders the results.
 
 mod compare;
 mod disk;
 mod fsmark;
-mod html;
 mod on;
-mod pace;
 mod progress;
 mod randwrite;
+mod saved;
 mod show;
 mod small_files;
 mod stream;
-mod table;
 mod worker;
 
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// Measure a volume, any mounted directory with the same work, or both and others beside each other
+/// Run benchmarks on a volume or on any mounted directory, or compare file systems
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,8 +27,8 @@ Examples:
   sluice bench stream --dir /mnt/kernel-ext4 --mib 4096
   sudo sluice bench compare --scratch /var/tmp
 
-Every workload runs on a volume in this process (--volume) or, with the same calls, in directories of mounted file \
-systems. What is printed about wall-clock and processor time and the device covers the work and a final sync.")]
+Each workload runs on a volume in this process (--volume) or in directories of mounted file systems, with the same \
+calls. Wall-clock time, processor time and device counters include a final sync.")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -45,6 +43,8 @@ enum What {
     SmallFiles(small_files::Args),
     Stream(stream::Args),
     Compare(compare::Args),
+    Table(saved::Table),
+    Picture(saved::Picture),
     Disk(disk::Args),
     Worker(worker::Args),
 }
@@ -57,6 +57,8 @@ impl Args {
             What::SmallFiles(args) => args.run(),
             What::Stream(args) => args.run(),
             What::Compare(args) => args.run(),
+            What::Table(args) => args.run(),
+            What::Picture(args) => args.run(),
             What::Disk(args) => args.run(),
             What::Worker(args) => args.run(),
         }

@@ -1,10 +1,11 @@
-//! Where a workload runs, how often, and how its results are told.
+//! The target of a workload, its rounds and the form of its results.
 
 use super::progress::Bar;
 use super::show::Form;
 use crate::human;
 use crate::target;
-use ::bench::{MountedTarget, Report, VolumeTarget, Workload};
+use ::bench::target::{MountedTarget, VolumeTarget};
+use ::bench::{Report, Workload};
 use anyhow::{Context, Result};
 use fuse::{MountOptions, SyncScope};
 use sluicefs::{FormatOptions, MemoryBudget, Volume, VolumeOptions};
@@ -26,17 +27,17 @@ pub struct OnVolume {
 /// How volumes are opened.
 #[derive(clap::Args)]
 pub struct Opening {
-    /// Format the volume before each round: all that is on it is lost
+    /// Format the volume before each round; all its data is lost
     #[arg(long, requires = "volume")]
     fresh: bool,
-    /// Size of the image file where --fresh makes a new one
+    /// Size of an image file that --fresh creates
     #[arg(long = "size", value_name = "SIZE", value_parser = human::parse_bytes, default_value = "64GiB")]
     image_size: u64,
-    /// Memory for caches, of all volumes together
+    /// Memory for the caches of all volumes together
     #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
-    /// Options as of `sluice mount`: parameters of writeback, or plug=off and flushers=shared to
-    /// see what these are worth
+    /// Options of `sluice mount`, such as parameters of writeback; also plug=off and
+    /// flushers=shared
     #[arg(short, value_name = "OPTIONS", requires = "volume")]
     options: Vec<String>,
 }
@@ -44,7 +45,7 @@ pub struct Opening {
 /// Rounds and the form of the result.
 #[derive(clap::Args)]
 pub struct Repeat {
-    /// Times to run it; the median is shown
+    /// Rounds; the median is shown
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     #[command(flatten)]
@@ -56,7 +57,7 @@ impl OnVolume {
         self.volume.is_some()
     }
 
-    /// Runs `work` once, on the volume, or in `directories` if none was given.
+    /// Runs `work` once: on the volume, or in `directories` if there is no volume.
     pub fn once(&self, work: &Workload, directories: &[PathBuf], bar: &Bar) -> Result<Report> {
         let Some(device) = &self.volume else {
             let target = mounted(directories)?;
@@ -69,7 +70,7 @@ impl OnVolume {
     }
 }
 
-/// Directories of mounted file systems. Those of `sluice mount` are synced as `sluice sync` does.
+/// Directories of mounted file systems. Mounts of `sluice mount` are synced as by `sluice sync`.
 pub fn mounted(directories: &[PathBuf]) -> Result<MountedTarget> {
     let target = MountedTarget::new(directories)?;
     let sync = |dir: &Path| fuse::sync(dir, SyncScope::Volume).map_err(io::Error::other);
@@ -100,7 +101,7 @@ impl Opening {
 }
 
 impl Repeat {
-    /// Runs `work` on the volume, or in `directories` if none was given, and shows what came out.
+    /// Runs all rounds of `work` and shows the median. Without a volume it runs in `directories`.
     pub fn run(&self, on: &OnVolume, directories: &[PathBuf], work: &Workload) -> Result<ExitCode> {
         self.form.check()?;
         let mut reports = Vec::new();
@@ -114,12 +115,12 @@ impl Repeat {
     }
 }
 
-/// A directory of any mounted file system, for workloads that make their own directories in it.
+/// A volume, or a directory of any mounted file system in which the workload makes its own.
 #[derive(clap::Args)]
 pub struct OnDirectory {
     #[command(flatten)]
     volume: OnVolume,
-    /// Run in a directory of any mounted file system; what is made in it is removed
+    /// Run in this directory of any mounted file system; all files made in it are removed
     #[arg(long, required_unless_present = "volume", conflicts_with = "volume")]
     dir: Option<PathBuf>,
     #[command(flatten)]

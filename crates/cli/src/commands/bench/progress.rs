@@ -1,4 +1,4 @@
-//! A bar on a terminal while a workload runs.
+//! A progress bar on a terminal.
 
 use crate::human;
 use ::bench::Progress;
@@ -7,17 +7,17 @@ use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The bar of one round; it is gone when it is dropped.
+/// The bar of one round. It is removed when the value is dropped.
 pub struct Bar {
     bar: ProgressBar,
     unit: String,
     started: Instant,
-    /// What was done when the last rate was computed, and when that was, in milliseconds.
+    /// At the last update: the files done, and the time since the start in milliseconds.
     last: (AtomicU64, AtomicU64),
 }
 
 impl Bar {
-    /// The bar of a round, which stands before it where there are several.
+    /// A bar with the number of the round as its label if there are several rounds.
     pub fn of_round(unit: &str, round: u16, rounds: u16) -> Bar {
         match rounds {
             1 => Bar::new(unit, ""),
@@ -25,7 +25,7 @@ impl Bar {
         }
     }
 
-    /// A bar with a label before it, which may be empty.
+    /// A bar with a label, which may be empty.
     pub fn new(unit: &str, label: &str) -> Bar {
         let bar = if io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{prefix}{msg:38} {wide_bar} {percent:>3}%");
@@ -45,13 +45,13 @@ impl Bar {
         }
     }
 
-    /// Draws how far it is. One thread calls it, every tenth of a second.
+    /// Draws the progress of a workload. One thread calls it, every tenth of a second.
     pub fn show(&self, progress: &Progress) {
         let (name, done, count) = progress.phase();
         self.draw(name, progress.done(), (done, count));
     }
 
-    /// Draws that so much of `count` is done. One thread calls it, as often as it likes.
+    /// Draws `done` of `count`, at most every tenth of a second. One thread calls it.
     pub fn show_part(&self, name: &str, done: u64, count: u64) {
         let last = Duration::from_millis(self.last.1.load(Relaxed));
         if self.started.elapsed() >= last + Duration::from_millis(100) {
@@ -59,7 +59,7 @@ impl Bar {
         }
     }
 
-    /// `total` is what the rate is about, `part` what the bar shows.
+    /// `total` is used for the rate, `part` (done, count) for the bar.
     fn draw(&self, name: &str, total: u64, part: (u64, u64)) {
         if self.bar.is_hidden() {
             return;

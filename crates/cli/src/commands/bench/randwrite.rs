@@ -4,16 +4,16 @@ use super::on::{Opening, mounted};
 use super::progress::Bar;
 use super::show::Form;
 use crate::human;
-use ::bench::randwrite::Pattern;
-use ::bench::{RandWrite, Report, Target, VolumeTarget};
+use ::bench::Report;
+use ::bench::randwrite::{Pattern, RandWrite};
+use ::bench::target::{Target, VolumeTarget};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Let threads write all over many files, on one or many devices at the same time, and watch how
-/// steadily they go
+/// Write to many files on one or many devices at the same time, and measure how steady the rate is
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,11 +22,11 @@ Examples:
   sluice bench randwrite --dir /mnt/a --dir /mnt/b --mmap --seconds 30
   sluice bench randwrite --volume sim:hdd,size=16GiB --fresh -t 1 -n 1 -s 480MiB -w 64KiB --sequential -o dirty_bytes=48MiB
 
-The files are made and written whole first. Then all devices are written to side by side, and what writers get through
-is taken every tenth of a second, after the warm-up in which they fill memory. Volumes share one budget of memory. The
-longest pause is that of a single write call, and counts from the very beginning.")]
+All blocks of the files are written first. Then all devices are written to concurrently. After the warm-up, in which the
+writers fill memory, their rate is sampled every tenth of a second. All volumes share one memory budget. The longest pause
+is the longest single write call; it includes the warm-up.")]
 pub struct Args {
-    /// Run on a volume in this process, may be repeated
+    /// Run on a volume in this process; may be repeated
     #[arg(
         long = "volume",
         id = "volume",
@@ -37,7 +37,7 @@ pub struct Args {
     volumes: Vec<OsString>,
     #[command(flatten)]
     opening: Opening,
-    /// Run in a directory of any mounted file system, may be repeated; what is made in it is
+    /// Run in this directory of any mounted file system; may be repeated; all files made in it are
     /// removed
     #[arg(long = "dir", id = "dir", value_name = "DIR")]
     dirs: Vec<PathBuf>,
@@ -53,19 +53,19 @@ pub struct Args {
     /// Bytes of one write
     #[arg(short = 'w', long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "4096")]
     write_size: u64,
-    /// How long to write
+    /// Seconds in which rates are measured
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// How long to write before that
+    /// Seconds of writing before that
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
     warm_up: f64,
-    /// Each thread in files of its own, from the beginning to the end
+    /// Each thread writes its own files from start to end
     #[arg(long)]
     sequential: bool,
-    /// Write through mappings of the files instead of by calls
+    /// Write through mappings of the files
     #[arg(long, conflicts_with = "volume")]
     mmap: bool,
-    /// Times to run it; the one with the median rate is shown
+    /// Rounds; the one with the median rate is shown
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub struct Args {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("takes seconds, from 0 to a day".into()),
+        _ => Err("give seconds from 0 to 86400".into()),
     }
 }
 
@@ -120,7 +120,7 @@ impl Args {
             .map(|device| Ok(VolumeTarget::new(self.opening.open(device, &options)?)))
             .collect::<Result<Vec<_>>>()?;
         work.lay_out(&refs(&targets))?;
-        // Counters begin anew.
+        // New targets have new counters.
         let targets: Vec<_> = targets
             .into_iter()
             .map(|target| VolumeTarget::new(target.into_volume()))
@@ -137,7 +137,7 @@ impl Args {
         let scratch = format!("sluice-bench-{}", std::process::id());
         let scratch: Vec<_> = self.dirs.iter().map(|dir| dir.join(&scratch)).collect();
         if let Some(there) = scratch.iter().find(|dir| dir.exists()) {
-            bail!("{} is there already", there.display());
+            bail!("{} already exists; remove it", there.display());
         }
         let report = in_scratch(work, &scratch, bar);
         let removed: Vec<_> = scratch.iter().map(|dir| remove(dir)).collect();

@@ -6,7 +6,7 @@ use ::bench::{SmallFiles, Workload};
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// Create, write, sync, look up, read and remove many small files, a directory for each thread
+/// Create, sync, look up, read and remove many small files, with a directory for each thread
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,7 +19,7 @@ pub struct Args {
     on: OnDirectory,
 }
 
-/// What to do.
+/// The workload.
 #[derive(clap::Args)]
 pub struct Flags {
     /// Threads

@@ -5,7 +5,7 @@ use ::bench::{Stream, Workload};
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// Write one large file with its fsync, and read it back cold
+/// Write one large file with its fsync, and read it back without cached pages
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,7 +18,7 @@ pub struct Args {
     on: OnDirectory,
 }
 
-/// What to do.
+/// The workload.
 #[derive(clap::Args)]
 pub struct Flags {
     /// Size of the file in MiB

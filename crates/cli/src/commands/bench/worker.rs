@@ -1,5 +1,5 @@
-//! `sluice bench worker`: one of the processes that `compare` starts. Reads a workload, writes its
-//! report.
+//! `sluice bench worker`: a process that `compare` starts. It reads a workload as JSON from
+//! standard input and writes its report as JSON to standard output.
 
 use super::on::OnVolume;
 use super::progress::Bar;
@@ -19,7 +19,7 @@ pub struct Args {
     /// Run in this directory of any mounted file system
     #[arg(long, conflicts_with = "volume")]
     dir: Option<PathBuf>,
-    /// What stands before the progress bar
+    /// The label of the progress bar
     #[arg(long, default_value = "")]
     label: String,
 }

@@ -1,21 +1,20 @@
-//! Charts as inline SVG. Colours and fonts are the page's.
+//! Charts as inline SVG. The page's style has the colours and fonts.
 
-use super::escape;
 use std::fmt::Write;
 
-/// A number as it stands on an axis or at a bar.
-pub type Format = fn(f64) -> String;
+/// Formats a number on an axis or next to a bar.
+pub(super) type Format = fn(f64) -> String;
 
-/// Width of a plot in its own units; a page scales it, two side by side.
+/// Width of a plot in units of the SVG. A page scales it and shows two in a row.
 const PLOT: f64 = 500.0;
 
-/// Width of lying bars, which have the page's whole width.
-const WIDE: f64 = 960.0;
+/// Width of horizontal bars, which have the whole width of a page.
+pub(super) const WIDE: f64 = 960.0;
 
-/// Width of a character, at most.
+/// The greatest width of a character.
 const NAME_CHARACTER: f64 = 8.0;
 
-/// Where a plot is within its chart.
+/// The edges of a plot in its chart.
 struct Frame {
     left: f64,
     right: f64,
@@ -30,32 +29,44 @@ const FRAME: Frame = Frame {
     bottom: 174.0,
 };
 
-/// A rate over time: each point is the end of an interval, in seconds, and the rate in it. `marks`
-/// are moments with a name, such as the beginning of a phase.
-pub fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> String {
+/// The vertical axis of a plot.
+struct Axis {
+    ticks: Vec<f64>,
+    ceiling: f64,
+}
+
+impl Axis {
+    fn up_to(most: f64) -> Axis {
+        let ticks = ticks(most, 4);
+        let ceiling = ticks.last().copied().unwrap_or(1.0).max(most).max(1e-9);
+        Axis { ticks, ceiling }
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        FRAME.bottom - (FRAME.bottom - FRAME.top) * value / self.ceiling
+    }
+
+    /// Draws lines and labels.
+    fn draw(&self, svg: &mut String, format: Format) {
+        for &tick in &self.ticks {
+            let y = self.y(tick);
+            line(svg, "grid", (FRAME.left, y), (FRAME.right, y));
+            let label = format(tick);
+            text(svg, "end", (FRAME.left - 8.0, y + 4.0), "", &label);
+        }
+    }
+}
+
+/// A rate over time. Each point is the end of an interval, in seconds, and the rate in it. `marks`
+/// are named times, such as the start of a phase.
+pub(super) fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> String {
     let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
     let end = points.last().map_or(1.0, |p| p.0);
-    let (y_ticks, x_ticks) = (ticks(most, 4), ticks(end, 6));
-    let ceiling = y_ticks.last().copied().unwrap_or(1.0).max(most);
+    let axis = Axis::up_to(most);
     let x = |at: f64| FRAME.left + (FRAME.right - FRAME.left) * at / end.max(1e-9);
-    let y = |value: f64| FRAME.bottom - (FRAME.bottom - FRAME.top) * value / ceiling.max(1e-9);
     let mut svg = open(PLOT, FRAME.bottom + 26.0);
-    for tick in y_ticks {
-        line(
-            &mut svg,
-            "grid",
-            (FRAME.left, y(tick)),
-            (FRAME.right, y(tick)),
-        );
-        text(
-            &mut svg,
-            "end",
-            (FRAME.left - 8.0, y(tick) + 4.0),
-            "",
-            &format(tick),
-        );
-    }
-    for tick in x_ticks.into_iter().filter(|tick| *tick <= end) {
+    axis.draw(&mut svg, format);
+    for tick in ticks(end, 6).into_iter().filter(|tick| *tick <= end) {
         let label = format!("{} s", plain(tick));
         text(
             &mut svg,
@@ -73,9 +84,9 @@ pub fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> 
             path,
             "{command}{:.1} {:.1}L{:.1} {:.1}",
             x(from),
-            y(value),
+            axis.y(value),
             x(at),
-            y(value)
+            axis.y(value)
         );
         from = at;
     }
@@ -90,8 +101,7 @@ pub fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> 
     for (at, name) in marks.iter().filter(|mark| mark.0 <= end) {
         let (at, top) = (x(*at), FRAME.top - 10.0);
         line(&mut svg, "mark", (at, top + 2.0), (at, FRAME.bottom));
-        // Where there is room for it the name stands behind its mark, or before it at the right
-        // edge.
+        // The name is right of its mark if there is room, and left of it at the right edge.
         let width = NAME_CHARACTER * name.len() as f64;
         if at < free {
             continue;
@@ -107,36 +117,20 @@ pub fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> 
     close(svg)
 }
 
-/// How many there are of each class, as upright bars.
-pub fn histogram(classes: &[(String, f64)], format: Format) -> String {
+/// The number in each class as vertical bars.
+pub(super) fn histogram(classes: &[(String, f64)], format: Format) -> String {
     let most = classes.iter().map(|c| c.1).fold(0.0, f64::max);
-    let y_ticks = ticks(most, 4);
-    let ceiling = y_ticks.last().copied().unwrap_or(1.0).max(most).max(1e-9);
-    let y = |value: f64| FRAME.bottom - (FRAME.bottom - FRAME.top) * value / ceiling;
+    let axis = Axis::up_to(most);
     let slot = (FRAME.right - FRAME.left) / classes.len().max(1) as f64;
     let mut svg = open(PLOT, FRAME.bottom + 26.0);
-    for tick in y_ticks {
-        line(
-            &mut svg,
-            "grid",
-            (FRAME.left, y(tick)),
-            (FRAME.right, y(tick)),
-        );
-        text(
-            &mut svg,
-            "end",
-            (FRAME.left - 8.0, y(tick) + 4.0),
-            "",
-            &format(tick),
-        );
-    }
+    axis.draw(&mut svg, format);
     for (i, (name, value)) in classes.iter().enumerate() {
         let left = FRAME.left + slot * i as f64;
         let bar = (
             left + slot * 0.12,
-            y(*value),
+            axis.y(*value),
             slot * 0.76,
-            FRAME.bottom - y(*value),
+            FRAME.bottom - axis.y(*value),
         );
         rect(
             &mut svg,
@@ -155,34 +149,46 @@ pub fn histogram(classes: &[(String, f64)], format: Format) -> String {
     close(svg)
 }
 
-/// One bar among others.
-pub struct Bar {
-    /// What it stands for.
-    pub name: String,
-    /// How long it is; `None` where that is not known.
-    pub value: Option<f64>,
-    /// What stands behind the number.
-    pub note: String,
-    /// Whether it is the one that the others are compared with.
-    pub ours: bool,
+/// A bar of a bar chart.
+pub(super) struct Bar {
+    pub(super) name: String,
+    /// `None` if it is not known.
+    pub(super) value: Option<f64>,
+    /// Text after the value.
+    pub(super) note: String,
+    /// Whether the bar has the colour of SluiceFS.
+    pub(super) ours: bool,
 }
 
-/// How values become lengths.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
+pub(super) enum Scale {
     Linear,
-    /// Each tenfold is as long as the next; for values that are far apart.
     Log,
 }
 
-/// Bars that lie, with their names before and their values behind them.
-pub fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
-    const NAMES: f64 = 180.0;
-    const VALUES: f64 = 150.0;
-    const HEIGHT: f64 = 30.0;
+/// Height of a horizontal bar.
+const BAR_HEIGHT: f64 = 30.0;
+
+/// Horizontal bars, each with its name on the left and its value on the right.
+pub(super) fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
+    let mut svg = open(WIDE, BAR_HEIGHT * bars.len() as f64 + 4.0);
+    draw_bars(&mut svg, bars, scale, format, 0.0);
+    close(svg)
+}
+
+/// Draws horizontal bars from `top` down. Returns the lower end.
+pub(super) fn draw_bars(
+    svg: &mut String,
+    bars: &[Bar],
+    scale: Scale,
+    format: Format,
+    top: f64,
+) -> f64 {
+    const NAMES: f64 = 230.0;
+    const VALUES: f64 = 230.0;
     let known = || bars.iter().filter_map(|bar| bar.value).filter(|v| *v > 0.0);
     let most = known().fold(0.0, f64::max).max(1e-9);
-    // On a logarithmic scale the shortest bar still has a length.
+    // So that the shortest bar of a logarithmic scale is visible.
     let floor = known().fold(f64::INFINITY, f64::min).min(most) / 2.0;
     let length = |value: f64| {
         let part = match scale {
@@ -191,11 +197,10 @@ pub fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
         };
         (WIDE - NAMES - VALUES) * part
     };
-    let mut svg = open(WIDE, HEIGHT * bars.len() as f64 + 4.0);
-    for (i, bar) in bars.iter().enumerate() {
-        let top = HEIGHT * i as f64;
-        let middle = top + HEIGHT / 2.0 + 4.0;
-        text(&mut svg, "end", (NAMES - 10.0, middle), "name", &bar.name);
+    let mut at = top;
+    for bar in bars {
+        let middle = at + BAR_HEIGHT / 2.0 + 4.0;
+        text(svg, "end", (NAMES - 10.0, middle), "name", &bar.name);
         let (width, label) = match bar.value {
             Some(value) => (
                 length(value).max(1.0),
@@ -204,21 +209,17 @@ pub fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
             None => (0.0, format!("–  {}", bar.note)),
         };
         let class = if bar.ours { "ours" } else { "theirs" };
-        let shape = (NAMES, top + 4.0, width, HEIGHT - 8.0);
-        rect(&mut svg, class, shape, &format!("{}: {label}", bar.name));
-        text(
-            &mut svg,
-            "start",
-            (NAMES + width + 8.0, middle),
-            "value",
-            label.trim_end(),
-        );
+        let shape = (NAMES, at + 4.0, width, BAR_HEIGHT - 8.0);
+        rect(svg, class, shape, &format!("{}: {label}", bar.name));
+        let end = (NAMES + width + 8.0, middle);
+        text(svg, "start", end, "value", label.trim_end());
+        at += BAR_HEIGHT;
     }
-    close(svg)
+    at
 }
 
-/// From zero up to the first that is not below `most`, about `count` steps of 1, 2 or 5 times a
-/// power of ten.
+/// About `count` steps of 1, 2 or 5 times a power of ten, from zero to the first that is not less
+/// than `most`.
 fn ticks(most: f64, count: usize) -> Vec<f64> {
     if most <= 0.0 || most.is_nan() || most.is_infinite() {
         return vec![0.0, 1.0];
@@ -234,17 +235,17 @@ fn ticks(most: f64, count: usize) -> Vec<f64> {
     (0..=steps).map(|i| i as f64 * step).collect()
 }
 
-/// A number without needless digits.
+/// A number without trailing zeroes.
 fn plain(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn open(width: f64, height: f64) -> String {
+pub(super) fn open(width: f64, height: f64) -> String {
     format!(r#"<svg viewBox="0 0 {width} {height}" role="img" xmlns="http://www.w3.org/2000/svg">"#)
 }
 
-fn close(svg: String) -> String {
+pub(super) fn close(svg: String) -> String {
     svg + "</svg>"
 }
 
@@ -256,7 +257,7 @@ fn line(svg: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
     );
 }
 
-fn text(svg: &mut String, anchor: &str, at: (f64, f64), class: &str, text: &str) {
+pub(super) fn text(svg: &mut String, anchor: &str, at: (f64, f64), class: &str, text: &str) {
     let ((x, y), text) = (at, escape(text));
     let _ = write!(
         svg,
@@ -272,6 +273,21 @@ fn rect(svg: &mut String, class: &str, shape: (f64, f64, f64, f64), title: &str)
     );
 }
 
+/// Escapes text for an element or an attribute.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_reach_the_top() {
+    fn ticks_are_round_numbers_up_to_the_maximum() {
         assert_eq!(ticks(37.0, 4), [0.0, 10.0, 20.0, 30.0, 40.0]);
         assert_eq!(ticks(1.0, 4), [0.0, 0.5, 1.0]);
         assert_eq!(ticks(0.0, 4), [0.0, 1.0]);
@@ -300,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_bars_are_more() {
+    fn a_longer_bar_is_a_greater_value() {
         let bar = |name: &str, value| Bar {
             name: name.to_owned(),
             value,
@@ -335,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_of_nothing_are_still_charts() {
+    fn charts_without_values_are_valid() {
         for svg in [
             steps(&[], &[], number),
             histogram(&[], number),
@@ -365,9 +381,9 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_holds_each_rate_over_its_interval() {
+    fn a_curve_is_constant_in_each_interval() {
         let svg = steps(&[(0.1, 10.0), (0.2, 20.0)], &[(0.1, "sync".into())], number);
-        // Left edge, the middle and the right edge; the bottom half and the top.
+        // Left edge, middle and right edge; half of the height and the top.
         assert!(
             svg.contains("M60.0 99.0L275.0 99.0L275.0 24.0L490.0 24.0"),
             "{svg}"

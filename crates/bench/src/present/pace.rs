@@ -1,16 +1,15 @@
-//! How steadily writers went, as a table with sparklines.
+//! The rates of writers as a table with sparklines.
 
-use crate::output::Output;
-use ::bench::randwrite::Pace;
-use anyhow::Result;
-use std::io::Write;
+use super::number::mib;
+use crate::pace::Pace;
+use std::fmt::{self, Write};
 
 /// Characters of a sparkline.
 const WIDTH: usize = 40;
 /// Characters of a name.
 const NAME: usize = 28;
 
-pub fn table(paces: &[Pace], out: &mut Output) -> Result<()> {
+pub(super) fn table(paces: &[Pace], out: &mut String) -> fmt::Result {
     if paces.is_empty() {
         return Ok(());
     }
@@ -37,18 +36,14 @@ pub fn table(paces: &[Pace], out: &mut Output) -> Result<()> {
     }
     writeln!(
         out,
-        "CV: standard deviation over mean of the writers' rate, between seconds and tenths of a second; pause: the \
-         longest write call"
+        "CV: standard deviation over mean of the writers' rate, of seconds and of tenths of a second; \
+         pause: the longest write call"
     )?;
     Ok(())
 }
 
-fn mib(bytes: f64) -> f64 {
-    bytes / f64::from(1 << 20)
-}
-
-/// Values as bars from zero to the largest, in at most `width` characters; each stands for the mean
-/// of its part.
+/// Values as bars from zero to the maximum, in at most `width` characters. Each bar is the mean of
+/// consecutive values.
 fn sparkline(values: &[f64], width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let part = values.len().div_ceil(width).max(1);
@@ -69,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_from_zero_to_the_largest() {
+    fn bars_start_at_zero() {
         assert_eq!(sparkline(&[0.0, 1.0, 2.0, 4.0, 8.0], 9), "▁▁▂▄█");
         assert_eq!(sparkline(&[1.0, 3.0, 4.0, 4.0, 5.0], 3), "▄▇█");
         assert_eq!(sparkline(&[0.0; 4], 2), "▁▁");

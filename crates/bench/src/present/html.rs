@@ -1,39 +1,38 @@
-//! A report as one self-contained page: no script, nothing from the network, light and dark.
+//! Reports and comparisons as self-contained HTML pages: no script, no network, light and dark.
 
-mod chart;
-
+use super::chart::{self, Bar, Scale, escape};
+use super::grid::Grid;
+use super::machine::machine;
+use super::number::{bytes, count, mib, times, whole};
 use super::table;
-use crate::human;
-use ::bench::compare::{Outcome, Row};
-use ::bench::{Device, Report};
-use chart::{Bar, Scale};
+use crate::compare::{Outcome, Row};
+use crate::{Device, Report};
 use std::fmt::Write;
-use std::time::SystemTime;
 
-/// How the names of ours begin.
+/// The names of SluiceFS's rows start with this.
 const OURS: &str = "SluiceFS";
 
-/// The page of a run; `unit` is what its phases count.
-pub fn of_report(report: &Report, unit: &str) -> String {
+/// Returns the page of a run. `unit` is the unit that its phases count; `when` is the date.
+pub fn report_page(report: &Report, unit: &str, when: &str) -> String {
     let mut body = tiles(report, unit);
     body += &over_time(report, unit);
     body += &paces(report);
     body += &device_section(report);
-    body += &section("Iterations, as fs_mark tells of them", &loops(report));
+    body += &section("Iterations (the columns of fs_mark)", &loops(report));
     body += &section("Phases", &phases(report, unit));
     body += &section(
         "Latency of single calls, in microseconds",
         &latencies(report),
     );
-    page(&report.workload, &report.target, &body)
+    page(&report.workload, &report.target, when, &body)
 }
 
-/// The page of a comparison.
-pub fn of_comparison(outcome: &Outcome) -> String {
+/// Returns the page of a comparison. `when` is the date.
+pub fn comparison_page(outcome: &Outcome, when: &str) -> String {
     let per_sec = format!("{}/s", outcome.unit);
     let mut body = String::new();
     let note = |row: &Row| match row.ratio {
-        Some(ratio) if row.name != outcome.targets[0].name => format!("({})", table::times(ratio)),
+        Some(ratio) if row.name != outcome.targets[0].name => format!("({})", times(ratio)),
         _ => String::new(),
     };
     let bar = |value: &dyn Fn(&Row) -> Option<f64>, note: &dyn Fn(&Row) -> String| -> Vec<Bar> {
@@ -41,18 +40,16 @@ pub fn of_comparison(outcome: &Outcome) -> String {
             name: row.name.clone(),
             value: value(row),
             note: note(row),
-            ours: row.name.starts_with(OURS),
+            ours: row.peer.is_ours(),
         });
         bars.collect()
     };
     let rate = |row: &Row| row.durable.then(|| table::amount(outcome, &row.report).1);
     let title = format!(
-        "{per_sec} until everything is on the device, and how many times faster SluiceFS in process is"
+        "{per_sec} until all data is durable; in parentheses: how many times faster the first row is"
     );
-    body += &section(
-        &title,
-        &chart::bars(&bar(&rate, &note), Scale::Linear, number),
-    );
+    let bars = bar(&rate, &note);
+    body += &section(&title, &chart::bars(&bars, Scale::Linear, whole));
     let writes = |row: &Row| {
         let device = row.report.device.as_ref().filter(|_| row.durable)?;
         Some(1000.0 * device.write_ios as f64 / row.report.files.max(1) as f64)
@@ -60,27 +57,18 @@ pub fn of_comparison(outcome: &Outcome) -> String {
     if outcome.unit == "files" {
         let bars = bar(&writes, &|_| String::new());
         let drawn = chart::bars(&bars, Scale::Log, tenths);
-        body += &section(
-            "Device writes for 1000 files (each tenfold is as long as the next)",
-            &drawn,
-        );
+        body += &section("Device writes for 1000 files (logarithmic scale)", &drawn);
     }
-    body += &section(
-        "All figures",
-        &rows(&table::header(outcome), &table::rows(outcome)),
-    );
-    if let Some((header, lines)) = table::phases(outcome) {
-        body += &section(
-            &format!("Phases, {} per second", outcome.unit),
-            &rows(&header, &lines),
-        );
+    body += &section("All figures", &grid(&table::figures(outcome)));
+    for (title, table) in table::details(outcome) {
+        body += &section(&title, &grid(&table));
     }
     let curves = outcome
         .targets
         .iter()
         .filter(|row| row.report.samples.len() > 1);
     let curves: String = curves
-        .map(|row| section(&row.name, &curve(&row.report, number)))
+        .map(|row| section(&row.name, &curve(&row.report, whole)))
         .collect();
     if !curves.is_empty() {
         let _ = write!(
@@ -94,24 +82,15 @@ pub fn of_comparison(outcome: &Outcome) -> String {
     body += &notes(outcome);
     let subtitle = format!("{}; {}", outcome.description, table::rounds(outcome));
     page(
-        &format!("SluiceFS beside others: {}", outcome.workload),
+        &format!("SluiceFS and its peers: {}", outcome.workload),
         &subtitle,
+        when,
         &body,
     )
 }
 
 fn notes(outcome: &Outcome) -> String {
-    let notes = outcome
-        .targets
-        .iter()
-        .filter_map(|row| Some((&row.name, row.note.as_ref()?)));
-    let notes = notes.map(|(name, note)| format!("{name}: {note}"));
-    let left_out = outcome
-        .left_out
-        .iter()
-        .map(|l| format!("left out: {}: {}", l.name, l.why));
-    let items: String = notes
-        .chain(left_out)
+    let items: String = table::notes(outcome)
         .map(|note| format!("<li>{}</li>", escape(&note)))
         .collect();
     match items.is_empty() {
@@ -120,19 +99,19 @@ fn notes(outcome: &Outcome) -> String {
     }
 }
 
-/// The figures that matter most.
+/// The most important figures.
 fn tiles(report: &Report, unit: &str) -> String {
     let mib_per_sec = mib(report.bytes_per_sec);
     let mut tiles = Vec::new();
     if unit == "files" {
-        tiles.push((number(report.files_per_sec), "files/s, sync included"));
+        tiles.push((whole(report.files_per_sec), "files/s, with the final sync"));
     }
-    tiles.push((number(mib_per_sec), "MiB/s of file data"));
+    tiles.push((whole(mib_per_sec), "MiB/s of file data"));
     tiles.push((format!("{:.2} s", report.time.wall_s), "wall-clock time"));
     tiles.push((format!("{:.2} s", report.time.cpu_s), "processor time"));
     if let Some(d) = &report.device {
-        tiles.push((human::count(d.write_ios), "device writes"));
-        tiles.push((human::bytes(d.mean_write_bytes()), "of each on average"));
+        tiles.push((count(d.write_ios), "device writes"));
+        tiles.push((bytes(d.mean_write_bytes()), "mean size of a write"));
     }
     let tiles = tiles.iter().map(|(figure, name)| {
         format!(
@@ -143,7 +122,7 @@ fn tiles(report: &Report, unit: &str) -> String {
     format!(r#"<div class="tiles">{}</div>"#, tiles.collect::<String>())
 }
 
-/// Rates in each tenth of a second: of the workload, and of the device.
+/// The rates of the workload and of the device in each tenth of a second.
 fn over_time(report: &Report, unit: &str) -> String {
     if report.samples.len() < 2 || !report.paces.is_empty() {
         return String::new();
@@ -155,10 +134,10 @@ fn over_time(report: &Report, unit: &str) -> String {
         (s.at_s, mib(s.device_write_bytes as f64) / seconds)
     });
     let device: Vec<_> = device.collect();
-    let of_device = chart::steps(&device, &marks(report), number);
+    let of_device = chart::steps(&device, &marks(report), whole);
     format!(
         r#"<div class="pair">{}{}</div>"#,
-        section(&format!("{unit}/s over time"), &curve(report, number)),
+        section(&format!("{unit}/s over time"), &curve(report, whole)),
         section("MiB/s written by the device over time", &of_device)
     )
 }
@@ -172,7 +151,7 @@ fn curve(report: &Report, format: chart::Format) -> String {
     chart::steps(&points, &marks(report), format)
 }
 
-/// Where each phase begins.
+/// The start of each phase.
 fn marks(report: &Report) -> Vec<(f64, String)> {
     let mut at = 0.0;
     let marks = report.phases.iter().map(|phase| {
@@ -183,7 +162,7 @@ fn marks(report: &Report) -> Vec<(f64, String)> {
     marks.collect()
 }
 
-/// Writers' rates, device by device.
+/// The rates of the writers on each device.
 fn paces(report: &Report) -> String {
     let charts = report.paces.iter().map(|pace| {
         let points = pace.rates.iter().enumerate();
@@ -197,7 +176,7 @@ fn paces(report: &Report) -> String {
             pace.cv_1s,
             pace.longest_pause_us / 1e3
         );
-        section(&title, &chart::steps(&points, &[], number))
+        section(&title, &chart::steps(&points, &[], whole))
     });
     match report.paces.is_empty() {
         true => String::new(),
@@ -205,21 +184,21 @@ fn paces(report: &Report) -> String {
     }
 }
 
-/// What reached the device, and in requests of which sizes.
+/// The counters of the device and the sizes of its write requests.
 fn device_section(report: &Report) -> String {
     let Some(device) = &report.device else {
         return String::new();
     };
     let mut lines = vec![
-        ("write requests", human::count(device.write_ios)),
-        ("mean size of one", human::bytes(device.mean_write_bytes())),
-        ("merged into another's", human::count(device.merged)),
-        ("written", human::bytes(device.write_bytes)),
-        ("flushes", human::count(device.flushes)),
-        ("read requests", human::count(device.read_ios)),
-        ("read", human::bytes(device.read_bytes)),
+        ("write requests", count(device.write_ios)),
+        ("mean size", bytes(device.mean_write_bytes())),
+        ("merged writes", count(device.merged)),
+        ("written", bytes(device.write_bytes)),
+        ("flushes", count(device.flushes)),
+        ("read requests", count(device.read_ios)),
+        ("read", bytes(device.read_bytes)),
     ];
-    lines.extend(device.commits.map(|n| ("journal commits", human::count(n))));
+    lines.extend(device.commits.map(|n| ("journal commits", count(n))));
     let lines = lines
         .into_iter()
         .map(|(name, figure)| vec![name.to_owned(), figure]);
@@ -239,7 +218,7 @@ fn sizes(device: &Device) -> String {
     let (Some(first), Some(last)) = (sizes.first(), sizes.last()) else {
         return String::new();
     };
-    // Classes without any stand there, too: the axis is one of sizes.
+    // Empty classes are shown, too, because the axis is one of sizes.
     let classes = (first.least_bytes.ilog2()..=last.least_bytes.ilog2()).map(|log2| {
         let found = sizes.iter().find(|class| class.least_bytes == 1 << log2);
         (
@@ -247,7 +226,7 @@ fn sizes(device: &Device) -> String {
             found.map_or(0.0, |class| class.requests as f64),
         )
     });
-    chart::histogram(&classes.collect::<Vec<_>>(), number)
+    chart::histogram(&classes.collect::<Vec<_>>(), whole)
 }
 
 fn loops(report: &Report) -> String {
@@ -263,10 +242,10 @@ fn loops(report: &Report) -> String {
     let lines = report.loops.iter().map(|l| {
         vec![
             format!("{:.0}", l.fs_use_percent.floor()),
-            human::count(l.count),
-            human::count(l.size),
-            number(l.files_per_sec),
-            human::count(l.app_overhead_us),
+            count(l.count),
+            count(l.size),
+            whole(l.files_per_sec),
+            count(l.app_overhead_us),
             format!("{:.3}", l.time.wall_s),
             format!("{:.3}", l.time.cpu_s),
         ]
@@ -286,11 +265,11 @@ fn phases(report: &Report, unit: &str) -> String {
     let lines = report.phases.iter().map(|p| {
         vec![
             p.name.clone(),
-            human::count(p.count),
+            count(p.count),
             format!("{:.3}", p.time.wall_s),
             format!("{:.3}", p.time.cpu_s),
             format!("{:.2}", p.time.machine_cpu_s),
-            number(p.per_sec),
+            whole(p.per_sec),
         ]
     });
     rows(&header.map(str::to_owned), &lines.collect::<Vec<_>>())
@@ -302,14 +281,14 @@ fn latencies(report: &Report) -> String {
     ];
     let lines = report.latency.iter().map(|(name, l)| {
         let us = [l.mean_us, l.p50_us, l.p90_us, l.p99_us, l.p999_us, l.max_us];
-        let mut cells = vec![name.clone(), human::count(l.count)];
+        let mut cells = vec![name.clone(), count(l.count)];
         cells.extend(us.map(|us| format!("{us:.1}")));
         cells
     });
     rows(&header.map(str::to_owned), &lines.collect::<Vec<_>>())
 }
 
-/// A part of the page; nothing where there is nothing in it.
+/// A section of the page; nothing if it has no content.
 fn section(title: &str, content: &str) -> String {
     if content.is_empty() {
         return String::new();
@@ -318,7 +297,11 @@ fn section(title: &str, content: &str) -> String {
     format!(r#"<section class="wide"><h2>{title}</h2>{content}</section>"#)
 }
 
-/// A table; nothing without a line.
+fn grid(table: &Grid) -> String {
+    rows(&table.header, &table.lines)
+}
+
+/// A table; nothing if it has no lines.
 fn rows(header: &[String], lines: &[Vec<String>]) -> String {
     if lines.is_empty() {
         return String::new();
@@ -339,9 +322,9 @@ fn rows(header: &[String], lines: &[Vec<String>]) -> String {
     html + "</tbody></table>"
 }
 
-fn page(title: &str, subtitle: &str, body: &str) -> String {
+fn page(title: &str, subtitle: &str, when: &str, body: &str) -> String {
     let (title, subtitle) = (escape(title), escape(subtitle));
-    let (when, machine) = (human::local_minute(SystemTime::now()), escape(&machine()));
+    let (when, machine) = (escape(when), escape(&machine()));
     let (style, version) = (include_str!("style.css"), env!("CARGO_PKG_VERSION"));
     format!(
         r#"<!DOCTYPE html>
@@ -350,50 +333,17 @@ fn page(title: &str, subtitle: &str, body: &str) -> String {
 {style}</style></head><body>
 <header><h1>{title}</h1><p>{subtitle}</p><p>{when} · {machine}</p></header>
 {body}
-<footer>Written by sluice {version}. Times and device counters cover the work and a final sync, unless a table says otherwise.</footer>
+<footer>Written by sluice {version}. Times and device counters include the final sync unless a table says otherwise.</footer>
 </body></html>
 "#
     )
 }
 
-/// What it ran on: processors, memory, kernel.
-fn machine() -> String {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let memory = bench::meminfo::bytes("MemTotal").map_or(String::new(), |bytes| {
-        format!(", {} of memory", human::bytes(bytes))
-    });
-    format!("{processors} processors{memory}, Linux {}", kernel.trim())
-}
-
-/// For text and attributes.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-fn number(n: f64) -> String {
-    human::count(n.round() as u64)
-}
-
 fn tenths(n: f64) -> String {
     match n < 100.0 {
         true => format!("{n:.1}"),
-        false => number(n),
+        false => whole(n),
     }
-}
-
-fn mib(bytes: f64) -> f64 {
-    bytes / f64::from(1 << 20)
 }
 
 /// A power of two without a fraction.
@@ -408,7 +358,7 @@ fn short_bytes(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::bench::{SizeClass, Time};
+    use crate::{SizeClass, Time};
 
     #[test]
     fn names_cannot_become_markup() {
@@ -416,13 +366,13 @@ mod tests {
             target: r#"<img src="x">&"#.to_owned(),
             ..Report::default()
         };
-        let page = of_report(&report, "files");
+        let page = report_page(&report, "files", "today");
         assert!(page.contains("&lt;img src=&quot;x&quot;&gt;&amp;"));
         assert!(!page.contains("<img"));
     }
 
     #[test]
-    fn the_page_needs_nothing_else() {
+    fn the_page_loads_no_other_file() {
         let report = Report {
             files: 10,
             time: Time {
@@ -445,12 +395,12 @@ mod tests {
             samples: vec![Default::default(); 3],
             ..Report::default()
         };
-        let page = of_report(&report, "files");
+        let page = report_page(&report, "files", "today");
         for outside in ["<script", "<link", "@import", "url(", "src="] {
             assert!(!page.contains(outside), "{outside}");
         }
         assert_eq!(page.matches("<svg").count(), 3);
-        // The classes from 4 KiB to 1 MiB, those without any included.
+        // The classes from 4 KiB to 1 MiB, with empty ones.
         assert_eq!(page.matches("<rect").count(), 9);
     }
 }

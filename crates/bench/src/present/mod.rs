@@ -1,0 +1,16 @@
+//! Results as text, Markdown, HTML and SVG.
+
+mod chart;
+mod grid;
+mod html;
+mod machine;
+pub mod number;
+mod pace;
+mod picture;
+mod table;
+mod text;
+
+pub use html::{comparison_page, report_page};
+pub use picture::picture;
+pub use table::{comparison_markdown, comparison_text};
+pub use text::report_text;
