@@ -13,7 +13,7 @@ use ext4_format::{Geometry, GroupNo, Ino, Superblock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-/// What a block holds, as far as its checksum is concerned.
+/// The kind of a block, which decides on its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The super block.
@@ -44,9 +44,8 @@ pub enum Role {
 pub struct Base {
     /// Its bytes.
     pub image: Arc<Vec<u8>>,
-    /// As its super block says.
     pub geometry: Geometry,
-    /// What its blocks hold.
+    /// The kinds of its blocks.
     pub roles: BTreeMap<u64, Role>,
     /// Blocks worth damaging.
     pub targets: Vec<u64>,

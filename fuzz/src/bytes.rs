@@ -1,7 +1,7 @@
 //! A fuzzer's bytes, taken a piece at a time. At the end they are zeroes, so that every input means
 //! something.
 
-/// What is left of an input.
+/// The rest of an input.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {

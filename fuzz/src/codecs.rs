@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 const SEED: Option<Seed> = Some(Seed(0x1234_5678));
 const INODES: u32 = 4096;
 
-/// A geometry to judge other structures by: 4 KiB blocks, checksums, 64 bits.
+/// The geometry for the other structures: 4 KiB blocks, checksums, 64 bits.
 static GEOMETRY: LazyLock<Geometry> = LazyLock::new(|| {
     let base = &crate::bases::all()[0];
     base.geometry.clone()

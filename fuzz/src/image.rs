@@ -24,7 +24,7 @@ pub fn run(data: &[u8]) {
     for _ in 0..input.u8() % EDITS {
         edit(&device, base, &mut input);
     }
-    // Unmended volumes meet checksums at once; one in eight is enough.
+    // Unmended volumes fail at the first checksum; one in eight is enough.
     if choice & 7 != 0 {
         mend::mend(&device, base);
     }
@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
         let _ = fs.unmount();
     }
     drop(fs);
-    // Threads let go of the volume when they end.
+    // Threads drop the volume when they end.
     let start = Instant::now();
     while budget.used() > 0 {
         let used = budget.used();

@@ -1,6 +1,6 @@
-//! What the fuzz targets do with their bytes.
+//! The bodies of the fuzz targets.
 //!
-//! | module | what it feeds |
+//! | module | input |
 //! |---|---|
 //! | [`codecs`] | the structures of ext4-format |
 //! | [`log_codecs`] | the blocks of the journal |

@@ -23,7 +23,7 @@ pub fn mend(device: &Cow, base: &Base) {
         .iter()
         .filter_map(|&block| Some((block, *base.roles.get(&block)?)))
         .collect();
-    // What has a checksum elsewhere comes before the place of that checksum.
+    // A block whose checksum is stored in another block comes before that block.
     for &(block, role) in &roles {
         device.edit(block, |bytes| mender.leaf(block, role, bytes));
     }
@@ -140,7 +140,7 @@ impl Mender<'_> {
         }
     }
 
-    /// The journal's super block, and the log from its start for as far as it goes on.
+    /// The journal's super block, and the log from its start to its end.
     fn log(&self) {
         let journal = &self.base.journal;
         let Some(&head) = journal.first() else {

@@ -1,5 +1,5 @@
-//! What is done with a volume: a look at a part of the tree, then calls that the input chooses. Any
-//! of them may fail.
+//! Operations on a volume: a look at a part of the tree, then calls that the input chooses. Any of
+//! them may fail.
 
 use crate::bytes::Bytes;
 use ext4::{
@@ -11,7 +11,7 @@ const LOOK: usize = 60;
 /// Calls of an input at most.
 const CALLS: usize = 48;
 
-/// Looks at the tree, and calls what the input says.
+/// Reads the tree, and makes the calls that the input chooses.
 pub fn run(fs: &Fs, input: &mut Bytes<'_>) {
     let mut known = look(fs);
     if known.is_empty() {

@@ -1,7 +1,7 @@
-//! Recovery of logs that the input describes block by block, against a model of what a log means.
+//! Recovery of logs that the input describes block by block, against a model of a log.
 //!
-//! Checksums are right unless the input damages a block afterwards. Whatever the log says: recovery
-//! in memory and on the device agree, a second recovery finds nothing to do, and no memory stays
+//! Checksums are right unless the input damages a block afterwards. For every log, recovery in
+//! memory and on the device agree, a second recovery finds nothing to do, and no memory stays
 //! charged.
 
 use crate::bytes::Bytes;
@@ -18,7 +18,7 @@ use std::time::UNIX_EPOCH;
 const VOLUME: u64 = 2048;
 const LOG: u32 = 1024;
 const UUID: [u8; 16] = [7; 16];
-/// Where the journal's halves lie.
+/// The first blocks of the journal's two halves.
 const HALVES: [u64; 2] = [300, 1400];
 
 fn extents() -> [JournalExtent; 2] {
@@ -79,7 +79,7 @@ struct Writer {
     /// Copies and revoke records of the transaction.
     copies: Vec<(u64, Option<Vec<u8>>)>,
     revokes: Vec<u64>,
-    /// What complete transactions left.
+    /// The blocks of complete transactions.
     model: BTreeMap<u64, Vec<u8>>,
     /// The transaction has something that no writer writes, and so had a complete one.
     absurd: bool,
@@ -262,7 +262,7 @@ fn judge(device: &Cow, log: &Writer, damaged: bool) {
                 let copy: &[u8; BLOCK] = content[..].try_into().expect("a block");
                 expected.insert(*block, Box::new(*copy));
             }
-            // The journal's super block says that the log is empty.
+            // The journal's super block marks the log as empty.
             after.remove(&home_of(0));
             expected.remove(&home_of(0));
             assert!(

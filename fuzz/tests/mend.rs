@@ -6,7 +6,7 @@ use fuzz::cow::Cow;
 use fuzz::mend::mend;
 
 #[test]
-fn a_volume_that_is_right_stays_as_it_is() {
+fn mending_leaves_a_clean_volume_unchanged() {
     for (nth, base) in bases::all().iter().enumerate() {
         let device = Cow::new(&base.image);
         for &block in &base.targets {

@@ -1,10 +1,10 @@
-//! The mount daemon as a process of its own: started, killed, unmounted.
+//! The mount daemon as a child process.
 
-use crate::image::text;
-use crate::needs::run;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testkit::needs::run;
+use testkit::oracle::text;
 
 /// The daemon, in the foreground. Dropping it kills it.
 pub struct Daemon {
@@ -16,15 +16,15 @@ impl Daemon {
     /// Mounts an image.
     ///
     /// # Panics
-    /// Where the daemon ends, or does not mount within half a minute.
+    /// If the daemon ends, or does not mount within half a minute.
     pub fn start(sluice: &Path, image: &Path, dir: &Path) -> Daemon {
         Daemon::start_with(sluice, image, dir, "rw")
     }
 
-    /// The same with options.
+    /// Mounts an image with options.
     ///
     /// # Panics
-    /// As [`Daemon::start`].
+    /// See [`Daemon::start`].
     pub fn start_with(sluice: &Path, image: &Path, dir: &Path, options: &str) -> Daemon {
         let mut child = Command::new(sluice)
             .args(["mount", "-f", "-o", options, text(image), text(dir)])
@@ -49,26 +49,26 @@ impl Daemon {
         }
     }
 
-    /// Its process.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it as `kill -9` does.
+    /// Ends the daemon as `kill -9` does.
     ///
     /// # Panics
-    /// Where that fails.
+    /// On failure.
     pub fn kill(mut self) {
         self.child.kill().expect("kill -9");
         let _ = self.child.wait();
         self.detach();
     }
 
-    /// Unmounts, and waits for the daemon. A mount that is in use gets some seconds: programs of
-    /// others, such as a watcher of all mounts, hold any mount for a moment.
+    /// Unmounts, and waits for the daemon. It retries for some seconds while the mount is in use:
+    /// other programs, such as a watcher of all mounts, open any mount for a moment.
     ///
     /// # Panics
-    /// Where either says that something went wrong.
+    /// If the unmount or the daemon fails.
     pub fn unmount(mut self, sluice: &Path) {
         let end = Instant::now() + Duration::from_secs(5);
         loop {
@@ -104,7 +104,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The program: what `SLUICE` names, or a release build.
+/// The path of `sluice`: that in `SLUICE`, or a release build.
 pub fn sluice() -> Option<PathBuf> {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/sluice");
     let path = std::env::var_os("SLUICE").map_or(built, PathBuf::from);

@@ -1,14 +1,14 @@
-//! Threads that get in each other's way: random operations on few names in few directories.
+//! Random operations on few names in few directories, so that threads conflict.
 
-use crate::seed::Rng;
-use crate::volume::{self, new};
 use ext4::{FallocateMode, Fs, RenameFlags, SetAttr, SetXattrMode};
+use testkit::seed::Rng;
+use testkit::volume::{self, new};
 
-/// Directories, named `d0` and so on, which the caller makes.
+/// The number of directories, `d0` and so on, which the caller makes.
 pub const DIRS: u64 = 4;
 const NAMES: u64 = 40;
 
-/// One operation somewhere; it may fail as the others please, but not because something is damaged.
+/// Runs one random operation. It may fail because of other threads, but not because of damage.
 ///
 /// # Errors
 /// The engine's.

@@ -1,23 +1,23 @@
-//! What may be found in a file after a crash.
+//! The history: the contents that a file may have after a crash.
 //!
-//! Each change of a file is noted when it begins and when it was acknowledged, in positions of a
-//! recording. After a crash at some position, the last change that had been acknowledged holds, or
-//! any later one that had begun, or a mixture of them: sector by sector for contents written in
-//! place, as a whole where a rename replaced the file.
+//! Each change of a file is noted when it begins and when it is acknowledged, in positions of a
+//! recording. After a crash the file has the last acknowledged change, or any later one that had
+//! begun, or a mixture of them: by sectors for contents written in place, as a whole if a rename
+//! replaced the file.
 //!
-//! An fsync that is answered later concerns what had changed when it was asked for: a [`Ticket`].
+//! An asynchronous fsync covers the changes before its call: a [`Ticket`].
 
-use crate::crash::SECTOR;
-use crate::volume;
 use ext4::{Error, Fs};
 use std::collections::BTreeMap;
+use testkit::crash::SECTOR;
+use testkit::volume;
 
 struct Version {
     began: usize,
     acknowledged: Option<usize>,
-    /// `None`: there is no such file.
+    /// `None`: the file does not exist.
     contents: Option<Vec<u8>>,
-    /// All of the contents appear at once.
+    /// The contents appear atomically.
     atomic: bool,
 }
 
@@ -32,12 +32,12 @@ pub struct Ticket {
 pub struct History(BTreeMap<String, Vec<Version>>);
 
 impl History {
-    /// A change that begins at `position`: the contents after it.
+    /// Notes a change that begins at `position`, and the contents after it.
     pub fn begin(&mut self, path: &str, contents: Option<Vec<u8>>, position: usize) {
         self.push(path, contents, position, false);
     }
 
-    /// The same for a change that is there as a whole or not at all (rename).
+    /// The same for an atomic change (rename).
     pub fn begin_atomic(&mut self, path: &str, contents: Option<Vec<u8>>, position: usize) {
         self.push(path, contents, position, true);
     }
@@ -51,7 +51,7 @@ impl History {
         });
     }
 
-    /// The changes so far of `path`, of which there is one.
+    /// The changes of `path` so far. There must be one.
     pub fn ticket(&self, path: &str) -> Ticket {
         Ticket {
             path: path.to_owned(),
@@ -59,7 +59,7 @@ impl History {
         }
     }
 
-    /// These changes were acknowledged at `position`.
+    /// Notes that these changes were acknowledged at `position`.
     pub fn settle(&mut self, ticket: &Ticket, position: usize) {
         let versions = self.0.get_mut(&ticket.path);
         if let Some(version) = versions.and_then(|v| v.get_mut(ticket.version)) {
@@ -67,13 +67,13 @@ impl History {
         }
     }
 
-    /// All changes so far of `path` were acknowledged at `position`.
+    /// Notes that all changes of `path` so far were acknowledged at `position`.
     pub fn acknowledge(&mut self, path: &str, position: usize) {
         let ticket = self.ticket(path);
         self.settle(&ticket, position);
     }
 
-    /// All changes so far of files whose path begins with `prefix` were.
+    /// The same for all files whose path begins with `prefix`.
     pub fn acknowledge_below(&mut self, prefix: &str, position: usize) {
         let below = self
             .0
@@ -84,15 +84,15 @@ impl History {
         }
     }
 
-    /// All changes so far of all files were.
+    /// The same for all files.
     pub fn acknowledge_all(&mut self, position: usize) {
         self.acknowledge_below("", position);
     }
 
-    /// Whether `fs` has what it may have after a crash at `position`.
+    /// Checks the files of `fs` after a crash at `position`.
     ///
     /// # Errors
-    /// What it should not have, or lacks.
+    /// A description of the file that is wrong.
     pub fn check(&self, fs: &Fs, position: usize) -> Result<(), String> {
         self.check_with(position, |path| match volume::get(fs, path) {
             Ok(found) => Ok(Some(found)),
@@ -101,11 +101,11 @@ impl History {
         })
     }
 
-    /// The same for any volume of which `read` has the files' contents, or `None` where there is no
-    /// such file.
+    /// Checks the files of any volume. `read` returns the contents of a file, or `None` if it does
+    /// not exist.
     ///
     /// # Errors
-    /// What it should not have, or lacks.
+    /// A description of the file that is wrong.
     pub fn check_with(
         &self,
         position: usize,
@@ -113,12 +113,11 @@ impl History {
     ) -> Result<(), String> {
         for (path, versions) in &self.0 {
             let found = read(path).map_err(|e| format!("{path}: {e}"))?;
-            // Acknowledged at the very position means after the crash: its last event may not have
-            // come back.
+            // An acknowledgement at this position comes after the crash.
             let settled = versions
                 .iter()
                 .rposition(|v| v.acknowledged.is_some_and(|a| a < position));
-            // What began at the very position has done nothing yet.
+            // A change that began at this position has had no effect yet.
             let possible: Vec<&Version> = versions
                 .iter()
                 .enumerate()
@@ -129,19 +128,19 @@ impl History {
                 .map(|(_, v)| v)
                 .collect();
             let nothing_promised = settled.is_none();
-            judge(found.as_deref(), &possible, nothing_promised)
+            check_contents(found.as_deref(), &possible, nothing_promised)
                 .map_err(|e| format!("{path}, crash at event {position}: {e}"))?;
         }
         Ok(())
     }
 }
 
-fn judge(
+fn check_contents(
     found: Option<&[u8]>,
     possible: &[&Version],
     nothing_promised: bool,
 ) -> Result<(), String> {
-    // A file that may not be there yet may also be there in part.
+    // A file that may not exist yet may also exist in part.
     let may_be_absent = nothing_promised || possible.iter().any(|v| v.contents.is_none());
     let Some(found) = found else {
         return if may_be_absent {
@@ -194,7 +193,7 @@ fn judge(
     Ok(())
 }
 
-/// A range of `contents` as if it went on with zeroes.
+/// A range of `contents`, with zeroes behind its end.
 fn zero_extended(contents: &[u8], range: std::ops::Range<usize>) -> Vec<u8> {
     let mut out = vec![0; range.len()];
     let end = range.end.min(contents.len());

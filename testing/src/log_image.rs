@@ -1,4 +1,4 @@
-//! Logs as an attacker would write them: what they claim has no relation to what the image holds.
+//! Logs as an attacker would write them: their claims do not match the image.
 
 use ext4_format::extent::ExtentNode;
 use ext4_format::group_desc::GroupDesc;
@@ -18,21 +18,21 @@ const START: usize = 0x1C;
 const INCOMPAT: usize = 1024 + 0x60;
 const RECOVER: u32 = 4;
 
-/// Writes the log of an image, block after block.
+/// Writes the log of an image, one block after another.
 pub struct LogWriter {
     file: File,
-    /// Where the journal's blocks lie on the volume.
+    /// The volume blocks of the journal, in order.
     homes: Vec<u64>,
     layout: Layout,
     at: usize,
 }
 
 impl LogWriter {
-    /// Of a volume by mke2fs with 4 KiB blocks and no checksums (`^metadata_csum`), whose journal
-    /// is clean.
+    /// Opens a volume by mke2fs with 4 KiB blocks and no checksums (`^metadata_csum`), whose
+    /// journal is clean.
     ///
     /// # Panics
-    /// Where the image is no such volume.
+    /// If the image is no such volume.
     pub fn new(image: &Path) -> LogWriter {
         let file = File::options().read(true).write(true).open(image);
         let file = file.expect("an image");
@@ -50,7 +50,7 @@ impl LogWriter {
         }
     }
 
-    /// Log blocks that are left.
+    /// Free log blocks.
     pub fn left(&self) -> usize {
         self.homes.len() - self.at
     }
@@ -66,7 +66,7 @@ impl LogWriter {
         self.at += 1;
     }
 
-    /// A descriptor whose copies are holes of the image: 508 blocks at most.
+    /// Writes a descriptor of at most 508 blocks, whose copies are holes of the image.
     pub fn descriptor(&mut self, homes: &[u64]) {
         let tags: Vec<_> = homes
             .iter()
@@ -83,14 +83,14 @@ impl LogWriter {
         self.at += homes.len();
     }
 
-    /// A revoke block of 1020 blocks at most.
+    /// Writes a revoke block of at most 1020 blocks.
     pub fn revoke(&mut self, blocks: &[u64]) {
         let mut block = vec![0; BLOCK];
         revoke::write(&self.layout, 1, blocks, &mut block);
         self.put(&block);
     }
 
-    /// The commit block, and super blocks that say that the log has to be replayed.
+    /// Writes the commit block, and super blocks that request replay.
     pub fn finish(mut self) {
         let mut block = vec![0; BLOCK];
         commit::write(&self.layout, 1, UNIX_EPOCH, 0, &mut block);
@@ -114,7 +114,7 @@ impl LogWriter {
     }
 }
 
-/// The volume's blocks that hold the journal, in the journal's order.
+/// The volume blocks of the journal, in order.
 fn journal_blocks(file: &File) -> Vec<u64> {
     let read = |offset: u64, len: usize| {
         let mut bytes = vec![0; len];

@@ -1,17 +1,17 @@
-//! What a file system should do, in maps and vectors.
+//! A model of a file system, in maps and vectors.
 
 use crate::snapshot::{Digest, Entry, Snapshot};
 use std::collections::{BTreeMap, HashMap};
 
 const PAGE: u64 = 4096;
 
-/// Names an inode of the model.
+/// The number of an inode in the model.
 pub type Id = usize;
 
-/// Why the model refuses, by what `errno` says.
+/// The errno of a refused operation.
 pub type Refusal = i32;
 
-/// Contents of a file: pages that were written, and zeroes.
+/// Contents of a file: the pages that were written; the others are zeroes.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// Bytes.
@@ -53,7 +53,7 @@ impl Contents {
         }
     }
 
-    /// Sets the size; what was cut off is gone.
+    /// Sets the size; the bytes behind it are lost.
     pub fn truncate(&mut self, size: u64) {
         if size < self.size {
             self.zero(size, self.size - size);
@@ -62,7 +62,7 @@ impl Contents {
         self.size = size;
     }
 
-    /// Reads as far as there is something.
+    /// Reads up to the end of the file.
     pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let len = (len as u64).min(self.size.saturating_sub(offset)) as usize;
         let mut out = vec![0; len];
@@ -86,7 +86,7 @@ impl Contents {
     }
 }
 
-/// What an inode is.
+/// The contents of an inode.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// A file.
@@ -100,7 +100,7 @@ pub enum Body {
 /// An inode.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Type and contents.
     pub body: Body,
     /// Permission bits.
     pub mode: u16,
@@ -108,15 +108,15 @@ pub struct Node {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Links (of files; those of directories are counted).
+    /// Links of a file; those of a directory are computed.
     pub links: u32,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Users beside names.
+    /// Users that are not names.
     pub open: u32,
 }
 
-/// How to rename.
+/// The mode of a rename.
 pub use ext4::RenameFlags;
 
 /// A tree with one root.
@@ -163,7 +163,7 @@ impl Model {
         &self.nodes[&id]
     }
 
-    /// An inode, to be changed.
+    /// An inode, for changes.
     pub fn node_mut(&mut self, id: Id) -> &mut Node {
         self.nodes.get_mut(&id).expect("the inode is there")
     }
@@ -190,12 +190,12 @@ impl Model {
         }
     }
 
-    /// What a name stands for.
+    /// The inode of a name.
     pub fn lookup(&self, dir: Id, name: &[u8]) -> Option<Id> {
         self.entries(dir).get(name).copied()
     }
 
-    /// All directories, with the names that lead to each.
+    /// All directories with their paths.
     pub fn dirs(&self) -> Vec<(Id, Vec<Vec<u8>>)> {
         let mut found = vec![(Model::ROOT, Vec::new())];
         let mut at = 0;
@@ -213,17 +213,17 @@ impl Model {
         found
     }
 
-    /// Inodes that names lead to.
+    /// The inodes that have names.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is nothing but the root.
+    /// Whether the root is empty.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() == 1
     }
 
-    /// Creates something.
+    /// Creates an inode.
     ///
     /// # Errors
     /// `EEXIST`.
@@ -238,7 +238,7 @@ impl Model {
         Ok(id)
     }
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     ///
     /// # Errors
     /// `EEXIST`; `EPERM` for a directory.
@@ -254,7 +254,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes a name from something that is not a directory.
+    /// Removes a name of an inode that is not a directory.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`.
@@ -288,7 +288,7 @@ impl Model {
     /// Renames.
     ///
     /// # Errors
-    /// As rename(2).
+    /// rename(2).
     pub fn rename(
         &mut self,
         from: Id,
@@ -356,7 +356,7 @@ impl Model {
         self.forget_if_unused(id);
     }
 
-    /// Somebody closed it.
+    /// A user closes the inode.
     pub fn close(&mut self, id: Id) {
         self.node_mut(id).open -= 1;
         self.forget_if_unused(id);
@@ -369,7 +369,7 @@ impl Model {
         }
     }
 
-    /// The whole tree, with what a model knows.
+    /// The whole tree, with the fields of a model.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let mut left = vec![(Vec::new(), Model::ROOT)];

@@ -1,34 +1,34 @@
-//! Random operations on the engine and on a model at once; each must give the same result.
+//! Random operations on the engine and on a model. Each must give the same result in both.
 
 use crate::model::{Body, Contents, Id, Model};
-use crate::seed::Rng;
 use crate::snapshot::{Compare, Snapshot};
-use crate::volume::new;
 use ext4::{Error, FallocateMode, Fs, InodeRef, RenameFlags, Result, SetAttr, SetXattrMode};
 use std::collections::VecDeque;
+use testkit::seed::Rng;
+use testkit::volume::new;
 
-/// Engine and model side by side, below one directory of a volume.
+/// The engine and the model, below one directory of a volume.
 pub struct Pair {
-    /// What should be.
+    /// The expected tree.
     pub model: Model,
-    /// The name, in the volume's root, of the directory that the model describes.
+    /// The name of the directory, in the root of the volume.
     pub root: String,
     open: Vec<(Id, InodeRef)>,
     rng: Rng,
     done: VecDeque<String>,
-    /// Inodes that the model may have before more is removed than created.
+    /// The number of inodes above which more are removed than created.
     pub population: usize,
 }
 
 /// Largest offset of ordinary operations.
 const REACH: u64 = 600 << 10;
-/// Names in a directory, so that operations meet.
+/// Names in a directory; few, so that operations conflict.
 const NAMES: u64 = 24;
-/// Operations that a failure shows.
+/// The number of operations that a failure prints.
 const SHOWN: usize = 12;
 
 impl Pair {
-    /// Makes the directory `root` and begins.
+    /// Creates the directory `root`.
     pub fn new(fs: &Fs, root: &str, rng: Rng) -> Pair {
         let dir = fs.mkdir(&fs.root().expect("root"), root.as_bytes(), new(0o040_755));
         dir.expect("the model's directory");
@@ -72,7 +72,7 @@ impl Pair {
         }
     }
 
-    /// Both succeeded, or both failed for the same reason; the engine's value.
+    /// Asserts that both succeeded, or failed for the same reason; returns the engine's value.
     fn agree<T, U>(&self, ours: Result<T>, theirs: Result<U, i32>) -> Option<(T, U)> {
         match (ours, theirs) {
             (Ok(ours), Ok(theirs)) => Some((ours, theirs)),
@@ -102,7 +102,7 @@ impl Pair {
         (id, self.walk(fs, &path))
     }
 
-    /// A file of the tree or an open one.
+    /// A random file of the tree, or an open one.
     fn file(&mut self, fs: &Fs) -> Option<(Id, InodeRef)> {
         if !self.open.is_empty() && self.rng.one_in(4) {
             return Some(self.rng.pick(&self.open).clone());
@@ -125,7 +125,7 @@ impl Pair {
         match self.rng.below(4) {
             0 => at / 4096 * 4096,
             1 => at % 9000,
-            // Far behind everything, so that the file is sparse and its tree grows.
+            // Far behind the end, so that the file is sparse and its tree grows.
             2 if self.rng.one_in(8) => at + self.rng.below(1 << 36),
             _ => at,
         }
@@ -140,7 +140,7 @@ impl Pair {
         }
     }
 
-    /// One random operation.
+    /// Runs one random operation.
     pub fn step(&mut self, fs: &Fs) {
         let crowded = self.model.len() > self.population;
         match self.rng.below(100) {
@@ -443,14 +443,14 @@ impl Pair {
         self.agree(ours, Ok(()));
     }
 
-    /// Closes everything, as before an unmount.
+    /// Closes all open files, as before an unmount.
     pub fn close_all(&mut self) {
         while !self.open.is_empty() {
             self.close();
         }
     }
 
-    /// All of the model is in the engine, and nothing else.
+    /// Asserts that the engine has the tree of the model.
     pub fn compare(&self, fs: &Fs) {
         let ours = Snapshot::below(fs, &self.walk(fs, &[]));
         let ours = ours.unwrap_or_else(|e| self.fail(&e.to_string()));
@@ -461,7 +461,7 @@ impl Pair {
     }
 }
 
-/// Whether the engine's error says what the model's number says.
+/// Whether the engine's error has the errno of the model.
 fn same_reason(ours: &Error, theirs: i32) -> bool {
     ours.errno() == theirs
         // rename(2) allows either.

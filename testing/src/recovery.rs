@@ -1,29 +1,28 @@
-//! Images of crashes recovered, by us and by others, and judged: by what the history promises, and
-//! by e2fsck.
+//! Recovery of crash images by us, by e2fsck and by the kernel. The history and e2fsck check the
+//! result.
 
-use crate::crash::Recording;
-use crate::disk::{Disk, save};
 use crate::history::History;
-use crate::image::{check, recover_by_e2fsck};
-use crate::kernel::KernelMount;
-use crate::scratch::Scratch;
-use crate::seed::Rng;
-use crate::volume::{options, put};
 use ext4::Fs;
 use std::io::ErrorKind;
+use testkit::disk::{Disk, save};
+use testkit::kernel::KernelMount;
+use testkit::oracle::{check, recover_by_e2fsck};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{options, put};
 
-/// What was found wrong.
+/// The result of a check; the error describes the defect.
 pub type Check = Result<(), String>;
 
-/// Recovers an image by us, and lets e2fsck judge the result.
+/// Recovers an image by us; the history and e2fsck check the result.
 ///
 /// # Errors
-/// What was found wrong.
+/// A description of the defect.
 pub fn by_us(image: Vec<u8>, history: &History, at: usize, scratch: &Scratch) -> Check {
     let disk = Disk::from_bytes(image);
     let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
     let checked = history.check(&fs, at);
-    // It must also be fit for use.
+    // The volume must also accept changes.
     let used = put(&fs, "after", b"the crash").and_then(|file| fs.fsync(&file, false));
     let unmounted = fs.unmount();
     checked?;
@@ -34,10 +33,10 @@ pub fn by_us(image: Vec<u8>, history: &History, at: usize, scratch: &Scratch) ->
     check(&path).map_err(|e| format!("e2fsck after our recovery: {e}"))
 }
 
-/// Crashes once more while we recover; what is left then is recovered.
+/// Recovers an image by us, with a second crash during the first recovery.
 ///
 /// # Errors
-/// What was found wrong.
+/// A description of the defect.
 pub fn by_us_twice(
     image: Vec<u8>,
     history: &History,
@@ -46,17 +45,16 @@ pub fn by_us_twice(
     rng: &mut Rng,
 ) -> Check {
     let disk = Disk::from_bytes(image);
-    let base = disk.start_recording();
+    disk.start_recording();
     let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
-    let events = disk.take_log();
+    let recording = disk.take_recording();
     fs.crash();
-    let mut recording = Recording::new(base, events);
-    let again = rng.index(recording.len() + 1);
+    let again = rng.index(recording.log.len() + 1);
     let image = recording.image(again, rng);
     by_us(image, history, at, scratch).map_err(|e| {
         format!(
             "second crash at event {again} of {} of recovery: {e}",
-            recording.len()
+            recording.log.len()
         )
     })
 }
@@ -64,7 +62,7 @@ pub fn by_us_twice(
 /// Recovers an image by e2fsck alone.
 ///
 /// # Errors
-/// What was found wrong.
+/// A description of the defect.
 pub fn by_fsck(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
     let path = scratch.join("by-e2fsck");
     save(image, &path);
@@ -78,7 +76,7 @@ pub fn by_fsck(image: &[u8], history: &History, at: usize, scratch: &Scratch) ->
 /// Recovers an image by the kernel alone.
 ///
 /// # Errors
-/// What was found wrong.
+/// A description of the defect.
 pub fn by_kernel(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
     let path = scratch.join("by-kernel");
     save(image, &path);

@@ -1,4 +1,4 @@
-//! All names, attributes and bytes of a tree, as we see it and as the kernel does, to be compared.
+//! Names, attributes and bytes of a tree, as the engine or the kernel reads it, for comparison.
 
 use ext4::{Fs, InodeRef, Result, SeekWhence};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 const PAGE: usize = 4096;
 
-/// What a tree says of one name.
+/// The entry of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Entry {
     /// Type and permission bits.
@@ -30,7 +30,7 @@ pub struct Entry {
     pub blocks: u64,
     /// Access, change of contents, change of inode, birth: seconds and nanoseconds.
     pub times: [(i64, u32); 4],
-    /// Of all pages that are not zero, with their places.
+    /// A hash of all nonzero pages with their positions.
     pub digest: u64,
     /// A symbolic link's target.
     pub target: Vec<u8>,
@@ -38,12 +38,12 @@ pub struct Entry {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What of entries is compared.
+/// The fields that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
     /// All.
     Everything,
-    /// What a model knows: not times, numbers, space, nor the size of directories.
+    /// The fields of a model: not times, numbers, space, nor the size of directories.
     Semantics,
 }
 
@@ -56,12 +56,12 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 
-/// Digests pages that are not zero: a hole is as good as zeroes.
+/// A hash of the nonzero pages: a hole equals zeroes.
 #[derive(Default)]
 pub struct Digest(DefaultHasher);
 
 impl Digest {
-    /// Adds the page at index `page`; a short one is filled up with zeroes.
+    /// Adds the page at index `page`; a short one is padded with zeroes.
     pub fn page(&mut self, page: u64, bytes: &[u8]) {
         if bytes.iter().all(|&b| b == 0) {
             return;
@@ -84,14 +84,14 @@ impl Digest {
     }
 }
 
-/// Pages from `start` to `end`, with the borders on pages.
+/// The range of pages that covers `start..end`.
 fn aligned(start: u64, end: u64, size: u64) -> std::ops::Range<u64> {
     let page = PAGE as u64;
     start / page * page..end.div_ceil(page).saturating_mul(page).min(size)
 }
 
 impl Snapshot {
-    /// The whole volume as the engine sees it.
+    /// Reads the whole volume by the engine.
     ///
     /// # Errors
     /// The engine's.
@@ -99,7 +99,7 @@ impl Snapshot {
         Snapshot::below(fs, &fs.root()?)
     }
 
-    /// A directory and all below it as the engine sees it.
+    /// Reads the tree below a directory by the engine.
     ///
     /// # Errors
     /// The engine's.
@@ -108,7 +108,7 @@ impl Snapshot {
         let mut left = vec![(Vec::new(), dir.clone())];
         while let Some((path, inode)) = left.pop() {
             if inode.attr().is_dir() {
-                for (name, ino, kind) in crate::volume::list(fs, &inode)? {
+                for (name, ino, kind) in testkit::volume::list(fs, &inode)? {
                     let child = fs.lookup(&inode, &name)?;
                     assert_eq!(child.ino(), ino, "readdir and look-up agree");
                     assert_eq!(child.attr().kind, kind, "readdir and stat agree");
@@ -120,7 +120,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// A directory and all below it as the kernel shows it.
+    /// Reads the tree below a directory by the kernel.
     pub fn of_kernel(root: &Path) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let mut left = vec![(Vec::new(), root.to_owned())];
@@ -137,7 +137,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// What differs, `None` if nothing does.
+    /// Describes the first differences; `None` if there are none.
     pub fn difference(&self, other: &Snapshot, compare: Compare) -> Option<String> {
         let mut lines = Vec::new();
         for (path, entry) in &self.0 {
@@ -167,17 +167,17 @@ impl Snapshot {
         Some(lines.join("\n"))
     }
 
-    /// Both are the same.
+    /// Asserts that both are the same.
     ///
     /// # Panics
-    /// With what differs.
+    /// With the differences.
     pub fn assert_same(&self, other: &Snapshot, compare: Compare, what: &str) {
         if let Some(difference) = self.difference(other, compare) {
             panic!("{what}:\n{difference}");
         }
     }
 
-    /// Without what lies below these names of the root.
+    /// Drops the trees below these names of the root.
     pub fn without(mut self, names: &[&str]) -> Snapshot {
         self.0.retain(|path, _| {
             let first = path.split(|&b| b == b'/').next().unwrap_or_default();
@@ -245,7 +245,7 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// An inode as the engine sees it.
+/// The entry of an inode in the engine.
 ///
 /// # Errors
 /// The engine's.

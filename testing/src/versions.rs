@@ -1,30 +1,30 @@
-//! Files whose contents say which version they are, and what a worker was told of them before
-//! everything stopped.
+//! Files whose contents name their version, and the acknowledgements that a worker got before a
+//! kill.
 
-use crate::seed::Rng;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use testkit::seed::Rng;
 
-/// Versions of one file that is replaced again and again: those before `acknowledged` are over.
+/// The possible versions of a file that is replaced repeatedly.
 #[derive(Clone, Copy, Default)]
 pub struct Versions {
-    /// The newest that may be there.
+    /// The newest possible version.
     pub begun: u64,
-    /// The oldest that may be there.
+    /// The oldest possible version.
     pub acknowledged: u64,
 }
 
-/// What one worker was told.
+/// The acknowledgements that a worker got.
 #[derive(Default)]
 pub struct Told {
     /// Names and versions of files that were made durable.
     pub files: Vec<(String, u64)>,
-    /// The file that is replaced again and again.
+    /// The file that is replaced repeatedly.
     pub saved: Versions,
 }
 
-/// Contents that say which version they are; every version has another length.
+/// The contents of a version. They begin with its number; every version has another length.
 pub fn contents(version: u64) -> Vec<u8> {
     let len = 100 + (version * 977 % 13_000) as usize;
     let mut rng = Rng::from_seed(version);
@@ -33,10 +33,10 @@ pub fn contents(version: u64) -> Vec<u8> {
     data
 }
 
-/// A file's bytes are those of one version that may be there.
+/// Asserts that a file has the contents of one of the possible versions.
 ///
 /// # Panics
-/// Where they are not.
+/// If it has not.
 pub fn assert_version(data: &[u8], versions: Versions, what: &str) {
     assert!(data.len() >= 8, "{what}: {} bytes", data.len());
     let version = u64::from_le_bytes(data[..8].try_into().unwrap());

@@ -1,19 +1,20 @@
-//! Volumes that claim much more than they hold: memory stays within the budget, time within what
-//! the image warrants. Resident memory is a process's, so the tests take turns.
+//! Volumes that claim much more than they hold. Memory stays within the budget, and time within a
+//! minute.
 
 use ext4::{Fs, MountOptions, Result};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use parking_lot::{Mutex, MutexGuard};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use testing::image::{Mke2fs, text};
 use testing::log_image::LogWriter;
-use testing::needs::{Need, have, run_ok};
-use testing::scratch::Scratch;
-use testing::volume::{self, mount_with, options};
-use testing::watchdog::Watchdog;
+use testkit::needs::have_e2fsprogs;
+use testkit::oracle::{Mke2fs, debugfs};
+use testkit::scratch::Scratch;
+use testkit::volume::{self, mount_with, options};
+use testkit::watchdog::Watchdog;
 
 const BUDGET: u64 = 32 << 20;
-/// What a process has beside the budget: stacks, rings, the allocator's own.
+/// Memory outside of the budget: stacks, rings, the allocator.
 const CONSTANT: u64 = 16 << 20;
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -25,27 +26,45 @@ fn status(field: &str) -> u64 {
     kib.expect("a number of KiB") << 10
 }
 
-/// Mounts, lets `then` look at the volume, and says how much memory all of it took.
-fn used_by(image: &Path, read_only: bool, then: impl FnOnce(Result<Arc<Fs>>)) -> u64 {
-    let _watchdog = Watchdog::new("a volume that claims too much", Duration::from_secs(60));
-    std::fs::write("/proc/self/clear_refs", "5").expect("resets the peak");
-    // Memory that earlier tests left in the heap is used again: the growth is a lower bound, tens
-    // of MiB below the truth.
-    let base = status("VmRSS:");
-    let options = MountOptions {
-        memory: BUDGET,
-        read_only,
-        ..options()
-    };
-    then(mount_with(image, options));
-    let used = status("VmHWM:").saturating_sub(base);
-    eprintln!("{} MiB, budget {} MiB", used >> 20, BUDGET >> 20);
-    used
+/// A test that bounds the memory of a mount. Tests run one at a time, because resident memory is
+/// that of the process.
+struct Test {
+    name: &'static str,
+    scratch: Scratch,
+    _turn: MutexGuard<'static, ()>,
 }
 
-fn assert_within(used: u64, what: &str) {
-    let most = BUDGET + BUDGET / 5 + CONSTANT;
-    assert!(used <= most, "{what}: {} MiB resident", used >> 20);
+impl Test {
+    /// Waits for other tests. Prints `SKIPPED: …` and returns `None` without e2fsprogs.
+    fn new(name: &'static str) -> Option<Test> {
+        have_e2fsprogs(name).then(|| Test {
+            name,
+            scratch: Scratch::new(),
+            _turn: TURN.lock(),
+        })
+    }
+
+    fn image(&self) -> PathBuf {
+        self.scratch.join("image")
+    }
+
+    /// Mounts the image and calls `then` with the result; asserts bounds on memory and time.
+    fn mount(&self, read_only: bool, then: impl FnOnce(Result<Arc<Fs>>)) {
+        let _watchdog = Watchdog::new(self.name, Duration::from_secs(60));
+        std::fs::write("/proc/self/clear_refs", "5").expect("resets the peak");
+        // The heap has memory of earlier tests, so the growth may be tens of MiB too low.
+        let base = status("VmRSS:");
+        let options = MountOptions {
+            memory: BUDGET,
+            read_only,
+            ..options()
+        };
+        then(mount_with(&self.image(), options));
+        let used = status("VmHWM:").saturating_sub(base);
+        eprintln!("{} MiB, budget {} MiB", used >> 20, BUDGET >> 20);
+        let most = BUDGET + BUDGET / 5 + CONSTANT;
+        assert!(used <= most, "{}: {} MiB resident", self.name, used >> 20);
+    }
 }
 
 /// A sparse volume of `size` bytes with a journal of `journal` MiB.
@@ -62,7 +81,7 @@ fn volume(image: &Path, size: u64, journal: u32) {
     mke2fs.make(image).expect("mke2fs");
 }
 
-/// Numbers of blocks that are neither the journal's nor the first groups' metadata.
+/// Numbers of blocks outside of the journal and of the metadata of the first groups.
 fn homes(log: &LogWriter, from: u64) -> impl Iterator<Item = u64> + use<> {
     let journal = log.journal();
     let (first, last) = (journal[0], *journal.last().expect("a journal"));
@@ -72,13 +91,10 @@ fn homes(log: &LogWriter, from: u64) -> impl Iterator<Item = u64> + use<> {
 
 #[test]
 fn a_sparse_log_takes_no_memory_for_its_copies() {
-    let name = "a sparse log";
-    if !have(name, &[Need::Tool("mke2fs")]) {
+    let Some(test) = Test::new("a sparse log") else {
         return;
-    }
-    let _turn = TURN.lock();
-    let scratch = Scratch::new();
-    let image = scratch.join("image");
+    };
+    let image = test.image();
     volume(&image, 4 << 30, 1024);
     let mut log = LogWriter::new(&image);
     let mut homes = homes(&log, 100_000);
@@ -92,24 +108,20 @@ fn a_sparse_log_takes_no_memory_for_its_copies() {
     let on_disk = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&image).unwrap()) * 512;
     eprintln!("{seen} blocks in the log, {} KiB on disk", on_disk >> 10);
     for read_only in [true, false] {
-        let used = used_by(&image, read_only, |mounted| {
+        test.mount(read_only, |mounted| {
             let fs = mounted.expect("mounts");
             assert_eq!(fs.info().recovery.replayed, seen as u64);
             fs.unmount().unwrap();
         });
-        assert_within(used, name);
     }
 }
 
 #[test]
 fn revoke_records_take_no_memory_of_their_own() {
-    let name = "a log of revoke records";
-    if !have(name, &[Need::Tool("mke2fs")]) {
+    let Some(test) = Test::new("a log of revoke records") else {
         return;
-    }
-    let _turn = TURN.lock();
-    let scratch = Scratch::new();
-    let image = scratch.join("image");
+    };
+    let image = test.image();
     volume(&image, 1 << 30, 64);
     let mut log = LogWriter::new(&image);
     let mut next = 0;
@@ -122,7 +134,7 @@ fn revoke_records_take_no_memory_of_their_own() {
     }
     log.finish();
     for read_only in [true, false] {
-        let used = used_by(&image, read_only, |mounted| {
+        test.mount(read_only, |mounted| {
             let fs = mounted.expect("mounts");
             assert_eq!(
                 (fs.info().recovery.replayed, fs.info().recovery.revoked),
@@ -130,19 +142,15 @@ fn revoke_records_take_no_memory_of_their_own() {
             );
             fs.unmount().unwrap();
         });
-        assert_within(used, name);
     }
 }
 
 #[test]
 fn a_log_beyond_the_budget_is_refused_by_name() {
-    let name = "a log beyond the budget";
-    if !have(name, &[Need::Tool("mke2fs")]) {
+    let Some(test) = Test::new("a log beyond the budget") else {
         return;
-    }
-    let _turn = TURN.lock();
-    let scratch = Scratch::new();
-    let image = scratch.join("image");
+    };
+    let image = test.image();
     volume(&image, 20 << 30, 8 << 10);
     let mut log = LogWriter::new(&image);
     let mut homes = homes(&log, 100_000);
@@ -151,25 +159,21 @@ fn a_log_beyond_the_budget_is_refused_by_name() {
         log.descriptor(&part);
     }
     log.finish();
-    let used = used_by(&image, true, |mounted| {
+    test.mount(true, |mounted| {
         let refused = mounted.err().expect("refused").to_string();
         assert!(refused.contains("larger memory budget"), "{refused}");
     });
-    assert_within(used, name);
 }
 
 #[test]
-fn the_groups_of_a_large_volume_count() {
-    let name = "the groups of a large volume";
-    if !have(name, &[Need::Tool("mke2fs")]) {
+fn the_groups_of_a_large_volume_are_charged() {
+    let Some(test) = Test::new("the groups of a large volume") else {
         return;
-    }
-    let _turn = TURN.lock();
-    let scratch = Scratch::new();
-    let image = scratch.join("image");
+    };
+    let image = test.image();
     for (size, fits) in [(2_u64 << 40, true), (8 << 40, false)] {
         volume(&image, size, 4);
-        let used = used_by(&image, true, |mounted| match (mounted, fits) {
+        test.mount(true, |mounted| match (mounted, fits) {
             (Ok(fs), true) => {
                 assert!(fs.budget().used() > 4 << 20, "16,384 groups are charged");
                 fs.unmount().unwrap();
@@ -180,7 +184,6 @@ fn the_groups_of_a_large_volume_count() {
             }
             (mounted, _) => panic!("{size} bytes: mounted is {}", mounted.is_ok()),
         });
-        assert_within(used, name);
         std::fs::remove_file(&image).unwrap();
     }
 }
@@ -188,24 +191,20 @@ fn the_groups_of_a_large_volume_count() {
 /// Changes fields of an inode by debugfs.
 fn set_inode(image: &Path, inode: &str, fields: &[(&str, &str)]) {
     for (field, value) in fields {
-        let command = format!("set_inode_field {inode} {field} {value}");
-        run_ok("debugfs", &["-w", "-R", &command, text(image)]);
+        debugfs(image, &format!("set_inode_field {inode} {field} {value}"));
     }
 }
 
 #[test]
 fn a_directory_larger_than_the_volume_is_refused_at_once() {
-    let name = "a directory larger than the volume";
-    if !have(name, &[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
+    let Some(test) = Test::new("a directory larger than the volume") else {
         return;
-    }
-    let _turn = TURN.lock();
-    let scratch = Scratch::new();
-    let image = scratch.join("image");
+    };
+    let image = test.image();
     volume(&image, 64 << 20, 4);
-    run_ok("debugfs", &["-w", "-R", "mkdir many", text(&image)]);
+    debugfs(&image, "mkdir many");
     set_inode(&image, "many", &[("size", "0xfffffff000")]);
-    let used = used_by(&image, true, |mounted| {
+    test.mount(true, |mounted| {
         let fs = mounted.expect("mounts");
         let many = volume::at(&fs, "many").unwrap();
         let missed = fs.lookup(&many, b"not there").err().expect("an error");
@@ -215,18 +214,14 @@ fn a_directory_larger_than_the_volume_is_refused_at_once() {
         );
         fs.unmount().unwrap();
     });
-    assert_within(used, name);
 }
 
 #[test]
 fn a_journal_whose_extents_point_to_one_node_is_refused_at_once() {
-    let name = "extents that point to one node";
-    if !have(name, &[Need::Tool("mke2fs")]) {
+    let Some(test) = Test::new("extents that point to one node") else {
         return;
-    }
-    let _turn = TURN.lock();
-    let scratch = Scratch::new();
-    let image = scratch.join("image");
+    };
+    let image = test.image();
     volume(&image, 64 << 20, 4);
     // Four levels of 340 children each, all of them the same block of the next level; the leaf is
     // empty.
@@ -251,7 +246,7 @@ fn a_journal_whose_extents_point_to_one_node_is_refused_at_once() {
         let entries = if depth == 0 { 0 } else { 340 };
         node(depth as u16, child, entries, &mut bytes[at..at + 4096]);
     }
-    let shown = run_ok("debugfs", &["-R", "imap <8>", text(&image)]);
+    let shown = debugfs(&image, "imap <8>");
     let place = shown.split("located at block ").nth(1).expect("imap");
     let (block, offset) = place.split_once(", offset ").expect("imap");
     let offset = offset.split_whitespace().next().expect("imap");
@@ -260,9 +255,8 @@ fn a_journal_whose_extents_point_to_one_node_is_refused_at_once() {
     let inode = block.trim().parse::<usize>().expect("a block") * 4096 + offset;
     node(5, blocks[4], 4, &mut bytes[inode + 40..inode + 100]);
     std::fs::write(&image, &bytes).unwrap();
-    let used = used_by(&image, true, |mounted| {
+    test.mount(true, |mounted| {
         let refused = mounted.err().expect("refused").to_string();
         assert!(refused.contains("too many nodes"), "{refused}");
     });
-    assert_within(used, name);
 }

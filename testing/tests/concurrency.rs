@@ -1,29 +1,29 @@
-//! Threads that get in each other's way: everything at once in shared directories, with sync, fsync
-//! and reclaim beside it. Nothing hangs, and e2fsck finds nothing.
+//! Threads that change shared directories concurrently with sync, fsync and reclaim. Nothing hangs,
+//! and e2fsck finds nothing.
 
 use ext4::{Fs, MkfsOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use testing::disk::Disk;
 use testing::hammer::{DIRS, hammer};
-use testing::image::assert_clean;
-use testing::needs::{Need, have};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
 use testing::snapshot::Snapshot;
-use testing::volume::{self, options};
-use testing::watchdog::Watchdog;
+use testkit::disk::Disk;
+use testkit::needs::{Need, have};
+use testkit::oracle::assert_clean;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, options};
+use testkit::watchdog::Watchdog;
 
 #[test]
 fn everything_at_once() {
     let test = "concurrency";
     let mut rng = Rng::new(test);
-    let seconds = testing::rounds(8, 300) as u64;
+    let seconds = testkit::rounds(8, 300) as u64;
     let watchdog = Watchdog::new(test, Duration::from_secs(seconds + 90));
     let disk = Disk::new(512 << 20);
     ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
     let mut small = options();
-    // So small that reclaim and the dirty limits are at work all the time.
+    // The budget is so small that reclaim and the dirty limits work all the time.
     small.memory = 12 << 20;
     let fs = Fs::mount(disk.queue(), small).unwrap();
     for i in 0..DIRS {
@@ -66,7 +66,7 @@ fn everything_at_once() {
         done.store(true, Ordering::Relaxed);
     });
     eprintln!("{} operations in {seconds} s", operations.into_inner());
-    // Before that, numbers of blocks are estimates.
+    // Before the sync, numbers of blocks are estimates.
     fs.sync().unwrap();
     let before = Snapshot::of_volume(&fs).unwrap();
     fs.unmount().unwrap();

@@ -11,14 +11,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testing::daemon::{self, Daemon};
-use testing::disk::Disk;
-use testing::image::{assert_clean, text};
-use testing::needs::{Need, have, skipped, tool};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
 use testing::versions::{Told, assert_version, contents, work};
-use testing::volume::{self, new, options, write_all};
-use testing::watchdog::Watchdog;
+use testkit::disk::Disk;
+use testkit::needs::{Need, have, skipped, tool};
+use testkit::oracle::{assert_clean, text};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, new, options, write_all};
+use testkit::watchdog::Watchdog;
 
 #[test]
 fn the_daemon_is_killed() {
@@ -41,7 +41,7 @@ fn the_daemon_is_killed() {
             "no sluice (cargo build --release --bins, or name it in SLUICE)",
         );
     };
-    let rounds = testing::rounds(10, 50);
+    let rounds = testkit::rounds(10, 50);
     let _watchdog = Watchdog::new(test, Duration::from_secs(30 + 15 * rounds as u64));
     let mut rng = Rng::new(test);
     let scratch = Scratch::new();
@@ -111,7 +111,7 @@ fn the_daemon_is_killed() {
                 assert_version(&fs::read(dir.join(&name)).unwrap(), told.saved, &name);
             }
         }
-        // Each of fs_mark's threads was in the middle of one file at most.
+        // Each thread of fs_mark may have written a part of one file.
         let mut unfinished = 0;
         for entry in fs::read_dir(dir.join(format!("fs_mark{round}")))
             .into_iter()
@@ -133,7 +133,7 @@ fn the_daemon_is_killed() {
     assert!(acknowledged > rounds, "hardly anything was under way");
 }
 
-/// The same inside this process, until `fs` stops.
+/// The same in this process, until `fs` stops.
 fn work_inside(fs: &Fs, round: usize, worker: usize, told: &Mutex<Told>) -> ext4::Result<()> {
     let root = fs.root()?;
     let name = format!("w{round}-{worker}");
@@ -162,7 +162,7 @@ fn work_inside(fs: &Fs, round: usize, worker: usize, told: &Mutex<Told>) -> ext4
 #[test]
 fn the_engine_stops_at_any_moment() {
     let test = "stop in process";
-    let rounds = testing::rounds(40, 1000);
+    let rounds = testkit::rounds(40, 1000);
     let _watchdog = Watchdog::new(test, Duration::from_secs(60 + rounds as u64));
     let mut rng = Rng::new(test);
     let disk = Disk::new(512 << 20);

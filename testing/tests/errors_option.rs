@@ -1,17 +1,17 @@
-//! `errors=`: damage that is met while a volume is in use is recorded in its super block as ext4
-//! does, and the mount goes on or refuses changes as it was told to.
+//! `errors=`: an error on a mounted volume is recorded in the super block as ext4 does. Then the
+//! mount continues or refuses changes, as the option says.
 
 use ext4::{Error, Fs, MkfsOptions, MountOptions, OnError};
 use std::time::Duration;
-use testing::disk::Disk;
-use testing::image::text;
-use testing::needs::{Need, have, run, run_ok};
-use testing::scratch::Scratch;
-use testing::volume::{self, options, put};
-use testing::watchdog::Watchdog;
+use testkit::disk::Disk;
+use testkit::needs::{Need, have, run_ok};
+use testkit::oracle::{e2fsck, text};
+use testkit::scratch::Scratch;
+use testkit::volume::{self, options, put};
+use testkit::watchdog::Watchdog;
 
-/// A volume whose file "bad" has an inode with a wrong checksum; the super block says `errors`. The
-/// inode's number.
+/// Makes a volume with `errors=` in its super block and a file "bad" whose inode has a wrong
+/// checksum; returns the inode number.
 fn damaged(scratch: &Scratch, errors: &str) -> (Disk, u32) {
     let disk = Disk::new(32 << 20);
     ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
@@ -58,7 +58,7 @@ const TOOLS: &[Need] = &[
 ];
 
 #[test]
-fn damage_is_recorded_at_once_and_the_mount_goes_on() {
+fn damage_is_recorded_at_once_and_the_mount_continues() {
     if !have("errors=continue", TOOLS) {
         return;
     }
@@ -70,7 +70,7 @@ fn damage_is_recorded_at_once_and_the_mount_goes_on() {
     let error = volume::get(&fs, "bad").unwrap_err();
     assert!(matches!(error, Error::Corrupt(_)), "{error}");
 
-    // Before anything else is written.
+    // The error is recorded before the next write.
     let before = header(&disk, &scratch);
     assert_eq!(line(&before, "FS Error count:"), "1");
     assert_eq!(line(&before, "First error function:"), "load_inode");
@@ -95,7 +95,7 @@ fn damage_is_recorded_at_once_and_the_mount_goes_on() {
     assert_eq!(line(&after, "Last error inode #:"), ino.to_string());
     assert!(line(&after, "Filesystem state:").contains("with errors"));
 
-    // It counts on over mounts, and the first error stays.
+    // Later mounts add to the count, and the first error stays.
     let fs = Fs::mount(disk.queue(), options()).unwrap();
     volume::get(&fs, "bad").unwrap_err();
     assert_eq!(fs.info().error_summary.count, 3);
@@ -112,7 +112,7 @@ fn damage_is_recorded_at_once_and_the_mount_goes_on() {
 
     let path = scratch.join("preened");
     disk.save(&path);
-    let (_, said) = run("e2fsck", &["-p", text(&path)]);
+    let (_, said) = e2fsck(&path, "-p");
     assert!(said.contains("with errors, check forced"), "{said}");
 }
 

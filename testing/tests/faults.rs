@@ -1,5 +1,5 @@
-//! Devices that fail and volumes that fill up: errors reach those whom they concern, again and
-//! again until the data has landed; nothing that was acknowledged is lost; nothing hangs.
+//! Failing devices and full volumes. Each fsync of an affected file fails until its data is
+//! written, no acknowledged change is lost, and nothing hangs.
 
 use block::{Class, Op};
 use ext4::{AsyncCommit, Error, Fs, MkfsOptions, MountOptions};
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use testing::disk::Disk;
-use testing::image::assert_clean;
-use testing::needs::{Need, have};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
-use testing::volume::{self, new, options, put, write_all};
-use testing::watchdog::Watchdog;
+use testkit::disk::Disk;
+use testkit::needs::{Need, have};
+use testkit::oracle::assert_clean;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, new, options, put, write_all};
+use testkit::watchdog::Watchdog;
 
 fn format(size: usize) -> Disk {
     let disk = Disk::new(size);
@@ -41,12 +41,12 @@ fn watchdog(what: &str) -> Watchdog {
 const EIO: i32 = 5;
 
 #[test]
-fn a_failed_data_write_is_reported_until_it_lands() {
+fn a_failed_data_write_is_reported_until_it_succeeds() {
     let _watchdog = watchdog("failed data writes");
     let disk = format(128 << 20);
     let fs = mount(&disk);
     let mut rng = Rng::new("faults, data");
-    // More than goes through the log.
+    // Too large for the log.
     let (first, second) = (rng.bytes(500_000), rng.bytes(700_001));
     let file = put(&fs, "file", &first).unwrap();
     fs.fsync(&file, false).unwrap();
@@ -63,7 +63,7 @@ fn a_failed_data_write_is_reported_until_it_lands() {
     assert!(fs.sync().is_err(), "sync says so too");
     fs.fsync(&other, false)
         .expect("another file is not concerned");
-    // What was written is still there to be read, and to be written again.
+    // The written data can still be read, and written again.
     let mut expected = first.clone();
     expected.resize(900_001, 0);
     expected[200_000..].copy_from_slice(&second);
@@ -75,8 +75,8 @@ fn a_failed_data_write_is_reported_until_it_lands() {
     );
 
     disk.heal();
-    // One report more is allowed: nobody may have heard of the last failure. Then it is on disk,
-    // and stays there.
+    // One more error is allowed, because no call may have returned the last failure. Then the data
+    // is on disk.
     let _ = fs.fsync(&file, false);
     fs.fsync(&file, false).expect("the device works again");
     fs.fsync(&file, false).expect("and so it stays");
@@ -88,8 +88,8 @@ fn a_failed_data_write_is_reported_until_it_lands() {
     assert_disk_clean(&disk, "after data writes failed and healed");
 }
 
-/// A small file that could not be written in place does not go by way of the log instead, from
-/// where it could not be written home either: then the volume would stop for one file.
+/// A small file that cannot be written in place does not go through the log. It could not be
+/// written home from there either, and the volume would stop because of one file.
 #[test]
 fn a_small_file_whose_write_failed_keeps_out_of_the_log() {
     let _watchdog = watchdog("failed small writes");
@@ -118,12 +118,12 @@ fn a_small_file_whose_write_failed_keeps_out_of_the_log() {
     assert_disk_clean(&disk, "after small writes failed and healed");
 }
 
-/// While the checkpoint does not get on, small writes leave the log to those who have no other way.
+/// During a slow checkpoint small writes do not use the log; metadata does.
 #[test]
 fn a_log_that_fills_up_takes_no_more_data() {
     let _watchdog = watchdog("a slow checkpoint");
     let disk = format(32 << 20);
-    // A change of the log's form would wait for the checkpoint.
+    // A change of the log's form waits for the checkpoint.
     let options = MountOptions {
         async_commit: AsyncCommit::Never,
         ..options()
@@ -161,16 +161,16 @@ fn a_log_that_fills_up_takes_no_more_data() {
     assert_disk_clean(&disk, "after a slow checkpoint");
 }
 
-/// Data that is in the log and cannot be written home stays readable, and in the log.
+/// Data in the log that cannot be written home stays readable and in the log.
 #[test]
-fn what_cannot_leave_the_log_stops_the_journal_and_is_not_lost() {
+fn a_failed_checkpoint_stops_the_journal_and_loses_nothing() {
     let _watchdog = watchdog("failed writes home");
     let disk = format(32 << 20);
     let fs = mount(&disk);
     let file = put(&fs, "file", &[1; 5_000]).unwrap();
     fs.fsync(&file, false).unwrap();
     disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Metadata).then_some(EIO));
-    // Until the log is full.
+    // Fills the log.
     let fill = |i: usize| {
         let other = put(&fs, &format!("{i}"), &[2; 16 << 12])?;
         fs.fsync(&other, false)
@@ -192,7 +192,7 @@ fn what_cannot_leave_the_log_stops_the_journal_and_is_not_lost() {
 }
 
 #[test]
-fn failed_writes_by_the_flusher_belong_to_the_next_fsync() {
+fn the_next_fsync_reports_failed_writes_of_the_flusher() {
     let _watchdog = watchdog("failed writeback");
     let disk = format(128 << 20);
     let options = MountOptions {
@@ -208,13 +208,12 @@ fn failed_writes_by_the_flusher_belong_to_the_next_fsync() {
     let file = put(&fs, "file", &[7; 10_000]).unwrap();
     std::thread::sleep(Duration::from_millis(600));
     disk.heal();
-    // The flusher may have succeeded meanwhile; the failure before it must have been told or made
-    // good.
-    let told = fs.fsync(&file, false).is_err();
+    // The flusher may have succeeded since. Then the failure before was reported or repaired.
+    let reported = fs.fsync(&file, false).is_err();
     fs.fsync(&file, false).unwrap();
     eprintln!(
         "the flusher's failure was {}",
-        if told { "told" } else { "made good" }
+        if reported { "reported" } else { "repaired" }
     );
     assert_eq!(volume::contents(&fs, &file).unwrap(), [7; 10_000]);
     fs.unmount().unwrap();
@@ -232,18 +231,15 @@ fn a_failed_journal_write_makes_the_volume_read_only() {
         disk.inject(move |o, class, _, _| {
             (o == op && (op == Op::Flush || class == Class::Journal)).then_some(EIO)
         });
-        // Many wait for the same commit, and each must be told.
+        // Many threads wait for the same commit, and each gets the error.
         std::thread::scope(|scope| {
             for t in 0..6 {
                 let fs = &fs;
                 scope.spawn(move || {
-                    // So much that it goes to its place, which is flushed before the commit.
+                    // Large data is written in place and flushed before the commit.
                     let file = put(fs, &format!("file{t}"), &[1; 200_000]);
-                    let told = file.and_then(|file| fs.fsync(&file, false));
-                    assert!(
-                        told.is_err(),
-                        "thread {t} was told that its file is durable"
-                    );
+                    let reported = file.and_then(|file| fs.fsync(&file, false));
+                    assert!(reported.is_err(), "the fsync of thread {t} succeeded");
                 });
             }
         });
@@ -262,7 +258,7 @@ fn a_failed_journal_write_makes_the_volume_read_only() {
         );
         assert!(
             fs.unmount().is_err(),
-            "whoever has not asked yet hears it now"
+            "an fsync after the failure reports it"
         );
         drop((kept, fs));
         disk.heal();
@@ -276,7 +272,7 @@ fn a_failed_journal_write_makes_the_volume_read_only() {
 }
 
 #[test]
-fn failed_reads_name_the_place_and_do_no_harm() {
+fn failed_reads_name_the_block_and_change_nothing() {
     let _watchdog = watchdog("failed reads");
     let disk = format(128 << 20);
     let fs = mount(&disk);
@@ -322,7 +318,7 @@ fn failed_reads_name_the_place_and_do_no_harm() {
 fn random_failures_of_everything_never_hang_or_panic() {
     let _watchdog = watchdog("random failures");
     let mut rng = Rng::new("faults, random");
-    for round in 0..testing::rounds(12, 300) {
+    for round in 0..testkit::rounds(12, 300) {
         let disk = format(64 << 20);
         let fs = mount(&disk);
         let salt = rng.next_u64();
@@ -362,7 +358,7 @@ fn random_failures_of_everything_never_hang_or_panic() {
     }
 }
 
-/// Fills the volume by several threads; what each of them was told is there.
+/// Fills the volume by several threads; returns the acknowledged contents.
 fn fill(fs: &Fs, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
     let full = AtomicBool::new(false);
     let mut all = BTreeMap::new();
@@ -383,7 +379,7 @@ fn fill(fs: &Fs, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
                             Ok(file) => file,
                             Err(Error::NoSpace) => {
                                 full.store(true, Ordering::Relaxed);
-                                // What was not written in whole is not asked for.
+                                // A file that was not written as a whole is not checked.
                                 break;
                             }
                             Err(e) => panic!("{name}: {e}"),
@@ -410,7 +406,7 @@ fn fill(fs: &Fs, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
 fn a_full_volume_loses_nothing_that_was_acknowledged() {
     let _watchdog = watchdog("a full volume");
     let mut rng = Rng::new("faults, full");
-    for round in 0..testing::rounds(2, 10) {
+    for round in 0..testkit::rounds(2, 10) {
         let disk = format(48 << 20);
         let fs = mount(&disk);
         let before = fs.statfs().free;

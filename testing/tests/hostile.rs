@@ -9,15 +9,15 @@ use ext4_format::{Geometry, GroupNo, Superblock};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use testing::disk::Disk;
-use testing::image::{Mke2fs, text};
-use testing::needs::{Need, have, run_ok};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
-use testing::volume::{self, new, options, put};
-use testing::watchdog::Watchdog;
+use testkit::disk::Disk;
+use testkit::needs::{Need, have, run_ok};
+use testkit::oracle::{Mke2fs, text};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, new, options, put};
+use testkit::watchdog::Watchdog;
 
-/// Counts what the heap holds.
+/// Counts the bytes of the heap.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -28,11 +28,11 @@ fn count(size: usize) {
     PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
-// SAFETY: every call is handed to the system's allocator with the arguments it came with.
+// SAFETY: every call is passed to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises are the system allocator's conditions.
+        // SAFETY: the caller keeps the conditions of the system's allocator.
         unsafe { System.alloc(layout) }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -50,9 +50,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// More than any volume of the tests may make us use.
+/// An upper bound on the heap for all volumes of the tests.
 const HEAP: usize = 400 << 20;
-/// Panics on any thread, also on those of the engine.
+/// Panics on all threads, those of the engine too.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 fn count_panics() {
@@ -69,7 +69,7 @@ fn count_panics() {
 const BLOCK: usize = 4096;
 const SIZE: usize = 16 << 20;
 
-/// Fills a volume with one of everything.
+/// Fills a volume with one file of each kind.
 fn furnish(disk: &Disk, unclean: bool) {
     let fs = Fs::mount(disk.queue(), options()).unwrap();
     let mut rng = Rng::from_seed(7);
@@ -107,7 +107,8 @@ fn furnish(disk: &Disk, unclean: bool) {
     }
 }
 
-/// Blocks that hold something, the first of them more often: there is the metadata.
+/// The nonzero blocks of an image. The first ones are picked more often, because they hold
+/// metadata.
 struct Target {
     image: Vec<u8>,
     used: Vec<usize>,
@@ -155,7 +156,7 @@ impl Target {
                 _ => poke(&mut image[bytes], rng),
             }
         }
-        // The super block alone, now and then.
+        // Sometimes only the super block.
         if rng.one_in(5) {
             poke(&mut image[1024..2048], rng);
         }
@@ -163,7 +164,7 @@ impl Target {
     }
 }
 
-/// Changes a number, somewhere where there are some.
+/// Changes a number in a random nonzero block.
 fn poke(block: &mut [u8], rng: &mut Rng) {
     let interesting = [
         0,
@@ -193,7 +194,7 @@ fn poke(block: &mut [u8], rng: &mut Rng) {
     block[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
 }
 
-/// Sets right the checksums of what an attacker would change.
+/// Corrects the checksums that an attacker would correct.
 fn fix_checksums(image: &mut [u8]) {
     let Ok(mut superblock) = Superblock::parse_unverified(&image[1024..2048]) else {
         return;
@@ -235,11 +236,10 @@ fn fix_checksums(image: &mut [u8]) {
     }
 }
 
-/// Entries that a walk looks at; damaged directories can form a loop.
+/// Entries that a walk visits at most; damaged directories can form a loop.
 const WALK: usize = 4000;
 
-/// Looks at everything and tries some changes, whatever the results; errors that say nothing are a
-/// failure.
+/// Reads everything and tries some changes. Only an error without a description is a failure.
 fn use_volume(fs: &Fs, rng: &mut Rng) -> Result<()> {
     let mut left = vec![fs.root()?];
     let mut buf = vec![0; 64 << 10];
@@ -314,7 +314,7 @@ fn change(fs: &Fs, files: &[ext4::InodeRef], rng: &mut Rng) -> Result<()> {
     note(fs.sync())
 }
 
-/// An error must say something.
+/// Asserts that an error has a description.
 fn note<T>(result: Result<T>) -> Result<T> {
     if let Err(e) = &result {
         assert!(e.to_string().len() > 8, "an error that says nothing: {e:?}");
@@ -345,7 +345,7 @@ fn torture(name: &str, disk: &Disk, fix: bool) {
     count_panics();
     let target = Target::new(disk);
     let mut rng = Rng::new(name);
-    for n in 0..testing::rounds(260, 20_000) {
+    for n in 0..testkit::rounds(260, 20_000) {
         let replay = rng.clone();
         let mut image = target.mutated(&mut rng);
         if fix {
@@ -381,7 +381,7 @@ fn damage_without_checksums() {
 }
 
 #[test]
-fn damage_with_checksums_set_right() {
+fn damage_with_correct_checksums() {
     let disk = ours(&[]);
     furnish(&disk, false);
     torture("hostile, checksums set right", &disk, true);
@@ -413,7 +413,7 @@ fn damage_of_the_journal() {
             .filter(|&b| image[b * BLOCK..b * BLOCK + 4] == magic)
             .collect();
         assert!(log.len() > 3, "a log was found");
-        for n in 0..testing::rounds(150, 10_000) {
+        for n in 0..testkit::rounds(150, 10_000) {
             let mut image = image.clone();
             for _ in 0..1 + rng.below(3) {
                 let block = if rng.one_in(3) {
@@ -499,7 +499,7 @@ fn a_number_in_use_is_not_given_out_again() {
     let free = fs.statfs().free_inodes + 1;
     fs.unmount().unwrap();
     drop(fs);
-    // The counts go along with the bitmap, or the group would be left alone.
+    // The counts must match the bitmap, or the group is not used.
     for command in [
         "freei victim".to_owned(),
         format!("set_bg 0 free_inodes_count {free}"),

@@ -1,5 +1,5 @@
-//! Volumes that mke2fs made and the kernel filled: we read every byte and attribute, change much,
-//! and e2fsck and the kernel agree with what we then see.
+//! Volumes by mke2fs that the kernel filled. We read every byte and attribute and make changes;
+//! e2fsck and the kernel agree with the result.
 
 use ext4::{FallocateMode, RenameFlags, SetAttr, SetTime, Timestamp};
 use std::fs::{self, File};
@@ -7,13 +7,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
-use testing::image::{Mke2fs, assert_clean};
-use testing::kernel::KernelMount;
-use testing::needs::{Need, have, run_ok, skipped};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
 use testing::snapshot::{Compare, Snapshot};
-use testing::volume::{self, mount, new, put, remove, rename, write_all};
+use testkit::kernel::KernelMount;
+use testkit::needs::{Need, have, run_ok, skipped};
+use testkit::oracle::{Mke2fs, assert_clean};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, mount, new, put, remove, rename, write_all};
 
 const NEEDS: &[Need] = &[
     Need::Loop,
@@ -65,7 +65,7 @@ fn holes(dir: &Path, rng: &mut Rng) {
             .unwrap();
     }
     sparse.set_len(5 << 30).unwrap();
-    // Every other block: a tree of extents with several levels.
+    // Writes every other block, which makes a tree of extents with several levels.
     let fragmented = File::create(dir.join("fragmented")).unwrap();
     for i in 0..3000u64 {
         fragmented.write_all_at(&rng.bytes(4096), i * 8192).unwrap();
@@ -165,7 +165,7 @@ fn names(dir: &Path) {
     }
 }
 
-/// Changes of every sort, by us.
+/// Makes changes of every kind.
 fn change(fs: &ext4::Fs, rng: &mut Rng) -> ext4::Result<()> {
     for i in 0..400 {
         remove(fs, &format!("small/f{}", i * 3))?;
@@ -290,7 +290,7 @@ fn change_names(fs: &ext4::Fs) -> ext4::Result<()> {
     fs.rename(&names, b"fast59", &root, b"names", RenameFlags::NoReplace)
         .expect_err("the name is taken");
     fs.rename(&names, b"char", &names, b"block", RenameFlags::Exchange)?;
-    // A directory goes elsewhere, with all that is in it.
+    // Moves a directory with its contents.
     let deep = volume::at(fs, "deep/level-0/level-1")?;
     fs.rename(&deep, b"level-2", &root, b"level-2", RenameFlags::Replace)
 }
@@ -343,7 +343,7 @@ fn both_ways(what: &str, build: Mke2fs) {
         "we / the kernel, after our changes",
     );
     kernel.unmount();
-    // The kernel goes on from there, and removes all.
+    // The kernel mounts the result, and removes everything.
     let kernel = KernelMount::new(&image);
     run_ok(
         "chattr",

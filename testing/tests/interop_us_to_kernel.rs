@@ -1,17 +1,17 @@
-//! Volumes that our mkfs made and we filled: e2fsck finds nothing, the kernel reads all and changes
-//! it, we read again. And volumes that nobody unmounted: ours recovered by the kernel and by
-//! e2fsck, the kernel's by us.
+//! Volumes by our mkfs and with our files: e2fsck finds nothing, the kernel reads and changes them,
+//! and we read them again. Volumes that were not unmounted: the kernel and e2fsck recover ours, and
+//! we recover the kernel's.
 
 use ext4::{FallocateMode, Fs, NewInode, SetXattrMode};
 use std::fs;
 use std::os::unix::fs::FileExt;
-use testing::image::{self, Mke2fs, assert_clean, recover_by_e2fsck};
-use testing::kernel::KernelMount;
-use testing::needs::{Need, have, run_ok};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
 use testing::snapshot::{Compare, Snapshot};
-use testing::volume::{self, mkfs, mount, new, put};
+use testkit::kernel::KernelMount;
+use testkit::needs::{Need, have, run_ok};
+use testkit::oracle::{self, Mke2fs, assert_clean, recover_by_e2fsck};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, mkfs, mount, new, put};
 
 const NEEDS: &[Need] = &[Need::Loop, Need::Tool("e2fsck")];
 
@@ -69,7 +69,7 @@ fn fill(fs: &Fs, rng: &mut Rng, files: usize) -> ext4::Result<()> {
         fs.set_xattr(&file, b"security.x", b"s", SetXattrMode::Any)?;
     }
     let mut acl = 2u32.to_le_bytes().to_vec();
-    // user, a named user, group, mask, other: Linux's form of an ACL in an attribute.
+    // An ACL in Linux's format of attributes: user, a named user, group, mask, other.
     for (tag, perm, id) in [
         (1u16, 7u16, u32::MAX),
         (2, 6, 1000),
@@ -117,8 +117,7 @@ fn ours_then_kernels(what: &str, size: u64, features: &[&str], files: usize) {
 
     let fs = mount(&image).unwrap();
     let ours = Snapshot::of_volume(&fs).unwrap();
-    // Delayed allocation lets the kernel's own view differ from what is on disk in the end in
-    // numbers of blocks.
+    // With delayed allocation the kernel's numbers of blocks differ from those on disk.
     theirs.assert_same(&ours, Compare::Semantics, "the kernel / we");
     fs.unmount().unwrap();
 }
@@ -187,7 +186,7 @@ fn without_resize_inode_with_large_directories() {
     );
 }
 
-/// What was fsynced is there, whoever recovers.
+/// Asserts that the fsynced files are there.
 fn assert_synced_there(root: &std::path::Path, files: &[(String, Vec<u8>)]) {
     for (name, data) in files {
         let found = fs::read(root.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -212,10 +211,10 @@ fn the_kernels_unclean_volume_is_recovered_by_us() {
             build.features(features)
         };
         if let Err(said) = build.make(&image) {
-            testing::needs::skipped(test, &said);
+            testkit::needs::skipped(test, &said);
             continue;
         }
-        // No commit of the kernel's own accord while the image is copied.
+        // The kernel must not commit while the image is copied.
         let kernel = KernelMount::with(&image, "commit=300");
         let mut synced = Vec::new();
         let dir = kernel.join("dir");
@@ -230,7 +229,7 @@ fn the_kernels_unclean_volume_is_recovered_by_us() {
             fs::remove_file(kernel.join(format!("dir/f{i}"))).unwrap();
         }
         synced.retain(|(name, _)| name[5..].parse::<u32>().unwrap() % 7 != 0);
-        // Open and without a name: an orphan.
+        // An open file without a name: an orphan.
         let orphan = fs::File::create(kernel.join("orphan")).unwrap();
         orphan.write_all_at(&rng.bytes(500_000), 0).unwrap();
         fs::remove_file(kernel.join("orphan")).unwrap();
@@ -238,7 +237,7 @@ fn the_kernels_unclean_volume_is_recovered_by_us() {
         for i in 0..50 {
             fs::write(kernel.join(format!("unsynced{i}")), b"may be lost").unwrap();
         }
-        image::copy(&image, &copy);
+        oracle::copy(&image, &copy);
         drop(orphan);
         kernel.unmount();
 
@@ -305,7 +304,7 @@ fn our_unclean_volume_is_recovered_by_the_kernel_and_by_e2fsck() {
         fs.crash();
         drop((orphan, last));
         drop(fs);
-        image::copy(&image, &copy);
+        oracle::copy(&image, &copy);
 
         if let Err(said) = recover_by_e2fsck(&copy) {
             panic!("{features:?}: e2fsck had more to do than replay:\n{said}");

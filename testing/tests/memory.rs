@@ -1,17 +1,17 @@
-//! The memory budget holds: while ten times as much is written, and while files come and go by the
-//! hundred thousand. Resident memory is a process's, so all of it is one test.
+//! The memory budget holds during writes of ten times as much, and while hundred thousands of files
+//! are created and deleted. All of it is one test, because resident memory is that of the process.
 
 use ext4::{Fs, MountOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use testing::image::assert_clean;
-use testing::needs::{Need, have};
-use testing::scratch::Scratch;
-use testing::volume::{mkfs, mount_with, new, options, put};
-use testing::watchdog::Watchdog;
+use testkit::needs::{Need, have};
+use testkit::oracle::assert_clean;
+use testkit::scratch::Scratch;
+use testkit::volume::{mkfs, mount_with, new, options, put};
+use testkit::watchdog::Watchdog;
 
 const BUDGET: u64 = 128 << 20;
-/// What a process has beside the budget: stacks, rings, the allocator's own.
+/// Memory of a process outside of the budget: stacks, rings, the allocator.
 const CONSTANT: u64 = 16 << 20;
 
 fn status(field: &str) -> u64 {
@@ -25,8 +25,8 @@ fn resident() -> u64 {
     status("VmRSS:")
 }
 
-/// What is resident without caches, beside what the budget counts (changes of metadata that are not
-/// home yet).
+/// Resident memory without caches and without the memory that the budget counts (changes of
+/// metadata that are not home yet).
 fn uncounted(fs: &Fs) -> u64 {
     fs.drop_caches();
     resident().saturating_sub(fs.budget().used())
@@ -89,14 +89,14 @@ fn come_and_go(fs: &Fs, files: usize) {
 fn the_budget_holds() {
     let _watchdog = Watchdog::new(
         "memory",
-        Duration::from_secs(if testing::long() { 1800 } else { 200 }),
+        Duration::from_secs(if testkit::long() { 1800 } else { 200 }),
     );
     let scratch = Scratch::new();
     let image = scratch.join("image");
-    // An inode for every 16 KiB: the long form's million files need 16 GiB.
+    // There is an inode for every 16 KiB, so a million files need 16 GiB.
     mkfs(
         &image,
-        if testing::long() { 32 << 30 } else { 4 << 30 },
+        if testkit::long() { 32 << 30 } else { 4 << 30 },
         &[],
     );
     let options = MountOptions {
@@ -111,7 +111,7 @@ fn the_budget_holds() {
     stream(&fs);
     assert_within(base, "writing and reading ten times the budget");
 
-    let files = testing::rounds(50_000, 1_000_000);
+    let files = testkit::rounds(50_000, 1_000_000);
     come_and_go(&fs, files);
     let first = uncounted(&fs);
     come_and_go(&fs, files);

@@ -1,20 +1,21 @@
-//! Random operations against a model: first one thread with remounts and crashes, then several
-//! threads at once. Afterwards e2fsck and the kernel judge the volume.
+//! Random operations against a model: one thread with remounts and crashes, then several threads.
+//! At the end e2fsck and the kernel check the volume.
 
 use ext4::{Fs, MkfsOptions};
 use std::sync::Arc;
 use std::time::Duration;
-use testing::disk::Disk;
-use testing::image::assert_clean;
-use testing::kernel::KernelMount;
-use testing::needs::{Need, have};
 use testing::random_ops::Pair;
-use testing::scratch::Scratch;
-use testing::seed::Rng;
+use testing::snapshot;
 use testing::snapshot::{Compare, Snapshot};
-use testing::volume::{self, options};
-use testing::watchdog::Watchdog;
-use testing::{rounds, snapshot};
+use testkit::disk::Disk;
+use testkit::kernel::KernelMount;
+use testkit::needs::{Need, have};
+use testkit::oracle::assert_clean;
+use testkit::rounds;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, options};
+use testkit::watchdog::Watchdog;
 
 fn format(size: usize) -> Disk {
     let disk = Disk::new(size);
@@ -26,8 +27,8 @@ fn mount(disk: &Disk) -> Arc<Fs> {
     Fs::mount(disk.queue(), options()).expect("mount")
 }
 
-/// e2fsck finds nothing, and the kernel sees what we see.
-fn judge(disk: &Disk, ours: &snapshot::Snapshot, pairs: &[Pair]) {
+/// Asserts that e2fsck finds nothing and that the kernel reads the same tree.
+fn check_volume(disk: &Disk, ours: &snapshot::Snapshot, pairs: &[Pair]) {
     if !have("model", &[Need::Tool("e2fsck")]) {
         return;
     }
@@ -78,7 +79,7 @@ fn one_thread_with_remounts_and_crashes() {
                 pair.compare(&fs);
             }
             5 => {
-                // All is on disk, and nobody said goodbye.
+                // All changes are on disk; the volume is not unmounted.
                 fs.sync().expect("sync");
                 if rng.one_in(2) {
                     pair.close_all();
@@ -105,7 +106,7 @@ fn one_thread_with_remounts_and_crashes() {
     let ours = Snapshot::of_volume(&fs).expect("our view");
     fs.unmount().expect("unmount");
     drop(fs);
-    judge(&disk, &ours, &[pair]);
+    check_volume(&disk, &ours, &[pair]);
 }
 
 #[test]
@@ -155,10 +156,10 @@ fn several_threads_each_with_a_model_and_one_shared_directory() {
     let ours = Snapshot::of_volume(&fs).expect("our view");
     fs.unmount().expect("unmount");
     drop(fs);
-    judge(&disk, &ours, &pairs);
+    check_volume(&disk, &ours, &pairs);
 }
 
-/// Operations in a directory where others work too; they may fail as the others please.
+/// Runs operations in a shared directory. They may fail because of other threads.
 fn disturb(fs: &Fs, rng: &mut Rng) {
     let shared = volume::at(fs, "shared").expect("the shared directory");
     let name = |rng: &mut Rng| format!("s{}", rng.below(30)).into_bytes();

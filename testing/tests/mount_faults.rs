@@ -1,28 +1,27 @@
-//! A fault at any one request of mount, recovery, orphan handling and unmount: the volume loses
-//! nothing, and it is never marked clean while something on it still has to be done.
+//! A fault at any one request of mount, recovery, orphan handling and unmount. The volume loses
+//! nothing, and is never marked clean while it needs recovery or repair.
 //!
-//! The judge is `e2fsck -p`, which does no more than the volume asks for: it replays the journal,
-//! deletes orphans, and checks everything only where the super block says so. `e2fsck -fn` then
-//! finds nothing.
+//! `e2fsck -p` does no more than the volume asks for: it replays the journal, deletes orphans, and
+//! checks everything only if the super block asks for it. `e2fsck -fn` then finds nothing.
 
 use block::Op;
 use ext4::{Fs, MkfsOptions, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use testing::disk::Disk;
-use testing::image::{check, text};
-use testing::needs::{Need, have, run};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
-use testing::volume::{self, options, put};
-use testing::watchdog::Watchdog;
+use testkit::disk::Disk;
+use testkit::needs::{Need, have};
+use testkit::oracle::{check, e2fsck};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, options, put};
+use testkit::watchdog::Watchdog;
 
 const EIO: i32 = 5;
 const ORPHANS: usize = 20;
 
-/// A volume as a crash left it: transactions in the log that are not home, files that were deleted
-/// while in use.
+/// A volume after a crash: transactions in the log that are not home, and deleted files that were
+/// in use.
 fn crashed(features: &[&str]) -> Vec<u8> {
     let disk = Disk::new(48 << 20);
     let mkfs = MkfsOptions {
@@ -53,7 +52,7 @@ fn crashed(features: &[&str]) -> Vec<u8> {
     disk.bytes()
 }
 
-/// Mounts, works a little, leaves an unlinked file behind that is deleted at unmount, and unmounts.
+/// Mounts, makes some changes, keeps an unlinked file that is deleted at unmount, and unmounts.
 fn use_it(disk: &Disk) -> Result<()> {
     let fs = Fs::mount(disk.queue(), options())?;
     let work = || -> Result<()> {
@@ -67,12 +66,12 @@ fn use_it(disk: &Disk) -> Result<()> {
         Ok(())
     };
     let worked = work();
-    // An application that meets an error goes on, and the volume is unmounted all the same.
+    // An application continues after an error, and the volume is unmounted.
     let unmounted = fs.unmount();
     worked.and(unmounted)
 }
 
-/// Counts requests, and fails the one with number `at` or, with `dies`, all from there on.
+/// Counts requests, and fails request `at`, or with `dies` all from there on.
 fn fail_at(disk: &Disk, at: u64, dies: bool) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let seen = count.clone();
@@ -83,21 +82,21 @@ fn fail_at(disk: &Disk, at: u64, dies: bool) -> Arc<AtomicU64> {
     count
 }
 
-/// `e2fsck -p`, then a full check: what was left behind, unless the first says that a person has to
-/// look.
-fn judge(disk: &Disk, scratch: &Scratch) -> std::result::Result<(), String> {
+/// Runs `e2fsck -p`, then a full check, which must find nothing unless the first run asks for a
+/// manual repair.
+fn check_volume(disk: &Disk, scratch: &Scratch) -> std::result::Result<(), String> {
     let path = scratch.join("image");
     disk.save(&path);
-    let (code, preened) = run("e2fsck", &["-p", text(&path)]);
+    let (code, preened) = e2fsck(&path, "-p");
     if code & 4 != 0 && preened.contains("RUN fsck MANUALLY") {
         return Ok(());
     }
     if code > 1 {
         return Err(format!("e2fsck -p, exit {code}\n{preened}"));
     }
-    // Version 1.47 leaves the slots of an orphan file as they are when it has released the orphans,
-    // and stumbles over them in a full check; that alone is not ours.
-    let (_, checked) = run("e2fsck", &["-fy", text(&path)]);
+    // Version 1.47 does not clear the slots of an orphan file after it has released the orphans,
+    // and reports them in a full check. This is no defect of ours.
+    let (_, checked) = e2fsck(&path, "-fy");
     let leaks = [
         "differences",
         "zero dtime",
@@ -128,14 +127,14 @@ fn every_request(name: &str, features: &[&str], dies: bool, step: usize) {
     let count = fail_at(&disk, u64::MAX, false);
     use_it(&disk).unwrap();
     let requests = count.load(Ordering::SeqCst);
-    judge(&disk, &scratch).unwrap();
+    check_volume(&disk, &scratch).unwrap();
     assert!(requests > 60, "only {requests} requests");
     eprintln!("{name}: {requests} requests");
     let mut wrong = Vec::new();
-    let step = testing::rounds(step, 1);
+    let step = testkit::rounds(step, 1);
     for at in (0..requests).step_by(step) {
         for torn in [false, true] {
-            if torn && !testing::long() {
+            if torn && !testkit::long() {
                 continue;
             }
             let disk = Disk::from_bytes(image.clone());
@@ -149,15 +148,15 @@ fn every_request(name: &str, features: &[&str], dies: bool, step: usize) {
             if torn && failures.iter().all(|f| f.op != Op::Write) {
                 continue;
             }
-            let told = outcome.map_or_else(|e| e.to_string(), |()| "no error".into());
-            if let Err(said) = judge(&disk, &scratch) {
+            let reported = outcome.map_or_else(|e| e.to_string(), |()| "no error".into());
+            if let Err(said) = check_volume(&disk, &scratch) {
                 let op = failures.first().map(|f| (f.op, f.class));
                 wrong.push(format!(
-                    "request {at} of {requests}, {op:?}, torn: {torn}; told: {told}\n{said}"
+                    "request {at} of {requests}, {op:?}, torn: {torn}; reported: {reported}\n{said}"
                 ));
                 continue;
             }
-            // The next mount makes all of it good, unless it refuses damage by name.
+            // The next mount recovers the volume, unless it refuses damage by name.
             if let Ok(fs) = Fs::mount(disk.queue(), options()) {
                 assert!(volume::get(&fs, "kept").unwrap() == [9; 70_000]);
                 let unmounted = fs.unmount();
@@ -175,7 +174,7 @@ fn every_request(name: &str, features: &[&str], dies: bool, step: usize) {
     }
     assert!(
         wrong.is_empty(),
-        "{} of {requests} faults leave something behind unsaid:\n{}",
+        "{} of {requests} faults leave damage that is not reported:\n{}",
         wrong.len(),
         wrong.join("\n---\n")
     );
@@ -192,13 +191,13 @@ fn one_fault_at_any_request_with_an_orphan_list() {
 }
 
 #[test]
-fn a_device_that_dies_at_any_request() {
+fn a_device_may_die_at_any_request() {
     every_request("a device that dies", &["orphan_file"], true, 5);
 }
 
-/// The defect as it was seen: one read fails while orphans are deleted.
+/// One read fails while orphans are deleted.
 #[test]
-fn a_mount_that_fails_while_orphans_are_deleted_leaves_the_volume_in_need_of_recovery() {
+fn a_failed_deletion_of_orphans_leaves_the_volume_unclean() {
     use ext4_format::features::{IncompatFeatures, RoCompatFeatures};
     use ext4_format::superblock::{State, Superblock};
     if !have("a failed mount", &[Need::Tool("e2fsck")]) {
@@ -234,12 +233,12 @@ fn a_mount_that_fails_while_orphans_are_deleted_leaves_the_volume_in_need_of_rec
             "request {at}: orphans are forgotten"
         );
         let fs = Fs::mount(disk.queue(), options()).unwrap();
-        // Those before the fault may be gone for good.
+        // The files before the fault may be deleted.
         let deleted = fs.info().orphans.deleted as usize;
         assert!((1..=ORPHANS).contains(&deleted), "request {at}");
         fs.unmount().unwrap();
         drop(fs);
-        judge(&disk, &scratch).unwrap_or_else(|said| panic!("request {at}: {said}"));
+        check_volume(&disk, &scratch).unwrap_or_else(|said| panic!("request {at}: {said}"));
     }
     assert!(refused > 5, "only {refused} mounts failed");
 }

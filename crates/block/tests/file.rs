@@ -8,11 +8,13 @@ use block::{
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use testkit::kernel::LoopDevice;
+use testkit::scratch::Scratch;
 
 const SIZE: u64 = 64 << 20;
 
-fn image(dir: &tempfile::TempDir, size: u64) -> PathBuf {
-    let path = dir.path().join("disk.img");
+fn image(dir: &Scratch, size: u64) -> PathBuf {
+    let path = dir.join("disk.img");
     create_image(&path, size, Create::New).unwrap();
     path
 }
@@ -78,14 +80,14 @@ fn hammer(queue: &Queue) {
 #[test]
 fn eight_threads_read_back_what_they_wrote() {
     for engine in [IoEngine::Auto, IoEngine::Threads] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Scratch::new();
         hammer(&queue(&image(&dir, SIZE), engine));
     }
 }
 
 #[test]
-fn threads_that_end_do_not_take_their_io_along() {
-    let dir = tempfile::tempdir().unwrap();
+fn requests_complete_after_their_thread_has_ended() {
+    let dir = Scratch::new();
     let queue = queue(&image(&dir, SIZE), IoEngine::Auto);
     let done = Completion::new();
     for n in 0..64u64 {
@@ -104,8 +106,8 @@ fn threads_that_end_do_not_take_their_io_along() {
 }
 
 #[test]
-fn closing_waits_for_what_is_in_flight() {
-    let dir = tempfile::tempdir().unwrap();
+fn closing_waits_for_requests_in_flight() {
+    let dir = Scratch::new();
     let path = image(&dir, SIZE);
     let queue = queue(&path, IoEngine::Auto);
     let done = Completion::expecting(1000);
@@ -122,7 +124,7 @@ fn closing_waits_for_what_is_in_flight() {
 
 #[test]
 fn a_second_opener_is_refused_with_a_reason() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Scratch::new();
     let path = image(&dir, 1 << 20);
     let url = DeviceUrl::Path(path.clone());
     let first = open(&url, OpenMode::ReadWrite).unwrap();
@@ -143,7 +145,7 @@ fn a_second_opener_is_refused_with_a_reason() {
 
 #[test]
 fn odd_sizes_are_readable_to_the_last_sector() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Scratch::new();
     let path = image(&dir, 8192 + 1024 + 100);
     let queue = queue(&path, IoEngine::Auto);
     assert_eq!(queue.capacity(), 8192 + 1024);
@@ -166,7 +168,7 @@ fn odd_sizes_are_readable_to_the_last_sector() {
 
 #[test]
 fn a_file_that_shrank_fails_reads_and_survives() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Scratch::new();
     let path = image(&dir, 1 << 20);
     let queue = queue(&path, IoEngine::Auto);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -183,7 +185,7 @@ fn a_file_that_shrank_fails_reads_and_survives() {
 
 #[test]
 fn zero_ranges_and_holes() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Scratch::new();
     let queue = queue(&image(&dir, 1 << 20), IoEngine::Auto);
     let bufs: Vec<_> = (0..256).map(|n| stamp(2, 2, n)).collect();
     queue.write(0, &bufs, Class::Data, false).unwrap();
@@ -195,8 +197,8 @@ fn zero_ranges_and_holes() {
 }
 
 #[test]
-fn where_direct_io_is_refused_the_page_cache_serves() {
-    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+fn without_direct_io_the_page_cache_is_used() {
+    let Ok(dir) = Scratch::new_in(Path::new("/dev/shm")) else {
         return;
     };
     let queue = queue(&image(&dir, SIZE), IoEngine::Auto);
@@ -205,8 +207,8 @@ fn where_direct_io_is_refused_the_page_cache_serves() {
 
 #[test]
 fn missing_files_and_directories_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    for path in [dir.path().join("no.img"), dir.path().to_path_buf()] {
+    let dir = Scratch::new();
+    for path in [dir.join("no.img"), dir.path().to_path_buf()] {
         let error = open(&DeviceUrl::Path(path.clone()), OpenMode::ReadWrite)
             .err()
             .unwrap();
@@ -217,43 +219,17 @@ fn missing_files_and_directories_are_named() {
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
 }
 
-/// A loop device over an image; detached when dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    /// `None` where we may not make one.
-    fn attach(image: &Path) -> Option<Loop> {
-        let out = std::process::Command::new("losetup")
-            .args(["--find", "--show"])
-            .arg(image)
-            .output()
-            .ok()?;
-        let name = String::from_utf8(out.stdout).ok()?;
-        (out.status.success()).then(|| Loop(name.trim().into()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("losetup")
-            .arg("--detach")
-            .arg(&self.0)
-            .status();
-    }
-}
-
 #[test]
 fn block_devices_work_like_images() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(device) = Loop::attach(&image(&dir, SIZE)) else {
-        eprintln!("skipped: no loop device to be had");
+    let dir = Scratch::new();
+    let Some(device) = LoopDevice::attach(&image(&dir, SIZE)) else {
         return;
     };
     for _ in 0..3 {
-        // At once after the last one was closed: nothing may linger that still claims it.
-        let queue = queue(&device.0, IoEngine::Auto);
+        // The first queue has no claim on the device once it is closed.
+        let queue = queue(device.path(), IoEngine::Auto);
         assert_eq!(queue.capacity(), SIZE);
-        let second = UringDevice::open(&device.0, OpenMode::ReadWrite);
+        let second = UringDevice::open(device.path(), OpenMode::ReadWrite);
         assert_eq!(
             second.err().expect("claimed").kind(),
             std::io::ErrorKind::ResourceBusy
@@ -283,7 +259,7 @@ impl EndIo for LastReference {
 
 #[test]
 fn a_completion_may_drop_the_last_reference_to_the_device() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Scratch::new();
     let path = image(&dir, SIZE);
     for engine in [IoEngine::Auto, IoEngine::Threads] {
         let queue = queue(&path, engine);
@@ -300,10 +276,13 @@ fn a_completion_may_drop_the_last_reference_to_the_device() {
         others_gone.send(()).unwrap();
         let in_time = outcome.recv_timeout(std::time::Duration::from_secs(20));
         assert_eq!(in_time, Ok(true), "{engine:?}");
-        // The thread ends by itself and lets go of the image.
+        // The thread ends by itself and closes the image.
         let start = std::time::Instant::now();
         while UringDevice::open_with(&path, OpenMode::ReadWrite, engine).is_err() {
-            assert!(start.elapsed().as_secs() < 20, "{engine:?}: never let go");
+            assert!(
+                start.elapsed().as_secs() < 20,
+                "{engine:?}: the image stays open"
+            );
             std::thread::yield_now();
         }
     }

@@ -1,11 +1,13 @@
 //! Plugs: merging, order, limits; and a property test of batches against a model.
 
-use block::devices::{FaultyDevice, MemoryDevice};
+use block::devices::MemoryDevice;
 use block::{Bio, BioFlags, Buf, BufMut, Class, Completion, Device, EndIo, Op, Queue, Request};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
+use testkit::disk::Disk;
+use testkit::scratch::Scratch;
 
 type Log = Arc<Mutex<Vec<(Op, Class, u64, u64, BioFlags)>>>;
 
@@ -144,10 +146,9 @@ fn requests_respect_the_devices_limit_and_large_bios_come_back_whole() {
 
 #[test]
 fn a_failed_request_fails_each_of_its_bios_and_no_other() {
-    let device = FaultyDevice::new(Box::new(MemoryDevice::new(1 << 20)), |op, offset, _| {
-        (op == Op::Write && offset == 0).then_some(libc::EIO)
-    });
-    let queue = Queue::new(Box::new(device));
+    let disk = Disk::new(1 << 20);
+    disk.inject(|op, _, offset, _| (op == Op::Write && offset == 0).then_some(libc::EIO));
+    let queue = disk.queue();
     struct Each(Mutex<Vec<(u64, Option<i32>)>>);
     impl EndIo for Each {
         fn end_io(&self, tag: u64, _: block::Payload, result: Result<(), block::IoError>) {
@@ -200,8 +201,8 @@ fn step() -> impl Strategy<Value = Step> {
         })
 }
 
-/// Whatever is in a plug, the device ends up as if each bio had been carried out in turn, and reads
-/// see just what was added before them.
+/// After a plug the device holds the same bytes as if each bio had been carried out in order, and
+/// reads return the bytes that were written before them.
 fn check(queue: &Arc<Queue>, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut model = vec![0u8; 64 * 4096];
     queue.write_zeroes(0, 64 * 4096).unwrap();
@@ -249,8 +250,8 @@ proptest! {
 
     #[test]
     fn batches_on_a_file_end_as_if_in_order(steps in prop::collection::vec(step(), 1..40)) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("disk.img");
+        let dir = Scratch::new();
+        let path = dir.join("disk.img");
         block::create_image(&path, 64 * 4096, block::Create::New).unwrap();
         let queue = block::open(&block::DeviceUrl::Path(path), block::OpenMode::ReadWrite).unwrap();
         check(&queue, &steps)?;

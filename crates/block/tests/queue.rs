@@ -1,11 +1,12 @@
 //! The queue over memory: bounds, read-only devices, flush elision, failing flushes, names.
 
-use block::devices::{FaultyDevice, MemoryDevice};
+use block::devices::MemoryDevice;
 use block::{
     Buf, BufMut, Class, Completion, DeviceUrl, Op, OpenMode, Queue, Writes, open, parse_size,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use testkit::disk::Disk;
 
 fn memory(capacity: u64) -> Arc<Queue> {
     Queue::new(Box::new(MemoryDevice::new(capacity)))
@@ -37,7 +38,7 @@ fn beyond_the_end_is_an_error() {
 }
 
 #[test]
-fn writes_wait_or_fail_where_the_device_is_not_ours() {
+fn writes_wait_or_fail_if_the_device_has_another_owner() {
     let queue = memory(1 << 20);
     let write = || queue.write(0, &page(1), Class::Data, false);
     let first = || queue.read(0, 4096, 4096, Class::Data).unwrap()[0][0];
@@ -122,7 +123,8 @@ fn every_flush_is_covered_by_one_that_started_after_the_write() {
     let covered = Arc::new(AtomicU64::new(0));
     let landed = Arc::new(AtomicU64::new(0));
     let (c, l) = (covered.clone(), landed.clone());
-    let device = FaultyDevice::new(Box::new(MemoryDevice::new(1 << 20)), move |op, _, _| {
+    let disk = Disk::new(1 << 20);
+    disk.inject(move |op, _, _, _| {
         if op == Op::Flush {
             let seen = l.load(Ordering::SeqCst);
             std::thread::yield_now();
@@ -130,7 +132,7 @@ fn every_flush_is_covered_by_one_that_started_after_the_write() {
         }
         None
     });
-    let queue = Queue::new(Box::new(device));
+    let queue = disk.queue();
     std::thread::scope(|scope| {
         for n in 0..8u64 {
             let (queue, covered, landed) = (&queue, &covered, &landed);
@@ -154,10 +156,11 @@ fn every_flush_is_covered_by_one_that_started_after_the_write() {
 fn a_failed_flush_is_not_forgotten() {
     let failing = Arc::new(AtomicBool::new(true));
     let f = failing.clone();
-    let device = FaultyDevice::new(Box::new(MemoryDevice::new(1 << 20)), move |op, _, _| {
+    let disk = Disk::new(1 << 20);
+    disk.inject(move |op, _, _, _| {
         (op == Op::Flush && f.load(Ordering::SeqCst)).then_some(libc::EIO)
     });
-    let queue = Queue::new(Box::new(device));
+    let queue = disk.queue();
     queue.write(0, &page(1), Class::Data, false).unwrap();
     assert_eq!(errno(queue.flush()), libc::EIO);
     failing.store(false, Ordering::SeqCst);

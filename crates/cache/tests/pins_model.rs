@@ -15,7 +15,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pins::{Pins, Unpinned};
 
-/// An inode as the table sees it, and a flag that says whether memory of it is gone.
+/// An inode of the table, and a flag that is set when its memory is freed.
 struct Inode {
     pins: Pins,
     dirty: AtomicBool,
@@ -55,7 +55,7 @@ fn evict(inode: &Inode) {
 }
 
 #[test]
-fn an_evicted_inode_has_no_user_and_nothing_to_lose() {
+fn an_evicted_inode_has_no_user_and_is_clean() {
     loom::model(|| {
         let inode = inode();
         // One writer waits for an answer at a time: two that spin have endlessly many
@@ -82,7 +82,7 @@ fn an_evicted_inode_has_no_user_and_nothing_to_lose() {
 }
 
 #[test]
-fn a_removed_inode_dies_with_its_last_user() {
+fn a_removed_inode_is_freed_with_its_last_user() {
     loom::model(|| {
         let inode = inode();
         assert!(inode.pins.try_pin());

@@ -1,4 +1,4 @@
-//! Every interleaving of look-ups in a slot with whoever fills and empties it, by loom.
+//! Every interleaving of look-ups in a slot with the thread that fills and empties it, by loom.
 
 #![allow(dead_code)]
 
@@ -16,8 +16,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use slot::Slot;
 
-/// Something that must not be touched once nobody has it: loom reports an access beside the one by
-/// which it dies.
+/// An object that no thread may touch after its last reference is dropped. loom reports an access
+/// concurrent with the drop.
 struct Object {
     value: UnsafeCell<u32>,
 }
@@ -28,7 +28,7 @@ impl Object {
         })
     }
     fn value(&self) -> u32 {
-        // SAFETY: whoever changes it has the only reference, which is what is to be shown.
+        // SAFETY: the thread that changes the value has the only reference; loom checks that.
         self.value.with(|value| unsafe { *value })
     }
     /// Of its only owner.
@@ -41,7 +41,7 @@ impl Object {
 }
 
 #[test]
-fn what_a_reader_gets_is_alive_whoever_takes_it_out() {
+fn a_reader_gets_a_live_object() {
     loom::model(|| {
         let slot = Arc::new(Slot::default());
         assert!(slot.put(Object::new(1)).is_none());
@@ -55,14 +55,14 @@ fn what_a_reader_gets_is_alive_whoever_takes_it_out() {
                 slot.with(|object| assert_eq!(object.value(), 1));
             })
         };
-        Object::end(slot.take().expect("nobody else takes it"));
+        Object::end(slot.take().expect("the only thread that takes it"));
         assert!(slot.get().is_none());
         reader.join().unwrap();
     });
 }
 
 #[test]
-fn one_of_two_takes_it_and_its_place_is_free() {
+fn one_of_two_threads_takes_an_object_and_frees_its_slot() {
     loom::model(|| {
         let slot = Arc::new(Slot::default());
         let first = Object::new(1);

@@ -1,4 +1,4 @@
-//! Tar archives into volumes, and imports that are durable as they go.
+//! Import of tar archives, which becomes durable in groups.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-/// A tree with what archives have trouble with.
+/// A tree with the difficult cases of archives.
 fn tree(s: &Scratch) {
     s.write("src/a", "contents of a\n");
     s.write("src/empty", "");
@@ -43,7 +43,7 @@ fn tar(s: &Scratch, archive: &str, options: &[&str]) {
 }
 
 #[test]
-fn an_archive_goes_in_and_comes_out_the_same() {
+fn an_archive_survives_import_and_export() {
     let s = Scratch::new();
     tree(&s);
     if is_root() {
@@ -59,7 +59,7 @@ fn an_archive_goes_in_and_comes_out_the_same() {
     let said = s.run(&["import", "--durable", "--json", "posix.tar", "disk.img:/in"]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(said["errors"], 0);
-    // Of what there is, these are regular files with contents of their own.
+    // The number of regular files, hard links counted once.
     assert_eq!(said["durable_files"], 304, "{said}");
     assert_eq!(said["syncs"], 1, "{said}");
     s.check(image);
@@ -70,7 +70,7 @@ fn an_archive_goes_in_and_comes_out_the_same() {
         assert!(of("out/a").contains("user.origin=\"here\""));
         assert!(of("out/many").contains("user.dir=\"x y\""));
     }
-    // GNU's own form keeps whole seconds.
+    // The GNU format has whole seconds.
     tar(&s, "gnu.tar", &["--format=gnu"]);
     let archive = std::fs::File::open(s.path("gnu.tar")).unwrap();
     let mut import = s.command(&["import", "-", "disk.img:/gnu"]);
@@ -122,7 +122,7 @@ fn sparse_files_stay_sparse() {
     s.check("disk.img");
 }
 
-/// An archive with names as they are, which tar(1) would not write.
+/// An archive with unchanged names, which tar(1) would not write.
 struct Raw(tar::Builder<Vec<u8>>);
 
 impl Raw {
@@ -151,7 +151,7 @@ impl Raw {
 }
 
 #[test]
-fn nothing_leads_out_of_the_directory() {
+fn an_archive_cannot_write_outside_of_the_directory() {
     use tar::EntryType::{Directory, Link, Regular, Symlink};
     let s = Scratch::new();
     let mut raw = Raw::new();
@@ -177,7 +177,7 @@ fn nothing_leads_out_of_the_directory() {
 }
 
 #[test]
-fn an_entry_takes_the_place_of_another_and_not_of_its_links() {
+fn an_entry_replaces_a_name_and_not_its_links() {
     use tar::EntryType::{Link, Regular, Symlink};
     let s = Scratch::new();
     let mut raw = Raw::new();
@@ -198,7 +198,7 @@ fn an_entry_takes_the_place_of_another_and_not_of_its_links() {
 }
 
 #[test]
-fn what_is_no_archive_is_refused_with_advice() {
+fn a_file_that_is_no_archive_is_refused_with_advice() {
     let s = Scratch::new();
     s.volume();
     s.write("text", "hello ".repeat(200));
@@ -219,7 +219,7 @@ fn what_is_no_archive_is_refused_with_advice() {
 }
 
 #[test]
-fn what_is_said_to_be_durable_survives_a_kill() {
+fn acknowledged_changes_survive_a_kill() {
     let s = Scratch::new();
     let mut raw = Raw::new();
     for i in 0..3000 {
@@ -237,8 +237,8 @@ fn what_is_said_to_be_durable_survives_a_kill() {
     let mut import = import.stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = import.stdin.take().unwrap();
     pipe.write_all(&archive[..archive.len() - 100_000]).unwrap();
-    // A group is a sixteenth of the memory, 4 MiB: the first ones are durable once the last one has
-    // been taken.
+    // A group is a sixteenth of the memory, 4 MiB. The first groups are durable when the last one
+    // begins.
     import.kill().unwrap();
     import.wait().unwrap();
     s.other("sh", &["-c", "e2fsck -fy disk.img; test $? -le 1"]);

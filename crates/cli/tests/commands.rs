@@ -1,11 +1,11 @@
-//! The commands on volumes, against e2fsck and debugfs.
+//! The commands on volumes. e2fsck and debugfs are the oracles.
 
 mod common;
 
 use common::Scratch;
 
 #[test]
-fn mkfs_makes_what_was_asked_for() {
+fn mkfs_follows_its_options() {
     let s = Scratch::new();
     s.run(&[
         "mkfs",
@@ -128,7 +128,7 @@ fn lists_and_descriptions_agree_with_debugfs() {
 }
 
 #[test]
-fn check_tells_damage_by_its_exit_code() {
+fn check_reports_damage_by_its_exit_code() {
     let s = Scratch::new();
     s.volume();
     s.write("f", "text\n");
@@ -157,7 +157,7 @@ fn check_tells_damage_by_its_exit_code() {
     s.write("noise", vec![0xa5; 1 << 20]);
     let noise = s.fail(8, &["check", "noise"]);
     assert!(noise.contains("no ext2, ext3 or ext4"), "{noise}");
-    // A mount meets it, goes on, and the super block says so.
+    // A mount finds the damage, continues, and records an error in the super block.
     s.other(
         "debugfs",
         &["-w", "-R", "set_inode_field /f checksum 7", "disk.img"],
@@ -200,7 +200,7 @@ fn errors_name_the_device_once_and_say_what_to_do() {
 #[test]
 fn modelled_devices_work_like_images() {
     let s = Scratch::new();
-    // Quick, so that the test is.
+    // A fast device, so that the test is short.
     let quick = "rpm=600000,seek_max_ms=1";
     let device = format!("sim:hdd,file=disk.img,{quick}");
     let missing = s.fail(1, &["ls", &device]);

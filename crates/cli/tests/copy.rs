@@ -1,4 +1,4 @@
-//! Trees into volumes and out of them.
+//! Copies of trees into volumes and out of them.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
-/// A tree with one of everything that this user may make.
+/// A tree with one file of each kind that this user may create.
 fn tree(s: &Scratch) {
     s.write("src/a", "contents of a\n");
     s.write("src/empty", "");
@@ -48,11 +48,11 @@ fn tree(s: &Scratch) {
 }
 
 #[test]
-fn a_tree_goes_in_and_comes_out_the_same() {
+fn a_tree_survives_import_and_export() {
     let s = Scratch::new();
     tree(&s);
     if is_root() {
-        // What does not belong to root cannot be read back into place without root.
+        // Without root, files of other owners cannot be restored.
         s.other("setfattr", &["-n", "user.origin", "-v", "here", "src/dir"]);
         s.other("setfattr", &["-n", "trusted.t", "-v", "x", "src/a"]);
         s.other("setfacl", &["-m", "u:77:rw", "src/many/1"]);
@@ -183,7 +183,7 @@ fn ctrl_c_leaves_a_consistent_volume() {
 }
 
 #[test]
-fn cp_follows_the_rules_of_cp() {
+fn copies_follow_the_rules_of_cp() {
     let s = Scratch::new();
     s.write("f", "host file");
     s.write("d/x", "in d");

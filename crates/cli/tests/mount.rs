@@ -1,4 +1,4 @@
-//! Mounting through the command line. Needs FUSE, and says so where there is none.
+//! Mounting by the command line.
 
 mod common;
 
@@ -8,14 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use testkit::needs::{Need, have};
 
-/// Whether mounting can work here at all.
-fn fuse_is_there() -> bool {
-    let there = Path::new("/dev/fuse").exists() && common::is_root();
-    if !there {
-        eprintln!("skipped: this test needs root and /dev/fuse");
-    }
-    there
+/// Whether tests can mount here; prints `SKIPPED: …` if not.
+fn can_mount() -> bool {
+    have("mounting", &[Need::Root, Need::Fuse])
 }
 
 fn is_mounted(dir: &Path) -> bool {
@@ -25,7 +22,7 @@ fn is_mounted(dir: &Path) -> bool {
 
 #[test]
 fn a_volume_is_mounted_used_and_unmounted() {
-    if !fuse_is_there() {
+    if !can_mount() {
         return;
     }
     let s = Scratch::new();
@@ -37,7 +34,7 @@ fn a_volume_is_mounted_used_and_unmounted() {
     for i in 0..1000 {
         std::fs::write(dir.join(format!("{i}")), format!("file {i}")).unwrap();
     }
-    // Nobody else gets at it meanwhile.
+    // The volume is locked while it is mounted.
     let said = s.fail(1, &["ls", image]);
     assert!(
         said.contains("in use") && said.contains("unmount"),
@@ -52,7 +49,7 @@ fn a_volume_is_mounted_used_and_unmounted() {
     drop(open);
     s.run(&["unmount", "a mount point"]);
     assert!(!is_mounted(&dir));
-    // The server has ended: no waiting here.
+    // The server has ended, so there is no wait.
     s.check(image);
     assert_eq!(s.run(&["cat", "disk.img:/777"]), "file 777");
     let said = s.fail(1, &["unmount", "a mount point"]);
@@ -65,7 +62,7 @@ fn a_volume_is_mounted_used_and_unmounted() {
 
 #[test]
 fn a_mounted_volume_is_synced() {
-    if !fuse_is_there() {
+    if !can_mount() {
         return;
     }
     let s = Scratch::new();
@@ -88,8 +85,8 @@ fn a_mounted_volume_is_synced() {
 }
 
 #[test]
-fn failures_are_told_before_the_command_returns() {
-    if !fuse_is_there() {
+fn failures_are_reported_before_the_command_returns() {
+    if !can_mount() {
         return;
     }
     let s = Scratch::new();
@@ -107,7 +104,7 @@ fn failures_are_told_before_the_command_returns() {
 
 #[test]
 fn writeback_is_tuned_while_mounted() {
-    if !fuse_is_there() {
+    if !can_mount() {
         return;
     }
     let s = Scratch::new();
@@ -136,7 +133,7 @@ fn writeback_is_tuned_while_mounted() {
         let said = s.fail(1, &["tune", "mnt", bad]);
         assert!(said.contains(part), "{said}");
     }
-    // Nothing of a list that is wrong somewhere has come through.
+    // A list with an error changes nothing.
     assert_eq!(s.run(&["tune", "mnt"]), changed);
     let said = s.fail(1, &["tune", "."]);
     assert!(said.contains("no volume is mounted"), "{said}");
@@ -145,8 +142,8 @@ fn writeback_is_tuned_while_mounted() {
 }
 
 #[test]
-fn who_else_has_it_mounted_is_told() {
-    if !fuse_is_there() {
+fn unmount_names_the_process_that_still_has_the_mount() {
+    if !can_mount() {
         return;
     }
     let s = Scratch::new();
@@ -154,7 +151,7 @@ fn who_else_has_it_mounted_is_told() {
     std::fs::create_dir(s.path("mnt")).unwrap();
     s.run(&["mount", image, "mnt"]);
     std::fs::write(s.path("mnt/file"), "contents").unwrap();
-    // A namespace of its own, with all mounts of this one.
+    // A new mount namespace with all mounts of this one.
     let mut other = Command::new("unshare")
         .args(["-m", "--propagation", "private", "sleep", "60"])
         .spawn()

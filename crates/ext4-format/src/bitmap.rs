@@ -177,20 +177,20 @@ pub fn clear_range(map: &mut [u8], start: u32, len: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Rng;
+    use testkit::seed::Rng;
 
     #[test]
     fn agrees_with_one_bit_at_a_time() {
-        let mut rng = Rng::new(7);
+        let mut rng = Rng::from_seed(7);
         for size in [1usize, 7, 8, 9, 16, 37, 128] {
             for _ in 0..200 {
                 let mut map = vec![0u8; size];
                 let bits = (size * 8) as u32;
                 let mut model = vec![false; bits as usize];
                 for _ in 0..6 {
-                    let start = rng.below(bits + 3);
-                    let len = rng.below(bits + 3);
-                    let value = rng.below(2) == 0;
+                    let start = rng.below(u64::from(bits) + 3) as u32;
+                    let len = rng.below(u64::from(bits) + 3) as u32;
+                    let value = rng.one_in(2);
                     for bit in start..(start + len).min(bits) {
                         model[bit as usize] = value;
                     }
@@ -203,8 +203,8 @@ mod tests {
                 for (bit, expected) in model.iter().enumerate() {
                     assert_eq!(test(&map, bit as u32), *expected);
                 }
-                let start = rng.below(bits + 3);
-                let end = rng.below(bits + 3);
+                let start = rng.below(u64::from(bits) + 3) as u32;
+                let end = rng.below(u64::from(bits) + 3) as u32;
                 let range = || (start..end.min(bits)).filter(|bit| *bit < bits);
                 assert_eq!(
                     find_next_zero(&map, start, end),

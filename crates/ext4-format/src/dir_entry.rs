@@ -603,7 +603,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::testing::Rng;
+    use testkit::seed::Rng;
 
     fn block_with(names: &[&[u8]]) -> Vec<u8> {
         let mut block = vec![0; 1024];
@@ -672,12 +672,12 @@ mod tests {
             (4096, Tail::None),
             (65_536, Tail::Checksum),
         ] {
-            let mut rng = Rng::new(size as u64);
+            let mut rng = Rng::from_seed(size as u64);
             let mut block = vec![0u8; size];
             init_dot_dotdot(&mut block, Ino(12), Ino::ROOT, tail);
             let mut model = BTreeMap::from([(b".".to_vec(), Ino(12)), (b"..".to_vec(), Ino::ROOT)]);
             for step in 0..4000u32 {
-                let name = vec![b'a' + (rng.below(26)) as u8; 1 + rng.below(40) as usize];
+                let name = vec![b'a' + rng.below(26) as u8; 1 + rng.index(40)];
                 let found = find(&block, &name, u32::MAX)
                     .unwrap()
                     .map(|entry| (entry.offset, entry.ino));

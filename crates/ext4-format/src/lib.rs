@@ -51,9 +51,6 @@ pub mod timestamp;
 pub mod types;
 pub mod xattr;
 
-#[cfg(test)]
-mod testing;
-
 pub use checksum::Seed;
 pub use error::{FormatError, Result};
 pub use geometry::Geometry;

@@ -1,61 +1,55 @@
-//! Volumes on block devices, mounted as such (`fuseblk`): what the kernel then asks of a server,
-//! and keeps from others.
+//! Volumes on block devices (`fuseblk`): the kernel's requests to the server, and its claim on the
+//! device.
 
 mod common;
 
 use common::{Image, can_mount, kernel_since, run, sh};
 use fuse::{Claim, MountOptions, Session, SyncScope};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use testkit::kernel::LoopDevice;
+use testkit::needs;
+use testkit::oracle::{self, text};
+use testkit::scratch::Scratch;
 
-/// The first kernel that tells such a server of sync(2).
+/// The first kernel that sends sync(2) to such a server.
 const SENDS_SYNCFS: (u32, u32) = (6, 18);
 
 /// A loop device over an image.
 struct Loop {
     image: Image,
-    path: PathBuf,
+    device: LoopDevice,
 }
 
 impl Loop {
-    /// `None`, said loudly, where there are none.
+    /// Prints `SKIPPED: …` and returns `None` if the machine has none.
     fn new(mib: u64) -> Option<Loop> {
         if !can_mount() {
             return None;
         }
         let image = Image::new(mib);
-        let attach = format!("losetup -f --show {}", image.path().display());
-        let output = sh(Path::new("/"), &attach);
-        if !output.status.success() {
-            eprintln!(
-                "SKIPPED: loop devices: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            return None;
-        }
-        let path = String::from_utf8(output.stdout).unwrap().trim().into();
-        Some(Loop { image, path })
+        let device = LoopDevice::attach(&image.path())?;
+        Some(Loop { image, device })
     }
 
     fn options(&self) -> MountOptions {
-        // Nothing is written back by itself.
+        // No timed writeback.
         MountOptions::parse("commit=600,dirty_expire=600").unwrap()
     }
 
     fn claim(&self) -> Option<Claim> {
-        fuse::claim(self.path.as_os_str(), &self.options())
+        fuse::claim(self.device.path().as_os_str(), &self.options())
     }
 
     fn open(&self, mode: block::OpenMode) -> std::io::Result<Arc<block::Queue>> {
-        block::open(&block::DeviceUrl::Path(self.path.clone()), mode)
+        block::open(&block::DeviceUrl::Path(self.device.path().to_owned()), mode)
     }
 
     fn mount(&self) -> Session {
-        // A program that another test is just starting holds copies of our descriptors until it is
-        // executed.
+        // A child process that another test starts has our descriptors until it calls `execve`.
         let deadline = Instant::now() + Duration::from_secs(5);
         let claim = loop {
             match self.claim() {
@@ -71,21 +65,21 @@ impl Loop {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let line = format!(
             "{} {} fuseblk.sluicefs rw",
-            self.path.display(),
+            self.device.path().display(),
             dir.display()
         );
         assert!(mounts.contains(&line), "{mounts}");
         session
     }
 
-    /// Mounts it, and makes files that nothing makes durable by itself.
+    /// Mounts the device and makes files, which only a sync makes durable.
     fn mount_and_fill(&self) -> Session {
         let session = self.mount();
         run(session.dir(), "for i in $(seq 500); do echo $i > $i; done");
         session
     }
 
-    /// The kernel finds those files.
+    /// Asserts that the kernel finds those files.
     fn is_full(&self) {
         let count = "ls | grep -c '^[0-9]*$'; cat [0-9]* | sort -n | tail -1";
         self.image
@@ -94,7 +88,7 @@ impl Loop {
 
     /// A script in which `$dev` is the device and `$dir` the directory to mount it on.
     fn script(&self, script: &str) -> String {
-        let (dev, dir) = (self.path.display(), self.image.mount_point());
+        let (dev, dir) = (self.device.path().display(), self.image.mount_point());
         format!("dev={dev}; dir={}; {script}", dir.display())
     }
 
@@ -107,29 +101,20 @@ impl Loop {
         assert!(!output.status.success(), "{script} should have failed");
     }
 
-    /// What a power failure would leave now: recovered by e2fsck.
+    /// Runs a script on the image that a power failure would leave, after its recovery by e2fsck.
     fn after_a_crash(&self, look: &str) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        let image = self.image.path();
-        let recover = format!(
-            "cp {} crashed; e2fsck -fy crashed >&2 || [ $? = 1 ]",
-            image.display()
-        );
-        run(dir.path(), &recover);
-        run(dir.path(), &format!("e2fsck -fn crashed >&2; {look}"))
+        let scratch = Scratch::new();
+        let crashed = scratch.join("crashed");
+        oracle::copy(&self.image.path(), &crashed);
+        oracle::repair(&crashed, "-fy");
+        oracle::assert_clean(&crashed, "recovered by e2fsck");
+        run(scratch.path(), look)
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = sh(
-            Path::new("/"),
-            &format!(
-                "umount -l {} || true; losetup -d {}",
-                self.image.mount_point().display(),
-                self.path.display()
-            ),
-        );
+        needs::run("umount", &["-l", text(&self.image.mount_point())]);
     }
 }
 
@@ -148,11 +133,7 @@ fn sync_and_syncfs_make_the_volume_durable() {
             name.len().div_ceil(4) as u64
         );
         let look = format!("debugfs -R 'cat /{name}' crashed");
-        assert_eq!(
-            device.after_a_crash(&look),
-            "",
-            "nobody has asked for it yet"
-        );
+        assert_eq!(device.after_a_crash(&look), "", "there was no sync yet");
         run(&dir, how);
         assert_eq!(session.fs().stats().dirty_pages, 0);
         assert_eq!(device.after_a_crash(&look), name.repeat(1000));
@@ -162,7 +143,7 @@ fn sync_and_syncfs_make_the_volume_durable() {
 }
 
 #[test]
-fn a_sync_of_a_subtree_stays_one() {
+fn a_sync_of_a_subtree_does_not_sync_the_volume() {
     let Some(device) = Loop::new(128) else { return };
     let session = device.mount();
     let dir = session.dir().to_owned();
@@ -185,7 +166,7 @@ fn umount_returns_when_everything_is_written_back() {
         "for d in $(seq 64); do mkdir $d; head -c 1M /dev/zero | tr '\\0' x > $d/f; done",
     );
     assert!(session.fs().stats().dirty_pages > 8192);
-    // In one go: nothing is waited for between the two.
+    // Both at once, without a wait between them.
     device.run("umount $dir; e2fsck -fn $dev; ! dumpe2fs -h $dev 2>&1 | grep needs_recovery");
     session.wait().unwrap();
     device.image.with_kernel(|dir| {
@@ -195,7 +176,7 @@ fn umount_returns_when_everything_is_written_back() {
 }
 
 #[test]
-fn nobody_else_gets_the_device() {
+fn the_device_has_one_owner() {
     let Some(device) = Loop::new(64) else { return };
     let others_fail = || {
         assert!(device.claim().is_none());
@@ -211,7 +192,7 @@ fn nobody_else_gets_the_device() {
         device.fails("mke2fs -q -F -F $dev");
         device.fails("mount -t ext4 $dev $dir");
     };
-    // Before anything is mounted, too.
+    // The same before the mount.
     let claim = device.claim().expect("a claim");
     others_fail();
     drop(claim);
@@ -241,7 +222,7 @@ fn a_forced_umount_loses_nothing() {
 }
 
 #[test]
-fn a_connection_that_is_broken_off_loses_nothing() {
+fn an_aborted_connection_loses_nothing() {
     let Some(device) = Loop::new(128) else { return };
     let session = device.mount_and_fill();
     device.run(
@@ -254,7 +235,7 @@ fn a_connection_that_is_broken_off_loses_nothing() {
 }
 
 #[test]
-fn who_has_taken_a_device_keeps_it() {
+fn a_claim_on_a_device_is_kept() {
     let Some(device) = Loop::new(128) else { return };
     let session = device.mount_and_fill();
     let volume = session.fs().clone();
@@ -267,7 +248,7 @@ fn who_has_taken_a_device_keeps_it() {
         session.dir(),
         "sync -f .; for i in $(seq 2000); do echo more > more$i; done",
     );
-    // Somebody is quicker than the server, which has not waited for the end yet.
+    // Another program opens the device before the server ends.
     let taken = device.run(
         "umount -f $dir; for i in $(seq 1000); do mount -t ext4 $dev $dir 2>/dev/null && echo taken && break || true; done",
     );

@@ -1,4 +1,4 @@
-//! The kernel's page cache beside direct I/O: all readers see what the file holds.
+//! The kernel's page cache and direct I/O: all readers see the file's contents.
 
 mod common;
 
@@ -17,7 +17,7 @@ const BLOCKS: usize = 64;
 /// Writes in flight at a time, to different blocks.
 const DEPTH: usize = 16;
 
-/// A block that direct I/O takes.
+/// A block for direct I/O.
 #[repr(align(4096))]
 #[derive(Clone, Copy)]
 struct Block([u8; BLOCK]);
@@ -44,7 +44,7 @@ fn write_round(ring: &mut IoUring, file: &File, version: u64) {
             let entry = opcode::Write::new(fd, block.0.as_ptr(), BLOCK as u32)
                 .offset(((first + i) * BLOCK) as u64)
                 .build();
-            // SAFETY: the blocks outlive the requests, which are waited for below.
+            // SAFETY: the blocks outlive the requests, because the code below waits for them.
             unsafe { ring.submission().push(&entry) }.unwrap();
         }
         ring.submit_and_wait(DEPTH).unwrap();
@@ -108,8 +108,8 @@ fn one_serving_thread_does_not_wait_for_itself() {
     readers_see_direct_writes("threads=1");
 }
 
-/// Programs write to the same pages, to different bytes, one directly and one through the page
-/// cache: whoever reads what they have written finds it.
+/// Programs write different bytes of the same pages, one directly and one through the page cache.
+/// Each reads its own writes.
 fn writers_see_their_own_writes(options: &str) {
     const PART: usize = 512;
     if !can_mount() {
@@ -190,7 +190,7 @@ fn cached_writes_survive_with_one_serving_thread() {
     writers_see_their_own_writes("threads=1");
 }
 
-/// A program maps a file, and other ones write it directly, also from the mapping itself.
+/// A program maps a file, and others write it directly, from the mapping too.
 #[test]
 fn mappings_and_direct_writes_end() {
     if !can_mount() {

@@ -1,22 +1,23 @@
-//! A device as a file: what programs write to it is on the device, and what it refuses it says.
+//! A device served as a file: programs read and write it, and get its errors.
 
 mod common;
 
-use common::{can_mount, has, run};
+use common::{can_mount, run};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use testkit::needs::{Need, have};
+use testkit::scratch::Scratch;
 
 const SIZE: usize = 64 << 20;
 
 #[test]
-fn the_file_has_the_devices_bytes_and_a_disks_manners() {
+fn the_file_reads_and_writes_like_a_disk() {
     if !can_mount() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (store, mount) = (dir.path().join("store"), dir.path().join("mount"));
+    let dir = Scratch::new();
+    let (store, mount) = (dir.join("store"), dir.join("mount"));
     std::fs::create_dir(&mount).unwrap();
     File::create(&store).unwrap().set_len(SIZE as u64).unwrap();
     let url = format!("sim:ssd,file={}", store.display());
@@ -27,7 +28,7 @@ fn the_file_has_the_devices_bytes_and_a_disks_manners() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert_eq!(names, ["disk"]);
-    // O_TRUNC does to a disk what it does to one in /dev: nothing.
+    // O_TRUNC has no effect, as on a device in /dev.
     let file = File::options()
         .read(true)
         .write(true)
@@ -36,7 +37,7 @@ fn the_file_has_the_devices_bytes_and_a_disks_manners() {
         .unwrap();
     assert_eq!(file.metadata().unwrap().len(), SIZE as u64);
 
-    // More than one request, from several threads at a time, and a last sector.
+    // Several requests of several threads, and the last sector.
     let bytes: Vec<u8> = (0..3 << 20).map(|i| (i / 512 % 251) as u8).collect();
     std::thread::scope(|scope| {
         for part in 0..4_u64 {
@@ -70,18 +71,18 @@ fn the_file_has_the_devices_bytes_and_a_disks_manners() {
     assert_eq!(store[SIZE - 512..], [7; 512]);
 }
 
-/// The kernel's ext4 on a loop device over it, with direct I/O.
+/// The kernel's ext4 runs on a loop device over the file, with direct I/O.
 #[test]
-fn the_kernel_mounts_what_is_on_it() {
-    if !can_mount() || !Path::new("/dev/loop-control").exists() || !has("mkfs.ext4") {
-        eprintln!("SKIPPED: the_kernel_mounts_what_is_on_it: needs root, loop devices, e2fsprogs");
+fn the_kernel_mounts_the_served_file() {
+    let needs = [Need::Fuse, Need::Loop, Need::Tool("mkfs.ext4")];
+    if !have("the_kernel_mounts_the_served_file", &needs) {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Scratch::new();
     for sub in ["mount", "kernel"] {
-        std::fs::create_dir(dir.path().join(sub)).unwrap();
+        std::fs::create_dir(dir.join(sub)).unwrap();
     }
-    let disk = fuse::serve_disk("sim:nvme,size=64MiB", &dir.path().join("mount")).unwrap();
+    let disk = fuse::serve_disk("sim:nvme,size=64MiB", &dir.join("mount")).unwrap();
     let direct = File::options()
         .read(true)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)

@@ -1,4 +1,4 @@
-//! Durability through the kernel: fsyncs in flight together, syncs of a mount.
+//! Durability through the kernel: concurrent fsyncs, and syncs of a mount.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn fsyncs_of_one_thread_are_answered_together() {
         Ok(ring) => ring,
         Err(error) => return eprintln!("SKIPPED: no io_uring: {error}"),
     };
-    // The kernel's default, four for each processor, lets no more fsyncs than that be under way.
+    // The kernel's default of four for each processor limits the number of fsyncs in flight.
     ring.submitter()
         .register_iowq_max_workers(&mut [64, 64])
         .unwrap();
@@ -60,7 +60,7 @@ fn a_sync_reaches_the_volume_or_a_subtree() {
     fs::write(dir.join("out"), [2; 8192]).unwrap();
     fuse::sync(&dir.join("a"), SyncScope::Tree).unwrap();
     assert_eq!(fs.stats().dirty_pages, 2, "only the file outside");
-    // Written through a mapping: dirty in the kernel, until it is told to write.
+    // Written through a mapping: dirty in the kernel until msync.
     run(
         &dir,
         "python3 -c '

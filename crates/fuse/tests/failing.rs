@@ -1,4 +1,4 @@
-//! What a mount says and leaves behind when its device fails, or when this program does.
+//! Errors and their effects on a mount when the device fails, or when a request panics.
 
 mod common;
 
@@ -11,26 +11,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
+use testkit::disk::Disk;
 
 const FINE: u8 = 0;
 const WRITES_FAIL: u8 = 1;
 const READS_PANIC: u8 = 2;
 
-/// Mounts an image whose device goes wrong on demand.
-fn mount(image: Image, options: &str) -> (common::Mounted, Arc<AtomicU8>) {
+/// Mounts a copy of an image on a device that fails on demand.
+fn mount(image: Image, options: &str) -> (common::Mounted, Disk, Arc<AtomicU8>) {
     let mode = Arc::new(AtomicU8::new(FINE));
-    let inner =
-        block::devices::UringDevice::open(&image.path(), block::OpenMode::ReadWrite).unwrap();
-    let asked = mode.clone();
-    let device = block::devices::FaultyDevice::new(Box::new(inner), move |op, _, _| {
-        match (asked.load(Ordering::SeqCst), op) {
+    let current = mode.clone();
+    let disk = Disk::load(&image.path());
+    disk.inject(
+        move |op, _, _, _| match (current.load(Ordering::SeqCst), op) {
             (WRITES_FAIL, block::Op::Write) => Some(libc::EIO),
             (READS_PANIC, block::Op::Read) => panic!("a test lets reads panic"),
             _ => None,
-        }
-    });
-    let queue = block::Queue::new(Box::new(device));
-    (image.mount_on(queue, options), mode)
+        },
+    );
+    (image.mount_on(disk.queue(), options), disk, mode)
 }
 
 #[test]
@@ -38,13 +37,13 @@ fn a_panic_answers_eio_and_the_volume_is_not_clean_after_it() {
     if !can_mount() {
         return;
     }
-    let (mounted, mode) = mount(Image::new(128), "");
+    let (mounted, disk, mode) = mount(Image::new(128), "");
     let dir = mounted.dir().to_owned();
     fs::write(dir.join("kept"), "kept").unwrap();
     fs::write(dir.join("f"), [7; 8192]).unwrap();
     mounted.fs().sync().unwrap();
     mounted.fs().drop_caches();
-    // Opened before, so that the kernel asks for the contents only; and not what it has cached.
+    // The file is open and not in the page cache, so that the kernel only reads its contents.
     let file = File::open(dir.join("f")).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     mode.store(READS_PANIC, Ordering::SeqCst);
@@ -53,30 +52,30 @@ fn a_panic_answers_eio_and_the_volume_is_not_clean_after_it() {
     mode.store(FINE, Ordering::SeqCst);
     let error = fs::write(dir.join("new"), "new").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
-    // What is there can still be read.
+    // Existing files can still be read.
     assert_eq!(fs::read(dir.join("kept")).unwrap(), b"kept");
     drop(file);
     let image = mounted.abandon();
+    disk.save(&image.path());
     let again = image.mount("");
     assert!(again.fs().info().errors, "the volume carries the mark");
     assert_eq!(fs::read(again.dir().join("kept")).unwrap(), b"kept");
     again.unmount();
 }
 
-/// An error that is met only when pages are written back: every fsync of the file says so until all
-/// of it has landed.
+/// If writeback fails, every fsync of the file fails until all of it is written.
 #[test]
-fn fsync_tells_of_errors_that_come_later() {
+fn fsync_reports_errors_of_later_writeback() {
     if !can_mount() || !has("python3") {
         return;
     }
-    let (mounted, mode) = mount(Image::new(128), "dirty_expire=0.1,dirty_writeback=0.05");
+    let (mounted, _disk, mode) = mount(Image::new(128), "dirty_expire=0.1,dirty_writeback=0.05");
     let dir = mounted.dir().to_owned();
     fs::write(dir.join("mapped"), [1; 65536]).unwrap();
     fs::write(dir.join("buffered"), [1; 65536]).unwrap();
     fs::write(dir.join("direct"), [1; 65536]).unwrap();
     mounted.fs().sync().unwrap();
-    // The program stores through a mapping, syncs when told, and says how that went.
+    // The program stores through a mapping, syncs on request, and prints the results.
     let script = r#"
 import errno, mmap, os, sys
 def attempt(call, *args):
@@ -114,7 +113,7 @@ for line in sys.stdin:
     assert_eq!(ask("sync"), "done done done");
     mode.store(WRITES_FAIL, Ordering::SeqCst);
     assert_eq!(ask("store"), "done done");
-    // Written back, and failed, before anybody asks.
+    // Writeback fails before the next fsync.
     thread::sleep(Duration::from_millis(400));
     assert_eq!(ask("sync"), "EIO EIO EIO");
     assert_eq!(ask("sync"), "EIO EIO EIO");

@@ -1,4 +1,4 @@
-//! Inode flags, the label and discards: what the kernel's ext4 does is what is expected.
+//! Inode flags, the label and discards behave as in the kernel's ext4.
 
 mod common;
 
@@ -41,8 +41,8 @@ fn flags_are_set_or_refused_as_by_the_kernel() {
     if !can_mount() || !has("python3") {
         return;
     }
-    // Left out: journaled data, which takes a capability; how blocks are mapped, which is not
-    // changed here; and blocks behind the end, which nothing uses.
+    // Not tested: journaled data, which needs a capability; the mapping of blocks, which cannot be
+    // changed; blocks behind the end, which are unused.
     same(
         "",
         r#"
@@ -64,7 +64,7 @@ for path in "f", "d":
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn unknown_flags_are_refused() {
     if !can_mount() || !has("python3") {
         return;
     }
@@ -81,7 +81,8 @@ print(hex(flags("f")), hex(flags("d")))
     mounted.unmount();
 }
 
-/// Which opens an immutable or append-only file refuses, and what a mapping of it takes.
+/// The opens that an immutable or append-only file refuses, and the access that a mapping of it
+/// allows.
 const OPENS: &str = r#"
 for path, bit in ("i", 0x10), ("a", 0x20):
     with open(path, "wb") as f: f.write(b"x" * 8192)
@@ -200,7 +201,7 @@ fn free_space_is_discarded() {
     let path = mounted.image_path();
     let full = stored(&path);
     assert!(full > 240 << 20, "{full}");
-    // The file is deleted, but no transaction says so yet.
+    // The file is deleted, but its transaction has not committed.
     mounted.delete_and_wait("big", 200);
     let free_before = mounted.fs().statfs().free;
     mounted.run("fstrim .");
@@ -217,8 +218,8 @@ fn free_space_is_discarded() {
     });
 }
 
-/// What has been freed is discarded only when its transaction has committed: a crash brings the
-/// file back.
+/// Freed blocks are discarded only after their transaction has committed: a crash brings the file
+/// back.
 #[test]
 fn blocks_whose_freeing_has_not_committed_are_not_discarded() {
     if !can_mount() || !has("fstrim") {

@@ -5,7 +5,7 @@ mod common;
 use common::{Image, can_mount};
 
 #[test]
-fn what_was_deleted_is_written_again_at_once() {
+fn blocks_of_deleted_files_are_reused_at_once() {
     if !can_mount() {
         return;
     }
@@ -24,7 +24,7 @@ fn what_was_deleted_is_written_again_at_once() {
 }
 
 #[test]
-fn a_direct_write_to_a_full_volume_says_no_space() {
+fn a_direct_write_to_a_full_volume_gets_enospc() {
     if !can_mount() {
         return;
     }

@@ -1,13 +1,11 @@
-//! Unmodified programs at work on a mount; afterwards e2fsck and the kernel's ext4 agree with every
-//! byte.
+//! Unmodified programs run on a mount. Then e2fsck and the kernel's ext4 agree with every byte.
 
 mod common;
 
 use common::{Image, can_mount, has, run};
 use std::path::Path;
 
-/// A few thousand files that every machine with a C compiler has; the project's own sources
-/// elsewhere.
+/// The C headers, a few thousand files; without a C compiler the project's own sources.
 fn source_tree() -> &'static str {
     if Path::new("/usr/include/linux").is_dir() {
         "/usr/include"
@@ -37,7 +35,7 @@ fn trees_are_copied_packed_found_and_moved() {
 }
 
 #[test]
-fn names_are_moved_about_by_many() {
+fn many_threads_move_names() {
     if !can_mount() {
         return;
     }
@@ -73,7 +71,7 @@ fn benchmarks_run() {
 }
 
 #[test]
-fn what_fio_writes_it_reads_back() {
+fn fio_reads_back_its_writes() {
     if !can_mount() || !has("fio") {
         return;
     }
@@ -134,7 +132,7 @@ fn stressors_find_nothing() {
         return;
     }
     let mounted = Image::new(1024).mount("memory=256MiB,threads=4");
-    // Versions differ in what they know.
+    // Versions have different stressors.
     let help = run(Path::new("/"), "stress-ng --help");
     let known: Vec<_> = STRESSORS
         .iter()
@@ -160,13 +158,13 @@ fn stressors_find_nothing() {
 }
 
 #[test]
-fn others_may_use_it_but_not_what_is_not_theirs() {
+fn permissions_of_other_users_are_checked() {
     if !can_mount() {
         return;
     }
     let mounted = Image::new(64).mount("");
     let parent = mounted.dir().parent().unwrap().to_owned();
-    // The temporary directory is root's alone.
+    // Only root has access to the temporary directory.
     run(&parent, "chmod 755 .");
     mounted.run(
         "mkdir -m 1777 tmp; echo mine > tmp/mine; chmod 600 tmp/mine

@@ -1,5 +1,4 @@
-//! What programs may rely on, one by one; the host's ext4 is the oracle where output can be
-//! compared.
+//! Guarantees to programs, one in each test. The host's ext4 is the oracle for output.
 
 mod common;
 
@@ -8,6 +7,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use testkit::scratch::Scratch;
 
 /// Scripts whose output must be the same as on the host. `as` runs a command as an unprivileged
 /// user.
@@ -24,7 +24,7 @@ const SAME: &[&str] = &[
     "touch a; chown 5:6 a; chmod 7777 a; stat -c '%a %u %g' a; chown 7 a; stat -c '%a %u' a; chgrp 9 a; chmod 1644 a; stat -c '%a %g' a",
     "mkdir g; chgrp 4242 g; chmod 2775 g; touch g/f; mkdir g/h; stat -c '%a %g' g/f g/h",
     "mkdir w; chmod 777 w; cd w; as touch f; as mkdir d; stat -c '%U %a' f d; touch r; chmod 600 r; as cat r || true; as rm -f r; ls",
-    // Device files and the like.
+    // Device files and other special files.
     "mknod p p; mknod c c 1 3; mknod b b 259 70000; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'; stat -c '%n %F %t %T' p c b s",
     "mkfifo p; (echo through > p) & cat p; wait",
     // Contents.
@@ -53,7 +53,7 @@ except OSError as e: print(e.errno)\"",
     // Privileges that a change takes away.
     "cp /bin/true a; chmod 6777 a; as bash -c 'echo >> a'; stat -c %a a; chmod 6777 a; as truncate -s 5 a; stat -c %a a; chmod 6777 a; as fallocate -l 9000 a; stat -c %a a; chmod 6777 a; chown 3 a; stat -c %a a",
     "cp /bin/true a; setcap cap_net_raw+ep a; getcap a; echo >> a; getcap a; setcap cap_net_raw+ep a; echo >> a; getcap a",
-    // Files without a name, and whiteouts.
+    // Unnamed files, and whiteouts.
     "python3 -c \"
 import ctypes, errno, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -239,7 +239,7 @@ fn synchronous_writes_are_durable() {
     mounted.run("dd if=/dev/urandom of=d bs=64k count=3 oflag=direct,dsync 2>/dev/null");
     mounted.run("dd if=/dev/urandom of=f bs=10k count=9 conv=fsync 2>/dev/null");
     let sums = mounted.run("sha1sum s d f");
-    // From here on nothing is written: what is in the image is what a killed daemon leaves.
+    // From here on nothing is written. The image is the same as after a kill of the daemon.
     mounted.fs().crash();
     let image = mounted.abandon();
     common::run(
@@ -287,7 +287,7 @@ fn reading_a_directory_while_it_changes() {
 }
 
 #[test]
-fn a_full_volume_says_so_and_recovers() {
+fn a_full_volume_returns_enospc_and_recovers() {
     if !can_mount() {
         return;
     }
@@ -314,7 +314,7 @@ fn a_full_volume_says_so_and_recovers() {
 }
 
 #[test]
-fn read_only_means_it() {
+fn a_read_only_mount_changes_nothing() {
     if !can_mount() || !has("setfattr") {
         return;
     }
@@ -326,7 +326,7 @@ fn read_only_means_it() {
 }
 
 #[test]
-fn the_time_of_birth_is_told() {
+fn statx_returns_the_time_of_birth() {
     if !can_mount() || !kernel_since((6, 6), "STATX") {
         return;
     }
@@ -345,9 +345,8 @@ fn a_busy_mount_stays() {
         return;
     }
     let image = Image::new(64);
-    let dir = tempfile::tempdir().unwrap();
-    let url = block::DeviceUrl::parse(image.path().to_str().unwrap()).unwrap();
-    let queue = block::open(&url, block::OpenMode::ReadWrite).unwrap();
+    let dir = Scratch::new();
+    let queue = image.queue();
     let volume = ext4::Fs::mount(queue, ext4::MountOptions::default()).unwrap();
     let session = fuse::mount(volume, dir.path(), fuse::MountOptions::default()).unwrap();
     let file = File::create(dir.path().join("f")).unwrap();
@@ -360,8 +359,8 @@ fn a_busy_mount_stays() {
     image.check();
 }
 
-/// Handles of deleted files are stale, which is no damage. Of 1,000 handles here the kernel knows
-/// no inode any more.
+/// Handles of deleted files are stale, which is no damage. The kernel has forgotten the inodes of
+/// these 1,000 handles.
 #[test]
 fn handles_of_deleted_files_are_stale() {
     if !can_mount() || !has("python3") {
@@ -394,7 +393,7 @@ print(said)
     assert_eq!(mounted.run(&python), "{'ESTALE'}\n");
     mounted.fs().sync().unwrap();
     mounted.fs().drop_caches();
-    // Asked for by their numbers, as the server does for requests of handles.
+    // Loads the inodes by number, as the server does for handles.
     for ino in 100..1000 {
         let error = mounted.fs().inode(ino).map(drop).unwrap_err();
         assert!(matches!(error, ext4::Error::Stale), "inode {ino}: {error}");

@@ -1,8 +1,6 @@
-//! How a mount ends: by signals, by umount from outside, by kill -9; and mounts of those who are
-//! not root.
+//! The end of a mount: by a signal, by umount, by kill -9; and mounts by ordinary users.
 //!
-//! The server runs in a process of its own: this test binary again, with [`serve`] as its only
-//! test.
+//! The server is a child process: this test binary, with [`serve`] as its only test.
 
 mod common;
 
@@ -13,8 +11,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testkit::needs::{self, run_ok};
+use testkit::oracle::text;
+use testkit::scratch::Scratch;
 
-/// Not a test: what the child does, if it is one.
+/// The main function of the child process; no test.
 #[test]
 fn serve() {
     let (Ok(image), Ok(dir)) = (std::env::var("SERVE_IMAGE"), std::env::var("SERVE_DIR")) else {
@@ -41,7 +42,7 @@ fn serve() {
     session.wait().unwrap();
 }
 
-/// Not a test: the helper of [`serve`] in a sandbox.
+/// The helper of [`serve`] in a sandbox; no test.
 #[test]
 fn help() {
     if let Ok(dir) = std::env::var("HELP_DIR") {
@@ -50,7 +51,7 @@ fn help() {
     }
 }
 
-/// What a serving process must not be able to do, and what it must.
+/// Asserts which operations the sandbox refuses, and which it allows.
 fn check_sandbox(image: &Path) {
     let refused = |result: std::io::Result<()>, what: &str| {
         let error = result.expect_err(what);
@@ -87,13 +88,13 @@ fn check_sandbox(image: &Path) {
 /// A server in a child process.
 struct Server {
     child: Child,
-    dir: tempfile::TempDir,
+    dir: Scratch,
 }
 
 impl Server {
-    /// Starts it, `by` being what the command is run through.
+    /// Starts a server through the command `by`, and waits for the mount.
     fn start(image: &Image, options: &str, by: &[&str]) -> Server {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Scratch::new();
         let exe = std::env::current_exe().unwrap();
         let mut words: Vec<&str> = by.to_vec();
         words.push(exe.to_str().unwrap());
@@ -109,12 +110,9 @@ impl Server {
             command.env("SERVE_OPTIONS", format!("sandbox=off,{options}"));
         }
         if !by.is_empty() {
-            let owned = image.path().parent().unwrap().display().to_string();
-            let dir = dir.path().display();
-            run(
-                Path::new("/"),
-                &format!("chown -R 65534:65534 {owned} {dir}"),
-            );
+            let image = image.path();
+            let owned = [image.parent().unwrap(), dir.path()].map(text);
+            run_ok("chown", &["-R", "65534:65534", owned[0], owned[1]]);
         }
         let server = Server {
             child: command.spawn().unwrap(),
@@ -132,16 +130,17 @@ impl Server {
     fn wait_for(&self, condition: impl Fn() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !condition() {
-            assert!(Instant::now() < deadline, "the server does not get there");
+            assert!(
+                Instant::now() < deadline,
+                "the condition does not become true"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     fn signal(&self, signal: &str) {
-        run(
-            Path::new("/"),
-            &format!("kill -{signal} {}", self.child.id()),
-        );
+        let signal = format!("-{signal}");
+        run_ok("kill", &[&signal, &self.child.id().to_string()]);
     }
 
     fn wait(mut self) {
@@ -154,59 +153,67 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = sh(
-            Path::new("/"),
-            &format!("umount -l {}", self.dir.path().display()),
-        );
+        needs::run("umount", &["-l", text(self.dir.path())]);
     }
 }
 
-/// Whether the kernel has Landlock; says so loudly if not.
+/// Whether the kernel has Landlock; prints `SKIPPED: …` if not.
 fn has_landlock() -> bool {
-    let there = std::fs::read_to_string("/sys/kernel/security/lsm")
+    let is_there = std::fs::read_to_string("/sys/kernel/security/lsm")
         .is_ok_and(|modules| modules.contains("landlock"))
         || std::fs::read_to_string("/proc/kallsyms")
             .is_ok_and(|symbols| symbols.contains("landlock_restrict_self"));
-    if !there {
-        eprintln!("SKIPPED: the kernel has no Landlock");
+    if !is_there {
+        needs::skipped("the sandbox", "the kernel has no Landlock");
     }
-    there
-}
-
-#[test]
-fn a_server_in_a_sandbox_reaches_its_volume_and_nothing_else() {
-    if !can_mount() || !has_landlock() {
-        return;
-    }
-    for how in ["TERM", "umount"] {
-        let image = Image::new(64);
-        let server = Server::start(&image, "sandbox=on,commit=600,dirty_expire=600", &[]);
-        run(server.dir.path(), FILL);
-        if how == "umount" {
-            run(
-                Path::new("/"),
-                &format!("umount {}", server.dir.path().display()),
-            );
-        } else {
-            server.signal(how);
-        }
-        server.wait();
-        image.check();
-        image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
-    }
-    // A mount that is in use is detached.
-    let image = Image::new(64);
-    let server = Server::start(&image, "sandbox=on", &[]);
-    run(server.dir.path(), FILL);
-    let open = File::open(server.dir.path().join("d/7")).unwrap();
-    server.signal("TERM");
-    server.wait();
-    drop(open);
-    image.check();
+    is_there
 }
 
 const FILL: &str = "mkdir d; for i in $(seq 200); do echo $i > d/$i; done";
 const COUNT: &str = "cat d/* | sort -n | tail -1; ls d | wc -l";
+
+/// Fills a mount, ends it by a signal or by `umount`, and asserts that all files are on the volume.
+fn fill_and_end(options: &str, how: &str) {
+    let image = Image::new(64);
+    let server = Server::start(&image, options, &[]);
+    run(server.dir.path(), FILL);
+
+    match how {
+        "umount" => drop(run_ok("umount", &[text(server.dir.path())])),
+        signal => server.signal(signal),
+    }
+    server.wait();
+
+    image.check();
+    image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
+}
+
+/// Fills a mount and signals the server while a file is open, and asserts that all files are on the
+/// volume.
+fn detach_in_use(options: &str) {
+    let image = Image::new(64);
+    let server = Server::start(&image, options, &[]);
+    run(server.dir.path(), FILL);
+    let open = File::open(server.dir.path().join("d/7")).unwrap();
+
+    server.signal("TERM");
+    server.wait();
+    drop(open);
+
+    image.check();
+    image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
+}
+
+#[test]
+fn a_server_in_a_sandbox_can_open_only_its_volume() {
+    if !can_mount() || !has_landlock() {
+        return;
+    }
+    for how in ["TERM", "umount"] {
+        fill_and_end("sandbox=on,commit=600,dirty_expire=600", how);
+    }
+    detach_in_use("sandbox=on");
+}
 
 #[test]
 fn signals_and_umount_write_everything_back() {
@@ -214,20 +221,7 @@ fn signals_and_umount_write_everything_back() {
         return;
     }
     for how in ["TERM", "INT", "HUP", "umount"] {
-        let image = Image::new(64);
-        let server = Server::start(&image, "commit=600,dirty_expire=600", &[]);
-        run(server.dir.path(), FILL);
-        if how == "umount" {
-            run(
-                Path::new("/"),
-                &format!("umount {}", server.dir.path().display()),
-            );
-        } else {
-            server.signal(how);
-        }
-        server.wait();
-        image.check();
-        image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
+        fill_and_end("commit=600,dirty_expire=600", how);
     }
 }
 
@@ -236,19 +230,11 @@ fn a_busy_mount_is_detached_by_a_signal() {
     if !can_mount() {
         return;
     }
-    let image = Image::new(64);
-    let server = Server::start(&image, "", &[]);
-    run(server.dir.path(), FILL);
-    let open = std::fs::File::open(server.dir.path().join("d/7")).unwrap();
-    server.signal("TERM");
-    server.wait();
-    drop(open);
-    image.check();
-    image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
+    detach_in_use("");
 }
 
 #[test]
-fn what_was_synced_survives_kill_9() {
+fn synced_files_survive_kill_9() {
     if !can_mount() {
         return;
     }
@@ -268,7 +254,7 @@ fn what_was_synced_survives_kill_9() {
     server.signal("KILL");
     writer.unwrap().wait().unwrap();
     drop(server);
-    // Recovery is ours: mount, unmount, check.
+    // The mount replays the journal.
     let mounted = image.mount("");
     let kept = mounted.run("rm -f d/9; ls d | wc -l; cat d/200");
     assert_eq!(kept, "199\n200\n");
@@ -293,15 +279,15 @@ fn works_without_root() {
         exe.display()
     );
     if !sh(Path::new("/"), &reachable).status.success() {
-        eprintln!("SKIPPED: others than root cannot reach the test binary or /dev/fuse");
-        return;
+        let why = "only root can reach the test binary and /dev/fuse";
+        return needs::skipped("works_without_root", why);
     }
     let image = Image::new(64);
     let server = Server::start(&image, "", &by);
     let dir = server.dir.path().display().to_string();
     let by = by.join(" ");
-    // The root directory of the volume is root's; the mount is the user's, so that even root stays
-    // out.
+    // The root directory of the volume belongs to root. The mount belongs to the user, so root has
+    // no access.
     let inside = format!(
         "cd {dir}; ls -d . lost+found; ! touch no 2>/dev/null; grep {dir} /proc/self/mounts"
     );

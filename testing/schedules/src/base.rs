@@ -1,18 +1,16 @@
-//! The volume that every run begins with: made once, small, with a journal that wraps after a few
-//! commits.
+//! The volume at the beginning of each run. It is small, and its journal wraps after a few commits.
 
 use crate::device::Store;
-use block::{DeviceUrl, OpenMode};
 use ext4::MkfsOptions;
 use std::sync::{Arc, OnceLock};
+use testkit::disk::Disk;
 
 /// Bytes of the volume.
 const SIZE: usize = 12 << 20;
-/// Blocks of the log. The journal's file has the 1024 that mkfs makes at least; its super block
-/// says that it uses these.
+/// Blocks of the log that are in use. The journal file has 1024, the least that mkfs makes.
 const LOG_BLOCKS: u32 = 160;
 
-/// Where fields lie in the journal's super block, which is big-endian.
+/// Offsets of fields in the journal's super block, which is big-endian.
 mod jbd2 {
     pub const MAGIC: u32 = 0xc03b_3998;
     pub const SUPERBLOCK_V2: u32 = 4;
@@ -35,8 +33,7 @@ pub fn volume() -> Store {
 }
 
 fn make() -> Arc<[u8]> {
-    let url = DeviceUrl::Memory(SIZE as u64);
-    let queue = block::open(&url, OpenMode::ReadWrite).expect("memory");
+    let disk = Disk::new(SIZE);
     let options = MkfsOptions {
         uuid: Some([7; 16]),
         inodes: Some(256),
@@ -44,14 +41,8 @@ fn make() -> Arc<[u8]> {
         journal_bytes: Some(4 << 20),
         ..MkfsOptions::default()
     };
-    ext4::mkfs(&queue, &options).expect("mkfs");
-    let mut bytes = Vec::with_capacity(SIZE);
-    let unit = 1 << 20;
-    for at in (0..SIZE).step_by(unit) {
-        let class = block::Class::Metadata;
-        let read = queue.read(at as u64, unit, 4096, class).expect("a read");
-        read.iter().for_each(|buf| bytes.extend_from_slice(buf));
-    }
+    ext4::mkfs(&disk.queue(), &options).expect("mkfs");
+    let mut bytes = disk.bytes();
     shorten_log(&mut bytes);
     bytes.into()
 }

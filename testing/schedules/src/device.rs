@@ -1,26 +1,20 @@
 //! A device in memory with a queue and a volatile cache, driven by the schedule.
 //!
-//! A thread of the run carries requests out, in an order that the seed decides. What happens is
-//! recorded, so that what a crash may leave can be made for any moment: a write is kept or lost
-//! sector by sector until a flush that was submitted after its completion has completed (or until
-//! its own completion, with FUA), one that is still under way too.
+//! A thread of the run carries requests out, in an order that the seed decides. They are recorded, so
+//! that the crash model of the test kit ([`testkit::crash`]) can make the image of any moment.
 
 use block::{Device, IoError, Op, Payload, Queue, Request};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Unscheduled};
 use sync::thread::JoinHandle;
 use sync::{Condvar, Mutex, explore};
-use testing::seed::Rng;
+use testkit::crash::{Log, Promises, Write};
+use testkit::seed::Rng;
 
 /// Bytes in a block of the device's store.
 const BLOCK: usize = 4096;
-/// The unit that a device writes whole.
-pub const SECTOR: usize = 512;
-/// The second sector of the super block. It goes with the first one: its checksum covers both, and
-/// no implementation of ext4 survives one without the other (docs/MEDIA_ASSUMPTIONS.md).
-const SUPERBLOCK_TAIL: u64 = 1024 + SECTOR as u64;
 
-/// Contents: what all share, and what differs.
+/// Contents: shared bytes and the blocks that differ from them.
 #[derive(Clone)]
 pub struct Store {
     base: Arc<[u8]>,
@@ -28,7 +22,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// One with these contents.
+    /// A store with these contents.
     pub fn new(base: Arc<[u8]>) -> Store {
         let changed = BTreeMap::new();
         Store { base, changed }
@@ -68,7 +62,7 @@ impl Store {
         }
     }
 
-    /// All bytes.
+    /// Returns all bytes.
     pub fn flatten(&self) -> Vec<u8> {
         let mut bytes = self.base.to_vec();
         for (block, data) in &self.changed {
@@ -79,59 +73,34 @@ impl Store {
     }
 }
 
-/// Something that happened on the device.
-enum Event {
-    /// A write was submitted.
-    Write {
-        offset: u64,
-        data: Box<[u8]>,
-        fua: bool,
-    },
-    Flush,
-    /// What was submitted by the event of this number has completed.
-    Completed(usize),
-}
-
 #[derive(Default)]
 struct Pending {
-    /// Requests with the numbers of their events.
+    /// Requests with their positions in the log.
     requests: Vec<(Request, usize)>,
     stopped: bool,
 }
 
 struct Inner {
-    /// Never held at a point.
+    /// Not held at a point of the schedule.
     store: Unscheduled<Store>,
-    events: Unscheduled<Vec<Event>>,
+    log: Unscheduled<Log>,
     initial: Store,
     pending: Mutex<Pending>,
     changed: Condvar,
 }
 
 impl Inner {
-    /// Notes that a request was submitted; its number.
-    fn note(&self, request: &Request) -> usize {
-        let event = match request.op {
-            Op::Write => Event::Write {
-                offset: request.offset,
-                data: written(request).into(),
-                fua: request.flags.fua,
-            },
-            _ => Event::Flush,
-        };
-        let mut events = self.events.lock().expect("unscheduled");
-        if request.op != Op::Read {
-            events.push(event);
-        }
-        events.len().saturating_sub(1)
+    /// Records the beginning of a request; returns its position.
+    fn begin(&self, request: &Request) -> usize {
+        self.log.lock().expect("unscheduled").begin(request)
     }
 
-    fn carry_out(&self, mut request: Request, number: usize) {
+    fn carry_out(&self, mut request: Request, began: usize) {
         {
             let mut store = self.store.lock().expect("unscheduled");
             let mut at = request.offset;
             match request.op {
-                Op::Write => store.write(at, &written(&request)),
+                Op::Write => store.write(at, &Write::of(&request).data),
                 Op::Read => {
                     for bio in &mut request.bios {
                         if let Payload::Read(bufs) = &mut bio.payload {
@@ -145,17 +114,16 @@ impl Inner {
                 Op::Flush => {}
             }
         }
-        if request.op != Op::Read {
-            let mut events = self.events.lock().expect("unscheduled");
-            events.push(Event::Completed(number));
-        }
+        let mut log = self.log.lock().expect("unscheduled");
+        log.end(request.op, began);
+        drop(log);
         request.complete(Ok(()));
     }
 
     /// The device's thread.
     fn serve(&self) {
         loop {
-            let (request, number) = {
+            let (request, began) = {
                 let mut pending = self.pending.lock();
                 while pending.requests.is_empty() {
                     if pending.stopped {
@@ -166,19 +134,9 @@ impl Inner {
                 let at = explore::random() as usize % pending.requests.len();
                 pending.requests.swap_remove(at)
             };
-            self.carry_out(request, number);
+            self.carry_out(request, began);
         }
     }
-}
-
-fn written(request: &Request) -> Vec<u8> {
-    let mut data = Vec::with_capacity(request.len as usize);
-    for bio in &request.bios {
-        if let Payload::Write(bufs) = &bio.payload {
-            bufs.iter().for_each(|buf| data.extend_from_slice(buf));
-        }
-    }
-    data
 }
 
 /// The device. Clones are the same one.
@@ -186,90 +144,53 @@ fn written(request: &Request) -> Vec<u8> {
 pub struct Disk(Arc<Inner>);
 
 impl Disk {
-    /// One with these contents.
+    /// A device with these contents.
     pub fn new(store: Store) -> Disk {
         Disk(Arc::new(Inner {
             store: Unscheduled::new(store.clone()),
-            events: Unscheduled::default(),
+            log: Unscheduled::default(),
             initial: store,
             pending: Mutex::default(),
             changed: Condvar::new(),
         }))
     }
 
-    /// Starts its thread. To be ended by [`Disk::stop`].
+    /// Starts the thread of the device; [`Disk::stop`] ends it.
     pub fn start(&self) -> JoinHandle<()> {
         let inner = self.0.clone();
         let thread = sync::thread::Builder::new().name("device".into());
         thread.spawn(move || inner.serve()).expect("a thread")
     }
 
-    /// Ends its thread when all is carried out.
+    /// Carries out all requests and ends the thread.
     pub fn stop(&self, thread: JoinHandle<()>) {
         self.0.pending.lock().stopped = true;
         self.0.changed.notify_all();
         thread.join().expect("the device's thread ends");
     }
 
-    /// A queue in front of it.
+    /// A queue in front of the device.
     pub fn queue(&self) -> Arc<Queue> {
         Queue::new(Box::new(Handle(self.0.clone())))
     }
 
-    /// What it holds now.
+    /// The contents.
     pub fn contents(&self) -> Store {
         self.0.store.lock().expect("unscheduled").clone()
     }
 
-    /// How many events there were so far.
+    /// The number of events recorded so far.
     pub fn position(&self) -> usize {
-        self.0.events.lock().expect("unscheduled").len()
+        self.0.log.lock().expect("unscheduled").len()
     }
 
-    /// What a crash after the first `position` events may leave.
+    /// The contents after a crash at `position`.
     pub fn crash(&self, position: usize, rng: &mut Rng) -> Store {
-        let events = self.0.events.lock().expect("unscheduled");
-        let events = &events[..position];
-        let mut completed = BTreeMap::new();
-        for (at, event) in events.iter().enumerate() {
-            if let Event::Completed(number) = event {
-                completed.insert(*number, at);
-            }
-        }
-        // The last flush that completed, by when it was submitted.
-        let flushed = completed
-            .keys()
-            .filter(|&&number| matches!(events[number], Event::Flush))
-            .max()
-            .copied();
         let mut image = self.0.initial.clone();
-        let odds = 1 + rng.below(8);
-        let mut apply = |number: usize, is_safe: bool| {
-            if let Event::Write { offset, data, .. } = &events[number] {
-                let mut kept = true;
-                for (i, sector) in data.chunks(SECTOR).enumerate() {
-                    let at = offset + (i * SECTOR) as u64;
-                    if at != SUPERBLOCK_TAIL {
-                        kept = is_safe || rng.below(9) < odds;
-                    }
-                    if kept {
-                        image.write(at, sector);
-                    }
-                }
-            }
-        };
-        for (at, event) in events.iter().enumerate() {
-            if let Event::Completed(number) = event {
-                let covered = flushed.is_some_and(|flush| at < flush);
-                let fua = matches!(events[*number], Event::Write { fua: true, .. });
-                apply(*number, covered || fua);
-            }
-        }
-        for number in 0..events.len() {
-            if !completed.contains_key(&number) {
-                apply(number, false);
-            }
-        }
+        let log = self.0.log.lock().expect("unscheduled");
+        log.crash(Promises::Kept, position, rng, |offset, data| {
+            image.write(offset, data);
+        });
         image
     }
 }
@@ -289,17 +210,17 @@ impl Device for Handle {
     fn submit(&self, batch: Vec<Request>) {
         let mut pending = self.0.pending.lock();
         for request in batch {
-            let number = self.0.note(&request);
-            pending.requests.push((request, number));
+            let began = self.0.begin(&request);
+            pending.requests.push((request, began));
         }
         drop(pending);
         self.0.changed.notify_one();
     }
     fn execute(&self, request: Request) {
-        let number = self.0.note(&request);
-        // Others may go on while the request is under way.
+        let began = self.0.begin(&request);
+        // The other threads run while the request is under way.
         sync::atomic::fence(sync::atomic::Ordering::SeqCst);
-        self.0.carry_out(request, number);
+        self.0.carry_out(request, began);
         sync::atomic::fence(sync::atomic::Ordering::SeqCst);
     }
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<bool, IoError> {

@@ -1,26 +1,24 @@
-//! What had to be durable.
+//! The model of durability.
 //!
-//! Each file has one thread that changes it, so its contents have an order: versions. A version is
-//! noted when the change begins and again when the call has returned. An fsync that returned Ok
-//! sets a *floor*: the newest version that was complete when the fsync began. After a crash a file
-//! must exist if it has a floor, and each of its sectors must be that of some version from the
-//! floor on that had begun before the crash. The contents of a sector name the change that wrote
-//! it.
+//! One thread changes a file, so its contents have an order: versions. A version is noted when the
+//! change begins and again when the call has returned. A successful fsync sets a *floor*: the
+//! newest version that was complete when the fsync began. After a crash a file must exist if it has
+//! a floor. Each of its sectors must be that of a version from the floor on that had begun before
+//! the crash. The contents of a sector name the change that wrote it.
 
 use crate::device::SECTOR;
 use std::collections::BTreeSet;
 
-/// How the versions of a file may mix in what a crash leaves.
+/// The rule for the versions of a file after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Each sector is that of a version; the size lies between theirs.
+    /// Each sector is that of a version; the size lies between those of the versions.
     Sectors,
-    /// The file as a whole is that of one version: it is only ever replaced by rename, or emptied
-    /// and rewritten.
+    /// The file is one version as a whole: it is only replaced by rename, or emptied and rewritten.
     Whole,
 }
 
-/// What a change leaves: for each sector which change wrote it (0: none, it reads as zeroes).
+/// For each sector the change that wrote it (0: none, the sector reads as zeroes).
 pub type Contents = Vec<u32>;
 
 struct Version {
@@ -42,7 +40,7 @@ struct File {
     rule: Rule,
     versions: Vec<Version>,
     acks: Vec<Ack>,
-    /// Whether it may be gone after a crash: it was unlinked, before so many events.
+    /// The number of events before it was unlinked; after that a crash may remove it.
     unlinked: Option<usize>,
 }
 
@@ -50,7 +48,7 @@ struct File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId(usize);
 
-/// The newest complete version of each file, when something that makes them durable began.
+/// The newest complete version of each file at the beginning of an fsync.
 pub struct Mark(Vec<(usize, usize)>);
 
 /// The model of a run.
@@ -61,7 +59,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A file that is not there yet.
+    /// Adds a file that does not exist yet.
     pub fn add(&mut self, name: &str, rule: Rule) -> FileId {
         self.files.push(File {
             name: name.to_owned(),
@@ -73,7 +71,7 @@ impl Model {
         FileId(self.files.len() - 1)
     }
 
-    /// A number that no other change has.
+    /// Returns the number of a new change.
     pub fn stamp(&mut self) -> u32 {
         self.stamps += 1;
         self.stamps
@@ -85,7 +83,7 @@ impl Model {
         versions.last().map_or(Vec::new(), |v| v.contents.clone())
     }
 
-    /// A change begins.
+    /// Notes that a change begins.
     pub fn begin(&mut self, file: FileId, change: String, contents: Contents, at: usize) {
         self.files[file.0].versions.push(Version {
             change,
@@ -95,19 +93,19 @@ impl Model {
         });
     }
 
-    /// The change has returned.
+    /// Notes that the change has returned.
     pub fn done(&mut self, file: FileId, at: usize) {
         if let Some(version) = self.files[file.0].versions.last_mut() {
             version.done.get_or_insert(at);
         }
     }
 
-    /// The file is about to be unlinked.
+    /// Notes that the file is about to be unlinked.
     pub fn unlink(&mut self, file: FileId, at: usize) {
         self.files[file.0].unlinked = Some(at);
     }
 
-    /// What an fsync of these files would make durable.
+    /// The versions that an fsync of these files would make durable.
     pub fn mark(&self, files: &[FileId]) -> Mark {
         let newest = |&FileId(i): &FileId| {
             let at = self.files[i]
@@ -119,27 +117,27 @@ impl Model {
         Mark(files.iter().filter_map(newest).collect())
     }
 
-    /// The same for a sync of everything.
+    /// The same for a sync of the volume.
     pub fn mark_all(&self) -> Mark {
         let all: Vec<_> = (0..self.files.len()).map(FileId).collect();
         self.mark(&all)
     }
 
-    /// The fsync has returned Ok.
+    /// Notes that the fsync has succeeded.
     pub fn acknowledge(&mut self, mark: Mark, at: usize) {
         for (file, version) in mark.0 {
             self.files[file].acks.push(Ack { version, at });
         }
     }
 
-    /// When something was acknowledged.
+    /// The positions of acknowledgements.
     pub fn acks(&self) -> Vec<usize> {
         let acks = self.files.iter().flat_map(|f| &f.acks);
         acks.map(|ack| ack.at).collect()
     }
 
-    /// Compares what a crash after `at` events left. `read` gives the bytes of a name, `None` where
-    /// there is none.
+    /// Checks the files after a crash at `at` events. `read` returns the bytes of a file, or `None`
+    /// if it does not exist.
     pub fn check_crash(
         &self,
         at: usize,
@@ -164,7 +162,7 @@ impl Model {
         Ok(())
     }
 
-    /// Compares what is there without a crash.
+    /// Checks the files without a crash.
     pub fn check(
         &self,
         mut read: impl FnMut(&str) -> Result<Option<Vec<u8>>, String>,
@@ -206,7 +204,7 @@ fn about(file: &File, floor: Option<usize>, end: usize) -> String {
 fn compare(file: &File, versions: &[Version], durable: bool, bytes: &[u8]) -> Result<(), String> {
     let found = stamps(bytes)?;
     if file.rule == Rule::Whole {
-        // Before anything was made durable the first contents may be missing in part.
+        // Before the first fsync the contents may be missing in part.
         if !durable || versions.iter().any(|v| v.contents == found) {
             return Ok(());
         }
@@ -236,7 +234,7 @@ fn compare(file: &File, versions: &[Version], durable: bool, bytes: &[u8]) -> Re
     Ok(())
 }
 
-/// Which change wrote each sector.
+/// The change that wrote each sector.
 fn stamps(bytes: &[u8]) -> Result<Contents, String> {
     if !bytes.len().is_multiple_of(SECTOR) {
         return Err(format!(
@@ -261,7 +259,7 @@ fn brief(contents: &[u32]) -> String {
     format!("[{}]", runs.join(" "))
 }
 
-/// The bytes that change `stamp` writes.
+/// The bytes of change `stamp`.
 pub fn bytes(stamp: u32, sectors: usize) -> Vec<u8> {
     let words = sectors * SECTOR / 4;
     std::iter::repeat_n(stamp.to_le_bytes(), words)

@@ -1,4 +1,4 @@
-//! The command: runs schedules, in several processes, and tells what was found.
+//! The command: runs schedules in several processes, and reports failures.
 
 use crate::base;
 use crate::scenarios::{self, Scenario};
@@ -12,13 +12,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 use sync::explore::{self, Options, Outcome, Strategy};
-use testing::seed::Rng;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
 
 /// Points after which a run counts as a livelock.
 const STEP_LIMIT: u64 = 3_000_000;
 /// Failed runs after which a process stops: each leaves its threads behind.
 const MOST_FAILURES: u64 = 100;
-/// Strategies that take turns.
+/// Strategies, in turns.
 const TURNS: [Strategy; 4] = [
     Strategy::Random,
     Strategy::Pct(2),
@@ -26,7 +27,7 @@ const TURNS: [Strategy; 4] = [
     Strategy::Pct(4),
 ];
 
-/// Runs the engine under many schedules, each of which one number decides.
+/// Runs the engine under many schedules; a seed decides each of them.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
     /// Schedules of each scenario
@@ -47,7 +48,7 @@ pub struct Args {
     /// Stop a scenario at its first failure
     #[arg(long)]
     first: bool,
-    /// One of so many runs has its images looked at by e2fsck; 0: none
+    /// e2fsck checks the images of one run in so many; 0: none
     #[arg(long, default_value_t = 500)]
     e2fsck: u64,
     /// Crashes of each run
@@ -59,13 +60,13 @@ pub struct Args {
     /// Run each schedule twice and compare
     #[arg(long)]
     twice: bool,
-    /// Write each point's thread and place into a file, of the last schedule
+    /// Write thread and source position of each point of the last schedule into a file
     #[arg(long)]
     trace: Option<std::path::PathBuf>,
     /// Print each schedule's fingerprint
     #[arg(long)]
     fingerprints: bool,
-    /// A process of another one of these: which, and of how many
+    /// A child process: its number, and how many there are
     #[arg(long, hide = true, num_args = 2)]
     worker: Option<Vec<u64>>,
 }
@@ -78,7 +79,7 @@ struct Failed {
     message: String,
 }
 
-/// What a process tells of one scenario.
+/// The results of a process for one scenario.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Report {
     scenario: String,
@@ -137,7 +138,7 @@ fn chosen(args: &Args) -> anyhow::Result<Vec<Scenario>> {
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-/// Starts the processes and adds up what they tell.
+/// Starts the processes and adds up their results.
 fn lead(args: &Args, chosen: &[Scenario]) -> anyhow::Result<()> {
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let jobs = args.jobs.unwrap_or(processors).max(1);
@@ -166,9 +167,9 @@ fn lead(args: &Args, chosen: &[Scenario]) -> anyhow::Result<()> {
                     };
                     progress.inc(report.runs);
                     for failed in &report.failed {
-                        progress.suspend(|| println!("{}", told(&report.scenario, failed)));
+                        progress.suspend(|| println!("{}", describe(&report.scenario, failed)));
                     }
-                    let mut reports = reports.lock().expect("nobody panics");
+                    let mut reports = reports.lock().expect("no thread panics");
                     reports
                         .entry(report.scenario.clone())
                         .or_default()
@@ -182,7 +183,7 @@ fn lead(args: &Args, chosen: &[Scenario]) -> anyhow::Result<()> {
         crashed |= !child.wait()?.success();
     }
     progress.finish_and_clear();
-    let reports = reports.into_inner().expect("nobody panics");
+    let reports = reports.into_inner().expect("no thread panics");
     summary(args, chosen, &reports, begin);
     if crashed {
         bail!("a process ended by itself");
@@ -193,7 +194,7 @@ fn lead(args: &Args, chosen: &[Scenario]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn told(scenario: &str, failed: &Failed) -> String {
+fn describe(scenario: &str, failed: &Failed) -> String {
     format!(
         "{scenario}: {}\n  replay: SLUICE_SEED={} ./x stress schedules --scenario {scenario} --strategy {}",
         failed.message, failed.seed, failed.strategy
@@ -241,10 +242,10 @@ fn summary(args: &Args, chosen: &[Scenario], reports: &BTreeMap<String, Report>,
     );
 }
 
-/// Runs this process's part.
+/// Runs the part of this process.
 fn work(args: &Args, chosen: &[Scenario], worker: u64, workers: u64) -> anyhow::Result<()> {
     pin(worker as usize);
-    // Not within a schedule, of which it would be a part.
+    // Outside of the schedule, which would include it.
     base::volume();
     for scenario in chosen {
         let mut report = Report {
@@ -312,11 +313,11 @@ fn work(args: &Args, chosen: &[Scenario], worker: u64, workers: u64) -> anyhow::
         }
         println!("{}", serde_json::to_string(&report)?);
     }
-    // Failed runs leave threads behind, which nobody is to wait for.
+    // Failed runs leave threads behind. The process does not wait for them.
     std::process::exit(0);
 }
 
-/// One schedule.
+/// Runs one schedule.
 fn one(args: &Args, scenario: &Scenario, seed: u64, strategy: Strategy) -> (Outcome, Vec<String>) {
     let violations: Violations = Arc::default();
     let theirs = violations.clone();
@@ -351,14 +352,14 @@ fn one(args: &Args, scenario: &Scenario, seed: u64, strategy: Strategy) -> (Outc
     (outcome, found)
 }
 
-/// What e2fsck says of an image.
+/// Checks an image with e2fsck.
 fn fsck(image: &crate::device::Store, needs_recovery: bool, violations: &Violations) {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("image");
-    std::fs::write(&path, image.flatten()).expect("an image");
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    testkit::disk::save(&image.flatten(), &path);
     let result = match needs_recovery {
-        true => testing::image::recover_by_e2fsck(&path),
-        false => testing::image::check(&path),
+        true => testkit::oracle::recover_by_e2fsck(&path),
+        false => testkit::oracle::check(&path),
     };
     if let Err(said) = result {
         let mut violations = violations.lock().expect("unscheduled");
@@ -366,7 +367,7 @@ fn fsck(image: &crate::device::Store, needs_recovery: bool, violations: &Violati
     }
 }
 
-/// Threads that hand a baton over are quickest on one processor.
+/// Only one thread runs at a time, and switches are fastest on one processor.
 fn pin(worker: usize) {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut set = rustix::thread::CpuSet::new();

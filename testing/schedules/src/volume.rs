@@ -1,4 +1,4 @@
-//! A mounted volume in a run: the engine's calls, each told to the model.
+//! A mounted volume in a run. Each call of the engine is noted in the model.
 
 use crate::base;
 use crate::device::{Disk, SECTOR, Store};
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
 use sync::explore::calmly;
 use sync::thread::JoinHandle;
-use testing::volume as calls;
+use testkit::volume as calls;
 
-/// What a scenario may choose.
+/// The choices of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Mounting {
     /// Memory budget in bytes.
     pub memory: u64,
-    /// How long a transaction gathers changes.
+    /// The commit interval.
     pub commit_interval: Duration,
     /// Bytes that may be dirty before the flusher starts.
     pub background: Option<u64>,
@@ -52,15 +52,15 @@ struct Inner {
     prepared: Unscheduled<usize>,
 }
 
-/// What went wrong.
+/// The defects that were found.
 pub type Violations = Arc<Unscheduled<Vec<String>>>;
 
 /// A file of the volume and of the model.
 #[derive(Clone)]
 pub struct File {
-    /// The model's.
+    /// The file in the model.
     pub id: FileId,
-    /// The engine's.
+    /// The inode in the engine.
     pub inode: InodeRef,
 }
 
@@ -84,7 +84,7 @@ impl Volume {
         }))
     }
 
-    /// Calls what must not be interleaved; crashes come later.
+    /// Runs the preparations without preemption. Crashes are chosen after them.
     pub fn prepare<R>(&self, body: impl FnOnce() -> R) -> R {
         let result = calmly(body);
         *self.0.prepared.lock().expect("unscheduled") = self.0.disk.position();
@@ -96,7 +96,7 @@ impl Volume {
         &self.0.fs
     }
 
-    /// Something is wrong.
+    /// Reports a defect.
     pub fn violation(&self, what: String) {
         let mut violations = self.0.violations.lock().expect("unscheduled");
         violations.push(what);
@@ -133,7 +133,7 @@ impl Volume {
         File { id, inode }
     }
 
-    /// A change of a file's contents: what the model has before and after, and the call.
+    /// Changes a file's contents in the model and in the engine.
     fn change(
         &self,
         what: String,
@@ -190,7 +190,7 @@ impl Volume {
         });
     }
 
-    /// Allocates blocks, and grows the file where they end behind it.
+    /// Allocates blocks, and grows the file if they end behind its end.
     pub fn fallocate(&self, file: &File, at: usize, sectors: usize) {
         let edit =
             |contents: &mut Contents, _| contents.resize(contents.len().max(at + sectors), 0);
@@ -206,7 +206,7 @@ impl Volume {
         );
     }
 
-    /// Lets sectors read as zeroes; the size stays.
+    /// Zeroes sectors; the size stays.
     pub fn zero(&self, file: &File, at: usize, sectors: usize) {
         let edit = |contents: &mut Contents, _| {
             let end = contents.len().min(at + sectors);
@@ -231,7 +231,7 @@ impl Volume {
         });
     }
 
-    /// Empties a file and writes it anew; its rule is [`Rule::Whole`].
+    /// Empties a file and rewrites it; its rule is [`Rule::Whole`].
     pub fn rewrite(&self, file: &File, sectors: usize) {
         let edit = |contents: &mut Contents, stamp| *contents = vec![stamp; sectors];
         self.change(format!("rewrite {sectors}"), file, edit, |fs, stamp| {
@@ -241,7 +241,7 @@ impl Volume {
     }
 
     /// Writes a new file called `new` and renames it over `file`; `between` is called before the
-    /// rename. Its rule is [`Rule::Whole`]. The file that now has the name.
+    /// rename. Its rule is [`Rule::Whole`]. Returns the new file.
     pub fn replace(
         &self,
         file: &File,
@@ -310,7 +310,7 @@ impl Volume {
         }
     }
 
-    /// SEEK_DATA from `from` must find `wanted`, both in sectors.
+    /// Asserts that SEEK_DATA from `from` finds `wanted`, both in sectors.
     pub fn seek_data(&self, file: &File, from: usize, wanted: usize) {
         let found = self
             .0
@@ -324,7 +324,7 @@ impl Volume {
         }
     }
 
-    /// Reads a file of which nothing else changes; its contents must be the newest.
+    /// Reads a file that no thread changes, and asserts that its contents are the newest.
     pub fn read_back(&self, file: &File) {
         let expected = self.model(|m, _| m.contents(file.id));
         let mut data = vec![0; expected.len() * SECTOR + 1];
@@ -341,8 +341,7 @@ impl Volume {
         }
     }
 
-    /// Unmounts, and compares all files after another mount. Returns the device and the model for
-    /// crashes.
+    /// Unmounts, mounts again, and checks all files. Returns the device and the model for crashes.
     pub fn end(self) -> Ended {
         self.expect("unmount", self.0.fs.unmount());
         let inner = Arc::into_inner(self.0).expect("all threads of the scenario have ended");
@@ -384,9 +383,9 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Crashes at moments that `rng` chooses after the preparations, mostly right after something
-    /// was acknowledged, and compares what is left. The images are handed to `also`.
-    pub fn crash(&self, times: usize, rng: &mut testing::seed::Rng, mut also: impl FnMut(&Store)) {
+    /// Crashes at random positions after the preparations, mostly right after an acknowledgement,
+    /// and checks the files. Each image is passed to `also`.
+    pub fn crash(&self, times: usize, rng: &mut testkit::seed::Rng, mut also: impl FnMut(&Store)) {
         let (from, end) = (self.prepared, self.disk.position());
         let mut acks = self.model.acks();
         acks.retain(|&at| at >= from);
@@ -408,7 +407,7 @@ impl Ended {
         }
     }
 
-    /// What the device has.
+    /// The contents of the device.
     pub fn contents(&self) -> Store {
         self.disk.contents()
     }

@@ -10,7 +10,7 @@ use testing::stress::runner::{Plan, child, run};
 #[derive(Parser)]
 #[command(
     name = "./x stress",
-    about = "Random work for hours, judged by models and e2fsck"
+    about = "Random work for hours, checked by models and e2fsck"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -48,7 +48,7 @@ struct Options {
     /// List the parts
     #[arg(long)]
     list: bool,
-    /// Where logs and images of failed rounds are kept
+    /// Directory for logs and images of failed rounds
     #[arg(long, default_value = "target/stress")]
     logs: PathBuf,
 }

@@ -1,18 +1,18 @@
-//! A device whose requests fail now and then, under several threads: nothing panics or hangs,
-//! whoever was told of success by fsync finds the bytes after recovery, and e2fsck agrees.
+//! Several threads on a device whose requests fail now and then. Nothing panics or hangs,
+//! acknowledged contents are there after recovery, and e2fsck finds nothing.
 
 use super::{Clock, Outcome, Round, StopOnPanic};
-use crate::disk::Disk;
-use crate::image::recover_by_e2fsck;
-use crate::seed::Rng;
 use crate::versions::contents;
-use crate::volume::{self, mkdir_all, options, put};
 use block::Op;
 use ext4::{Fs, MkfsOptions};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use testkit::disk::Disk;
+use testkit::oracle::recover_by_e2fsck;
+use testkit::seed::Rng;
+use testkit::volume::{self, mkdir_all, options, put};
 
-/// See the module's head.
+/// The part `faults`.
 pub fn run(mut round: Round) -> Outcome {
     let clock = Clock::new(round.time);
     let operations = AtomicU64::new(0);
@@ -96,13 +96,13 @@ fn one_volume(round: &mut Round, operations: &AtomicU64) -> usize {
     }
     fs.unmount().unwrap_or_else(|e| panic!("{what}: {e}"));
     drop(fs);
-    judge(&image, &what);
+    check_image(&image, &what);
     failed
 }
 
-/// e2fsck recovers the volume as it was left. An error that was recorded may make it check
-/// everything, no more.
-fn judge(image: &std::path::Path, what: &str) {
+/// Recovers the volume by e2fsck. A recorded error may make it check everything, but it finds no
+/// damage.
+fn check_image(image: &std::path::Path, what: &str) {
     if let Err(said) = recover_by_e2fsck(image) {
         let recorded = ["contains a file system with errors", "Clear? yes"];
         let damage = said.lines().any(|line| {
@@ -112,8 +112,8 @@ fn judge(image: &std::path::Path, what: &str) {
     }
 }
 
-/// Files with an fsync each, until the time is over or the volume has stopped; those that were
-/// acknowledged.
+/// Makes files with an fsync each, until the time is over or the volume has stopped; returns the
+/// acknowledged ones.
 fn work(
     fs: &Fs,
     nth: usize,
@@ -132,8 +132,7 @@ fn work(
         if let Ok(file) = put(fs, &path, &contents(version))
             && fs.fsync(&file, rng.one_in(2)).is_ok()
         {
-            // The name counts once the directory's change is in the log, which an fsync of a new
-            // file sees to.
+            // The fsync of a new file covers its name.
             durable.push((path, version));
         }
     }

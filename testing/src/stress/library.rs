@@ -1,17 +1,17 @@
-//! Parts that use the engine in this process.
+//! Parts that run the engine in this process.
 
 use super::{Clock, Outcome, Round, StopOnPanic};
 use crate::hammer::{DIRS, hammer};
-use crate::image::assert_clean;
 use crate::random_ops::Pair;
-use crate::seed::Rng;
 use crate::snapshot::{Compare, Snapshot};
-use crate::volume::{self, contents, mkfs, mount_with, new, options, put};
 use ext4::{Error, Fs, MountOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use testkit::oracle::assert_clean;
+use testkit::seed::Rng;
+use testkit::volume::{self, contents, mkfs, mount_with, new, options, put};
 
 fn mount(image: &Path, memory: u64) -> Arc<Fs> {
     let options = MountOptions {
@@ -21,7 +21,8 @@ fn mount(image: &Path, memory: u64) -> Arc<Fs> {
     mount_with(image, options).expect("mount")
 }
 
-/// Syncs, drops caches and watches memory beside the workers; the most that the budget counted.
+/// Syncs, drops caches and watches memory while the workers run; returns the most that the budget
+/// counted.
 fn disturb(fs: &Fs, clock: &Clock, mut rng: Rng) -> u64 {
     let mut most = 0;
     while clock.runs() {
@@ -36,7 +37,7 @@ fn disturb(fs: &Fs, clock: &Clock, mut rng: Rng) -> u64 {
     most
 }
 
-/// What the budget counts stays near it: charges are made in batches, and what is in use cannot go.
+/// Asserts that the budget was kept, but for batches of charges and pages in use.
 fn assert_kept(most: u64, memory: u64) {
     let allowed = memory + memory / 4 + (4 << 20);
     assert!(
@@ -45,7 +46,7 @@ fn assert_kept(most: u64, memory: u64) {
     );
 }
 
-/// Threads with a model each, on one volume; remounts between.
+/// Threads with a model each, on one volume, with remounts.
 pub fn model(round: Round) -> Outcome {
     with_models(round, 48 << 20)
 }
@@ -162,8 +163,8 @@ pub fn shared(mut round: Round) -> Outcome {
     }
 }
 
-/// A small volume fills up and is emptied: what an fsync acknowledged is there, and all space comes
-/// back.
+/// A small volume fills up and is emptied. Acknowledged contents are there, and all space becomes
+/// free.
 pub fn full(mut round: Round) -> Outcome {
     let memory = 16 << 20;
     let image = round.dir.join("image");
@@ -211,7 +212,7 @@ pub fn full(mut round: Round) -> Outcome {
     }
 }
 
-/// Writes files until there is no space; every one that an fsync acknowledged reads back.
+/// Writes files until the volume is full, and reads back the acknowledged ones.
 fn fill(fs: &Fs, nth: usize, mut rng: Rng, operations: &AtomicU64) {
     let dir = format!("full{nth}");
     if let Err(e) = volume::mkdir_all(fs, &dir) {

@@ -1,9 +1,8 @@
-//! `./x stress`: random work for hours, with other people's programs as part of the load and as
-//! judges.
+//! `./x stress`: random work for hours. Programs of others are part of the load and of the checks.
 //!
-//! A *round* is a part with a seed and a time. Each round is a process of its own (`runner`), so
-//! that a panic, a hang or a leak is that round's, and resident memory is measured for it alone. A
-//! round that fails is repeated by `./x stress --part NAME --seed SEED`.
+//! A *round* is a part with a seed and a time. Each round is a process (`runner`), so that a panic,
+//! a hang or a leak affects only that round, and resident memory is its own. `./x stress --part
+//! NAME --seed SEED` repeats a round.
 //!
 //! | module | parts |
 //! |---|---|
@@ -18,59 +17,59 @@ pub mod mounted;
 pub mod programs;
 pub mod runner;
 
-use crate::needs::Need;
-use crate::seed::Rng;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use testkit::needs::Need;
+use testkit::seed::Rng;
 
-/// What a round is given.
+/// The input of a round.
 pub struct Round {
-    /// Everything random comes from here.
+    /// The seed of all random choices.
     pub rng: Rng,
-    /// How long to work; what is checked afterwards takes more.
+    /// The time of the work, without the checks after it.
     pub time: Duration,
-    /// An empty directory on a real disk.
+    /// An empty directory on a disk.
     pub dir: PathBuf,
-    /// Threads that work.
+    /// The number of worker threads.
     pub threads: usize,
 }
 
-/// What a round reports.
+/// The report of a round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Operations, by the round's own count.
+    /// The number of operations.
     pub operations: u64,
-    /// Most memory in use, in bytes: the budget's count in the library, what was resident of the
-    /// mount daemon.
+    /// The most memory in use, in bytes: counted by the budget, or resident memory of the mount
+    /// daemon.
     pub memory: u64,
-    /// The memory budget, in bytes; 0 where there was none to keep.
+    /// The memory budget, in bytes; 0: none.
     pub budget: u64,
-    /// A line about what happened.
+    /// A summary in one line.
     pub note: String,
 }
 
 /// A part.
 pub struct Part {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it does, for the help.
+    /// The description in the help.
     pub about: &'static str,
-    /// What it needs of the machine.
+    /// The requirements on the machine.
     pub needs: &'static [Need],
-    /// Runs a round; panics where something is wrong.
+    /// Runs a round; panics on a defect.
     pub run: fn(Round) -> Outcome,
 }
 
 const E2FSCK: Need = Need::Tool("e2fsck");
 const MOUNT: [Need; 4] = [Need::Root, Need::Fuse, E2FSCK, Need::Tool("mountpoint")];
 
-/// All parts, in the order in which they take turns.
+/// All parts, in the order of their rounds.
 pub const PARTS: [Part; 10] = [
     Part {
         name: "model",
-        about: "threads with a model each, with remounts; the kernel and e2fsck judge",
+        about: "threads with a model each, with remounts; the kernel and e2fsck check the result",
         needs: &[E2FSCK],
         run: library::model,
     },
@@ -136,7 +135,7 @@ pub const PARTS: [Part; 10] = [
     },
 ];
 
-/// Lets threads work until a time is over.
+/// A time limit for threads.
 pub struct Clock {
     end: Instant,
     stopped: AtomicBool,
@@ -154,13 +153,13 @@ impl Clock {
     pub fn runs(&self) -> bool {
         !self.stopped.load(Ordering::Relaxed) && Instant::now() < self.end
     }
-    /// Ends now.
+    /// Ends the time.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 }
 
-/// Stops the others where a thread panics.
+/// Stops the other threads when a thread panics.
 pub struct StopOnPanic<'a>(pub &'a Clock);
 
 impl Drop for StopOnPanic<'_> {
@@ -171,7 +170,7 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// A figure of `/proc/PID/status` in bytes; 0 where the process is gone.
+/// A value of `/proc/PID/status` in bytes; 0 if the process has ended.
 pub fn status_of(pid: u32, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with(field));

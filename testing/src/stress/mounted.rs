@@ -2,25 +2,25 @@
 
 use super::{Clock, Outcome, Round, StopOnPanic, status_of};
 use crate::daemon::{self, Daemon};
-use crate::image::assert_clean;
-use crate::seed::Rng;
 use crate::versions::{assert_version, contents, work};
-use crate::volume::mkfs;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use testkit::oracle::assert_clean;
+use testkit::seed::Rng;
+use testkit::volume::mkfs;
 
 /// Memory of the daemon's caches in these parts.
 pub const MEMORY: u64 = 64 << 20;
-/// What the daemon has beside them: a request's buffer for each thread, stacks, rings, the
-/// allocator's own.
+/// Memory of the daemon outside of the budget: a request buffer for each thread, stacks, rings, the
+/// allocator.
 const CONSTANT: u64 = 64 << 20;
 
-/// A volume that is mounted.
+/// A volume that the daemon has mounted.
 pub struct Mounted {
-    /// Where.
+    /// The mount point.
     pub dir: PathBuf,
     image: PathBuf,
     sluice: PathBuf,
@@ -47,7 +47,7 @@ impl Mounted {
         Daemon::start_with(sluice, image, dir, &format!("memory={MEMORY}"))
     }
 
-    /// The most memory that was resident of the daemon.
+    /// The peak of the daemon's resident memory.
     pub fn peak(&self) -> u64 {
         status_of(self.daemon.id(), "VmHWM:")
     }
@@ -78,7 +78,7 @@ impl Mounted {
         }
     }
 
-    /// Unmounts; e2fsck finds nothing. The most memory that was resident.
+    /// Unmounts and checks the volume; returns the peak of resident memory.
     pub fn finish(self, when: &str) -> u64 {
         let peak = self.peak();
         self.daemon.unmount(&self.sluice);
@@ -89,13 +89,13 @@ impl Mounted {
     }
 }
 
-/// Bytes of a slot: a page, so that direct and mapped access can have it alone.
+/// Bytes of a slot: a page, the unit of direct and mapped access.
 const SLOT: usize = 4096;
 /// Slots of a file, and files.
 const SLOTS: u64 = 1024;
 const FILES: u64 = 3;
 
-/// How a slot is read or written.
+/// The way to read or write a slot.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Buffered,
@@ -105,14 +105,14 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Buffered, Way::Direct, Way::Mapped];
 
-/// A file in each of the three ways.
+/// A file that is open in each of the three ways.
 struct Shared {
     buffered: File,
     direct: File,
     map: memmap2::MmapRaw,
 }
 
-/// Bytes at a multiple of the page size, as direct access wants them.
+/// Bytes at a multiple of the page size, which direct access requires.
 #[repr(align(4096))]
 struct Aligned([u8; SLOT]);
 
@@ -170,7 +170,7 @@ impl Shared {
     }
 }
 
-/// What a slot holds after its `version`th write.
+/// The contents of a slot after its `version`th write.
 fn slot_bytes(file: u64, slot: u64, version: u64, bytes: &mut Aligned) {
     if version == 0 {
         bytes.0.fill(0);
@@ -187,7 +187,7 @@ fn slot_bytes(file: u64, slot: u64, version: u64, bytes: &mut Aligned) {
 pub fn mixed(mut round: Round) -> Outcome {
     let mut mounted = Mounted::new(&round, 1 << 30);
     let operations = AtomicU64::new(0);
-    // By file and slot: how often it was written.
+    // The number of writes of each slot of each file.
     let mut versions = vec![vec![0_u64; SLOTS as usize]; FILES as usize];
     let path = |dir: &Path, file: u64| dir.join(format!("shared{file}"));
     for file in 0..FILES {
@@ -233,7 +233,7 @@ pub fn mixed(mut round: Round) -> Outcome {
 /// A slot with the number of its writes.
 type Owned<'a> = (u64, u64, &'a mut u64);
 
-/// Deals the slots out to threads, neighbours to different ones.
+/// Distributes the slots among threads; adjacent ones go to different threads.
 fn parts(versions: &mut [Vec<u64>], threads: usize) -> Vec<Vec<Owned<'_>>> {
     let mut parts: Vec<Vec<Owned<'_>>> = (0..threads).map(|_| Vec::new()).collect();
     for (file, slots) in (0..).zip(versions) {
@@ -289,7 +289,8 @@ fn verify(files: &[Shared], versions: &[Vec<u64>], when: &str) {
     }
 }
 
-/// Workers with an fsync a file, a daemon that is killed, and a look at what was acknowledged.
+/// Workers make files with an fsync each, the daemon is killed, and the acknowledged files are
+/// checked.
 pub fn kill(mut round: Round) -> Outcome {
     let clock = Clock::new(round.time);
     let mut mounted = Mounted::new(&round, 2 << 30);

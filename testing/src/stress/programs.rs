@@ -1,13 +1,13 @@
-//! Parts in which other people's programs are the load.
+//! Parts whose load is a program of others.
 
 use super::mounted::{MEMORY, Mounted};
 use super::{Outcome, Round};
-use crate::image::text;
-use crate::needs::{run, tool};
 use std::fmt::Write;
 use std::process::Command;
+use testkit::needs::{run, tool};
+use testkit::oracle::text;
 
-/// Parts of a file, each an engine's own, and their size in bytes.
+/// The parts of a file, one for each engine, and their size in bytes.
 const PART: usize = 8 << 20;
 /// Engines and whether their access is direct. fio's own mmap engine confuses the parts of a file
 /// on any file system (3.33), so maps are left to `mixed`.
@@ -20,8 +20,8 @@ const ENGINES: [(&str, u32); 6] = [
     ("psync", 1),
 ];
 
-/// fio writes the same files by several engines at once, each its own part of each file, and
-/// verifies.
+/// fio writes the same files with several engines, each in its own part of each file, and verifies
+/// them.
 pub fn fio(mut round: Round) -> Outcome {
     let mounted = Mounted::new(&round, 2 << 30);
     let seconds = round.time.as_secs().max(2);
@@ -60,7 +60,7 @@ pub fn fio(mut round: Round) -> Outcome {
     }
 }
 
-/// stress-ng's stressors of the classes filesystem and io, one after another.
+/// Runs stress-ng's stressors of the classes filesystem and io, one after another.
 pub fn stress_ng(round: Round) -> Outcome {
     let mounted = Mounted::new(&round, 2 << 30);
     let listed = run("stress-ng", &["--class", "filesystem?"]).1;
@@ -118,7 +118,7 @@ pub fn stress_ng(round: Round) -> Outcome {
     }
 }
 
-/// dbench with some clients.
+/// Runs dbench with several clients.
 pub fn dbench(round: Round) -> Outcome {
     let mounted = Mounted::new(&round, 2 << 30);
     let seconds = round.time.as_secs().max(2).to_string();
@@ -163,7 +163,7 @@ fn numbers_after(text: &str, key: &str) -> u64 {
         .sum()
 }
 
-/// The end of what a program said.
+/// The end of a program's output.
 fn tail(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")

@@ -1,37 +1,37 @@
-//! The process that starts rounds, watches them and sums up.
+//! The process that starts rounds, watches them and prints the summary.
 
 use super::{Outcome, PARTS, Part, Round};
-use crate::needs::have;
-use crate::scratch::Scratch;
-use crate::seed::Rng;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use testkit::needs::have;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
 
-/// What to run.
+/// The rounds to run.
 pub struct Plan {
-    /// In all.
+    /// The time of all rounds.
     pub time: Duration,
-    /// Of one round.
+    /// The time of a round.
     pub round: Duration,
     /// Names of the parts; empty: all.
     pub parts: Vec<String>,
-    /// Of the first round; those that follow are made from it.
+    /// The seed of the first round; the later ones follow from it.
     pub seed: u64,
-    /// Threads that work in a round.
+    /// Worker threads of a round.
     pub threads: usize,
-    /// The summary as JSON on standard output.
+    /// Whether to print the summary as JSON.
     pub json: bool,
-    /// A round that fails is the last.
+    /// Whether to stop after a failed round.
     pub stop: bool,
-    /// Where what a failed round said is kept.
+    /// Directory for the output of failed rounds.
     pub logs: PathBuf,
 }
 
-/// A round that is over.
+/// The result of a round.
 #[derive(Serialize)]
 struct Done {
     part: &'static str,
@@ -39,11 +39,11 @@ struct Done {
     seconds: f64,
     #[serde(flatten)]
     outcome: Outcome,
-    /// The end of what it said; nothing where it passed.
+    /// The end of its output; empty if it passed.
     failure: Option<String>,
 }
 
-/// Runs rounds until the time is over; whether all passed.
+/// Runs rounds until the time is over; returns whether all passed.
 ///
 /// # Errors
 /// An unknown part.
@@ -114,7 +114,7 @@ fn bar(time: Duration, json: bool) -> ProgressBar {
     bar.with_style(style.expect("a template"))
 }
 
-/// Runs one round in a process of its own, which is killed where it takes much too long.
+/// Runs one round in a child process, which is killed if it hangs.
 fn round(plan: &Plan, part: &Part, seed: u64, time: Duration, tick: &dyn Fn()) -> Done {
     let scratch = Scratch::new();
     let start = Instant::now();
@@ -168,12 +168,12 @@ fn round(plan: &Plan, part: &Part, seed: u64, time: Duration, tick: &dyn Fn()) -
     }
 }
 
-/// A round that ended early may leave its mount.
+/// Unmounts the mounts of a round that ended early.
 fn detach(dir: &Path) {
     if let Some(dir) = dir.to_str()
-        && crate::needs::run("mountpoint", &["-q", dir]).0 == 0
+        && testkit::needs::run("mountpoint", &["-q", dir]).0 == 0
     {
-        let _ = crate::needs::run("umount", &["-l", dir]);
+        let _ = testkit::needs::run("umount", &["-l", dir]);
     }
 }
 
@@ -182,7 +182,7 @@ fn keep(plan: &Plan, part: &Part, seed: u64, said: &str, image: &Path) {
     let name = format!("{}-{seed}", part.name);
     let _ = std::fs::write(plan.logs.join(format!("{name}.log")), said);
     if image.exists() {
-        crate::image::copy(image, &plan.logs.join(format!("{name}.img")));
+        testkit::oracle::copy(image, &plan.logs.join(format!("{name}.img")));
     }
 }
 
@@ -191,10 +191,10 @@ fn end_of(said: &str) -> String {
     lines[lines.len().saturating_sub(25)..].join("\n")
 }
 
-/// The part of a round that runs in its own process.
+/// The child process of a round.
 ///
 /// # Errors
-/// An unknown part, or an answer that cannot be written.
+/// An unknown part, or a report that cannot be written.
 pub fn child(
     part: &str,
     seed: u64,
@@ -213,7 +213,7 @@ pub fn child(
     std::fs::write(dir.join("answer"), answer).map_err(|e| e.to_string())
 }
 
-/// Sums up by part; whether all rounds passed.
+/// Prints a summary of each part; returns whether all rounds passed.
 fn report(plan: &Plan, done: &[Done], took: Duration) -> bool {
     let failed = done.iter().filter(|done| done.failure.is_some()).count();
     if plan.json {

@@ -1,6 +1,6 @@
-//! Kinds of damage: how each is done, and what the check has to name.
+//! Kinds of damage: how to do each, and the object that the check has to name.
 //!
-//! Where the damage is meant to be deeper than a checksum, the checksum is mended.
+//! Damage that is deeper than a checksum has its checksum corrected.
 
 use crate::volumes::Volume;
 use check::{Finding, Kind};
@@ -14,8 +14,8 @@ use ext4_format::types::{FsBlock, GroupNo, Ino};
 use ext4_format::{dir_entry, extent, htree, orphan_file, xattr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use testing::image::text;
-use testing::needs::run_ok;
+use testkit::needs::run_ok;
+use testkit::oracle::text;
 
 const BLOCK: u64 = 4096;
 
@@ -30,9 +30,9 @@ pub struct Damage {
 pub struct Tested {
     path: PathBuf,
     geo: Geometry,
-    /// The inode that the damage concerns.
+    /// The damaged inode.
     ino: u32,
-    /// The block that it concerns.
+    /// The damaged block.
     block: u64,
 }
 
@@ -52,7 +52,7 @@ impl Tested {
         run_ok("debugfs", &["-w", "-R", command, text(&self.path)])
     }
 
-    /// The inode of a path; it is the one that the damage concerns.
+    /// Returns the inode of a path, and notes it as the damaged one.
     fn find(&mut self, path: &str) -> u32 {
         let said = self.debugfs(&format!("stat {path}"));
         let number = said.split("Inode: ").nth(1).expect("an inode");
@@ -87,7 +87,7 @@ impl Tested {
         file.write_all_at(bytes, offset).unwrap();
     }
 
-    /// Changes a block and leaves its checksum alone; it is the one that the damage concerns.
+    /// Changes a block without its checksum, and notes it as the damaged one.
     fn edit(&mut self, block: u64, change: impl FnOnce(&mut [u8])) {
         let mut bytes = read(&self.path, block * BLOCK, BLOCK as usize);
         change(&mut bytes);
@@ -334,7 +334,7 @@ macro_rules! field {
 
 macro_rules! damages {
     ($($name:literal: $make:expr, $expect:expr;)*) => {
-        /// All of them.
+        /// All kinds of damage.
         pub const DAMAGES: &[Damage] = &[$(Damage { name: $name, make: $make, expect: $expect }),*];
     };
 }

@@ -1,5 +1,5 @@
-//! `sluice check` beside `e2fsck -fn`: on clean volumes both say clean, and on each kind of damage
-//! both say that something is wrong, and the check names the object.
+//! `sluice check` compared with `e2fsck -fn`. On clean volumes both find nothing. On each kind of
+//! damage both find something, and the check names the object.
 //!
 //! `SLUICE_CHECK_TABLE=FILE` writes the table of docs/CHECK.md.
 
@@ -11,9 +11,9 @@ use check::{Options, Report, Severity};
 use damage::{DAMAGES, Damage, Tested};
 use std::fmt::Write;
 use std::path::Path;
-use testing::image::{copy, text};
-use testing::needs::{Need, have, run};
-use testing::scratch::Scratch;
+use testkit::needs::{Need, have};
+use testkit::oracle::{copy, e2fsck};
+use testkit::scratch::Scratch;
 use volumes::Volume;
 
 fn check_image(path: &Path) -> Result<Report, check::Error> {
@@ -28,7 +28,7 @@ const TOOLS: &[Need] = &[
     Need::Tool("e2fsck"),
 ];
 
-/// What of e2fsck's words tells of damage: not the passes, not the questions, not the summary.
+/// The lines of e2fsck's output that describe damage: not the passes, questions and summary.
 fn words(said: &str) -> String {
     let dull = [
         "e2fsck 1.",
@@ -42,7 +42,7 @@ fn words(said: &str) -> String {
         .lines()
         .filter(|line| !dull.iter().any(|words| line.contains(words)))
         .map(|line| match line.rfind("? no") {
-            // The question comes behind a sentence, or is all of the line.
+            // A question follows a sentence, or is the whole line.
             Some(end) => line[..end].rfind(". ").map_or("", |end| &line[..=end]),
             None => line,
         })
@@ -73,7 +73,7 @@ fn every_kind_of_damage_is_found_and_named() {
         copy(&volume.path, &path);
         let mut tested = Tested::new(&volume, &path);
         make(&mut tested);
-        let (code, said) = run("e2fsck", &["-fn", text(&path)]);
+        let (code, said) = e2fsck(&path, "-fn");
         let report = match check_image(&path) {
             Ok(report) => report,
             Err(error) => {
@@ -86,7 +86,7 @@ fn every_kind_of_damage_is_found_and_named() {
             .iter()
             .filter(|f| f.severity == Severity::Problem)
             .find(|finding| expect(&tested, finding));
-        // It offers to repair wrong counts of the super block, and still exits with 0.
+        // e2fsck offers to repair wrong counts of the super block, but exits with 0.
         let is_told = code & 4 != 0 || said.contains("? no");
         let e2fsck = words(&said);
         match found {
@@ -121,7 +121,8 @@ fn every_kind_of_damage_is_found_and_named() {
     assert!(DAMAGES.len() >= 40);
 }
 
-/// Clean volumes of many shapes: both say so, or the check names the feature that it does not know.
+/// Both find clean volumes of many shapes clean, or the check names the feature that it does not
+/// know.
 #[test]
 fn clean_volumes_are_clean() {
     if !have("clean volumes", TOOLS) {
@@ -130,7 +131,7 @@ fn clean_volumes_are_clean() {
     let scratch = Scratch::new();
     let mut wrong = Vec::new();
     for (name, path) in volumes::clean(&scratch) {
-        let (code, said) = run("e2fsck", &["-fn", text(&path)]);
+        let (code, said) = e2fsck(&path, "-fn");
         if code != 0 {
             wrong.push(format!("{name}: e2fsck, exit {code}: {said}"));
         }
@@ -143,7 +144,7 @@ fn clean_volumes_are_clean() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n---\n"));
 }
 
-/// What the check cannot follow it refuses by name.
+/// The check refuses features that it does not know, by name.
 #[test]
 fn unknown_features_are_refused_by_name() {
     if !have("unknown features", TOOLS) {
@@ -158,7 +159,7 @@ fn unknown_features_are_refused_by_name() {
     ] {
         let path = scratch.join("image");
         let _ = std::fs::remove_file(&path);
-        testing::image::Mke2fs::new(64 << 20)
+        testkit::oracle::Mke2fs::new(64 << 20)
             .features(feature)
             .make(&path)
             .unwrap();
@@ -170,11 +171,11 @@ fn unknown_features_are_refused_by_name() {
     }
 }
 
-/// A volume that a crash left: the check looks through its journal, and says so.
+/// On a volume after a crash the check reads through the journal, and reports that.
 #[test]
-fn a_journal_that_needs_recovery_is_looked_through() {
-    use testing::volume::{options, put};
-    let disk = testing::disk::Disk::new(48 << 20);
+fn a_check_reads_through_a_journal_that_needs_recovery() {
+    use testkit::volume::{options, put};
+    let disk = testkit::disk::Disk::new(48 << 20);
     ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
     let fs = ext4::Fs::mount(disk.queue(), options()).unwrap();
     let mut held = Vec::new();
@@ -182,7 +183,7 @@ fn a_journal_that_needs_recovery_is_looked_through() {
         held.push(put(&fs, &format!("file{i}"), &[7; 5000]).unwrap());
     }
     fs.sync().unwrap();
-    testing::volume::remove(&fs, "file7").unwrap();
+    testkit::volume::remove(&fs, "file7").unwrap();
     fs.sync().unwrap();
     fs.crash();
     drop(held);
@@ -195,27 +196,28 @@ fn a_journal_that_needs_recovery_is_looked_through() {
     assert!(disk.bytes() == before, "nothing is written");
 }
 
-/// Random damage: no panic, no hang, and nothing is called clean that e2fsck does not call so.
+/// On random damage the check neither panics nor hangs, and finds no volume clean that e2fsck does
+/// not.
 #[test]
 fn random_damage_is_not_missed() {
     if !have("random damage", TOOLS) {
         return;
     }
     let _watchdog =
-        testing::watchdog::Watchdog::new("random damage", std::time::Duration::from_secs(600));
+        testkit::watchdog::Watchdog::new("random damage", std::time::Duration::from_secs(600));
     let scratch = Scratch::new();
     let volume = Volume::make(&scratch);
     let image = std::fs::read(&volume.path).unwrap();
     let used: Vec<usize> = (0..image.len() / 4096)
         .filter(|block| image[block * 4096..][..4096].iter().any(|byte| *byte != 0))
         .collect();
-    let mut rng = testing::seed::Rng::new("check, random damage");
+    let mut rng = testkit::seed::Rng::new("check, random damage");
     let path = scratch.join("damaged");
     let (mut missed, mut agreed) = (Vec::new(), 0);
-    for round in 0..testing::rounds(40, 400) {
+    for round in 0..testkit::rounds(40, 400) {
         copy(&volume.path, &path);
         let file = std::fs::File::options().write(true).open(&path).unwrap();
-        // One change or many; half of them in the tables at the volume's beginning.
+        // One change or many; half of them are in the tables at the beginning of the volume.
         for _ in 0..1 + rng.index(3) * rng.index(12) {
             let near = rng.index(2) == 0;
             let block = used[rng.index(if near { 60 } else { used.len() })];
@@ -235,7 +237,7 @@ fn random_damage_is_not_missed() {
         }
         drop(file);
         let report = check_image(&path);
-        let (code, said) = run("e2fsck", &["-fn", text(&path)]);
+        let (code, said) = e2fsck(&path, "-fn");
         let is_found = report.as_ref().map_or(true, |report| !report.is_clean());
         match (code & 12 != 0, is_found) {
             (true, false) => {
@@ -249,20 +251,20 @@ fn random_damage_is_not_missed() {
     assert!(missed.is_empty(), "{}", missed.join("\n---\n"));
 }
 
-/// An extent tree whose nodes lead to each other, with right checksums: a walk that follows all of
-/// it never ends.
+/// The nodes of an extent tree refer to each other, with correct checksums. A walk through all of
+/// it would never end.
 #[test]
-fn a_tree_that_leads_in_circles_costs_nothing() {
-    let _watchdog = testing::watchdog::Watchdog::new("circles", std::time::Duration::from_secs(30));
+fn a_cyclic_extent_tree_is_checked_in_time() {
+    let _watchdog = testkit::watchdog::Watchdog::new("circles", std::time::Duration::from_secs(30));
     use ext4_format::extent::{self, ExtentIndex};
     use ext4_format::geometry::Geometry;
     use ext4_format::inode::{self, InodeFields};
     use ext4_format::superblock::Superblock;
     use ext4_format::types::Ino;
-    let disk = testing::disk::Disk::new(48 << 20);
+    let disk = testkit::disk::Disk::new(48 << 20);
     ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
-    let fs = ext4::Fs::mount(disk.queue(), testing::volume::options()).unwrap();
-    let ino = testing::volume::put(&fs, "file", &[1; 300_000])
+    let fs = ext4::Fs::mount(disk.queue(), testkit::volume::options()).unwrap();
+    let ino = testkit::volume::put(&fs, "file", &[1; 300_000])
         .unwrap()
         .ino();
     fs.unmount().unwrap();
@@ -280,8 +282,8 @@ fn a_tree_that_leads_in_circles_costs_nothing() {
         .unwrap()
         .start;
     let seed = geo.inode_csum_seed(Ino(ino), fields.generation);
-    // The root has depth 5; each node of the file's former blocks has entries that lead to all of
-    // the next level's.
+    // The root has depth 5. The nodes are former blocks of the file; each has entries for all nodes
+    // of the next level.
     let nodes = |level: u64| (0..12).map(move |nth| first + level * 12 + nth);
     extent::init(&mut fields.i_block, 5).unwrap();
     let lead = |level: u64, count: usize| -> Vec<ExtentIndex> {
@@ -327,10 +329,10 @@ fn a_tree_that_leads_in_circles_costs_nothing() {
     assert!(report.findings.len() < 1000);
 }
 
-/// A super block that claims a huge volume: what its bitmaps need is refused, not taken.
+/// A super block claims a huge volume. The check refuses the memory for its bitmaps.
 #[test]
 fn memory_is_bounded() {
-    let disk = testing::disk::Disk::new(48 << 20);
+    let disk = testkit::disk::Disk::new(48 << 20);
     ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
     disk.edit(|bytes| {
         use ext4_format::superblock::Superblock;
@@ -348,16 +350,14 @@ fn memory_is_bounded() {
     }
 }
 
-/// Images that a crash may leave: with its journal in memory, each is as clean as recovery will
-/// make it.
+/// Crash images are clean when they are read through their journals.
 #[test]
 fn crash_images_are_clean_through_their_journals() {
-    use testing::crash::Recording;
-    use testing::volume::{mkdir_all, options, put, remove, rename, set_xattr};
-    let disk = testing::disk::Disk::new(48 << 20);
+    use testkit::volume::{mkdir_all, options, put, remove, rename, set_xattr};
+    let disk = testkit::disk::Disk::new(48 << 20);
     ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
-    let base = disk.start_recording();
-    let mut rng = testing::seed::Rng::new("check, crash images");
+    disk.start_recording();
+    let mut rng = testkit::seed::Rng::new("check, crash images");
     let fs = ext4::Fs::mount(disk.queue(), options()).unwrap();
     let mut held = Vec::new();
     for round in 0..12 {
@@ -379,16 +379,15 @@ fn crash_images_are_clean_through_their_journals() {
             fs.delete_unlinked();
         }
     }
-    let events = disk.take_log();
+    let recording = disk.take_recording();
     fs.crash();
     drop((held, fs));
-    let mut recording = Recording::new(base, events);
-    let mut positions: Vec<usize> = (0..testing::rounds(25, 500))
-        .map(|_| rng.index(recording.len() + 1))
+    let mut positions: Vec<usize> = (0..testkit::rounds(25, 500))
+        .map(|_| rng.index(recording.log.len() + 1))
         .collect();
     positions.sort_unstable();
     for at in positions {
-        let image = testing::disk::Disk::from_bytes(recording.image(at, &mut rng));
+        let image = testkit::disk::Disk::from_bytes(recording.image(at, &mut rng));
         let report = check::check(&image.queue(), &Options::default(), &mut ()).unwrap();
         assert!(report.is_clean(), "event {at}: {report:#?}");
     }

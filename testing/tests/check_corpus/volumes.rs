@@ -1,13 +1,13 @@
-//! Volumes to be checked: one that has a bit of everything, to be damaged, and clean ones of many
+//! Volumes for the check: one with every structure, which is damaged, and clean ones of many
 //! shapes.
 
 use std::path::{Path, PathBuf};
-use testing::image::{Mke2fs, text};
-use testing::kernel::KernelMount;
-use testing::needs::{Need, have, run, run_ok};
-use testing::scratch::Scratch;
+use testkit::kernel::KernelMount;
+use testkit::needs::{Need, have, run, run_ok};
+use testkit::oracle::{Mke2fs, assert_clean, e2fsck, text};
+use testkit::scratch::Scratch;
 
-/// A tree with every type of file, names enough for a hash tree, and a file of many extents.
+/// Makes a tree with every type of file, enough names for a hash tree, and a file of many extents.
 pub fn tree(at: &Path, names: usize) {
     std::fs::create_dir_all(at.join("dir/sub/deep")).unwrap();
     std::fs::create_dir(at.join("big")).unwrap();
@@ -27,7 +27,7 @@ pub fn tree(at: &Path, names: usize) {
     std::os::unix::fs::symlink("x".repeat(200), at.join("slow")).unwrap();
     std::fs::hard_link(at.join("file"), at.join("hard")).unwrap();
     run_ok("mkfifo", &[text(&at.join("fifo"))]);
-    // More extents than the inode has room for.
+    // More extents than fit into the inode.
     let sparse = std::fs::File::create(at.join("sparse")).unwrap();
     for i in 0..600 {
         std::os::unix::fs::FileExt::write_all_at(&sparse, &[9; 4096], i * 8192).unwrap();
@@ -37,7 +37,7 @@ pub fn tree(at: &Path, names: usize) {
     }
 }
 
-/// The volume that the damage is done to.
+/// The volume that is damaged.
 pub struct Volume {
     pub path: PathBuf,
 }
@@ -48,15 +48,15 @@ impl Volume {
         std::fs::create_dir(&from).unwrap();
         tree(&from, 3000);
         let path = scratch.join("volume");
-        // Three groups, the last of them not whole.
+        // Three groups, the last of them smaller.
         Mke2fs::new(300 << 20)
             .features("orphan_file,^64bit")
             .args(&["-N", "12288", "-d", text(&from)])
             .make(&path)
             .unwrap();
-        // Makes the hash tree; the exit code says that it changed something.
-        run("e2fsck", &["-fyD", text(&path)]);
-        run_ok("e2fsck", &["-fn", text(&path)]);
+        // Makes the hash tree; the exit code is 1 because the volume is changed.
+        e2fsck(&path, "-fyD");
+        assert_clean(&path, "made");
         Volume { path }
     }
 }
@@ -106,8 +106,8 @@ pub fn clean(scratch: &Scratch) -> Vec<(String, PathBuf)> {
         volumes.push((format!("mke2fs {}", shape.join(" ")), path.clone()));
         if nth % 5 == 0 {
             let hashed = scratch.join(&format!("hashed{nth}"));
-            testing::image::copy(&path, &hashed);
-            run("e2fsck", &["-fyD", text(&hashed)]);
+            testkit::oracle::copy(&path, &hashed);
+            e2fsck(&hashed, "-fyD");
             volumes.push((format!("hashed, mke2fs {}", shape.join(" ")), hashed));
         }
     }
@@ -136,7 +136,7 @@ pub fn clean(scratch: &Scratch) -> Vec<(String, PathBuf)> {
 }
 
 fn ours(scratch: &Scratch) -> PathBuf {
-    use testing::volume::{mkdir_all, mkfs, mount, put, remove, set_xattr};
+    use testkit::volume::{mkdir_all, mkfs, mount, put, remove, set_xattr};
     let path = scratch.join("ours");
     mkfs(&path, 120 << 20, &[]);
     let fs = mount(&path).unwrap();

@@ -1,20 +1,20 @@
-//! Files that several threads change and make durable, and what they may hold after a crash.
+//! Files that several threads change and make durable, and their history.
 
 use crate::Engine;
 use ext4::{InodeRef, Result, SyncTarget};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use testing::history::{History, Ticket};
-use testing::overlap::Overlap;
-use testing::volume::put;
+use testkit::disk::Disk;
+use testkit::volume::put;
 
 /// The volume, its recording, and the history.
 #[derive(Clone)]
 pub struct Shared {
-    pub disk: Overlap,
+    pub disk: Disk,
     pub fs: Engine,
     history: Arc<Mutex<History>>,
-    /// Crashes later than this are not judged.
+    /// Later crashes are not checked.
     end: Arc<Mutex<usize>>,
 }
 
@@ -24,14 +24,14 @@ pub struct File {
     state: Mutex<State>,
 }
 
-/// What a file is to hold.
+/// The expected contents of a file.
 pub struct State {
     pub data: Vec<u8>,
     pub inode: InodeRef,
 }
 
 impl Shared {
-    pub fn new(disk: Overlap, fs: Engine) -> Shared {
+    pub fn new(disk: Disk, fs: Engine) -> Shared {
         Shared {
             disk,
             fs,
@@ -40,17 +40,17 @@ impl Shared {
         }
     }
 
-    /// The history, once all threads have ended, and the last position that it holds for.
+    /// Returns the history and the last position that it covers. All threads must have ended.
     pub fn into_history(self) -> (History, usize) {
         (std::mem::take(&mut self.history.lock()), *self.end.lock())
     }
 
-    /// The history holds for crashes up to here.
+    /// Ends the history: it covers crashes up to this position.
     pub fn end_at(&self, position: usize) {
         *self.end.lock() = position;
     }
 
-    /// A new file, durable with these contents.
+    /// Creates a durable file with these contents.
     pub fn create(&self, path: &str, data: &[u8]) -> Result<File> {
         self.begin(path, Some(data));
         let inode = put(&self.fs, path, data)?;
@@ -65,32 +65,32 @@ impl Shared {
         })
     }
 
-    /// A change of `path` begins: the contents after it.
+    /// Notes that a change of `path` begins, and the contents after it.
     pub fn begin(&self, path: &str, contents: Option<&[u8]>) {
         let contents = contents.map(<[u8]>::to_vec);
         let position = self.disk.position();
         self.history.lock().begin(path, contents, position);
     }
 
-    /// The same for a change that is there as a whole or not at all.
+    /// The same for an atomic change.
     pub fn begin_atomic(&self, path: &str, contents: &[u8]) {
         let position = self.disk.position();
         let contents = Some(contents.to_vec());
         self.history.lock().begin_atomic(path, contents, position);
     }
 
-    /// All changes of `path` that have begun: no other may be under way.
+    /// A ticket for all changes of `path` that have begun. None may be under way.
     pub fn ticket(&self, path: &str) -> Ticket {
         self.history.lock().ticket(path)
     }
 
-    /// The changes of a ticket are durable.
+    /// Notes that the changes of a ticket are durable.
     pub fn settle(&self, ticket: &Ticket) {
         let position = self.disk.position();
         self.history.lock().settle(ticket, position);
     }
 
-    /// The file's inode, and what an fsync that begins now is about.
+    /// The file's inode, and a ticket for an fsync that begins now.
     pub fn wanted(&self, file: &File) -> (InodeRef, Ticket) {
         let state = file.lock();
         (state.inode.clone(), self.ticket(&file.path))

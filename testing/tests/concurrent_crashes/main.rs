@@ -1,10 +1,10 @@
-//! Crash images of histories that several threads make at once, beside the flusher, timed commits
-//! and checkpoints, on a device whose requests overlap and take unequally long. docs/CRASH_TESTS.md
-//! says what is asserted.
+//! Crash images of histories of several threads, concurrent with the flusher, timed commits and
+//! checkpoints, on a device whose requests overlap and take unequally long. docs/CRASH_TESTS.md
+//! lists the assertions.
 //!
-//! The changes of one file are made one after another (the history needs their order); fsyncs of it
-//! by other threads, writeback, commits and checkpoints run beside them. The log is small, so that
-//! it wraps around several times.
+//! The changes of one file are sequential, because the history needs their order. fsyncs of it by
+//! other threads, writeback, commits and checkpoints are concurrent. The log is small, so that it
+//! wraps around several times.
 
 mod files;
 mod scenarios;
@@ -13,18 +13,19 @@ use ext4::{AsyncCommit, Fs, MkfsOptions, MountOptions};
 use files::Shared;
 use std::sync::Arc;
 use std::time::Duration;
-use testing::disk::{Disk, save};
 use testing::history::History;
-use testing::needs::{Need, have};
-use testing::overlap::{Delays, Overlap, Timeline};
-use testing::scratch::Scratch;
-use testing::seed::Rng;
-use testing::watchdog::Watchdog;
-use testing::{recovery, rounds};
+use testing::recovery;
+use testkit::crash::{Log, Promises, Recording};
+use testkit::disk::{Delays, Disk, save};
+use testkit::needs::{Need, have};
+use testkit::rounds;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::watchdog::Watchdog;
 
 /// Images of one recording.
 const IMAGES: usize = 40;
-/// Images in which a canary must be noticed.
+/// Images in one of which the checks must fail on a broken device.
 const CANARY_IMAGES: usize = 60;
 
 /// A workload: runs its threads and returns when they have ended.
@@ -38,7 +39,7 @@ struct Scenario {
     size: usize,
     /// Bytes of its log.
     log: u64,
-    /// Delays of the device and the commit interval, where they are not left to chance.
+    /// Delays of the device and the commit interval; `None`: random.
     timing: Option<(Delays, Duration)>,
 }
 
@@ -68,7 +69,7 @@ const REWRITE: Scenario = Scenario {
     ..Scenario::new(scenarios::rewrite)
 };
 
-/// Nothing is slow, so that a change often meets the moment at which data has just landed.
+/// Nothing is slow, so that changes often happen right after a write has completed.
 const RESIZE: Scenario = Scenario {
     timing: Some((
         Delays {
@@ -82,8 +83,8 @@ const RESIZE: Scenario = Scenario {
     ..Scenario::new(scenarios::resize)
 };
 
-/// Blocks go home slowly, and a checkpoint has more of them than it writes at once, so that many
-/// are logged anew between its beginning and their turn.
+/// Home writes are slow, and a checkpoint has more blocks than it writes at once. Many blocks are
+/// logged again before the checkpoint writes them.
 const LONG_CHECKPOINTS: Scenario = Scenario {
     size: 20 << 20,
     log: 8 << 20,
@@ -138,8 +139,8 @@ fn mount_options(rng: &mut Rng) -> MountOptions {
     options
 }
 
-/// One history, recorded.
-fn record(scenario: Scenario, rng: &mut Rng) -> (Timeline, History) {
+/// Records one history.
+fn record(scenario: Scenario, rng: &mut Rng) -> (Recording, History) {
     let formatted = Disk::new(scenario.size);
     let mkfs = MkfsOptions {
         journal_bytes: Some(scenario.log),
@@ -150,30 +151,30 @@ fn record(scenario: Scenario, rng: &mut Rng) -> (Timeline, History) {
     if let Some(given) = scenario.timing {
         (delays, options.commit_interval) = given;
     }
-    let disk = Overlap::new(formatted.bytes(), delays, rng.fork());
+    let disk = Disk::with_delays(formatted.bytes(), delays, rng.fork());
     let fs = Fs::mount(disk.queue(), options).unwrap();
-    let base = disk.start_recording();
+    disk.start_recording();
     let shared = Shared::new(disk.clone(), fs.clone());
     (scenario.workload)(&shared, rng).unwrap();
-    let timeline = disk.take_timeline(base);
+    let mut recording = disk.take_recording();
     let (history, end) = shared.into_history();
-    let timeline = timeline.up_to(end);
+    recording.log.truncate(end);
     fs.crash();
-    (timeline, history)
+    (recording, history)
 }
 
-/// Positions of crashes, ascending: half of them where something has just become durable, the
-/// others anywhere.
-fn positions(timeline: &Timeline, count: usize, rng: &mut Rng) -> Vec<usize> {
-    let turns: Vec<usize> = (0..timeline.len())
-        .filter(|&at| timeline.is_turning_point(at))
+/// Positions of crashes, ascending: half of them right after the end of a flush or an FUA write,
+/// the others anywhere.
+fn positions(log: &Log, count: usize, rng: &mut Rng) -> Vec<usize> {
+    let turns: Vec<usize> = (0..log.len())
+        .filter(|&at| log.is_turning_point(at))
         .collect();
     let mut at: Vec<usize> = (0..count)
         .map(|n| match n % 2 {
             0 if !turns.is_empty() => rng.pick(&turns) + rng.index(3),
-            _ => rng.index(timeline.len() + 1),
+            _ => rng.index(log.len() + 1),
         })
-        .map(|at| at.min(timeline.len()))
+        .map(|at| at.min(log.len()))
         .collect();
     at.sort_unstable();
     at
@@ -187,20 +188,20 @@ fn crash(name: &str, scenario: Scenario) {
         &format!("{name}, recovered by the kernel"),
         &[Need::Loop, Need::Tool("mount")],
     );
-    let limit = if testing::long() { 7200 } else { 240 };
+    let limit = if testkit::long() { 7200 } else { 240 };
     let _watchdog = Watchdog::new(name, Duration::from_secs(limit));
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (mut images, mut moments, mut flushes) = (0, 0, 0);
+    let (mut images, mut events, mut flushes) = (0, 0, 0);
     for _ in 0..rounds(2, 100) {
-        let (timeline, history) = record(scenario, &mut rng);
-        moments += timeline.len();
-        flushes += timeline.flushes();
-        for (n, at) in positions(&timeline, IMAGES, &mut rng)
+        let (recording, history) = record(scenario, &mut rng);
+        events += recording.log.len();
+        flushes += recording.log.flushes().len();
+        for (n, at) in positions(&recording.log, IMAGES, &mut rng)
             .into_iter()
             .enumerate()
         {
-            let image = timeline.image(at, true, &mut rng);
+            let image = recording.image(at, &mut rng);
             let mut result = Ok(());
             if n % 16 == 5 {
                 result = recovery::by_fsck(&image, &history, at, &scratch);
@@ -217,17 +218,16 @@ fn crash(name: &str, scenario: Scenario) {
                     let path = std::path::Path::new(&dir).join(format!("{name}-{at}.img"));
                     save(&image, &path);
                 }
-                let (of, before) = (timeline.len(), timeline.describe(at, 40));
-                panic!("{name}, image {images}: crash at moment {at} of {of}: {e}\n{before}");
+                let (of, before) = (recording.log.len(), recording.log.describe(at, 40));
+                panic!("{name}, image {images}: crash at event {at} of {of}: {e}\n{before}");
             }
             images += 1;
         }
     }
-    eprintln!("{name}: {images} images of {moments} moments, {flushes} flushes: all good");
+    eprintln!("{name}: {images} images of {events} events, {flushes} flushes: all good");
 }
 
-/// On a device that ignores flushes and FUA something acknowledged is lost; a check that does not
-/// see that sees nothing.
+/// A canary: on a device that ignores flushes and FUA the checks must fail.
 fn canary(name: &str, scenario: Scenario) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;
@@ -235,13 +235,16 @@ fn canary(name: &str, scenario: Scenario) {
     let _watchdog = Watchdog::new(name, Duration::from_secs(240));
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (timeline, history) = record(scenario, &mut rng);
+    let (recording, history) = record(scenario, &mut rng);
     let noticed = (0..CANARY_IMAGES).any(|_| {
-        let at = timeline.len() - rng.index(timeline.len() / 4 + 1);
-        let image = timeline.image(at, false, &mut rng);
+        let at = recording.log.len() - rng.index(recording.log.len() / 4 + 1);
+        let image = recording.image_if(Promises::NoneKept, at, &mut rng);
         recovery::by_us(image, &history, at, &scratch).is_err()
     });
-    assert!(noticed, "{name}: flushes were ignored and nobody noticed");
+    assert!(
+        noticed,
+        "{name}: the checks do not notice that flushes are ignored"
+    );
 }
 
 macro_rules! scenarios {

@@ -4,15 +4,15 @@ use crate::files::{File, Shared, State};
 use ext4::{FallocateMode, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testing::seed::Rng;
-use testing::volume::{new, put, remove, rename, write_all};
+use testkit::seed::Rng;
+use testkit::volume::{new, put, remove, rename, write_all};
 
 const PAGE: usize = 4096;
 /// The interval of timed commits for [`rewrite`].
 pub const REWRITE_INTERVAL: Duration = Duration::from_millis(40);
 
-/// Runs `each` on `threads` threads, with random numbers of their own, beside one that fills the
-/// log with names.
+/// Runs `each` on `threads` threads, with random generators of their own, while another thread
+/// fills the log with names.
 fn on_threads(
     shared: &Shared,
     rng: &mut Rng,
@@ -35,8 +35,8 @@ fn on_threads(
     })
 }
 
-/// Creates and removes names until the others are done: the log wraps around, and checkpoints
-/// follow.
+/// Creates and removes names until the other threads end. The log wraps around, and checkpoints
+/// run.
 fn fill_log(shared: &Shared, rng: &mut Rng, over: &AtomicBool) -> Result<()> {
     let fs = &shared.fs;
     let dir = fs.mkdir(&fs.root()?, b"churn", new(0o040_755))?;
@@ -55,7 +55,7 @@ fn fill_log(shared: &Shared, rng: &mut Rng, over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// One change of a file, under its lock.
+/// Changes a file under its lock.
 fn change(shared: &Shared, file: &File, rng: &mut Rng) -> Result<()> {
     let mut state = file.lock();
     let size = state.data.len();
@@ -128,8 +128,7 @@ fn files(shared: &Shared, count: usize, rng: &mut Rng) -> Result<Vec<File>> {
         .collect()
 }
 
-/// A new file, durable, of which a crash may leave no part from here on. (Before its fsync it may
-/// be there and empty.)
+/// Creates a durable file. From its fsync on a crash leaves it as a whole; before it may be empty.
 fn create_whole(shared: &Shared, path: &str, data: &[u8]) -> Result<File> {
     let file = shared.create(path, data)?;
     shared.begin_atomic(path, data);
@@ -137,7 +136,7 @@ fn create_whole(shared: &Shared, path: &str, data: &[u8]) -> Result<File> {
     Ok(file)
 }
 
-/// 2 to 8 threads that change the same files in every way, and make them durable in every way.
+/// 2 to 8 threads change the same files in every way, and make them durable in every way.
 pub fn mixed(shared: &Shared, rng: &mut Rng) -> Result<()> {
     let files = files(shared, 5, rng)?;
     let threads = 2 + rng.index(7);
@@ -157,8 +156,7 @@ pub fn mixed(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Pages that are overwritten and fsynced one at a time, by way of the log and in place, while
-/// checkpoints run.
+/// Overwrites and fsyncs pages one at a time, through the log and in place, while checkpoints run.
 pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
     const PAGES: usize = 60;
     let files: Vec<File> = (0..4)
@@ -170,8 +168,8 @@ pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
             let file = rng.pick(&files);
             {
                 let mut state = file.lock();
-                // A few pages are hot, so that one is logged, written home and overwritten within a
-                // lap of the log.
+                // A few pages are changed often, so that one is logged, written home and
+                // overwritten before the log wraps around.
                 let most = if rng.one_in(3) { PAGES } else { 8 };
                 let page = rng.index(most);
                 write(shared, file, &mut state, page * PAGE, PAGE, rng)?;
@@ -184,9 +182,9 @@ pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Parts of files that are overwritten, through the log (fsync) or in place (fdatasync), while long
-/// checkpoints run: a block that is logged again during a checkpoint must not be written in place
-/// before the log lets go of it.
+/// Overwrites parts of files, through the log (fsync) or in place (fdatasync), during long
+/// checkpoints. A block that is logged again during a checkpoint must not be written in place
+/// before the log releases it.
 pub fn relog(shared: &Shared, rng: &mut Rng) -> Result<()> {
     const FILES: usize = 75;
     const PART: usize = 8 * PAGE;
@@ -204,9 +202,8 @@ pub fn relog(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Files that change their size once, upwards, while another thread fsyncs them, and that are left
-/// alone after one more fsync: nothing that follows can repair a size on disk that has stayed
-/// behind.
+/// Files grow once while another thread fsyncs them, and do not change after one more fsync. So no
+/// later operation can correct a size on disk that is too small.
 pub fn resize(shared: &Shared, rng: &mut Rng) -> Result<()> {
     on_threads(shared, rng, 2, |thread, rng| {
         for n in 0..200 {
@@ -220,7 +217,7 @@ pub fn resize(shared: &Shared, rng: &mut Rng) -> Result<()> {
             let (part, appends) = (rng.bytes(longer), rng.one_in(4));
             std::thread::scope(|scope| {
                 let fsync = scope.spawn(|| shared.fs.fsync(&inode, true));
-                // A sleep would take too long.
+                // Sleeping would take too long.
                 let began = Instant::now();
                 while began.elapsed() < delay {
                     std::hint::spin_loop();
@@ -243,7 +240,7 @@ pub fn resize(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Files that grow, by appends and by setting the size, while others fsync them.
+/// Files grow, by appends and by setting the size, while other threads fsync them.
 pub fn growth(shared: &Shared, rng: &mut Rng) -> Result<()> {
     let files = files(shared, 4, rng)?;
     on_threads(shared, rng, 6, |thread, rng| {
@@ -279,8 +276,8 @@ pub fn growth(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Files that replace others by rename, without an fsync by the thread that renames; others fsync
-/// the new file meanwhile.
+/// Replaces files by rename, without an fsync by the thread that renames. Other threads fsync the
+/// new file.
 pub fn replace(shared: &Shared, rng: &mut Rng) -> Result<()> {
     on_threads(shared, rng, 4, |thread, rng| {
         let (target, new_name) = (format!("target{thread}"), format!("new{thread}"));
@@ -307,9 +304,9 @@ pub fn replace(shared: &Shared, rng: &mut Rng) -> Result<()> {
     })
 }
 
-/// Files that are emptied and rewritten without an fsync, beside the flusher and timed commits, and
-/// nothing else that commits. Each rewriting is over before a timed commit begins, so no crash may
-/// find a file empty or short. Data is slow, so that it is often in flight when the commit begins.
+/// Empties and rewrites files without an fsync. Only timed commits run. Each rewrite ends before a
+/// timed commit begins, so a file is never empty or short after a crash. Data is slow, so that it
+/// is often in flight when the commit begins.
 pub fn rewrite(shared: &Shared, rng: &mut Rng) -> Result<()> {
     let lens: Vec<usize> = (0..4).map(|n| 4_000 + 5_000 * n).collect();
     let files: Vec<File> = lens

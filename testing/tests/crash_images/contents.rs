@@ -3,7 +3,7 @@
 use crate::work::Work;
 use ext4::{Error, FallocateMode, Result};
 use std::ops::Range;
-use testing::volume::{put, remove, write_all};
+use testkit::volume::{put, remove, write_all};
 
 impl Work {
     pub fn create_fsync(&mut self) -> Result<()> {
@@ -71,7 +71,7 @@ impl Work {
         Ok(())
     }
 
-    /// As careless programs save: the file is emptied and written anew.
+    /// Careless programs save like this: they empty the file and write it again.
     pub fn rewrite(&mut self) -> Result<()> {
         for i in 0..16 {
             let (path, data) = (format!("rewritten{}", i % 3), self.bytes(30_000));
@@ -118,16 +118,9 @@ impl Work {
         Ok(())
     }
 
-    /// On a volume so full that what is freed is the only room: freed blocks are not given out
-    /// before that is durable.
+    /// Reuses freed blocks on a full volume. They are not allocated before the free is durable.
     pub fn reuse(&mut self) -> Result<()> {
-        let ballast = put(&self.fs, "ballast", b"")?;
-        let allocate = FallocateMode::Allocate { keep_size: false };
-        while self.fs.statfs().available > 160 {
-            let at = ballast.size();
-            let len = (self.fs.statfs().available - 140) / 2 + 4;
-            self.fs.fallocate(&ballast, allocate, at, len * 4096)?;
-        }
+        self.leave_little_space()?;
         for i in 0..40 {
             let path = format!("reused{}", i % 7);
             if i >= 7 {
@@ -139,7 +132,7 @@ impl Work {
             match put(&self.fs, &path, &data) {
                 Ok(file) if i % 4 < 2 => self.fsync(&path, &file)?,
                 Ok(_) => {}
-                // The next one finds more room.
+                // The sync frees space for the next round.
                 Err(Error::NoSpace) => {
                     self.put(&path, b"")?;
                     self.sync()?;
@@ -151,8 +144,8 @@ impl Work {
     }
 }
 
-/// What a file has after a fallocate of `range`, or, without one, after `part` was written at its
-/// start.
+/// Applies a fallocate of `range` to a file's contents, or without `mode` a write of `part` at the
+/// start of `range`.
 fn change(data: &mut Vec<u8>, mode: Option<FallocateMode>, range: Range<usize>, part: &[u8]) {
     let (at, written) = (range.start, range.start + part.len());
     let size = match mode {

@@ -2,7 +2,7 @@
 
 use crate::work::{Work, wait};
 use ext4::Result;
-use testing::volume::{self, put, write_all};
+use testkit::volume::{self, put, write_all};
 
 /// Runs `each` on four threads at once.
 fn on_threads(work: &mut Work, each: fn(&mut Work, usize) -> Result<()>) -> Result<()> {
@@ -86,7 +86,7 @@ impl Work {
                     for (path, _) in &files {
                         self.acknowledge(path);
                     }
-                    // In place, while the others' commits go on.
+                    // Writes in place, during commits of the other threads.
                     let (path, file) = &files[0];
                     let mut data = volume::contents(&self.fs, file)?;
                     let part = self.bytes(data.len().min(5_000));

@@ -1,12 +1,12 @@
-//! Workloads whose data goes through the log, and what happens to such blocks until the log has
-//! forgotten them: they are overwritten, in place and not, freed, given to others. Whatever replay
-//! brings back must be the newest.
+//! Workloads whose data goes through the log. Until the log releases such blocks, they are
+//! overwritten through the log and in place, freed, and reused by other files. Replay must bring
+//! back the newest contents.
 
 use crate::work::Work;
 use ext4::{Error, FallocateMode, InodeRef, Result};
-use testing::volume::{self, contents, mkdir_all, new, put, remove, write_all};
+use testkit::volume::{self, contents, mkdir_all, new, put, remove, write_all};
 
-/// What a block of the log begins with, as a descriptor.
+/// The first bytes of a descriptor block of the log.
 const LOG_BLOCK: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1];
 const PAGE: usize = 4096;
 /// More than goes through the log.
@@ -83,8 +83,7 @@ impl Work {
         write_all(&self.fs, file, at as u64, &part)
     }
 
-    /// So much metadata that a checkpoint follows: what was in the log is at home then, and written
-    /// in place.
+    /// Makes so much metadata that a checkpoint writes all logged blocks home.
     fn fill_log(&mut self, salt: usize) -> Result<()> {
         let dir = mkdir_all(&self.fs, &format!("fill{salt}"))?;
         for n in 0..200 {
@@ -98,7 +97,7 @@ impl Work {
         Ok(())
     }
 
-    /// Something that concerns no other file, while the power may fail.
+    /// Changes no other file, while the power may fail.
     fn pass_time(&mut self) -> Result<()> {
         for _ in 0..3 {
             let (path, data) = ("unrelated", self.bytes(3_000));
@@ -108,8 +107,8 @@ impl Work {
         Ok(())
     }
 
-    /// Fsynced, then overwritten without: the flusher's copy is newer than the log's, and a sync of
-    /// all covers it.
+    /// Files are fsynced, then overwritten without an fsync. The flusher's copy is newer than the
+    /// log's, and a sync covers it.
     pub fn overwritten_by_the_flusher(&mut self) -> Result<()> {
         for round in 0..12 {
             let mut written = Vec::new();
@@ -130,7 +129,7 @@ impl Work {
             }
             match round % 3 {
                 0 => self.sync()?,
-                // All of them together are too much for the log.
+                // Together they are too large for the log.
                 1 => {
                     let (path, file) = ("large", self.put("large", &vec![7; LARGE])?);
                     let mut files = vec![(path.to_owned(), file)];
@@ -147,16 +146,10 @@ impl Work {
         Ok(())
     }
 
-    /// On a full volume: blocks whose data is in the log are freed, and others' data, which is not,
-    /// takes their place.
+    /// Frees blocks whose data is in the log on a full volume. Other files take them, with data that
+    /// is not in the log.
     pub fn freed_from_the_log(&mut self) -> Result<()> {
-        let ballast = put(&self.fs, "ballast", b"")?;
-        let allocate = FallocateMode::Allocate { keep_size: false };
-        while self.fs.statfs().available > 160 {
-            let at = ballast.size();
-            let len = (self.fs.statfs().available - 140) / 2 + 4;
-            self.fs.fallocate(&ballast, allocate, at, len * 4096)?;
-        }
+        self.leave_little_space()?;
         for round in 0..14 {
             for i in 0..6 {
                 let (path, data) = (format!("victim{i}"), self.rng.bytes(60_000));
@@ -177,7 +170,7 @@ impl Work {
                     self.fs.truncate(&volume::at(&self.fs, &path)?, 0)?;
                 }
             }
-            // Only now are the blocks to be had.
+            // The sync makes the freed blocks available.
             self.sync()?;
             let data = self.rng.bytes(3 * LARGE);
             self.begin("heir", Some(&data));

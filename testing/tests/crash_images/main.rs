@@ -1,10 +1,9 @@
-//! What every possible power failure leaves is recovered: workloads run on a recording device, and
-//! from the recording come images in which each write since the last flush was applied, dropped or
-//! torn. We recover each and e2fsck finds nothing wrong; what had been acknowledged is there. Some
-//! of them e2fsck or the kernel recovers alone. A device that ignores flushes, even a single one,
-//! must be noticed: otherwise the checks prove nothing.
+//! Images of power failures are recovered. Workloads run on a recorded disk; in an image each write
+//! since the last flush is applied, dropped or torn. Recovery by us, by e2fsck and by the kernel
+//! leaves a clean volume with all acknowledged changes. Canaries show that the checks notice a
+//! device that ignores flushes, even a single one.
 //!
-//! What is asserted, and how to replay a failure, is in docs/CRASH_TESTS.md.
+//! docs/CRASH_TESTS.md lists the assertions, and how to replay a failure.
 
 mod contents;
 mod crowds;
@@ -17,26 +16,27 @@ use ext4::{AsyncCommit, Fs, MkfsOptions, MountOptions};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use testing::crash::{Promises, Recording};
-use testing::disk::{Disk, save};
 use testing::history::History;
-use testing::needs::{Need, have};
 use testing::recovery;
-use testing::rounds;
-use testing::scratch::Scratch;
-use testing::seed::Rng;
-use testing::volume::{options, put};
-use testing::watchdog::Watchdog;
+use testkit::crash::{Promises, Recording};
+use testkit::disk::{Disk, save};
+use testkit::needs::{Need, have};
+use testkit::rounds;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{options, put};
+use testkit::watchdog::Watchdog;
 use work::Work;
 
 const SIZE: usize = 24 << 20;
 
-/// Images of a crash that a canary gets: many images hold what counts in spite of all.
+/// Images of a crash in a canary. Several, because many images hold all acknowledged changes by
+/// chance.
 const TRIES: usize = 12;
 
 type Workload = fn(&mut Work) -> ext4::Result<()>;
 
-/// How a workload's volume is made and mounted.
+/// Options of a workload's mkfs and mount.
 #[derive(Clone, Copy)]
 struct Setup {
     features: &'static [&'static str],
@@ -56,13 +56,13 @@ fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<
     };
     let fs = Fs::mount(disk.queue(), mount).unwrap();
     if setup.async_commit == AsyncCommit::Adaptive {
-        // A few more, and the log changes its form: within the workload.
+        // After a few more commits the log changes its form, during the workload.
         for i in 0..12u8 {
             let file = put(&fs, &format!("before{i}"), &[i]).unwrap();
             fs.fsync(&file, false).unwrap();
         }
     }
-    let base = disk.start_recording();
+    disk.start_recording();
     let mut state = Work {
         disk: disk.clone(),
         fs,
@@ -70,22 +70,22 @@ fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<
         rng: rng.fork(),
     };
     work(&mut state).unwrap();
-    let events = disk.take_log();
+    let recording = disk.take_recording();
     state.fs.crash();
-    (Recording::new(base, events), state.history)
+    (recording, state.history)
 }
 
-/// Positions of crashes, ascending: half of them right before and after flushes (all flushes, where
-/// there is room), the others anywhere.
+/// Positions of crashes, ascending: half of them right before and after flushes (all flushes, if
+/// there are few), the others anywhere.
 fn positions(recording: &Recording, count: usize, rng: &mut Rng) -> Vec<usize> {
-    let mut at: Vec<usize> = recording.flushes();
+    let mut at: Vec<usize> = recording.log.flushes();
     while at.len() > count / 4 {
         at.swap_remove(rng.index(at.len()));
     }
     at.extend_from_within(..);
     let half = at.len() / 2;
     at[half..].iter_mut().for_each(|after| *after += 1);
-    at.resize_with(count, || rng.index(recording.len() + 1));
+    at.resize_with(count, || rng.index(recording.log.len() + 1));
     at.sort_unstable();
     at
 }
@@ -100,11 +100,11 @@ fn crash(name: &str, work: Workload, setup: Setup) {
     );
     let _watchdog = Watchdog::new(
         name,
-        Duration::from_secs(if testing::long() { 3600 } else { 240 }),
+        Duration::from_secs(if testkit::long() { 3600 } else { 240 }),
     );
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (mut recording, history) = record(work, setup, &mut rng);
+    let (recording, history) = record(work, setup, &mut rng);
     let history = history.lock();
     let images = match setup.async_commit {
         AsyncCommit::Never => rounds(26, 400),
@@ -136,16 +136,19 @@ fn crash(name: &str, work: Workload, setup: Setup) {
                     &std::path::Path::new(&dir).join(format!("{name}-{at}.img")),
                 );
             }
-            panic!("{name}: crash at event {at} of {}: {e}", recording.len());
+            panic!(
+                "{name}: crash at event {at} of {}: {e}",
+                recording.log.len()
+            );
         }
     }
-    let (events, flushes) = (recording.len(), recording.flushes().len());
+    let (events, flushes) = (recording.log.len(), recording.log.flushes().len());
     eprintln!("{name}: {count} images of {events} events, {flushes} of them flushes: all good");
 }
 
-/// A device that lies about flushes loses what was acknowledged, and so does an engine that leaves
-/// out a flush; checks that do not see that see nothing. (With asynchronous commits most is made
-/// durable by FUA, and flushes are few.)
+/// A canary: the checks must fail on a device that ignores flushes, and on one that ignores a
+/// single flush, as if the engine had left it out. With asynchronous commits most changes become
+/// durable by FUA, and flushes are few.
 fn canary(name: &str, work: Workload, setup: Setup) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;
@@ -153,9 +156,9 @@ fn canary(name: &str, work: Workload, setup: Setup) {
     let _watchdog = Watchdog::new(name, Duration::from_secs(240));
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (mut recording, history) = record(work, setup, &mut rng);
+    let (recording, history) = record(work, setup, &mut rng);
     let history = history.lock();
-    let (end, flushes) = (recording.len(), recording.flushes());
+    let (end, flushes) = (recording.log.len(), recording.log.flushes());
     let mut noticed = |promises, at| {
         let image = recording.image_if(promises, at, &mut rng);
         recovery::by_us(image, &history, at, &scratch).is_err()
@@ -167,12 +170,12 @@ fn canary(name: &str, work: Workload, setup: Setup) {
     };
     assert!(
         (0..TRIES).any(|_| noticed(lies, end)),
-        "{name}: flushes were ignored and nobody noticed"
+        "{name}: the checks do not notice that flushes are ignored"
     );
     if !always_flushed {
         return;
     }
-    // Each in turn, and the power failed before the next one could make good for it.
+    // The power fails before the next flush, which would cover the same writes.
     let next = flushes.iter().copied().skip(1).chain([end]);
     let mut left_out = flushes.iter().copied().zip(next);
     assert!(
@@ -180,7 +183,7 @@ fn canary(name: &str, work: Workload, setup: Setup) {
             let promises = Promises::OneFlushIgnored(flush);
             (0..TRIES).any(|_| noticed(promises, next))
         }),
-        "{name}: a flush was left out and nobody noticed"
+        "{name}: the checks do not notice that one flush is ignored"
     );
 }
 

@@ -2,10 +2,10 @@
 
 use crate::work::Work;
 use ext4::{RenameFlags, Result};
-use testing::volume::{self, new, put, write_all};
+use testkit::volume::{self, new, put, write_all};
 
 impl Work {
-    /// As careful programs save: a new file, fsynced, takes the old one's place.
+    /// Careful programs save like this: a new file is fsynced and replaces the old one.
     pub fn rename_over(&mut self) -> Result<()> {
         let root = self.fs.root()?;
         for i in 0..10 {
@@ -28,9 +28,9 @@ impl Work {
         Ok(())
     }
 
-    /// As most programs save: a new file takes the old one's place, and nobody asks for an fsync of
-    /// it. After a crash there is the old file or the new one, never an empty one; fsyncs of other
-    /// files do not change that.
+    /// Most programs save like this: a new file replaces the old one without an fsync. After a
+    /// crash the file is the old or the new one, never empty. fsyncs of other files do not change
+    /// that.
     pub fn rename_over_without_fsync(&mut self) -> Result<()> {
         let mut data = Vec::new();
         for i in 0..4 {
@@ -64,7 +64,7 @@ impl Work {
                 volume::remove(&self.fs, &tmp)?;
             }
             match self.rng.index(4) {
-                // This commits the rename, whether its data has landed or not.
+                // This commits the rename, whether its data is written or not.
                 0 | 1 => {
                     let other = self.put("other", &[1; 100])?;
                     self.fsync("other", &other)?;
@@ -96,7 +96,7 @@ impl Work {
                 self.sync()?;
             }
             drop(open);
-            // The blocks that were freed are wanted at once.
+            // The next write needs the freed blocks.
             let (other, data) = (format!("instead{i}"), self.bytes(60_000));
             self.begin(&other, Some(&data));
             let file = put(&self.fs, &other, &data)?;
@@ -125,8 +125,8 @@ impl Work {
                     format!("tree{}/a/b/c/file", i - 1),
                     format!("tree{i}/moved/a/b/c/file"),
                 );
-                // It is at one of the two places until the rename is durable, and this asks for
-                // neither.
+                // The file has one of the two names until the rename is durable; this change does
+                // not make it durable.
                 self.begin(&old, None);
                 let data = volume::get(&self.fs, &new)?;
                 self.begin(&new, Some(&data));
@@ -136,7 +136,7 @@ impl Work {
         Ok(())
     }
 
-    /// So much metadata that the small log wraps around.
+    /// Makes so much metadata that the small log wraps around.
     pub fn wrap_around(&mut self) -> Result<()> {
         for round in 0..12 {
             let dir = volume::mkdir_all(&self.fs, &format!("wrap{round}"))?;

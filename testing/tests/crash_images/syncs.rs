@@ -1,11 +1,11 @@
-//! Workloads of the fsyncs that are not one file's: later, many at once, a subtree.
+//! Workloads of the other fsyncs: asynchronous, bulk, and of a subtree.
 
 use crate::work::{Work, wait};
 use ext4::Result;
-use testing::volume::{self, mkdir_all, write_all};
+use testkit::volume::{self, mkdir_all, write_all};
 
 impl Work {
-    /// Several in flight, of files that are changed meanwhile.
+    /// Keeps several asynchronous fsyncs in flight while their files change.
     pub fn fsyncs_later(&mut self) -> Result<()> {
         for round in 0..7 {
             let mut pending = Vec::new();
@@ -29,8 +29,8 @@ impl Work {
         Ok(())
     }
 
-    /// New files, files written in place and files that grow, all in one call; some twice, some
-    /// with nothing to do.
+    /// Fsyncs new files, files written in place and growing files in one call; some twice, some
+    /// clean.
     pub fn fsyncs_in_bulk(&mut self) -> Result<()> {
         let mut old: Vec<Vec<u8>> = Vec::new();
         for i in 0..4 {
@@ -69,7 +69,7 @@ impl Work {
         Ok(())
     }
 
-    /// One of two subtrees with dirty files, moved ones and links among them.
+    /// Syncs one of two subtrees with dirty files, which include moved ones and links.
     pub fn subtrees(&mut self) -> Result<()> {
         for dir in ["this/a/b", "that/a"] {
             mkdir_all(&self.fs, dir)?;
@@ -81,7 +81,7 @@ impl Work {
                     self.put(&format!("{dir}/{round}-{i}"), &data)?;
                 }
             }
-            // Under a new name, and under two.
+            // Files with a new name, and with two.
             let (from, to) = (format!("that/a/{round}-0"), format!("this/{round}-moved"));
             let data = volume::get(&self.fs, &from)?;
             self.begin(&from, None);

@@ -1,15 +1,15 @@
-//! What the workloads are made of.
+//! The steps of the workloads. Each one is noted in the history.
 
-use ext4::{Fs, InodeRef, Result, SyncTarget};
+use ext4::{FallocateMode, Fs, InodeRef, Result, SyncTarget};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use testing::disk::Disk;
 use testing::history::{History, Ticket};
-use testing::seed::Rng;
-use testing::volume::put;
+use testkit::disk::Disk;
+use testkit::seed::Rng;
+use testkit::volume::put;
 
-/// The engine on a recording device, and what may be expected of it after a crash.
+/// The engine on a recorded disk, and the history of its files.
 pub struct Work {
     pub disk: Disk,
     pub fs: Arc<Fs>,
@@ -21,7 +21,7 @@ pub struct Work {
 pub type Pending = Receiver<Result<()>>;
 
 impl Work {
-    /// The same volume for another thread, with other random numbers.
+    /// The same volume for another thread, with another seed.
     pub fn fork(&mut self) -> Work {
         Work {
             disk: self.disk.clone(),
@@ -37,17 +37,29 @@ impl Work {
         self.rng.bytes(len)
     }
 
-    /// What follows gives `path` these contents.
+    /// Notes that the next operation gives `path` these contents.
     pub fn begin(&self, path: &str, contents: Option<&[u8]>) {
         let (contents, position) = (contents.map(<[u8]>::to_vec), self.disk.position());
         self.history.lock().begin(path, contents, position);
     }
 
-    /// What follows gives `path` these contents at once.
+    /// Notes that the next operation gives `path` these contents atomically.
     pub fn begin_atomic(&self, path: &str, contents: &[u8]) {
         let position = self.disk.position();
         let contents = Some(contents.to_vec());
         self.history.lock().begin_atomic(path, contents, position);
+    }
+
+    /// Fills the volume until little space is left.
+    pub fn leave_little_space(&self) -> Result<()> {
+        let ballast = put(&self.fs, "ballast", b"")?;
+        let allocate = FallocateMode::Allocate { keep_size: false };
+        while self.fs.statfs().available > 160 {
+            let at = ballast.size();
+            let len = (self.fs.statfs().available - 140) / 2 + 4;
+            self.fs.fallocate(&ballast, allocate, at, len * 4096)?;
+        }
+        Ok(())
     }
 
     pub fn acknowledge(&self, path: &str) {
@@ -55,9 +67,9 @@ impl Work {
         self.history.lock().acknowledge(path, position);
     }
 
-    /// A new file, or other contents for an old one, which is emptied first.
+    /// Creates a file, or empties and rewrites an existing one.
     pub fn put(&self, path: &str, data: &[u8]) -> Result<InodeRef> {
-        if testing::volume::at(&self.fs, path).is_ok() {
+        if testkit::volume::at(&self.fs, path).is_ok() {
             self.begin(path, Some(b""));
         }
         self.begin(path, Some(data));
@@ -77,7 +89,7 @@ impl Work {
         Ok(())
     }
 
-    /// What is asked of a file, and what is promised when it is answered.
+    /// The target of an fsync, and the ticket that the history settles when it succeeds.
     fn target(&mut self, path: &str, file: &InodeRef) -> (SyncTarget, Ticket) {
         let target = SyncTarget {
             inode: file.clone(),

@@ -1,13 +1,13 @@
-//! Which request fails.
+//! The fault: the request that fails.
 
 use block::{Class, Op};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use testing::disk::Disk;
+use testkit::disk::Disk;
 
 const EIO: i32 = 5;
 
-/// The requests among which one is chosen.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Writes of file contents.
@@ -34,8 +34,7 @@ impl Kind {
     }
 }
 
-/// The request of that kind with this number fails, and where the fault lasts so do those that
-/// follow.
+/// Request number `at` of that kind fails, and with `lasts` all later ones too.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub kind: Kind,
@@ -56,12 +55,12 @@ impl Fault {
     }
 }
 
-/// Requests so far, by kind in the order of [`KINDS`].
+/// Requests of each kind so far, in the order of [`KINDS`].
 #[derive(Clone, Default)]
 pub struct Counts(Arc<[AtomicU64; 4]>);
 
 impl Counts {
-    /// Lets nothing fail.
+    /// Counts requests; none fails.
     pub fn inject(&self, disk: &Disk) {
         let counts = self.clone();
         disk.inject(move |op, class, _, _| {

@@ -1,9 +1,8 @@
-//! A scripted workload is run once to count its requests, and then once for each request that may
-//! fail: a data write, a journal write, a write of metadata to its home, or a flush; only that one,
-//! or all of its kind from there on until the fault clears. Failed writes leave some of their
-//! sectors.
+//! A script runs once to count its requests, and then once for each request that may fail: a data
+//! write, a journal write, a write of metadata to its home, or a flush; only that one, or all later
+//! ones of its kind until the fault clears. Failed writes leave some of their sectors.
 //!
-//! What is asserted is in docs/CRASH_TESTS.md.
+//! docs/CRASH_TESTS.md lists the assertions.
 
 mod faults;
 mod script;
@@ -12,17 +11,17 @@ use ext4::AsyncCommit;
 use faults::{Counts, Fault, KINDS, Kind};
 use script::{Changed, Script, Style, owners};
 use std::time::Duration;
-use testing::needs::{Need, have};
 use testing::recovery::{self, Check};
-use testing::rounds;
-use testing::scratch::Scratch;
-use testing::seed::Rng;
-use testing::volume::{self, put};
-use testing::watchdog::Watchdog;
+use testkit::needs::{Need, have};
+use testkit::rounds;
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume::{self, put};
+use testkit::watchdog::Watchdog;
 
 const EVERY_STYLE: [Style; 4] = [Style::Blocking, Style::Threads, Style::Async, Style::Bulk];
 
-/// How much a script does, and how its volume is mounted.
+/// The size of a script, and the mount options.
 #[derive(Clone, Copy)]
 struct Extent {
     rounds: usize,
@@ -39,7 +38,7 @@ macro_rules! ensure {
     };
 }
 
-/// One run of the script with a fault; whether that was met.
+/// One run of the script with a fault.
 struct Run<'a> {
     fault: Fault,
     script: Script,
@@ -77,8 +76,8 @@ impl Run<'_> {
         self.script.fs.is_read_only()
     }
 
-    /// The same, of a journal that refuses handles: whoever has met the error says so to the volume
-    /// a moment later.
+    /// Waits until the journal refuses handles. The thread that got the error reports it a moment
+    /// later.
     fn stops(&self) -> bool {
         let mut tries = 0..200;
         while !self.stopped() && tries.next().is_some() {
@@ -87,12 +86,12 @@ impl Run<'_> {
         self.stopped()
     }
 
-    /// Fsyncs and judges the results; whether the journal has stopped.
+    /// Fsyncs and checks the results; returns whether the journal has stopped.
     fn fsync_round(&mut self, changed: &[Changed], failed_before: usize) -> Result<bool, String> {
         let results = self.script.fsync(changed);
         let failures = self.script.disk.failures().split_off(failed_before);
         let concerned = owners(&failures);
-        // A checkpoint beside the fsyncs may have met the fault at any time.
+        // A checkpoint concurrent with the fsyncs may get the fault at any time.
         let met = !self.script.disk.failures().is_empty();
         let mut failed = Vec::new();
         for (file, result) in changed.iter().zip(results) {
@@ -102,18 +101,21 @@ impl Run<'_> {
                 Kind::Data => {
                     let lost = concerned.contains(&file.id);
                     ensure!(lost || result.is_ok(), "{needless}");
-                    ensure!(!lost || result.is_err(), "{path} did not land, unsaid");
+                    ensure!(
+                        !lost || result.is_err(),
+                        "{path} is not on the device, but its fsync succeeded"
+                    );
                 }
                 Kind::Checkpoint if !self.fault.lasts => ensure!(result.is_ok(), "{needless}"),
                 _ => ensure!(result.is_ok() || met, "{needless}"),
             }
-            // All who wait for a commit are told that it failed; where there is a crowd, a
-            // checkpoint may have failed after it.
+            // All threads that wait for a commit get its error. In a crowd a checkpoint may have
+            // failed after it.
             let waits = self.fault.kind == Kind::Flush || self.fault.kind == Kind::Journal;
             if waits && file.created && self.script.style == Style::Bulk && !failures.is_empty() {
                 ensure!(
                     result.is_err() || self.script.is_crowded(),
-                    "{path} was not told"
+                    "the fsync of {path} succeeded"
                 );
             }
             if result.is_err() {
@@ -121,8 +123,8 @@ impl Run<'_> {
             }
         }
         if self.fault.kind == Kind::Flush && !failures.is_empty() && !self.stopped() {
-            // It was not a commit's, but of data alone. No later one succeeds either, so the next
-            // commit stops the journal.
+            // The flush was one of data alone. No later flush succeeds either, so the next commit
+            // stops the journal.
             self.power_fails("after a flush of data failed")?;
             ensure!(self.script.fs.sync().is_err(), "sync forgets the flush");
             ensure!(self.stopped(), "a commit whose flush fails goes on");
@@ -146,8 +148,8 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Each fsync of these files goes on to fail, through whichever handle and in whichever way;
-    /// nobody else's does.
+    /// Each fsync of these files still fails, by every handle and every kind of fsync. fsyncs of
+    /// other files succeed.
     fn still_failing(&mut self, failed: &[Changed]) -> Check {
         if self.fault.kind != Kind::Data {
             return Ok(());
@@ -174,8 +176,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The journal has stopped: nothing more is promised to anybody, and everybody is told; what
-    /// was acknowledged is there once the device works again.
+    /// The journal has stopped. All later fsyncs fail, and the acknowledged contents are there once
+    /// the device works again.
     fn without_a_journal(&mut self, failed: &[Changed]) -> Check {
         ensure!(self.fault.kind != Kind::Data, "data stopped the journal");
         ensure!(
@@ -202,7 +204,7 @@ impl Run<'_> {
         self.reopen("after the journal stopped")
     }
 
-    /// Unmounts, where the fault may still wait.
+    /// Unmounts; the fault may happen then.
     fn close(&mut self) -> Check {
         let failed_before = self.script.disk.failures().len();
         let closed = self.script.fs.unmount();
@@ -212,10 +214,10 @@ impl Run<'_> {
                 let fatal = matches!(self.fault.kind, Kind::Flush | Kind::Journal);
                 ensure!(
                     !fatal || failures.is_empty(),
-                    "unmount met {failures:?}, unsaid"
+                    "unmount succeeded in spite of {failures:?}"
                 );
             }
-            // A checkpoint in the background may have met the fault before.
+            // A checkpoint in the background may have got the fault before.
             Err(e) => ensure!(!self.script.disk.failures().is_empty(), "unmount: {e}"),
         }
         self.power_fails("after unmount")?;
@@ -228,21 +230,21 @@ impl Run<'_> {
             .map_err(|e| format!("the power fails {when}: {e}"))
     }
 
-    /// What the device holds, with nothing lost.
+    /// Mounts the contents of the device, with nothing lost.
     fn reopen(&mut self, when: &str) -> Check {
-        let at = self.script.disk.position() + 1;
+        let at = self.script.disk.position();
         let image = self.script.disk.bytes();
         recovery::by_us(image, &self.script.history, at, self.scratch)
             .map_err(|e| format!("reopened {when}: {e}"))
     }
 }
 
-/// Runs the script with each fault, or in the short form with some of each kind.
+/// Runs the script with each fault; the short form, with some of each kind.
 fn matrix(name: &str, style: Style, extent: Extent) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;
     }
-    let allowed = if testing::long() { 3600 } else { 240 };
+    let allowed = if testkit::long() { 3600 } else { 240 };
     let _watchdog = Watchdog::new(name, Duration::from_secs(allowed));
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
@@ -265,7 +267,7 @@ fn matrix(name: &str, style: Style, extent: Extent) {
         let count = counts.of(kind);
         let mut numbers: Vec<u64> = (0..count).collect();
         while numbers.len() > rounds(5, 400) {
-            // The first stays: it is met however few requests a run merges into.
+            // The first stays: every run reaches it, even if it merges many requests.
             numbers.swap_remove(1 + choice.index(numbers.len() - 1));
         }
         let mut met = 0;

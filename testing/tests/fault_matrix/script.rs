@@ -1,34 +1,32 @@
-//! The scripted workload: rounds of files that are created, written in place or appended to and
-//! then fsynced, by one of the ways to do that; and the bytes by which a failed write tells whose
-//! it was.
+//! The script: rounds of files that are created, written in place or appended to, and then fsynced
+//! in one of several ways. The bytes of a failed write name their file.
 
 use ext4::{AsyncCommit, Fs, InodeRef, MkfsOptions, MountOptions, Result, SyncTarget};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use testing::crash::Recording;
-use testing::disk::{Disk, Event, Failure};
 use testing::history::{History, Ticket};
-use testing::seed::Rng;
-use testing::volume::{self, new, options, put, write_all};
+use testkit::disk::{Disk, Failure};
+use testkit::seed::Rng;
+use testkit::volume::{self, new, options, put, write_all};
 
 const SIZE: usize = 16 << 20;
-/// Files that are there when the script begins.
+/// Files at the beginning of the script.
 const OLD: usize = 4;
 /// New files of a round.
 const NEW: usize = 5;
 
-/// How files are fsynced.
+/// The kind of fsync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// One after another.
     Blocking,
-    /// By threads that wait each for its own.
+    /// Several threads; each waits for its own fsync.
     Threads,
-    /// All asked for, then all waited for.
+    /// All asynchronously.
     Async,
-    /// In one call.
+    /// All in one call.
     Bulk,
 }
 
@@ -42,24 +40,22 @@ pub struct Changed {
     pub data_only: bool,
 }
 
-/// A volume on a failing device, and what may be expected of it.
+/// A volume on a failing device, and its history.
 pub struct Script {
     pub disk: Disk,
     pub fs: Arc<Fs>,
     pub history: History,
     pub style: Style,
-    /// The device when the recording began.
-    base: Vec<u8>,
-    /// What the files hold: the same in every run of a script, so that requests are numbered alike.
+    /// Generates the contents, the same in every run of a script, so that request numbers agree.
     contents: Rng,
-    /// What a power failure leaves.
+    /// Chooses the outcome of power failures.
     chance: Rng,
     old: Vec<Vec<u8>>,
     /// Empty files made in each round, so that the log fills up.
     crowd: usize,
 }
 
-/// Nothing happens on its own while the script runs.
+/// Mount options without timed writeback and commits.
 fn quiet() -> MountOptions {
     let mut options = options();
     options.commit_interval = Duration::from_secs(3600);
@@ -96,14 +92,13 @@ impl Script {
         }
         fs.sync()?;
         history.acknowledge_all(0);
-        let base = disk.start_recording();
+        disk.start_recording();
         disk.tear_failed_writes(chance.fork());
         Ok(Script {
             disk,
             fs,
             history,
             style,
-            base,
             contents,
             chance,
             old,
@@ -111,7 +106,7 @@ impl Script {
         })
     }
 
-    /// Whether checkpoints run beside the fsyncs.
+    /// Whether checkpoints run during the fsyncs.
     pub fn is_crowded(&self) -> bool {
         self.crowd > 0
     }
@@ -175,12 +170,12 @@ impl Script {
         self.history.begin(path, Some(data.to_vec()), position);
     }
 
-    /// Fsyncs `files` by the script's style and notes what was acknowledged.
+    /// Fsyncs `files` in the script's style, and notes the acknowledgements.
     pub fn fsync(&mut self, files: &[Changed]) -> Vec<Result<()>> {
         self.fsync_by(self.style, files)
     }
 
-    /// Fsyncs `files` and notes what was acknowledged.
+    /// Fsyncs `files`, and notes the acknowledgements.
     pub fn fsync_by(&mut self, style: Style, files: &[Changed]) -> Vec<Result<()>> {
         let ticket = |file: &Changed| self.history.ticket(&file.path);
         let tickets: Vec<Ticket> = files.iter().map(ticket).collect();
@@ -222,19 +217,9 @@ impl Script {
         .collect()
     }
 
-    /// What the device may hold if the power fails now, and the position for the history.
+    /// The contents of the device after a power failure at this moment, and its position.
     pub fn power_failure(&mut self) -> (Vec<u8>, usize) {
-        let mut events = self.disk.log();
-        // Whatever came before has come back; something that never will is under way.
-        events.push(Event::Write {
-            offset: 0,
-            data: Vec::new(),
-            fua: false,
-            class: block::Class::Data,
-        });
-        let at = events.len();
-        let mut recording = Recording::new(self.base.clone(), events);
-        (recording.image(at, &mut self.chance), at)
+        (self.disk.crash(&mut self.chance), self.disk.position())
     }
 }
 
@@ -249,11 +234,11 @@ fn old_path(i: usize) -> String {
     format!("old{i}")
 }
 
-/// What every unit of a file's contents begins with; behind it is the file's number.
+/// The first bytes of each unit of a file's contents. The file's number follows.
 const MARK: [u8; 6] = *b"FAULTS";
 const UNIT: usize = 16;
 
-/// At least `len` bytes that say on every 16 of them whose they are.
+/// At least `len` bytes. Every 16 of them hold the number of the file.
 fn data_of(rng: &mut Rng, id: u16, len: usize) -> Vec<u8> {
     let mut data = Vec::with_capacity(len + UNIT);
     while data.len() < len {
@@ -264,7 +249,7 @@ fn data_of(rng: &mut Rng, id: u16, len: usize) -> Vec<u8> {
     data
 }
 
-/// The files of which these failed requests had data.
+/// The files with data in these failed requests.
 pub fn owners(failures: &[Failure]) -> BTreeSet<u16> {
     let units = failures.iter().flat_map(|f| f.data.chunks_exact(UNIT));
     let marked = units.filter(|unit| unit.starts_with(&MARK));

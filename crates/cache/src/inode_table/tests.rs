@@ -216,9 +216,9 @@ fn hammered_by_threads() {
         for seed in 0..4u64 {
             let (t, written) = (&t, &written);
             scope.spawn(move || {
-                let mut random = seed.wrapping_mul(0x9E37_79B9).wrapping_add(1);
+                let mut rng = testkit::seed::Rng::from_seed(seed);
                 while std::time::Instant::now() < until {
-                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    let random = rng.next_u64();
                     let ino = (random >> 33) as u32 % INODES;
                     if ino == 0 {
                         t.table.shrink(3000);

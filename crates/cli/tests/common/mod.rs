@@ -1,13 +1,15 @@
-//! A scratch directory and the programs that are run in it.
+//! A temporary directory, and the programs that run in it.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use testkit::needs::tool;
+use testkit::oracle;
 
-/// A directory that goes when the test does.
-pub struct Scratch(tempfile::TempDir);
+/// A temporary directory in which programs run.
+pub struct Scratch(testkit::scratch::Scratch);
 
-/// What a program said, with its exit code.
+/// The exit code and the output of a program.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -27,14 +29,14 @@ impl Said {
 
 impl Scratch {
     pub fn new() -> Scratch {
-        Scratch(tempfile::tempdir().unwrap())
+        Scratch(testkit::scratch::Scratch::new())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.0.join(name)
     }
 
-    /// `sluice` with these arguments, in the directory.
+    /// A command that runs `sluice` in the directory.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluice"));
         command.args(args).current_dir(self.0.path());
@@ -46,49 +48,39 @@ impl Scratch {
         Said::from(self.command(args).output().unwrap())
     }
 
-    /// Runs `sluice`, which must succeed: its standard output.
+    /// Runs `sluice`, which must succeed; returns its standard output.
     pub fn run(&self, args: &[&str]) -> String {
         let said = self.try_run(args);
         assert_eq!(said.code, Some(0), "sluice {args:?}: {said:?}");
         said.out
     }
 
-    /// Runs `sluice`, which must fail with this code: its standard error.
+    /// Runs `sluice`, which must fail with this code; returns its standard error.
     pub fn fail(&self, code: i32, args: &[&str]) -> String {
         let said = self.try_run(args);
         assert_eq!(said.code, Some(code), "sluice {args:?}: {said:?}");
         said.err
     }
 
-    /// A new volume called `disk.img`.
+    /// Makes a volume called `disk.img`.
     pub fn volume(&self) -> &'static str {
         self.run(&["mkfs", "disk.img", "--size", "512MiB"]);
         "disk.img"
     }
 
-    /// Another program of the system, which must succeed: its standard output.
+    /// Runs another program, which must succeed; returns its standard output.
     pub fn other(&self, program: &str, args: &[&str]) -> String {
-        let path = format!(
-            "{}:/sbin:/usr/sbin",
-            std::env::var("PATH").unwrap_or_default()
-        );
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            .current_dir(self.0.path())
-            .env("PATH", path);
-        let said = Said::from(
-            command
-                .output()
-                .unwrap_or_else(|e| panic!("{program}: {e}")),
-        );
+        let path = tool(program).unwrap_or_else(|| panic!("{program} is not installed"));
+        let mut command = Command::new(path);
+        command.args(args).current_dir(self.0.path());
+        let said = Said::from(command.output().unwrap());
         assert_eq!(said.code, Some(0), "{program} {args:?}: {said:?}");
         said.out
     }
 
-    /// e2fsck has nothing to say.
+    /// Asserts that e2fsck finds the volume clean.
     pub fn check(&self, image: &str) {
-        self.other("e2fsck", &["-fn", image]);
+        oracle::assert_clean(&self.path(image), "after sluice");
     }
 
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
@@ -99,10 +91,10 @@ impl Scratch {
 }
 
 pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    testkit::needs::is_root()
 }
 
-/// Every entry beneath a directory: type and mode, owner, size, links, times and what is in it.
+/// Lists the tree below a directory: type and mode, owner, size, links, times and contents.
 pub fn listing(top: &Path) -> Vec<String> {
     use std::os::unix::fs::MetadataExt;
     let mut lines = Vec::new();

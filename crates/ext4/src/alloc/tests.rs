@@ -9,10 +9,13 @@ use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::{FreedExtent, Handle, JournalClient, JournalError, JournalOptions, Phase, Tid};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Weak;
 use std::time::Duration;
 use sync::Mutex;
+use testkit::needs::{Need, have, have_e2fsprogs, skipped};
+use testkit::oracle::{Mke2fs, assert_clean};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
 
 /// A volume with nothing above the allocator.
 struct Volume {
@@ -114,33 +117,13 @@ fn image(path: &Path, size: u64, features: &str) -> Arc<Queue> {
     queue
 }
 
-/// `Some(clean)`, or `None` where there is no e2fsck.
-fn fsck(path: &Path) -> Option<bool> {
-    let output = Command::new("e2fsck").arg("-fn").arg(path).output().ok()?;
-    if !output.status.success() {
-        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
-    }
-    Some(output.status.success())
-}
-
-/// xorshift64*; a failing seed is in the test's name.
-struct Rng(u64);
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
-
-/// Random operations against sets of blocks; what the bitmaps say after a new mount is what was
-/// recorded; and when all is freed again, e2fsck finds the volume as it was.
+/// Runs random operations and a model of sets of blocks. After each new mount the bitmaps hold the
+/// recorded blocks. When all is freed, e2fsck finds the volume clean.
 fn model(seed: u64, size: u64, features: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("image");
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
     let queue = image(&path, size, features);
-    let mut rng = Rng(seed | 1);
+    let mut rng = Rng::from_seed(seed);
     let mut recorded: HashMap<u64, u32> = HashMap::new();
     let mut inodes: HashMap<u32, bool> = HashMap::new();
     let first_counts = Volume::open(&queue).groups.counts();
@@ -171,12 +154,12 @@ fn model(seed: u64, size: u64, features: &str) {
                     picked.push(run);
                 }
                 40..65 if !picked.is_empty() => {
-                    let run = picked.swap_remove(rng.below(picked.len() as u64) as usize);
+                    let run = picked.swap_remove(rng.index(picked.len()));
                     volume.record(run);
                     recorded.insert(run.start.0, run.len);
                 }
                 65..75 if !picked.is_empty() => {
-                    let run = picked.swap_remove(rng.below(picked.len() as u64) as usize);
+                    let run = picked.swap_remove(rng.index(picked.len()));
                     volume.groups.unpick(run);
                     (run.start.0..run.start.0 + u64::from(run.len)).for_each(|b| {
                         in_use.remove(&b);
@@ -263,7 +246,9 @@ fn model(seed: u64, size: u64, features: &str) {
     volume.journal.close().unwrap();
     drop(volume);
     drop(queue);
-    assert_ne!(fsck(&path), Some(false));
+    if have("the allocator", &[Need::Tool("e2fsck")]) {
+        assert_clean(&path, "when all is freed");
+    }
 }
 
 #[test]
@@ -368,7 +353,7 @@ fn threads_never_share_blocks_or_inodes() {
         for thread in 0..4u64 {
             let (volume, taken) = (&volume, &taken);
             scope.spawn(move || {
-                let mut rng = Rng(thread * 2 + 1);
+                let mut rng = Rng::from_seed(thread);
                 let parent = {
                     let handle = volume.journal.start(8).unwrap();
                     volume.groups.alloc_inode(&handle, Ino::ROOT, true).unwrap()
@@ -562,8 +547,11 @@ fn damaged_bitmaps_are_left_alone() {
 /// Images by mke2fs, where it is installed, load with all their groups.
 #[test]
 fn images_by_mke2fs_load() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("image");
+    if !have_e2fsprogs("images by mke2fs") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
     for features in [
         "^64bit",
         "^metadata_csum",
@@ -571,14 +559,9 @@ fn images_by_mke2fs_load() {
         "^flex_bg",
         "metadata_csum_seed,orphan_file",
     ] {
-        let file = std::fs::File::create(&path).unwrap();
-        file.set_len(600 << 20).unwrap();
-        let made = Command::new("mke2fs")
-            .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-O", features])
-            .arg(&path)
-            .status();
-        if !made.is_ok_and(|status| status.success()) {
-            return;
+        let mke2fs = Mke2fs::new(600 << 20).features(features);
+        if let Err(said) = mke2fs.make(&path) {
+            return skipped("images by mke2fs", &said);
         }
         let queue = block::open(&DeviceUrl::Path(path.clone()), OpenMode::ReadWrite).unwrap();
         let volume = Volume::open(&queue);
@@ -600,6 +583,6 @@ fn images_by_mke2fs_load() {
         volume.journal.close().unwrap();
         drop(volume);
         drop(queue);
-        assert_eq!(fsck(&path), Some(true), "{features}");
+        assert_clean(&path, features);
     }
 }

@@ -12,6 +12,7 @@ use ext4_format::types::Ino;
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use testkit::seed::Rng;
 
 /// Where the fake volume ends; node blocks are taken from behind it.
 const VOLUME: u64 = 1 << 40;
@@ -570,11 +571,7 @@ fn lookups_in_a_root_are_fast() {
 /// promised at any moment.
 #[test]
 fn promised_nodes_suffice_in_every_order() {
-    let mut seed = 1u64;
-    let mut random = |end: u64| {
-        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (seed >> 33) % end
-    };
+    let mut rng = Rng::from_seed(1);
     for round in 0..400 {
         let mut toy = Toy::new(8 + round % 60);
         let unwritten = round % 2 == 0;
@@ -585,10 +582,7 @@ fn promised_nodes_suffice_in_every_order() {
         let mut blocks: Vec<u32> = (0..600).map(|nth| nth * 3).collect();
         match round % 3 {
             0 => blocks.reverse(),
-            1 => (1..blocks.len()).for_each(|at| {
-                let other = random(at as u64 + 1) as usize;
-                blocks.swap(at, other);
-            }),
+            1 => rng.shuffle(&mut blocks),
             // From the end of parts, part by part.
             _ => blocks.chunks_mut(20).for_each(<[u32]>::reverse),
         }

@@ -1,55 +1,33 @@
-//! The tree on real volumes: over a journal and groups, with e2fsck and debugfs as judges.
+//! The tree on volumes, over a journal and groups. e2fsck and debugfs are the oracles.
 
 use super::{Map, convert, convert_some, count_extents, for_each, insert, lookup, remove};
 use crate::alloc::BlockRun;
-use crate::{Fs, InodeRef, MkfsOptions, MountOptions};
-use block::{DeviceUrl, OpenMode};
+use crate::{Fs, InodeRef, MountOptions};
 use ext4_format::types::{FileBlock, FsBlock};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
+use testkit::volume::Image;
 
-struct Volume {
-    image: tempfile::NamedTempFile,
-}
+struct Volume(Image);
 
 impl Volume {
     fn new(mib: u64) -> Volume {
-        let image = tempfile::NamedTempFile::new().unwrap();
-        image.as_file().set_len(mib << 20).unwrap();
-        let volume = Volume { image };
-        let queue = block::open(&volume.url(), OpenMode::ReadWrite).unwrap();
-        crate::mkfs(&queue, &MkfsOptions::default()).unwrap();
-        volume
-    }
-    fn url(&self) -> DeviceUrl {
-        DeviceUrl::Path(self.image.path().to_owned())
+        Volume(Image::ours(mib << 20, &[]))
     }
     fn mount(&self) -> Arc<Fs> {
-        let queue = block::open(&self.url(), OpenMode::ReadWrite).unwrap();
-        Fs::mount(queue, MountOptions::default()).unwrap()
+        Fs::mount(self.0.queue(), MountOptions::default()).unwrap()
     }
-    fn tool(&self, program: &str, args: &[&str]) -> String {
-        let output = Command::new(program)
-            .args(args)
-            .arg(self.image.path())
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{program}: {text}");
-        text
-    }
-    /// Unmounts, asks e2fsck, and takes the map of "/file" from debugfs.
+    /// Unmounts and checks the volume; returns the map of "/file" that debugfs prints.
     fn check(&self, fs: Arc<Fs>) -> Vec<(u32, u64, bool)> {
         fs.unmount().unwrap();
         drop(fs);
-        self.tool("e2fsck", &["-fn"]);
-        blocks_in(&self.tool("debugfs", &["-R", "ex -l /file"]))
+        self.0.check();
+        blocks_in(&self.0.debugfs("ex -l /file"))
     }
 }
 
-/// (file block, block, unwritten) of every line of `ex -l`: "0/ 0 1/ 3 0 - 9 1000 - 1009 10
+/// Returns (file block, block, unwritten) of each line of `ex -l`: "0/ 0 1/ 3 0 - 9 1000 - 1009 10
 /// Uninit".
 fn blocks_in(text: &str) -> Vec<(u32, u64, bool)> {
     let mut blocks = Vec::new();
@@ -297,9 +275,9 @@ fn a_damaged_node_is_an_error() {
     drop(file);
     volume.check(fs);
     // The node that the root points to, with one bit changed.
-    let mut image = std::fs::read(volume.image.path()).unwrap();
+    let mut image = std::fs::read(volume.0.path()).unwrap();
     image[child as usize * 4096 + 100] ^= 1;
-    std::fs::write(volume.image.path(), image).unwrap();
+    std::fs::write(volume.0.path(), image).unwrap();
     let fs = volume.mount();
     let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
     let result = lookup(&fs, &file, FileBlock(0));

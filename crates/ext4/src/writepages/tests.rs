@@ -2,12 +2,13 @@
 
 use crate::extents::{self, Map};
 use crate::state::{Batch, Route};
-use crate::{Fs, InodeRef, MkfsOptions, MountOptions, SetAttr};
-use block::{DeviceUrl, OpenMode, PAGE_SIZE, Plug, Queue};
+use crate::{Fs, InodeRef, MountOptions, SetAttr};
+use block::{PAGE_SIZE, Plug};
 use ext4_format::types::FileBlock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use testkit::volume::Image;
 use writeback::{OnLocked, Reason, Slice, WritebackFs};
 
 fn write(fs: &Arc<Fs>, file: &InodeRef, pages: std::ops::Range<u64>) {
@@ -52,27 +53,14 @@ fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Ve
     .collect()
 }
 
-/// An image with a volume on it.
-fn image() -> tempfile::NamedTempFile {
-    let image = tempfile::NamedTempFile::new().unwrap();
-    image.as_file().set_len(64 << 20).unwrap();
-    crate::mkfs(&queue(&image), &MkfsOptions::default()).unwrap();
-    image
-}
-
-fn queue(image: &tempfile::NamedTempFile) -> Arc<Queue> {
-    let url = DeviceUrl::Path(image.path().to_owned());
-    block::open(&url, OpenMode::ReadWrite).unwrap()
-}
-
 /// Only the test writes pages and commits.
-fn mount(image: &tempfile::NamedTempFile) -> Arc<Fs> {
+fn mount(image: &Image) -> Arc<Fs> {
     let mut options = MountOptions {
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()
     };
     options.tunables.dirty_writeback = Duration::ZERO;
-    Fs::mount(queue(image), options).unwrap()
+    Fs::mount(image.queue(), options).unwrap()
 }
 
 fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
@@ -94,7 +82,7 @@ fn many_files(fs: &Arc<Fs>) -> Vec<InodeRef> {
 
 #[test]
 fn ahead_of_a_commit_goes_what_has_landed() {
-    let image = image();
+    let image = Image::ours(64 << 20, &[]);
     let fs = mount(&image);
     let files = many_files(&fs);
     let all = fs.changed_inodes.pending_blocks();
@@ -131,7 +119,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
 
 #[test]
 fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
-    let image = image();
+    let image = Image::ours(64 << 20, &[]);
     let fs = mount(&image);
     let files = many_files(&fs);
     let pending = || fs.changed_inodes.pending_blocks();
@@ -193,7 +181,7 @@ fn placed(fs: &Arc<Fs>, files: &[InodeRef], expected: &[u64]) -> Vec<u64> {
 
 #[test]
 fn batches_side_by_side_have_pieces_of_the_stream_of_their_own() {
-    let image = image();
+    let image = Image::ours(64 << 20, &[]);
     let fs = mount(&image);
     let files = many_files(&fs);
     // One after another there are no holes, whatever was expected of them.
@@ -244,7 +232,7 @@ fn batches_side_by_side_have_pieces_of_the_stream_of_their_own() {
 
 #[test]
 fn a_slice_goes_on_where_the_last_one_ended() {
-    let image = image();
+    let image = Image::ours(64 << 20, &[]);
     let fs = mount(&image);
     let file = create(&fs, "file");
     write(&fs, &file, 0..10);

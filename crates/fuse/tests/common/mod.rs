@@ -1,36 +1,31 @@
 //! A volume in an image file, mounted through FUSE in this process, and programs that run on it.
 #![allow(dead_code)]
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use testkit::needs::{self, Need};
+use testkit::oracle::Mke2fs;
+use testkit::scratch::Scratch;
+use testkit::volume;
 
 /// How long a script may take before it is killed, in seconds.
 const TIMEOUT: &str = "60";
 
-/// Whether tests can mount here; says so loudly if not.
+/// Whether tests can mount here; prints `SKIPPED: …` if not.
 pub fn can_mount() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if root && Path::new("/dev/fuse").exists() {
-        return true;
-    }
-    eprintln!("SKIPPED: mounting needs root and /dev/fuse");
-    false
+    needs::have("mounting", &[Need::Root, Need::Fuse])
 }
 
-/// Whether a program is installed; says so loudly if not.
-pub fn has(program: &str) -> bool {
-    let found = sh(Path::new("/"), &format!("command -v {program}"))
-        .status
-        .success();
-    if !found {
-        eprintln!("SKIPPED: {program} is not installed");
-    }
-    found
+/// Whether a program is installed; prints `SKIPPED: …` if not.
+pub fn has(program: &'static str) -> bool {
+    needs::have(program, &[Need::Tool(program)])
 }
 
-/// Whether the kernel is of this version or a later one, which `what` needs; says so loudly if not.
+/// Whether the kernel has this version or a later one, which `what` needs; prints `SKIPPED: …` if
+/// not.
 pub fn kernel_since(version: (u32, u32), what: &str) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
     let mut numbers = release
@@ -38,87 +33,48 @@ pub fn kernel_since(version: (u32, u32), what: &str) -> bool {
         .map(|number| number.parse().unwrap_or(0));
     let ours = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if ours < version {
-        eprintln!(
-            "SKIPPED: {what} needs Linux {}.{}, this is {release}",
-            version.0, version.1
+        let (major, minor) = version;
+        needs::skipped(
+            what,
+            &format!("Linux {major}.{minor} is needed, not {release}"),
         );
     }
     ours >= version
 }
 
-/// An image file in a directory of its own, beside a directory to mount on.
-pub struct Image {
-    dir: tempfile::TempDir,
+/// A volume in an image file that can be mounted through FUSE.
+pub struct Image(volume::Image);
+
+impl Deref for Image {
+    type Target = volume::Image;
+
+    fn deref(&self) -> &volume::Image {
+        &self.0
+    }
 }
 
 impl Image {
-    /// Formatted by us.
+    /// A volume of `mib` MiB by our mkfs.
     pub fn new(mib: u64) -> Image {
-        let image = Image {
-            dir: tempfile::tempdir().expect("a temporary directory"),
+        let options = ext4::MkfsOptions {
+            label: "fuse-test".into(),
+            ..ext4::MkfsOptions::default()
         };
-        std::fs::create_dir(image.mount_point()).expect("a mount point");
-        block::create_image(&image.path(), mib << 20, block::Create::Overwrite).expect("an image");
-        ext4::mkfs(
-            &image.queue(),
-            &ext4::MkfsOptions {
-                label: "fuse-test".into(),
-                ..ext4::MkfsOptions::default()
-            },
-        )
-        .expect("mkfs");
-        image
+        Image(volume::Image::ours_with(mib << 20, &options))
     }
 
-    /// Formatted by mke2fs.
+    /// A volume of `mib` MiB by mke2fs.
     pub fn by_mke2fs(mib: u64) -> Image {
-        let image = Image {
-            dir: tempfile::tempdir().expect("a temporary directory"),
-        };
-        std::fs::create_dir(image.mount_point()).expect("a mount point");
-        let path = image.path();
-        run(
-            Path::new("/"),
-            &format!("mke2fs -q -t ext4 -b 4096 {} {mib}m", path.display()),
-        );
-        image
+        Image(volume::Image::by_mke2fs(&Mke2fs::new(mib << 20)))
     }
 
-    /// The file.
-    pub fn path(&self) -> PathBuf {
-        self.dir.path().join("volume.img")
-    }
-
-    /// An empty directory beside it.
-    pub fn mount_point(&self) -> PathBuf {
-        self.dir.path().join("mnt")
-    }
-
-    fn queue(&self) -> Arc<block::Queue> {
-        let url = block::DeviceUrl::parse(self.path().to_str().expect("UTF-8")).expect("a URL");
-        // The kernel takes an io_uring apart, and lets go of the files in it, some time after its
-        // process has been killed.
-        let deadline = Instant::now() + Duration::from_secs(5);
-        loop {
-            match block::open(&url, block::OpenMode::ReadWrite) {
-                Err(error)
-                    if error.kind() == std::io::ErrorKind::ResourceBusy
-                        && Instant::now() < deadline =>
-                {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                result => return result.expect("the image opens"),
-            }
-        }
-    }
-
-    /// Mounts it.
+    /// Mounts the volume.
     pub fn mount(self, options: &str) -> Mounted {
         let queue = self.queue();
         self.mount_on(queue, options)
     }
 
-    /// Mounts what is behind `queue`, which is this image.
+    /// Mounts the volume through `queue`.
     pub fn mount_on(self, queue: Arc<block::Queue>, options: &str) -> Mounted {
         let options = fuse::MountOptions::parse(options).expect("options");
         let fs = ext4::Fs::mount(queue, options.volume()).expect("the volume mounts");
@@ -130,37 +86,9 @@ impl Image {
         }
     }
 
-    /// e2fsck finds nothing to say.
-    pub fn check(&self) {
-        let image = self.path();
-        run(
-            Path::new("/"),
-            &format!("e2fsck -fn {} 2>&1", image.display()),
-        );
-    }
-
-    /// Mounts it read-only by the kernel and calls `look` with the directory; skipped loudly
-    /// without loop devices.
+    /// Calls `look` with a read-only mount by the kernel.
     pub fn with_kernel(&self, look: impl FnOnce(&Path)) {
-        let dir = self.mount_point();
-        let mount = format!(
-            "mount -t ext4 -o ro,loop {} {}",
-            self.path().display(),
-            dir.display()
-        );
-        let output = sh(Path::new("/"), &mount);
-        if !output.status.success() {
-            eprintln!(
-                "SKIPPED: kernel mount: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            return;
-        }
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| look(&dir)));
-        run(Path::new("/"), &format!("umount {}", dir.display()));
-        if let Err(panic) = result {
-            std::panic::resume_unwind(panic);
-        }
+        self.0.with_kernel("ro", look);
     }
 }
 
@@ -171,7 +99,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Where.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         self.session.as_ref().expect("mounted").dir()
     }
@@ -186,13 +114,13 @@ impl Mounted {
         self.image.as_ref().expect("mounted").path()
     }
 
-    /// Runs a script there; panics with its output if it fails.
+    /// Runs a script in the mount point; panics with its output if it fails.
     pub fn run(&self, script: &str) -> String {
         run(self.dir(), script)
     }
 
-    /// Deletes a file of at least `mib` MiB and waits until its blocks are free: the kernel forgets
-    /// an inode some time after its last close, and the reaper frees its blocks after that.
+    /// Deletes a file of at least `mib` MiB and waits until its blocks are free. The kernel forgets
+    /// an inode some time after its last close, and then the reaper frees its blocks.
     pub fn delete_and_wait(&self, name: &str, mib: u64) {
         let free = || {
             let space = self.fs().statfs();
@@ -207,9 +135,9 @@ impl Mounted {
         }
     }
 
-    /// Unmounts and checks.
+    /// Unmounts and checks the volume.
     pub fn unmount(mut self) -> Image {
-        // The kernel lets go of a file some time after the last io_uring request for it.
+        // The kernel closes a file some time after the last io_uring request for it.
         let deadline = Instant::now() + Duration::from_secs(5);
         let mut session = self.session.take();
         while let Some(mounted) = session.take() {
@@ -227,14 +155,14 @@ impl Mounted {
         image
     }
 
-    /// Unmounts a volume that has crashed: what is in the image stays as it is.
+    /// Unmounts a volume that has crashed, without a check.
     pub fn abandon(mut self) -> Image {
         drop(self.session.take());
         self.image.take().expect("mounted")
     }
 
-    /// Unmounts, checks, and compares the whole tree, contents and attributes, with what the
-    /// kernel's ext4 says.
+    /// Unmounts, checks the volume, and compares the whole tree, contents and attributes, with the
+    /// tree that the kernel's ext4 reads.
     pub fn unmount_and_compare(self) {
         let ours = manifest(self.dir());
         assert!(ours.lines().count() > 1, "nothing to compare");
@@ -259,7 +187,7 @@ impl Mounted {
     }
 }
 
-/// Everything below `dir`, sorted: name, inode, type, mode, owner, links, size, times, target;
+/// The tree below `dir`, sorted: name, inode, type, mode, owner, links, size, times, target;
 /// attributes; checksums.
 pub fn manifest(dir: &Path) -> String {
     run(
@@ -293,11 +221,11 @@ pub fn sh(dir: &Path, script: &str) -> Output {
         .expect("timeout and bash")
 }
 
-/// Runs a script on the mount and on the host's own file system: what both print, or else both
-/// outputs. Skipped loudly where the host's temporary directory is not on ext4, which is the
-/// oracle.
+/// Runs a script on the mount and on the host's ext4; returns the output if both agree and
+/// succeed, or else an error with both. Without ext4 below the host's temporary directory it prints
+/// `SKIPPED: …` and runs on the mount only.
 pub fn same_as_host(mounted: &Mounted, script: &str) -> Result<String, String> {
-    let host = tempfile::tempdir().expect("a temporary directory");
+    let host = Scratch::new();
     let kind = run(host.path(), "stat -f -c %T .");
     let in_dir = |dir: &Path| {
         // Temporary directories have mode 700.
@@ -309,7 +237,10 @@ pub fn same_as_host(mounted: &Mounted, script: &str) -> Result<String, String> {
     };
     let ours = in_dir(mounted.dir());
     if !kind.starts_with("ext") {
-        eprintln!("SKIPPED: comparison with the host, whose files are on {kind}");
+        needs::skipped(
+            "comparison with the host",
+            &format!("its files are on {kind}"),
+        );
         return Ok(ours);
     }
     let hosts = in_dir(host.path());

@@ -84,9 +84,9 @@ fn nothing_is_lost(flushers: Flushers) {
         for seed in 0..3usize {
             let (fs, files, versions) = (&fs, &files, &versions);
             scope.spawn(move || {
-                let mut random = seed as u64 + 1;
+                let mut rng = testkit::seed::Rng::from_seed(seed as u64);
                 while Instant::now() < until {
-                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
+                    let random = rng.next_u64();
                     // Each writer has files of its own, so that versions arrive in order.
                     let file = (random >> 33) as usize % (FILES / 3) * 3 + seed;
                     let version = versions[file].load(SeqCst) + 1;

@@ -1,11 +1,11 @@
-//! A scenario for each defect that was found by other means first.
+//! A scenario for each known defect.
 
 use super::{Scenario, join, plain, start};
 use crate::model::Rule;
 use crate::volume::{Mounting, Volume};
 use std::time::Duration;
 use sync::thread;
-use testing::seed::Rng;
+use testkit::seed::Rng;
 
 /// Sectors in a page.
 const PAGE: usize = 8;
@@ -32,37 +32,37 @@ pub fn all() -> Vec<Scenario> {
         },
         Scenario {
             name: "set-len",
-            about: "a file grows by set_len beside an fsync of it",
+            about: "a file grows by set_len during an fsync of it",
             mounting: plain,
             body: set_len,
         },
         Scenario {
             name: "append",
-            about: "a file grows by appends beside an fsync of it",
+            about: "a file grows by appends during an fsync of it",
             mounting: plain,
             body: append,
         },
         Scenario {
             name: "fallocate",
-            about: "a file grows by fallocate beside an fsync of it",
+            about: "a file grows by fallocate during an fsync of it",
             mounting: plain,
             body: fallocate,
         },
         Scenario {
             name: "remove",
-            about: "punch, zero range and truncate beside an fsync or a sync of what they remove",
+            about: "punch, zero range and truncate during an fsync or a sync of the pages that they remove",
             mounting: plain,
             body: remove,
         },
         Scenario {
             name: "set-len-write",
-            about: "set_len and then writes, beside fsyncs",
+            about: "set_len and then writes, during fsyncs",
             mounting: plain,
             body: set_len_write,
         },
         Scenario {
             name: "seek-data",
-            about: "SEEK_DATA beside an fsync",
+            about: "SEEK_DATA during an fsync",
             mounting: plain,
             body: seek_data,
         },
@@ -82,7 +82,7 @@ fn soon(_: &mut Rng) -> Mounting {
     }
 }
 
-/// So little memory that a few blocks that are not home are reason enough for a checkpoint.
+/// So little memory that a few blocks that are not home start a checkpoint.
 fn small_set(rng: &mut Rng) -> Mounting {
     Mounting {
         memory: (40 + 2 * rng.below(10)) << 10,
@@ -90,8 +90,8 @@ fn small_set(rng: &mut Rng) -> Mounting {
     }
 }
 
-/// Defect 1. Small fsyncs put data into the log; the checkpoint of a log that is half full lets go
-/// of it.
+/// Defect 1. Small fsyncs put data into the log; the checkpoint of a log that is half full releases
+/// it.
 fn checkpoint_held(volume: &Volume, rng: &mut Rng) {
     let (a, b) = volume.prepare(|| {
         let a = volume.create("a", Rule::Sectors);
@@ -107,7 +107,7 @@ fn checkpoint_held(volume: &Volume, rng: &mut Rng) {
             volume.write(&a, 0, PAGE);
             volume.fsync(&a, false);
         }
-        // In place, unless the block is held.
+        // The write is in place, unless the block is held.
         thread::sleep(Duration::from_millis(1));
         volume.write(&a, 0, PAGE);
         volume.fsync(&a, true);
@@ -143,7 +143,7 @@ fn fsync_twice(volume: &Volume, rng: &mut Rng) {
     }
 }
 
-/// Defect 2: rename asks the same question.
+/// Defect 2, in rename.
 fn rename_over(volume: &Volume, rng: &mut Rng) {
     let mut file = volume.prepare(|| {
         let file = volume.create("target", Rule::Whole);
@@ -172,8 +172,8 @@ fn rename_over(volume: &Volume, rng: &mut Rng) {
     }
 }
 
-/// Runs `grow` beside fsyncs of the file, and fsyncs it at the end: its size must be that in
-/// memory.
+/// Runs `grow` and fsyncs of the file concurrently, and fsyncs it at the end. The size on disk must
+/// be the size in memory.
 fn grow_beside_fsync(
     volume: &Volume,
     rng: &mut Rng,
@@ -220,7 +220,7 @@ fn fallocate(volume: &Volume, rng: &mut Rng) {
     });
 }
 
-/// Dirty pages that are removed: an fsync that finds them gone has to cover their removal.
+/// Dirty pages are removed. An fsync that does not find them must cover their removal.
 fn remove(volume: &Volume, rng: &mut Rng) {
     let file = volume.prepare(|| {
         let file = volume.create("file", Rule::Sectors);
@@ -246,7 +246,7 @@ fn remove(volume: &Volume, rng: &mut Rng) {
     join([fsync]);
 }
 
-/// A size that was set, and pages that are dirtied while an fsync lands others.
+/// A size is set, and pages are dirtied while an fsync writes others.
 fn set_len_write(volume: &Volume, rng: &mut Rng) {
     let file = volume.prepare(|| {
         let file = volume.create("file", Rule::Sectors);
@@ -310,7 +310,7 @@ fn emptied(volume: &Volume, rng: &mut Rng) {
             volume.sync();
         }
     });
-    // The flusher and the journal's thread do the rest.
+    // The flusher and the journal thread run too.
     for _ in 0..1 + rng.below(3) {
         thread::sleep(Duration::from_millis(300 * (1 + rng.below(3))));
     }

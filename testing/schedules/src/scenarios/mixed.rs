@@ -1,11 +1,11 @@
-//! Scenarios of several threads that do what programs do.
+//! Scenarios of several threads with typical operations.
 
 use super::{Scenario, join, plain, start};
 use crate::model::Rule;
 use crate::volume::{File, Mounting, Volume};
 use std::time::Duration;
 use sync::thread;
-use testing::seed::Rng;
+use testkit::seed::Rng;
 
 const PAGE: usize = 8;
 
@@ -13,7 +13,7 @@ pub fn all() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "contents",
-            about: "two writers with every change of contents, fsync, fdatasync and sync beside them",
+            about: "two writers with every change of contents, during fsync, fdatasync and sync",
             mounting: any,
             body: contents,
         },
@@ -31,7 +31,7 @@ pub fn all() -> Vec<Scenario> {
         },
         Scenario {
             name: "reclaim",
-            about: "the smallest budget: pages and inodes are reclaimed beside writers and readers",
+            about: "the smallest budget: pages and inodes are reclaimed during writes and reads",
             mounting: little_memory,
             body: reclaim,
         },
@@ -44,7 +44,7 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
-/// Intervals so short that the flusher and timed commits come between.
+/// Intervals so short that the flusher and timed commits run.
 fn any(rng: &mut Rng) -> Mounting {
     Mounting {
         memory: 16 << 20,
@@ -242,7 +242,7 @@ fn unmount(volume: &Volume, rng: &mut Rng) {
     if rng.one_in(2) {
         threads.push(start(volume, "sync", |volume| volume.sync()));
     }
-    // Everything is written by then, by them or by the unmount itself.
+    // All data is written by then, by the threads or by the unmount.
     if let Err(error) = volume.fs().unmount() {
         volume.violation(format!("unmount: {error}"));
     }

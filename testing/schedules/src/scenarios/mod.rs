@@ -1,26 +1,26 @@
-//! The scenarios: which threads do what. Each begins calmly, and only what follows is explored.
+//! The scenarios. Each begins with preparations without preemption; the rest is explored.
 
 mod defects;
 mod mixed;
 
 use crate::volume::{Mounting, Volume};
 use sync::thread::{self, JoinHandle};
-use testing::seed::Rng;
+use testkit::seed::Rng;
 
 /// A scenario.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// What the command line calls it.
+    /// The name on the command line.
     pub name: &'static str,
-    /// In a line.
+    /// The description in one line.
     pub about: &'static str,
-    /// How the volume is mounted.
+    /// The mount options.
     pub mounting: fn(&mut Rng) -> Mounting,
     /// The threads. The volume is mounted; all threads have ended on return.
     pub body: fn(&Volume, &mut Rng),
 }
 
-/// All of them.
+/// All scenarios.
 pub fn all() -> Vec<Scenario> {
     [defects::all(), mixed::all()].concat()
 }

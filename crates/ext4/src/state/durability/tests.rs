@@ -3,13 +3,14 @@
 
 use crate::extents::{self, Map};
 use crate::{Error, FallocateMode, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SeekWhence};
-use block::devices::{FaultyDevice, MemoryDevice};
+use block::devices::MemoryDevice;
 use block::{BufMut, Class, Op, PAGE_SIZE, Queue};
 use ext4_format::inode::InodeFlags;
 use ext4_format::types::FileBlock;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use testkit::disk::Disk;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Rounds of a race. A race window of a microsecond is met about once in some thousand rounds.
@@ -271,13 +272,14 @@ fn data_is_no_hole_while_it_lands() {
 fn gated() -> (Arc<Fs>, Arc<AtomicBool>) {
     let closed = Arc::new(AtomicBool::new(false));
     let gate = closed.clone();
-    let device = FaultyDevice::new(Box::new(MemoryDevice::new(64 << 20)), move |op, _, _| {
+    let disk = Disk::new(64 << 20);
+    disk.inject(move |op, _, _, _| {
         while op == Op::Write && gate.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(1));
         }
         None
     });
-    (mount(Queue::new(Box::new(device))), closed)
+    (mount(disk.queue()), closed)
 }
 
 /// What a timed commit finds of a file that was emptied and rewritten: it waits until the new

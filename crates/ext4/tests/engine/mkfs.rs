@@ -1,0 +1,266 @@
+//! Volumes by `mkfs`: checked by e2fsck, compared with those of mke2fs, filled by the kernel.
+
+use block::{Create, DeviceUrl, OpenMode};
+use ext4::mkfs::MkfsReport;
+use ext4::{Error, MkfsOptions};
+use std::collections::BTreeMap;
+use std::path::Path;
+use testkit::kernel::KernelMount;
+use testkit::needs::{Need, have, run_ok, skipped};
+use testkit::oracle::{Mke2fs, assert_clean, text};
+use testkit::scratch::Scratch;
+
+fn make(path: &Path, size: u64, options: &MkfsOptions) -> Result<MkfsReport, Error> {
+    block::create_image(path, size, Create::Overwrite).unwrap();
+    let queue = block::open(&DeviceUrl::Path(path.to_owned()), OpenMode::ReadWrite).unwrap();
+    ext4::mkfs(&queue, options)
+}
+
+fn features(list: &str) -> MkfsOptions {
+    MkfsOptions {
+        features: vec![list.to_owned()],
+        ..MkfsOptions::default()
+    }
+}
+
+/// Whether e2fsck can check the volumes.
+fn can_check() -> bool {
+    have("mkfs", &[Need::Tool("e2fsck")])
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn every_size_is_clean() {
+    if !can_check() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    let sizes = [
+        1,
+        2,
+        3,
+        7,
+        8,
+        9,
+        16,
+        33,
+        64,
+        100,
+        127,
+        128,
+        129,
+        130,
+        131,
+        200,
+        511,
+        512,
+        1024,
+        2100,
+        33 * 1024,
+    ];
+    for size in sizes {
+        let report = make(&path, size * MIB, &MkfsOptions::default()).unwrap();
+        assert_eq!(report.journal_blocks > 0, size >= 8);
+        assert_clean(&path, &format!("{size} MiB"));
+    }
+    // Not a whole number of blocks.
+    make(&path, 70 * MIB + 1536, &MkfsOptions::default()).unwrap();
+    assert_clean(&path, "odd");
+}
+
+#[test]
+fn every_feature_and_block_size_is_clean() {
+    if !can_check() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    for list in [
+        "^64bit",
+        "^metadata_csum",
+        "^metadata_csum,uninit_bg",
+        "^metadata_csum_seed",
+        "^orphan_file",
+        "^flex_bg",
+        "^resize_inode",
+        "^has_journal",
+        "^huge_file",
+        "^dir_index",
+        "^resize_inode,^sparse_super",
+        "^resize_inode,^large_file",
+        "^extra_isize",
+        "^dir_nlink",
+        "^ext_attr",
+        "large_dir",
+        "^64bit,^metadata_csum,^flex_bg,^resize_inode,^orphan_file",
+    ] {
+        for block_size in [1024, 2048, 4096] {
+            for size in [20, 300] {
+                let options = MkfsOptions {
+                    block_size,
+                    ..features(list)
+                };
+                make(&path, size * MIB, &options).unwrap();
+                assert_clean(&path, &format!("{list}, {block_size}, {size} MiB"));
+            }
+        }
+    }
+}
+
+#[test]
+fn options_are_honoured() {
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    let options = MkfsOptions {
+        inodes: Some(200_000),
+        label: "sixteen bytes ok".into(),
+        uuid: Some([7; 16]),
+        reserved_percent: 0,
+        journal_bytes: Some(5 * MIB),
+        root_owner: (1000, 100_000),
+        ..MkfsOptions::default()
+    };
+    let report = make(&path, 1024 * MIB, &options).unwrap();
+    assert_eq!((report.uuid, report.journal_blocks), ([7; 16], 1280));
+    assert!((200_000..202_000).contains(&report.inodes));
+    if can_check() {
+        assert_clean(&path, "options");
+    }
+    // A million inodes: the inode tables of a flex group fill more than one group.
+    let many = MkfsOptions {
+        inode_ratio: Some(4096),
+        ..MkfsOptions::default()
+    };
+    make(&path, 8 << 30, &many).unwrap();
+    if can_check() {
+        assert_clean(&path, "many inodes");
+    }
+}
+
+#[test]
+fn impossible_requests_are_refused_by_name() {
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    let error = |size, options: &MkfsOptions| make(&path, size, options).unwrap_err().to_string();
+    assert!(error(100 << 10, &MkfsOptions::default()).contains("at least 64 blocks"));
+    assert!(error(64 * MIB, &features("bigalloc")).contains("bigalloc"));
+    assert!(error(64 * MIB, &features("^extent")).contains("extent"));
+    let label = MkfsOptions {
+        label: "more than sixteen bytes".into(),
+        ..MkfsOptions::default()
+    };
+    assert!(error(64 * MIB, &label).contains("16 bytes"));
+}
+
+/// Formats a device full of old data without a discard. None of the old data is left in metadata.
+#[test]
+fn a_used_device_is_clean_after_mkfs() {
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    for list in ["", "^metadata_csum", "^metadata_csum,uninit_bg"] {
+        std::fs::write(&path, vec![0xa5; 64 << 20]).unwrap();
+        let queue = block::open(&DeviceUrl::Path(path.clone()), OpenMode::ReadWrite).unwrap();
+        let options = MkfsOptions {
+            discard: false,
+            ..features(list)
+        };
+        ext4::mkfs(&queue, &options).unwrap();
+        drop(queue);
+        if can_check() {
+            assert_clean(&path, list);
+        }
+    }
+}
+
+/// The fields of `dumpe2fs -h`, without those that differ between runs.
+fn header(path: &Path) -> BTreeMap<String, String> {
+    let header = run_ok("dumpe2fs", &["-h", text(path)]);
+    let lines = header.lines().filter_map(|line| line.split_once(':'));
+    let varies = |key: &str| {
+        [
+            "UUID", "Seed", "hecksum", "created", "write", "checked", "writes",
+        ]
+        .iter()
+        .any(|word| key.contains(word))
+    };
+    lines
+        .filter(|(key, _)| !varies(key))
+        .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+#[test]
+fn agrees_with_mke2fs() {
+    if !have(
+        "agreement with mke2fs",
+        &["mke2fs", "dumpe2fs"].map(Need::Tool),
+    ) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (ours, theirs) = (scratch.join("ours"), scratch.join("theirs"));
+    for size in [8, 64, 130, 1000, 3 * 1024, 40 * 1024] {
+        for list in ["64bit", "^flex_bg", "^64bit", "^resize_inode"] {
+            make(&ours, size * MIB, &features(list)).unwrap();
+            let list = format!("metadata_csum_seed,orphan_file,{list}");
+            if Mke2fs::new(size * MIB)
+                .features(&list)
+                .make(&theirs)
+                .is_err()
+            {
+                skipped("agreement with mke2fs", "it does not know the orphan file");
+                return;
+            }
+            assert_eq!(header(&ours), header(&theirs), "{size} MiB, {list}");
+        }
+    }
+}
+
+#[test]
+fn a_sparse_tebibyte_takes_less_than_a_second() {
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    let start = std::time::Instant::now();
+    make(&path, 1 << 40, &MkfsOptions::default()).unwrap();
+    // Usually 40 ms; the machine may be busy.
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    use std::os::unix::fs::MetadataExt;
+    let kept = std::fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(kept < 64 << 20, "{kept} bytes");
+}
+
+/// The kernel mounts our volumes and fills them to the last block.
+#[test]
+fn the_kernel_can_fill_them() {
+    if !have("mounts by the kernel", &[Need::Loop]) || !can_check() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.join("image");
+    for list in [
+        "",
+        "^64bit",
+        "^flex_bg",
+        "^metadata_csum,uninit_bg",
+        "^metadata_csum",
+    ] {
+        make(&path, 200 * MIB, &features(list)).unwrap();
+        let mount = match KernelMount::try_with(&path, "rw") {
+            Ok(mount) => mount,
+            Err(error) => return skipped("mounts by the kernel", &error),
+        };
+        for dir in 0..20 {
+            let dir = mount.join(dir.to_string());
+            std::fs::create_dir(&dir).unwrap();
+            for file in 0..50 {
+                std::fs::write(dir.join(file.to_string()), vec![file; 5000]).unwrap();
+            }
+        }
+        let written = std::fs::write(mount.join("rest"), vec![1; 200 << 20]);
+        mount.unmount();
+        assert!(written.is_err(), "{list}: the volume has no end");
+        assert_clean(&path, list);
+    }
+}

@@ -1,0 +1,6 @@
+//! The journal on a recorded disk, after power failures, and with other implementations.
+
+mod common;
+mod crash;
+mod interop;
+mod journal;

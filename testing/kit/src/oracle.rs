@@ -1,0 +1,166 @@
+//! e2fsprogs as the oracle: mke2fs makes volumes, e2fsck checks them, debugfs shows and changes them.
+
+use crate::needs::{run, run_ok, stdout};
+use std::path::Path;
+
+/// Arguments of mke2fs.
+#[derive(Clone, Debug)]
+pub struct Mke2fs {
+    size: u64,
+    args: Vec<String>,
+}
+
+impl Mke2fs {
+    /// ext4 with 4 KiB blocks and the program's defaults, `size` bytes large.
+    pub fn new(size: u64) -> Mke2fs {
+        Mke2fs {
+            size,
+            args: ["-t", "ext4", "-b", "4096"].map(str::to_owned).into(),
+        }
+    }
+
+    /// Adds features (`name`) or leaves them out (`^name`), as `-O` does.
+    pub fn features(self, features: &str) -> Mke2fs {
+        self.args(&["-O", features])
+    }
+
+    /// Adds arguments.
+    pub fn args(mut self, args: &[&str]) -> Mke2fs {
+        self.args.extend(args.iter().map(|s| (*s).to_owned()));
+        self
+    }
+
+    /// Copies the tree at `path` into the volume.
+    pub fn tree(self, path: &Path) -> Mke2fs {
+        self.args(&["-d", text(path)])
+    }
+
+    /// Makes the volume.
+    ///
+    /// # Errors
+    /// The program's output. An old version may lack a feature.
+    pub fn make(&self, path: &Path) -> Result<(), String> {
+        let file = std::fs::File::create(path).map_err(|e| e.to_string())?;
+        file.set_len(self.size).map_err(|e| e.to_string())?;
+        let mut args: Vec<&str> = vec!["-q", "-F"];
+        args.extend(self.args.iter().map(String::as_str));
+        args.push(text(path));
+        match run("mke2fs", &args) {
+            (0, _) => Ok(()),
+            (_, said) => Err(said),
+        }
+    }
+}
+
+/// A path as text.
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("test paths are text")
+}
+
+/// Runs e2fsck with `flags`; returns its exit code and its output.
+pub fn e2fsck(path: &Path, flags: &str) -> (i32, String) {
+    run("e2fsck", &[flags, text(path)])
+}
+
+/// Asserts that e2fsck finds the volume clean.
+///
+/// # Panics
+/// With the output of e2fsck if the volume is not clean.
+pub fn assert_clean(path: &Path, when: &str) {
+    if let Err(said) = check(path) {
+        let kept = keep_for_inspection(path);
+        panic!("e2fsck -fn, {when} (image kept: {kept}):\n{said}");
+    }
+}
+
+/// Checks with `e2fsck -fn` that the volume is clean and needs no recovery.
+///
+/// # Errors
+/// The output of e2fsck.
+pub fn check(path: &Path) -> Result<(), String> {
+    let (code, said) = e2fsck(path, "-fn");
+    let complaints = ["skipping journal recovery", "Fix", "WARNING"];
+    if code == 0 && !complaints.iter().any(|c| said.contains(c)) {
+        return Ok(());
+    }
+    Err(format!("exit {code}\n{said}"))
+}
+
+/// Repairs the volume by e2fsck with `flags`; returns its output.
+///
+/// # Panics
+/// If damage remains.
+pub fn repair(path: &Path, flags: &str) -> String {
+    let (code, said) = e2fsck(path, flags);
+    assert!(matches!(code, 0 | 1), "e2fsck {flags}, exit {code}: {said}");
+    said
+}
+
+/// Runs one request of debugfs; returns its standard output.
+pub fn debugfs(path: &Path, request: &str) -> String {
+    stdout("debugfs", &["-w", "-R", request, text(path)])
+}
+
+/// Runs requests of debugfs, one in each line; returns its standard output.
+pub fn debugfs_script(path: &Path, requests: &str) -> String {
+    let script = path.with_extension("debugfs");
+    std::fs::write(&script, requests).expect("a script");
+    stdout("debugfs", &["-w", "-f", text(&script), text(path)])
+}
+
+/// Copies an image that failed into the directory that `SLUICE_KEEP` names.
+fn keep_for_inspection(path: &Path) -> String {
+    let Some(dir) = std::env::var_os("SLUICE_KEEP") else {
+        return "no; set SLUICE_KEEP to a directory".into();
+    };
+    let to = Path::new(&dir).join(format!("failed-{}.img", std::process::id()));
+    match run("cp", &["--sparse=always", text(path), text(&to)]) {
+        (0, _) => to.display().to_string(),
+        (_, e) => e,
+    }
+}
+
+/// Recovers the volume by `e2fsck -fy`, which may replay the journal and finish orphans.
+///
+/// # Errors
+/// The output of e2fsck if it repaired more than that.
+pub fn recover_by_e2fsck(path: &Path) -> Result<(), String> {
+    let (code, said) = e2fsck(path, "-fy");
+    let expected = |line: &str| {
+        let harmless = [
+            "e2fsck ",
+            "recovering journal",
+            "Clearing orphaned inode",
+            "Truncating orphaned inode",
+            "Processing orphaned inode",
+            "Setting free ",
+            "Pass ",
+            "Superblock needs_recovery",
+            "FILE SYSTEM WAS MODIFIED",
+            "Free blocks count wrong (",
+            "Free inodes count wrong (",
+            "Fix? yes",
+            // Version 1.47 prints these after it has released the orphans of an orphan file, the
+            // kernel's too.
+            "Orphan file (inode ",
+            "Feature orphan_present is set but orphan file is clean",
+            "Clear? yes",
+            // No damage: the engine keeps a level of an extent tree while pages wait that may need
+            // it.
+            "extent tree (at level 1) could be shorter.  Optimize? yes",
+        ];
+        line.trim().is_empty()
+            || harmless.iter().any(|h| line.contains(h))
+            || (line.contains(" files (") && line.contains(" blocks"))
+    };
+    let surprises: Vec<&str> = said.lines().filter(|l| !expected(l)).collect();
+    if code > 1 || !surprises.is_empty() {
+        return Err(format!("exit {code}\n{said}"));
+    }
+    check(path)
+}
+
+/// Copies an image; holes stay holes.
+pub fn copy(from: &Path, to: &Path) {
+    run_ok("cp", &["--sparse=always", text(from), text(to)]);
+}
