@@ -7,7 +7,7 @@ use crate::{BufMut, EndIo, IoError, Payload};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// Waits for a number of bios and keeps the first error (for good: one that is reused keeps
 /// failing).
@@ -33,7 +33,7 @@ impl Completion {
     pub fn expecting(count: usize) -> Arc<Completion> {
         Arc::new(Completion {
             pending: AtomicUsize::new(count),
-            outcome: Mutex::default(),
+            outcome: Rank::Completion.mutex(Outcome::default()),
             done: Condvar::new(),
         })
     }
@@ -98,7 +98,7 @@ pub(crate) struct Latch {
 impl Latch {
     pub(crate) fn new(count: usize) -> Arc<Latch> {
         Arc::new(Latch {
-            pending: Mutex::new(count),
+            pending: Rank::Completion.mutex(count),
             zero: Condvar::new(),
         })
     }

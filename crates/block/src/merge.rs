@@ -10,7 +10,7 @@ use crate::{Bio, Class, EndIo, IoError, Op, Payload, Request};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use sync::Mutex;
+use sync::{Mutex, Rank};
 
 /// Buffers in a request at most: the kernel's limit for one vectored call (`UIO_MAXIOV`).
 const MAX_BUFS: usize = 1024;
@@ -131,7 +131,7 @@ fn split(bio: Bio, max_bytes: u64) -> impl Iterator<Item = Bio> {
     let end: Arc<dyn EndIo> = Arc::new(SplitEnd {
         end: bio.end,
         tag: bio.tag,
-        state: Mutex::new(SplitState {
+        state: Rank::Completion.mutex(SplitState {
             pending: pieces.len(),
             returned: pieces.iter().map(|_| Payload::None).collect(),
             error: None,

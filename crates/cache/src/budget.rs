@@ -1,18 +1,18 @@
 //! One number that bounds pages, inodes and metadata blocks together.
 //!
-//! Charging never fails and never blocks: whoever is about to use memory calls
-//! [`Budget::make_room`] first, while it holds no locks, and pays there: a batch each, side by side
-//! with the others, since what one frees lies ready for its own next allocations, and a lone
-//! reclaimer among many writers would not get the processor time to keep up with them.
+//! Charging never fails and never blocks. A thread that is about to use memory first calls
+//! [`Budget::make_room`], without holding locks, and reclaims a batch there if the budget is full.
+//! Threads reclaim concurrently: a thread allocates from the memory that it freed itself, and a
+//! single reclaimer among many writers would not get enough processor time.
 
 use crate::counter::ShardedCounter;
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
-use sync::Mutex;
 use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use sync::{Mutex, Rank};
 
-/// What memory is used for.
+/// The use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Pages of files.
@@ -23,64 +23,62 @@ pub enum Kind {
     Metadata,
 }
 
-/// Something that can give memory back.
+/// A cache that can free memory.
 pub trait Shrinker: Send + Sync {
-    /// What it frees; inodes go with their pages.
+    /// The kind that it frees. Inodes are freed with their pages.
     fn kind(&self) -> Kind;
-    /// Frees about `want` bytes of what is clean and unused; how many it freed. Must not block on
-    /// I/O.
+    /// Frees about `want` clean and unused bytes. Returns how many it freed. Must not block on I/O.
     fn shrink(&self, want: u64) -> u64;
 }
 
-/// Bytes a counter's shard may gather, where the limit is large enough for that not to matter.
+/// Bytes that a shard of a counter may gather, if the limit is large.
 const CHARGE_BATCH: u64 = 64 << 10;
 /// Calls of `make_room` that do not try again after a fruitless reclaim.
 const FRUITLESS_CALLS: u32 = 64;
-/// Bytes a reclaim frees beyond what is over the limit, at most.
+/// Maximum of bytes that a reclaim frees below the limit.
 const RECLAIM_BATCH: u64 = 1 << 20;
-/// A reclaim that frees less than this part of what it was to free is fruitless.
+/// A reclaim that frees less than this part of its goal is fruitless.
 const FRUITFUL_PART: u64 = 8;
-/// Metadata is asked for this part of a reclaim at least: less is put by until it is so much, for a
-/// shrinker of metadata looks at all that there is in some part of its cache.
+/// Minimum part of a reclaim that metadata is asked for. Smaller parts are added up first, because
+/// a shrinker of metadata scans a whole part of its cache.
 const METADATA_PART: u64 = 8;
 
-/// Bytes that may be free and still with us, pool and heap each.
+/// Free bytes that the pool and the heap may each keep.
 fn slack(limit: u64) -> u64 {
     (limit / 32).max(1 << 20)
 }
 
 thread_local! {
-    /// A shrinker that ends up in `make_room` again must not wait for itself.
+    /// This thread reclaims: a shrinker that calls `make_room` must not wait for itself.
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A budget of memory, shared by every volume of a process that is given the same one.
+/// A budget of memory. Volumes of a process may share one.
 pub struct Budget {
     limit: CachePadded<AtomicU64>,
     total: ShardedCounter,
     kinds: [ShardedCounter; 3],
-    /// Bytes of metadata that cannot be reclaimed before they are written home.
+    /// Bytes of metadata that cannot be reclaimed before a checkpoint.
     pinned: ShardedCounter,
     shrinkers: Mutex<Vec<Weak<dyn Shrinker>>>,
     /// Held by the thread that trims pool or heap.
     trimming: Mutex<()>,
-    /// Bytes that metadata owes, because its part of a reclaim was less than [`METADATA_PART`].
+    /// Bytes that metadata was not asked for yet, because its part was below [`METADATA_PART`].
     metadata_debt: AtomicU64,
-    /// Bytes that reclaims under way are to free.
+    /// Bytes that running reclaims will free.
     pursued: AtomicU64,
-    /// The shrinker that is asked first next time.
+    /// The shrinker that the next reclaim asks first.
     turn: AtomicUsize,
-    /// Calls that still pass after a fruitless reclaim.
+    /// Calls left that do not reclaim, after a fruitless one.
     fruitless: AtomicU32,
-    /// Bytes of inodes freed since the heap was last asked to give memory back.
+    /// Bytes of inodes freed since the heap was last trimmed.
     inodes_freed: ShardedCounter,
 }
 
 impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Arc<Budget> {
-        // Below 8 MiB a shard's batch would be a page or less: count centrally, so that small
-        // budgets are exact.
+        // Below 8 MiB a batch would be a page or less. Small budgets are counted exactly instead.
         let batch = match (bytes / 2048).min(CHARGE_BATCH) {
             small if small <= block::PAGE_SIZE as u64 => 0,
             batch => batch as i64,
@@ -90,8 +88,8 @@ impl Budget {
             total: ShardedCounter::new(batch),
             kinds: std::array::from_fn(|_| ShardedCounter::new(batch)),
             pinned: ShardedCounter::new(batch),
-            shrinkers: Mutex::new(Vec::new()),
-            trimming: Mutex::new(()),
+            shrinkers: Rank::Shrinkers.mutex(Vec::new()),
+            trimming: Rank::Trimming.mutex(()),
             metadata_debt: AtomicU64::new(0),
             pursued: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
@@ -99,9 +97,8 @@ impl Budget {
             inodes_freed: ShardedCounter::new(batch),
         })
     }
-    /// A budget for caches that are to take about `bytes` of the process's memory. An eighth is
-    /// left for what cannot be counted: blocks that the heap has free between others in use, tables
-    /// that grow by doubling.
+    /// A budget for caches that take about `bytes` of the process's memory. An eighth is left for
+    /// uncounted memory: fragmentation of the heap, and tables that grow by doubling.
     pub fn of_memory(bytes: u64) -> Arc<Budget> {
         Budget::new(bytes - bytes / 8)
     }
@@ -122,13 +119,13 @@ impl Budget {
     pub fn used_by(&self, kind: Kind) -> u64 {
         self.kinds[kind as usize].exact()
     }
-    /// Counts bytes in. Never fails and never blocks; [`Budget::make_room`] is where a caller pays.
+    /// Adds bytes. Never fails and never blocks; [`Budget::make_room`] reclaims.
     #[inline]
     pub fn charge(&self, kind: Kind, bytes: u64) {
         self.kinds[kind as usize].add(bytes as i64);
         self.total.add(bytes as i64);
     }
-    /// Counts bytes out.
+    /// Subtracts bytes.
     #[inline]
     pub fn uncharge(&self, kind: Kind, bytes: u64) {
         if kind == Kind::Inodes {
@@ -136,7 +133,7 @@ impl Budget {
         }
         self.count_out(kind, bytes);
     }
-    /// Counts out an inode of `bytes` whose memory does not go back to the heap.
+    /// Subtracts an inode of `bytes` whose memory does not return to the heap.
     pub(crate) fn uncharge_kept(&self, bytes: u64) {
         self.count_out(Kind::Inodes, bytes);
     }
@@ -144,22 +141,22 @@ impl Budget {
         self.kinds[kind as usize].add(-(bytes as i64));
         self.total.add(-(bytes as i64));
     }
-    /// Notes that `bytes` more (or fewer) of what is charged as metadata wait for a checkpoint.
+    /// Adds `bytes` (which may be negative) to the charged metadata that waits for a checkpoint.
     pub fn pin(&self, bytes: i64) {
         self.pinned.add(bytes);
     }
-    /// Bytes of metadata that wait for a checkpoint, of every volume.
+    /// Bytes of metadata that wait for a checkpoint, of all volumes.
     pub fn pinned(&self) -> u64 {
         self.pinned.exact()
     }
-    /// Adds a source of memory.
+    /// Adds a shrinker.
     pub fn register(&self, shrinker: Weak<dyn Shrinker>) {
         let mut shrinkers = self.shrinkers.lock();
         shrinkers.retain(|held| held.strong_count() > 0);
         shrinkers.push(shrinker);
     }
-    /// Cheap when within the limit. Otherwise reclaims clean memory, a batch of it; whether the
-    /// budget is kept now. Call with no locks held.
+    /// Reclaims a batch of clean memory if the limit is exceeded. Returns whether the budget is
+    /// within its limit now. The caller holds no locks.
     #[inline]
     pub fn make_room(&self) -> bool {
         let limit = self.limit();
@@ -169,14 +166,14 @@ impl Budget {
         self.total.approximate() <= limit || self.make_room_slow()
     }
 
-    /// Frees all that can be freed, and gives the system back what is free in the pool of buffers
-    /// and on the heap.
+    /// Frees all clean memory, and returns free memory of the buffer pool and of the heap to the
+    /// system.
     pub fn drop_caches(&self) {
         {
             RECLAIMING.set(true);
             let _end = EndReclaim(self, 0);
-            // What is freed may have held other things, so once is not enough; nobody stops those
-            // who load meanwhile.
+            // Freed objects may have held others, so one pass is not enough. Other threads may
+            // load objects meanwhile, so the number of passes is bounded.
             for _ in 0..4 {
                 if self.reclaim(u64::MAX) == 0 {
                     break;
@@ -214,12 +211,12 @@ impl Budget {
         self.used() <= self.limit()
     }
 
-    /// Buffers that are free cost memory too. What a reclaim frees is wanted again at once where it
-    /// made room for other buffers; where it made room for inodes, the system gets it back, after
-    /// each reclaim half as much again as that has `freed` at most: a writer waits for it.
+    /// Returns free buffers to the system. Buffers freed for other buffers are used again at once;
+    /// those freed for inodes are not. At most 1.5 times `freed` is returned after each reclaim,
+    /// because a writer waits for it.
     fn trim_pool(&self, limit: u64, freed: u64) {
         let slack = slack(limit);
-        // The lock first: an explored schedule must not depend on what the process has free.
+        // The lock comes first: an explored schedule must not depend on free memory of the process.
         if let Some(_one_at_a_time) = self.trimming.try_lock()
             && block::buf::pool::stats().free_bytes > slack
         {
@@ -227,7 +224,8 @@ impl Budget {
         }
     }
 
-    /// The heap keeps what evicted inodes leave behind, in pieces that only inodes fit into.
+    /// Returns free memory of the heap to the system. Evicted inodes leave blocks in which only
+    /// inodes fit.
     #[cold]
     fn trim_heap(&self) {
         let Some(_one_at_a_time) = self.trimming.try_lock() else {
@@ -240,10 +238,10 @@ impl Budget {
         }
     }
 
-    /// Asks the shrinkers in turn for `want` bytes; how many came. Metadata gives its part of what
-    /// can be freed at all, as the kernel's caches do (`shrink_slab`): it goes round no faster than
-    /// pages do, and what is in use is not read again and again. What one kind cannot give comes
-    /// from the other, while the budget is exceeded.
+    /// Asks the shrinkers in turn for `want` bytes. Returns how many were freed. Metadata frees its
+    /// share of all reclaimable memory, as the kernel's caches do (`shrink_slab`), so metadata in
+    /// use is not evicted faster than pages. While the budget is exceeded, the other kind frees the
+    /// rest.
     fn reclaim(&self, want: u64) -> u64 {
         let shrinkers: Vec<_> = self
             .shrinkers
@@ -281,22 +279,21 @@ impl Budget {
         from_metadata + from_others
     }
 
-    /// What metadata is asked for now, where it should give `part` of `want` bytes: that and what
-    /// is put by, or nothing.
+    /// Returns how many bytes metadata is asked for now if its share is `part` of `want`: the share
+    /// and earlier ones that were deferred, or 0 to defer it.
     fn metadata_due(&self, part: u64, want: u64) -> u64 {
         let due = part.saturating_add(self.metadata_debt.swap(0, Relaxed));
         if due >= want / METADATA_PART {
             return due.min(want);
         }
-        // Of a reclaim of everything, which asks all of them in the end, nothing need be left to
-        // do.
+        // A reclaim of everything asks all shrinkers in its second pass; it defers only a batch.
         self.metadata_debt
             .fetch_add(due.min(RECLAIM_BATCH), Relaxed);
         0
     }
 }
 
-/// Ends a reclaim of so many bytes, also where a shrinker panicked.
+/// Ends a reclaim of so many bytes when it is dropped, also after a panic of a shrinker.
 struct EndReclaim<'a>(&'a Budget, u64);
 impl Drop for EndReclaim<'_> {
     fn drop(&mut self) {
@@ -309,7 +306,7 @@ impl Drop for EndReclaim<'_> {
 mod tests {
     use super::*;
 
-    /// Gives back what it is asked for while it has some.
+    /// Frees what it is asked for, as long as it holds any.
     struct Hoard {
         kind: Kind,
         budget: Weak<Budget>,
@@ -323,7 +320,7 @@ mod tests {
         fn shrink(&self, want: u64) -> u64 {
             self.asked.fetch_add(1, Relaxed);
             let budget = self.budget.upgrade().unwrap();
-            // Must neither recurse nor deadlock.
+            // This neither recurses nor deadlocks.
             assert_eq!(budget.make_room(), budget.used() <= budget.limit());
             let give = want.min(self.held.load(Relaxed));
             self.held.fetch_sub(give, Relaxed);
@@ -448,7 +445,7 @@ mod tests {
         }
         let gave = (4 << 20) - metadata.held.load(Relaxed);
         assert!(gave >= batch / METADATA_PART, "only {gave} bytes");
-        // What was put by, and the part of the last reclaim.
+        // The deferred shares and the share of the last reclaim.
         assert!(gave < batch / 2, "{gave} bytes");
     }
 

@@ -1,13 +1,13 @@
-//! A counter that many threads bump and few read.
+//! A counter that many threads change and few read.
 //!
-//! Each thread adds to one of a few padded shards; a shard is folded into the central value once it
-//! has gathered a batch. Reading the centre is one load and is off by less than `shards × batch`;
-//! reading exactly adds the shards up. (The kernel's `percpu_counter`, `lib/percpu_counter.c`.)
+//! Each thread adds to one of a few padded shards. A shard that has gathered a batch is added to
+//! the central value. The central value is off by less than `shards × batch`; an exact read adds
+//! the shards. Algorithm: the kernel's `percpu_counter` (`lib/percpu_counter.c`).
 
 use crossbeam_utils::CachePadded;
 use sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-/// Shards of a counter. A power of two; threads are dealt out over them in turn.
+/// Shards of a counter, a power of two. Threads are assigned in turn.
 pub const SHARDS: usize = 8;
 
 /// The calling thread's shard number, below [`SHARDS`].
@@ -16,7 +16,7 @@ pub fn this_shard() -> usize {
     sync::thread::ordinal() % SHARDS
 }
 
-/// See the module.
+/// A sharded counter.
 pub struct ShardedCounter {
     center: CachePadded<AtomicI64>,
     shards: [CachePadded<AtomicI64>; SHARDS],
@@ -24,8 +24,8 @@ pub struct ShardedCounter {
 }
 
 impl ShardedCounter {
-    /// A counter at zero whose shards are folded at `batch`; 0 makes every read exact and every add
-    /// central.
+    /// A counter at zero. A shard gathers less than `batch`; with 0, each change goes to the
+    /// central value.
     pub fn new(batch: i64) -> ShardedCounter {
         ShardedCounter {
             center: CachePadded::default(),
@@ -33,7 +33,7 @@ impl ShardedCounter {
             batch,
         }
     }
-    /// Adds, which may be negative.
+    /// Adds `delta`, which may be negative.
     #[inline]
     pub fn add(&self, delta: i64) {
         if self.batch == 0 {
@@ -46,12 +46,12 @@ impl ShardedCounter {
             self.center.fetch_add(shard.swap(0, Relaxed), Relaxed);
         }
     }
-    /// The value but for what shards have gathered; one load, never negative.
+    /// The central value, by one load. Never negative.
     #[inline]
     pub fn approximate(&self) -> u64 {
         self.center.load(Relaxed).max(0) as u64
     }
-    /// The value; exact where nobody adds meanwhile, never negative.
+    /// The value, exact if no thread changes it meanwhile. Never negative.
     pub fn exact(&self) -> u64 {
         let gathered: i64 = self.shards.iter().map(|shard| shard.load(Relaxed)).sum();
         (self.center.load(Relaxed) + gathered).max(0) as u64
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adds_up_over_threads_and_stays_near() {
+    fn concurrent_additions_are_exact_and_the_approximation_is_bounded() {
         let counter = ShardedCounter::new(100);
         sync::thread::scope(|scope| {
             for _ in 0..8 {

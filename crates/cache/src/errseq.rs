@@ -1,16 +1,15 @@
-//! Write errors of an inode, each seen once by every open file (the kernel's `errseq_t`,
-//! `lib/errseq.c`).
+//! Write errors of an inode. Each open file reports an error once. Algorithm: the kernel's
+//! `errseq_t` (`lib/errseq.c`).
 //!
 //! One 64-bit word: errno in the low 12 bits, a *seen* bit, and a counter above. Recording an error
-//! moves the counter only if the last one was seen, so that a burst of failures that nobody looked
-//! at costs one value.
+//! increments the counter only if the last error was seen, so unseen failures share one value.
 
 use sync::atomic::{AtomicU64, Ordering};
 
 const ERRNO: u64 = (1 << 12) - 1;
 const SEEN: u64 = 1 << 12;
 const STEP: u64 = 1 << 13;
-/// `EIO`, for a failure that came without a number.
+/// `EIO`, for a failure without a number.
 const EIO: u64 = 5;
 
 /// A sequence of errors.
@@ -18,7 +17,7 @@ const EIO: u64 = 5;
 pub struct ErrSeq(AtomicU64);
 
 impl ErrSeq {
-    /// Records a failure; 0 (and what is no errno) counts as `EIO`.
+    /// Records a failure. A number that is no errno counts as `EIO`.
     pub fn set(&self, errno: i32) {
         let errno = match u64::try_from(errno) {
             Ok(errno @ 1..=ERRNO) => errno,
@@ -32,20 +31,19 @@ impl ErrSeq {
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, record);
     }
-    /// A cursor for a new observer; an error nobody has seen yet is reported to it.
+    /// A cursor for a new observer. An error that no observer has seen is reported to it.
     pub fn sample(&self) -> u64 {
         let now = self.0.load(Ordering::Acquire);
         if now & SEEN == 0 { 0 } else { now }
     }
-    /// The error that came after `cursor`, which moves on.
+    /// Returns the error recorded since `cursor`, and advances the cursor.
     pub fn check(&self, cursor: &mut u64) -> Option<i32> {
         let mut now = self.0.load(Ordering::Acquire);
         if now == *cursor {
             return None;
         }
         if now & SEEN == 0 {
-            // Where the exchange fails somebody else marked it or recorded more; the newest is what
-            // to report.
+            // Another thread may have recorded more since; the newest error is reported.
             now = self.0.fetch_or(SEEN, Ordering::AcqRel) | SEEN;
         }
         *cursor = now;
@@ -67,7 +65,7 @@ mod tests {
         assert_eq!(errors.check(&mut a), None);
         assert_eq!(errors.check(&mut b), Some(5));
         assert_eq!(errors.check(&mut b), None);
-        // The same error again is a new one.
+        // The same errno is recorded again.
         errors.set(5);
         assert_eq!(errors.check(&mut a), Some(5));
         errors.set(28);
@@ -77,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_observer_sees_only_what_nobody_saw() {
+    fn a_new_observer_sees_only_unseen_errors() {
         let errors = ErrSeq::default();
         errors.set(0);
         let mut first = errors.sample();

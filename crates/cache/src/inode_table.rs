@@ -1,15 +1,14 @@
-//! Inodes in memory: look-ups without locks, pins, and reclaim from sharded LRU lists.
+//! The inode table: lookups without locks, pins, and reclaim from sharded LRU lists.
 //!
 //! Invariants:
-//! - For one number at most one object is alive (not dead, not removed) at any time. Objects enter
-//!   the table only under a claim on their number (`loading`), after a dead predecessor has been
-//!   taken out.
-//! - An object leaves the table once, by whoever wins the conditional removal; the winner gives
-//!   back its LRU slot. Its charge it keeps until it is dropped.
-//! - An object with users or with something to lose is never evicted: see [`crate::pins`] for how
-//!   the two are decided together.
+//! - At most one object of a number is alive (not dead, not removed). Objects enter the table only
+//!   under a claim on their number (`loading`), after a dead predecessor has been removed.
+//! - An object leaves the table once. The thread that wins the conditional removal releases its LRU
+//!   slot. The object stays charged to the budget until it is dropped.
+//! - An object that has users or is not clean is never evicted. [`crate::pins`] decides both
+//!   together.
 //!
-//! Locks: a look-up takes none, nor does whoever puts an inode into the map or takes it out.
+//! Locks: lookups, insertions and removals take none.
 
 mod runs;
 
@@ -27,20 +26,20 @@ use sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Bytes of a file that is evicted whole (64 KiB).
 const SMALL_FILE: u64 = 64 << 10;
 
-/// What the table needs to know of an inode.
+/// The table's view of an inode.
 pub trait CachedInode: Send + Sync + 'static {
-    /// Its pin count.
+    /// The pin count.
     fn pins(&self) -> &Pins;
-    /// Its pages.
+    /// The cached pages.
     fn mapping(&self) -> &Mapping;
-    /// Whether nothing would be lost by forgetting it (clean, not under writeback, not doomed).
-    /// Called with no pins held; whoever wants to pin it waits meanwhile, so it must be quick and
+    /// Whether the inode may be evicted (clean, not under writeback, not to be deleted). Called
+    /// without pins. Threads that want to pin the inode wait meanwhile, so this must be quick and
     /// must not pin.
     fn is_clean(&self) -> bool;
-    /// Bytes it takes in memory beside its pages. Asked once, when it enters the table.
+    /// Bytes in memory, without the pages. Called once, when the inode enters the table.
     fn footprint(&self) -> usize;
-    /// The last pin was dropped. Must not block: an inode without links is queued for deletion
-    /// here. Not called once the inode has been removed from the table.
+    /// Called when the last pin is dropped, unless the inode was removed from the table. It queues
+    /// an inode without links for deletion. Must not block.
     fn last_unpinned(self: &Arc<Self>);
 }
 
@@ -68,27 +67,25 @@ impl<T: CachedInode> Drop for InodeRef<T> {
 
 /// Slots that the clock's hand passes under one lock.
 const VISITS: usize = 64;
-/// The part of the budget that the memory of evicted inodes may take, kept for new ones.
+/// The part of the budget that may hold memory of evicted inodes, for new ones.
 const SPARES_PART: u64 = 256;
-/// Turns of the clock in one shrink: an inode and then its pages may each be spared once before
-/// they go.
+/// Turns of the clock in one shrink: an inode and its pages may each be spared once.
 const TURNS: usize = 4;
 
-/// Every inode in memory of one volume.
+/// All cached inodes of a volume.
 pub struct InodeTable<T: CachedInode> {
     inodes: Runs<T>,
     lru: Lru,
     loading: Loading,
     /// The LRU shard that the next shrink begins with.
     next_shard: AtomicUsize,
-    /// Memory of evicted inodes, for new ones: it goes from one to the next without the heap, which
-    /// is slow to divide and to join blocks of this size and has an arena for each thread that
-    /// makes inodes.
+    /// Memory of evicted inodes, for new ones. The heap is slow to split and merge blocks of this
+    /// size, and has an arena for each thread.
     spares: ArrayQueue<Arc<T>>,
 }
 
 impl<T: CachedInode> InodeTable<T> {
-    /// An empty table; it registers itself as a shrinker of `budget`.
+    /// An empty table, registered as a shrinker of `budget`.
     pub fn new(budget: &Budget) -> Arc<InodeTable<T>> {
         let spares = (budget.limit() / SPARES_PART) as usize / size_of::<T>();
         let table = Arc::new(InodeTable {
@@ -101,21 +98,21 @@ impl<T: CachedInode> InodeTable<T> {
         budget.register(Arc::downgrade(&table) as Weak<dyn Shrinker>);
         table
     }
-    /// Inodes held.
+    /// The number of cached inodes.
     pub fn len(&self) -> usize {
         self.inodes.len()
     }
-    /// Whether none is held.
+    /// Whether no inode is cached.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// A cached inode, pinned. Takes no lock.
+    /// Pins a cached inode. Takes no lock.
     #[inline]
     pub fn get(&self, ino: u32) -> Option<InodeRef<T>> {
         pinned(self.inodes.get(ino)?)
     }
-    /// A cached inode, or the one that `load` makes; concurrent callers for one number load it
-    /// once. `load` may block and may get other inodes, but not this one.
+    /// Pins a cached inode, or loads it with `load`. Concurrent callers load a number once. `load`
+    /// may block and may get other inodes, but not this one.
     pub fn get_or_load<E>(
         &self,
         ino: u32,
@@ -130,8 +127,8 @@ impl<T: CachedInode> InodeTable<T> {
             None => Ok(self.publish(ino, load()?)),
         }
     }
-    /// Adds a new inode. A live one of that number must not exist (it panics in debug builds;
-    /// otherwise the old one is removed first).
+    /// Adds a new inode. A live one of this number must not exist: debug builds panic, release
+    /// builds remove the old one first.
     pub fn insert(&self, ino: u32, inode: T) -> InodeRef<T> {
         let _claim = self.loading.claim(ino);
         if self.settle(ino).is_some() {
@@ -140,16 +137,15 @@ impl<T: CachedInode> InodeTable<T> {
         }
         self.publish(ino, inode)
     }
-    /// Takes an inode out of the table for good (it was deleted); whoever still holds it keeps it,
-    /// and the last of them makes it dead.
+    /// Removes a deleted inode from the table. Holders keep it; the last unpin makes it dead.
     pub fn remove(&self, ino: u32) {
         if let Some(inode) = self.inodes.remove(ino) {
             inode.pins().remove();
             self.leave_lru(ino, &inode);
         }
     }
-    /// Takes an inode that nobody uses out of the table, dirty or not, because the caller is about
-    /// to delete it. `false` where it is in use again or somebody else took it out.
+    /// Removes an inode without users, dirty or not, from the table, because the caller deletes it.
+    /// Returns `false` if it is in use again, or if another thread removed it.
     pub fn retire(&self, ino: u32, inode: &Arc<T>) -> bool {
         let pins = inode.pins();
         if !pins.kill() {
@@ -158,12 +154,12 @@ impl<T: CachedInode> InodeTable<T> {
         pins.bury();
         self.take_out(ino, inode)
     }
-    /// Pins an inode that the caller holds an `Arc` of; `None` where it is dead.
+    /// Pins an inode of which the caller holds an `Arc`. Returns `None` if it is dead.
     #[inline]
     pub fn pin(&self, inode: &Arc<T>) -> Option<InodeRef<T>> {
         pinned(inode.clone())
     }
-    /// Calls `each` for every inode held, in no order, without stopping others.
+    /// Calls `each` for every cached inode, in any order. Other threads are not blocked.
     pub fn for_each(&self, mut each: impl FnMut(&Arc<T>)) {
         for inode in self.inodes.objects() {
             if !inode.pins().is_dead() {
@@ -171,13 +167,13 @@ impl<T: CachedInode> InodeTable<T> {
             }
         }
     }
-    /// Frees about `want` bytes: clean pages first touched longest ago, and unpinned clean inodes,
-    /// of small files at once with their pages, of others a turn later. How many it freed. Does not
-    /// block.
+    /// Frees about `want` bytes: least recently used clean pages, and unpinned clean inodes. The
+    /// inode of a small file is evicted with its pages, others one turn later. Returns the number
+    /// of freed bytes. Does not block.
     pub fn shrink(&self, want: u64) -> u64 {
         let freed = self.turn_clock(want);
         if freed < want {
-            // There is not enough of anything. (Those that are put there meanwhile may stay.)
+            // The caches do not have enough. Spares added meanwhile may stay.
             for _ in 0..self.spares.len() {
                 self.spares.pop();
             }
@@ -209,8 +205,8 @@ impl<T: CachedInode> InodeTable<T> {
         freed
     }
 
-    /// Whoever is alive under this number, pinned; a dead one is taken out. The caller has the
-    /// claim, so nobody else puts one in.
+    /// Pins the live inode of this number; removes a dead one. The caller has the claim, so no
+    /// other thread inserts one.
     fn settle(&self, ino: u32) -> Option<InodeRef<T>> {
         let held = self.inodes.get(ino)?;
         let pinned = self.pin(&held);
@@ -219,7 +215,7 @@ impl<T: CachedInode> InodeTable<T> {
         }
         pinned
     }
-    /// Puts in an inode of a claimed number, pinned once.
+    /// Inserts an inode of a claimed number, pinned once.
     fn publish(&self, ino: u32, inode: T) -> InodeRef<T> {
         let footprint = inode.footprint().min(u32::MAX as usize) as u32;
         inode.mapping().charge_inode(footprint);
@@ -227,7 +223,7 @@ impl<T: CachedInode> InodeTable<T> {
         let pins = inode.pins();
         assert!(pins.try_pin(), "an inode that has been used is inserted");
         pins.slot.store(self.lru.insert(ino), Relaxed);
-        // The map publishes what was stored above.
+        // The insertion publishes the stores above.
         let refused = self.inodes.insert(ino, inode.clone());
         assert!(refused.is_none(), "two inodes of one number");
         InodeRef(inode)
@@ -255,9 +251,9 @@ impl<T: CachedInode> InodeTable<T> {
         if mapping.pages() > 0 {
             let pages = want.div_ceil(PAGE_SIZE as u64);
             let freed = mapping.reclaim(pages) * PAGE_SIZE as u64;
-            // What is left of a small file goes with its last page. Otherwise pages go in one turn
-            // and inodes in the next, and the memory of each is given back while the other is short
-            // of it.
+            // The inode of a small file is evicted with the last page. If pages were freed in one
+            // turn and inodes in the next, memory of one kind would be returned to the system while
+            // the other kind needs it.
             let small = freed <= SMALL_FILE && mapping.pages() == 0;
             return freed + if small { self.evict(ino, inode) } else { 0 };
         }
@@ -268,7 +264,7 @@ impl<T: CachedInode> InodeTable<T> {
         if !pins.kill() {
             return 0;
         }
-        // A panic in `is_clean` must not leave it dying for ever.
+        // A panic in `is_clean` must not leave the inode dying.
         let verdict = Verdict(pins);
         let forget = inode.is_clean() && inode.mapping().pages() == 0;
         std::mem::forget(verdict);
@@ -284,8 +280,8 @@ impl<T: CachedInode> InodeTable<T> {
         self.salvage(inode);
         freed
     }
-    /// Has what the clock's hand comes to next brought into the processor's cache, all at once:
-    /// loads that do not depend on one another overlap, those of one visit after the other do not.
+    /// Loads the next inodes of the clock's hand into the processor's cache at once. These loads
+    /// are independent and overlap; those of successive visits do not.
     fn fetch(&self, inos: &[u32]) {
         let mut sum = 0;
         self.inodes.with_each(inos, |inode| {
@@ -293,15 +289,15 @@ impl<T: CachedInode> InodeTable<T> {
         });
         std::hint::black_box(sum);
     }
-    /// Keeps the memory of an inode that was taken out, if nobody else has the inode.
+    /// Keeps the memory of a removed inode as a spare, if the inode has no other reference.
     fn salvage(&self, mut inode: Arc<T>) {
         if Arc::get_mut(&mut inode).is_some() && !self.spares.is_full() {
             inode.mapping().discharge_inode();
-            // Where others have filled it meanwhile, the inode is dropped.
+            // If the queue became full meanwhile, the inode is dropped.
             let _ = self.spares.push(inode);
         }
     }
-    /// Gives an inode a place in memory.
+    /// Moves an inode into the memory of a spare, or allocates.
     fn place(&self, inode: T) -> Arc<T> {
         let Some(mut spare) = self.spares.pop() else {
             return Arc::new(inode);

@@ -1,35 +1,43 @@
 //! Claims on inode numbers, so that each inode is loaded by one thread.
 //!
-//! A claim is held over the load (which does I/O and may load other inodes), the lock of a shard
-//! only while its list of claimed numbers is read or changed. Claims on different numbers never
-//! wait for one another.
+//! A claim is held during the load, which does I/O and may load other inodes. The lock of a shard
+//! is held only while its list of claimed numbers is read or changed. Claims on different numbers
+//! never wait for each other.
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 const SHARDS: u32 = 32;
 
-#[derive(Default)]
 struct Shard {
     claimed: Mutex<SmallVec<[u32; 8]>>,
     released: Condvar,
 }
 
-/// See the module.
+impl Default for Shard {
+    fn default() -> Shard {
+        Shard {
+            claimed: Rank::InodeLoading.mutex(SmallVec::new()),
+            released: Condvar::new(),
+        }
+    }
+}
+
+/// The claimed inode numbers.
 #[derive(Default)]
 pub(crate) struct Loading {
     shards: [CachePadded<Shard>; SHARDS as usize],
 }
 
-/// The right to put an inode of this number into the table; given up on drop.
+/// The right to insert an inode of this number into the table. Released on drop.
 pub(crate) struct Claim<'a> {
     shard: &'a Shard,
     ino: u32,
 }
 
 impl Loading {
-    /// Claims a number, waiting for whoever has it.
+    /// Claims a number; waits while another thread has it.
     pub(crate) fn claim(&self, ino: u32) -> Claim<'_> {
         let shard = &*self.shards[(ino % SHARDS) as usize];
         let mut claimed = shard.claimed.lock();

@@ -1,18 +1,17 @@
-//! The order in which inodes are reclaimed: a clock per shard.
+//! The order in which inodes are reclaimed: a clock for each shard.
 //!
-//! A shard is a ring of inode numbers with a hand. An insertion takes a free slot or adds one; the
-//! inode remembers the slot, so that a removal costs one store. Numbers and not references are
-//! held: nothing here keeps an inode alive, and the memory of a deleted one goes at once. The table
-//! looks up what the hand passes, without the shard's lock.
+//! A shard is a ring of inode numbers with a hand. An insertion takes a free slot or adds one. The
+//! inode remembers its slot, so a removal is one store. The ring holds numbers, not references, so
+//! it keeps no inode alive. The table looks up the numbers that the hand passes, without the
+//! shard's lock.
 
 use crossbeam_utils::CachePadded;
-use sync::Mutex;
+use sync::{Mutex, Rank};
 
 /// Shards, by inode number.
 const SHARDS: u32 = 16;
-/// Runs of 1,024 neighbours share a shard. They are often made or loaded by one thread, one after
-/// the other, lie side by side in memory then, and are evicted together, so that memory becomes
-/// free in pieces that can be given back.
+/// Runs of 1,024 neighbouring numbers share a shard. One thread often creates or loads them in
+/// sequence, so they are adjacent in memory. They are evicted together, which frees whole pages.
 const RUN_BITS: u32 = 10;
 /// Not an inode number.
 const FREE: u32 = 0;
@@ -24,17 +23,25 @@ struct Clock {
     hand: usize,
 }
 
-/// See the module.
-#[derive(Default)]
+/// The clocks.
 pub(crate) struct Lru {
     shards: [CachePadded<Mutex<Clock>>; SHARDS as usize],
+}
+
+impl Default for Lru {
+    fn default() -> Lru {
+        let shard = || CachePadded::new(Rank::InodeLru.mutex(Clock::default()));
+        Lru {
+            shards: std::array::from_fn(|_| shard()),
+        }
+    }
 }
 
 impl Lru {
     fn shard(&self, ino: u32) -> &Mutex<Clock> {
         &self.shards[((ino >> RUN_BITS) % SHARDS) as usize]
     }
-    /// Adds an inode; its slot, to be handed back.
+    /// Adds an inode. Returns its slot, which the caller passes to [`Lru::remove`].
     pub(crate) fn insert(&self, ino: u32) -> u32 {
         let mut clock = self.shard(ino).lock();
         match clock.free.pop() {
@@ -48,22 +55,22 @@ impl Lru {
             }
         }
     }
-    /// Takes an inode off.
+    /// Removes an inode.
     pub(crate) fn remove(&self, ino: u32, slot: u32) {
         let mut clock = self.shard(ino).lock();
         let held = std::mem::replace(&mut clock.ring[slot as usize], FREE);
         assert_eq!(held, ino, "an LRU slot belongs to another inode");
         clock.free.push(slot);
     }
-    /// Shards there are.
+    /// The number of shards.
     pub(crate) fn shards(&self) -> usize {
         self.shards.len()
     }
-    /// Slots of a shard: how far the hand goes in a turn.
+    /// The number of slots of a shard: the steps of one turn of the hand.
     pub(crate) fn turn(&self, shard: usize) -> usize {
         self.shards[shard].lock().ring.len()
     }
-    /// Moves a shard's hand over up to `max` slots; the inodes there are added to `out`.
+    /// Advances a shard's hand by up to `max` slots, and adds the inodes there to `out`.
     pub(crate) fn advance(&self, shard: usize, max: usize, out: &mut Vec<u32>) {
         let mut clock = self.shards[shard].lock();
         let clock = &mut *clock;
@@ -85,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_visits_each_once_and_slots_are_used_again() {
+    fn a_turn_visits_each_inode_once_and_slots_are_reused() {
         let lru = Lru::default();
         let slots: Vec<_> = (1..1000).map(|ino| (ino, lru.insert(ino))).collect();
         for (ino, slot) in &slots[..500] {

@@ -1,6 +1,6 @@
-//! Pins: how an inode is kept from being forgotten, and how it is forgotten without a lock.
+//! Pins: reference counts of users of an inode, and eviction without a lock.
 //!
-//! One word says how many users an inode has and whether it is going or gone:
+//! One word holds the number of users and the state of the eviction:
 //!
 //! ```text
 //!              try_pin                       kill                      bury
@@ -11,13 +11,13 @@
 //!                                                                         remove
 //! ```
 //!
-//! - *DYING* lasts for as long as the evictor asks the inode whether it is clean. Whoever wants to
-//!   pin it waits for the answer, because an inode that was written to just before must not look
-//!   dead to its writeback.
-//! - *dead* is for ever. Only the evictor makes an unremoved inode dead, and only from zero pins:
-//!   an inode is never forgotten under a user.
-//! - *REMOVED* says that the table no longer has it (its file was deleted). Whoever holds a pin may
-//!   pin again; the last unpin makes it dead.
+//! - *DYING*: the evictor asks the inode whether it is clean. A thread that wants to pin the inode
+//!   waits for the answer, because an inode that was just written must not look dead to its
+//!   writeback.
+//! - *dead* is final. Only the evictor makes an unremoved inode dead, and only at zero pins: an
+//!   inode with users is never evicted.
+//! - *REMOVED*: the table no longer has the inode (its file was deleted). A holder of a pin may pin
+//!   again; the last unpin makes the inode dead.
 
 use super::sync::{AtomicBool, AtomicU32, Ordering, relax};
 
@@ -25,43 +25,43 @@ const REMOVED: u32 = 1 << 31;
 const DYING: u32 = REMOVED - 1;
 const DEAD: u32 = REMOVED;
 
-/// How many users an inode has; zero users may become *dead*, and a dead inode is never handed out
-/// again.
+/// The number of users of an inode. An inode without users may become *dead*; a dead inode is never
+/// given out again.
 ///
-/// Beside the count it carries what the table keeps with an inode: its place on the LRU clock, and
-/// whether it was used since the hand's last visit.
+/// The struct also has the inode's slot on the LRU clock, and whether the inode was used since the
+/// hand's last visit.
 #[derive(Default, Debug)]
 pub struct Pins {
     word: AtomicU32,
-    /// Slot on the clock of its LRU shard; changed by whoever inserts and removes the inode only.
+    /// Slot on the clock of its LRU shard. Changes only when the inode is inserted or removed.
     pub(crate) slot: AtomicU32,
     referenced: AtomicBool,
 }
 
-/// What an unpin left behind.
+/// The state after an unpin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unpinned {
-    /// Others hold it.
+    /// Others hold the inode.
     InUse,
-    /// Nobody holds it.
+    /// No user holds the inode.
     Idle,
-    /// Nobody holds it and the table does not have it.
+    /// No user holds the inode and the table does not have it.
     Dead,
 }
 
 impl Pins {
-    /// Users now.
+    /// The number of users.
     pub fn count(&self) -> u32 {
         match self.word.load(Ordering::Acquire) {
             DYING => 0,
             word => word & !REMOVED,
         }
     }
-    /// Whether it is dead: no user has it and none will.
+    /// Whether the inode is dead: it has no user and will have none.
     pub fn is_dead(&self) -> bool {
         self.word.load(Ordering::Acquire) == DEAD
     }
-    /// Adds a user; `false` where it is dead.
+    /// Adds a user. Returns `false` if the inode is dead.
     #[inline]
     pub(crate) fn try_pin(&self) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
@@ -84,13 +84,13 @@ impl Pins {
             }
         }
     }
-    /// Adds a user beside one that the caller is.
+    /// Adds a user. The caller is one already.
     #[inline]
     pub(crate) fn pin_again(&self) {
         let before = self.word.fetch_add(1, Ordering::Relaxed);
         debug_assert!(before != 0 && before != DEAD && before != DYING);
     }
-    /// Takes a user away.
+    /// Removes a user.
     #[inline]
     pub(crate) fn unpin(&self) -> Unpinned {
         match self.word.fetch_sub(1, Ordering::AcqRel) - 1 {
@@ -99,25 +99,25 @@ impl Pins {
             _ => Unpinned::InUse,
         }
     }
-    /// Takes hold of an idle inode to decide over it; `false` where it is not idle.
+    /// Begins the eviction of an idle inode. Returns `false` if it is not idle.
     pub(crate) fn kill(&self) -> bool {
         self.word
             .compare_exchange(0, DYING, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
-    /// After [`Pins::kill`]: lets it live.
+    /// After [`Pins::kill`]: cancels the eviction.
     pub(crate) fn revive(&self) {
         self.word.store(0, Ordering::Release);
     }
-    /// After [`Pins::kill`]: makes it dead.
+    /// After [`Pins::kill`]: makes the inode dead.
     pub(crate) fn bury(&self) {
         self.word.store(DEAD, Ordering::Release);
     }
-    /// Says that the table does not have it any more.
+    /// Marks the inode as removed from the table.
     pub(crate) fn remove(&self) {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            // An evictor is deciding over it; wait for the outcome.
+            // An evictor decides about the inode: wait for the outcome.
             if word == DYING {
                 relax();
                 word = self.word.load(Ordering::Acquire);
@@ -134,14 +134,14 @@ impl Pins {
             }
         }
     }
-    /// Remembers that it was used; a store only where that is news.
+    /// Marks the inode as used. Stores only if that is a change.
     #[inline]
     pub(crate) fn reference(&self) {
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }
     }
-    /// Forgets that it was used; whether it was.
+    /// Clears the mark of use. Returns whether it was set.
     pub(crate) fn spare(&self) -> bool {
         let referenced = self.referenced.load(Ordering::Relaxed);
         if referenced {

@@ -1,24 +1,24 @@
-//! A place for one `Arc`, read without waiting for anybody.
+//! A place for one `Arc`, with wait-free reads.
 //!
-//! It is empty, then full, then empty again; what is in it is never exchanged for something else in
-//! one step. A reader announces itself, takes a reference of its own, and leaves. Whoever takes the
-//! object out empties the place first, and then waits for those who are reading, a few instructions
-//! each: only then is the place's own reference anybody's to drop. So nothing is deferred: who
-//! takes an object out and finds that nobody else has it may use its memory again at once.
+//! The slot is empty, then full, then empty again. An object is never replaced in one step. A
+//! reader increments `readers`, takes its own reference, and decrements `readers`. A remover first
+//! empties the slot and then waits until `readers` is 0, a few instructions for each reader. Only
+//! then may it drop the slot's reference. So no reclamation is deferred: a remover that holds the
+//! last reference may reuse the memory at once.
 //!
-//! Why a reader's object is alive: `readers` is changed by read-modify-write operations only, by
-//! those who take out, too, and these are in one order. Where the reader's announcement comes
-//! first, it is waited for. Where it comes second, it has synchronised with the other, and finds
-//! the place empty.
+//! A reader's object is alive for this reason: `readers` is changed by read-modify-write operations
+//! only, also by removers, so these have one order. If the reader's increment comes first, the
+//! remover waits for it. If it comes second, it synchronises with the remover's operation, and the
+//! reader finds the slot empty.
 
 use super::sync::{Arc, AtomicPtr, AtomicU32, Ordering, relax};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 pub(crate) struct Slot<T> {
-    /// Of `Arc::into_raw`; owns a reference.
+    /// From `Arc::into_raw`; owns a reference.
     object: AtomicPtr<T>,
-    /// Those who may be about to use what they have found in `object`.
+    /// Readers that may use the object that they found.
     readers: AtomicU32,
     owns: PhantomData<Arc<T>>,
 }
@@ -38,26 +38,26 @@ impl<T> Slot<T> {
     #[inline]
     pub(crate) fn get(&self) -> Option<Arc<T>> {
         self.read(|object| {
-            // SAFETY: `read` has it that this is of `Arc::into_raw`, and that the slot's reference
-            // is not dropped meanwhile.
+            // SAFETY: `read` passes a pointer from `Arc::into_raw`, and the slot's reference is not
+            // dropped meanwhile.
             unsafe {
                 Arc::increment_strong_count(object);
                 Arc::from_raw(object)
             }
         })
     }
-    /// Calls `call` for the object, quickly: whoever takes it out waits.
+    /// Calls `call` with the object. It must be quick: a remover waits for it.
     pub(crate) fn with(&self, call: impl FnOnce(&T)) {
         // SAFETY: as in `get`; the reference lives no longer than the call.
         self.read(|object| call(unsafe { &*object }));
     }
-    /// Puts an object in; gives it back where there is one.
+    /// Puts an object in. Returns it if the slot is full.
     pub(crate) fn put(&self, object: Arc<T>) -> Option<Arc<T>> {
         let raw = Arc::into_raw(object).cast_mut();
         let put =
             self.object
                 .compare_exchange(null_mut(), raw, Ordering::AcqRel, Ordering::Relaxed);
-        // SAFETY: it has not gone in, so this is the reference that `into_raw` was given.
+        // SAFETY: the exchange failed, so this thread still owns the reference of `into_raw`.
         put.is_err().then(|| unsafe { Arc::from_raw(raw) })
     }
     /// Takes the object out.
@@ -65,7 +65,7 @@ impl<T> Slot<T> {
         let object = self.object.swap(null_mut(), Ordering::AcqRel);
         self.taken(object)
     }
-    /// Takes an object out if it is still this one; whether it was.
+    /// Takes the object out if it is this one. Returns whether it was.
     pub(crate) fn take_same(&self, object: &Arc<T>) -> bool {
         let raw = Arc::as_ptr(object).cast_mut();
         let emptied =
@@ -74,10 +74,10 @@ impl<T> Slot<T> {
         emptied.is_ok_and(|object| self.taken(object).is_some())
     }
 
-    /// Calls `call` with the object, which lives for as long as the call.
+    /// Calls `call` with the object, which lives at least until the call returns.
     #[inline]
     fn read<R>(&self, call: impl FnOnce(*const T) -> R) -> Option<R> {
-        // Whoever reads an empty place all the time must not keep others waiting.
+        // A thread that reads an empty slot repeatedly must not delay removers.
         if self.object.load(Ordering::Relaxed).is_null() {
             return None;
         }
@@ -85,7 +85,7 @@ impl<T> Slot<T> {
         let object = self.object.load(Ordering::Acquire);
         (!object.is_null()).then(|| call(object))
     }
-    /// The reference to an object that this thread has taken out.
+    /// Returns the reference to an object that this thread has taken out.
     fn taken(&self, object: *const T) -> Option<Arc<T>> {
         if object.is_null() {
             return None;
@@ -93,9 +93,9 @@ impl<T> Slot<T> {
         while self.readers.fetch_add(0, Ordering::AcqRel) != 0 {
             relax();
         }
-        // SAFETY: it is of `Arc::into_raw`, and whoever empties the place has the slot's reference.
-        // Readers who have found it have left with references of their own, and their leaving
-        // happened before this.
+        // SAFETY: the pointer is from `Arc::into_raw`, and this thread emptied the slot, so it owns
+        // the slot's reference. Readers that found the object have their own references, and their
+        // decrements happened before this.
         Some(unsafe { Arc::from_raw(object) })
     }
 }
@@ -106,7 +106,7 @@ impl<T> Drop for Slot<T> {
     }
 }
 
-/// Leaves on drop.
+/// Decrements the number of readers on drop.
 struct Reader<'a>(&'a AtomicU32);
 impl<'a> Reader<'a> {
     fn announce(readers: &'a AtomicU32) -> Reader<'a> {

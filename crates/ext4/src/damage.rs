@@ -19,8 +19,8 @@ use jbd2::{Journal, JournalError};
 use std::panic::Location;
 use std::str::FromStr;
 use std::sync::Arc;
-use sync::Mutex;
 use sync::atomic::{AtomicBool, Ordering};
+use sync::{Mutex, Rank};
 use writeback::Clock;
 
 /// What happens when damage is met (ext4's option `errors=`).
@@ -33,8 +33,8 @@ pub enum OnError {
 }
 
 impl OnError {
-    /// The setting of the super block (`tune2fs -e`). `panic` counts as remount-ro: a file system in
-    /// user space cannot stop the system.
+    /// The setting of the super block (`tune2fs -e`). `panic` counts as remount-ro: a file system
+    /// in user space cannot stop the system.
     pub(crate) fn of(superblock: &Superblock) -> OnError {
         match superblock.errors.get() {
             2 | 3 => OnError::RemountReadOnly,
@@ -206,7 +206,7 @@ impl ErrorLog {
             clock,
             policy,
             writable,
-            summary: Mutex::new(ErrorSummary::read(superblock)),
+            summary: Rank::ErrorLog.mutex(ErrorSummary::read(superblock)),
             met: AtomicBool::new(false),
             unsaved: AtomicBool::new(false),
         })

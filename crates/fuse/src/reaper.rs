@@ -7,10 +7,10 @@
 use crate::panics::stop_on_panic;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 use ext4::Fs;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use sync::{Mutex, Rank};
 
 /// Deleted files that may wait for the thread.
 const MAX_BACKLOG: usize = 4096;
@@ -52,7 +52,7 @@ impl Reaper {
         let work = Arc::new(Work {
             fs,
             backlog: AtomicUsize::new(0),
-            reaping: Mutex::new(()),
+            reaping: Rank::Reaper.mutex(()),
         });
         let thread = thread::Builder::new().name("sluice-reap".into()).spawn({
             let work = work.clone();

@@ -62,6 +62,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use sync::Rank;
 
 /// How long the open files of a detached mount are served.
 const DETACHED_GRACE: Duration = Duration::from_secs(2);
@@ -110,7 +111,7 @@ pub(crate) struct Teardown {
     serving: Mutex<Option<JoinHandle<io::Result<()>>>>,
     served: Option<ServedVolume>,
     /// Held during the unmount of the volume, so that a second caller waits for the result.
-    volume: Mutex<Volume>,
+    volume: sync::Mutex<Volume>,
 }
 
 impl Teardown {
@@ -122,7 +123,7 @@ impl Teardown {
             down: Condvar::new(),
             serving: Mutex::new(None),
             served,
-            volume: Mutex::new(Volume::Mounted),
+            volume: Rank::Teardown.mutex(Volume::Mounted),
         })
     }
 

@@ -6,7 +6,7 @@ use crate::commit::Why;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 use sync::thread::{self, JoinHandle};
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 #[derive(Default)]
 struct Wanted {
@@ -15,18 +15,34 @@ struct Wanted {
     stop: bool,
 }
 
-#[derive(Default)]
 struct Signal {
     wanted: Mutex<Wanted>,
     changed: Condvar,
 }
 
+impl Default for Signal {
+    fn default() -> Signal {
+        Signal {
+            wanted: Rank::JournalThread.mutex(Wanted::default()),
+            changed: Condvar::new(),
+        }
+    }
+}
+
 /// The thread and how to reach it. The thread holds the journal only while it works, so that it
 /// never keeps one alive.
-#[derive(Default)]
 pub(crate) struct Background {
     signal: Arc<Signal>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Default for Background {
+    fn default() -> Background {
+        Background {
+            signal: Arc::default(),
+            thread: Rank::JournalThread.mutex(None),
+        }
+    }
 }
 
 impl Background {

@@ -22,8 +22,8 @@ use crate::buffer_cache::OVERHEAD_BYTES;
 use block::{Buf, BufMut};
 use cache::{Budget, Kind};
 use std::sync::Arc;
-use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use sync::{Mutex, Rank};
 
 /// Stamps a block with what depends on all its bytes (its checksum), once per commit instead of
 /// once per change.
@@ -105,7 +105,7 @@ impl Buffer {
             block,
             block_size,
             budget: budget.clone(),
-            state: Mutex::new(State {
+            state: Rank::Buffer.mutex(State {
                 data,
                 dirty_in: None,
                 seal: None,

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
-use sync::{Condvar, Mutex, RwLock};
+use sync::{Condvar, Mutex, Rank, RwLock};
 
 const SHARDS: usize = 64;
 /// Runs of 32 neighbours share a shard. They are often read at once, lie side by side in memory
@@ -31,13 +31,22 @@ const MAX_PREFETCH_RUN: usize = 256;
 
 type BlockMap = FxHashMap<u64, Arc<Buffer>>;
 
-#[derive(Default)]
 struct Shard {
     map: RwLock<BlockMap>,
     /// Held while a waiter looks at a load state, so that no wake-up is lost.
     waiting: Mutex<()>,
     /// Signalled when a load ends.
     loaded: Condvar,
+}
+
+impl Default for Shard {
+    fn default() -> Shard {
+        Shard {
+            map: Rank::BufferMap.rw_lock(BlockMap::default()),
+            waiting: Rank::BufferWaiting.mutex(()),
+            loaded: Condvar::new(),
+        }
+    }
 }
 
 /// See the module's head.

@@ -6,15 +6,24 @@
 
 use crate::form::CommitState;
 use std::ops::{Deref, DerefMut};
-use sync::{Condvar, Mutex, MutexGuard};
+use sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct CommitLock {
     state: Mutex<CommitState>,
     /// Held by those who are about to wait and by whoever wakes them, so that no wake-up is missed.
     waiting: Mutex<()>,
     wake: Condvar,
+}
+
+impl Default for CommitLock {
+    fn default() -> CommitLock {
+        CommitLock {
+            state: Rank::Commit.mutex(CommitState::default()),
+            waiting: Rank::CommitWaiting.mutex(()),
+            wake: Condvar::new(),
+        }
+    }
 }
 
 /// The lock, held. Its fields are dropped in this order: the lock is free when those who wait are

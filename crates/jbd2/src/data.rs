@@ -32,15 +32,23 @@ use cache::Budget;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use sync::RwLock;
 use sync::atomic::{AtomicUsize, Ordering};
+use sync::{Rank, RwLock};
 
 /// The held blocks.
-#[derive(Default)]
 pub(crate) struct HeldData {
     blocks: RwLock<BTreeMap<u64, Arc<Buffer>>>,
     /// Their number, readable without the lock: mostly there are none.
     count: AtomicUsize,
+}
+
+impl Default for HeldData {
+    fn default() -> HeldData {
+        HeldData {
+            blocks: Rank::HeldData.rw_lock(BTreeMap::new()),
+            count: AtomicUsize::new(0),
+        }
+    }
 }
 
 impl HeldData {

@@ -43,7 +43,7 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use sync::ShardedLock;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 pub use crate::format::superblock::{LogFormat, format_new};
 
@@ -240,15 +240,15 @@ impl Journal {
             uuid: sb.uuid(),
             bounds,
             max_transaction,
-            gate: ShardedLock::new(Arc::new(Transaction::new(last.next()))),
+            gate: Rank::Handle.sharded_lock(Arc::new(Transaction::new(last.next()))),
             running: AtomicU32::new(last.next().0),
             committed: AtomicU32::new(last.0),
             committing: CommitLock::default(),
-            checkpointing: Mutex::default(),
-            tail: Mutex::new(sb),
-            set: Mutex::new(CheckpointSet::new(bounds.0)),
+            checkpointing: Rank::Checkpoint.mutex(()),
+            tail: Rank::JournalTail.mutex(sb),
+            set: Rank::CheckpointSet.mutex(CheckpointSet::new(bounds.0)),
             set_changed: Condvar::new(),
-            lost: Mutex::default(),
+            lost: Rank::LostBlocks.mutex(Vec::new()),
             client: OnceLock::new(),
             failed: OnceLock::new(),
             closed: AtomicBool::new(false),

@@ -15,8 +15,8 @@ use crate::Buffer;
 use block::{AtomicWriteMark, WriteMark};
 use std::collections::HashSet;
 use std::sync::Arc;
-use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::{Mutex, Rank};
 
 /// Number of a transaction; wraps, compared by distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,12 +65,12 @@ impl Transaction {
     pub fn new(tid: Tid) -> Transaction {
         Transaction {
             tid,
-            buffers: Mutex::default(),
+            buffers: Rank::Transaction.mutex(Vec::new()),
             members: AtomicU32::new(0),
             reserved: AtomicU32::new(0),
-            revokes: Mutex::default(),
+            revokes: Rank::Transaction.mutex(HashSet::new()),
             revoke_count: AtomicU32::new(0),
-            freed: Mutex::default(),
+            freed: Rank::Transaction.mutex(Vec::new()),
             data: AtomicWriteMark::default(),
             kicked: AtomicBool::new(false),
         }

@@ -1,22 +1,43 @@
 //! Locks, condition variables, atomics, threads and time for all crates of the engine.
 //!
-//! The engine takes them from here and from nowhere else, so that one build option can put a
-//! deterministic scheduler behind them. A normal build re-exports the system's: this crate then
-//! costs nothing. A build with `RUSTFLAGS="--cfg explore"` has the same names with module `explore`
-//! behind them (docs/SCHEDULES.md).
+//! The engine takes them from this crate only, so that one build option can replace them:
+//!
+//! | build | locks | atomics, threads, time |
+//! |---|---|---|
+//! | release | parking_lot's and crossbeam's | the system's |
+//! | debug | the same, with checked ranks ([`Rank`]) | the system's |
+//! | `RUSTFLAGS="--cfg explore"` | ranked, run by a deterministic scheduler (docs/SCHEDULES.md) | the scheduler's |
 
 #[cfg(explore)]
 pub mod explore;
+#[cfg(not(any(debug_assertions, explore)))]
+mod plain;
+mod rank;
+#[cfg(any(debug_assertions, explore))]
+mod ranked;
+#[cfg(all(debug_assertions, not(explore)))]
+mod raw;
+#[cfg(not(explore))]
+mod system;
+#[cfg(test)]
+mod tests;
+
+pub use rank::Rank;
+
 #[cfg(explore)]
-pub use explore::locks::{
+use explore::locks as raw;
+#[cfg(explore)]
+pub use explore::{atomic, thread, time};
+#[cfg(not(explore))]
+pub use system::{atomic, thread, time};
+
+#[cfg(not(any(debug_assertions, explore)))]
+use plain as locks;
+#[cfg(any(debug_assertions, explore))]
+use ranked as locks;
+
+pub use locks::{
     Condvar, MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
     RwLockUpgradableReadGuard, RwLockWriteGuard, ShardedLock, ShardedLockReadGuard,
     ShardedLockWriteGuard, WaitTimeoutResult,
 };
-#[cfg(explore)]
-pub use explore::{atomic, thread, time};
-
-#[cfg(not(explore))]
-mod system;
-#[cfg(not(explore))]
-pub use system::*;

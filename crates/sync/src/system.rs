@@ -1,10 +1,4 @@
-//! A normal build: the system's primitives under this crate's names.
-
-pub use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
-pub use parking_lot::{
-    Condvar, MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
-    RwLockUpgradableReadGuard, RwLockWriteGuard, WaitTimeoutResult,
-};
+//! Atomics, threads and time of the system, under this crate's names.
 
 /// Atomic integers.
 pub mod atomic {
@@ -21,7 +15,7 @@ pub mod thread {
         scope, sleep, spawn, yield_now,
     };
 
-    /// A number for the calling thread: small, dense, never given twice.
+    /// A number for the calling thread: small, dense, never reused.
     #[inline]
     pub fn ordinal() -> usize {
         use std::sync::atomic::{AtomicUsize, Ordering};

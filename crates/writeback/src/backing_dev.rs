@@ -16,7 +16,7 @@ use block::Queue;
 use cache::Budget;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicUsize, Ordering};
-use sync::{Mutex, RwLock};
+use sync::{Mutex, Rank, RwLock};
 
 /// One device's writeback.
 pub struct BackingDev<F: WritebackFs> {
@@ -57,10 +57,10 @@ impl<F: WritebackFs> BackingDev<F> {
             queue,
             clock,
             flushers,
-            tunables: RwLock::new(tunables),
+            tunables: Rank::Tunables.rw_lock(tunables),
             share: limits.join(),
             limits,
-            b_dirty: Mutex::new(DirtyList::new()),
+            b_dirty: Rank::DirtyList.mutex(DirtyList::new()),
             listed: AtomicUsize::new(0),
             flusher_batches: Arc::default(),
             foreground: ForegroundList::default(),

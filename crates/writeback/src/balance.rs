@@ -4,8 +4,8 @@
 //! on one memory budget. The thresholds are divided among the devices that have dirty pages, in
 //! proportion to their measured bandwidth (the kernel's `wb_dirty_limits`, `mm/page-writeback.c`).
 //! So a slow device cannot fill memory, and all devices need about the same time to write their
-//! dirty pages. The smallest part is a few megabytes, or a fourth of an even part if that is less: a
-//! disk with only a few pages to choose from becomes slower, and its part smaller still.
+//! dirty pages. The smallest part is a few megabytes, or a fourth of an even part if that is less:
+//! a disk with only a few pages to choose from becomes slower, and its part smaller still.
 //!
 //! A device may have more than its part, because it was the only one until now, or has become
 //! slower (a disk whose write cache has filled up). Its writers are slowed until it has less, which
@@ -19,8 +19,8 @@ use block::PAGE_SIZE;
 use cache::{Budget, ShardedCounter};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use sync::{Mutex, Rank};
 
 /// Pages that a shard of the counters holds back, at most.
 const COUNT_BATCH: u64 = 32;
@@ -102,7 +102,7 @@ impl DirtyLimits {
             dirty: ShardedCounter::new(batch(&budget)),
             budget,
             submitted: AtomicU64::new(0),
-            shares: Mutex::default(),
+            shares: Rank::DirtyShares.mutex(Vec::new()),
             active_bandwidth: AtomicU64::new(0),
             active_devices: AtomicU64::new(0),
             excess: AtomicU64::new(0),
@@ -214,8 +214,8 @@ impl DirtyLimits {
         let devices = self.active_devices.load(Relaxed).max(1);
         (part as u64).max((whole / (4 * devices)).min(MIN_PART))
     }
-    /// Pages of a batch for the device. A batch counts as dirty until all of it has completed. So it
-    /// must be small compared with the range in which writers are slowed, and take the device at
+    /// Pages of a batch for the device. A batch counts as dirty until all of it has completed. So
+    /// it must be small compared with the range in which writers are slowed, and take the device at
     /// most a tenth of a second. A thread that serves many devices does not return by then; its
     /// batches are the same for all.
     pub(crate) fn batch_pages(&self, share: &Share, t: Thresholds, flushers: Flushers) -> u64 {

@@ -1,17 +1,17 @@
 //! A device's write bandwidth: exponentially weighted means over its busy time.
 //!
 //! Algorithm (after the kernel's `wb_update_write_bandwidth`, `mm/page-writeback.c`):
-//! - Busy time runs from a batch's submission, or the previous completion, to its own completion. It
-//!   counts only if the device had enough to do: the batch was a full one, or others were in flight
-//!   behind it. A few pages now and then do not show what the device can do.
+//! - Busy time runs from a batch's submission, or the previous completion, to its own completion.
+//!   It counts only if the device had enough to do: the batch was a full one, or others were in
+//!   flight behind it. A few pages now and then do not show what the device can do.
 //! - 200 ms of busy time make a sample. It enters the *mean*, by which devices share the dirty
 //!   limit, with the weight `busy / 10 s`, and the *recent* rate, to which writers are slowed, with
 //!   `busy / 600 ms`. While less time than that has been measured, both are plain means.
 //! - So both weigh time equally. A flush of a commit, for which a disk with a full cache may need
 //!   seconds, counts for that time and no more. A write cache that has room again does not make a
 //!   disk a fast device.
-//! - The first sample replaces the initial guess after 20 ms, so that a fast device is not throttled
-//!   to the guess for long.
+//! - The first sample replaces the initial guess after 20 ms, so that a fast device is not
+//!   throttled to the guess for long.
 
 use std::time::Duration;
 
@@ -63,8 +63,8 @@ impl Bandwidth {
     pub(crate) fn busy(&mut self, now: Duration) {
         self.busy_since.get_or_insert(now);
     }
-    /// A batch has completed. `whole`: it was a full one. `idle`: nothing else is in flight. Returns
-    /// the rates if they have changed.
+    /// A batch has completed. `whole`: it was a full one. `idle`: nothing else is in flight.
+    /// Returns the rates if they have changed.
     pub(crate) fn completed(
         &mut self,
         pages: u64,

@@ -1,9 +1,9 @@
 //! The batch engine: dirty pages of many inodes leave in batches, a few of which are in flight.
 //!
 //! The flusher and every fsync use it. The file system does two things: it puts pages of an inode
-//! into a batch ([`WritebackFs::write_pages`]), and it records the metadata of a batch whose I/O has
-//! completed ([`WritebackFs::finish_batch`]). The engine decides how many pages a batch has and when
-//! it is sent and finished.
+//! into a batch ([`WritebackFs::write_pages`]), and it records the metadata of a batch whose I/O
+//! has completed ([`WritebackFs::finish_batch`]). The engine decides how many pages a batch has and
+//! when it is sent and finished.
 //!
 //! ```text
 //!  write_slice          close            I/O completes        finish_oldest
@@ -11,12 +11,12 @@
 //! ```
 //!
 //! Algorithm:
-//! 1. Slices of inodes go into the open batch and their bios into one plug, so that files which were
-//!    written one after another get adjacent blocks and leave in large requests.
+//! 1. Slices of inodes go into the open batch and their bios into one plug, so that files which
+//!    were written one after another get adjacent blocks and leave in large requests.
 //! 2. A batch that has enough pages or inodes is closed: the plug is flushed.
 //! 3. Batches are finished from the oldest on. A completed batch is finished while others are in
-//!    flight, and the oldest is waited for where the window is full ([`crate::window`]). So memory is
-//!    bounded, however much is dirty.
+//!    flight, and the oldest is waited for where the window is full ([`crate::window`]). So memory
+//!    is bounded, however much is dirty.
 //! 4. While other threads make small fsyncs, a sync proceeds in steps ([`crate::sync_pacing`]): a
 //!    batch has the pages of one step, and it is finished and made durable before the next one.
 
@@ -207,8 +207,8 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
     }
 
     /// Writes an inode from its first dirty page to its last, in as many batches as that takes. The
-    /// sweep ends although the file grows: it has the pages that were there when it began its second
-    /// slice. `expected` is how many pages the caller is about to write in all, if it knows.
+    /// sweep ends although the file grows: it has the pages that were there when it began its
+    /// second slice. `expected` is how many pages the caller is about to write in all, if it knows.
     pub(crate) fn sweep(
         &mut self,
         inode: &Arc<F::Inode>,

@@ -7,16 +7,16 @@
 //!       └──── idle for a minute ───┘ (retire)
 //! ```
 //!
-//! No inode is forgotten when a flusher retires: the flusher clears `running` and then looks whether
-//! an inode is listed; a thread that lists an inode counts it and then looks at `running`. One of
-//! the two sees the other.
+//! No inode is forgotten when a flusher retires: the flusher clears `running` and then looks
+//! whether an inode is listed; a thread that lists an inode counts it and then looks at `running`.
+//! One of the two sees the other.
 
 use crate::sync::Group;
 use crate::threads::{Flushers, Lifetime, SharedThread, Wakeup};
 use std::io;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
-use sync::{Mutex, MutexGuard};
+use sync::{Mutex, MutexGuard, Rank};
 
 /// Requests that the flusher has not taken up yet.
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(flushers: Flushers) -> Control {
         Control {
-            requests: Mutex::default(),
+            requests: Rank::FlusherControl.mutex(Requests::default()),
             wakeup: match flushers {
                 Flushers::PerDevice => Arc::default(),
                 Flushers::Shared => SharedThread::of_process().wakeup.clone(),

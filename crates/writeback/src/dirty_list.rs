@@ -5,9 +5,9 @@
 //!   is being written it is the flusher's current inode). Lists hold strong references: a dirty
 //!   inode stays in memory.
 //! - `b_dirty` is sorted by the time of becoming dirty, because entries are only added at its end.
-//! - A writer makes pages dirty *before* `note_dirtied`, under a lock that the inode's `write_pages`
-//!   takes too. So either the flusher sees the pages, or the writer sees the state *writing* and the
-//!   flusher lists the inode again.
+//! - A writer makes pages dirty *before* `note_dirtied`, under a lock that the inode's
+//!   `write_pages` takes too. So either the flusher sees the pages, or the writer sees the state
+//!   *writing* and the flusher lists the inode again.
 //!
 //! ```text
 //!               mark_dirty                   flusher: begin_write
@@ -177,8 +177,8 @@ impl<I> DirtyList<I> {
             blocked: 0,
         });
     }
-    /// Takes an inode off this list. Returns its reference, to be dropped without the lock. An inode
-    /// that is elsewhere becomes `FORGOTTEN`.
+    /// Takes an inode off this list. Returns its reference, to be dropped without the lock. An
+    /// inode that is elsewhere becomes `FORGOTTEN`.
     pub(crate) fn forget(&mut self, inode: &Arc<I>, state: &DirtyState) -> Option<Arc<I>> {
         let is_it = |entry: &&mut Entry<I>| {
             let held = entry.inode.as_ref();

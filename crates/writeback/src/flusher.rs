@@ -5,10 +5,10 @@
 //!    file system's housekeeping, then a periodic pass over what is older than `dirty_expire`); a
 //!    pass that gave way to other devices; reclaim; more dirty than the background threshold;
 //!    blocked inodes that are due.
-//! 2. Run a pass for it ([`crate::pass`]). The weak reference to the file system is upgraded for the
-//!    pass only.
-//! 3. Where nothing is dirty for a minute the flusher ends. The next inode that becomes dirty starts
-//!    another one.
+//! 2. Run a pass for it ([`crate::pass`]). The weak reference to the file system is upgraded for
+//!    the pass only.
+//! 3. Where nothing is dirty for a minute the flusher ends. The next inode that becomes dirty
+//!    starts another one.
 //!
 //! Errors: after a failed batch the flusher pauses, 20 ms at first, twice as long each time, 5 s at
 //! most. Syncs do not wait for that. A panic of the file system ends the pass and not the thread:

@@ -4,8 +4,8 @@
 //! 1. *Sweep*: the dirty pages of each file, in the order given, go through the batch engine
 //!    ([`crate::batches`]).
 //! 2. *Wait* for what others have in flight of the same files.
-//! 3. *Repeat once* for files that still have unrecorded pages: such a page was under writeback with
-//!    an earlier content. A page that is unrecorded after that was dirtied since the call.
+//! 3. *Repeat once* for files that still have unrecorded pages: such a page was under writeback
+//!    with an earlier content. A page that is unrecorded after that was dirtied since the call.
 //!
 //! Nothing of other files is written or waited for, except where the flusher has put it into one
 //! batch with these.
@@ -62,8 +62,8 @@ impl<F: WritebackFs> BatchOwner<F> for Fsync<F> {
 }
 
 impl<F: WritebackFs> BackingDev<F> {
-    /// Writes what is dirty in `inodes` now, and waits until it has completed and is recorded. Pages
-    /// that are dirtied later are not waited for.
+    /// Writes what is dirty in `inodes` now, and waits until it has completed and is recorded.
+    /// Pages that are dirtied later are not waited for.
     pub fn write_and_wait(
         &self,
         fs: &F,

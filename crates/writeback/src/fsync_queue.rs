@@ -1,10 +1,11 @@
-//! The queue of asynchronous fsyncs: requests that arrive while a group is served form the next one.
+//! The queue of asynchronous fsyncs: requests that arrive while a group is served form the next
+//! one.
 //!
 //! Algorithm:
 //! 1. A request joins a lane by its number of dirty pages, so that a small file never waits for the
 //!    data of a large one.
-//! 2. The *light* lane has one worker. It takes the waiting requests, oldest first, and has the file
-//!    system serve them as one group: one plug, one commit, one flush. A group is bounded in
+//! 2. The *light* lane has one worker. It takes the waiting requests, oldest first, and has the
+//!    file system serve them as one group: one plug, one commit, one flush. A group is bounded in
 //!    requests and pages, so that its first request does not wait for a flood behind it.
 //! 3. The *heavy* lane serves each request by itself, several at a time. The journal shares their
 //!    commits.
@@ -22,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use sync::thread::{self, ThreadId};
-use sync::{Condvar, Mutex, MutexGuard};
+use sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// How long a worker without work stays.
 const RETIRE: Duration = Duration::from_secs(10);
@@ -87,7 +88,7 @@ impl<R> Lane<R> {
     fn new(limits: Limits) -> Lane<R> {
         Lane {
             limits,
-            state: Mutex::new(LaneState {
+            state: Rank::FsyncQueue.mutex(LaneState {
                 waiting: VecDeque::new(),
                 workers: Vec::new(),
                 idle: 0,

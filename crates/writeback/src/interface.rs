@@ -51,8 +51,8 @@ pub struct Progress<E> {
     pub pages: usize,
     /// Dirty pages that can be written now remain.
     pub more: bool,
-    /// Nothing could be written for the moment: all dirty pages are under writeback, or the inode is
-    /// locked.
+    /// Nothing could be written for the moment: all dirty pages are under writeback, or the inode
+    /// is locked.
     pub blocked: bool,
     /// The inode is locked, and [`OnLocked::Skip`] was asked for.
     pub locked: bool,
@@ -112,8 +112,8 @@ pub trait WritebackFs: Send + Sync + Sized + 'static {
     /// Finishes every batch that has pages of the inode, whichever thread began it.
     fn wait_writeback(&self, inode: &Self::Inode);
     /// Makes durable what a large sync has written and recorded so far, so that a concurrent small
-    /// fsync does not wait for it ([`crate::BackingDev::note_fsync`]). No batch is open and no bio is held
-    /// back. Errors are reported to the callers of the whole sync.
+    /// fsync does not wait for it ([`crate::BackingDev::note_fsync`]). No batch is open and no bio
+    /// is held back. Errors are reported to the callers of the whole sync.
     fn make_step_durable(&self);
     /// Housekeeping, on the flusher's idle tick (at least every `dirty_writeback`). No plug is held
     /// and no batch is open. It must not call [`crate::BackingDev::sync`].

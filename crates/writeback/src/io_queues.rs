@@ -56,8 +56,8 @@ impl<F: WritebackFs> IoQueues<F> {
         }
     }
 
-    /// Moves inodes to `b_io` that became dirty up to `until_ns`, after those of `b_more_io` and the
-    /// blocked ones.
+    /// Moves inodes to `b_io` that became dirty up to `until_ns`, after those of `b_more_io` and
+    /// the blocked ones.
     pub(crate) fn refill(&mut self, dev: &BackingDev<F>, until_ns: u64, retry: Retry) {
         let now = dev.clock.monotonic();
         let is_due =

@@ -4,8 +4,8 @@
 //! 1. Move inodes from `b_dirty` to `b_io`: all of them (background, reclaim, sync) or those that
 //!    are old (periodic). [`crate::dirty_list`] draws the queues before and after.
 //! 2. Take the oldest inode and write a slice of its pages through the batch engine
-//!    ([`crate::batches`]). An inode with more pages goes to `b_more_io`, a blocked one to `blocked`,
-//!    and one that was dirtied meanwhile to the end of `b_dirty`.
+//!    ([`crate::batches`]). An inode with more pages goes to `b_more_io`, a blocked one to
+//!    `blocked`, and one that was dirtied meanwhile to the end of `b_dirty`.
 //! 3. When `b_io` is empty, take `b_more_io` and the inodes that became eligible since (not for a
 //!    sync, which ends here). So each inode gets a slice in turn, however much the others have.
 //! 4. The pass ends when no inode is eligible, when its reason no longer holds, when a sync waits,
@@ -341,7 +341,8 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         self.queues.next(self.until_ns)
     }
 
-    /// Writes a slice of an inode (all of it for a sync), and lists the inode where it belongs next.
+    /// Writes a slice of an inode (all of it for a sync), and lists the inode where it belongs
+    /// next.
     fn write_inode(&mut self, mut entry: Entry<F::Inode>) {
         let Some(inode) = entry.inode.clone() else {
             return;

@@ -35,10 +35,10 @@ impl<F: WritebackFs> BackingDev<F> {
             || self.kick_background(),
         );
     }
-    /// Writes what is dirty now, and waits until it has completed and is recorded. Later changes are
-    /// not waited for. The caller then commits the journal. Returns the first error of any inode;
-    /// each inode is tried once and stays dirty where it failed. Must not be called from the flusher
-    /// ([`WritebackFs::tick`]).
+    /// Writes what is dirty now, and waits until it has completed and is recorded. Later changes
+    /// are not waited for. The caller then commits the journal. Returns the first error of any
+    /// inode; each inode is tried once and stays dirty where it failed. Must not be called from the
+    /// flusher ([`WritebackFs::tick`]).
     pub fn sync(&self) -> io::Result<()> {
         let outcome = if self.is_idle() {
             Ok(())

@@ -4,11 +4,11 @@
 //! each concurrent small fsync would take as long as that: on a disk or a SATA SSD a hundred times
 //! its own time.
 //!
-//! Algorithm: small fsyncs call [`crate::BackingDev::note_fsync`]. While the last one is less than `RECENT`
-//! ago, a large sync proceeds in steps: the data of a step completes, is recorded and made durable
-//! before the next step is sent. A step is what the device takes in about `STEP`, found by doubling
-//! and halving. A device that needs more than twice that even for the smallest step, such as a
-//! rotating disk, gets steps of about twice its shortest time: smaller ones would only be more
+//! Algorithm: small fsyncs call [`crate::BackingDev::note_fsync`]. While the last one is less than
+//! `RECENT` ago, a large sync proceeds in steps: the data of a step completes, is recorded and made
+//! durable before the next step is sent. A step is what the device takes in about `STEP`, found by
+//! doubling and halving. A device that needs more than twice that even for the smallest step, such
+//! as a rotating disk, gets steps of about twice its shortest time: smaller ones would only be more
 //! numerous. Without concurrent small fsyncs there are no steps and no extra flushes.
 //!
 //! A sync ends, however many small fsyncs there are: a step has `MIN_PAGES` at least, and the pages
@@ -131,8 +131,8 @@ mod tests {
         assert!(!small.is_recent(Duration::from_millis(7300)));
     }
 
-    /// Takes twenty steps on a device that needs `time` for so many pages. Returns how long the next
-    /// one takes.
+    /// Takes twenty steps on a device that needs `time` for so many pages. Returns how long the
+    /// next one takes.
     fn settled(steps: &mut Steps, time: impl Fn(u64) -> Duration) -> Duration {
         (0..20).for_each(|_| steps.record(time(steps.pages)));
         time(steps.pages)

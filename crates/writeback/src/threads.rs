@@ -1,7 +1,7 @@
 //! The threads that flushers run on.
 //!
-//! A thread calls a flusher again and again ([`Task::run_once`]), and sleeps until its [`Wakeup`] is
-//! notified. With [`Flushers::PerDevice`] each flusher has a thread of its own.
+//! A thread calls a flusher again and again ([`Task::run_once`]), and sleeps until its [`Wakeup`]
+//! is notified. With [`Flushers::PerDevice`] each flusher has a thread of its own.
 //!
 //! [`Flushers::Shared`] is the ablation: one thread for all such devices of the process, as pdflush
 //! was (Linux before 2.6.32), with a pool of one. It serves the devices round robin. In a turn a

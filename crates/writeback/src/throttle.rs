@@ -3,8 +3,8 @@
 //! Algorithm (after Wu's `balance_dirty_pages`, Linux 3.2, `mm/page-writeback.c`, without per-task
 //! rates). After a writer has dirtied pages:
 //! 1. Up to the *background* threshold nothing happens; above it the flusher is woken. Writers are
-//!    not slowed up to the middle between background and *hard* threshold, nor while their device is
-//!    below its part of that ([`crate::balance`]).
+//!    not slowed up to the middle between background and *hard* threshold, nor while their device
+//!    is below its part of that ([`crate::balance`]).
 //! 2. From there on the writers to a device are admitted at a common rate of
 //!    `recent bandwidth × position`. The position falls along a cubic from 2 at the middle over 1
 //!    half way to nearly 0 at the hard threshold, of the device's parts of them. So the dirty pages
@@ -162,9 +162,9 @@ impl DirtyLimits {
 }
 
 impl Share {
-    /// Lowers the recent rate while the oldest batch is overdue, to the rate that the batch shows so
-    /// far. The device is slower than known for the time being: its write cache has filled up or is
-    /// being flushed, or another program uses it.
+    /// Lowers the recent rate while the oldest batch is overdue, to the rate that the batch shows
+    /// so far. The device is slower than known for the time being: its write cache has filled up or
+    /// is being flushed, or another program uses it.
     fn lower_if_overdue(&self, now: Duration) {
         let since = self.oldest_since_ns.load(Relaxed);
         let late = now.saturating_sub(Duration::from_nanos(since));

@@ -1,10 +1,10 @@
 //! How many batches are in flight, and when completed ones are finished.
 //!
 //! Finishing a batch (recording its metadata) takes a thread about as long as gathering the next
-//! one. So an idle device gets the next batch first, and completed batches are finished while I/O is
-//! in flight. This matters most where everything in flight completes at once: a virtio device that
-//! carries out its requests one after another reports them when it has no more, and would idle while
-//! a whole window is recorded.
+//! one. So an idle device gets the next batch first, and completed batches are finished while I/O
+//! is in flight. This matters most where everything in flight completes at once: a virtio device
+//! that carries out its requests one after another reports them when it has no more, and would idle
+//! while a whole window is recorded.
 
 /// Batches in flight while the next one is gathered, at most.
 pub(crate) const WINDOW: usize = 4;

@@ -1,4 +1,5 @@
-//! e2fsprogs as the oracle: mke2fs makes volumes, e2fsck checks them, debugfs shows and changes them.
+//! e2fsprogs as the oracle: mke2fs makes volumes, e2fsck checks them, debugfs shows and changes
+//! them.
 
 use crate::needs::{run, run_ok, stdout};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A device in memory with a queue and a volatile cache, driven by the schedule.
 //!
-//! A thread of the run carries requests out, in an order that the seed decides. They are recorded, so
-//! that the crash model of the test kit ([`testkit::crash`]) can make the image of any moment.
+//! A thread of the run carries requests out, in an order that the seed decides. They are recorded,
+//! so that the crash model of the test kit ([`testkit::crash`]) can make the image of any moment.
 
 use block::{Device, IoError, Op, Payload, Queue, Request};
 use std::collections::BTreeMap;

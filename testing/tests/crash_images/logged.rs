@@ -146,8 +146,8 @@ impl Work {
         Ok(())
     }
 
-    /// Frees blocks whose data is in the log on a full volume. Other files take them, with data that
-    /// is not in the log.
+    /// Frees blocks whose data is in the log on a full volume. Other files take them, with data
+    /// that is not in the log.
     pub fn freed_from_the_log(&mut self) -> Result<()> {
         self.leave_little_space()?;
         for round in 0..14 {

@@ -51,8 +51,8 @@ impl FsyncQueue for Pending {
 
 /// The kernel's asynchronous fsync: `IORING_OP_FSYNC` of io_uring.
 ///
-/// The kernel looks the descriptor up in the thread that carries the fsync out, after the submission
-/// (seen with Linux 6.18). So a file stays open until its fsync has completed.
+/// The kernel looks the descriptor up in the thread that carries the fsync out, after the
+/// submission (seen with Linux 6.18). So a file stays open until its fsync has completed.
 pub(super) struct Uring {
     ring: IoUring,
     /// The files in flight. The index is the `user_data` of the fsync.

@@ -1,7 +1,7 @@
 //! Whether writes may go to the device: it may be somebody else's for a while, or from now on.
 
 use sync::atomic::{AtomicBool, Ordering};
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// What becomes of writes that are submitted; see [`crate::Queue::set_writes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,12 +16,21 @@ pub enum Writes {
 }
 
 /// What writes pass on their way to the device.
-#[derive(Default)]
 pub(super) struct WriteGate {
     /// Nobody has to look at the rest.
     closed: AtomicBool,
     writes: Mutex<Writes>,
     changed: Condvar,
+}
+
+impl Default for WriteGate {
+    fn default() -> WriteGate {
+        WriteGate {
+            closed: AtomicBool::new(false),
+            writes: Rank::QueueGate.mutex(Writes::default()),
+            changed: Condvar::new(),
+        }
+    }
 }
 
 impl WriteGate {

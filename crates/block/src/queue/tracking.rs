@@ -4,8 +4,8 @@ use crate::completion::Latch;
 use crate::{BioFlags, IoError, Op, Stats};
 use std::sync::Arc;
 use std::time::Instant;
-use sync::Mutex;
 use sync::atomic::{AtomicU64, Ordering};
+use sync::{Mutex, Rank};
 
 /// The part of a queue that requests in flight refer to.
 pub(super) struct Shared {
@@ -25,7 +25,7 @@ impl Default for Shared {
             stats: Stats::default(),
             completed: AtomicU64::new(1),
             flushed: AtomicU64::new(0),
-            flush_error: Mutex::new(None),
+            flush_error: Rank::QueueState.mutex(None),
         }
     }
 }

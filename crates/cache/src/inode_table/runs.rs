@@ -1,12 +1,13 @@
-//! A map from inode numbers to objects, for numbers that lie together.
+//! A concurrent map from inode numbers to objects, for adjacent numbers.
 //!
-//! Neighbours are made, looked up and evicted one after another, so the map is one of *runs* of 32
-//! numbers, each with a slot for every number: what comes next is found in the processor's cache,
-//! and an entry costs its pointer only.
+//! Adjacent numbers are created, looked up and evicted in sequence. So the map has *runs* of 32
+//! numbers with a slot for each: the next slot is in the processor's cache, and an entry costs a
+//! pointer only.
 //!
-//! Nobody waits for a lock here. A look-up finds the run in a concurrent map and takes a reference
-//! out of its [`Slot`]. A run counts those who have or are about to put an object in; whoever takes
-//! that to nothing marks it dead and removes it, and who meets a dead one makes another.
+//! No thread waits for a lock. A lookup finds the run in a concurrent map and takes a reference
+//! from its [`Slot`]. A run counts its objects and the threads that insert one. The thread that
+//! lowers the count to zero marks the run as dead and removes it. A thread that finds a dead run
+//! creates another.
 
 use crate::slot::Slot;
 use papaya::HashMap;
@@ -21,7 +22,7 @@ const RUN: usize = 1 << RUN_BITS;
 const DEAD: u32 = u32::MAX;
 
 struct Run<T> {
-    /// Slots that are in use, and who is about to use one; [`DEAD`] at the end.
+    /// Slots in use, and threads that are inserting; [`DEAD`] after the end.
     held: AtomicU32,
     slots: [Slot<T>; RUN],
 }
@@ -39,14 +40,14 @@ impl<T> Run<T> {
     fn slot(&self, number: u32) -> &Slot<T> {
         &self.slots[number as usize % RUN]
     }
-    /// For one more object; `false` where the run has ended.
+    /// Counts one more object. Returns `false` if the run is dead.
     fn hold(&self) -> bool {
         let more = |held| (held != DEAD).then(|| held + 1);
         self.held
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
             .is_ok()
     }
-    /// For one less; whether the run has ended with it.
+    /// Counts one less. Returns whether the run died.
     fn release(&self) -> bool {
         let last = self.held.fetch_sub(1, Ordering::AcqRel) == 1;
         last && self
@@ -56,7 +57,7 @@ impl<T> Run<T> {
     }
 }
 
-/// See the module.
+/// The map.
 pub(super) struct Runs<T> {
     runs: HashMap<u32, Arc<Run<T>>, FxBuildHasher>,
 }
@@ -70,7 +71,7 @@ impl<T> Default for Runs<T> {
 }
 
 impl<T> Runs<T> {
-    /// Objects held, about: a run at a time.
+    /// The number of objects. Runs are counted one after another, so it is approximate.
     pub fn len(&self) -> usize {
         let held = |run: &Arc<Run<T>>| match run.held.load(Ordering::Relaxed) {
             DEAD => 0,
@@ -78,12 +79,12 @@ impl<T> Runs<T> {
         };
         self.runs.pin().values().map(held).sum()
     }
-    /// Another reference to the object of this number.
+    /// Returns a reference to the object of this number.
     pub fn get(&self, number: u32) -> Option<Arc<T>> {
         let runs = self.runs.pin();
         runs.get(&(number >> RUN_BITS))?.slot(number).get()
     }
-    /// Calls `call` for the objects of these numbers that there are.
+    /// Calls `call` for the existing objects of these numbers.
     pub fn with_each(&self, numbers: &[u32], mut call: impl FnMut(&T)) {
         let runs = self.runs.pin();
         for near in numbers.chunk_by(|a, b| a >> RUN_BITS == b >> RUN_BITS) {
@@ -95,7 +96,7 @@ impl<T> Runs<T> {
             }
         }
     }
-    /// Puts an object in; gives it back where the number has one.
+    /// Inserts an object. Returns it if the number has one.
     pub fn insert(&self, number: u32, object: Arc<T>) -> Option<Arc<T>> {
         let runs = self.runs.pin();
         let run = loop {
@@ -103,7 +104,7 @@ impl<T> Runs<T> {
             if run.hold() {
                 break run;
             }
-            // Whoever ended it is about to.
+            // Its last holder is about to remove it.
             self.take_out(number, run);
         };
         let refused = run.slot(number).put(object);
@@ -112,7 +113,7 @@ impl<T> Runs<T> {
         }
         refused
     }
-    /// Takes the object of this number out.
+    /// Removes the object of this number.
     pub fn remove(&self, number: u32) -> Option<Arc<T>> {
         let runs = self.runs.pin();
         let run = runs.get(&(number >> RUN_BITS))?;
@@ -120,7 +121,7 @@ impl<T> Runs<T> {
         self.release(number, run);
         Some(removed)
     }
-    /// Takes an object out if it is still the one of this number; whether it was.
+    /// Removes an object if it is the one of this number. Returns whether it was.
     pub fn remove_same(&self, number: u32, object: &Arc<T>) -> bool {
         let runs = self.runs.pin();
         let Some(run) = runs.get(&(number >> RUN_BITS)) else {
@@ -137,12 +138,12 @@ impl<T> Runs<T> {
             self.take_out(number, run);
         }
     }
-    /// Takes a run out that has ended.
+    /// Removes a dead run.
     fn take_out(&self, number: u32, ended: &Arc<Run<T>>) {
         let is_it = |_: &u32, run: &Arc<Run<T>>| Arc::ptr_eq(run, ended);
         let _ = self.runs.pin().remove_if(&(number >> RUN_BITS), is_it);
     }
-    /// What is held now.
+    /// The objects.
     pub fn objects(&self) -> impl Iterator<Item = Arc<T>> {
         let runs: Vec<Arc<Run<T>>> = self.runs.pin().values().cloned().collect();
         runs.into_iter()
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_was_put_in_and_nothing_else() {
+    fn inserted_objects_are_found_and_others_are_not() {
         let runs = Runs::default();
         let numbers = || (1..10 * RUN as u32).step_by(3).chain([u32::MAX]);
         for number in numbers() {
@@ -183,10 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_end_while_others_begin_lose_nothing() {
+    fn runs_that_die_during_insertions_lose_no_object() {
         let runs = Runs::default();
         sync::thread::scope(|scope| {
-            // Each has two numbers, all of one run: it ends and begins all the time.
+            // Each thread has two numbers of one run, which dies and is created repeatedly.
             for thread in 0..4u32 {
                 let runs = &runs;
                 scope.spawn(move || {
@@ -202,7 +203,7 @@ mod tests {
                         assert_eq!(runs.get(a).as_deref(), Some(&round));
                         let mut removed = runs.remove(a).unwrap();
                         assert_eq!(*removed, round);
-                        // Those who only look have no part in it.
+                        // Lookups keep no reference.
                         assert!(Arc::get_mut(&mut removed).is_some());
                         assert!(runs.get(a).is_none());
                     }

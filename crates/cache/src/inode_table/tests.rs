@@ -3,7 +3,7 @@ use crate::Kind;
 use block::BufMut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// What the tests know of every number: how many objects are alive, and the state "on disk".
+/// State of each number: live objects, and the version "on disk".
 #[derive(Default)]
 struct World {
     alive: Vec<AtomicU32>,
@@ -29,7 +29,7 @@ impl CachedInode for Inode {
         assert_eq!(self.pins.count(), 0);
         let clean = self.clean.load(Relaxed);
         if clean {
-            // From here on it is forgotten: the next object of this number may come alive.
+            // The object is evicted from here on: the next one of this number may become alive.
             assert_eq!(
                 self.value.load(Relaxed),
                 self.world.disk[self.ino as usize].load(Relaxed)
@@ -89,7 +89,7 @@ impl Setup {
 }
 
 #[test]
-fn loads_once_and_finds_again() {
+fn an_inode_is_loaded_once_and_found_again() {
     let t = setup(10);
     let a = t.load(3);
     let b = t.table.get(3).unwrap();
@@ -107,12 +107,12 @@ fn loads_once_and_finds_again() {
 }
 
 #[test]
-fn shrinks_small_files_whole_and_spares_what_was_used() {
+fn small_files_are_evicted_whole_and_used_ones_are_spared() {
     let t = setup(40);
     for ino in 1..=20 {
         t.load(ino).mapping.insert_clean(0, t.page());
     }
-    // Insertion leaves a reference; the first turn takes that off.
+    // Insertion sets the mark of use; the first turn clears it.
     assert_eq!(t.table.shrink(10 * 4096), 10 * (4096 + 300));
     assert_eq!(t.table.len(), 10);
     assert_eq!(t.budget.used_by(Kind::Pages), 10 * 4096);
@@ -127,7 +127,7 @@ fn shrinks_small_files_whole_and_spares_what_was_used() {
 }
 
 #[test]
-fn of_a_larger_file_the_pages_go_first() {
+fn pages_of_a_larger_file_are_evicted_before_its_inode() {
     let t = setup(4);
     for page in 0..17 {
         t.load(1).mapping.insert_clean(page, t.page());
@@ -141,7 +141,7 @@ fn of_a_larger_file_the_pages_go_first() {
 }
 
 #[test]
-fn the_memory_of_an_evicted_inode_is_used_again() {
+fn the_memory_of_an_evicted_inode_is_reused() {
     let t = setup(4);
     let evict = |ino: u32| {
         let inode = t.load(ino);
@@ -157,7 +157,7 @@ fn the_memory_of_an_evicted_inode_is_used_again() {
     assert_eq!(Arc::as_ptr(&next), place);
     assert_eq!((next.ino, t.budget.used()), (2, 300));
     drop(next);
-    // Somebody who still has the inode keeps its memory.
+    // The memory of an inode with another reference is not reused.
     let held = t.table.get(2).map(|inode| Arc::clone(&inode)).unwrap();
     assert_eq!(t.table.shrink(1), 300);
     assert_ne!(Arc::as_ptr(&t.load(3)), Arc::as_ptr(&held));
@@ -168,7 +168,7 @@ fn the_memory_of_an_evicted_inode_is_used_again() {
 }
 
 #[test]
-fn a_removed_inode_stays_with_its_holders_only() {
+fn a_removed_inode_lives_until_its_last_unpin() {
     let t = setup(10);
     let held = t.load(3);
     t.table.remove(3);
@@ -189,7 +189,7 @@ fn a_removed_inode_stays_with_its_holders_only() {
 }
 
 #[test]
-fn a_full_budget_makes_room_by_evicting() {
+fn a_full_budget_evicts_inodes() {
     let t = setup(60_000);
     for ino in 1..60_000 {
         t.load(ino);
@@ -204,10 +204,10 @@ fn a_full_budget_makes_room_by_evicting() {
     assert_eq!(t.budget.used(), 0);
 }
 
-/// Threads load, write, write back and evict few inodes for a while: never two live objects of a
-/// number, never a lost write, never a dead one handed out.
+/// Threads load, write, write back and evict a few inodes: no number has two live objects, no write
+/// is lost, and no dead object is given out.
 #[test]
-fn hammered_by_threads() {
+fn concurrent_loads_writes_and_evictions_lose_nothing() {
     const INODES: u32 = 48;
     let t = setup(INODES as usize);
     let until = std::time::Instant::now() + std::time::Duration::from_millis(700);
@@ -239,8 +239,8 @@ fn hammered_by_threads() {
                         written.fetch_add(1, Relaxed);
                         let late = Arc::clone(&inode);
                         drop(inode);
-                        // The flusher holds no pin, and the inode is not clean: it must not be
-                        // dead.
+                        // The inode is not clean, so it is not dead, although the flusher holds no
+                        // pin.
                         let inode = t.table.pin(&late).expect("a dirty inode died");
                         let disk = &t.world.disk[ino as usize];
                         disk.fetch_add(1, Relaxed);

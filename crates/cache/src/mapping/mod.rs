@@ -2,8 +2,8 @@
 //!
 //! Tags of a page: *dirty* (differs from the device), *writeback* (a bio holds a reference to this
 //! or an earlier content), *delalloc* (a block is reserved but none is mapped). A page that is
-//! written while under writeback is copied; it is then both dirty and under writeback, and is not
-//! picked for writeback again until the first landed.
+//! written while under writeback is copied. It is then both dirty and under writeback, and is
+//! picked for writeback again only after the first write has completed.
 //!
 //! ```text
 //!              store_dirty, modify             take_dirty                     end_writeback
@@ -15,16 +15,16 @@
 //! ```
 //!
 //! Invariants, all under the one lock of the mapping:
-//! - `nr_pages` and `tagged` are what counting the pages and their tags would give; each page held
-//!   is charged to the budget once.
-//! - A page counted twice (dirty *and* under writeback) is two units of `unlanded_pages()`. A
-//!   caller that keeps a total of those adds one where `store_dirty` or `modify` say that the page
-//!   was not dirty, and subtracts what `end_writeback` returns; for a failure it subtracts the
-//!   pages it had submitted and adds what `fail_writeback` returns.
+//! - `nr_pages` and `tagged` equal the number of pages and of their tags. Each page held is charged
+//!   to the budget once.
+//! - A page that is dirty *and* under writeback counts twice in `unlanded_pages()`. A caller that
+//!   keeps a total adds one if `store_dirty` or `modify` returns a page that was not dirty, and
+//!   subtracts the result of `end_writeback`. After a failure it subtracts the pages that it had
+//!   submitted and adds the result of `fail_writeback`.
 //! - A page that is dirty, under writeback or delalloc is never reclaimed or invalidated.
 //!
-//! The index has two forms: most files are one page, which needs no memory beyond the mapping
-//! itself; all others are a `Tree`.
+//! The index has two forms. Most files have one page, which is stored in the mapping itself. All
+//! others have a `Tree`.
 
 mod page;
 mod tree;
@@ -34,43 +34,52 @@ use block::{Buf, PAGE_SIZE};
 use page::Page;
 use std::ops::Range;
 use std::sync::Arc;
-use sync::Mutex;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::{Mutex, Rank};
 use tree::Tree;
 
 /// The tags of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageState {
-    /// Differs from the device.
+    /// The page differs from the device.
     pub dirty: bool,
-    /// Being written.
+    /// A write of the page is in flight.
     pub writeback: bool,
-    /// Has a reservation instead of a block.
+    /// The page has a reservation instead of a block.
     pub delalloc: bool,
+}
+
+/// Effect of a write on the *delalloc* tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delalloc {
+    /// The tag stays as it is.
+    Keep,
+    /// The caller has reserved a block for the page.
+    Set,
 }
 
 /// A page picked for writeback.
 pub struct DirtyPage {
     /// Page number in the file.
     pub index: u64,
-    /// Its content, stable.
+    /// The content; it does not change.
     pub buf: Buf,
-    /// Whether it needs a block.
+    /// The page has a reservation instead of a block.
     pub delalloc: bool,
 }
 
-/// What a removal took away.
+/// Numbers of removed pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Pages.
+    /// All removed pages.
     pub pages: u64,
-    /// Of them, dirty ones.
+    /// Dirty ones among them.
     pub dirty: u64,
-    /// Of them, ones with a reservation.
+    /// Those with a reservation among them.
     pub delalloc: u64,
 }
 
-/// How an operation changed the counts.
+/// Changes of the counts by one operation.
 #[derive(Default)]
 struct Tally {
     pages: i64,
@@ -78,7 +87,7 @@ struct Tally {
     writeback: i64,
 }
 
-/// Which pages a search stops at.
+/// The pages at which a search stops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seek {
     /// Dirty and not under writeback.
@@ -93,20 +102,20 @@ enum Index {
     Many(Box<Tree>),
 }
 
-/// Page numbers above this do not exist in a file.
+/// The highest page number of a file.
 const MAX_INDEX: u64 = u32::MAX as u64;
-/// Chunks a reclaim visits before it lets others at the mapping.
+/// Chunks that a reclaim visits before it releases the lock for a moment.
 const RECLAIM_CHUNKS: usize = 64;
 
 /// The pages of one file.
 pub struct Mapping {
     budget: Arc<Budget>,
-    /// Changed only under the lock of `index`, so that plain stores do.
+    /// Changed only under the lock of `index`, so plain stores suffice.
     nr_pages: AtomicU32,
-    /// Dirty pages and, in the upper half, pages under writeback: whoever looks without the lock
-    /// sees both of one moment, and no page between the one and the other.
+    /// Dirty pages and, in the upper half, pages under writeback. A reader without the lock sees
+    /// both counts of one moment.
     tagged: AtomicU64,
-    /// Bytes charged for the inode that this belongs to.
+    /// Bytes charged for the inode.
     inode_bytes: AtomicU32,
     index: Mutex<Index>,
 }
@@ -133,43 +142,42 @@ impl Mapping {
             nr_pages: AtomicU32::new(0),
             tagged: AtomicU64::new(0),
             inode_bytes: AtomicU32::new(0),
-            index: Mutex::new(Index::Empty),
+            index: Rank::Mapping.mutex(Index::Empty),
         }
     }
-    /// Counts `bytes` for the inode that this belongs to, for as long as this lives: an inode that
-    /// has left the table takes memory until the last reference to it is gone.
+    /// Charges `bytes` for the inode until this mapping is dropped: an inode that has left the
+    /// table takes memory until its last reference is gone.
     pub(crate) fn charge_inode(&self, bytes: u32) {
         let before = self.inode_bytes.swap(bytes, Ordering::Relaxed);
         debug_assert_eq!(before, 0, "an inode is charged once");
         self.budget.charge(Kind::Inodes, bytes.into());
     }
-    /// Takes back what [`Mapping::charge_inode`] counted, for an inode whose memory is kept for
-    /// another.
+    /// Reverts [`Mapping::charge_inode`], for an inode whose memory is kept for another.
     pub(crate) fn discharge_inode(&self) {
         let bytes = self.inode_bytes.swap(0, Ordering::Relaxed);
         self.budget.uncharge_kept(bytes.into());
     }
-    /// What [`Mapping::charge_inode`] counted.
+    /// Bytes charged by [`Mapping::charge_inode`].
     pub(crate) fn inode_bytes(&self) -> u64 {
         self.inode_bytes.load(Ordering::Relaxed).into()
     }
-    /// Pages held.
+    /// The number of cached pages.
     #[inline]
     pub fn pages(&self) -> u64 {
         self.nr_pages.load(Ordering::Acquire).into()
     }
-    /// Dirty pages held (an atomic, no lock).
+    /// The number of dirty pages, without the lock.
     #[inline]
     pub fn dirty_pages(&self) -> u64 {
         self.tagged().0
     }
-    /// Pages under writeback (an atomic, no lock).
+    /// The number of pages under writeback, without the lock.
     #[inline]
     pub fn writeback_pages(&self) -> u64 {
         self.tagged().1
     }
-    /// Dirty pages and pages under writeback, of one moment (an atomic, no lock). One that is both
-    /// counts twice.
+    /// The sum of dirty pages and of pages under writeback at one moment, without the lock. A page
+    /// that is both counts twice.
     #[inline]
     pub fn unlanded_pages(&self) -> u64 {
         let (dirty, writeback) = self.tagged();
@@ -180,8 +188,8 @@ impl Mapping {
         let tagged = self.tagged.load(Ordering::Acquire);
         (tagged & u64::from(u32::MAX), tagged >> 32)
     }
-    /// Whether any page is dirty or under writeback, seen after every change that has returned (it
-    /// takes the lock).
+    /// Whether any page is dirty or under writeback. It takes the lock, so it sees all changes that
+    /// have returned.
     pub fn has_unlanded(&self) -> bool {
         let _index = self.index.lock();
         self.unlanded_pages() > 0
@@ -213,7 +221,7 @@ impl Mapping {
         }
     }
 
-    /// A page's content, if cached; marks it referenced.
+    /// Returns the content of a cached page and marks the page as referenced.
     pub fn get(&self, index: u64) -> Option<Buf> {
         let index = narrow(index)?;
         match &mut *self.index.lock() {
@@ -225,8 +233,8 @@ impl Mapping {
             Index::Many(tree) => tree.get(index).cloned(),
         }
     }
-    /// The pages of `range` under one lock: calls `each` in order with the content or `None`. The
-    /// mapping is locked meanwhile: `each` must not call it.
+    /// Calls `each` for the pages of `range` in order, with the content or `None`. The mapping is
+    /// locked meanwhile: `each` must not call it.
     pub fn get_range(&self, range: Range<u64>, mut each: impl FnMut(u64, Option<&Buf>)) {
         match &mut *self.index.lock() {
             Index::Empty => range.for_each(|index| each(index, None)),
@@ -242,7 +250,7 @@ impl Mapping {
             Index::Many(tree) => tree.get_range(range, each),
         }
     }
-    /// A page's tags, if cached.
+    /// The tags of a cached page.
     pub fn state(&self, index: u64) -> Option<PageState> {
         let index = narrow(index)?;
         match &*self.index.lock() {
@@ -251,8 +259,8 @@ impl Mapping {
             Index::Many(tree) => tree.state(index),
         }
     }
-    /// Caches a page read from the device. Where one is there already that one wins and is
-    /// returned.
+    /// Caches a page read from the device. Returns the cached content: that of an earlier page if
+    /// there is one.
     pub fn insert_clean(&self, index: u64, buf: Buf) -> Buf {
         let index = must_narrow(index);
         let mut guard = self.index.lock();
@@ -269,10 +277,9 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         kept
     }
-    /// Stores a page's whole content and makes it dirty, replacing what was there. `delalloc` says
-    /// that the caller reserved a block for it. The state before (default where it was not cached);
-    /// a page's `delalloc` tag stays if it was set.
-    pub fn store_dirty(&self, index: u64, buf: Buf, delalloc: bool) -> PageState {
+    /// Stores a page's whole content and makes the page dirty. Returns the state before, or the
+    /// default if the page was not cached.
+    pub fn store_dirty(&self, index: u64, buf: Buf, delalloc: Delalloc) -> PageState {
         let index = must_narrow(index);
         let mut tally = Tally::default();
         let mut guard = self.index.lock();
@@ -294,13 +301,13 @@ impl Mapping {
         drop(replaced);
         before
     }
-    /// Changes a cached page in place (copied first if shared) and makes it dirty; `None` where it
-    /// is not cached (and `change` was not called). The mapping is locked meanwhile: `change` must
-    /// not call it.
+    /// Changes a cached page in place (copied first if shared) and makes it dirty. Returns the
+    /// state before, or `None` without calling `change` if the page is not cached. The mapping is
+    /// locked meanwhile: `change` must not call it.
     pub fn modify(
         &self,
         index: u64,
-        delalloc: bool,
+        delalloc: Delalloc,
         change: impl FnOnce(&mut [u8]),
     ) -> Option<PageState> {
         let index = narrow(index)?;
@@ -320,8 +327,8 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         Some(before)
     }
-    /// Changes a cached page's bytes without touching its tags (zeroing beyond the end of the
-    /// file).
+    /// Changes the bytes of a cached page, not its tags (for zeroes behind the end of the file).
+    /// Returns whether the page is cached.
     pub fn patch(&self, index: u64, change: impl FnOnce(&mut [u8])) -> bool {
         let Some(index) = narrow(index) else {
             return false;
@@ -360,8 +367,8 @@ impl Mapping {
             Index::Many(tree) => tree.seek(from, seek).map(u64::from),
         }
     }
-    /// Picks up to `max` dirty pages of `range` that are not under writeback, in order: dirty off,
-    /// writeback on.
+    /// Picks up to `max` dirty pages of `range` that are not under writeback, in order. Clears
+    /// dirty and sets writeback. Returns their number.
     pub fn take_dirty(&self, range: Range<u64>, max: usize, out: &mut Vec<DirtyPage>) -> usize {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
@@ -378,14 +385,14 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         out.len() - before
     }
-    /// Writeback of `range` ended well: writeback and delalloc off for pages that were under
-    /// writeback. How many there were.
+    /// Ends a successful writeback of `range`: clears writeback and delalloc of pages under
+    /// writeback. Returns their number.
     pub fn end_writeback(&self, range: Range<u64>) -> u64 {
         let tally = self.finish(range, Page::end_writeback, Tree::end_writeback);
         tally.writeback.unsigned_abs()
     }
-    /// Writeback of `range` failed: writeback off, dirty on again. How many pages became dirty that
-    /// were not.
+    /// Ends a failed writeback of `range`: clears writeback and sets dirty. Returns the number of
+    /// pages that became dirty.
     pub fn fail_writeback(&self, range: Range<u64>) -> u64 {
         let tally = self.finish(range, Page::fail_writeback, Tree::fail_writeback);
         tally.dirty.unsigned_abs()
@@ -410,8 +417,8 @@ impl Mapping {
         self.apply(&tally, &mut guard);
         tally
     }
-    /// Removes the pages of `range` whatever their state (truncate, punch). The caller has waited
-    /// for writeback.
+    /// Removes all pages of `range`, dirty ones too (truncate, punch). The caller has waited for
+    /// writeback.
     pub fn remove(&self, range: Range<u64>) -> Removed {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
@@ -434,7 +441,7 @@ impl Mapping {
         drop(guard);
         removed
     }
-    /// Removes the clean pages of `range` that are not under writeback (drop caches). How many.
+    /// Removes the clean pages of `range` that are not under writeback. Returns their number.
     pub fn invalidate(&self, range: Range<u64>) -> u64 {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
@@ -456,9 +463,9 @@ impl Mapping {
         drop(guard);
         tally.pages.unsigned_abs()
     }
-    /// Gives back up to `want` clean pages, by a clock over the index: a page referenced since the
-    /// hand's last visit is spared once. One call is one turn of the hand at most. How many it gave
-    /// back.
+    /// Frees up to `want` clean pages, by a clock over the index: a page that was referenced since
+    /// the hand's last visit is spared once. A call is at most one turn of the hand. Returns the
+    /// number of freed pages.
     pub fn reclaim(&self, want: u64) -> u64 {
         let mut freed = 0;
         let mut left = usize::MAX;
@@ -490,7 +497,7 @@ impl Mapping {
         freed
     }
 
-    /// The index as a tree, grown out of its one page where it was that.
+    /// Returns the index as a tree; converts an index of one page.
     fn tree(index: &mut Index) -> &mut Tree {
         if !matches!(index, Index::Many(_)) {
             let old = std::mem::replace(index, Index::Many(Box::default()));
@@ -503,7 +510,7 @@ impl Mapping {
             _ => unreachable!("made a tree above"),
         }
     }
-    /// Gives up a tree that holds nothing.
+    /// Drops an empty tree.
     fn collapse(index: &mut Index, trash: &mut tree::Trash) {
         if matches!(index, Index::Many(tree) if tree.chunk_count() == 0) {
             trash.index = std::mem::replace(index, Index::Empty);

@@ -1,12 +1,21 @@
 //! The page of a file that has only one.
 
-use super::{DirtyPage, PageState, Removed, Seek, Tally};
+use super::{Delalloc, DirtyPage, PageState, Removed, Seek, Tally};
 use block::Buf;
 
 const DIRTY: u8 = 1;
 const WRITEBACK: u8 = 2;
 const DELALLOC: u8 = 4;
 const REFERENCED: u8 = 8;
+
+impl Delalloc {
+    fn bits(self) -> u8 {
+        match self {
+            Delalloc::Keep => 0,
+            Delalloc::Set => DELALLOC,
+        }
+    }
+}
 
 /// A page with its number and tags.
 pub(super) struct Page {
@@ -23,11 +32,11 @@ impl Page {
             tags: 0,
         }
     }
-    pub(super) fn dirty(index: u32, buf: Buf, delalloc: bool) -> Page {
+    pub(super) fn dirty(index: u32, buf: Buf, delalloc: Delalloc) -> Page {
         Page {
             buf,
             index,
-            tags: DIRTY | if delalloc { DELALLOC } else { 0 },
+            tags: DIRTY | delalloc.bits(),
         }
     }
     pub(super) fn state(&self) -> PageState {
@@ -43,7 +52,7 @@ impl Page {
     pub(super) fn reference(&mut self) {
         self.tags |= REFERENCED;
     }
-    /// Whether a clock hand that passes leaves it, once.
+    /// Whether the clock's hand spares the page. Clears the mark of use.
     pub(super) fn spare(&mut self) -> bool {
         let spared = self.referenced();
         self.tags &= !REFERENCED;
@@ -58,11 +67,11 @@ impl Page {
             Seek::Unlanded => !self.evictable(),
         }
     }
-    /// Tags it as written to; its tags before.
-    pub(super) fn make_dirty(&mut self, delalloc: bool, tally: &mut Tally) -> PageState {
+    /// Makes the page dirty. Returns its tags before.
+    pub(super) fn make_dirty(&mut self, delalloc: Delalloc, tally: &mut Tally) -> PageState {
         let before = self.state();
         tally.dirty += i64::from(!before.dirty);
-        self.tags |= DIRTY | REFERENCED | if delalloc { DELALLOC } else { 0 };
+        self.tags |= DIRTY | REFERENCED | delalloc.bits();
         before
     }
     pub(super) fn take(&mut self, tally: &mut Tally) -> DirtyPage {
@@ -88,7 +97,7 @@ impl Page {
             self.tags = self.tags & !WRITEBACK | DIRTY;
         }
     }
-    /// Counts it out.
+    /// Subtracts the page from the counts.
     pub(super) fn removed(&self, tally: &mut Tally) -> Removed {
         let state = self.state();
         tally.pages -= 1;

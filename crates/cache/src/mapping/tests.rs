@@ -23,20 +23,22 @@ fn a_small_file_fits_a_cache_line() {
 }
 
 #[test]
-fn a_page_under_writeback_is_copied_by_its_writer() {
+fn a_write_to_a_page_under_writeback_copies_it() {
     for others in [0, 5] {
         let (_, mapping) = mapping();
-        mapping.store_dirty(7, page(1), true);
+        mapping.store_dirty(7, page(1), Delalloc::Set);
         for other in 0..others {
             mapping.insert_clean(100 + other, page(9));
         }
         let mut out = Vec::new();
         mapping.take_dirty(0..u64::MAX, 10, &mut out);
-        let before = mapping.modify(7, false, |bytes| bytes[0] = 2).unwrap();
+        let before = mapping
+            .modify(7, Delalloc::Keep, |bytes| bytes[0] = 2)
+            .unwrap();
         assert!(before.writeback && before.delalloc && !before.dirty);
         assert_eq!(out[0].buf[0], 1);
         assert_eq!(mapping.get(7).unwrap()[0], 2);
-        // Not picked again until the first has landed.
+        // The page is not picked again until the first write has completed.
         assert_eq!(mapping.next_dirty(0), None);
         assert_eq!(take(&mapping, 0..100, 10), []);
         assert_eq!(mapping.end_writeback(7..8), 1);
@@ -49,9 +51,9 @@ fn a_page_under_writeback_is_copied_by_its_writer() {
 }
 
 #[test]
-fn a_page_on_its_way_to_the_device_is_never_missed() {
+fn has_unlanded_sees_a_page_between_dirty_and_writeback() {
     let (_, mapping) = mapping();
-    mapping.store_dirty(0, page(1), false);
+    mapping.store_dirty(0, page(1), Delalloc::Keep);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -70,8 +72,8 @@ fn a_page_on_its_way_to_the_device_is_never_missed() {
 #[test]
 fn the_last_page_of_the_largest_file() {
     let (_, mapping) = mapping();
-    mapping.store_dirty(MAX_INDEX, page(1), false);
-    mapping.store_dirty(0, page(1), false);
+    mapping.store_dirty(MAX_INDEX, page(1), Delalloc::Keep);
+    mapping.store_dirty(0, page(1), Delalloc::Keep);
     assert_eq!(mapping.next_dirty(1), Some(MAX_INDEX));
     assert_eq!(take(&mapping, 1..u64::MAX, 10), [MAX_INDEX]);
     assert_eq!(mapping.end_writeback(0..u64::MAX), 1);
@@ -95,7 +97,7 @@ fn the_clock_spares_a_referenced_page_once() {
 }
 
 #[test]
-fn reclaim_takes_no_more_than_it_was_asked_for() {
+fn reclaim_frees_no_more_than_asked() {
     let (_, mapping) = mapping();
     for index in 0..1000 {
         mapping.insert_clean(index, page(0));
@@ -106,7 +108,7 @@ fn reclaim_takes_no_more_than_it_was_asked_for() {
 }
 
 #[test]
-fn writeback_of_a_mostly_clean_file_costs_what_is_dirty() {
+fn writeback_of_a_mostly_clean_file_scans_dirty_chunks_only() {
     let (_, mapping) = mapping();
     for index in 0..1 << 18 {
         mapping.insert_clean(index, page(0));
@@ -114,13 +116,13 @@ fn writeback_of_a_mostly_clean_file_costs_what_is_dirty() {
     let start = std::time::Instant::now();
     for round in 0..10_000u64 {
         let index = round * 26 % (1 << 18);
-        mapping.store_dirty(index, page(1), false);
+        mapping.store_dirty(index, page(1), Delalloc::Keep);
         assert_eq!(mapping.next_dirty(0), Some(index));
         assert_eq!(mapping.next_unlanded(0), Some(index));
         assert_eq!(take(&mapping, 0..u64::MAX, 100), [index]);
         assert_eq!(mapping.end_writeback(0..u64::MAX), 1);
     }
-    // A scan of 4,096 chunks per round would take seconds.
+    // Scans of 4,096 chunks in each round would take seconds.
     assert!(start.elapsed().as_millis() < 1000, "{:?}", start.elapsed());
 }
 
@@ -141,7 +143,7 @@ enum Step {
     Reclaim(u64),
 }
 
-/// Indexes near one another, at chunk borders and far away.
+/// Page numbers that are adjacent, at chunk borders, and far apart.
 fn index() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..6u64,
@@ -156,6 +158,12 @@ fn range() -> impl Strategy<Value = Range<u64>> {
         true => a..u64::MAX,
         false => a.min(b)..a.max(b) + 1,
     })
+}
+fn tag(set: bool) -> Delalloc {
+    match set {
+        true => Delalloc::Set,
+        false => Delalloc::Keep,
+    }
 }
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
@@ -248,7 +256,7 @@ fn apply(mapping: &Mapping, model: &mut Model, step: Step) {
             entry.state.dirty = true;
             entry.state.delalloc |= delalloc;
             entry.referenced |= held;
-            assert_eq!(mapping.store_dirty(i, page(byte), delalloc), before);
+            assert_eq!(mapping.store_dirty(i, page(byte), tag(delalloc)), before);
         }
         Step::Modify(i, byte, delalloc) => {
             let expected = model.get_mut(&i).map(|page| {
@@ -260,7 +268,7 @@ fn apply(mapping: &Mapping, model: &mut Model, step: Step) {
                 before
             });
             assert_eq!(
-                mapping.modify(i, delalloc, |bytes| bytes[0] = byte),
+                mapping.modify(i, tag(delalloc), |bytes| bytes[0] = byte),
                 expected
             );
         }
@@ -339,7 +347,7 @@ fn apply(mapping: &Mapping, model: &mut Model, step: Step) {
             let before = model.clone();
             let freed = mapping.reclaim(want);
             assert!(freed <= want);
-            // Which pages go depends on where the hand is; what may go does not.
+            // The hand's position decides which of the evictable pages are freed.
             let mut gone = 0;
             model.retain(|index, page| {
                 let kept = mapping.state(*index).is_some();
@@ -361,7 +369,7 @@ fn apply(mapping: &Mapping, model: &mut Model, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
     #[test]
-    fn does_what_a_naive_model_does(steps in prop::collection::vec(step(), 1..120)) {
+    fn matches_a_naive_model(steps in prop::collection::vec(step(), 1..120)) {
         run(&steps);
     }
 }

@@ -1,18 +1,17 @@
-//! The pages of a file that has several: chunks of 64 pages with a bitmap per tag, found by chunk
-//! number.
+//! The page index of a file with several pages: chunks of 64 pages with a bitmap for each tag.
 //!
-//! Two sets of chunk numbers make writeback cost what is dirty and not what is cached: `dirty`
-//! holds the chunks with a page that could be taken for writeback (dirty and not under it),
-//! `unlanded` those with a page that is dirty, under writeback or delalloc. Every change of a chunk
-//! goes through [`Tree::change`], which keeps both.
+//! Two sets of chunk numbers make the cost of writeback proportional to dirty pages, not to cached
+//! ones. `dirty` has the chunks with a page that writeback may take (dirty and not under
+//! writeback). `unlanded` has those with a page that is dirty, under writeback or delalloc.
+//! [`Tree::change`] makes every change of a chunk and updates both sets.
 
 use super::page::Page;
-use super::{DirtyPage, Index, MAX_INDEX, PageState, Removed, Seek, Tally};
+use super::{Delalloc, DirtyPage, Index, MAX_INDEX, PageState, Removed, Seek, Tally};
 use block::Buf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Pages in a chunk, one for each bit of a bitmap.
+/// Pages of a chunk: the bits of a bitmap.
 const CHUNK: u32 = 64;
 
 struct Chunk {
@@ -24,7 +23,7 @@ struct Chunk {
     slots: [Option<Buf>; CHUNK as usize],
 }
 
-/// What was taken out of a mapping, to be dropped after its lock.
+/// Removed parts of a mapping, to be dropped after the lock is released.
 pub(super) struct Trash {
     pub(super) index: Index,
     #[expect(
@@ -44,17 +43,17 @@ impl Default for Trash {
     }
 }
 
-/// See the module.
+/// The index.
 #[derive(Default)]
 pub(super) struct Tree {
     chunks: BTreeMap<u32, Box<Chunk>>,
     dirty: BTreeSet<u32>,
     unlanded: BTreeSet<u32>,
-    /// The chunk that the next reclaim looks at first.
+    /// The clock's hand: the chunk that the next reclaim visits first.
     hand: u32,
 }
 
-/// The numbers of the bits set.
+/// The numbers of the set bits.
 fn bits(mut word: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let bit = word.trailing_zeros();
@@ -112,16 +111,16 @@ impl Chunk {
             delalloc: self.delalloc & bit != 0,
         }
     }
-    fn make_dirty(&mut self, bit: u64, delalloc: bool, tally: &mut Tally) -> PageState {
+    fn make_dirty(&mut self, bit: u64, delalloc: Delalloc, tally: &mut Tally) -> PageState {
         let before = self.state(bit);
         tally.dirty += i64::from(!before.dirty);
         self.dirty |= bit;
-        if delalloc {
+        if delalloc == Delalloc::Set {
             self.delalloc |= bit;
         }
         before
     }
-    /// Takes pages out, counting them; their buffers go to `bufs`.
+    /// Removes pages and counts them. Their buffers are moved to `bufs`.
     fn evict(&mut self, which: u64, tally: &mut Tally, bufs: &mut Vec<Buf>) -> Removed {
         let count = |bitmap: u64| u64::from((bitmap & which).count_ones());
         let removed = Removed {
@@ -149,7 +148,7 @@ impl Tree {
         self.chunks.len()
     }
 
-    /// Changes a chunk (made where it was not) and keeps the sets.
+    /// Changes a chunk, which is created if it is missing, and updates the sets.
     fn change<R>(&mut self, key: u32, change: impl FnOnce(&mut Chunk) -> R) -> R {
         let chunk = self.chunks.entry(key).or_insert_with(Chunk::new);
         let was = (
@@ -174,7 +173,7 @@ impl Tree {
         result
     }
 
-    /// Takes in the page of a mapping that had one.
+    /// Adds the page of a mapping that had one page.
     pub(super) fn adopt(&mut self, page: Page) {
         let state = page.state();
         let bit = bit_of(page.index);
@@ -240,7 +239,7 @@ impl Tree {
         &mut self,
         index: u32,
         buf: Buf,
-        delalloc: bool,
+        delalloc: Delalloc,
         tally: &mut Tally,
     ) -> (PageState, Option<Buf>) {
         let bit = bit_of(index);
@@ -261,11 +260,11 @@ impl Tree {
         chunk.slots[(index % CHUNK) as usize].as_mut()
     }
 
-    /// Tags a page that is held as written to.
+    /// Makes a cached page dirty.
     pub(super) fn make_dirty(
         &mut self,
         index: u32,
-        delalloc: bool,
+        delalloc: Delalloc,
         tally: &mut Tally,
     ) -> PageState {
         let bit = bit_of(index);
@@ -281,7 +280,7 @@ impl Tree {
             Seek::Unlanded => &self.unlanded,
         };
         let range = u64::from(from)..MAX_INDEX + 1;
-        // At most one chunk of the set has all its matches before `from`.
+        // At most one chunk of the set has matches only before `from`.
         set.range(key_of(from)..).find_map(|&key| {
             let found = self.chunks[&key].matching(seek) & mask(&range, key);
             (found != 0).then(|| page_of(key, found.trailing_zeros()) as u32)
@@ -338,8 +337,8 @@ impl Tree {
         });
     }
 
-    /// Changes every chunk of a set that `range` touches, in order, until `each` says no. `each`
-    /// gets the chunk's number and the bits in range.
+    /// Changes the chunks of a set that `range` touches, in order, until `each` returns `false`.
+    /// `each` gets the chunk's number and the bits in range.
     fn each_of(
         &mut self,
         seek: Seek,
@@ -380,7 +379,7 @@ impl Tree {
         self.evict_from(range, tally, trash, |chunk| chunk.evictable(), &mut removed);
     }
 
-    /// Evicts what `which` says of every chunk that `range` touches.
+    /// Evicts the pages that `which` selects of each chunk that `range` touches.
     fn evict_from(
         &mut self,
         range: Range<u64>,
@@ -408,7 +407,7 @@ impl Tree {
         }
     }
 
-    /// Evicts pages of one chunk, and the chunk itself where none is left.
+    /// Evicts pages of a chunk, and an empty chunk itself.
     fn evict(&mut self, key: u32, which: u64, tally: &mut Tally, trash: &mut Trash) -> Removed {
         let bufs = &mut trash.bufs;
         let (removed, left) = self.change(key, |chunk| {
@@ -421,7 +420,7 @@ impl Tree {
         removed
     }
 
-    /// Turns the hand over `visits` chunks, or until it has `want` pages.
+    /// Advances the hand by `visits` chunks, or until `want` pages are freed.
     pub(super) fn reclaim(
         &mut self,
         want: u64,
@@ -456,7 +455,7 @@ impl Tree {
     }
 }
 
-/// The `count` lowest bits that are set.
+/// The `count` lowest set bits.
 fn lowest(word: u64, count: u32) -> u64 {
     bits(word)
         .take(count as usize)

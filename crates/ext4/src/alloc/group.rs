@@ -24,8 +24,8 @@ use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use ext4_format::types::GroupNo;
 use jbd2::{Buffer, Handle, Journal, Tid};
 use std::sync::Arc;
-use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::{Mutex, Rank};
 
 /// A block group. The atomics are read without a lock to choose a group, and written under the lock
 /// of what they mirror.
@@ -113,7 +113,7 @@ impl Group {
             free_inodes: AtomicU32::new(desc.free_inodes_count),
             dirs: AtomicU32::new(desc.used_dirs_count),
             listed: AtomicBool::new(false),
-            blocks: Mutex::new(BlockState {
+            blocks: Rank::Group.mutex(BlockState {
                 free: desc.free_blocks_count,
                 uninit: lazy && desc.flags.contains(GroupFlags::BLOCK_UNINIT),
                 csum: desc.block_bitmap_csum,
@@ -123,7 +123,7 @@ impl Group {
                 map: None,
                 bitmap: None,
             }),
-            inodes: Mutex::new(InodeState {
+            inodes: Rank::Group.mutex(InodeState {
                 free: desc.free_inodes_count,
                 dirs: desc.used_dirs_count,
                 unused,

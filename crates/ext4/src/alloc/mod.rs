@@ -51,8 +51,8 @@ use jbd2::Journal;
 pub(crate) use space::Claim;
 use space::Space;
 use std::sync::{Arc, OnceLock};
-use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sync::{Mutex, Rank};
 use system::SystemBlocks;
 
 /// A run of blocks.
@@ -207,7 +207,7 @@ impl Groups {
             free_inodes: AtomicU64::new(sum(|desc| desc.free_inodes_count)),
             dirs: AtomicU64::new(sum(|desc| desc.used_dirs_count)),
             groups: groups.into(),
-            changed: Mutex::default(),
+            changed: Rank::ChangedGroups.mutex(Vec::new()),
             gdt_changed: (0..geo.gdt_blocks)
                 .map(|_| AtomicBool::new(false))
                 .collect(),

@@ -25,8 +25,9 @@ fn settable(kind: FileType) -> InodeFlags {
 }
 
 impl Fs {
-    /// The flags of `inode` after `wanted` are set, by ext4's rules: flags that cannot be set on this
-    /// type of file, or are not supported, are refused; flags that only operations change stay.
+    /// The flags of `inode` after `wanted` are set, by ext4's rules: flags that cannot be set on
+    /// this type of file, or are not supported, are refused; flags that only operations change
+    /// stay.
     pub(super) fn checked_flags(
         &self,
         inode: &Inode,

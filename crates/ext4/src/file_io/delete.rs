@@ -23,8 +23,8 @@ impl Fs {
                 continue;
             }
             if let Err(error) = self.delete_inode(&inode) {
-                // It stays on the orphan list, and the next mount or e2fsck deletes it. A part of its
-                // blocks may be freed.
+                // It stays on the orphan list, and the next mount or e2fsck deletes it. A part of
+                // its blocks may be freed.
                 self.blame_half_done("delete_inode", inode.ino, &error);
                 tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
             }
@@ -54,8 +54,8 @@ impl Fs {
     }
 }
 
-/// Whether an extent tree maps the inode's blocks: not for devices, FIFOs, sockets and fast symbolic
-/// links.
+/// Whether an extent tree maps the inode's blocks: not for devices, FIFOs, sockets and fast
+/// symbolic links.
 fn has_extents(inode: &Inode) -> bool {
     match inode.kind() {
         FileType::Regular | FileType::Directory => true,

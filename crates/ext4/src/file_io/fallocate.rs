@@ -91,8 +91,8 @@ impl Fs {
             FallocateMode::PunchHole => {
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
-                    // It may cut one extent in two. Pages are dropped only when nothing can fail with
-                    // NoSpace: the data below them must not reappear.
+                    // It may cut one extent in two. Pages are dropped only when nothing can fail
+                    // with NoSpace: the data below them must not reappear.
                     let changes = Changes::begin(self, inode);
                     changes.promise(1, Claim::Margin)?;
                     self.free_with_pages(inode, inner)?;

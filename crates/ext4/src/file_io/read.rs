@@ -25,8 +25,8 @@ enum Run {
 }
 
 impl Fs {
-    /// Reads from byte `offset` into `buf`. Returns how many bytes were read: fewer only at the end of
-    /// the file.
+    /// Reads from byte `offset` into `buf`. Returns how many bytes were read: fewer only at the end
+    /// of the file.
     pub fn read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
         if inode.kind() != FileType::Regular {
             return Err(if inode.kind() == FileType::Directory {
@@ -169,8 +169,8 @@ impl Fs {
         })
     }
 
-    /// Reads a page of which a part is about to be changed, or returns zeroes for a hole. `None` if it
-    /// is cached. The caller holds the inode's lock exclusively.
+    /// Reads a page of which a part is about to be changed, or returns zeroes for a hole. `None` if
+    /// it is cached. The caller holds the inode's lock exclusively.
     pub(crate) fn page_for_update(
         &self,
         inode: &Inode,
@@ -194,8 +194,8 @@ impl Fs {
         })
     }
 
-    /// Requests those of `pages` that are on the device and not cached. The caller holds the inode's
-    /// lock shared.
+    /// Requests those of `pages` that are on the device and not cached. The caller holds the
+    /// inode's lock shared.
     fn start_readahead(&self, inode: &Arc<Inode>, pages: Range<u64>) {
         let mut plug = self.queue.plug();
         let mut at = pages.start;

@@ -71,9 +71,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Logs the last page of a file of `size` bytes, if its block is written on the device: the zeroes
-    /// behind the end become durable with the transaction. The page stays dirty. `_lock` proves that
-    /// no thread writes it in place; the caller has waited for writeback. Uses one credit.
+    /// Logs the last page of a file of `size` bytes, if its block is written on the device: the
+    /// zeroes behind the end become durable with the transaction. The page stays dirty. `_lock`
+    /// proves that no thread writes it in place; the caller has waited for writeback. Uses one
+    /// credit.
     fn log_tail(
         &self,
         handle: &Handle<'_>,
@@ -111,8 +112,8 @@ impl Fs {
     }
 
     /// Removes pages and returns their reservations. None of them is under writeback, as `_lock`
-    /// proves. Unless the inode is deleted, the caller has the handle that frees their blocks, and has
-    /// marked the inode dirty under it: an fsync that finds the pages gone then commits that
+    /// proves. Unless the inode is deleted, the caller has the handle that frees their blocks, and
+    /// has marked the inode dirty under it: an fsync that finds the pages gone then commits that
     /// transaction.
     pub(super) fn forget_pages(
         &self,
@@ -135,8 +136,8 @@ impl Fs {
         (self.journal.max_credits() / 8).clamp(least, STEP_CREDITS)
     }
 
-    /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode is
-    /// an orphan from the first to the last of them: after a crash in between the next mount
+    /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode
+    /// is an orphan from the first to the last of them: after a crash in between the next mount
     /// completes the truncation. The first transaction has the zeroes behind the end, too.
     fn cut_to(&self, inode: &Arc<Inode>, size: u64, lock: MutexGuard<'_, u32>) -> Result<()> {
         let range = size.div_ceil(PAGE)..END;

@@ -5,7 +5,7 @@ use crate::extents::{self, Changes, Map};
 use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{BufMut, PAGE_SIZE};
-use cache::PageState;
+use cache::{Delalloc, PageState};
 use ext4_format::inode::FileType;
 use ext4_format::types::FileBlock;
 use std::ops::Range;
@@ -138,8 +138,8 @@ impl Fs {
         })
     }
 
-    /// Copies `data` into pages. Returns the bytes copied, the pages that became dirty, and the error
-    /// that stopped it early.
+    /// Copies `data` into pages. Returns the bytes copied, the pages that became dirty, and the
+    /// error that stopped it early.
     fn fill_pages(
         &self,
         inode: &Arc<Inode>,
@@ -177,17 +177,24 @@ impl Fs {
         let cached = inode.data.mapping.state(index);
         // A cached page has a block or a promise: holes are not cached.
         let reserve = cached.is_none() && mapped.needs_block(index)?;
+        let delalloc = match reserve {
+            true => Delalloc::Set,
+            false => Delalloc::Keep,
+        };
         if part.len() == PAGE_SIZE {
             if reserve {
                 self.groups.reserve(1)?;
             }
             let mut buf = BufMut::scratch(PAGE_SIZE);
             buf.copy_from_slice(part);
-            return Ok(inode.data.mapping.store_dirty(index, buf.freeze(), reserve));
+            return Ok(inode
+                .data
+                .mapping
+                .store_dirty(index, buf.freeze(), delalloc));
         }
         let copy = |bytes: &mut [u8]| bytes[within..within + part.len()].copy_from_slice(part);
         if cached.is_some()
-            && let Some(before) = inode.data.mapping.modify(index, false, copy)
+            && let Some(before) = inode.data.mapping.modify(index, Delalloc::Keep, copy)
         {
             return Ok(before);
         }
@@ -196,18 +203,18 @@ impl Fs {
             return inode
                 .data
                 .mapping
-                .modify(index, false, copy)
+                .modify(index, Delalloc::Keep, copy)
                 .ok_or(Error::Invalid("a page left the cache twice"));
         };
         if reserve {
             self.groups.reserve(1)?;
         }
         copy(buf.make_mut());
-        Ok(inode.data.mapping.store_dirty(index, buf, reserve))
+        Ok(inode.data.mapping.store_dirty(index, buf, delalloc))
     }
 
-    /// Zeroes bytes `range` of page `index` and keeps the rest of the page. Does nothing for a hole.
-    /// The caller holds the inode's lock exclusively.
+    /// Zeroes bytes `range` of page `index` and keeps the rest of the page. Does nothing for a
+    /// hole. The caller holds the inode's lock exclusively.
     pub(crate) fn zero_in_page(
         &self,
         inode: &Arc<Inode>,
@@ -218,7 +225,7 @@ impl Fs {
             return Ok(());
         }
         let zero = |bytes: &mut [u8]| bytes[range.clone()].fill(0);
-        let before = match inode.data.mapping.modify(index, false, zero) {
+        let before = match inode.data.mapping.modify(index, Delalloc::Keep, zero) {
             Some(before) => before,
             None => {
                 let file_block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
@@ -235,7 +242,7 @@ impl Fs {
                     return Ok(());
                 };
                 zero(buf.make_mut());
-                inode.data.mapping.store_dirty(index, buf, false)
+                inode.data.mapping.store_dirty(index, buf, Delalloc::Keep)
             }
         };
         self.bdi.add_dirty(u64::from(!before.dirty));

@@ -7,8 +7,8 @@
 //! them would cost too much). So the journal's periodic commit first writes such files that are
 //! still dirty: their data becomes durable with the truncation.
 //!
-//! A file is remembered from the truncation until its new contents are recorded. A close only starts
-//! writing them.
+//! A file is remembered from the truncation until its new contents are recorded. A close only
+//! starts writing them.
 //!
 //! Not covered: a commit for an fsync, or of a full transaction, between the truncation and the
 //! close. The contents then follow with the next periodic commit.
@@ -30,8 +30,8 @@ impl Fs {
         }
     }
 
-    /// Before a periodic commit: writes the data of truncated files, so that it becomes durable with
-    /// the truncation. Waits for their pages that others are writing, too.
+    /// Before a periodic commit: writes the data of truncated files, so that it becomes durable
+    /// with the truncation. Waits for their pages that others are writing, too.
     pub(crate) fn write_truncated_files(&self) {
         let noted = std::mem::take(&mut *self.truncated_files.0.lock());
         let (mut to_write, mut unwritten) = (Vec::new(), Vec::new());

@@ -27,8 +27,8 @@ use ext4_format::types::Ino;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Files of unknown place are written, and not looked for, if they have at most this many dirty pages
-/// (4 MiB).
+/// Files of unknown place are written, and not looked for, if they have at most this many dirty
+/// pages (4 MiB).
 const FEW_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
 
 /// Where a file lies.

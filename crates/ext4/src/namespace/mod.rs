@@ -11,8 +11,8 @@
 //!    ends half-done.
 //!
 //! An inode that loses its last name becomes an orphan in the same handle. Its blocks are freed
-//! when its last user is gone: [`Fs::delete_unlinked`] is called at the end of everything that may drop
-//! one, without locks or handle.
+//! when its last user is gone: [`Fs::delete_unlinked`] is called at the end of everything that may
+//! drop one, without locks or handle.
 //!
 //! Permissions are not checked here (FUSE's `default_permissions` does); the immutable and
 //! append-only flags are.

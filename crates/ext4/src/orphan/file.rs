@@ -12,7 +12,7 @@ use ext4_format::orphan_file;
 use ext4_format::types::{FileBlock, FsBlock, Ino};
 use jbd2::{Buffer, Handle, Seal};
 use std::sync::Arc;
-use sync::Mutex;
+use sync::Rank;
 use sync::atomic::{AtomicBool, Ordering};
 
 /// Blocks that an orphan file may have: mke2fs makes at most 512 unless asked for more.
@@ -65,7 +65,7 @@ impl OrphanFile {
             }
             blocks.push(SlotBlock {
                 place: FsBlock(place),
-                taken: Mutex::new(taken),
+                taken: Rank::OrphanSlots.mutex(taken),
             });
         }
         file.blocks = blocks.into();
@@ -182,7 +182,7 @@ mod tests {
     fn slots_are_given_out_once() {
         let block = SlotBlock {
             place: FsBlock(1),
-            taken: Mutex::new(vec![0; 2].into()),
+            taken: Rank::OrphanSlots.mutex(vec![0; 2].into()),
         };
         let all: Vec<_> = std::iter::from_fn(|| block.take(100)).collect();
         assert!(all.into_iter().eq(0..100));

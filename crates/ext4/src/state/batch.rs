@@ -8,7 +8,7 @@ use ext4_format::types::{FsBlock, Ino};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// Pages of a range that goes through the log, at most.
 pub(crate) const LOGGED_PAGES: u32 = 16;
@@ -81,12 +81,12 @@ impl Batch {
             pending: AtomicUsize::new(1),
             open: AtomicBool::new(true),
             route,
-            ranges: Mutex::default(),
-            errors: Mutex::default(),
-            piece: Mutex::new(Piece::new(stream, expected)),
-            landed: Mutex::default(),
+            ranges: Rank::BatchRanges.mutex(Vec::new()),
+            errors: Rank::BatchErrors.mutex(Vec::new()),
+            piece: Rank::BatchPiece.mutex(Piece::new(stream, expected)),
+            landed: Rank::BatchLanded.mutex(()),
             landed_cv: Condvar::new(),
-            finished: Mutex::default(),
+            finished: Rank::BatchFinished.mutex(None),
         })
     }
 

@@ -1,8 +1,8 @@
 //! Inodes whose in-memory fields differ from their inode table block.
 //!
 //! An inode registers once for any number of changes, under its table block's number. The commit
-//! serialises all inodes of a block by one change of that block. `registered` is cleared *before* an
-//! inode's fields are read, so that a later change registers it again.
+//! serialises all inodes of a block by one change of that block. `registered` is cleared *before*
+//! an inode's fields are read, so that a later change registers it again.
 //!
 //! ```text
 //!   change, mark_dirty ──> registered ──(write_back: clear flag, copy fields, encode)──> clean
@@ -17,8 +17,8 @@ use jbd2::{Handle, Phase};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use sync::Mutex;
 use sync::atomic::{AtomicU32, Ordering};
+use sync::{Mutex, Rank};
 
 const SHARDS: usize = u32::BITS as usize;
 
@@ -38,7 +38,7 @@ pub(crate) struct ChangedInodes {
 impl Default for ChangedInodes {
     fn default() -> Self {
         ChangedInodes {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: std::array::from_fn(|_| Rank::ChangedInodes.mutex(Blocks::default())),
             occupied: AtomicU32::new(0),
             blocks: AtomicU32::new(0),
         }
@@ -77,8 +77,9 @@ impl ChangedInodes {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Serialises registered inodes as part of `handle`'s transaction. Ahead of the commit it leaves
-    /// out blocks with an inode that has unrecorded pages, because recording them changes the inode.
+    /// Serialises registered inodes as part of `handle`'s transaction. Ahead of the commit it
+    /// leaves out blocks with an inode that has unrecorded pages, because recording them changes
+    /// the inode.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
         let landed = |inode: &Arc<Inode>| !inode.has_unlanded();
         let mut first_error = None;

@@ -50,7 +50,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
-use sync::{Mutex, MutexGuard};
+use sync::{Mutex, MutexGuard, Rank};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -58,7 +58,6 @@ const PAGE: u64 = PAGE_SIZE as u64;
 pub(crate) type Batches = SmallVec<[Arc<Batch>; 2]>;
 
 /// Data and metadata of an inode that were written or recorded and are not durable.
-#[derive(Default)]
 pub(crate) struct Durability {
     /// Batches that may have pages of the file.
     batches: Mutex<Batches>,
@@ -68,6 +67,17 @@ pub(crate) struct Durability {
     datasync_tid: TidCell,
     /// The last write of its data that a volatile cache may lose.
     written: AtomicWriteMark,
+}
+
+impl Default for Durability {
+    fn default() -> Durability {
+        Durability {
+            batches: Rank::FileBatches.mutex(Batches::default()),
+            tid: TidCell::default(),
+            datasync_tid: TidCell::default(),
+            written: AtomicWriteMark::default(),
+        }
+    }
 }
 
 /// The commit and the flush that make a file durable once its pages are recorded.
@@ -214,8 +224,8 @@ impl Inode {
         meta.note_recorded(&self.data.mapping, pages);
     }
 
-    /// Raises the size to `end` at least, and the size on disk unless pages are unrecorded. Marks the
-    /// inode dirty.
+    /// Raises the size to `end` at least, and the size on disk unless pages are unrecorded. Marks
+    /// the inode dirty.
     pub(crate) fn grow(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>, end: u64) {
         let mut meta = self.meta.lock();
         meta.size = meta.size.max(end);
@@ -226,7 +236,8 @@ impl Inode {
         self.mark_dirty(fs, handle);
     }
 
-    /// Raises the size on disk after an event that had no handle. Cheap where there is nothing to do.
+    /// Raises the size on disk after an event that had no handle. Cheap where there is nothing to
+    /// do.
     pub(crate) fn follow_size(self: &Arc<Self>, fs: &Fs) -> Result<()> {
         if self.meta.lock().is_behind(&self.data.mapping) {
             let handle = fs.journal.start(2)?;
@@ -288,8 +299,8 @@ impl Inode {
             &self.data.durability.datasync_tid
         } else {
             if self.lazy_times.load(Ordering::Relaxed) {
-                // The flusher recorded the pages of a write before it set the times, which are in no
-                // transaction.
+                // The flusher recorded the pages of a write before it set the times, which are in
+                // no transaction.
                 let handle = fs.journal.start(2)?;
                 self.mark_dirty_attributes(fs, &handle);
             }
@@ -336,8 +347,8 @@ pub(crate) struct WaitingSizes {
 
 impl Fs {
     /// Files whose size was set beyond their pages and is not on disk: a sync that begins now makes
-    /// these sizes durable, too. Looks at dirty files only, and only if such a size was set since the
-    /// last search found none.
+    /// these sizes durable, too. Looks at dirty files only, and only if such a size was set since
+    /// the last search found none.
     pub(crate) fn sizes_to_sync(&self) -> Vec<(Arc<Inode>, SizeToSync)> {
         let set = self.waiting_sizes.set.load(Ordering::Acquire);
         if set == self.waiting_sizes.none_left.load(Ordering::Acquire) {
@@ -378,8 +389,8 @@ impl InodeMeta {
         self.fields.size = self.fields.size.max(end);
     }
 
-    /// Cuts the file off at `size`, on disk too. A smaller size on disk is not raised while pages are
-    /// unrecorded.
+    /// Cuts the file off at `size`, on disk too. A smaller size on disk is not raised while pages
+    /// are unrecorded.
     pub(crate) fn cut_size(&mut self, size: u64, mapping: &Mapping) {
         self.size = size;
         self.cuts = self.cuts.wrapping_add(1);

@@ -114,7 +114,8 @@ impl Fs {
         self.storable(Timestamp { secs, nanos })
     }
 
-    /// The nearest time that this volume's inodes can hold: users see the same time after a remount.
+    /// The nearest time that this volume's inodes can hold: users see the same time after a
+    /// remount.
     pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
         if self.geo.inode_size > 128 {
             return Timestamp {

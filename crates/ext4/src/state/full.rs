@@ -15,7 +15,7 @@
 use crate::{Error, Fs, Result};
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// How often step 4 looks again, and how long it waits each time.
 const RELEASE_WAITS: u32 = 10;
@@ -37,10 +37,18 @@ pub(crate) const NAMESPACE_BLOCKS: u64 = 16;
 pub(crate) const ANY_BLOCKS: u64 = u64::MAX;
 
 /// Deletions of unlinked files by any thread.
-#[derive(Default)]
 pub(crate) struct Deletions {
     count: Mutex<Count>,
     ended: Condvar,
+}
+
+impl Default for Deletions {
+    fn default() -> Deletions {
+        Deletions {
+            count: Rank::Deletions.mutex(Count::default()),
+            ended: Condvar::new(),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -16,7 +16,7 @@ use ext4_format::types::Ino;
 use jbd2::Handle;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, Ordering};
-use sync::{Mutex, RwLock};
+use sync::{Mutex, Rank, RwLock};
 use writeback::DirtyState;
 
 /// Units of 512 bytes, as `st_blocks` counts, in a page.
@@ -105,8 +105,8 @@ impl FileData {
             durability: Durability::default(),
             errors: ErrSeq::default(),
             write_failed: AtomicBool::new(false),
-            writeback_lock: Mutex::new(0),
-            goal: Mutex::new(None),
+            writeback_lock: Rank::InodeWriteback.mutex(0),
+            goal: Rank::InodeGoal.mutex(None),
             nodes: NodePromise::default(),
             readahead: Readahead::default(),
             truncated: AtomicBool::new(false),
@@ -176,8 +176,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
-    /// All inode flags (immutable, append-only, …). Flags that this type of file or this volume cannot
-    /// have are refused as in ext4.
+    /// All inode flags (immutable, append-only, …). Flags that this type of file or this volume
+    /// cannot have are refused as in ext4.
     pub flags: Option<u32>,
     /// Project ID; only 0 without the feature `project`.
     pub projid: Option<u32>,
@@ -198,10 +198,13 @@ impl Inode {
             kind,
             fs: fs.me.clone(),
             pins: Pins::default(),
-            lock: RwLock::new(()),
+            lock: match kind {
+                FileType::Directory => Rank::Directory.rw_lock(()),
+                _ => Rank::FileContents.rw_lock(()),
+            },
             data: FileData::new(&fs.budget),
-            i_block: RwLock::new(fields.i_block),
-            meta: Mutex::new(InodeMeta {
+            i_block: Rank::InodeBlocks.rw_lock(fields.i_block),
+            meta: Rank::InodeMeta.mutex(InodeMeta {
                 size: fields.size,
                 cuts: 0,
                 fields,
@@ -273,9 +276,9 @@ impl Inode {
         self.data.mapping.dirty_pages() * block::PAGE_SIZE as u64
     }
 
-    /// Registers a change of `meta` or `i_block` made under `handle`: the inode is serialised into its
-    /// table block before the handle's transaction commits. Call it *after* the change, or with the
-    /// lock of `meta` held: a commit may serialise the inode at any moment after the call.
+    /// Registers a change of `meta` or `i_block` made under `handle`: the inode is serialised into
+    /// its table block before the handle's transaction commits. Call it *after* the change, or with
+    /// the lock of `meta` held: a commit may serialise the inode at any moment after the call.
     pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
         self.data.durability.changed_in(handle.tid(), true);
         self.register_dirty(fs);
@@ -319,8 +322,8 @@ pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
 
 impl Fs {
     /// Makes the in-memory inode of a number that `alloc_inode` has just taken, with a new
-    /// generation, the current time, and an empty extent root where the type has one. Puts it in the
-    /// table and marks it dirty.
+    /// generation, the current time, and an empty extent root where the type has one. Puts it in
+    /// the table and marks it dirty.
     pub(crate) fn new_inode(
         &self,
         handle: &Handle<'_>,

@@ -1,10 +1,15 @@
 //! Blocks that are promised for nodes of a file's extent tree (`extents::promise`).
 
-use sync::Mutex;
+use sync::{Mutex, Rank};
 
 /// The promise of one inode.
-#[derive(Default)]
 pub(crate) struct NodePromise(pub(crate) Mutex<Promised>);
+
+impl Default for NodePromise {
+    fn default() -> NodePromise {
+        NodePromise(Rank::NodePromise.mutex(Promised::default()))
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Promised {

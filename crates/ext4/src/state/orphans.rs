@@ -5,8 +5,8 @@ use ext4_format::checksum::Seed;
 use ext4_format::types::FsBlock;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU64};
+use sync::{Mutex, Rank};
 
 /// Where an orphan is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +22,22 @@ pub(crate) enum OrphanPlace {
 }
 
 /// The orphans of a volume.
-#[derive(Default)]
 pub(crate) struct OrphanState {
     /// Set by `orphan::recover` on a volume that has one.
     pub file: OnceLock<OrphanFile>,
     pub list: Mutex<OrphanList>,
     /// Orphans in both.
     pub count: AtomicU64,
+}
+
+impl Default for OrphanState {
+    fn default() -> OrphanState {
+        OrphanState {
+            file: OnceLock::new(),
+            list: Rank::Orphans.mutex(OrphanList::default()),
+            count: AtomicU64::new(0),
+        }
+    }
 }
 
 /// The orphan file.
@@ -47,8 +56,8 @@ pub(crate) struct SlotBlock {
     pub taken: Mutex<Box<[u64]>>,
 }
 
-/// The orphan list. Inodes that recovery has not reached are on disk only: the last entry then has a
-/// `next` that is not here.
+/// The orphan list. Inodes that recovery has not reached are on disk only: the last entry then has
+/// a `next` that is not here.
 #[derive(Default)]
 pub(crate) struct OrphanList {
     pub entries: HashMap<u32, OrphanEntry>,

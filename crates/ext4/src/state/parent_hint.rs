@@ -3,8 +3,8 @@
 use ext4_format::types::Ino;
 use sync::atomic::{AtomicU32, Ordering};
 
-/// The directory through which an inode was last reached, set under the directory's lock. Correct or
-/// unknown for a directory and for a file with one name.
+/// The directory through which an inode was last reached, set under the directory's lock. Correct
+/// or unknown for a directory and for a file with one name.
 #[derive(Default)]
 pub(crate) struct ParentHint(AtomicU32);
 

@@ -2,8 +2,8 @@
 //!
 //! The window doubles with every sequential read up to [`MAX_WINDOW`] and the next window is
 //! requested when the reader enters the last one, so that the device works while the reader copies.
-//! Pages enter the mapping when their I/O completes. A change of the file's contents or blocks waits
-//! for that first ([`Readahead::quiesce`]).
+//! Pages enter the mapping when their I/O completes. A change of the file's contents or blocks
+//! waits for that first ([`Readahead::quiesce`]).
 
 use crate::Inode;
 use block::{EndIo, IoError, PAGE_SIZE, Payload};
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::Ordering;
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// Pages of the first window.
 pub(crate) const MIN_WINDOW: u64 = 32;
@@ -19,10 +19,18 @@ pub(crate) const MIN_WINDOW: u64 = 32;
 pub(crate) const MAX_WINDOW: u64 = 1024;
 
 /// State of sequential reading of one inode.
-#[derive(Default)]
 pub(crate) struct Readahead {
     state: Mutex<State>,
     idle: Condvar,
+}
+
+impl Default for Readahead {
+    fn default() -> Readahead {
+        Readahead {
+            state: Rank::Readahead.mutex(State::default()),
+            idle: Condvar::new(),
+        }
+    }
 }
 
 #[derive(Default)]

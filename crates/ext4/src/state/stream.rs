@@ -43,8 +43,8 @@ impl Piece {
         }
     }
 
-    /// Picks up to `want` blocks for the batch's next small file. `first` is the goal of the volume's
-    /// first piece.
+    /// Picks up to `want` blocks for the batch's next small file. `first` is the goal of the
+    /// volume's first piece.
     ///
     /// # Errors
     /// As [`Groups::pick`].

@@ -2,15 +2,20 @@
 
 use crate::{Fs, Inode};
 use ext4_format::types::Ino;
-use sync::Mutex;
 use sync::atomic::Ordering;
+use sync::{Mutex, Rank};
 
 /// Commits for which a truncated file without new contents is remembered.
 pub(crate) const PATIENCE: u8 = 2;
 
 /// Files that were truncated to zero, with the commits for which each is still remembered.
-#[derive(Default)]
 pub(crate) struct TruncatedFiles(pub(crate) Mutex<Vec<(Ino, u8)>>);
+
+impl Default for TruncatedFiles {
+    fn default() -> TruncatedFiles {
+        TruncatedFiles(Rank::TruncatedFiles.mutex(Vec::new()))
+    }
+}
 
 impl Fs {
     /// The file was truncated to zero.

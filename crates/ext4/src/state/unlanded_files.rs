@@ -13,8 +13,8 @@
 use crate::Inode;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use sync::Mutex;
 use sync::atomic::Ordering;
+use sync::{Mutex, Rank};
 
 const SHARDS: usize = 32;
 
@@ -28,7 +28,7 @@ pub(crate) struct UnlandedFiles {
 impl Default for UnlandedFiles {
     fn default() -> Self {
         UnlandedFiles {
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: std::array::from_fn(|_| Rank::UnlandedFiles.mutex(Shard::default())),
         }
     }
 }

@@ -103,8 +103,8 @@ pub(crate) fn journal_extents(
     Ok(extents)
 }
 
-/// Collects the extents of the journal. The number of nodes is bounded: a damaged tree may contain a
-/// circle.
+/// Collects the extents of the journal. The number of nodes is bounded: a damaged tree may contain
+/// a circle.
 struct Walk<'a> {
     queue: &'a Queue,
     geo: &'a Geometry,

@@ -134,9 +134,9 @@ impl Fs {
         Ok(self.queue.flush_up_to(written)?)
     }
 
-    /// Makes a step of a large sync durable that has completed and is recorded. The commit of the next
-    /// small fsync writes the recorded metadata, unless it is much: then it is committed here. The
-    /// journal and the queue keep errors.
+    /// Makes a step of a large sync durable that has completed and is recorded. The commit of the
+    /// next small fsync writes the recorded metadata, unless it is much: then it is committed here.
+    /// The journal and the queue keep errors.
     pub(crate) fn make_step_durable(&self) {
         let written = self.queue.written();
         let running = self.journal.running_tid();
@@ -182,6 +182,7 @@ impl Fs {
 
     /// Description of the volume.
     pub fn info(&self) -> VolumeInfo {
+        let read_only_reason = self.read_only_reason.lock().clone();
         let sb = self.superblock.lock();
         let mut features = sb.compat().names();
         features.extend(sb.incompat().names());
@@ -197,7 +198,7 @@ impl Fs {
             groups: self.geo.groups,
             journal_blocks: self.journal_blocks,
             read_only: self.is_read_only(),
-            read_only_reason: self.read_only_reason.lock().clone(),
+            read_only_reason,
             errors: sb.state().contains(State::ERROR) || self.errors.is_met(),
             error_summary: self.errors.summary(),
             on_error: self.errors.policy(),
@@ -229,8 +230,8 @@ impl Fs {
         set.map_err(|_| Error::Invalid("a writeback parameter"))
     }
 
-    /// Drops clean pages, inodes and metadata blocks from memory, also those of other volumes on the
-    /// same budget, and returns free memory to the system.
+    /// Drops clean pages, inodes and metadata blocks from memory, also those of other volumes on
+    /// the same budget, and returns free memory to the system.
     pub fn drop_caches(&self) {
         self.budget.drop_caches();
     }
@@ -302,8 +303,8 @@ impl Drop for Fs {
         if self.unmounted.get_mut().is_some() {
             return;
         }
-        // The flusher and the journal hold the file system weakly, so nothing can be written now, and
-        // a commit without its state would be damage. The volume ends as in a crash.
+        // The flusher and the journal hold the file system weakly, so nothing can be written now,
+        // and a commit without its state would be damage. The volume ends as in a crash.
         tracing::error!(
             "{}: dropped without unmount; the next mount recovers what was durable",
             self.queue.name()

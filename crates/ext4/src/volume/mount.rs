@@ -11,7 +11,8 @@ use super::bootstrap;
 use crate::alloc::Groups;
 use crate::damage::{ErrorLog, OnError, carry_over};
 use crate::state::{
-    ChangedInodes, MountOptions, OrphanState, TruncatedFiles, UnlandedFiles, WaitingSizes,
+    ChangedInodes, MountOptions, OrphanReport, OrphanState, TruncatedFiles, UnlandedFiles,
+    WaitingSizes,
 };
 use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Queue};
@@ -24,7 +25,7 @@ use jbd2::{
     Journal, JournalClient, JournalExtent, JournalOptions, LogFormat, Overlay, RecoveryReport,
 };
 use std::sync::{Arc, Weak};
-use sync::Mutex;
+use sync::Rank;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use writeback::{BackingDev, FsyncQueue};
 
@@ -63,8 +64,8 @@ impl Fs {
         );
         groups.report_to(errors.clone());
         let mut seed = [0; 4];
-        // Generations only have to differ from those of earlier mounts. The time serves where random
-        // bytes are not available.
+        // Generations only have to differ from those of earlier mounts. The time serves where
+        // random bytes are not available.
         if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
             seed = options.clock.realtime().1.to_le_bytes();
         }
@@ -90,16 +91,16 @@ impl Fs {
             queue,
             budget,
             options,
-            superblock: Mutex::new(superblock),
+            superblock: Rank::Superblock.mutex(superblock),
             superblock_dirty: AtomicBool::new(false),
             read_only: AtomicBool::new(read_only),
-            read_only_reason: Mutex::new(reason),
-            unmounted: Mutex::new(None),
+            read_only_reason: Rank::ReadOnlyReason.mutex(reason),
+            unmounted: Rank::Unmounted.mutex(None),
             journal_blocks: opened.blocks,
             recovery: opened.recovery,
-            orphans: Mutex::default(),
-            rename_lock: Mutex::new(()),
-            unlinked: Mutex::default(),
+            orphans: Rank::OrphanReport.mutex(OrphanReport::default()),
+            rename_lock: Rank::Rename.mutex(()),
+            unlinked: Rank::Unlinked.mutex(Vec::new()),
             deletions: Default::default(),
             deleted_inodes: Default::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
@@ -201,9 +202,9 @@ impl Fs {
         synced
     }
 
-    /// Writes the last super block of a mount. Only here is needs_recovery cleared: if everything was
-    /// written, the log is empty and no orphan is left. Otherwise it stays for the next mount and for
-    /// e2fsck.
+    /// Writes the last super block of a mount. Only here is needs_recovery cleared: if everything
+    /// was written, the log is empty and no orphan is left. Otherwise it stays for the next mount
+    /// and for e2fsck.
     fn mark_clean(&self, is_clean: bool) -> Result<()> {
         if is_clean {
             let mut sb = self.superblock.lock();
@@ -216,7 +217,8 @@ impl Fs {
         Ok(self.queue.flush()?)
     }
 
-    /// Stops without writing anything more, as if the process had been killed, for tests of recovery.
+    /// Stops without writing anything more, as if the process had been killed, for tests of
+    /// recovery.
     pub fn crash(&self) {
         *self.unmounted.lock() = Some(Err(Error::ReadOnly));
         // In this order: an fsync on a read-only volume looks for the journal's error.

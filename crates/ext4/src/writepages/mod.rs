@@ -14,10 +14,10 @@
 //!                                                                             clean
 //! ```
 //!
-//! A small synchronous write may go through the log ([`Route`]): its data joins the transaction that
-//! records it, nothing is written in place, and the pages are clean at once. The blocks are then
-//! *held* (`jbd2`'s `data.rs`): until the checkpoint has written them home they are written through
-//! the log only, and read from there.
+//! A small synchronous write may go through the log ([`Route`]): its data joins the transaction
+//! that records it, nothing is written in place, and the pages are clean at once. The blocks are
+//! then *held* (`jbd2`'s `data.rs`): until the checkpoint has written them home they are written
+//! through the log only, and read from there.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -47,8 +47,8 @@ pub(crate) struct Submitted {
     pub next: u64,
 }
 
-/// Whether there are dirty pages to write back. Pages behind the end do not count: the write that is
-/// storing them marks the inode dirty afterwards.
+/// Whether there are dirty pages to write back. Pages behind the end do not count: the write that
+/// is storing them marks the inode dirty afterwards.
 fn is_dirty(inode: &Inode) -> bool {
     let mapping = &inode.data.mapping;
     mapping.dirty_pages() > 0

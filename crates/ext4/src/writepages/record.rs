@@ -158,8 +158,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Maps a hole to picked blocks and records these. On failure nothing has changed, and the blocks
-    /// are still picked.
+    /// Maps a hole to picked blocks and records these. On failure nothing has changed, and the
+    /// blocks are still picked.
     pub(crate) fn map_picked(
         &self,
         handle: &Handle<'_>,
@@ -176,8 +176,8 @@ impl Fs {
         })
     }
 
-    /// Makes the pages of a failed range dirty again and frees its blocks. The inode keeps the error
-    /// for every later fsync.
+    /// Makes the pages of a failed range dirty again and frees its blocks. The inode keeps the
+    /// error for every later fsync.
     fn fail_range(&self, range: &Range, error: &Error) {
         let inode = &range.inode;
         if let Record::Insert(run) = range.record {

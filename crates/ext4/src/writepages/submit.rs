@@ -174,8 +174,8 @@ impl Fs {
         }
     }
 
-    /// Whether mapped blocks are written through the log, because that is `requested` or because they
-    /// are held, and how many from the first on go the same way.
+    /// Whether mapped blocks are written through the log, because that is `requested` or because
+    /// they are held, and how many from the first on go the same way.
     fn route(&self, start: FsBlock, len: u32, requested: bool) -> (bool, u32) {
         if requested {
             return (true, len.min(LOGGED_PAGES));

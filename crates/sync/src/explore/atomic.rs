@@ -1,10 +1,10 @@
-//! Atomics, each operation of which is a point.
+//! Atomics. A point precedes each operation.
 
 use super::scheduler::point;
 use std::sync::atomic as real;
 pub use std::sync::atomic::Ordering;
 
-/// As the standard library's; a point.
+/// The standard library's function, preceded by a point.
 #[track_caller]
 pub fn fence(order: Ordering) {
     point();
@@ -13,72 +13,40 @@ pub fn fence(order: Ordering) {
 
 macro_rules! atomic {
     ($name:ident $(<$param:ident>)?, $value:ty) => {
-        /// As the standard library's; each operation is a point.
+        /// The standard library's type. A point precedes each operation.
         pub struct $name $(<$param>)? (real::$name $(<$param>)?);
 
         impl $(<$param>)? $name $(<$param>)? {
-            /// One with this value.
+            /// An atomic with this value.
             #[inline]
             pub const fn new(value: $value) -> Self {
                 Self(real::$name::new(value))
             }
-            /// Reads it.
+            /// Returns the value.
             #[inline]
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
                 point();
                 self.0.load(order)
             }
-            /// Writes it.
+            /// Sets the value.
             #[inline]
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
                 point();
                 self.0.store(value, order)
             }
-            /// Writes it and returns what it was.
+            /// Sets the value and returns the old one.
             #[inline]
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 point();
                 self.0.swap(value, order)
             }
-            /// Writes `new` if it is `old`.
+            /// Sets the value to the result of `update`.
             ///
             /// # Errors
-            /// The value, where it is another.
-            #[inline]
-            #[track_caller]
-            pub fn compare_exchange(
-                &self,
-                old: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                point();
-                self.0.compare_exchange(old, new, success, failure)
-            }
-            /// As `compare_exchange`, which never fails here without cause.
-            ///
-            /// # Errors
-            /// The value, where it is another.
-            #[inline]
-            #[track_caller]
-            pub fn compare_exchange_weak(
-                &self,
-                old: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                point();
-                self.0.compare_exchange(old, new, success, failure)
-            }
-            /// Writes what `update` makes of it.
-            ///
-            /// # Errors
-            /// The value, where `update` returns `None`.
+            /// The current value, if `update` returns `None`.
             #[inline]
             #[track_caller]
             pub fn fetch_update(
@@ -96,17 +64,19 @@ macro_rules! atomic {
                 }
                 Err(old)
             }
-            /// Its value, as nobody else has it.
+            /// The value, which no other thread can use.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }
-            /// Its value.
+            /// The value.
             #[inline]
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
         }
+
+        compare_exchange!($name $(<$param>)?, $value: compare_exchange compare_exchange_weak);
 
         impl $(<$param>)? std::fmt::Debug for $name $(<$param>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -126,11 +96,36 @@ macro_rules! atomic {
     };
 }
 
+macro_rules! compare_exchange {
+    ($name:ident $(<$param:ident>)?, $value:ty: $($op:ident)*) => {
+        impl $(<$param>)? $name $(<$param>)? {
+            $(
+                /// The standard library's method; it never fails spuriously.
+                ///
+                /// # Errors
+                /// The current value, if it is not `old`.
+                #[inline]
+                #[track_caller]
+                pub fn $op(
+                    &self,
+                    old: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    point();
+                    self.0.compare_exchange(old, new, success, failure)
+                }
+            )*
+        }
+    };
+}
+
 macro_rules! fetch {
     ($name:ident, $value:ty: $($op:ident)*) => {
         impl $name {
             $(
-                /// As the standard library's.
+                /// The standard library's method.
                 #[inline]
                 #[track_caller]
                 pub fn $op(&self, value: $value, order: Ordering) -> $value {

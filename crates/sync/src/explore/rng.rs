@@ -1,6 +1,6 @@
-//! SplitMix64: small, and every seed is a good one.
+//! SplitMix64: small, and every seed is valid.
 
-/// A sequence of numbers that its seed decides.
+/// A pseudo-random sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -15,7 +15,7 @@ impl Rng {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    /// A number below `n`, which is not 0.
+    /// A number below `n`. `n` is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }

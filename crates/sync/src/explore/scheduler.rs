@@ -1,93 +1,23 @@
-//! The scheduler: which thread has the baton, who waits for what, and what time it is.
+//! The scheduler: the running thread, the waits of the others, and virtual time.
 
+use super::outcome::{Failure, Options, Outcome};
 use super::strategy::{Chooser, Strategy};
+use super::wait::{Access, Key, Place};
 use std::cell::Cell;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Once};
 use std::time::Duration;
-
-/// A place in the sources.
-pub(crate) type Place = &'static Location<'static>;
 
 /// Virtual nanoseconds that a point takes, so that time passes for a thread that only computes.
 const POINT_NANOS: u64 = 200;
 
-/// What decides a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Decides every choice.
-    pub seed: u64,
-    /// How choices are drawn.
-    pub strategy: Strategy,
-    /// Points after which the run counts as a livelock.
-    pub step_limit: u64,
-    /// Whether to keep each point's thread and place.
-    pub trace: bool,
-}
-
-/// Why a run failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// The failure, with a line for each thread.
-    pub message: String,
-}
-
-/// A run that is over.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Points, calm ones included.
-    pub points: u64,
-    /// Times that another thread got the baton.
-    pub switches: u64,
-    /// Threads that took part.
-    pub threads: usize,
-    /// Virtual time that passed.
-    pub time: Duration,
-    /// Depends on each point's thread and place: equal for equal runs.
-    pub fingerprint: u64,
-    /// Each point's thread and place, where that was asked for.
-    pub trace: Vec<(usize, &'static Location<'static>)>,
-    /// The failure, if the run failed. Its threads then stay parked for good.
-    pub failure: Option<Failure>,
-}
-
-/// Something that a thread may wait for.
+/// The threads among which a switch chooses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// A lock at this address; as a writer.
-    Lock { address: usize, writer: bool },
-    /// A condition variable at this address.
-    Condvar(usize),
-    /// The end of a thread.
-    Join(usize),
-    /// `unpark`.
-    Park(usize),
-    /// Time only.
-    Sleep,
-}
-
-/// Without addresses, which differ from run to run.
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Key::Lock { writer: true, .. } => f.write_str("lock"),
-            Key::Lock { writer: false, .. } => f.write_str("lock to share"),
-            Key::Condvar(_) => f.write_str("condition"),
-            Key::Join(thread) => write!(f, "end of thread {thread}"),
-            Key::Park(_) => f.write_str("unpark"),
-            Key::Sleep => f.write_str("time"),
-        }
-    }
-}
-
-impl Key {
-    fn is_woken_by(self, by: Key) -> bool {
-        match (self, by) {
-            (Key::Lock { address: a, .. }, Key::Lock { address: b, .. }) => a == b,
-            (a, b) => a == b,
-        }
-    }
+enum Next {
+    Any,
+    /// Not the calling thread, if another can run.
+    Another,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +27,7 @@ enum Status {
     Finished,
 }
 
-/// How a thread is made to go on.
+/// The right to run, passed from thread to thread.
 pub(super) struct Baton {
     here: AtomicBool,
     thread: std::sync::OnceLock<std::thread::Thread>,
@@ -122,10 +52,10 @@ struct Member {
     name: String,
     baton: Arc<Baton>,
     status: Status,
-    /// When it goes on without being woken, in virtual nanoseconds.
+    /// Virtual nanoseconds at which the wait times out.
     deadline: Option<u64>,
     timed_out: bool,
-    /// `unpark` came before `park`.
+    /// `unpark` was called before `park`.
     unparked: bool,
     priority: u64,
     place: Option<Place>,
@@ -139,10 +69,10 @@ struct State {
     failure: Option<Failure>,
 }
 
-/// One run's.
+/// The scheduler of one run.
 pub(crate) struct Scheduler {
     options: Options,
-    /// Points outside of calm parts; only the thread with the baton counts.
+    /// Points outside of calm parts. Only the running thread counts.
     steps: AtomicU64,
     /// All points.
     points: AtomicU64,
@@ -150,7 +80,7 @@ pub(crate) struct Scheduler {
     next: AtomicU64,
     fingerprint: AtomicU64,
     calm: AtomicU32,
-    /// Virtual nanoseconds that timers have moved the clock on.
+    /// Virtual nanoseconds by which timers have advanced the clock.
     leapt: AtomicU64,
     trace: parking_lot::Mutex<Vec<(usize, Place)>>,
     state: parking_lot::Mutex<State>,
@@ -158,18 +88,18 @@ pub(crate) struct Scheduler {
 }
 
 thread_local! {
-    /// The run that the calling thread belongs to, and its number there. The thread's closure keeps
-    /// the run alive.
+    /// The run of the calling thread, and the thread's number in it. The thread's closure keeps the
+    /// run alive.
     static CURRENT: Cell<Option<(&'static Scheduler, usize)>> = const { Cell::new(None) };
 }
 
-/// The calling thread's run, and its number there.
+/// The run of the calling thread, and the thread's number in it.
 #[inline]
 pub(crate) fn current() -> Option<(&'static Scheduler, usize)> {
     CURRENT.get()
 }
 
-/// A point: the scheduler may let another thread go on here.
+/// A point: the scheduler may switch to another thread here.
 #[inline]
 #[track_caller]
 pub(crate) fn point() {
@@ -179,6 +109,48 @@ pub(crate) fn point() {
 }
 
 impl Scheduler {
+    pub fn new(options: Options) -> Arc<Scheduler> {
+        Arc::new(Scheduler {
+            options,
+            steps: AtomicU64::new(0),
+            points: AtomicU64::new(0),
+            next: AtomicU64::new(match options.strategy {
+                Strategy::Random => 0,
+                Strategy::Pct(_) => 1,
+            }),
+            fingerprint: AtomicU64::new(0),
+            calm: AtomicU32::new(0),
+            leapt: AtomicU64::new(0),
+            trace: parking_lot::Mutex::default(),
+            state: parking_lot::Mutex::new(State {
+                members: Vec::new(),
+                chooser: Chooser::new(options.strategy, options.seed),
+                switches: 0,
+                finished: false,
+                failure: None,
+            }),
+            over: parking_lot::Condvar::new(),
+        })
+    }
+
+    /// Gives the baton to the first thread, waits until the run is over, and returns its outcome.
+    pub fn finish_run(&self) -> Outcome {
+        self.state.lock().members[0].baton.pass();
+        let mut state = self.state.lock();
+        while !state.finished {
+            self.over.wait(&mut state);
+        }
+        Outcome {
+            points: self.points.load(Relaxed),
+            switches: state.switches,
+            threads: state.members.len(),
+            time: Duration::from_nanos(self.now()),
+            fingerprint: self.fingerprint.load(Relaxed),
+            trace: std::mem::take(&mut self.trace.lock()),
+            failure: state.failure.clone(),
+        }
+    }
+
     pub fn steps(&self) -> u64 {
         self.steps.load(Relaxed)
     }
@@ -187,11 +159,12 @@ impl Scheduler {
         self.state.lock().chooser.random()
     }
 
-    pub fn set_calm(&self, calm: bool) {
-        match calm {
-            true => self.calm.fetch_add(1, Relaxed),
-            false => self.calm.fetch_sub(1, Relaxed),
-        };
+    pub fn enter_calm(&self) {
+        self.calm.fetch_add(1, Relaxed);
+    }
+
+    pub fn leave_calm(&self) {
+        self.calm.fetch_sub(1, Relaxed);
     }
 
     fn is_calm(&self) -> bool {
@@ -203,8 +176,9 @@ impl Scheduler {
         self.leapt.load(Relaxed) + self.points.load(Relaxed) * POINT_NANOS
     }
 
+    /// A point of thread `me` at `place`.
     #[inline]
-    fn point(&self, me: usize, place: Place) {
+    pub fn point(&self, me: usize, place: Place) {
         let points = self.points.load(Relaxed) + 1;
         self.points.store(points, Relaxed);
         let mixed = self.fingerprint.load(Relaxed).rotate_left(7)
@@ -239,7 +213,7 @@ impl Scheduler {
         self.fail(state, message);
     }
 
-    /// A choice is due: perhaps another thread goes on.
+    /// A choice is due: it may switch to another thread.
     #[cold]
     fn choose(&self, me: usize, place: Place, step: u64) {
         let mut state = self.state();
@@ -252,11 +226,11 @@ impl Scheduler {
         if rarity > 0 && state.chooser.random().is_multiple_of(rarity) {
             self.fire_timer(&mut state);
         }
-        self.hand_over(state, me, false);
+        self.hand_over(state, me, Next::Any);
     }
 
-    /// Lets the first timer fire: its thread becomes runnable, and time leaps. `false`: there is
-    /// none.
+    /// Fires the first timer: its thread becomes runnable, and time advances to it. Returns `false`
+    /// if there is none.
     fn fire_timer(&self, state: &mut State) -> bool {
         let waiting = |m: &Member| matches!(m.status, Status::Blocked(_));
         let due = state.members.iter().enumerate();
@@ -273,15 +247,15 @@ impl Scheduler {
         true
     }
 
-    /// Gives the baton to who goes on next, and returns when the calling thread has it again.
-    fn hand_over(&self, mut state: parking_lot::MutexGuard<'_, State>, me: usize, shuns_me: bool) {
-        let Some(chosen) = self.pick(&mut state, me, shuns_me) else {
+    /// Passes the baton to the next thread, and returns when the calling thread has it again.
+    fn hand_over(&self, mut state: parking_lot::MutexGuard<'_, State>, me: usize, next: Next) {
+        let Some(chosen) = self.pick(&mut state, me, next) else {
             let message = "deadlock: no thread can run, and none waits for time".to_owned();
             return self.fail(state, message);
         };
         let step = self.steps();
-        let next = state.chooser.next_step(step);
-        self.next.store(next, Relaxed);
+        let next_choice = state.chooser.next_step(step);
+        self.next.store(next_choice, Relaxed);
         if chosen == me {
             return;
         }
@@ -296,20 +270,20 @@ impl Scheduler {
         }
     }
 
-    /// Who goes on; time leaps as far as it must.
-    fn pick(&self, state: &mut State, me: usize, shuns_me: bool) -> Option<usize> {
+    /// Chooses the next thread. Time advances if no thread can run.
+    fn pick(&self, state: &mut State, me: usize, next: Next) -> Option<usize> {
         loop {
             let runnable: Vec<usize> = (0..state.members.len())
                 .filter(|&i| state.members[i].status == Status::Runnable)
                 .collect();
             let others = runnable.iter().copied().filter(|&i| i != me);
-            let candidates: Vec<usize> = match shuns_me && runnable.len() > 1 {
+            let candidates: Vec<usize> = match next == Next::Another && runnable.len() > 1 {
                 true => others.collect(),
                 false => runnable,
             };
             if !candidates.is_empty() {
-                // A thread that only yields may wait for a timer.
-                if shuns_me && candidates == [me] {
+                // A thread that yields in a loop may wait for a timer.
+                if next == Next::Another && candidates == [me] {
                     self.fire_timer(state);
                     if state
                         .members
@@ -337,10 +311,15 @@ impl Scheduler {
         }
     }
 
-    /// Ends the run as failed. The calling thread stays here.
+    /// Ends the run as failed. The calling thread parks here forever.
     fn fail(&self, state: parking_lot::MutexGuard<'_, State>, message: String) {
         self.note_failure(state, message);
         stay();
+    }
+
+    /// Ends the run as failed, from a thread that cannot stay in the scheduler.
+    pub fn end_as_failed(&self, message: String) {
+        self.note_failure(self.state.lock(), message);
     }
 
     /// Ends the run as failed.
@@ -351,13 +330,13 @@ impl Scheduler {
         }
         state.failure.get_or_insert(Failure { message });
         state.finished = true;
-        // A thread that unwinds comes to a stop where its first destructor meets the scheduler.
+        // A thread that unwinds stops at the first point of a destructor.
         self.next.store(0, Relaxed);
         self.over.notify_all();
     }
 
-    /// The state, for a thread that has the baton. A thread that unwinds out of a failed run stays
-    /// here.
+    /// The state, for the running thread. A thread that unwinds out of a failed run parks here
+    /// forever.
     fn state(&self) -> parking_lot::MutexGuard<'_, State> {
         let state = self.state.lock();
         if state.failure.is_some() {
@@ -367,7 +346,7 @@ impl Scheduler {
         state
     }
 
-    /// Waits until somebody wakes `key`, or until `deadline`; whether the time was up.
+    /// Waits until `key` is woken, or until `deadline`. Returns whether the time was up.
     pub fn block(&self, me: usize, key: Key, deadline: Option<u64>, place: Place) -> bool {
         let mut state = self.state();
         let member = &mut state.members[me];
@@ -375,21 +354,21 @@ impl Scheduler {
         member.deadline = deadline;
         member.timed_out = false;
         member.place = Some(place);
-        self.hand_over(state, me, false);
+        self.hand_over(state, me, Next::Any);
         self.state.lock().members[me].timed_out
     }
 
-    /// Lets others go on first.
+    /// Lets other threads run first.
     pub fn give_way(&self, me: usize, place: Place) {
         let mut state = self.state();
         state.members[me].place = Some(place);
         if state.chooser.is_pct() && !self.is_calm() {
             state.members[me].priority = state.chooser.lowered();
         }
-        self.hand_over(state, me, true);
+        self.hand_over(state, me, Next::Another);
     }
 
-    /// Makes all who wait for `key` runnable.
+    /// Makes all threads that wait for `key` runnable.
     pub fn wake_all(&self, key: Key) {
         let mut state = self.state();
         let mut best = 0;
@@ -405,7 +384,7 @@ impl Scheduler {
         self.note_woken(&state, best);
     }
 
-    /// Makes one of those who wait for `key` runnable.
+    /// Makes one thread that waits for `key` runnable.
     pub fn wake_one(&self, key: Key) {
         let mut state = self.state();
         let waiting: Vec<usize> = (0..state.members.len())
@@ -428,10 +407,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether somebody waits to write what the lock at `address` guards.
+    /// Whether a thread waits for exclusive access to the lock at `address`.
     pub fn writer_waits(&self, address: usize) -> bool {
-        let writer = true;
-        let key = Key::Lock { address, writer };
+        let access = Access::Exclusive;
+        let key = Key::Lock { address, access };
         let state = self.state.lock();
         state
             .members
@@ -443,7 +422,7 @@ impl Scheduler {
         self.state.lock().members[thread].status == Status::Finished
     }
 
-    /// Takes the calling thread's `unpark`, if one has come.
+    /// Takes the calling thread's `unpark`, if it was called.
     pub fn take_unpark(&self, me: usize) -> bool {
         std::mem::take(&mut self.state.lock().members[me].unparked)
     }
@@ -453,7 +432,7 @@ impl Scheduler {
         self.wake_all(Key::Park(thread));
     }
 
-    /// Adds a thread, runnable from now on; its number and its baton.
+    /// Adds a runnable thread. Returns its number and its baton.
     pub fn add(&self, name: &str) -> (usize, Arc<Baton>) {
         let mut state = self.state.lock();
         let baton = Arc::new(Baton {
@@ -475,12 +454,12 @@ impl Scheduler {
         (state.members.len() - 1, baton)
     }
 
-    /// Says which thread of the system runs thread `number`, before it can get the baton.
+    /// Sets the system's thread of thread `number`, before it can get the baton.
     pub fn set_thread(&self, number: usize, thread: std::thread::Thread) {
         let _ = self.state.lock().members[number].baton.thread.set(thread);
     }
 
-    /// Runs `body` as thread `me` on the calling thread of the system, from when it gets the baton.
+    /// Waits for the baton and runs `body` as thread `me` on the calling thread of the system.
     pub fn run_member<T>(self: Arc<Self>, me: usize, baton: &Baton, body: impl FnOnce() -> T) -> T {
         struct Reset;
         impl Drop for Reset {
@@ -497,7 +476,7 @@ impl Scheduler {
         body()
     }
 
-    /// Thread `me` is over: another goes on.
+    /// Ends thread `me` and switches to another.
     pub fn finish(&self, me: usize) {
         self.wake_all(Key::Join(me));
         let mut state = self.state.lock();
@@ -507,76 +486,13 @@ impl Scheduler {
             self.over.notify_all();
             return;
         }
-        self.hand_over(state, me, false);
+        self.hand_over(state, me, Next::Any);
     }
 }
 
-/// Runs `body` and the threads that it starts under one schedule, until all have ended.
-///
-/// A panic, a deadlock, a thread that is left behind and a livelock fail the run.
-pub fn run(options: Options, body: impl FnOnce() + Send + 'static) -> Outcome {
-    install_hook();
-    let scheduler = Arc::new(Scheduler {
-        options,
-        steps: AtomicU64::new(0),
-        points: AtomicU64::new(0),
-        next: AtomicU64::new(match options.strategy {
-            Strategy::Random => 0,
-            Strategy::Pct(_) => 1,
-        }),
-        fingerprint: AtomicU64::new(0),
-        calm: AtomicU32::new(0),
-        leapt: AtomicU64::new(0),
-        trace: parking_lot::Mutex::default(),
-        state: parking_lot::Mutex::new(State {
-            members: Vec::new(),
-            chooser: Chooser::new(options.strategy, options.seed),
-            switches: 0,
-            finished: false,
-            failure: None,
-        }),
-        over: parking_lot::Condvar::new(),
-    });
-    super::thread::start(&scheduler, "main".into(), None, body).expect("a thread of the system");
-    scheduler.state.lock().members[0].baton.pass();
-    let mut state = scheduler.state.lock();
-    while !state.finished {
-        scheduler.over.wait(&mut state);
-    }
-    Outcome {
-        points: scheduler.points.load(Relaxed),
-        switches: state.switches,
-        threads: state.members.len(),
-        time: Duration::from_nanos(scheduler.now()),
-        fingerprint: scheduler.fingerprint.load(Relaxed),
-        trace: std::mem::take(&mut scheduler.trace.lock()),
-        failure: state.failure.clone(),
-    }
-}
-
-/// For good.
+/// Parks forever.
 fn stay() -> ! {
     loop {
         std::thread::park();
     }
-}
-
-/// A panic in a thread of a run ends the run.
-fn install_hook() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let default = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            let Some((scheduler, me)) = current() else {
-                return default(info);
-            };
-            let mut message = format!("thread {me}: {info}");
-            if std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v == "full") {
-                message += &format!("\n{}", std::backtrace::Backtrace::force_capture());
-            }
-            // The hook is called under a lock of the standard library's, so the thread cannot stay
-            // here.
-            scheduler.note_failure(scheduler.state.lock(), message);
-        }));
-    });
 }

@@ -1,18 +1,18 @@
-//! Who runs next.
+//! Strategies: the choice of the next thread.
 
 use super::rng::Rng;
 use std::fmt;
 use std::str::FromStr;
 
-/// How a schedule is drawn.
+/// A distribution of schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// At each point the running thread is preempted with a probability that is drawn once for the
-    /// run (between 1/2 and 1/1024); who goes on is uniformly random.
+    /// Each point preempts the running thread with a probability that is drawn once for the run
+    /// (between 1/2 and 1/1024). The next thread is uniformly random.
     Random,
     /// Probabilistic concurrency testing (Burckhardt and others, ASPLOS 2010): threads have random
-    /// priorities, the highest runs, and at so many random points the running thread's priority
-    /// becomes the lowest.
+    /// priorities and the highest runs. At this number of random points, the running thread's
+    /// priority becomes the lowest.
     Pct(u32),
 }
 
@@ -37,22 +37,22 @@ impl FromStr for Strategy {
     }
 }
 
-/// Priorities above this one are drawn; those below are given at change points.
+/// Initial priorities are above this one; those of change points are below.
 const DRAWN: u64 = 1 << 32;
-/// The step of a change that never comes.
+/// No step.
 const NEVER: u64 = u64::MAX;
 
-/// A strategy in use.
+/// The state of a strategy in a run.
 pub(super) struct Chooser {
     strategy: Strategy,
     rng: Rng,
     /// log2 of the mean number of points between two preemptions (`Random`).
     rarity: u32,
-    /// Steps at which priorities change, the next one last (`Pct`).
+    /// Steps at which priorities change, in descending order (`Pct`).
     changes: Vec<u64>,
-    /// The priority that the next lowered thread gets.
+    /// The lowest priority so far.
     lowest: u64,
-    /// One in so many choices fires a timer although a thread could run; 0: none.
+    /// One choice in this number fires a timer although a thread can run; 0: none.
     pub timer_rarity: u64,
 }
 
@@ -62,7 +62,7 @@ impl Chooser {
         let rarity = 1 + rng.below(10) as u32;
         let mut changes = Vec::new();
         if let Strategy::Pct(count) = strategy {
-            // The length of a run is not known before it: drawn, too.
+            // The length of a run is not known in advance, so it is drawn.
             let length = 1u64 << (4 + rng.below(11));
             changes = (0..count).map(|_| 1 + rng.below(length)).collect();
             changes.sort_unstable_by(|a, b| b.cmp(a));
@@ -101,7 +101,7 @@ impl Chooser {
         matches!(self.strategy, Strategy::Pct(_))
     }
 
-    /// Whether the running thread's priority is to be lowered at `step`.
+    /// Whether the running thread's priority becomes the lowest at `step`.
     pub fn changes_at(&mut self, step: u64) -> bool {
         let mut changes = false;
         while self.changes.last().is_some_and(|&at| at <= step) {
@@ -111,13 +111,12 @@ impl Chooser {
         changes
     }
 
-    /// The step at which the scheduler is to be asked next.
+    /// The step of the next choice.
     pub fn next_step(&mut self, step: u64) -> u64 {
         match self.strategy {
             Strategy::Pct(_) => self.changes.last().copied().unwrap_or(NEVER),
             Strategy::Random => {
-                // Geometric: the trailing zeroes of masked random bits would be coarse, so the
-                // logarithm of a fraction.
+                // The distance is geometrically distributed: the logarithm of a random fraction.
                 let fraction = ((self.rng.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
                 let mean = f64::from(1u32 << self.rarity);
                 step + 1 + (-fraction.ln() * mean) as u64

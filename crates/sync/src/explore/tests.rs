@@ -1,4 +1,4 @@
-//! The scheduler finds what it is for, and finds it again.
+//! The scheduler finds races, deadlocks and livelocks, and repeats them by their seeds.
 
 use super::{Options, Outcome, Strategy, run};
 use crate::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -49,7 +49,7 @@ fn first_failure(strategy: Strategy, body: fn()) -> Option<(u64, Outcome)> {
 }
 
 #[test]
-fn races_and_deadlocks_are_found_and_found_again() {
+fn races_and_deadlocks_are_found_and_replayed() {
     for strategy in BOTH {
         for (body, says) in [
             (lost_update as fn(), "assertion"),
@@ -66,7 +66,7 @@ fn races_and_deadlocks_are_found_and_found_again() {
 }
 
 #[test]
-fn right_code_passes_and_seeds_differ() {
+fn correct_code_passes_and_seeds_differ() {
     let body = || {
         let state = Arc::new((Mutex::new(0), Condvar::new(), RwLock::new(0)));
         let threads = [(); 3].map(|()| {
@@ -97,7 +97,7 @@ fn right_code_passes_and_seeds_differ() {
 }
 
 #[test]
-fn time_leaps_when_nobody_can_run() {
+fn time_advances_when_no_thread_can_run() {
     let outcome = explore(1, Strategy::Random, || {
         let begin = time::now();
         thread::sleep(Duration::from_secs(3600));
@@ -112,7 +112,7 @@ fn time_leaps_when_nobody_can_run() {
 }
 
 #[test]
-fn a_thread_that_spins_lets_others_go_on() {
+fn a_spinning_thread_lets_others_run() {
     for strategy in BOTH {
         for seed in 0..50 {
             let outcome = explore(seed, strategy, || {
@@ -152,13 +152,13 @@ fn livelocks_and_threads_left_behind_fail() {
 }
 
 #[test]
-fn a_writer_that_waits_keeps_readers_out() {
+fn a_waiting_writer_blocks_readers() {
     let body = || {
         let lock = Arc::new(RwLock::new(()));
         let theirs = lock.clone();
         let first = lock.read();
         let writer = thread::spawn(move || drop(theirs.write()));
-        // A second read lock of the same thread: a deadlock where the writer came in between.
+        // A second read lock of the same thread deadlocks if the writer waits already.
         drop(lock.read());
         drop(first);
         writer.join().expect("it ends");

@@ -1,6 +1,7 @@
-//! Threads: members of the run that starts them, or the system's.
+//! Threads: members of the run that started them, or the system's.
 
-use super::scheduler::{Key, Scheduler, current as member, point};
+use super::scheduler::{Scheduler, current as member, point};
+use super::wait::Key;
 use std::io;
 use std::panic::Location;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ impl Thread {
 }
 
 thread_local! {
-    /// The calling thread's handle, where it is a member of a run.
+    /// The calling thread's handle, if it is a member of a run.
     static HANDLE: std::cell::RefCell<Option<(Arc<Scheduler>, usize)>> =
         const { std::cell::RefCell::new(None) };
 }
@@ -59,7 +60,7 @@ pub fn park() {
     }
 }
 
-/// Lets time pass.
+/// Sleeps.
 #[track_caller]
 pub fn sleep(pause: Duration) {
     let Some((scheduler, me)) = member() else {
@@ -69,7 +70,7 @@ pub fn sleep(pause: Duration) {
     scheduler.block(me, Key::Sleep, Some(until), Location::caller());
 }
 
-/// Lets others go on first.
+/// Lets other threads run first.
 #[track_caller]
 pub fn yield_now() {
     match member() {
@@ -81,7 +82,7 @@ pub fn yield_now() {
     }
 }
 
-/// A number for the calling thread: small, dense, never given twice in a run.
+/// A number for the calling thread: small, dense, not reused in a run.
 pub fn ordinal() -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -92,7 +93,7 @@ pub fn ordinal() -> usize {
     }
 }
 
-/// What a thread returns, once it has.
+/// The result of a thread that has ended.
 type Returned<T> = Arc<parking_lot::Mutex<Option<T>>>;
 
 enum Join<T> {
@@ -100,7 +101,7 @@ enum Join<T> {
     Member(Arc<Scheduler>, usize, Returned<T>),
 }
 
-/// A thread that can be waited for.
+/// A handle to wait for a thread.
 pub struct JoinHandle<T> {
     join: Join<T>,
     thread: Thread,
@@ -121,7 +122,7 @@ impl<T> JoinHandle<T> {
     /// Waits for the thread's end.
     ///
     /// # Errors
-    /// The thread panicked. In a run that ends the run.
+    /// The thread panicked. In a run, this ends the run.
     #[track_caller]
     pub fn join(self) -> std::thread::Result<T> {
         match self.join {
@@ -139,7 +140,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// Makes threads.
+/// Parameters of a new thread.
 #[derive(Debug, Default)]
 pub struct Builder {
     name: Option<String>,
@@ -147,11 +148,11 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// One without a name.
+    /// A thread without a name.
     pub fn new() -> Builder {
         Builder::default()
     }
-    /// Gives the thread a name.
+    /// Sets the name.
     pub fn name(mut self, name: String) -> Builder {
         self.name = Some(name);
         self
@@ -164,7 +165,7 @@ impl Builder {
     /// Starts a thread.
     ///
     /// # Errors
-    /// The system's.
+    /// The system cannot start a thread.
     #[track_caller]
     pub fn spawn<T: Send + 'static>(
         self,

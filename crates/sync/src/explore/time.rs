@@ -4,7 +4,7 @@ use super::scheduler::current;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// When runs begin, by the time of day: 2024-01-01 00:00 UTC.
+/// Time of day at which runs begin: 2024-01-01 00:00 UTC.
 const BEGIN: Duration = Duration::from_secs(1_704_067_200);
 
 fn base() -> Instant {
@@ -25,7 +25,7 @@ pub fn now() -> Instant {
     }
 }
 
-/// Time since the run began; outside of a run, since the first call in this process.
+/// Time since the beginning of the run; outside of a run, since the first call in this process.
 pub fn monotonic() -> Duration {
     match current() {
         Some((scheduler, _)) => Duration::from_nanos(scheduler.now()),

@@ -5,7 +5,7 @@ use crate::flusher::Flusher;
 use crate::*;
 use ::sync::{Condvar, Mutex};
 use block::{Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, Payload, Plug, Queue};
-use cache::{Budget, ErrSeq, Mapping};
+use cache::{Budget, Delalloc, ErrSeq, Mapping};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -150,7 +150,9 @@ impl FakeFs {
     /// Stores a version in a page and marks the inode dirty.
     pub fn write(&self, inode: &Arc<Inode>, page: u64, version: u64) {
         inode.end.fetch_max(page + 1, SeqCst);
-        let before = inode.mapping.store_dirty(page, content(version), false);
+        let before = inode
+            .mapping
+            .store_dirty(page, content(version), Delalloc::Keep);
         self.dev().add_dirty(u64::from(!before.dirty));
         self.dev().mark_dirty(inode);
     }

@@ -1,0 +1,167 @@
+//! Lock ranks: the order in which a thread may wait for locks.
+//!
+//! A thread that holds a lock may wait only for locks of a higher rank. Debug builds check each
+//! wait and panic with the names of both locks; release builds contain no trace of ranks.
+//! docs/LOCKING.md describes the locks; a test compares its table with the one here.
+
+macro_rules! ranks {
+    ($($number:literal $rank:ident $name:literal;)*) => {
+        /// A lock's place in the order. Ranks with the same number exclude each other: a thread
+        /// that holds one may only try the other.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Rank {
+            $(#[doc = concat!("`", $name, "`")] $rank,)*
+        }
+
+        impl Rank {
+            /// All ranks, by number.
+            pub const ALL: &[Rank] = &[$(Rank::$rank),*];
+
+            /// Position in the order; a thread takes locks in ascending order.
+            pub const fn number(self) -> u8 {
+                match self {
+                    $(Rank::$rank => $number,)*
+                }
+            }
+
+            /// The path of the lock in the sources.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Rank::$rank => $name,)*
+                }
+            }
+        }
+    };
+}
+
+ranks! {
+    1 Teardown "fuse::Teardown::volume";
+    2 Reaper "fuse::Reaper::reaping";
+    3 Unmounted "ext4::Fs::unmounted";
+    4 Rename "ext4::Fs::rename_lock";
+    5 Directory "ext4::Inode::lock of a directory";
+    6 FileContents "ext4::Inode::lock of anything else";
+    7 InodeWriteback "ext4::Inode::writeback_lock";
+    8 BatchPiece "ext4::Batch::piece";
+    9 BatchFinished "ext4::Batch::finished";
+    10 Commit "jbd2::CommitLock::state";
+    11 Checkpoint "jbd2::Journal::checkpointing";
+    12 Handle "jbd2::Journal::gate";
+    13 InodeBlocks "ext4::Inode::i_block";
+    14 Orphans "ext4::OrphanState::list";
+    15 InodeMeta "ext4::Inode::meta";
+    16 NodePromise "ext4::NodePromise";
+    17 Group "ext4::alloc::Group::blocks, inodes";
+    18 JournalTail "jbd2::Journal::tail";
+    19 CheckpointSet "jbd2::Journal::set";
+    20 BufferMap "jbd2::BufferCache shards";
+    21 HeldData "jbd2::HeldData::blocks";
+    22 Buffer "jbd2::Buffer::state";
+    23 Transaction "jbd2::Transaction::buffers, revokes, freed";
+    24 UnlandedFiles "ext4::UnlandedFiles shards";
+    25 Mapping "cache::Mapping::index";
+    26 Superblock "ext4::Fs::superblock";
+    27 ErrorLog "ext4::ErrorLog::summary";
+    28 FlusherControl "writeback::Control::requests";
+    29 Unlinked "ext4::Fs::unlinked";
+    30 BatchErrors "ext4::Batch::errors";
+    30 BatchLanded "ext4::Batch::landed";
+    30 BatchRanges "ext4::Batch::ranges";
+    30 BufferWaiting "jbd2::BufferCache waiters";
+    30 ChangedGroups "ext4::alloc::Allocator::changed";
+    30 CommitWaiting "jbd2::CommitLock::waiting";
+    30 Completion "block::Completion, Countdown, merged bios";
+    30 ChangedInodes "ext4::ChangedInodes shards";
+    30 Deletions "ext4::Deletions::count";
+        30 DirtyList "writeback::BackingDev::b_dirty";
+    30 DirtyShares "writeback::DirtyLimits::shares";
+    30 FileBatches "ext4::Durability::batches";
+    30 FsyncQueue "writeback::FsyncQueue lanes";
+    30 InodeGoal "ext4::Inode::goal";
+    30 InodeLoading "cache::Loading shards";
+    30 InodeLru "cache::Lru shards";
+    30 JournalThread "jbd2::Background";
+    30 LostBlocks "jbd2::Journal::lost";
+    30 OrphanReport "ext4::Fs::orphans";
+    30 OrphanSlots "ext4::OrphanFile slots";
+    30 QueueGate "block::Queue write gate";
+    30 QueueState "block::Queue::flush_error";
+    30 ReadOnlyReason "ext4::Fs::read_only_reason";
+    30 Readahead "ext4::Inode::readahead";
+    30 Shrinkers "cache::Budget::shrinkers";
+    30 Trimming "cache::Budget::trimming";
+    30 TruncatedFiles "ext4::Fs::truncated_files";
+    30 Tunables "writeback::BackingDev::tunables";
+}
+
+#[cfg(debug_assertions)]
+pub(crate) use held::{acquired, check, released};
+
+#[cfg(debug_assertions)]
+mod held {
+    use super::Rank;
+    use std::cell::RefCell;
+    use std::panic::Location;
+
+    /// A lock that the thread holds.
+    #[derive(Clone, Copy)]
+    struct Held {
+        rank: Rank,
+        address: usize,
+        place: &'static Location<'static>,
+    }
+
+    thread_local! {
+        static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Calls `body` with the locks that the thread holds. Does nothing while the thread's locals
+    /// are being destroyed.
+    fn with_held<R>(body: impl FnOnce(&mut Vec<Held>) -> R) -> Option<R> {
+        HELD.try_with(|held| body(&mut held.borrow_mut())).ok()
+    }
+
+    /// Panics if the thread holds a lock whose rank is not below `rank`. A lock at `own` does not
+    /// count: it is being upgraded.
+    #[track_caller]
+    pub fn check(rank: Rank, own: Option<usize>) {
+        let conflicts =
+            |held: &&Held| held.rank.number() >= rank.number() && Some(held.address) != own;
+        let found = with_held(|held| held.iter().rfind(conflicts).copied()).flatten();
+        if let Some(held) = found
+            && !std::thread::panicking()
+        {
+            panic!(
+                "lock order: {} (rank {}) is waited for while {} (rank {}) is held since {}; \
+                 take it earlier, or only try it (docs/LOCKING.md)",
+                rank.name(),
+                rank.number(),
+                held.rank.name(),
+                held.rank.number(),
+                held.place,
+            );
+        }
+    }
+
+    /// Records that the thread holds the lock at `address`.
+    #[track_caller]
+    pub fn acquired(rank: Rank, address: usize) {
+        let place = Location::caller();
+        with_held(|held| {
+            held.push(Held {
+                rank,
+                address,
+                place,
+            });
+        });
+    }
+
+    /// Records that the thread has released the lock at `address`.
+    pub fn released(address: usize) {
+        with_held(|held| {
+            if let Some(at) = held.iter().rposition(|held| held.address == address) {
+                held.remove(at);
+            }
+        });
+    }
+}

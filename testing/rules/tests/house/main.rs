@@ -1,0 +1,7 @@
+//! The rules of the sources. CONTRIBUTING.md describes them.
+
+mod calls;
+mod comments;
+mod layers;
+mod locks;
+mod modules;
