@@ -6,6 +6,7 @@ use block::{DeviceUrl, OpenMode, Queue};
 use cache::Budget;
 use jbd2::{AsyncCommit, Journal, JournalExtent, JournalOptions, LogFormat};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use testkit::kernel::KernelMount;
@@ -86,8 +87,11 @@ fn assert_same(ours: &Path, theirs: &Path, block_size: u32, except: &[u64]) {
     assert!(differ.is_empty(), "blocks {differ:?} differ");
 }
 fn block_at(image: &Path, block: u64) -> Vec<u8> {
-    let bytes = fs::read(image).unwrap();
-    bytes[(block * u64::from(BLOCK)) as usize..][..BLOCK as usize].to_vec()
+    let mut bytes = vec![0; BLOCK as usize];
+    let file = fs::File::open(image).unwrap();
+    file.read_exact_at(&mut bytes, block * u64::from(BLOCK))
+        .unwrap();
+    bytes
 }
 
 #[test]

@@ -302,7 +302,10 @@ fn data_logged_again_during_a_checkpoint_stays_held() {
         // The first home write: an fsync logs the file's block again, and asks for another
         // checkpoint.
         if (BIG_FREE..data).contains(&block) && seen.fetch_add(1, Ordering::SeqCst) == 0 {
-            log_data(&weak.upgrade().unwrap(), data, 2);
+            // On a thread of its own: this one holds the lock of the checkpoint.
+            std::thread::scope(|scope| {
+                scope.spawn(|| log_data(&weak.upgrade().unwrap(), data, 2));
+            });
         }
         // The second super block: only the first checkpoint is over.
         if block == 16
