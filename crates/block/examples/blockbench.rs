@@ -6,8 +6,8 @@
 //! `--bs=4k --rw=randwrite|randread --iodepth=32` (or `--ioengine=psync`) for the random ones.
 
 use block::{
-    Bio, Buf, BufMut, Class, Completion, Create, DeviceUrl, EndIo, IoError, Op, OpenMode,
-    PAGE_SIZE, Payload, Queue, create_image, open,
+    Bio, Buf, BufMut, Class, Completion, Create, DeviceUrl, Durability, EndIo, IoError, Op,
+    OpenMode, PAGE_SIZE, Payload, Queue, Reason, create_image, open,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ fn scratch(bytes: u64) -> SmallVec<[BufMut; 1]> {
 
 fn bio(op: Op, offset: u64, bytes: u64, end: Arc<dyn EndIo>) -> Bio {
     match op {
-        Op::Read => Bio::read(offset, scratch(bytes), Class::Data, end, 0),
-        _ => Bio::write(offset, pages(bytes), Class::Data, end, 0),
+        Op::Read => Bio::read(offset, scratch(bytes), Class::Data, Reason::Other, end, 0),
+        _ => Bio::write(offset, pages(bytes), Class::Data, Reason::Other, end, 0),
     }
 }
 
@@ -157,7 +157,7 @@ fn main() {
         total,
         || {
             sequential(&queue, Op::Write, total, MIB, 16);
-            queue.flush().expect("flush");
+            queue.flush(Reason::Other).expect("flush");
         },
     );
     timed(
@@ -166,12 +166,12 @@ fn main() {
         total,
         || {
             sequential(&queue, Op::Write, total, MIB, 16);
-            queue.flush().expect("flush");
+            queue.flush(Reason::Other).expect("flush");
         },
     );
     timed("sequential write, 4 KiB bios, plug", mega, total, || {
         plugged(&queue, total);
-        queue.flush().expect("flush");
+        queue.flush(Reason::Other).expect("flush");
     });
     timed("sequential read 1 MiB, depth 16", mega, total, || {
         sequential(&queue, Op::Read, total, MIB, 16);
@@ -203,15 +203,17 @@ fn main() {
             let mut random = Random(3);
             for _ in 0..lone / 6 {
                 queue
-                    .write(random.page(total), &page, Class::Data, false)
+                    .write(
+                        random.page(total),
+                        &page,
+                        Class::Data,
+                        Reason::Other,
+                        Durability::Cached,
+                    )
                     .expect("write");
-                queue.flush().expect("flush");
+                queue.flush(Reason::Other).expect("flush");
             }
         },
     );
-    println!(
-        "{:?}\n{:?}",
-        queue.stats().snapshot(),
-        block::buf::pool::stats()
-    );
+    println!("{:?}\n{:?}", queue.stats().snapshot(), block::pool::stats());
 }

@@ -1,7 +1,7 @@
 //! Waiting for bios.
 //!
-//! [`Completion`] counts what is pending in an atomic; the lock is taken only to keep read buffers
-//! and errors, and by the last bio to wake the waiter.
+//! [`Completion`] counts pending bios in an atomic. The lock is taken only to keep read buffers and
+//! errors, and by the last bio to wake the waiter.
 
 use crate::{BufMut, EndIo, IoError, Payload};
 use smallvec::SmallVec;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
-/// Waits for a number of bios and keeps the first error (for good: one that is reused keeps
-/// failing).
+/// Waits for a number of bios and keeps the first error. A completion that is reused after an error
+/// keeps failing.
 pub struct Completion {
     pending: AtomicUsize,
     outcome: Mutex<Outcome>,
@@ -24,12 +24,12 @@ struct Outcome {
 }
 
 impl Completion {
-    /// One that nothing is pending on.
+    /// A completion without pending bios.
     pub fn new() -> Arc<Completion> {
         Completion::expecting(0)
     }
 
-    /// One that `count` bios are pending on.
+    /// A completion with `count` pending bios.
     pub fn expecting(count: usize) -> Arc<Completion> {
         Arc::new(Completion {
             pending: AtomicUsize::new(count),
@@ -43,12 +43,15 @@ impl Completion {
         self.pending.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Whether all that was expected has completed.
+    /// Whether all expected bios have completed.
     pub fn is_done(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Waits for all that was expected; the first error, if any.
+    /// Waits for all expected bios.
+    ///
+    /// # Errors
+    /// The first error of a bio.
     pub fn wait(&self) -> Result<(), IoError> {
         let mut outcome = self.outcome.lock();
         while !self.is_done() {
@@ -60,7 +63,7 @@ impl Completion {
         }
     }
 
-    /// After [`Completion::wait`]: buffers of the reads, ordered by tag.
+    /// After [`Completion::wait`]: the buffers of the reads, ordered by tag.
     pub fn take_reads(&self) -> Vec<(u64, SmallVec<[BufMut; 1]>)> {
         let mut reads = std::mem::take(&mut self.outcome.lock().reads);
         reads.sort_by_key(|(tag, _)| *tag);
@@ -82,14 +85,14 @@ impl EndIo for Completion {
             drop(payload);
         }
         if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // The lock orders this after a waiter's check, so that it cannot miss the wake-up.
+            // Prevents lost wake-ups.
             drop(self.outcome.lock());
             self.done.notify_all();
         }
     }
 }
 
-/// Counts requests down, for a batch that must be on the device before the next may start.
+/// Counts the requests of a batch that must complete before the next batch starts.
 pub(crate) struct Latch {
     pending: Mutex<usize>,
     zero: Condvar,

@@ -3,21 +3,42 @@
 //!
 //! A *bio* is one read or write of contiguous device bytes; a *plug* gathers bios and hands the
 //! device one batch of merged *requests*. Nothing here knows what a file is.
+//!
+//! ```text
+//!   url                 mem:1GiB, disk.img
+//!   queue (plug, merge) · devices
+//!   device · image
+//!   request             adjacent bios
+//!   tracking            the queue's account of a request in flight
+//!   completion · stats
+//!   bio                 one read or write, with its buffers
+//!   io · buf            operations, reasons, errors; shared buffers
+//! ```
+//!
+//! Each module uses only modules of the lines below its own.
 
-pub mod bio;
-pub mod buf;
-pub mod completion;
-pub mod device;
+mod bio;
+mod buf;
+mod completion;
+mod device;
 pub mod devices;
-mod merge;
-pub mod plug;
-pub mod queue;
-pub mod stats;
+mod image;
+mod io;
+mod queue;
+mod request;
+mod stats;
+mod tracking;
+mod url;
 
-pub use bio::{Bio, BioFlags, Class, EndIo, IoError, Op, Payload, Request};
-pub use buf::{Buf, BufMut, PAGE_SIZE};
+pub use bio::{Bio, EndIo, Payload};
+pub use buf::{Buf, BufMut, PAGE_SIZE, pool};
 pub use completion::Completion;
-pub use device::{Create, Device, DeviceUrl, OpenMode, create_image, open, parse_size};
-pub use plug::Plug;
-pub use queue::{AtomicWriteMark, Queue, WriteMark, Writes};
-pub use stats::{SizeHistogram, Stats, StatsSnapshot};
+pub use device::{Device, OpenMode};
+pub use image::{Create, create_image, parse_size};
+pub use io::{Class, Durability, IoError, Op, Reason};
+pub use queue::{AtomicWriteMark, PLUG_BYTES, Plug, Queue, SECTOR, WriteMark, Writes};
+pub use request::Request;
+pub use stats::{
+    ByReason, Histogram, LatencyHistogram, ReasonStats, SizeHistogram, Stats, StatsSnapshot,
+};
+pub use url::{Backend, DeviceUrl, MEMORY_SCHEME, Scheme, Schemes, open};

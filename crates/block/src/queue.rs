@@ -1,33 +1,34 @@
 //! The queue in front of a device: statistics, plugs, splitting to the device's limits, and
 //! blocking conveniences.
 //!
-//! Flushes are elided. `completed` counts writes that completed and are not durable by themselves;
-//! a flush notes the count before it starts and, when it has succeeded, that note becomes
-//! `flushed`. A caller whose count is at most `flushed` is covered by a flush that started after
+//! Unneeded flushes are skipped. `completed` counts completed writes that are not durable by
+//! themselves. A flush reads the count before it starts, and stores it in `flushed` when it has
+//! succeeded. A caller whose count is at most `flushed` is covered by a flush that started after
 //! its writes completed. Callers that arrive while a flush runs share the next one.
 //!
-//! A flush that failed stays failed: what was written before it may be lost although a later flush
-//! succeeds (the kernel reports a writeback error once), so every later flush of this queue fails
-//! until the device is opened anew.
+//! A failed flush is final: writes before it may be lost even if a later flush succeeds, because
+//! the kernel reports a writeback error once. So every later flush of this queue fails until the
+//! device is opened again.
 
 mod flush;
 mod gate;
 mod mark;
-mod tracking;
+mod merge;
+mod plug;
 
 use crate::completion::Latch;
-use crate::merge::{cut_at_conflicts, has_conflict, merge};
+use crate::tracking::{Shared, Tracking};
 use crate::{
-    Bio, BioFlags, Buf, BufMut, Class, Completion, Device, EndIo, IoError, Op, Payload, Plug,
+    Bio, Buf, BufMut, Class, Completion, Device, Durability, EndIo, IoError, Op, Payload, Reason,
     Request, Stats,
 };
 pub use gate::Writes;
 pub use mark::{AtomicWriteMark, WriteMark};
+use merge::{cut_at_conflicts, has_conflict, merge};
+pub use plug::{PLUG_BYTES, Plug};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
-use tracking::Shared;
-pub(crate) use tracking::Tracking;
 
 /// Offsets and lengths on a device are multiples of this many bytes.
 pub const SECTOR: u64 = 512;
@@ -53,12 +54,12 @@ impl Queue {
         })
     }
 
-    /// What the device is called (its path or URL).
+    /// The path or URL of the device.
     pub fn name(&self) -> &str {
         self.device.name()
     }
 
-    /// Bytes the device holds.
+    /// The size of the device in bytes.
     pub fn capacity(&self) -> u64 {
         self.device.capacity()
     }
@@ -68,19 +69,19 @@ impl Queue {
         self.device.read_only()
     }
 
-    /// The device behind it.
+    /// The device behind the queue.
     pub fn device(&self) -> &dyn Device {
         &*self.device
     }
 
-    /// Counters since it was opened.
+    /// Counters since the queue was made.
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
     }
 
-    /// Whether a plug may be held across several files, or flushes between two of them (the
-    /// `plug=off` ablation; see [`Plug::boundary`]). What is submitted as one list (the journal's
-    /// stream, a checkpoint) is merged either way.
+    /// Whether a plug may be held across several files, or flushes between two files (the
+    /// `plug=off` ablation; see [`Plug::boundary`]). Bios that are submitted as one list (a commit,
+    /// a checkpoint) are merged in both cases.
     pub fn set_plugging(&self, on: bool) {
         self.plugging.store(on, Ordering::Relaxed);
     }
@@ -90,13 +91,13 @@ impl Queue {
         self.plugging.load(Ordering::Relaxed)
     }
 
-    /// Lets writes (and discards) pass, wait, or fail from now on. Those that have passed are
-    /// carried out.
+    /// Lets writes and discards pass, wait, or fail from now on. Those that have passed are
+    /// executed.
     pub fn set_writes(&self, writes: Writes) {
         self.writes.set(writes);
     }
 
-    /// Starts gathering.
+    /// A new plug.
     pub fn plug(&self) -> Plug<'_> {
         Plug::new(self)
     }
@@ -107,8 +108,8 @@ impl Queue {
     }
 
     /// Submits sorted or unsorted bios as one batch of merged requests and leaves `bios` empty.
-    /// Returns before they complete, except where a bio overlaps an earlier one of the batch and
-    /// must wait for it. Overlap with bios of other batches is the caller's to avoid.
+    /// Returns before they complete, unless a bio overlaps an earlier one of the batch and must
+    /// wait for it. The caller avoids overlap with bios of other batches.
     pub fn submit_batch(&self, bios: &mut Vec<Bio>) {
         self.refuse_bad(bios);
         if !has_conflict(bios) {
@@ -130,24 +131,24 @@ impl Queue {
         }
     }
 
-    /// Starts a flush. `end` is called at once where nothing has completed since the last flush
-    /// began.
-    pub fn submit_flush(&self, end: Arc<dyn EndIo>, tag: u64) {
-        self.submit(Bio::flush(end, tag));
+    /// Starts a flush. Calls `end` at once if no write has completed since the last flush began.
+    pub fn submit_flush(&self, reason: Reason, end: Arc<dyn EndIo>, tag: u64) {
+        self.submit(Bio::flush(reason, end, tag));
     }
 
     /// Reads `len` bytes at `offset` and waits; one buffer per `unit` bytes (`unit` ≤ page size). A
     /// lone request is executed by the calling thread (no hand-over to the completion thread).
     ///
     /// # Errors
-    /// The device's, or `EIO` beyond its capacity, or `EINVAL` where `offset`, `len` or `unit` is
-    /// not a multiple of [`SECTOR`].
+    /// The device's, or `EIO` beyond its capacity, or `EINVAL` if `offset`, `len` or `unit` is not
+    /// a multiple of [`SECTOR`].
     pub fn read(
         &self,
         offset: u64,
         len: usize,
         unit: usize,
         class: Class,
+        reason: Reason,
     ) -> Result<Vec<Buf>, IoError> {
         if unit == 0 || unit > crate::PAGE_SIZE {
             return Err(error(Op::Read, offset, len as u64, libc::EINVAL));
@@ -162,7 +163,7 @@ impl Queue {
             left -= left.min(unit);
         }
         let done = Completion::expecting(1);
-        let bio = Bio::read(offset, bufs, class, done.clone(), 0).with_flags(SYNC);
+        let bio = Bio::read(offset, bufs, class, reason, done.clone(), 0);
         self.submit_and_wait(&mut vec![bio], &done)?;
         let reads = done.take_reads();
         Ok(reads
@@ -172,24 +173,30 @@ impl Queue {
             .collect())
     }
 
-    /// Writes `bufs` at `offset` and waits; durable on return where `fua` is set.
+    /// Writes `bufs` at `offset` and waits.
     ///
     /// # Errors
     /// The device's, or `ENOSPC` beyond its capacity, `EROFS` where it is read-only, or `EINVAL`
     /// where `offset` or the length is not a multiple of [`SECTOR`].
-    pub fn write(&self, offset: u64, bufs: &[Buf], class: Class, fua: bool) -> Result<(), IoError> {
+    pub fn write(
+        &self,
+        offset: u64,
+        bufs: &[Buf],
+        class: Class,
+        reason: Reason,
+        durability: Durability,
+    ) -> Result<(), IoError> {
         let done = Completion::expecting(1);
         let bufs = bufs.iter().cloned().collect();
-        let flags = BioFlags { fua, ..SYNC };
-        let bio = Bio::write(offset, bufs, class, done.clone(), 0).with_flags(flags);
-        self.submit_and_wait(&mut vec![bio], &done)
+        let bio = Bio::write(offset, bufs, class, reason, done.clone(), 0);
+        self.submit_and_wait(&mut vec![bio.with_durability(durability)], &done)
     }
 
-    /// Submits `bios` (already counted on `done` by the caller) and waits for `done`; a single
-    /// merged request is executed by the calling thread.
+    /// Submits `bios`, which `done` expects, and waits for `done`. The calling thread executes a
+    /// single merged request.
     ///
     /// # Errors
-    /// The first of those that `done` was told.
+    /// The first error of a bio.
     pub fn submit_and_wait(
         &self,
         bios: &mut Vec<Bio>,
@@ -199,8 +206,8 @@ impl Queue {
         done.wait()
     }
 
-    /// As [`Queue::submit_batch`], for a caller that is about to wait: a single merged request is
-    /// executed by the calling thread and has completed on return.
+    /// As [`Queue::submit_batch`], for a caller that waits next: the calling thread executes a
+    /// single merged request, which has completed on return.
     pub fn submit_inline(&self, bios: &mut Vec<Bio>) {
         self.refuse_bad(bios);
         if has_conflict(bios) {
@@ -214,37 +221,36 @@ impl Queue {
         }
     }
 
-    /// Makes every completed write durable and waits. Skipped where no write has completed since
-    /// the last flush began.
+    /// Makes every completed write durable and waits. Skipped if no write has completed since the
+    /// last flush began.
     ///
     /// # Errors
-    /// The device's; then for good, see the module.
-    pub fn flush(&self) -> Result<(), IoError> {
-        self.flush_up_to(self.written())
+    /// The device's; every later flush fails, too.
+    pub fn flush(&self, reason: Reason) -> Result<(), IoError> {
+        self.flush_up_to(self.written(), reason)
     }
 
-    /// What has been written by writes that completed and are not durable by themselves.
+    /// The completed writes that are not durable by themselves.
     pub fn written(&self) -> WriteMark {
         WriteMark(self.shared.completed())
     }
 
-    /// As [`Queue::flush`], for what had been written when `mark` was taken: skipped where a later
-    /// flush covers it.
+    /// As [`Queue::flush`], for the writes that `mark` covers. Skipped if a flush since then covers
+    /// them.
     ///
     /// # Errors
     /// As for [`Queue::flush`].
-    pub fn flush_up_to(&self, mark: WriteMark) -> Result<(), IoError> {
+    pub fn flush_up_to(&self, mark: WriteMark, reason: Reason) -> Result<(), IoError> {
         self.flushing.flush(&self.shared, mark.0, |done| {
-            let request = Request::of(Bio::flush(done.clone(), 0));
+            let request = Request::of(Bio::flush(reason, done.clone(), 0));
             self.device.execute(self.track(request, None));
         })
     }
 
-    /// Tells the device that `len` bytes at `offset` hold nothing (they read as zeroes or as
-    /// before).
+    /// Tells the device that `len` bytes at `offset` are unused. They read as zeroes or as before.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the device has no such thing. As for [`Queue::write`].
+    /// `EOPNOTSUPP` if the device has no discard; otherwise as for [`Queue::write`].
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
         self.check(Op::Write, offset, len)?;
         let result = self.device.discard(offset, len);
@@ -252,12 +258,12 @@ impl Queue {
         result
     }
 
-    /// Makes `len` bytes at `offset` read as zeroes, cheaply where the device can (punch hole, zero
-    /// range).
+    /// Makes `len` bytes at `offset` read as zeroes, without writing them if the device can (punch
+    /// hole, zero range).
     ///
     /// # Errors
     /// As for [`Queue::write`].
-    pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), IoError> {
+    pub fn write_zeroes(&self, offset: u64, len: u64, reason: Reason) -> Result<(), IoError> {
         self.check(Op::Write, offset, len)?;
         let result = self.device.write_zeroes(offset, len);
         self.shared.note_undurable_write();
@@ -274,13 +280,13 @@ impl Queue {
             if tail > 0 {
                 bufs.push(BufMut::zeroed(tail).freeze());
             }
-            self.write(at, &bufs, Class::Data, false)?;
+            self.write(at, &bufs, Class::Data, reason, Durability::Cached)?;
             at += step;
         }
         Ok(())
     }
 
-    /// Why bytes cannot be read or written there, if they cannot; waits where writes have to.
+    /// Returns an error if the bytes cannot be read or written. Waits while writes wait.
     fn check(&self, op: Op, offset: u64, len: u64) -> Result<(), IoError> {
         let fail = |errno| Err(error(op, offset, len, errno));
         if op == Op::Write && self.read_only() {
@@ -299,7 +305,7 @@ impl Queue {
         }
     }
 
-    /// Completes bios that cannot be carried out, and flushes that need not be.
+    /// Completes bios that cannot be executed, and flushes that are not needed.
     fn refuse_bad(&self, bios: &mut Vec<Bio>) {
         let bad = |bio: &mut Bio| match bio.op {
             Op::Flush => !self.shared.needs_flush(),
@@ -329,7 +335,7 @@ impl Queue {
         }
     }
 
-    /// Merges `bios` and starts accounting for them; with a latch to wait for them on request.
+    /// Merges `bios` and starts to account for them. With `wait` it returns a latch for them.
     fn start(&self, bios: &mut Vec<Bio>, wait: bool) -> (Vec<Request>, Option<Arc<Latch>>) {
         let requests = merge(bios, self.device.max_request_bytes());
         let latch = (wait && !requests.is_empty()).then(|| Latch::new(requests.len()));
@@ -341,16 +347,10 @@ impl Queue {
     }
 
     fn track(&self, mut request: Request, latch: Option<Arc<Latch>>) -> Request {
-        request.tracking = Some(Tracking::start(&self.shared, latch));
+        request.tracking = Some(Tracking::start(&self.shared, request.reason, latch));
         request
     }
 }
-
-const SYNC: BioFlags = BioFlags {
-    fua: false,
-    sync: true,
-    readahead: false,
-};
 
 fn error(op: Op, offset: u64, len: u64, errno: i32) -> IoError {
     IoError {

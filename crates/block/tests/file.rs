@@ -2,8 +2,8 @@
 
 use block::devices::{IoEngine, UringDevice};
 use block::{
-    Bio, Buf, BufMut, Class, Completion, Create, DeviceUrl, EndIo, IoError, OpenMode, Payload,
-    Queue, create_image, open,
+    Bio, Buf, BufMut, Class, Completion, Create, DeviceUrl, Durability, EndIo, IoError, OpenMode,
+    Payload, Queue, Reason, create_image, open,
 };
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -51,19 +51,32 @@ fn hammer(queue: &Queue) {
                             base + n * 4096,
                             bufs,
                             Class::Data,
+                            Reason::Other,
                             done.clone(),
                             n,
                         ));
                     }
                     drop(plug);
                     done.wait().unwrap();
-                    queue.flush().unwrap();
+                    queue.flush(Reason::Other).unwrap();
                     let lone = [stamp(thread, round, 777)];
                     queue
-                        .write(base + 511 * 4096, &lone, Class::Data, true)
+                        .write(
+                            base + 511 * 4096,
+                            &lone,
+                            Class::Data,
+                            Reason::Other,
+                            Durability::Fua,
+                        )
                         .unwrap();
                     let back = queue
-                        .read(base, (PAGES * 4096) as usize, 4096, Class::Data)
+                        .read(
+                            base,
+                            (PAGES * 4096) as usize,
+                            4096,
+                            Class::Data,
+                            Reason::Other,
+                        )
                         .unwrap();
                     for n in (0..PAGES).step_by(2).chain((1..PAGES / 2).step_by(2)) {
                         assert!(*back[n as usize] == *stamp(thread, round, n), "page {n}");
@@ -95,9 +108,17 @@ fn requests_complete_after_their_thread_has_ended() {
         let (queue, done) = (queue.clone(), done.clone());
         std::thread::spawn(move || {
             let bufs = [stamp(0, 0, n)].into_iter().collect();
-            // Allocates in a sparse file, so the kernel hands it to a worker; so does a flush.
-            queue.submit(Bio::write(n << 20, bufs, Class::Data, done.clone(), n));
-            queue.submit_flush(done, n);
+            // The write allocates in a sparse file, so the kernel hands it to a worker, like a
+            // flush.
+            queue.submit(Bio::write(
+                n << 20,
+                bufs,
+                Class::Data,
+                Reason::Other,
+                done.clone(),
+                n,
+            ));
+            queue.submit_flush(Reason::Other, done, n);
         })
         .join()
         .unwrap();
@@ -113,7 +134,14 @@ fn closing_waits_for_requests_in_flight() {
     let done = Completion::expecting(1000);
     for n in 0..1000u64 {
         let bufs = [stamp(1, 1, n)].into_iter().collect();
-        queue.submit(Bio::write(n * 8192, bufs, Class::Data, done.clone(), n));
+        queue.submit(Bio::write(
+            n * 8192,
+            bufs,
+            Class::Data,
+            Reason::Other,
+            done.clone(),
+            n,
+        ));
     }
     drop(queue);
     assert!(done.is_done());
@@ -154,14 +182,24 @@ fn odd_sizes_are_readable_to_the_last_sector() {
             8192,
             &[BufMut::copy_of(&[3; 1024]).freeze()],
             Class::Data,
-            false,
+            Reason::Other,
+            Durability::Cached,
         )
         .unwrap();
-    let back = queue.read(4096, 4096 + 1024, 4096, Class::Data).unwrap();
+    let back = queue
+        .read(4096, 4096 + 1024, 4096, Class::Data, Reason::Other)
+        .unwrap();
     assert_eq!((back[1].len(), back[1][1023]), (1024, 3));
     let done = Completion::expecting(1);
     let bufs = [BufMut::scratch(1024)].into_iter().collect();
-    queue.submit(Bio::read(8192, bufs, Class::Data, done.clone(), 5));
+    queue.submit(Bio::read(
+        8192,
+        bufs,
+        Class::Data,
+        Reason::Other,
+        done.clone(),
+        5,
+    ));
     done.wait().unwrap();
     assert_eq!(done.take_reads()[0].1[0][0], 3);
 }
@@ -173,13 +211,22 @@ fn a_file_that_shrank_fails_reads_and_survives() {
     let queue = queue(&path, IoEngine::Auto);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(4096).unwrap();
-    let error = queue.read(8192, 4096, 4096, Class::Data).unwrap_err();
+    let error = queue
+        .read(8192, 4096, 4096, Class::Data, Reason::Other)
+        .unwrap_err();
     assert_eq!(error.errno, 0);
     let error = std::io::Error::from(error);
     assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
     let done = Completion::expecting(1);
     let bufs = (0..2).map(|_| BufMut::scratch(4096)).collect();
-    queue.submit(Bio::read(0, bufs, Class::Data, done.clone(), 0));
+    queue.submit(Bio::read(
+        0,
+        bufs,
+        Class::Data,
+        Reason::Other,
+        done.clone(),
+        0,
+    ));
     assert!(done.wait().is_err(), "a short read that cannot be resumed");
 }
 
@@ -188,10 +235,14 @@ fn zero_ranges_and_holes() {
     let dir = Scratch::new();
     let queue = queue(&image(&dir, 1 << 20), IoEngine::Auto);
     let bufs: Vec<_> = (0..256).map(|n| stamp(2, 2, n)).collect();
-    queue.write(0, &bufs, Class::Data, false).unwrap();
-    queue.write_zeroes(4096, 8192).unwrap();
+    queue
+        .write(0, &bufs, Class::Data, Reason::Other, Durability::Cached)
+        .unwrap();
+    queue.write_zeroes(4096, 8192, Reason::Other).unwrap();
     queue.discard(65536, 65536).unwrap();
-    let back = queue.read(0, 1 << 20, 4096, Class::Data).unwrap();
+    let back = queue
+        .read(0, 1 << 20, 4096, Class::Data, Reason::Other)
+        .unwrap();
     assert!(*back[0] == *bufs[0] && *back[3] == *bufs[3]);
     assert!(back[1..3].iter().all(|p| p.iter().all(|b| *b == 0)));
 }
@@ -234,13 +285,13 @@ fn block_devices_work_like_images() {
             second.err().expect("claimed").kind(),
             std::io::ErrorKind::ResourceBusy
         );
-        queue.write_zeroes(0, SIZE).unwrap();
+        queue.write_zeroes(0, SIZE, Reason::Other).unwrap();
         hammer(&queue);
         queue.discard(0, SIZE).unwrap();
     }
 }
 
-/// A completion that holds a reference to its queue, as a read-ahead of a cache does.
+/// A completion that holds a reference to its queue, like the readahead of a cache.
 struct LastReference {
     queue: Mutex<Option<Arc<Queue>>>,
     others_gone: Mutex<Receiver<()>>,
@@ -271,7 +322,7 @@ fn a_completion_may_drop_the_last_reference_to_the_device() {
             dropped,
         });
         let bufs = [BufMut::scratch(4096)].into_iter().collect();
-        queue.submit(Bio::read(0, bufs, Class::Metadata, end, 0));
+        queue.submit(Bio::read(0, bufs, Class::Metadata, Reason::Other, end, 0));
         drop(queue);
         others_gone.send(()).unwrap();
         let in_time = outcome.recv_timeout(std::time::Duration::from_secs(20));

@@ -1,7 +1,9 @@
 //! Plugs: merging, order, limits; and a property test of batches against a model.
 
 use block::devices::MemoryDevice;
-use block::{Bio, BioFlags, Buf, BufMut, Class, Completion, Device, EndIo, Op, Queue, Request};
+use block::{
+    Bio, Buf, BufMut, Class, Completion, Device, Durability, EndIo, Op, Queue, Reason, Request,
+};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use smallvec::{SmallVec, smallvec};
@@ -9,9 +11,9 @@ use std::sync::Arc;
 use testkit::disk::Disk;
 use testkit::scratch::Scratch;
 
-type Log = Arc<Mutex<Vec<(Op, Class, u64, u64, BioFlags)>>>;
+type Log = Arc<Mutex<Vec<(Op, Class, u64, u64, Durability, Reason)>>>;
 
-/// Records what arrives before memory carries it out.
+/// Records requests before memory executes them.
 struct Recorder(MemoryDevice, Log);
 
 impl Device for Recorder {
@@ -32,7 +34,7 @@ impl Device for Recorder {
     fn execute(&self, r: Request) {
         self.1
             .lock()
-            .push((r.op, r.class, r.offset, r.len, r.flags));
+            .push((r.op, r.class, r.offset, r.len, r.durability, r.reason));
         self.0.execute(r);
     }
 }
@@ -49,7 +51,7 @@ fn page(byte: u8) -> SmallVec<[Buf; 1]> {
 
 fn write(done: &Arc<Completion>, offset: u64, byte: u8, class: Class) -> Bio {
     done.expect(1);
-    Bio::write(offset, page(byte), class, done.clone(), 0)
+    Bio::write(offset, page(byte), class, Reason::Other, done.clone(), 0)
 }
 
 #[test]
@@ -85,17 +87,40 @@ fn adjacent_bios_become_one_request_and_classes_stay_apart() {
 fn fua_survives_merging() {
     let (queue, log) = recorded(1 << 20);
     let done = Completion::new();
-    let fua = BioFlags {
-        fua: true,
-        ..BioFlags::default()
-    };
     let mut plug = queue.plug();
     plug.add(write(&done, 0, 1, Class::Journal));
-    plug.add(write(&done, 4096, 1, Class::Journal).with_flags(fua));
+    plug.add(write(&done, 4096, 1, Class::Journal).with_durability(Durability::Fua));
     plug.flush();
     done.wait().unwrap();
-    assert!(log.lock()[0].4.fua);
+    assert_eq!(log.lock()[0].4, Durability::Fua);
     assert_eq!(log.lock().len(), 1);
+}
+
+#[test]
+fn bios_of_different_reasons_merge_and_the_most_urgent_reason_counts() {
+    let (queue, log) = recorded(1 << 20);
+    let done = Completion::new();
+    let mut plug = queue.plug();
+    for (n, reason) in [Reason::Periodic, Reason::Sync, Reason::Background]
+        .into_iter()
+        .enumerate()
+    {
+        let mut bio = write(&done, n as u64 * 4096, 1, Class::Data);
+        bio.reason = reason;
+        plug.add(bio);
+    }
+    plug.flush();
+    done.wait().unwrap();
+    let requests: Vec<_> = log.lock().iter().map(|r| (r.3, r.5)).collect();
+    assert_eq!(requests, [(3 * 4096, Reason::Sync)]);
+    let by_reason = queue.stats().snapshot().by_reason;
+    let sync = by_reason[Reason::Sync];
+    assert_eq!(
+        (sync.requests, sync.bytes, sync.in_flight),
+        (1, 3 * 4096, 0)
+    );
+    assert_eq!(by_reason[Reason::Background].requests, 0);
+    assert_eq!(by_reason[Reason::Periodic].requests, 0);
 }
 
 #[test]
@@ -103,11 +128,11 @@ fn a_plug_flushes_itself_at_its_limit_and_between_files_without_plugging() {
     let (queue, log) = recorded(64 << 20);
     let done = Completion::new();
     let mut plug = queue.plug();
-    for n in 0..(block::plug::PLUG_BYTES / 4096) {
+    for n in 0..(block::PLUG_BYTES / 4096) {
         plug.add(write(&done, n * 4096, 1, Class::Data));
     }
-    // On a slow machine its age may have made it flush before.
-    assert!(plug.bytes() < block::plug::PLUG_BYTES);
+    // On a slow machine the plug may have flushed earlier because of its age.
+    assert!(plug.bytes() < block::PLUG_BYTES);
     assert!(!log.lock().is_empty());
     plug.flush();
     log.lock().clear();
@@ -133,13 +158,19 @@ fn requests_respect_the_devices_limit_and_large_bios_come_back_whole() {
     let bufs: Vec<_> = (0..1000u32)
         .map(|n| BufMut::copy_of(&[n as u8; 4096]).freeze())
         .collect();
-    queue.write(4096, &bufs, Class::Data, false).unwrap();
+    queue
+        .write(4096, &bufs, Class::Data, Reason::Other, Durability::Cached)
+        .unwrap();
     assert!(log.lock().iter().all(|r| r.3 <= 1 << 20));
     assert_eq!(log.lock().iter().map(|r| r.3).sum::<u64>(), 1000 * 4096);
-    let back = queue.read(4096, 1000 * 4096, 4096, Class::Data).unwrap();
+    let back = queue
+        .read(4096, 1000 * 4096, 4096, Class::Data, Reason::Other)
+        .unwrap();
     assert_eq!(back.len(), 1000);
     assert!(back.iter().zip(&bufs).all(|(a, b)| **a == **b));
-    let small = queue.read(4096, 8192, 1024, Class::Data).unwrap();
+    let small = queue
+        .read(4096, 8192, 1024, Class::Data, Reason::Other)
+        .unwrap();
     assert_eq!(small.len(), 8);
     assert_eq!((small[3].len(), small[4][0]), (1024, 1));
 }
@@ -158,7 +189,14 @@ fn a_failed_request_fails_each_of_its_bios_and_no_other() {
     let each = Arc::new(Each(Mutex::default()));
     let mut plug = queue.plug();
     for n in [0u64, 1, 3] {
-        plug.add(Bio::write(n * 4096, page(1), Class::Data, each.clone(), n));
+        plug.add(Bio::write(
+            n * 4096,
+            page(1),
+            Class::Data,
+            Reason::Other,
+            each.clone(),
+            n,
+        ));
     }
     drop(plug);
     let mut seen = each.0.lock().clone();
@@ -205,7 +243,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// reads return the bytes that were written before them.
 fn check(queue: &Arc<Queue>, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut model = vec![0u8; 64 * 4096];
-    queue.write_zeroes(0, 64 * 4096).unwrap();
+    queue.write_zeroes(0, 64 * 4096, Reason::Other).unwrap();
     let done = Completion::new();
     let mut expected = Vec::new();
     let mut plug = queue.plug();
@@ -216,11 +254,25 @@ fn check(queue: &Arc<Queue>, steps: &[Step]) -> Result<(), TestCaseError> {
         plug.add(if s.read {
             expected.push(model[span].to_vec());
             let bufs = (0..s.pages).map(|_| BufMut::scratch(4096)).collect();
-            Bio::read(offset, bufs, s.class, done.clone(), tag as u64)
+            Bio::read(
+                offset,
+                bufs,
+                s.class,
+                Reason::Other,
+                done.clone(),
+                tag as u64,
+            )
         } else {
             model[span].fill(s.byte);
             let bufs = (0..s.pages).flat_map(|_| page(s.byte)).collect();
-            Bio::write(offset, bufs, s.class, done.clone(), tag as u64)
+            Bio::write(
+                offset,
+                bufs,
+                s.class,
+                Reason::Other,
+                done.clone(),
+                tag as u64,
+            )
         });
     }
     drop(plug);
@@ -232,7 +284,9 @@ fn check(queue: &Arc<Queue>, steps: &[Step]) -> Result<(), TestCaseError> {
         .collect();
     prop_assert_eq!(reads.len(), expected.len());
     prop_assert!(reads == expected, "a read saw the wrong bytes");
-    let back = queue.read(0, model.len(), 4096, Class::Data).unwrap();
+    let back = queue
+        .read(0, model.len(), 4096, Class::Data, Reason::Other)
+        .unwrap();
     let back: Vec<u8> = back.iter().flat_map(|b| b.to_vec()).collect();
     prop_assert!(back == model, "the device differs from the model");
     Ok(())

@@ -2,7 +2,8 @@
 
 use block::devices::MemoryDevice;
 use block::{
-    Buf, BufMut, Class, Completion, DeviceUrl, Op, OpenMode, Queue, Writes, open, parse_size,
+    Buf, BufMut, Class, Completion, DeviceUrl, Durability, Op, OpenMode, Queue, Reason, Writes,
+    open, parse_size,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,16 +24,27 @@ fn errno<T>(result: Result<T, block::IoError>) -> i32 {
 #[test]
 fn beyond_the_end_is_an_error() {
     let queue = memory(10 * 4096);
-    let write = |offset| queue.write(offset, &page(1), Class::Data, false);
+    let write = |offset| {
+        queue.write(
+            offset,
+            &page(1),
+            Class::Data,
+            Reason::Other,
+            Durability::Cached,
+        )
+    };
     write(9 * 4096).unwrap();
     assert_eq!(errno(write(9 * 4096 + 512)), libc::ENOSPC);
     assert_eq!(errno(write(u64::MAX - 511)), libc::ENOSPC);
     assert_eq!(errno(write(100)), libc::EINVAL);
-    let read = |offset, len| queue.read(offset, len, 4096, Class::Data);
+    let read = |offset, len| queue.read(offset, len, 4096, Class::Data, Reason::Other);
     assert_eq!(errno(read(10 * 4096, 4096)), libc::EIO);
     assert_eq!(errno(read(0, 1 << 40)), libc::EIO);
     assert_eq!(errno(read(0, 100)), libc::EINVAL);
-    assert_eq!(errno(queue.read(0, 4096, 0, Class::Data)), libc::EINVAL);
+    assert_eq!(
+        errno(queue.read(0, 4096, 0, Class::Data, Reason::Other)),
+        libc::EINVAL
+    );
     assert_eq!(errno(queue.discard(0, 11 * 4096)), libc::ENOSPC);
     assert_eq!(read(9 * 4096, 4096).unwrap()[0][0], 1);
 }
@@ -40,8 +52,12 @@ fn beyond_the_end_is_an_error() {
 #[test]
 fn writes_wait_or_fail_if_the_device_has_another_owner() {
     let queue = memory(1 << 20);
-    let write = || queue.write(0, &page(1), Class::Data, false);
-    let first = || queue.read(0, 4096, 4096, Class::Data).unwrap()[0][0];
+    let write = || queue.write(0, &page(1), Class::Data, Reason::Other, Durability::Cached);
+    let first = || {
+        queue
+            .read(0, 4096, 4096, Class::Data, Reason::Other)
+            .unwrap()[0][0]
+    };
     queue.set_writes(Writes::Wait);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(write);
@@ -68,56 +84,72 @@ fn writes_wait_or_fail_if_the_device_has_another_owner() {
 
 #[test]
 fn a_read_only_device_refuses_writes() {
-    let queue = open(&DeviceUrl::Memory(1 << 20), OpenMode::ReadOnly).unwrap();
+    let queue = open(&DeviceUrl::memory(1 << 20), OpenMode::ReadOnly).unwrap();
     assert!(queue.read_only());
     assert_eq!(
-        errno(queue.write(0, &page(1), Class::Data, false)),
+        errno(queue.write(0, &page(1), Class::Data, Reason::Other, Durability::Cached)),
         libc::EROFS
     );
-    assert_eq!(errno(queue.write_zeroes(0, 4096)), libc::EROFS);
-    assert_eq!(queue.read(0, 4096, 4096, Class::Data).unwrap()[0][0], 0);
+    assert_eq!(
+        errno(queue.write_zeroes(0, 4096, Reason::Other)),
+        libc::EROFS
+    );
+    assert_eq!(
+        queue
+            .read(0, 4096, 4096, Class::Data, Reason::Other)
+            .unwrap()[0][0],
+        0
+    );
 }
 
 #[test]
 fn zeroes_and_discards() {
     let queue = memory(1 << 20);
     let bufs: Vec<_> = (0..256).map(|_| page(7)[0].clone()).collect();
-    queue.write(0, &bufs, Class::Data, false).unwrap();
-    queue.write_zeroes(512, 256 << 10).unwrap();
-    let back = queue.read(0, 512 << 10, 4096, Class::Data).unwrap();
+    queue
+        .write(0, &bufs, Class::Data, Reason::Other, Durability::Cached)
+        .unwrap();
+    queue.write_zeroes(512, 256 << 10, Reason::Other).unwrap();
+    let back = queue
+        .read(0, 512 << 10, 4096, Class::Data, Reason::Other)
+        .unwrap();
     assert_eq!((back[0][511], back[0][512], back[63][0]), (7, 0, 0));
     assert_eq!((back[64][511], back[64][512]), (0, 7));
 }
 
 #[test]
-fn a_flush_that_nothing_needs_is_skipped() {
+fn an_unneeded_flush_is_skipped() {
     let queue = memory(1 << 20);
     let flushes = || queue.stats().snapshot().flushes;
-    queue.flush().unwrap();
+    queue.flush(Reason::Other).unwrap();
     assert_eq!(
         flushes(),
         1,
         "the first is real: who knows what came before us"
     );
-    queue.flush().unwrap();
+    queue.flush(Reason::Other).unwrap();
     assert_eq!(flushes(), 1);
-    queue.write(0, &page(1), Class::Data, false).unwrap();
-    queue.flush().unwrap();
-    queue.flush().unwrap();
+    queue
+        .write(0, &page(1), Class::Data, Reason::Other, Durability::Cached)
+        .unwrap();
+    queue.flush(Reason::Other).unwrap();
+    queue.flush(Reason::Other).unwrap();
     assert_eq!(flushes(), 2);
-    queue.write(0, &page(1), Class::Data, true).unwrap();
-    queue.flush().unwrap();
+    queue
+        .write(0, &page(1), Class::Data, Reason::Other, Durability::Fua)
+        .unwrap();
+    queue.flush(Reason::Other).unwrap();
     assert_eq!(flushes(), 2, "FUA needs none");
     let done = Completion::expecting(2);
-    queue.submit_flush(done.clone(), 0);
+    queue.submit_flush(Reason::Other, done.clone(), 0);
     queue.discard(0, 4096).unwrap();
-    queue.submit_flush(done.clone(), 0);
+    queue.submit_flush(Reason::Other, done.clone(), 0);
     done.wait().unwrap();
     assert_eq!(flushes(), 3);
     assert_eq!(queue.stats().snapshot().flushes_elided, 4);
 }
 
-/// A device whose flush takes the number of writes that had completed when it started.
+/// A device whose flush records how many writes had completed when it started.
 #[test]
 fn every_flush_is_covered_by_one_that_started_after_the_write() {
     let covered = Arc::new(AtomicU64::new(0));
@@ -138,12 +170,28 @@ fn every_flush_is_covered_by_one_that_started_after_the_write() {
             let (queue, covered, landed) = (&queue, &covered, &landed);
             scope.spawn(move || {
                 for _ in 0..500 {
-                    queue.write(n * 4096, &page(1), Class::Data, false).unwrap();
+                    queue
+                        .write(
+                            n * 4096,
+                            &page(1),
+                            Class::Data,
+                            Reason::Other,
+                            Durability::Cached,
+                        )
+                        .unwrap();
                     let mine = landed.fetch_add(1, Ordering::SeqCst) + 1;
-                    // A flush may start between the write and the count above; write again so that
-                    // one is needed that starts after the count.
-                    queue.write(n * 4096, &page(1), Class::Data, false).unwrap();
-                    queue.flush().unwrap();
+                    // A flush may start between the write and the count above. Another write makes
+                    // a flush after the count necessary.
+                    queue
+                        .write(
+                            n * 4096,
+                            &page(1),
+                            Class::Data,
+                            Reason::Other,
+                            Durability::Cached,
+                        )
+                        .unwrap();
+                    queue.flush(Reason::Other).unwrap();
                     assert!(covered.load(Ordering::SeqCst) >= mine);
                 }
             });
@@ -161,12 +209,14 @@ fn a_failed_flush_is_not_forgotten() {
         (op == Op::Flush && f.load(Ordering::SeqCst)).then_some(libc::EIO)
     });
     let queue = disk.queue();
-    queue.write(0, &page(1), Class::Data, false).unwrap();
-    assert_eq!(errno(queue.flush()), libc::EIO);
+    queue
+        .write(0, &page(1), Class::Data, Reason::Other, Durability::Cached)
+        .unwrap();
+    assert_eq!(errno(queue.flush(Reason::Other)), libc::EIO);
     failing.store(false, Ordering::SeqCst);
-    assert_eq!(errno(queue.flush()), libc::EIO);
+    assert_eq!(errno(queue.flush(Reason::Other)), libc::EIO);
     let done = Completion::expecting(1);
-    queue.submit_flush(done.clone(), 0);
+    queue.submit_flush(Reason::Other, done.clone(), 0);
     assert_eq!(errno(done.wait()), libc::EIO);
 }
 
@@ -185,18 +235,14 @@ fn sizes_and_names() {
     for text in ["", "G", "1X", "-1", "1.2.3K", "99999999999T", "1.5"] {
         assert!(parse_size(text).is_err(), "{text}");
     }
-    assert_eq!(
-        DeviceUrl::parse("mem:1GiB").unwrap(),
-        DeviceUrl::Memory(1 << 30)
-    );
-    assert_eq!(
-        DeviceUrl::parse("./a:b").unwrap(),
-        DeviceUrl::Path("./a:b".into())
-    );
-    assert_eq!(
-        DeviceUrl::parse("disk.img").unwrap(),
-        DeviceUrl::Path("disk.img".into())
-    );
+    let memory = DeviceUrl::parse("mem:1GiB").unwrap();
+    assert!(matches!(memory, DeviceUrl::Backend(_)) && memory.is_volatile());
+    assert_eq!(memory.to_string(), "mem:1073741824");
+    for name in ["./a:b", "disk.img"] {
+        let url = DeviceUrl::parse(name).unwrap();
+        assert!(matches!(&url, DeviceUrl::Path(path) if path == std::path::Path::new(name)));
+        assert!(!url.is_volatile());
+    }
     let error = DeviceUrl::parse("nbd:host").unwrap_err().to_string();
     assert!(error.contains("nbd") && error.contains("mem:"), "{error}");
     assert!(DeviceUrl::parse("mem:0").is_err());

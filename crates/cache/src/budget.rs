@@ -180,7 +180,7 @@ impl Budget {
                 }
             }
         }
-        block::buf::pool::trim(0, u64::MAX);
+        block::pool::trim(0, u64::MAX);
         crate::heap::trim();
     }
 
@@ -218,9 +218,9 @@ impl Budget {
         let slack = slack(limit);
         // The lock comes first: an explored schedule must not depend on free memory of the process.
         if let Some(_one_at_a_time) = self.trimming.try_lock()
-            && block::buf::pool::stats().free_bytes > slack
+            && block::pool::stats().free_bytes > slack
         {
-            block::buf::pool::trim(slack / 2, freed + freed / 2);
+            block::pool::trim(slack / 2, freed + freed / 2);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::finding::{Kind, Place, Report, told};
 use crate::{Error, Options};
-use block::{Class, IoError, PAGE_SIZE, Queue};
+use block::{Class, IoError, PAGE_SIZE, Queue, Reason};
 use cache::Budget;
 use ext4_format::error::FormatError;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
@@ -143,7 +143,13 @@ fn read_device(queue: &Queue, offset: u64, len: usize) -> Result<Vec<u8>, IoErro
     let mut at = first;
     while at < end {
         let part = (end - at).min(READ_MAX as u64);
-        for buf in queue.read(at, part as usize, PAGE_SIZE, Class::Metadata)? {
+        for buf in queue.read(
+            at,
+            part as usize,
+            PAGE_SIZE,
+            Class::Metadata,
+            Reason::MetadataRead,
+        )? {
             bytes.extend_from_slice(&buf);
         }
         at += part;

@@ -78,6 +78,16 @@ fn a_mounted_volume_is_synced() {
     s.run(&["sync", "mnt"]);
     let stats = s.run(&["stats", "--json", "mnt"]);
     assert!(stats.contains("\"dirty_pages\": 0"), "{stats}");
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    for reason in ["sync", "journal"] {
+        let requests = &stats["device_by_reason"][reason]["requests"];
+        assert!(requests.as_u64().unwrap() > 0, "{reason}");
+    }
+    let stats = s.run(&["stats", "mnt"]);
+    assert!(
+        stats.contains("\njournal  ") && stats.contains("\nsync  "),
+        "{stats}"
+    );
     let said = s.fail(1, &["sync", "again"]);
     assert!(said.contains("again: no volume is mounted there"), "{said}");
     s.run(&["unmount", "mnt"]);

@@ -12,7 +12,7 @@
 //! [`ErrorLog`] is the last in the order, and only the device is used.
 
 use crate::{Error, Result};
-use block::{BufMut, Class, PAGE_SIZE, Queue};
+use block::{BufMut, Class, Durability, PAGE_SIZE, Queue, Reason};
 use ext4_format::error::FormatError;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use jbd2::{Journal, JournalError};
@@ -20,8 +20,8 @@ use std::panic::Location;
 use std::str::FromStr;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
+use sync::clock::Clock;
 use sync::{Mutex, Rank};
-use writeback::Clock;
 
 /// What happens when damage is met (ext4's option `errors=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,7 +303,13 @@ impl ErrorLog {
     fn try_save(&self) -> Result<()> {
         let page = self
             .queue
-            .read(0, PAGE_SIZE, PAGE_SIZE, Class::Metadata)?
+            .read(
+                0,
+                PAGE_SIZE,
+                PAGE_SIZE,
+                Class::Metadata,
+                Reason::MetadataRead,
+            )?
             .pop()
             .ok_or(Error::Invalid("the device returned nothing"))?;
         let mut bytes = BufMut::copy_of(&page);
@@ -315,8 +321,13 @@ impl ErrorLog {
         self.put_into(&mut sb);
         sb.update_checksum();
         place.copy_from_slice(sb.as_bytes());
-        self.queue
-            .write(0, &[bytes.freeze()], Class::Metadata, true)?;
+        self.queue.write(
+            0,
+            &[bytes.freeze()],
+            Class::Metadata,
+            Reason::Other,
+            Durability::Fua,
+        )?;
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::connection::{self, is_root, mount_point};
 use crate::teardown::Teardown;
 use anyhow::Result;
 use block::{
-    Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, PAGE_SIZE, Payload, Queue,
+    Bio, Buf, BufMut, Class, Durability, EndIo, IoError, PAGE_SIZE, Payload, Queue, Reason,
 };
 use fusedev::{
     Attr, DirEntries, Entry, Errno, Features, MountSpec, NodeId, Operation, Reply, Request, guarded,
@@ -35,14 +35,11 @@ pub struct Disk {
     teardown: Arc<Teardown>,
 }
 
-/// Opens `device` (`sim:hdd,size=16GiB`, or any other device URL) and mounts it on the directory
-/// `dir`, as the file `disk`.
+/// Mounts the device behind `queue` on the directory `dir`, as the file `disk`.
 ///
 /// # Errors
-/// The device cannot be opened; `dir` is not a directory; FUSE is not available; the system does
-/// not let this user mount there.
-pub fn serve_disk(device: &str, dir: &Path) -> Result<Disk> {
-    let queue = DeviceUrl::parse(device).and_then(|url| block::open(&url, OpenMode::ReadWrite))?;
+/// `dir` is not a directory; FUSE is not available; the system does not let this user mount there.
+pub fn serve_disk(queue: Arc<Queue>, dir: &Path) -> Result<Disk> {
     let spec = MountSpec {
         source: queue.name().into(),
         subtype: "sluicefs-disk".into(),
@@ -189,7 +186,10 @@ impl fusedev::Server for OneFile {
                 flags,
                 ..
             } => self.write(offset, data, flags, reply),
-            Operation::Fsync { .. } => self.queue.submit_flush(Pending::new(reply), 0),
+            Operation::Fsync { .. } => {
+                self.queue
+                    .submit_flush(Reason::Other, Pending::new(reply), 0)
+            }
             Operation::Fallocate { .. } => reply.error(Errno::OPNOTSUPP),
             _ => reply.error(Errno::NOSYS),
         }
@@ -220,7 +220,7 @@ impl OneFile {
         let bufs: SmallVec<[BufMut; 1]> = lengths(len).map(BufMut::scratch).collect();
         let end = Pending::new(reply);
         self.queue
-            .submit(Bio::read(offset, bufs, Class::Data, end, 0));
+            .submit(Bio::read(offset, bufs, Class::Data, Reason::Other, end, 0));
     }
 
     fn write(&self, offset: u64, data: &[u8], flags: i32, reply: Reply) {
@@ -236,8 +236,11 @@ impl OneFile {
             .map(|page| BufMut::copy_of(page).freeze())
             .collect();
         let end = Pending::new(reply);
-        let mut bio = Bio::write(offset, bufs, Class::Data, end, len as u64);
-        bio.flags.fua = flags & libc::O_DSYNC != 0;
-        self.queue.submit(bio);
+        let bio = Bio::write(offset, bufs, Class::Data, Reason::Other, end, len as u64);
+        let durability = match flags & libc::O_DSYNC {
+            0 => Durability::Cached,
+            _ => Durability::Fua,
+        };
+        self.queue.submit(bio.with_durability(durability));
     }
 }

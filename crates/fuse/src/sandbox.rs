@@ -11,9 +11,8 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Whether the serving process enters a sandbox.
@@ -42,17 +41,17 @@ const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 /// # Errors
 /// The helper cannot be started. With [`Sandbox::On`]: the kernel has no Landlock, or the device is
 /// a modelled one.
-pub fn enter_sandbox(mode: Sandbox, device: &OsStr, helper: Command) -> Result<()> {
+pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Result<()> {
     if mode == Sandbox::Off {
         return Ok(());
     }
-    let device = match DeviceUrl::parse(&device.to_string_lossy()) {
-        Ok(DeviceUrl::Sim(_)) if mode == Sandbox::On => {
+    let device = match device {
+        DeviceUrl::Path(path) => Some(path.as_path()),
+        DeviceUrl::Backend(backend) if backend.works_in_sandbox() => None,
+        DeviceUrl::Backend(_) if mode == Sandbox::On => {
             bail!("sandbox=on: a modelled device (sim:) has no sandbox; use sandbox=off")
         }
-        Ok(DeviceUrl::Sim(_)) => return Ok(()),
-        Ok(DeviceUrl::Memory(_)) => None,
-        Ok(DeviceUrl::Path(_)) | Err(_) => Some(PathBuf::from(device)),
+        DeviceUrl::Backend(_) => return Ok(()),
     };
     if let Err(error) = check_support() {
         if mode == Sandbox::On {
@@ -62,7 +61,7 @@ pub fn enter_sandbox(mode: Sandbox, device: &OsStr, helper: Command) -> Result<(
         return Ok(());
     }
     start_helper(helper)?;
-    let entered = restrict(device.as_deref());
+    let entered = restrict(device);
     match (entered, mode) {
         (Ok(status), _) if status.ruleset != RulesetStatus::NotEnforced => {
             tracing::debug!("sandbox: {:?}", status.ruleset);

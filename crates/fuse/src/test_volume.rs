@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Formats and mounts a volume in memory.
 pub(crate) fn in_memory() -> Arc<Fs> {
-    let url = block::DeviceUrl::Memory(64 << 20);
+    let url = block::DeviceUrl::memory(64 << 20);
     let queue = block::open(&url, block::OpenMode::ReadWrite).unwrap();
     ext4::mkfs(&queue, &ext4::MkfsOptions::default()).unwrap();
     Fs::mount(queue, ext4::MountOptions::default()).unwrap()

@@ -2,14 +2,21 @@
 
 mod common;
 
+use block::{OpenMode, Queue};
 use common::{can_mount, run};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::Arc;
 use testkit::needs::{Need, have};
 use testkit::scratch::Scratch;
 
 const SIZE: usize = 64 << 20;
+
+fn open(url: &str) -> std::io::Result<Arc<Queue>> {
+    let url = block::Schemes(&[sim::SCHEME]).parse(url)?;
+    block::open(&url, OpenMode::ReadWrite)
+}
 
 #[test]
 fn the_file_reads_and_writes_like_a_disk() {
@@ -21,7 +28,7 @@ fn the_file_reads_and_writes_like_a_disk() {
     std::fs::create_dir(&mount).unwrap();
     File::create(&store).unwrap().set_len(SIZE as u64).unwrap();
     let url = format!("sim:ssd,file={}", store.display());
-    let disk = fuse::serve_disk(&url, &mount).unwrap();
+    let disk = fuse::serve_disk(open(&url).unwrap(), &mount).unwrap();
     assert_eq!(disk.path(), mount.canonicalize().unwrap().join("disk"));
     let names: Vec<_> = std::fs::read_dir(&mount)
         .unwrap()
@@ -60,7 +67,7 @@ fn the_file_reads_and_writes_like_a_disk() {
     let odd = kind(file.write_at(&[1; 100], 0));
     assert_eq!(odd, Err(ErrorKind::InvalidInput));
     drop(file);
-    assert!(fuse::serve_disk(&url, &mount).is_err(), "it is in use");
+    assert!(open(&url).is_err(), "it is in use");
     drop(disk);
     assert!(!mount.join("disk").exists());
     let store = std::fs::read(&store).unwrap();
@@ -82,7 +89,8 @@ fn the_kernel_mounts_the_served_file() {
     for sub in ["mount", "kernel"] {
         std::fs::create_dir(dir.join(sub)).unwrap();
     }
-    let disk = fuse::serve_disk("sim:nvme,size=64MiB", &dir.join("mount")).unwrap();
+    let queue = open("sim:nvme,size=64MiB").unwrap();
+    let disk = fuse::serve_disk(queue, &dir.join("mount")).unwrap();
     let direct = File::options()
         .read(true)
         .custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32)

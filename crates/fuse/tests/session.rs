@@ -27,7 +27,12 @@ fn serve() {
     helper
         .args(["--exact", "--nocapture", "help"])
         .env("HELP_DIR", &dir);
-    fuse::enter_sandbox(options.sandbox, image.as_ref(), helper).unwrap();
+    fuse::enter_sandbox(
+        options.sandbox,
+        &block::DeviceUrl::parse(&image).unwrap(),
+        helper,
+    )
+    .unwrap();
     let in_sandbox = options.sandbox == fuse::Sandbox::On;
     let queue = block::open(
         &block::DeviceUrl::parse(&image).unwrap(),

@@ -11,7 +11,7 @@
 
 use crate::buffer::{self, Load};
 use crate::{Buffer, JournalError, Overlay};
-use block::{Bio, BioFlags, BufMut, Class, EndIo, IoError, Payload, Queue};
+use block::{Bio, BufMut, Class, EndIo, IoError, Payload, Queue, Reason};
 use cache::{Budget, Kind, Shrinker};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -178,7 +178,9 @@ impl BufferCache {
             errno: 0,
         };
         let offset = block.checked_mul(size as u64).ok_or(bad)?;
-        let mut bufs = self.queue.read(offset, size, size, Class::Metadata)?;
+        let mut bufs =
+            self.queue
+                .read(offset, size, size, Class::Metadata, Reason::MetadataRead)?;
         bufs.pop().ok_or(bad.into())
     }
 
@@ -265,12 +267,7 @@ impl BufferCache {
             cache: self.clone(),
             run,
         });
-        let mut bio = Bio::read(offset, bufs, Class::Metadata, end, 0);
-        bio.flags = BioFlags {
-            readahead: true,
-            ..BioFlags::default()
-        };
-        bio
+        Bio::read(offset, bufs, Class::Metadata, Reason::Readahead, end, 0)
     }
 }
 

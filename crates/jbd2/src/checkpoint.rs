@@ -36,7 +36,7 @@
 use crate::commit::Frozen;
 use crate::form::CommitState;
 use crate::{Journal, JournalError, Tid};
-use block::{Bio, Buf, Class, Completion, IoError};
+use block::{Bio, Buf, Class, Completion, IoError, Reason};
 use smallvec::smallvec;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use sync::MutexGuard;
@@ -230,7 +230,7 @@ impl Journal {
         for batch in blocks.chunks(batch_blocks) {
             written += self.write_home(batch, up_to)?;
         }
-        self.queue.flush()?;
+        self.queue.flush(Reason::Checkpoint)?;
         self.counters
             .checkpointed_blocks
             .fetch_add(written, Ordering::Relaxed);
@@ -300,6 +300,7 @@ impl Journal {
                     offset,
                     smallvec![data.clone()],
                     Class::Metadata,
+                    Reason::Checkpoint,
                     done.clone(),
                     0,
                 )

@@ -40,7 +40,7 @@ use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_
 use crate::handle::Handle;
 use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, Journal, JournalError, Phase, Tid};
-use block::{Buf, BufMut, WriteMark};
+use block::{Buf, BufMut, Durability, Reason, WriteMark};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
 
@@ -120,11 +120,14 @@ impl Journal {
             "log space was reckoned wrong"
         );
         self.mark_in_use(head, closed.tid)?;
-        let write = |bufs, fua| self.log.write(&self.queue, head, self.bounds, bufs, fua);
+        let write = |bufs, durability| {
+            self.log
+                .write(&self.queue, head, self.bounds, bufs, durability)
+        };
         if self.goes_out_at_once(state, closed) {
-            self.queue.flush_up_to(closed.data)?;
+            self.queue.flush_up_to(closed.data, Reason::Journal)?;
             encoded.bufs.push(commit.freeze());
-            write(encoded.bufs, true)?;
+            write(encoded.bufs, Durability::Fua)?;
         } else {
             // Where the commit block will be there are zeroes first: what counts of it lies in its
             // first sector, so that a torn write of it leaves either no commit block or a whole
@@ -132,8 +135,8 @@ impl Journal {
             // damage of the log.
             let zeroes = BufMut::zeroed(self.block_size()).freeze();
             encoded.bufs.push(zeroes);
-            write(encoded.bufs, false)?;
-            self.queue.flush()?;
+            write(encoded.bufs, Durability::Cached)?;
+            self.queue.flush(Reason::Journal)?;
             let commit_at = self.advance(head, needed - 1);
             self.log
                 .write_fua(&self.queue, commit_at, commit.freeze())?;

@@ -1,7 +1,7 @@
 //! Where the journal's blocks lie on the volume.
 
 use crate::{JournalError, JournalExtent};
-use block::{Bio, BioFlags, Buf, Class, Completion, Queue};
+use block::{Bio, Buf, Class, Completion, Durability, Queue, Reason};
 use smallvec::SmallVec;
 
 /// Most blocks that one bio of the log carries; the queue splits further where the device wants
@@ -116,21 +116,27 @@ impl LogMap {
             let (offset, adjacent) = self.run(at);
             let n = adjacent.min(end - at);
             let bytes = n as usize * self.block_size as usize;
-            bufs.extend(queue.read(offset, bytes, self.block_size as usize, Class::Journal)?);
+            bufs.extend(queue.read(
+                offset,
+                bytes,
+                self.block_size as usize,
+                Class::Journal,
+                Reason::Recovery,
+            )?);
             at += n;
         }
         Ok(bufs)
     }
 
     /// Writes `bufs` from log block `start` on, going on at `first` where `end` is reached, and
-    /// waits; with `fua` they are durable then.
+    /// waits.
     pub fn write(
         &self,
         queue: &Queue,
         start: u32,
         (first, end): (u32, u32),
         bufs: Vec<Buf>,
-        fua: bool,
+        durability: Durability,
     ) -> Result<(), JournalError> {
         let done = Completion::new();
         let mut bios = Vec::new();
@@ -144,13 +150,15 @@ impl LogMap {
             let n = adjacent.min(end - at).min(MAX_RUN_BLOCKS);
             let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(n as usize).collect();
             at += part.len() as u32;
-            let mut bio = Bio::write(offset, part, Class::Journal, done.clone(), 0);
-            bio.flags = BioFlags {
-                sync: true,
-                fua,
-                ..BioFlags::default()
-            };
-            bios.push(bio);
+            let bio = Bio::write(
+                offset,
+                part,
+                Class::Journal,
+                Reason::Journal,
+                done.clone(),
+                0,
+            );
+            bios.push(bio.with_durability(durability));
         }
         done.expect(bios.len());
         queue.submit_and_wait(&mut bios, &done)?;
@@ -160,7 +168,13 @@ impl LogMap {
     /// Writes one block durably (FUA) and waits.
     pub fn write_fua(&self, queue: &Queue, logical: u32, buf: Buf) -> Result<(), JournalError> {
         let (offset, _) = self.run(logical);
-        queue.write(offset, &[buf], Class::Journal, true)?;
+        queue.write(
+            offset,
+            &[buf],
+            Class::Journal,
+            Reason::Journal,
+            Durability::Fua,
+        )?;
         Ok(())
     }
 }

@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 // A module uses only modules above it in this list.
+mod devices;
 mod error;
 mod metadata;
 mod path;
@@ -57,9 +58,13 @@ mod options;
 
 mod tree;
 
-pub use block::{SizeHistogram, StatsSnapshot as DeviceStats, parse_size};
+pub use block::{
+    ByReason, LatencyHistogram, Reason as IoReason, ReasonStats, SizeHistogram,
+    StatsSnapshot as DeviceStats, parse_size,
+};
 pub use cache::Budget as MemoryBudget;
 pub use completion::SyncCompletion;
+pub use devices::SCHEMES as DEVICE_SCHEMES;
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};
 pub use error::{Cause, Error, errno};
 pub use ext4::{

@@ -1,6 +1,6 @@
 //! Recognises existing data on a device, so that formatting does not overwrite it by mistake.
 
-use block::{Class, Queue};
+use block::{Class, Queue, Reason};
 
 /// Bytes that are read: enough for all signatures, and to find a device that is not empty.
 const WINDOW: u64 = 128 << 10;
@@ -29,7 +29,13 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
 /// A description of the data on the device; `None` if its first [`WINDOW`] bytes are zero.
 pub(crate) fn existing_data(queue: &Queue) -> Result<Option<&'static str>, block::IoError> {
     let len = queue.capacity().min(WINDOW) as usize;
-    let bufs = queue.read(0, len, block::PAGE_SIZE, Class::Metadata)?;
+    let bufs = queue.read(
+        0,
+        len,
+        block::PAGE_SIZE,
+        Class::Metadata,
+        Reason::MetadataRead,
+    )?;
     let bytes: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
     Ok(identify(&bytes))
 }

@@ -8,6 +8,7 @@
 //! | debug | the same, with checked ranks ([`Rank`]) | the system's |
 //! | `RUSTFLAGS="--cfg explore"` | ranked, run by a deterministic scheduler (docs/SCHEDULES.md) | the scheduler's |
 
+pub mod clock;
 #[cfg(explore)]
 pub mod explore;
 #[cfg(not(any(debug_assertions, explore)))]

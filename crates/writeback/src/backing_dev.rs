@@ -11,11 +11,12 @@ use crate::foreground_list::ForegroundList;
 use crate::interface::WritebackFs;
 use crate::sync_pacing::SmallSyncs;
 use crate::throttle::note_dirtied;
-use crate::{Clock, Flushers, Tunables};
+use crate::{Flushers, Tunables};
 use block::Queue;
 use cache::Budget;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicUsize, Ordering};
+use sync::clock::Clock;
 use sync::{Mutex, Rank, RwLock};
 
 /// One device's writeback.

@@ -18,6 +18,17 @@ pub enum Reason {
     Reclaim,
 }
 
+impl From<Reason> for block::Reason {
+    fn from(reason: Reason) -> block::Reason {
+        match reason {
+            Reason::Background => block::Reason::Background,
+            Reason::Periodic => block::Reason::Periodic,
+            Reason::Sync => block::Reason::Sync,
+            Reason::Reclaim => block::Reason::Reclaim,
+        }
+    }
+}
+
 /// Which pages of an inode one call writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {

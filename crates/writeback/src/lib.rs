@@ -18,7 +18,6 @@ mod backing_dev;
 mod balance;
 mod bandwidth;
 mod batches;
-pub mod clock;
 mod control;
 mod dirty_list;
 mod flusher;
@@ -37,7 +36,6 @@ mod tunables;
 mod window;
 
 pub use backing_dev::BackingDev;
-pub use clock::{Clock, ManualClock, SystemClock};
 pub use dirty_list::DirtyState;
 pub use foreground::Results;
 pub use fsync_queue::{FsyncQueue, SyncService};

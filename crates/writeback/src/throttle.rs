@@ -20,12 +20,12 @@
 //!    reports errors; failed pages stay dirty), writers are let through: a write is never refused
 //!    for want of memory.
 
-use crate::Clock;
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::MIN_RATE;
 use std::cell::Cell;
 use std::time::Duration;
 use sync::atomic::Ordering::Relaxed;
+use sync::clock::Clock;
 
 /// Shorter pauses accumulate.
 const MIN_PAUSE: Duration = Duration::from_millis(10);

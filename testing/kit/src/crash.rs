@@ -45,7 +45,7 @@ impl Write {
         Write {
             offset: request.offset,
             data,
-            fua: request.flags.fua,
+            fua: request.durability == block::Durability::Fua,
             class: request.class,
         }
     }

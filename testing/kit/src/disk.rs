@@ -349,7 +349,7 @@ impl Inner {
 
     fn delay(&self, request: &Request) {
         let Some(timing) = &self.timing else {
-            if request.flags.fua {
+            if request.durability == block::Durability::Fua {
                 // A crash may find the write in flight.
                 std::thread::yield_now();
             }

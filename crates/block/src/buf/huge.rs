@@ -1,12 +1,11 @@
-//! Whether to ask for huge pages.
+//! The decision whether to ask for huge pages.
 //!
-//! A huge page makes 512 faults one and, for direct I/O, 512 pins one. But it can cost several
-//! times what it saves, in the fault of whoever touches it first: where memory is full of other
-//! programs' page cache the kernel moves pages about to make room (direct compaction, which
-//! `MADV_HUGEPAGE` allows; see `transhuge.rst`), and beneath a virtual machine the host may have to
-//! find the memory, while small pages come from what was in use a moment ago. So each chunk asks
-//! anew, the first touch of a chunk that asked is timed, and after a slow one nobody asks for a
-//! while.
+//! A huge page saves 511 of 512 faults and, for direct I/O, 511 of 512 pins. But the first touch
+//! can cost several times as much as it saves. If memory is full of page cache, the kernel moves
+//! pages to make room (direct compaction, which `MADV_HUGEPAGE` allows; see `transhuge.rst`). Under
+//! a virtual machine the host may have to find the memory, while small pages were in use a moment
+//! ago. So the decision is made for each chunk. The first touch of a chunk with a huge page is
+//! timed, and after a slow one no chunk asks for a while.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,9 +16,9 @@ const SLOW: Duration = Duration::from_millis(1);
 /// How long small pages are used after a slow touch.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether huge pages have been cheap of late.
+/// Whether huge pages have been cheap recently.
 pub(super) struct Hint {
-    /// Of the monotonic clock, in nanoseconds.
+    /// Until this time small pages are used: monotonic, in nanoseconds.
     not_before: AtomicU64,
 }
 
@@ -36,9 +35,8 @@ impl Hint {
         not_before == 0 || now(ClockId::Monotonic).as_nanos() as u64 >= not_before
     }
 
-    /// Runs `touch`, the first use of a chunk that asked. CPU time is what counts: compaction is
-    /// done by the thread that faults, and a thread that merely had to wait for its turn proves
-    /// nothing.
+    /// Runs and times `touch`, the first use of a chunk that asked. It measures CPU time, because
+    /// the faulting thread does the compaction, and time without a processor says nothing about it.
     pub(super) fn first_touch(&self, touch: impl FnOnce()) {
         let before = now(ClockId::ThreadCPUTime);
         touch();

@@ -1,11 +1,11 @@
 //! Aligned, reference-counted buffers of at most one page.
 //!
 //! [`BufMut`] is a buffer with one owner, [`Buf`] a shared and therefore immutable one. A page
-//! under I/O is a `Buf` held by a bio; a writer that meets it copies it first ([`Buf::make_mut`]),
-//! so pages under I/O are stable.
+//! under I/O is a `Buf` held by a bio. A writer copies such a page first ([`Buf::make_mut`]), so
+//! pages under I/O are stable.
 //!
-//! A handle is one pointer into the [`pool`]; its reference count and length lie in a table at the
-//! head of the pool's chunk and are found by masking the pointer, so that pages stay aligned and
+//! A handle is one pointer into the [`pool`]. Reference count and length lie in a table at the head
+//! of the pool's chunk, which the masked pointer addresses, so that pages stay aligned and
 //! adjacent.
 //!
 //! ```text
@@ -27,8 +27,8 @@ use std::sync::atomic::Ordering;
 /// Bytes in a page of the page cache, and the capacity and alignment of every buffer.
 pub const PAGE_SIZE: usize = 4096;
 
-/// More references than this can only be a leak in a loop; past it the count could wrap and memory
-/// be reused.
+/// More references than this are a leak. Beyond it the count could wrap, and memory in use would be
+/// reused.
 const MAX_REFS: u32 = i32::MAX as u32;
 
 /// A buffer with exactly one owner.
@@ -45,7 +45,7 @@ impl BufMut {
     /// A buffer of `len` zero bytes (`len` ≤ [`PAGE_SIZE`]).
     ///
     /// # Panics
-    /// Where `len` exceeds [`PAGE_SIZE`].
+    /// If `len` exceeds [`PAGE_SIZE`].
     pub fn zeroed(len: usize) -> BufMut {
         let mut buf = BufMut::scratch(len);
         buf.fill(0);
@@ -55,7 +55,7 @@ impl BufMut {
     /// A buffer of `len` initialised but unspecified bytes, for a caller that overwrites all of it.
     ///
     /// # Panics
-    /// Where `len` exceeds [`PAGE_SIZE`].
+    /// If `len` exceeds [`PAGE_SIZE`].
     pub fn scratch(len: usize) -> BufMut {
         assert!(len <= PAGE_SIZE, "a buffer holds at most a page, not {len}");
         let page = alloc();
@@ -69,7 +69,7 @@ impl BufMut {
     /// A copy of `bytes`.
     ///
     /// # Panics
-    /// Where `bytes` is longer than [`PAGE_SIZE`].
+    /// If `bytes` is longer than [`PAGE_SIZE`].
     pub fn copy_of(bytes: &[u8]) -> BufMut {
         let mut buf = BufMut::scratch(bytes.len());
         buf.copy_from_slice(bytes);
@@ -83,7 +83,7 @@ impl BufMut {
         Buf { page }
     }
 
-    /// Where the bytes lie; valid as long as the buffer lives, wherever the handle is moved.
+    /// The address of the bytes, which is valid as long as the buffer lives.
     pub(crate) fn as_raw(&mut self) -> NonNull<u8> {
         self.page.ptr()
     }
@@ -100,8 +100,8 @@ impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the page is mapped for the life of the process and initialised (zero or a former
-        // use), `len` is at most a page, and this handle is its only owner, so nobody writes while
-        // `&self` is borrowed.
+        // use), `len` is at most a page, and this handle is its only owner, so no thread writes
+        // while `&self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
     }
 }
@@ -116,9 +116,9 @@ impl DerefMut for BufMut {
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page is mapped and initialised, and while a reference exists nobody writes to
-        // it: `make_mut` and `try_into_mut` do so only where the count is one, which needs the one
-        // handle mutably.
+        // SAFETY: the page is mapped and initialised, and no thread writes to it while a reference
+        // exists: `make_mut` and `try_into_mut` write only at a count of one, with exclusive access
+        // to that one handle.
         unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
     }
 }
@@ -137,9 +137,9 @@ impl Clone for Buf {
 impl Drop for Buf {
     fn drop(&mut self) {
         let refs = &self.page.entry().refs;
-        // A count of one seen through the only handle cannot grow, so the read-modify-write can be
-        // saved. Acquire pairs with the Release of those who dropped theirs, whose reads must end
-        // before the page is reused.
+        // A count of one seen through the only handle cannot grow, so no read-modify-write is
+        // needed. Acquire pairs with the Release of dropped handles, whose reads must end before
+        // the page is reused.
         if refs.load(Ordering::Acquire) == 1 {
             refs.store(0, Ordering::Relaxed);
         } else {
@@ -158,22 +158,22 @@ impl Buf {
         self.page.entry().refs.load(Ordering::Acquire) == 1
     }
 
-    /// Whether both are the same memory.
+    /// Whether both handles refer to the same memory.
     pub fn same(&self, other: &Buf) -> bool {
         self.page.ptr() == other.page.ptr()
     }
 
-    /// The bytes for writing: in place where this is the only reference, after a copy otherwise.
+    /// The bytes for writing: in place if this is the only reference, otherwise of a copy.
     pub fn make_mut(&mut self) -> &mut [u8] {
         if !self.is_unique() {
             *self = BufMut::copy_of(self).freeze();
         }
         // SAFETY: the count is one and `&mut self` borrows the one handle, so the access is
-        // exclusive; Acquire in `is_unique` ordered it after the reads of whoever dropped theirs.
+        // exclusive; Acquire in `is_unique` orders it after the reads through dropped handles.
         unsafe { std::slice::from_raw_parts_mut(self.page.ptr().as_ptr(), self.page.len()) }
     }
 
-    /// Unique ownership back, if this is the only reference.
+    /// Returns unique ownership if this is the only reference.
     pub fn try_into_mut(self) -> Result<BufMut, Buf> {
         if !self.is_unique() {
             return Err(self);
@@ -183,7 +183,7 @@ impl Buf {
         Ok(BufMut { page })
     }
 
-    /// Where the bytes lie; valid as long as any reference lives.
+    /// The address of the bytes, which is valid as long as any reference lives.
     pub(crate) fn as_raw(&self) -> NonNull<u8> {
         self.page.ptr()
     }

@@ -1,9 +1,9 @@
-//! Where buffers come from.
+//! The allocator of buffers.
 //!
 //! Memory is mapped in regions and used in aligned chunks of 2 MiB, so that the kernel can back a
-//! chunk with one huge page: one fault instead of 512, and one pin instead of 512 for direct I/O,
-//! where it can do so cheaply (`huge.rs`). The first page of a chunk is a table of {reference
-//! count, length} for the others.
+//! chunk with one huge page if that is cheap (`huge.rs`): one fault instead of 512, and one pin
+//! instead of 512 for direct I/O. The first page of a chunk is a table of {reference count, length}
+//! for the others.
 //!
 //! ```text
 //!   thread magazine ⇄ (64 at a time) ⇄ global free list ◀── carve ── current chunk ◀── released chunks, new regions
@@ -11,9 +11,9 @@
 //!                                             └── trim: runs of free pages, their memory too ──▶ cold list, used next
 //! ```
 //!
-//! Allocation pops the thread's magazine; only every 64th takes the global lock. What a refill
-//! brings is sorted, so that pages come out in ascending order and buffers filled one after another
-//! are adjacent: their iovecs coalesce.
+//! Allocation pops the thread's magazine; only every 64th allocation takes the global lock. A
+//! refill is sorted, so that pages come out in ascending order. Consecutive buffers are then
+//! adjacent, and their iovecs coalesce.
 
 use super::PAGE_SIZE;
 use super::huge::Hint;
@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicU32;
 const CHUNK: usize = 2 << 20;
 /// Pages of a chunk that hold data; one holds the table.
 const CHUNK_PAGES: usize = CHUNK / PAGE_SIZE - 1;
-/// Address space taken from the OS at once. Only what is touched costs memory.
+/// Address space taken from the OS at once. Only touched pages cost memory.
 const REGION: usize = 64 << 20;
 /// Pages that move between a magazine and the global list at once.
 const BATCH: usize = 64;
@@ -36,7 +36,7 @@ const BATCH: usize = 64;
 const MAGAZINE: usize = 2 * BATCH;
 const _: () = assert!((CHUNK_PAGES + 1) * size_of::<Entry>() <= PAGE_SIZE);
 
-/// What the table says about a page.
+/// The entry of a page in the table.
 #[repr(C)]
 pub(super) struct Entry {
     /// References; 0 while free, 1 in a `BufMut`.
@@ -45,12 +45,12 @@ pub(super) struct Entry {
     pub(super) len: AtomicU32,
 }
 
-/// A page of the pool. Whoever holds the last handle on it gives it to [`free`] once.
+/// A page of the pool. The last handle passes it to [`free`] once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Page(NonNull<u8>);
 
-// SAFETY: a `Page` is an address; who may touch the bytes is decided by the reference count, which
-// is atomic.
+// SAFETY: a `Page` is an address; the reference count, which is atomic, decides which thread may
+// touch the bytes.
 unsafe impl Send for Page {}
 // SAFETY: as above; no method of `Page` touches the bytes.
 unsafe impl Sync for Page {}
@@ -98,7 +98,7 @@ impl Chunk {
         Page(unsafe { self.0.add((1 + index) * PAGE_SIZE) })
     }
 
-    /// Says which pages the kernel should back the chunk with: for a chunk that nobody uses.
+    /// Advises the kernel which page size to back an unused chunk with.
     fn advise(self, huge: bool) {
         let advice = if huge {
             Advice::LinuxHugepage
@@ -113,14 +113,14 @@ impl Chunk {
     /// Makes the kernel back at least the table with memory.
     fn touch(self) {
         // SAFETY: entry 0 of the table stands for the table itself: it is mapped, aligned, and
-        // nobody's count.
+        // counts no page.
         let entry = unsafe { self.0.cast::<Entry>().as_ref() };
         entry.refs.store(0, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
-/// A chunk that asked for a huge page and has yet to be touched, by who took its first pages and
-/// without the lock.
+/// A chunk that asked for a huge page and has not been touched. The thread that took its first
+/// pages touches it, without the lock.
 #[must_use]
 struct Untouched(Chunk);
 
@@ -130,15 +130,15 @@ impl Untouched {
     }
 }
 
-/// What is not in a magazine and not in use.
+/// The pages that are neither in a magazine nor in use.
 struct Global {
-    /// With memory behind them.
+    /// Free pages with memory.
     free: Vec<Page>,
-    /// Without, in chunks that are partly in use.
+    /// Free pages without memory, in chunks that are partly in use.
     cold: Vec<Page>,
     /// The chunk being carved, and the first page not yet carved.
     current: Option<(Chunk, usize)>,
-    /// Chunks without memory behind them, to be carved again.
+    /// Chunks without memory, to be carved again.
     released: Vec<Chunk>,
     /// Address space not yet used: start and bytes left.
     region: Option<(Chunk, usize)>,
@@ -198,7 +198,7 @@ impl Global {
         untouched
     }
 
-    /// A chunk without memory behind it.
+    /// A chunk without memory.
     fn new_chunk(&mut self) -> Chunk {
         self.chunks += 1;
         if let Some(chunk) = self.released.pop() {
@@ -214,8 +214,8 @@ impl Global {
     }
 }
 
-/// Maps a region aligned to chunks: one chunk more than needed, and the misaligned ends are left
-/// unused.
+/// Maps a region aligned to chunks. It maps one chunk more than needed and leaves the misaligned
+/// ends unused.
 fn map_region() -> (Chunk, usize) {
     let bytes = REGION + CHUNK;
     // SAFETY: a new private mapping at an address of the kernel's choice; nothing else refers to
@@ -260,7 +260,7 @@ pub(super) fn alloc() -> Page {
         .unwrap_or_else(alloc_without_magazine)
 }
 
-/// For a thread that is ending and has no magazine any more.
+/// For an ending thread, which has no magazine any more.
 #[cold]
 fn alloc_without_magazine() -> Page {
     let mut one = Vec::with_capacity(1);
@@ -268,12 +268,12 @@ fn alloc_without_magazine() -> Page {
     one.pop().expect("the pool grows or aborts")
 }
 
-/// Takes a page back that nobody refers to any more.
+/// Takes back a page without references.
 pub(super) fn free(page: Page) {
     let kept = LOCAL.try_with(|local| {
         let pages = &mut local.borrow_mut().0;
         if pages.len() >= MAGAZINE {
-            // The bottom of the stack is what was used longest ago.
+            // The bottom of the stack has the pages used longest ago.
             GLOBAL.lock().free.extend(pages.drain(..BATCH));
         } else if pages.capacity() == 0 {
             pages.reserve(MAGAZINE);
@@ -285,15 +285,15 @@ pub(super) fn free(page: Page) {
     }
 }
 
-/// What the pool holds.
+/// The memory of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes that may have memory behind them.
+    /// Bytes that may have memory.
     pub chunk_bytes: u64,
     /// Bytes on the global free list or not yet carved (magazines, at most 512 KiB a thread, count
     /// as used).
     pub free_bytes: u64,
-    /// Bytes whose memory was given back to the OS by [`trim`] and is not in use again.
+    /// Bytes whose memory [`trim`] gave back to the OS, and that are not in use again.
     pub released_bytes: u64,
 }
 
@@ -304,7 +304,7 @@ impl PoolStats {
     }
 }
 
-/// What the pool holds now.
+/// The memory of the pool now.
 pub fn stats() -> PoolStats {
     let global = GLOBAL.lock();
     let uncarved = global.current.map_or(0, |(_, carved)| CHUNK_PAGES - carved);
@@ -315,12 +315,12 @@ pub fn stats() -> PoolStats {
     }
 }
 
-/// Gives free memory back to the OS, but for `keep` bytes, those used last, and `most` bytes at
-/// most, those used longest ago: chunks that are wholly free, and the free pages of the others.
-/// Returns the bytes given back. Other threads' magazines are left alone.
+/// Gives free memory back to the OS: chunks that are wholly free, and the free pages of the others.
+/// It gives back at most `most` bytes, those used longest ago, and keeps the `keep` bytes used
+/// last. It leaves the magazines of other threads alone. Returns the bytes given back.
 ///
-/// Pages that lie alone cost a system call each, and where several processors run the process each
-/// waits for all of them: 30 µs, and several times that where these are busy.
+/// Each run of adjacent pages costs a system call. If several processors run the process, each call
+/// waits for all of them: 30 µs, and several times as long if they are busy.
 pub fn trim(keep: u64, most: u64) -> u64 {
     let (keep, most) = (keep as usize / PAGE_SIZE, most as usize / PAGE_SIZE);
     let _ = LOCAL.try_with(|local| {
@@ -337,7 +337,7 @@ pub fn trim(keep: u64, most: u64) -> u64 {
         warm.chain(cold.into_iter().map(|page| (page, false)))
             .collect()
     };
-    // Most of them are those that were found cold, in order.
+    // Most of the pages were found cold, in order.
     pages.sort();
     let (mut warm, mut cold) = (Vec::new(), Vec::new());
     let mut released = Vec::new();
@@ -380,7 +380,7 @@ pub fn trim(keep: u64, most: u64) -> u64 {
     let mut global = GLOBAL.lock();
     global.chunks -= released.len();
     global.released.append(&mut released);
-    // Below what was freed meanwhile, so that warm pages are used first.
+    // Below the pages that were freed in the meantime, so that warm pages are used first.
     warm.append(&mut global.free);
     global.free = warm;
     cold.append(&mut global.cold);

@@ -53,7 +53,7 @@ fn fresh_buffers_are_adjacent() {
             .windows(2)
             .filter(|w| w[0].as_ptr() as usize + PAGE_SIZE == w[1].as_ptr() as usize)
             .count();
-        // Other tests share the pool, so not all of them need be.
+        // Other tests share the pool, so not all pages need be.
         assert!(adjacent > 128, "only {adjacent} of 255");
     })
     .join()

@@ -1,18 +1,17 @@
-//! Memory as a device: sparse, in extents that appear when they are first written. Completes on
-//! submission.
+//! Memory as a device. Extents are allocated at their first write. Requests complete at submission.
 
-use crate::{Bio, Device, IoError, Op, Payload, Request};
+use crate::{Device, IoError, Op, Request};
 use std::sync::OnceLock;
 use sync::RwLock;
 
-/// Bytes in an extent, the unit of allocation and of locking.
+/// The unit of allocation and of locking, in bytes.
 const EXTENT: u64 = 64 << 10;
-/// Extents in a region; the table of a region appears when one of them is first written.
+/// Extents in a region; the table of a region is allocated at its first write.
 const REGION_EXTENTS: u64 = 1024;
 
 type Extent = RwLock<Option<Box<[u8]>>>;
 
-/// A device of zeroes that remembers what was written.
+/// A device in memory, full of zeroes at first.
 pub struct MemoryDevice {
     name: String,
     capacity: u64,
@@ -21,7 +20,7 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// One of `capacity` bytes.
+    /// A device of `capacity` bytes.
     pub fn new(capacity: u64) -> MemoryDevice {
         let regions = capacity.div_ceil(EXTENT * REGION_EXTENTS);
         MemoryDevice {
@@ -32,7 +31,7 @@ impl MemoryDevice {
         }
     }
 
-    /// The same, refusing writes.
+    /// The same device, which refuses writes.
     pub fn into_read_only(self) -> MemoryDevice {
         MemoryDevice {
             read_only: true,
@@ -84,26 +83,6 @@ impl MemoryDevice {
         });
     }
 
-    fn bio(&self, offset: u64, bio: &mut Bio) -> u64 {
-        let mut at = offset;
-        match &mut bio.payload {
-            Payload::Write(bufs) => {
-                for buf in bufs {
-                    self.write(at, buf);
-                    at += buf.len() as u64;
-                }
-            }
-            Payload::Read(bufs) => {
-                for buf in bufs {
-                    self.read(at, buf);
-                    at += buf.len() as u64;
-                }
-            }
-            Payload::None => {}
-        }
-        at
-    }
-
     fn check(&self, op: Op, offset: u64, len: u64) -> Result<(), IoError> {
         let errno = if op != Op::Read && self.read_only {
             libc::EROFS
@@ -128,8 +107,8 @@ fn extent_index(offset: u64) -> usize {
     (offset / EXTENT % REGION_EXTENTS) as usize
 }
 
-/// Cuts a span at the borders of extents: the device offset of each piece and where it lies in the
-/// span.
+/// Cuts a span at the boundaries of extents. Calls `f` with the device offset of each piece and its
+/// place in the span.
 fn for_each_piece(offset: u64, len: u64, mut f: impl FnMut(u64, std::ops::Range<usize>)) {
     let mut done = 0;
     while done < len {
@@ -159,10 +138,7 @@ impl Device for MemoryDevice {
             op => self.check(op, request.offset, request.len),
         };
         if result.is_ok() {
-            let mut at = request.offset;
-            for bio in &mut request.bios {
-                at = self.bio(at, bio);
-            }
+            request.copy(|at, out| self.read(at, out), |at, buf| self.write(at, buf));
         }
         request.complete(result);
     }

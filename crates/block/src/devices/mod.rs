@@ -1,9 +1,7 @@
-//! The devices.
+//! The devices of this crate.
 
-pub mod memory;
-pub mod sim;
-pub mod uring;
+mod memory;
+mod uring;
 
 pub use memory::MemoryDevice;
-pub use sim::SimDevice;
-pub use uring::{IoEngine, UringDevice};
+pub use uring::{ImageFile, IoEngine, UringDevice};

@@ -1,11 +1,11 @@
-//! Flushes that wait: one at a time, and whoever comes while one runs shares the next.
+//! Blocking flushes run one at a time. Callers that arrive while one runs share the next.
 
-use super::tracking::Shared;
+use crate::tracking::Shared;
 use crate::{Completion, IoError};
 use std::sync::Arc;
 use sync::{Condvar, Mutex};
 
-/// Lets one thread flush at a time.
+/// Admits one flush at a time.
 #[derive(Default)]
 pub(super) struct FlushGate {
     running: Mutex<bool>,
@@ -13,8 +13,7 @@ pub(super) struct FlushGate {
 }
 
 impl FlushGate {
-    /// Returns once the first `wanted` writes are durable; `run` carries a flush out if one is
-    /// needed.
+    /// Returns when the first `wanted` writes are durable. Calls `run` if a flush is needed.
     pub(super) fn flush(
         &self,
         shared: &Shared,
@@ -23,9 +22,9 @@ impl FlushGate {
     ) -> Result<(), IoError> {
         let mut running = self.running.lock();
         loop {
-            // Covered by a flush that succeeded, whatever has failed since.
+            // A flush that succeeded covers the writes, even if a later one failed.
             if shared.covers(wanted) {
-                shared.note_elided_flush();
+                shared.stats.count_elided_flush();
                 return Ok(());
             }
             if let Some(error) = shared.flush_error() {

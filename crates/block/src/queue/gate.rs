@@ -1,23 +1,23 @@
-//! Whether writes may go to the device: it may be somebody else's for a while, or from now on.
+//! Holds back writes while another process owns the device.
 
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
-/// What becomes of writes that are submitted; see [`crate::Queue::set_writes`].
+/// The fate of submitted writes; see [`crate::Queue::set_writes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writes {
     /// They go to the device.
     #[default]
     Pass,
-    /// They wait until this changes.
+    /// They wait until the setting changes.
     Wait,
     /// They fail with `EBUSY`.
     Fail,
 }
 
-/// What writes pass on their way to the device.
+/// A gate that every write passes on its way to the device.
 pub(super) struct WriteGate {
-    /// Nobody has to look at the rest.
+    /// Whether `writes` differs from [`Writes::Pass`]; saves the lock.
     closed: AtomicBool,
     writes: Mutex<Writes>,
     changed: Condvar,
@@ -41,7 +41,7 @@ impl WriteGate {
         self.changed.notify_all();
     }
 
-    /// Waits as long as writes have to: whether they may go on.
+    /// Waits while writes wait. Returns whether they may continue.
     pub fn pass(&self) -> bool {
         if !self.closed.load(Ordering::Acquire) {
             return true;

@@ -4,7 +4,7 @@ use crate::human;
 use crate::output::{self, Output};
 use crate::target;
 use anyhow::Result;
-use block::{DeviceUrl, OpenMode};
+use block::OpenMode;
 use check::{Options, Progress, Report, Severity};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -53,10 +53,7 @@ impl Args {
     }
 
     fn check(&self) -> Result<ExitCode> {
-        let url = match self.device.to_str() {
-            Some(text) => DeviceUrl::parse(text)?,
-            None => DeviceUrl::Path(self.device.clone().into()),
-        };
+        let url = sluicefs::DEVICE_SCHEMES.parse_os(&self.device)?;
         let queue =
             block::open(&url, OpenMode::ReadOnly).map_err(|e| target::named(&self.device, e))?;
         let options = Options {

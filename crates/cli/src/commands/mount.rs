@@ -7,6 +7,7 @@
 
 use crate::target;
 use anyhow::{Context, Result, bail};
+use block::DeviceUrl;
 use fuse::MountOptions;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -75,7 +76,9 @@ impl Args {
         }
         fuse::catch_signals()?;
         let device = canonical(&self.device);
-        fuse::enter_sandbox(options.sandbox, &device, self.helper()?)?;
+        let url = sluicefs::DEVICE_SCHEMES.parse_os(device.as_ref());
+        let url = url.unwrap_or_else(|_| DeviceUrl::Path(device.clone().into()));
+        fuse::enter_sandbox(options.sandbox, &url, self.helper()?)?;
         let claim = fuse::claim(&device, &options);
         let how = target::options(&options).claimed(claim.is_some());
         let volume = target::open(&device, how)?;

@@ -9,11 +9,33 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Show a mount's counters: device I/O, journal, memory
+///
+/// Requests to the device are listed by the reason why they were sent, with their number, their
+/// bytes, how many are in flight now, and how long they took. The times are upper bounds: half of
+/// the requests, and 99 of 100, took less.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice stats /mnt
-  sluice stats --json /mnt | jq .device_write_ios")]
+  sluice stats --json /mnt | jq .device_write_ios
+  sluice stats --json /mnt | jq .device_by_reason.sync
+
+Reasons:
+  read            a thread waits for file contents
+  metadata read   a thread waits for metadata
+  journal         blocks of the log, and the flushes of a commit
+  sync            data that an fsync or sync waits for, and flushes after it
+  reclaim         dirty data, written because memory is short
+  checkpoint      blocks of the log written to their homes
+  readahead       data or metadata that no thread waits for yet
+  background      dirty data, written because there is more than the background threshold
+  periodic        dirty data, written because it is old
+  recovery        reads of a log that needs recovery, and its replay
+  format          a new file system
+  other           super blocks written past the journal
+
+In JSON, latency_us has pairs: a time in microseconds, and the number of requests that took that
+long or up to twice as long.")]
 pub struct Args {
     /// Where a volume is mounted
     dir: PathBuf,
@@ -22,9 +44,12 @@ pub struct Args {
     json: bool,
 }
 
+/// Linux's limit for the value of an extended attribute.
+const XATTR_MAX: usize = 64 << 10;
+
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
-        let mut buf = vec![0; 4096];
+        let mut buf = vec![0; XATTR_MAX];
         let len = rustix::fs::getxattr(&self.dir, "user.sluicefs.stats", &mut buf[..])
             .with_context(|| {
                 format!(
@@ -79,5 +104,77 @@ fn print(stats: &Value, out: &mut Output) -> Result<()> {
         human::count(n("cached_inodes")),
         human::bytes(n("dirty_pages") * 4096)
     )?;
+    print_reasons(&stats["device_by_reason"], out)
+}
+
+fn print_reasons(by_reason: &Value, out: &mut Output) -> Result<()> {
+    let Some(reasons) = by_reason.as_object().filter(|reasons| !reasons.is_empty()) else {
+        return Ok(());
+    };
+    writeln!(
+        out,
+        "\n{:<14} {:>10} {:>10} {:>9} {:>10} {:>10}",
+        "requests for", "number", "bytes", "in flight", "50 %", "99 %"
+    )?;
+    for reason in sluicefs::IoReason::ALL {
+        let Some(stats) = reasons.get(reason.name()) else {
+            continue;
+        };
+        let n = |name: &str| stats[name].as_u64().unwrap_or(0);
+        let within = |share| latency_within(&stats["latency_us"], share).map_or("-".into(), micros);
+        writeln!(
+            out,
+            "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10}",
+            reason.name().replace('_', " "),
+            human::count(n("requests")),
+            human::bytes(n("bytes")),
+            human::count(n("in_flight")),
+            within(0.5),
+            within(0.99)
+        )?;
+    }
     Ok(())
+}
+
+/// The time in microseconds that `share` of the requests stayed below: the end of a class.
+fn latency_within(classes: &Value, share: f64) -> Option<u64> {
+    let pair = |class: &Value| Some((class[0].as_u64()?, class[1].as_u64()?));
+    let classes: Vec<_> = classes.as_array()?.iter().filter_map(pair).collect();
+    let all: u64 = classes.iter().map(|(_, count)| count).sum();
+    let mut below = 0;
+    classes.into_iter().find_map(|(least, count)| {
+        below += count;
+        (below as f64 >= all as f64 * share).then_some(2 * least)
+    })
+}
+
+/// `< 512 µs`, `< 4.1 ms`, `< 2.1 s`.
+fn micros(n: u64) -> String {
+    match n {
+        0..1_000 => format!("< {n} µs"),
+        1_000..1_000_000 => format!("< {:.1} ms", n as f64 / 1e3),
+        _ => format!("< {:.1} s", n as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_share_of_the_requests_took_less_than_the_end_of_their_class() {
+        let classes = json!([[64, 50], [128, 49], [65536, 1]]);
+        assert_eq!(latency_within(&classes, 0.5), Some(128));
+        assert_eq!(latency_within(&classes, 0.99), Some(256));
+        assert_eq!(latency_within(&classes, 1.0), Some(131_072));
+        assert_eq!(latency_within(&json!([]), 0.5), None);
+    }
+
+    #[test]
+    fn times_have_human_units() {
+        assert_eq!(micros(512), "< 512 µs");
+        assert_eq!(micros(4096), "< 4.1 ms");
+        assert_eq!(micros(2_097_152), "< 2.1 s");
+    }
 }

@@ -528,7 +528,8 @@ fn damaged_bitmaps_are_left_alone() {
             block * size as u64,
             &[zeroes],
             block::Class::Metadata,
-            false,
+            block::Reason::Other,
+            block::Durability::Cached,
         )
         .unwrap();
     let volume = Volume::open(&queue);

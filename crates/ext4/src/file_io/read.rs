@@ -3,7 +3,7 @@
 use crate::extents::{self, Map};
 use crate::state::{Arrival, is_stale_behind, live_bytes};
 use crate::{Error, Fs, Inode, InodeRef, Result};
-use block::{Bio, BioFlags, Buf, BufMut, Class, PAGE_SIZE};
+use block::{Bio, Buf, BufMut, Class, PAGE_SIZE, Reason};
 use ext4_format::inode::FileType;
 use ext4_format::types::FileBlock;
 use smallvec::SmallVec;
@@ -131,9 +131,13 @@ impl Fs {
             }
             Run::Device(from) => {
                 let size = inode.size();
-                let bufs =
-                    self.queue
-                        .read(from, (count * PAGE) as usize, PAGE_SIZE, Class::Data)?;
+                let bufs = self.queue.read(
+                    from,
+                    (count * PAGE) as usize,
+                    PAGE_SIZE,
+                    Class::Data,
+                    Reason::Read,
+                )?;
                 for (index, buf) in pages.clone().zip(bufs) {
                     let buf = inode
                         .data
@@ -188,7 +192,9 @@ impl Fs {
             Run::Zeroes => Some(BufMut::zeroed(PAGE_SIZE).freeze()),
             Run::Logged(buf) => Some(trim(inode, buf, index, size)),
             Run::Device(from) => {
-                let mut bufs = self.queue.read(from, PAGE_SIZE, PAGE_SIZE, Class::Data)?;
+                let mut bufs =
+                    self.queue
+                        .read(from, PAGE_SIZE, PAGE_SIZE, Class::Data, Reason::Read)?;
                 bufs.pop().map(|buf| trim(inode, buf, index, size))
             }
         })
@@ -216,12 +222,14 @@ impl Fs {
                     inode: inode.clone(),
                     range,
                 });
-                let mut bio = Bio::read(from, bufs, Class::Data, end, 0);
-                bio.flags = BioFlags {
-                    readahead: true,
-                    ..BioFlags::default()
-                };
-                plug.add(bio);
+                plug.add(Bio::read(
+                    from,
+                    bufs,
+                    Class::Data,
+                    Reason::Readahead,
+                    end,
+                    0,
+                ));
             }
             at += count;
         }

@@ -17,6 +17,7 @@ mod tree;
 use crate::state::Needed;
 use crate::state::Route;
 use crate::{Fs, Inode, InodeRef, Result};
+use block::Reason;
 use std::sync::Arc;
 
 /// A file or directory that is to be made durable.
@@ -123,6 +124,6 @@ impl Fs {
         if let Some(tid) = needed.commit {
             self.journal.commit(tid)?;
         }
-        Ok(self.queue.flush_up_to(needed.written)?)
+        Ok(self.queue.flush_up_to(needed.written, Reason::Sync)?)
     }
 }

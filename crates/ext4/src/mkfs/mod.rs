@@ -17,7 +17,7 @@ mod write;
 mod zeroed;
 
 use crate::{Error, Result};
-use block::{BufMut, Queue};
+use block::{BufMut, Durability, Queue, Reason};
 use contents::{Contents, ORPHAN_FILE, Placed};
 use ext4_format::bitmap;
 use ext4_format::features::CompatFeatures;
@@ -332,12 +332,24 @@ fn wipe_old_signatures(queue: &Queue) -> Result<()> {
     let page = BufMut::zeroed(block::PAGE_SIZE).freeze();
     let head = capacity.min(ENDS);
     let pages = |len: u64| vec![page.clone(); (len / 4096) as usize];
-    queue.write(0, &pages(head), block::Class::Metadata, false)?;
+    queue.write(
+        0,
+        &pages(head),
+        block::Class::Metadata,
+        Reason::Format,
+        Durability::Cached,
+    )?;
     if capacity > 2 * ENDS {
         let last = capacity - ENDS;
-        queue.write(last, &pages(ENDS), block::Class::Metadata, false)?;
+        queue.write(
+            last,
+            &pages(ENDS),
+            block::Class::Metadata,
+            Reason::Format,
+            Durability::Cached,
+        )?;
     }
-    queue.flush()?;
+    queue.flush(Reason::Format)?;
     Ok(())
 }
 
@@ -351,7 +363,7 @@ fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zero
         let offset = desc.inode_table.0 * block_size;
         let mut is_zero = zeroed.covers(offset, len);
         if !is_zero && !lazy {
-            queue.write_zeroes(offset, len)?;
+            queue.write_zeroes(offset, len, Reason::Format)?;
             is_zero = true;
         }
         desc.flags.set(GroupFlags::INODE_ZEROED, is_zero && lazy);
@@ -366,7 +378,7 @@ fn zero_runs(queue: &Queue, geo: &Geometry, zeroed: &Zeroed, runs: &[layout::Run
     for (start, len) in runs {
         let (offset, bytes) = (start * block_size, len * block_size);
         if !zeroed.covers(offset, bytes) {
-            queue.write_zeroes(offset, bytes)?;
+            queue.write_zeroes(offset, bytes, Reason::Format)?;
         }
     }
     Ok(())
@@ -441,7 +453,13 @@ fn write_primary(queue: &Queue, geo: &Geometry, superblock: &Superblock) -> Resu
     let offset = SUPERBLOCK_OFFSET as usize % block.len();
     block[offset..offset + SUPERBLOCK_SIZE].copy_from_slice(superblock.as_bytes());
     let at = geo.first_data_block * u64::from(geo.block_size);
-    queue.write(at, &[block.freeze()], block::Class::Metadata, false)?;
-    queue.flush()?;
+    queue.write(
+        at,
+        &[block.freeze()],
+        block::Class::Metadata,
+        Reason::Format,
+        Durability::Cached,
+    )?;
+    queue.flush(Reason::Format)?;
     Ok(())
 }

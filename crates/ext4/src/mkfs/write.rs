@@ -2,7 +2,7 @@
 //! requests.
 
 use super::Result;
-use block::{Bio, Buf, BufMut, Class, Completion, Plug, Queue};
+use block::{Bio, Buf, BufMut, Class, Completion, Plug, Queue, Reason};
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -39,6 +39,7 @@ impl<'q> Writer<'q> {
             offset,
             smallvec![buf],
             Class::Metadata,
+            Reason::Format,
             self.done.clone(),
             0,
         );
@@ -49,7 +50,7 @@ impl<'q> Writer<'q> {
     pub fn finish(mut self) -> Result<u64> {
         self.plug.flush();
         self.done.wait()?;
-        self.plug.queue().flush()?;
+        self.plug.queue().flush(Reason::Format)?;
         Ok(self.blocks)
     }
 }

@@ -19,7 +19,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use writeback::{BackingDev, Clock, Flushers, FsyncQueue, SystemClock, Tunables};
+use sync::clock::{Clock, SystemClock};
+use writeback::{BackingDev, Flushers, FsyncQueue, Tunables};
 
 /// How to mount.
 #[derive(Clone)]

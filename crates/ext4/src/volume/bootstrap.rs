@@ -2,7 +2,7 @@
 //! are read directly from the device, because blocks are otherwise read through the journal.
 
 use crate::{Error, Result};
-use block::{Buf, Class, PAGE_SIZE, Queue};
+use block::{Buf, Class, PAGE_SIZE, Queue, Reason};
 use ext4_format::error::FormatError;
 use ext4_format::extent::{self, ExtentNode};
 use ext4_format::geometry::Geometry;
@@ -28,7 +28,7 @@ pub(crate) fn read_superblock(queue: &Queue) -> Result<Superblock> {
         )));
     }
     let len = (PAGE_SIZE as u64).min(queue.capacity()) as usize;
-    let bufs = queue.read(0, len, PAGE_SIZE, Class::Metadata)?;
+    let bufs = queue.read(0, len, PAGE_SIZE, Class::Metadata, Reason::MetadataRead)?;
     let bytes = bufs
         .first()
         .and_then(|b| b.get(SUPERBLOCK_OFFSET as usize..need as usize));
@@ -43,7 +43,13 @@ pub(crate) fn read_superblock(queue: &Queue) -> Result<Superblock> {
 
 fn read_block(queue: &Queue, geo: &Geometry, block: u64) -> Result<Buf> {
     let size = geo.block_size as usize;
-    let mut bufs = queue.read(block * size as u64, size, size, Class::Metadata)?;
+    let mut bufs = queue.read(
+        block * size as u64,
+        size,
+        size,
+        Class::Metadata,
+        Reason::MetadataRead,
+    )?;
     bufs.pop()
         .ok_or(Error::Invalid("the device returned nothing"))
 }

@@ -9,7 +9,7 @@ mod trim;
 use crate::damage::{ErrorSummary, OnError};
 use crate::state::OrphanReport;
 use crate::{Error, Fs, InodeRef, Result};
-use block::{Queue, StatsSnapshot};
+use block::{Queue, Reason, StatsSnapshot};
 use cache::{Budget, Kind};
 use ext4_format::superblock::State;
 use jbd2::{
@@ -131,7 +131,7 @@ impl Fs {
     pub(crate) fn commit_all(&self) -> Result<()> {
         let written = self.queue.written();
         self.journal.commit(self.journal.running_tid())?;
-        Ok(self.queue.flush_up_to(written)?)
+        Ok(self.queue.flush_up_to(written, Reason::Sync)?)
     }
 
     /// Makes a step of a large sync durable that has completed and is recorded. The commit of the
@@ -143,7 +143,7 @@ impl Fs {
         if self.journal.running_blocks() >= STEP_BLOCKS {
             let _ = self.journal.commit(running);
         }
-        let _ = self.queue.flush_up_to(written);
+        let _ = self.queue.flush_up_to(written, Reason::Sync);
     }
 
     /// Space and inodes, for statfs.

@@ -15,7 +15,7 @@ use crate::state::{
     WaitingSizes,
 };
 use crate::{Error, Fs, Result, orphan};
-use block::{BufMut, Class, Queue};
+use block::{BufMut, Class, Durability, Queue, Reason};
 use cache::{Budget, InodeTable};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::Geometry;
@@ -120,7 +120,7 @@ impl Fs {
     /// Marks the volume as in use, on disk and before anything else changes, and deletes orphans.
     fn begin_use(&self) -> Result<()> {
         // Writes of an earlier user that this mount reads become durable.
-        self.queue.flush()?;
+        self.queue.flush(Reason::Other)?;
         // The journal of an earlier user stopped with an error: the super block records it for
         // e2fsck.
         let errno = self.journal.recorded_errno();
@@ -167,7 +167,8 @@ impl Fs {
             block * size as u64,
             &[bytes.freeze()],
             Class::Metadata,
-            true,
+            Reason::Other,
+            Durability::Fua,
         )?;
         Ok(())
     }
@@ -214,7 +215,7 @@ impl Fs {
             sb.set_ro_compat(ro_compat);
         }
         self.write_superblock()?;
-        Ok(self.queue.flush()?)
+        Ok(self.queue.flush(Reason::Other)?)
     }
 
     /// Stops without writing anything more, as if the process had been killed, for tests of

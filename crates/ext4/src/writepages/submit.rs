@@ -4,7 +4,7 @@ use super::Submitted;
 use crate::extents::{self, Map};
 use crate::state::{Batch, LOGGED_PAGES, Range, Record, Route};
 use crate::{Error, Fs, Inode, Result};
-use block::{Bio, BioFlags, Buf, Class, PAGE_SIZE, Plug};
+use block::{Bio, Buf, Class, PAGE_SIZE, Plug};
 use cache::DirtyPage;
 use ext4_format::types::{FileBlock, FsBlock};
 use smallvec::SmallVec;
@@ -251,11 +251,14 @@ impl Fs {
         while bufs.len() > 0 {
             let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(MAX_BIO_PAGES).collect();
             let len = part.len() as u64 * PAGE_SIZE as u64;
-            let bio = Bio::write(offset, part, Class::Data, batch.clone(), tag);
-            plug.add(bio.with_flags(BioFlags {
-                sync: reason == Reason::Sync,
-                ..BioFlags::default()
-            }));
+            plug.add(Bio::write(
+                offset,
+                part,
+                Class::Data,
+                reason.into(),
+                batch.clone(),
+                tag,
+            ));
             offset += len;
         }
     }

@@ -1,12 +1,13 @@
 //! Counters of a mount: the extended attribute [`NAME`] of the root directory. It is not listed and
 //! cannot be set.
 
+use block::{ByReason, Reason, ReasonStats};
 use ext4::Fs;
 
 /// The name of the attribute.
 pub(super) const NAME: &[u8] = b"user.sluicefs.stats";
 
-/// The counters as one flat JSON object of integers.
+/// The counters as one JSON object of integers, and one object for each reason that had requests.
 pub(super) fn json(fs: &Fs) -> Vec<u8> {
     let s = fs.stats();
     let fields = [
@@ -26,5 +27,33 @@ pub(super) fn json(fs: &Fs) -> Vec<u8> {
         ("memory_limit_bytes", fs.budget().limit()),
     ];
     let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
-    format!("{{{}}}", fields.join(",")).into_bytes()
+    let by_reason = by_reason(&s.device.by_reason);
+    format!("{{{},\"device_by_reason\":{by_reason}}}", fields.join(",")).into_bytes()
+}
+
+fn by_reason(stats: &ByReason) -> String {
+    let reasons = Reason::ALL
+        .into_iter()
+        .map(|reason| (reason, stats[reason]));
+    let used = reasons.filter(|(_, stats)| stats.requests + stats.in_flight > 0);
+    let objects: Vec<_> = used
+        .map(|(reason, stats)| format!("\"{}\":{}", reason.name(), one_reason(&stats)))
+        .collect();
+    format!("{{{}}}", objects.join(","))
+}
+
+/// `latency_us` has a pair for each class with requests: its least time and their number. A class
+/// ends at twice its least time.
+fn one_reason(stats: &ReasonStats) -> String {
+    let classes = stats.latency.classes().filter(|(_, count)| *count > 0);
+    let pairs: Vec<_> = classes
+        .map(|(least, count)| format!("[{least},{count}]"))
+        .collect();
+    format!(
+        "{{\"requests\":{},\"bytes\":{},\"in_flight\":{},\"latency_us\":[{}]}}",
+        stats.requests,
+        stats.bytes,
+        stats.in_flight,
+        pairs.join(",")
+    )
 }

@@ -26,7 +26,7 @@ use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{MAGIC, fast_commit, incompat, put_u32};
 use crate::log::LogMap;
 use crate::{JournalError, JournalExtent, Overlay};
-use block::{Bio, Buf, BufMut, Class, Completion, Queue};
+use block::{Bio, Buf, BufMut, Class, Completion, Queue, Reason};
 use cache::Budget;
 use scan::{LogReader, Scan};
 use smallvec::smallvec;
@@ -82,6 +82,7 @@ pub fn recover(
                     block * size,
                     smallvec![buf],
                     Class::Metadata,
+                    Reason::Recovery,
                     done.clone(),
                     0,
                 )
@@ -90,7 +91,7 @@ pub fn recover(
         queue.submit_and_wait(&mut bios, &done)?;
         Ok(())
     })?;
-    queue.flush()?;
+    queue.flush(Reason::Recovery)?;
     // The number after the last transaction may be that of a torn one; the one after that is new.
     dirty.sb.set_tail(0, plan.end.next().0);
     let mut first = BufMut::copy_of(&dirty.first_block);

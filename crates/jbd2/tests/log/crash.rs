@@ -4,6 +4,7 @@
 //! `SLUICE_SEED=n` replays one seed.
 
 use crate::common::*;
+use block::{Durability, Reason};
 use cache::Budget;
 use jbd2::{Journal, Tid};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -98,8 +99,10 @@ fn turn(rig: &Rig, claims: &Claims, thread: u64) {
         let offset = block * u64::from(BLOCK);
         let content = [content.clone()];
         let class = block::Class::Data;
-        rig.queue.write(offset, &content, class, false).unwrap();
-        rig.queue.flush().unwrap();
+        rig.queue
+            .write(offset, &content, class, Reason::Other, Durability::Cached)
+            .unwrap();
+        rig.queue.flush(Reason::Other).unwrap();
     };
     claims.step_started.store(step, Ordering::SeqCst);
     let held = || rig.journal.held_data(block..block + 1).is_some();
@@ -312,7 +315,13 @@ fn data_that_was_freed_is_not_replayed() {
         let class = block::Class::Data;
         let offset = FREE * u64::from(BLOCK);
         rig.queue
-            .write(offset, &[buf.freeze()], class, true)
+            .write(
+                offset,
+                &[buf.freeze()],
+                class,
+                Reason::Other,
+                Durability::Fua,
+            )
             .unwrap();
         let (image, report) = recovered(rig.disk.crash(&mut Rng::from_seed(1)), LOG);
         assert_eq!(report.revoked, 1);

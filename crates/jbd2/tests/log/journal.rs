@@ -1,7 +1,7 @@
 //! The journal on a disk in memory: the cost of commits, shared commits, and failures.
 
 use crate::common::*;
-use block::Op;
+use block::{Durability, Op, Reason};
 use cache::{Budget, Kind};
 use jbd2::{
     AsyncCommit, FreedExtent, Handle, Journal, JournalClient, JournalError, JournalExtent,
@@ -53,7 +53,13 @@ fn cost(rig: &Rig, change: impl FnOnce(&Handle<'_>)) -> (u64, u64) {
 fn write_data(rig: &Rig) {
     let buf = block::BufMut::zeroed(4096).freeze();
     rig.queue
-        .write((FREE + 100) * 4096, &[buf], block::Class::Data, false)
+        .write(
+            (FREE + 100) * 4096,
+            &[buf],
+            block::Class::Data,
+            Reason::Other,
+            Durability::Cached,
+        )
         .unwrap();
 }
 
@@ -231,7 +237,13 @@ fn forgotten_blocks_are_neither_replayed_nor_written_home() {
     // The block belongs to a file now.
     let data = block::BufMut::copy_of(&[0xDD; 4096]).freeze();
     rig.queue
-        .write(FREE * 4096, &[data], block::Class::Data, true)
+        .write(
+            FREE * 4096,
+            &[data],
+            block::Class::Data,
+            Reason::Other,
+            Durability::Fua,
+        )
         .unwrap();
     let (image, report) = recovered(rig.disk.crash(&mut Rng::from_seed(3)), 1024);
     assert!(block_of(&image, FREE).iter().all(|&b| b == 0xDD));

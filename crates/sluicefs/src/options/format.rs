@@ -1,9 +1,9 @@
 //! Options to format a device.
 
+use crate::devices::SCHEMES;
 use crate::error::Cause;
-use crate::options::device::device_url;
 use crate::probe;
-use block::{Create, DeviceUrl, OpenMode, Queue};
+use block::{Create, DeviceUrl, OpenMode, Queue, Reason};
 use ext4::{Error, MkfsOptions};
 use std::ffi::OsStr;
 use std::io;
@@ -115,7 +115,7 @@ impl FormatOptions {
     /// for invalid options, and for memory, which would be lost on return
     /// ([`Volume::format`](crate::Volume::format) keeps it). Device errors.
     pub fn format(&self, url: impl AsRef<OsStr>) -> io::Result<FormatReport> {
-        let url = device_url(url.as_ref())?;
+        let url = SCHEMES.parse_os(url.as_ref())?;
         if url.is_volatile() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -137,30 +137,21 @@ impl FormatOptions {
             refuse_used(&queue, &name)?;
         }
         let report = ext4::mkfs(&queue, &self.mkfs).map_err(fail)?;
-        queue.flush().map_err(|e| fail(e.into()))?;
+        queue.flush(Reason::Format).map_err(|e| fail(e.into()))?;
         Ok((queue, report))
     }
 
     /// Creates the image file if a size was given. An existing file is probed before it is
     /// truncated.
     fn create_image(&self, url: &DeviceUrl) -> io::Result<()> {
-        let path = match (url, self.size) {
-            (DeviceUrl::Path(path), Some(size)) => return self.create_image_at(url, path, size),
-            (DeviceUrl::Path(_), None) => return Ok(()),
-            (_, Some(_)) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    format!(
-                        "{url}: the size of this device is in its name; leave out the size option"
-                    ),
-                ));
-            }
-            (DeviceUrl::Memory(_), None) => return Ok(()),
-            (DeviceUrl::Sim(sim), None) => sim.file().zip(sim.size()),
-        };
-        match path.map(|(path, size)| block::create_image(path, size, Create::New)) {
-            Some(Err(e)) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
-            _ => Ok(()),
+        match (url, self.size) {
+            (DeviceUrl::Path(path), Some(size)) => self.create_image_at(url, path, size),
+            (DeviceUrl::Path(_), None) => Ok(()),
+            (DeviceUrl::Backend(backend), None) => backend.create(),
+            (DeviceUrl::Backend(_), Some(_)) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{url}: the size of this device is in its name; leave out the size option"),
+            )),
         }
     }
 

@@ -1,6 +1,5 @@
 //! Options to open and format volumes and to open files, and the functions that use them.
 
-mod device;
 mod format;
 mod open;
 mod volume;

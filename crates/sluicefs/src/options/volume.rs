@@ -1,6 +1,6 @@
 //! Options to open a volume.
 
-use crate::options::device::device_url;
+use crate::devices::SCHEMES;
 use crate::options::format::FormatOptions;
 use crate::shared::Defaults;
 use crate::volume::Volume;
@@ -184,7 +184,7 @@ impl VolumeOptions {
     /// `NotFound` if the device does not exist, `ResourceBusy` if it is in use. Unsupported
     /// features and damaged structures, with their names. Device errors.
     pub fn open(&self, url: impl AsRef<OsStr>) -> io::Result<Volume> {
-        let url = device_url(url.as_ref())?;
+        let url = SCHEMES.parse_os(url.as_ref())?;
         let mode = match (self.mount.read_only, self.claimed) {
             (true, _) => OpenMode::ReadOnly,
             (false, true) => OpenMode::ReadWriteClaimed,
@@ -198,7 +198,7 @@ impl VolumeOptions {
     /// # Errors
     /// As [`FormatOptions::format`] and [`VolumeOptions::open`].
     pub fn format(&self, url: impl AsRef<OsStr>, options: &FormatOptions) -> io::Result<Volume> {
-        let url = device_url(url.as_ref())?;
+        let url = SCHEMES.parse_os(url.as_ref())?;
         self.mount(options.format_device(&url)?.0)
     }
 

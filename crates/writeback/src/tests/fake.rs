@@ -3,6 +3,7 @@
 use crate::control::Requests;
 use crate::flusher::Flusher;
 use crate::*;
+use ::sync::clock::{Clock, ManualClock};
 use ::sync::{Condvar, Mutex};
 use block::{Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, Payload, Plug, Queue};
 use cache::{Budget, Delalloc, ErrSeq, Mapping};
@@ -102,7 +103,7 @@ impl FakeFs {
         tunables: Tunables,
         flushers: Flushers,
     ) -> Arc<FakeFs> {
-        let queue = block::open(&DeviceUrl::Memory(DEVICE_BYTES), OpenMode::ReadWrite).unwrap();
+        let queue = block::open(&DeviceUrl::memory(DEVICE_BYTES), OpenMode::ReadWrite).unwrap();
         let fs = Arc::new(FakeFs {
             dev: OnceLock::new(),
             queue: queue.clone(),
@@ -233,7 +234,14 @@ impl WritebackFs for FakeFs {
             batch.pending.fetch_add(1, SeqCst);
             let offset = self.next_offset.fetch_add(4096, SeqCst) % DEVICE_BYTES;
             let bufs = std::iter::once(page.buf.clone()).collect();
-            plug.add(Bio::write(offset, bufs, Class::Data, batch.clone(), 0));
+            plug.add(Bio::write(
+                offset,
+                bufs,
+                Class::Data,
+                slice.reason.into(),
+                batch.clone(),
+                0,
+            ));
         }
         self.log.lock().push(Submitted {
             ino: inode.ino,

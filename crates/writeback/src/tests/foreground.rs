@@ -3,6 +3,7 @@
 use super::fake::*;
 use crate::*;
 use ::sync::Mutex;
+use ::sync::clock::ManualClock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 

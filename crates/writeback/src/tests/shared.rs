@@ -5,6 +5,7 @@ use crate::bandwidth::Rates;
 use crate::threads::RoundRobin;
 use crate::*;
 use ::sync::Mutex;
+use ::sync::clock::{Clock, ManualClock, SystemClock};
 use cache::Budget;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 use super::fake::*;
 use crate::*;
+use ::sync::clock::SystemClock;
 use cache::Budget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

@@ -2,11 +2,12 @@
 //! devices are what it has to deal with: batches land as a whole, in order, and a device's cache
 //! takes the first of them at once.
 
+use crate::Flushers;
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::{Bandwidth, Rates};
 use crate::throttle::{Action, Balanced, MAX_PAUSE, note_dirtied};
 use crate::window::WINDOW;
-use crate::{Clock, Flushers, ManualClock};
+use ::sync::clock::{Clock, ManualClock};
 use block::PAGE_SIZE;
 use cache::Budget;
 use std::cell::Cell;

@@ -1,13 +1,12 @@
-//! Requests carried out by system calls on the calling thread, and the iovecs that every path
-//! shares.
+//! Requests executed by system calls on the calling thread, and the iovecs of all requests.
 
 use super::open::{Kind, Opened};
-use crate::{IoError, Op, Payload, Request};
+use crate::{Durability, IoError, Op, Payload, Request};
 use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// Entries in one vectored call at most (`UIO_MAXIOV`).
+/// The most entries in one vectored call (`UIO_MAXIOV`).
 const MAX_IOVECS: usize = 1024;
 /// `BLKDISCARD` and `BLKZEROOUT` take a {start, length} pair.
 const BLKDISCARD: libc::Ioctl = 0x1277;
@@ -58,14 +57,13 @@ pub(super) fn gather(request: &mut Request, mut skip: u64, out: &mut Vec<libc::i
 
 /// Flags of a vectored write.
 pub(super) fn write_flags(request: &Request) -> i32 {
-    if request.flags.fua {
-        libc::RWF_DSYNC
-    } else {
-        0
+    match request.durability {
+        Durability::Fua => libc::RWF_DSYNC,
+        Durability::Cached => 0,
     }
 }
 
-/// What a call that moved nothing means: a read past the end, or a device that takes no more.
+/// The error of a call that moved no bytes: a read past the end, or a full device.
 pub(super) fn errno_of_nothing(op: Op) -> i32 {
     match op {
         Op::Read => 0,
@@ -74,23 +72,19 @@ pub(super) fn errno_of_nothing(op: Op) -> i32 {
 }
 
 impl Opened {
-    /// Carries `request` out and completes it.
+    /// Executes `request` and completes it.
     pub(super) fn execute(&self, mut request: Request) {
         let result = self.carry_out(&mut request, 0);
         let result = result.map_err(|errno| request.error(errno));
         request.complete(result);
     }
 
-    /// Carries out what is left of `request` after `done` bytes.
-    pub(in crate::devices) fn carry_out(
-        &self,
-        request: &mut Request,
-        mut done: u64,
-    ) -> Result<(), i32> {
+    /// Executes the rest of `request` after `done` bytes.
+    pub(super) fn carry_out(&self, request: &mut Request, mut done: u64) -> Result<(), i32> {
         if request.op == Op::Flush {
             return self.flush();
         }
-        // Completing (which may run anything) happens after the borrow has ended.
+        // The request completes after the borrow, because its owner may start another.
         IOVECS.with_borrow_mut(|iovecs| {
             while done < request.len {
                 match self.step(request, done, iovecs) {
@@ -135,7 +129,7 @@ impl Opened {
             .map_err(|e| e.raw_os_error())
     }
 
-    /// Tells the host that nothing is stored there; `EOPNOTSUPP` where it cannot.
+    /// Tells the host that the bytes are unused; `EOPNOTSUPP` if the host has no discard.
     pub(super) fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
         match self.punch_hole(offset, len)? {
             true => Ok(()),
@@ -143,8 +137,9 @@ impl Opened {
         }
     }
 
-    /// Discards; in an image what was there reads as zeroes then. `Ok(false)`: the host cannot.
-    pub(in crate::devices) fn punch_hole(&self, offset: u64, len: u64) -> Result<bool, IoError> {
+    /// Discards the bytes; in an image they read as zeroes then. `Ok(false)`: the host cannot do
+    /// it.
+    pub(super) fn punch_hole(&self, offset: u64, len: u64) -> Result<bool, IoError> {
         match self.punch(offset, len, BLKDISCARD, libc::FALLOC_FL_PUNCH_HOLE) {
             Ok(()) => Ok(true),
             Err(libc::EOPNOTSUPP) => Ok(false),
@@ -152,7 +147,7 @@ impl Opened {
         }
     }
 
-    /// Zeroes by metadata alone where the host can. `Ok(false)`: it cannot.
+    /// Zeroes the bytes without writing them. `Ok(false)`: the host cannot do it.
     pub(super) fn write_zeroes(&self, offset: u64, len: u64) -> Result<bool, IoError> {
         let zeroed = self
             .punch(offset, len, BLKZEROOUT, libc::FALLOC_FL_ZERO_RANGE)
@@ -189,12 +184,12 @@ impl Opened {
         if rc == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    /// Whether the first sector can be read, to find out at opening what would fail later.
+    /// Reads the first sector, so that a device that cannot be read fails at opening.
     pub(super) fn probe(&self) -> std::io::Result<()> {
         if self.capacity == 0 {
             return Ok(());
         }
-        let mut sector = crate::BufMut::scratch(crate::queue::SECTOR as usize);
+        let mut sector = crate::BufMut::scratch(crate::SECTOR as usize);
         self.file.read_exact_at(&mut sector, 0)
     }
 }

@@ -1,7 +1,7 @@
-//! An image file or block device, with direct I/O and io_uring where they are to be had.
+//! An image file or block device, with direct I/O and io_uring if the system has them.
 //!
-//! Asynchronous requests go to a ring, or to a few threads where the system has no io_uring for us;
-//! lone requests that somebody waits for are carried out on the calling thread.
+//! Asynchronous requests go to a ring, or to a few threads if io_uring is not available. A lone
+//! request whose caller waits for it is executed by the calling thread.
 
 mod direct;
 mod open;
@@ -9,15 +9,15 @@ mod ring;
 mod threads;
 
 use crate::{Device, IoError, OpenMode, Request};
-pub(super) use open::{Opened, open_buffered};
+use open::Opened;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How asynchronous requests are carried out.
+/// How asynchronous requests are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoEngine {
-    /// By io_uring where the system allows it, by threads elsewhere.
+    /// By io_uring if the system allows it, otherwise by threads.
     Auto,
     /// By threads (for comparison, and to test the fallback).
     Threads,
@@ -32,7 +32,7 @@ enum Engine {
 pub struct UringDevice {
     name: String,
     mode: OpenMode,
-    /// Before `opened`: dropping the engine waits for what is in flight.
+    /// Before `opened`: dropping the engine waits for the requests in flight.
     engine: Engine,
     opened: Arc<Opened>,
 }
@@ -41,12 +41,12 @@ impl UringDevice {
     /// Opens and locks the image file or block device at `path`.
     ///
     /// # Errors
-    /// The system's, with the path; `ResourceBusy` where somebody else has it.
+    /// The system's, with the path; `ResourceBusy` if another process has it open.
     pub fn open(path: &Path, mode: OpenMode) -> io::Result<UringDevice> {
         UringDevice::open_with(path, mode, IoEngine::Auto)
     }
 
-    /// The same with a choice of engine.
+    /// As [`UringDevice::open`], with a choice of engine.
     ///
     /// # Errors
     /// As for [`UringDevice::open`].
@@ -81,6 +81,42 @@ impl UringDevice {
     /// Whether asynchronous requests go through io_uring.
     pub fn is_uring(&self) -> bool {
         matches!(self.engine, Engine::Ring(_))
+    }
+}
+
+/// An image file that the calling thread reads and writes through the page cache of the host. Other
+/// crates build devices on it.
+pub struct ImageFile(Opened);
+
+impl ImageFile {
+    /// Opens and locks the image file at `path`.
+    ///
+    /// # Errors
+    /// As for [`UringDevice::open`]; `InvalidInput` if `path` is not a regular file.
+    pub fn open(path: &Path, mode: OpenMode) -> io::Result<ImageFile> {
+        open::open_buffered(path, mode).map(ImageFile)
+    }
+
+    /// Bytes, a multiple of [`crate::SECTOR`].
+    pub fn capacity(&self) -> u64 {
+        self.0.capacity
+    }
+
+    /// Moves the bytes of `request` without completing it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn transfer(&self, request: &mut Request) -> Result<(), IoError> {
+        let result = self.0.carry_out(request, 0);
+        result.map_err(|errno| request.error(errno))
+    }
+
+    /// Discards a span, which reads as zeroes then. `Ok(false)`: the file system cannot do it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn punch_hole(&self, offset: u64, len: u64) -> Result<bool, IoError> {
+        self.0.punch_hole(offset, len)
     }
 }
 

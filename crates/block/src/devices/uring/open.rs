@@ -1,20 +1,20 @@
 //! Opening an image file or block device: direct I/O, the lock, the size.
 
 use crate::OpenMode;
-use crate::queue::SECTOR;
+use crate::SECTOR;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// `BLKGETSIZE64`: bytes of a block device.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
 /// `BLKSSZGET`: bytes of its logical sector.
 const BLKSSZGET: libc::Ioctl = 0x1268;
 
-/// What is behind the path.
+/// The kind of file at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Image,
@@ -22,30 +22,29 @@ pub(super) enum Kind {
 }
 
 /// An open image or block device that this process has locked.
-pub(in crate::devices) struct Opened {
+pub(super) struct Opened {
     pub(super) file: File,
     pub(super) kind: Kind,
     /// Bytes, a multiple of [`SECTOR`].
-    pub(in crate::devices) capacity: u64,
+    pub(super) capacity: u64,
     /// Whether I/O bypasses the page cache of the host.
     pub(super) direct: bool,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Closing would do, were it not that a ring in teardown may hold the file open a moment
-        // longer.
+        // Closing the file is not enough: a ring in teardown may hold it open a moment longer.
         let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
     }
 }
 
-/// With direct I/O where that is possible.
+/// Opens with direct I/O if possible.
 pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Opened> {
     open_as(path, mode, libc::O_DIRECT)
 }
 
-/// An image file, through the page cache of the host.
-pub(in crate::devices) fn open_buffered(path: &Path, mode: OpenMode) -> io::Result<Opened> {
+/// Opens an image file through the page cache of the host.
+pub(super) fn open_buffered(path: &Path, mode: OpenMode) -> io::Result<Opened> {
     let opened = open_as(path, mode, 0)?;
     if opened.kind != Kind::Image {
         return Err(io::Error::new(
@@ -66,8 +65,8 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
             .custom_flags(libc::O_CLOEXEC | flags)
             .open(path)
     };
-    // Without O_CREAT, O_EXCL on a block device claims it: mounted or claimed by others fails with
-    // EBUSY.
+    // O_EXCL without O_CREAT claims a block device. It fails with EBUSY if the device is mounted or
+    // claimed.
     let excl = match (kind, mode) {
         (Kind::BlockDevice, OpenMode::ReadWrite) => libc::O_EXCL,
         _ => 0,
@@ -121,11 +120,11 @@ fn kind(path: &Path) -> io::Result<Kind> {
     }
 }
 
-/// The alignment that direct I/O needs; [`SECTOR`] where the system does not say.
+/// The alignment that direct I/O needs; [`SECTOR`] if the system does not report it.
 fn direct_align(file: &File, kind: Kind) -> u64 {
     if kind == Kind::BlockDevice {
-        // The ioctl writes an int; the upper half stays zero on the little-endian machines we build
-        // for.
+        // The ioctl stores an int; the upper half stays zero, because supported machines are
+        // little-endian.
         return ioctl_u64(file, BLKSSZGET).map_or(SECTOR, |n| n & 0xffff_ffff);
     }
     let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
@@ -157,21 +156,21 @@ fn ioctl_u64(file: &File, request: libc::Ioctl) -> io::Result<u64> {
     }
 }
 
-/// Exclusive for writers, shared for readers; held as long as the file is open.
+/// Locks the file, exclusively for a writer, until it is closed.
 fn lock(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
     use rustix::fs::FlockOperation::{NonBlockingLockExclusive, NonBlockingLockShared};
     let operation = match mode {
         OpenMode::ReadWrite | OpenMode::ReadWriteClaimed => NonBlockingLockExclusive,
         OpenMode::ReadOnly => NonBlockingLockShared,
     };
-    let give_up = Instant::now() + TEARDOWN;
+    let give_up = sync::time::now() + TEARDOWN;
     loop {
         match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
-            // A process that was killed holds its lock until the kernel has taken its ring apart
-            // and its last I/O has ended.
+            // A killed process holds its lock until the kernel has torn down its ring and its last
+            // I/O has ended.
             Err(rustix::io::Errno::WOULDBLOCK)
-                if !holder(file).is_some_and(is_alive) && Instant::now() < give_up =>
+                if !holder(file).is_some_and(is_alive) && sync::time::now() < give_up =>
             {
                 std::thread::sleep(TEARDOWN / 500);
             }
@@ -189,7 +188,7 @@ fn lock(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
     }
 }
 
-/// How long to wait for what a dead process left behind.
+/// How long to wait for the lock of a dead process.
 const TEARDOWN: Duration = Duration::from_secs(5);
 
 fn is_alive(pid: u32) -> bool {
@@ -203,7 +202,7 @@ fn in_use(path: &Path, by: &str) -> io::Error {
     )
 }
 
-/// Process that holds the lock, as far as /proc tells.
+/// The process that holds the lock, if /proc names it.
 fn holder(file: &File) -> Option<u32> {
     let inode = file.metadata().ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;

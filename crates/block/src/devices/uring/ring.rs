@@ -1,26 +1,25 @@
-//! The ring: one thread that owns an io_uring, submits what others leave in its inbox, and
-//! completes it.
+//! The ring: one thread owns an io_uring, submits the requests in its inbox, and completes them.
 //!
 //! ```text
 //!   submit() ──▶ backlog ──▶ slots (in flight) ──▶ Request::complete
 //!    any thread    │           │  ▲    the ring's thread
 //!                  │           └──┘ short or interrupted: the rest again
-//!                  └ eventfd, only where the ring's thread sleeps
+//!                  └ eventfd, only if the ring's thread sleeps
 //! ```
 //!
-//! Why a thread of its own submits, and not the callers through a shared ring: the kernel ties a
-//! request to the task that submitted it. Its completion is posted by that task (which may be
-//! computing or asleep), and when the task ends what io-wq still had queued for it (every fsync,
-//! every write that had to allocate) is cancelled. A single issuer has neither problem and may use
-//! DEFER_TASKRUN: completions are gathered in the one call that waits for them. Callers with one
-//! request and nothing else to do never come here; they execute it themselves.
+//! A thread of its own submits, and not the callers through a shared ring, because the kernel ties
+//! a request to the task that submitted it. That task posts the completion, and may be computing or
+//! asleep. When the task ends, the kernel cancels the requests that io-wq still has queued for it
+//! (every fsync, every write that allocates). A single issuer has neither problem and may use
+//! DEFER_TASKRUN: the call that waits for completions gathers them. A caller that waits for one
+//! request executes it without the ring.
 //!
 //! Invariants:
 //! - A slot's request and iovecs are not touched between the push of its entry and the arrival of
 //!   its completion.
 //! - Each slot has at most one entry in the ring, so the rings (larger than the slots) cannot
 //!   overflow.
-//! - The thread ends only when nothing is in flight; a panic while something is aborts the process.
+//! - The thread ends only when no request is in flight; a panic before that aborts the process.
 
 use super::direct::{errno_of_nothing, gather, write_flags};
 use super::open::Opened;
@@ -41,10 +40,9 @@ use std::time::Duration;
 const ENTRIES: u32 = 512;
 /// Requests in flight. Leaves room in the ring for the wake-up poll.
 const SLOTS: usize = 256;
-/// Requests that wait for a slot before submitters have to.
+/// Requests waiting for a slot from which on submitters wait.
 const BACKLOG: usize = 4096;
-/// Times that an interrupted request is tried again by the ring before it is carried out by system
-/// calls.
+/// How often the ring retries an interrupted request before system calls execute it.
 const RETRIES: u8 = 8;
 
 /// Registered descriptors.
@@ -53,7 +51,7 @@ const WAKE: types::Fixed = types::Fixed(1);
 /// `user_data` of the wake-up poll; all others are indices of slots.
 const WAKE_TOKEN: u64 = u64::MAX;
 
-/// A handle on the ring's thread. Dropping it waits for all that was submitted.
+/// A handle on the ring's thread. Dropping it waits for all submitted requests.
 pub(super) struct Ring {
     inbox: Arc<Inbox>,
     thread: Option<JoinHandle<()>>,
@@ -87,7 +85,7 @@ impl Ring {
     /// Starts a ring on `opened`.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM` and the like where the system has no io_uring for us.
+    /// `ENOSYS` or `EPERM`, for example, if io_uring is not available.
     pub(super) fn start(opened: Arc<Opened>) -> io::Result<Ring> {
         let inbox = Arc::new(Inbox {
             state: Mutex::default(),
@@ -115,7 +113,7 @@ impl Ring {
         })
     }
 
-    /// Starts every request of `batch`; waits while too much waits already.
+    /// Starts every request of `batch`; waits while the backlog is full.
     pub(super) fn submit(&self, batch: Vec<Request>) {
         let mut state = self.inbox.state.lock();
         while state.backlog.len() >= BACKLOG {
@@ -131,8 +129,8 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.inbox.state.lock().stopping = true;
         self.inbox.wake();
-        // A completion may have held the last reference to the device: then this is that thread,
-        // and it ends by itself.
+        // If a completion held the last reference to the device, this is the ring's thread. It ends
+        // when this call returns.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
@@ -166,8 +164,7 @@ struct Reaper {
     completions: Vec<(u64, i32, u32)>,
 }
 
-/// Aborts where the thread unwinds: the kernel may still write to buffers that unwinding would
-/// free.
+/// Aborts if the thread unwinds: the kernel may still write to buffers that unwinding would free.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
@@ -181,7 +178,7 @@ impl Drop for AbortOnUnwind {
 impl Reaper {
     fn new(opened: Arc<Opened>, inbox: Arc<Inbox>) -> io::Result<Reaper> {
         let ring = build()?;
-        // Came with 5.13, as did the multishot poll that wakes us.
+        // Linux 5.13 has it, and the multishot poll that wakes this thread.
         if !ring.params().is_feature_resource_tagging() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -205,7 +202,7 @@ impl Reaper {
             match self.ring.submitter().submit_and_wait(1) {
                 Ok(_) => {}
                 Err(e) => match e.raw_os_error() {
-                    // Completions must be taken first; that is what comes next.
+                    // Completions must be reaped first, which follows.
                     Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => {}
                     _ => {
                         tracing::error!(error = %e, "io_uring_enter failed; trying again");
@@ -216,13 +213,13 @@ impl Reaper {
             self.inbox.sleeping.store(false, Ordering::SeqCst);
             self.reap();
         }
-        // A ring is torn down in the background; until then it would keep the device open and
-        // claimed.
+        // The kernel tears a ring down in the background. Until then the ring would keep the device
+        // open and claimed.
         let _ = self.ring.submitter().unregister_files();
     }
 
-    /// Moves the backlog to free slots and pushes their entries. `false` when there is nothing left
-    /// to do, ever.
+    /// Moves the backlog to free slots and pushes their entries. Returns `false` when the thread
+    /// must end.
     fn take_in(&mut self) -> bool {
         let mut state = self.inbox.state.lock();
         let count = state.backlog.len().min(self.free.len());
@@ -234,7 +231,7 @@ impl Reaper {
             }
             self.inbox.sleeping.store(true, Ordering::SeqCst);
             if state.stopping {
-                // Nobody wakes us any more; what is in flight does.
+                // No submitter will wake this thread; the requests in flight do.
                 self.inbox.sleeping.store(false, Ordering::SeqCst);
             }
         }
@@ -256,7 +253,7 @@ impl Reaper {
         true
     }
 
-    /// Asks for what is left of a slot's request.
+    /// Pushes an entry for the rest of a slot's request.
     fn push_slot(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         let request = slot.request.as_mut().expect("a slot in use has a request");
@@ -290,8 +287,8 @@ impl Reaper {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: iovecs and buffers of the entry belong to a slot, which nobody touches before its
-        // completion is reaped (the wake-up poll has none), and the thread outlives what is in
+        // SAFETY: iovecs and buffers of the entry belong to a slot, which no code touches before
+        // its completion is reaped (the wake-up poll has none). The thread outlives the requests in
         // flight.
         unsafe { self.ring.submission().push(entry) }.expect("the ring is larger than the slots");
     }
@@ -320,7 +317,7 @@ impl Reaper {
         self.completions = completions;
     }
 
-    /// Completes a slot's request, or asks for the rest of it.
+    /// Completes a slot's request, or pushes an entry for the rest of it.
     fn settle(&mut self, index: usize, result: i32) {
         let slot = &mut self.slots[index];
         let request = slot.request.as_mut().expect("a completion for a free slot");
@@ -355,8 +352,8 @@ impl Reaper {
     }
 }
 
-/// A ring with the best flags that the kernel knows: DEFER_TASKRUN came in 6.1, COOP_TASKRUN in
-/// 5.19.
+/// A ring with the best flags that the kernel knows: DEFER_TASKRUN (Linux 6.1) or COOP_TASKRUN
+/// (5.19).
 fn build() -> io::Result<IoUring> {
     let full = IoUring::builder()
         .setup_single_issuer()

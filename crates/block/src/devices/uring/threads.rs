@@ -1,4 +1,4 @@
-//! Where there is no io_uring: a few threads that carry requests out by system calls.
+//! The fallback without io_uring: a few threads execute requests by system calls.
 
 use super::open::Opened;
 use crate::Request;
@@ -9,12 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Requests in flight.
+/// The number of threads, and so of requests in flight.
 const THREADS: usize = 4;
-/// Requests that wait before submitters have to.
+/// Waiting requests from which on submitters wait.
 const BACKLOG: usize = 4096;
 
-/// A handle on the threads. Dropping it waits for all that was submitted.
+/// A handle on the threads. Dropping it waits for all submitted requests.
 pub(super) struct Threads {
     inbox: Arc<Inbox>,
     threads: Vec<JoinHandle<()>>,
@@ -36,7 +36,7 @@ struct State {
 impl Threads {
     pub(super) fn start(opened: Arc<Opened>) -> io::Result<Threads> {
         let inbox = Arc::<Inbox>::default();
-        // Made first, so that those that were started are stopped where one cannot be.
+        // If a thread does not start, dropping this stops the others.
         let mut all = Threads {
             inbox,
             threads: Vec::new(),
@@ -91,8 +91,8 @@ impl Drop for Threads {
         self.inbox.work.notify_all();
         let current = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // A completion may have held the last reference to the device: that thread ends by
-            // itself.
+            // If a completion held the last reference to the device, this is one of the threads. It
+            // ends when this call returns.
             if thread.thread().id() != current {
                 let _ = thread.join();
             }

@@ -25,7 +25,9 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
         fuse::catch_signals()?;
-        let disk = fuse::serve_disk(&self.device, &self.dir)?;
+        let url = sluicefs::DEVICE_SCHEMES.parse(&self.device)?;
+        let queue = block::open(&url, block::OpenMode::ReadWrite)?;
+        let disk = fuse::serve_disk(queue, &self.dir)?;
         eprintln!(
             "{} is {}; Ctrl-C or umount ends it",
             self.device,

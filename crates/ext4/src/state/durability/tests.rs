@@ -4,7 +4,7 @@
 use crate::extents::{self, Map};
 use crate::{Error, FallocateMode, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SeekWhence};
 use block::devices::MemoryDevice;
-use block::{BufMut, Class, Op, PAGE_SIZE, Queue};
+use block::{BufMut, Class, Durability, Op, PAGE_SIZE, Queue, Reason};
 use ext4_format::inode::InodeFlags;
 use ext4_format::types::FileBlock;
 use std::sync::Arc;
@@ -322,9 +322,13 @@ fn on_device(fs: &Fs, file: &InodeRef) -> Vec<u8> {
     let Map::Mapped { start, .. } = extents::lookup(fs, file, FileBlock(0)).unwrap() else {
         panic!("it has a block");
     };
-    let read = fs
-        .queue
-        .read(start.0 * PAGE, PAGE_SIZE, PAGE_SIZE, Class::Data);
+    let read = fs.queue.read(
+        start.0 * PAGE,
+        PAGE_SIZE,
+        PAGE_SIZE,
+        Class::Data,
+        Reason::Other,
+    );
     read.unwrap()[0].to_vec()
 }
 
@@ -364,7 +368,13 @@ fn bytes_that_another_system_left_behind_the_end_are_zeroed_before_the_file_grow
     };
     let stale = BufMut::copy_of(&stale).freeze();
     queue
-        .write(start.0 * PAGE, &[stale], Class::Data, true)
+        .write(
+            start.0 * PAGE,
+            &[stale],
+            Class::Data,
+            Reason::Other,
+            Durability::Fua,
+        )
         .unwrap();
     fs.invalidate(&file);
     // The last byte of the second page is recorded without the first page.

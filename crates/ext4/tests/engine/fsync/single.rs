@@ -49,7 +49,7 @@ fn fdatasync_ignores_times_and_modes() {
     let fs = disk.mount();
     let file = put(&fs, "file", b"contents");
     fs.fsync(&file, false).unwrap();
-    fs.queue().flush().unwrap();
+    fs.queue().flush(block::Reason::Other).unwrap();
     let set = SetAttr {
         mode: Some(0o600),
         mtime: Some(ext4::SetTime::Now),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
-use writeback::Clock;
+use sync::clock::Clock;
 
 /// A clock that only the test advances.
 #[derive(Default)]

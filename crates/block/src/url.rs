@@ -1,0 +1,188 @@
+//! Device URLs: a plain path, or `SCHEME:…` for each scheme in a program's table.
+//!
+//! This crate has the scheme `mem:`. Another crate adds a scheme by implementing [`Backend`] and
+//! exporting a [`Scheme`]. The program lists the schemes that it knows in one [`Schemes`] table.
+
+use crate::device::{Device, OpenMode};
+use crate::devices::{MemoryDevice, UringDevice};
+use crate::{Queue, parse_size};
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A device that a URL names. `Display` prints the URL.
+pub trait Backend: fmt::Debug + fmt::Display + Send + Sync {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// As for [`open`].
+    fn open(&self, mode: OpenMode) -> io::Result<Box<dyn Device>>;
+    /// Whether the device is blank at each opening and its contents are lost at each closing.
+    fn is_volatile(&self) -> bool;
+    /// Whether the device works in a process that can no longer open files or raise its priority.
+    fn works_in_sandbox(&self) -> bool;
+    /// Creates the file that holds the device's bytes, if the URL names one and gives its size, and
+    /// the file does not exist.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn create(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A kind of URL.
+pub struct Scheme {
+    /// The part of the URL before the colon.
+    pub name: &'static str,
+    /// Parses the part after the colon.
+    pub parse: fn(&str) -> io::Result<Arc<dyn Backend>>,
+}
+
+/// The schemes that a program knows.
+pub struct Schemes(pub &'static [Scheme]);
+
+/// `mem:SIZE`: memory of this many bytes.
+pub const MEMORY_SCHEME: Scheme = Scheme {
+    name: "mem",
+    parse: |rest| Ok(Arc::new(Memory::parse(rest)?)),
+};
+
+/// The schemes of this crate.
+const BUILT_IN: Schemes = Schemes(&[MEMORY_SCHEME]);
+
+/// A parsed device name.
+#[derive(Clone, Debug)]
+pub enum DeviceUrl {
+    /// An image file or a block device.
+    Path(PathBuf),
+    /// A device of some scheme.
+    Backend(Arc<dyn Backend>),
+}
+
+impl Schemes {
+    /// Parses a path or URL. `text` is a path if it has a `/` before its first `:`, or if a file of
+    /// that name exists.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown scheme, a bad size or a bad parameter.
+    pub fn parse(&self, text: &str) -> io::Result<DeviceUrl> {
+        if text.is_empty() {
+            return Err(invalid("the name of a device is empty".into()));
+        }
+        let (name, rest) = match text.split_once(':') {
+            Some((name, rest)) if !name.contains('/') && !Path::new(text).exists() => (name, rest),
+            _ => return Ok(DeviceUrl::Path(PathBuf::from(text))),
+        };
+        match self.0.iter().find(|scheme| scheme.name == name) {
+            Some(scheme) => (scheme.parse)(rest).map(DeviceUrl::Backend),
+            None => {
+                let known: Vec<_> = self.0.iter().map(|s| format!("{}:", s.name)).collect();
+                Err(invalid(format!(
+                    "{text}: no device scheme is called \"{name}\" (known: {}; for a file of that name write ./{text})",
+                    known.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// Parses a name that need not be UTF-8; one that is not is a path.
+    ///
+    /// # Errors
+    /// As for [`Schemes::parse`].
+    pub fn parse_os(&self, name: &OsStr) -> io::Result<DeviceUrl> {
+        match name.to_str() {
+            Some(text) => self.parse(text),
+            None => Ok(DeviceUrl::Path(PathBuf::from(name))),
+        }
+    }
+}
+
+impl DeviceUrl {
+    /// Parses a path or a `mem:` URL. Programs that know more schemes use [`Schemes::parse`].
+    ///
+    /// # Errors
+    /// As for [`Schemes::parse`].
+    pub fn parse(text: &str) -> io::Result<DeviceUrl> {
+        BUILT_IN.parse(text)
+    }
+
+    /// Memory of `bytes`.
+    pub fn memory(bytes: u64) -> DeviceUrl {
+        DeviceUrl::Backend(Arc::new(Memory(bytes)))
+    }
+
+    /// Whether the device is blank at each opening and its contents are lost at each closing.
+    pub fn is_volatile(&self) -> bool {
+        match self {
+            DeviceUrl::Path(_) => false,
+            DeviceUrl::Backend(backend) => backend.is_volatile(),
+        }
+    }
+}
+
+impl fmt::Display for DeviceUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceUrl::Path(path) => path.display().fmt(f),
+            DeviceUrl::Backend(backend) => backend.fmt(f),
+        }
+    }
+}
+
+/// Opens a device and puts a queue in front of it.
+///
+/// # Errors
+/// The system's, with the device's name; `ResourceBusy` if another process has it open.
+pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<Arc<Queue>> {
+    let device = match url {
+        DeviceUrl::Path(path) => Box::new(UringDevice::open(path, mode)?),
+        DeviceUrl::Backend(backend) => backend.open(mode)?,
+    };
+    Ok(Queue::new(device))
+}
+
+/// The size of a `mem:` device in bytes.
+#[derive(Debug)]
+struct Memory(u64);
+
+impl Memory {
+    /// The largest file or device on Linux.
+    const MAX_BYTES: u64 = i64::MAX as u64;
+
+    fn parse(rest: &str) -> io::Result<Memory> {
+        match parse_size(rest)? {
+            0 => Err(invalid(format!("mem:{rest}: a device of no bytes"))),
+            size if size > Memory::MAX_BYTES => Err(invalid(format!("mem:{rest}: too large"))),
+            size => Ok(Memory(size)),
+        }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mem:{}", self.0)
+    }
+}
+
+impl Backend for Memory {
+    fn open(&self, mode: OpenMode) -> io::Result<Box<dyn Device>> {
+        let device = MemoryDevice::new(self.0);
+        Ok(match mode {
+            OpenMode::ReadOnly => Box::new(device.into_read_only()),
+            OpenMode::ReadWrite | OpenMode::ReadWriteClaimed => Box::new(device),
+        })
+    }
+    fn is_volatile(&self) -> bool {
+        true
+    }
+    fn works_in_sandbox(&self) -> bool {
+        true
+    }
+}
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
+}
