@@ -326,7 +326,11 @@ impl Inode {
         if self.has_unlanded() || self.lazy_times.load(Ordering::Relaxed) {
             return false;
         }
-        let meta = self.meta.lock();
+        // Reclaim may run while the thread holds locks of higher ranks (a commit creates blocks
+        // under a group's lock), so it does not wait. An inode in use is not evicted.
+        let Some(meta) = self.meta.try_lock() else {
+            return false;
+        };
         if meta.orphan.is_some() || meta.size != meta.fields.size {
             return false;
         }

@@ -90,7 +90,7 @@ pub struct Fs {
     pub(crate) journal_blocks: u32,
     pub(crate) recovery: RecoveryReport,
     pub(crate) orphans: Mutex<OrphanReport>,
-    /// Serialises renames of directories across directories (rank 1).
+    /// Serialises renames of directories across directories.
     pub(crate) rename_lock: Mutex<()>,
     /// Unlinked inodes without users, to be deleted.
     pub(crate) unlinked: Mutex<Vec<Arc<Inode>>>,

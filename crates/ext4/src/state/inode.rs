@@ -1,8 +1,6 @@
 //! Inodes in memory, and their way to and from the inode table.
 //!
-//! Lock ranks (see docs/LOCKING.md): `Fs::rename_lock` → `Inode::lock` (parents before children) →
-//! journal handle → `Inode::i_block` → `Inode::meta` → group locks → buffer locks → mapping lock.
-//! `Inode::lock` is never taken while a handle is held.
+//! docs/LOCKING.md has the order of the locks.
 
 use super::durability::Durability;
 use super::{NodePromise, OrphanPlace, ParentHint, Readahead};
@@ -47,7 +45,7 @@ pub struct Inode {
     pub(super) kind: FileType,
     pub(crate) fs: Weak<Fs>,
     pub(crate) pins: Pins,
-    /// Contents of a file, entries of a directory (rank 2): exclusive for changes, shared for
+    /// Contents of a file, entries of a directory: exclusive for changes, shared for
     /// directory reads.
     pub(crate) lock: RwLock<()>,
     /// The contents of a file.
