@@ -5,7 +5,8 @@
 //! of it.
 
 use crate::cow::{BLOCK, Cow};
-use ext4::{Fs, MkfsOptions, MountOptions, NewInode, SetXattrMode};
+use ext4::{Fs, MountOptions, NewInode, SetXattrMode};
+use mkfs::MkfsOptions;
 use ext4_format::extent::ExtentNode;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{InodeFields, InodeFlags};
@@ -74,7 +75,7 @@ fn load() -> Vec<Base> {
     }
     if images.is_empty() {
         let empty = Cow::new(&Arc::new(vec![0; 8 << 20]));
-        ext4::mkfs(&empty.queue(), &MkfsOptions::default()).expect("mkfs");
+        mkfs::format(&empty.queue(), &MkfsOptions::default()).expect("mkfs");
         images.push(flatten(&empty));
     }
     let mut bases = Vec::new();

@@ -38,7 +38,7 @@ pub fn descriptor(data: &[u8]) {
     layout.seal_tail(&mut bytes);
     assert!(layout.tail_valid(&bytes));
     for tag in found.iter().take(2) {
-        let _ = tags::block_valid(&layout, tag, 7, &bytes);
+        let _ = tags::block_valid(&layout, tag, jbd2::Tid(7), &bytes);
     }
     let most = tags::tags_per_block(&layout);
     let kept: Vec<_> = found
@@ -48,7 +48,7 @@ pub fn descriptor(data: &[u8]) {
         .collect();
     if !kept.is_empty() {
         let mut again = vec![0; layout.block_size];
-        tags::write(&layout, 1, &kept, &[3; 16], &mut again);
+        tags::write(&layout, jbd2::Tid(1), &kept, &[3; 16], &mut again);
         let read = tags::parse(&layout, &again);
         assert_eq!(read.len(), kept.len());
         assert!(read.iter().zip(&kept).all(|(a, b)| a.block == b.block));
@@ -65,7 +65,7 @@ pub fn revoke(data: &[u8]) {
         assert!(blocks.len() <= layout.block_size / 4);
         let most = revokes::entries_per_block(&layout).min(blocks.len());
         let mut again = vec![0; layout.block_size];
-        revokes::write(&layout, 1, &blocks[..most], &mut again);
+        revokes::write(&layout, jbd2::Tid(1), &blocks[..most], &mut again);
         assert_eq!(
             revokes::parse(&layout, &again).as_deref(),
             Ok(&blocks[..most])
@@ -88,7 +88,7 @@ pub fn commit(data: &[u8]) {
     );
     let mut written = vec![0; layout.block_size];
     let when = UNIX_EPOCH + Duration::from_secs(u64::from(secs));
-    jbd2::format::commit::write(&layout, 9, when, sum, &mut written);
+    jbd2::format::commit::write(&layout, jbd2::Tid(9), when, sum, &mut written);
     assert!(jbd2::format::commit::block_valid(&layout, &written));
     assert!(jbd2::format::commit::transaction_valid(
         &layout, sum, &written
@@ -112,7 +112,7 @@ pub fn superblock(data: &[u8]) {
     assert!(sb.first() >= 1 && sb.first() < sb.log_end() && sb.log_end() <= blocks);
     assert!(sb.start() == 0 || (sb.first()..sb.log_end()).contains(&sb.start()));
     let _ = sb.layout();
-    sb.set_tail(0, 9);
+    sb.set_tail(0, jbd2::Tid(9));
     sb.upgrade(jbd2::LogFormat::ChecksumV3, true, &[1; 16]);
     let encoded = *sb.encode();
     JournalSuperblock::parse(&encoded, 4096, blocks).expect("encoded");

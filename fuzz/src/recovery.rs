@@ -10,7 +10,7 @@ use cache::Budget;
 use jbd2::format::superblock::JournalSuperblock;
 use jbd2::format::{Layout, MAGIC, checksum, commit, compat, descriptor, incompat, put_u32};
 use jbd2::format::{get_u32, revoke};
-use jbd2::{JournalError, JournalExtent};
+use jbd2::{JournalError, JournalExtent, Tid};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::UNIX_EPOCH;
@@ -36,14 +36,14 @@ fn home_of(log_block: u32) -> u64 {
 /// Zeroes, and the super block of a journal without checksums.
 static EMPTY: LazyLock<Arc<Vec<u8>>> = LazyLock::new(|| {
     let mut image = vec![0; VOLUME as usize * BLOCK];
-    let sb = jbd2::journal::format_new(LOG, BLOCK as u32, UUID, 0);
+    let sb = jbd2::format::superblock::format_new(LOG, BLOCK as u32, UUID, 0);
     let at = home_of(0) as usize * BLOCK;
     image[at..at + sb.len()].copy_from_slice(&sb);
     Arc::new(image)
 });
 
 /// The super block's bytes with the features of a layout, and the layout.
-fn begin(choice: u8, start: u32, sequence: u32) -> (Vec<u8>, Layout) {
+fn begin(choice: u8, start: u32, sequence: Tid) -> (Vec<u8>, Layout) {
     let mut sb = EMPTY[home_of(0) as usize * BLOCK..][..1024].to_vec();
     let bits64 = if choice & 4 != 0 { incompat::BITS64 } else { 0 };
     let (compatible, sums) = match choice & 3 {
@@ -55,7 +55,7 @@ fn begin(choice: u8, start: u32, sequence: u32) -> (Vec<u8>, Layout) {
     put_u32(&mut sb, 0x24, compatible);
     put_u32(&mut sb, 0x28, bits64 | sums | incompat::REVOKE);
     sb[0x50] = if sums != 0 { 4 } else { 0 };
-    put_u32(&mut sb, 0x18, sequence);
+    put_u32(&mut sb, 0x18, sequence.0);
     put_u32(&mut sb, 0x1C, start);
     put_u32(&mut sb, 0xFC, 0);
     if sums != 0 {
@@ -74,7 +74,7 @@ struct Writer {
     layout: Layout,
     at: u32,
     left: u32,
-    sequence: u32,
+    sequence: Tid,
     sum_v1: checksum::Crc32Be,
     /// Copies and revoke records of the transaction.
     copies: Vec<(u64, Option<Vec<u8>>)>,
@@ -171,7 +171,7 @@ impl Writer {
         for home in self.revokes.drain(..) {
             self.model.remove(&home);
         }
-        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence = self.sequence.next();
         self.sum_v1 = checksum::Crc32Be::new();
     }
 }
@@ -185,8 +185,8 @@ pub fn run(data: &[u8]) {
         other => u32::from(other),
     };
     let sequence = match choice & 8 {
-        0 => 100,
-        _ => u32::MAX - 2,
+        0 => Tid(100),
+        _ => Tid(u32::MAX - 2),
     };
     let device = Cow::new(&EMPTY);
     let (sb, layout) = begin(choice, start, sequence);

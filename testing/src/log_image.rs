@@ -4,6 +4,7 @@ use ext4_format::extent::ExtentNode;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::InodeFields;
 use ext4_format::{Geometry, GroupNo, Ino, Superblock};
+use jbd2::Tid;
 use jbd2::format::{Layout, commit, descriptor, put_u32, revoke};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -78,7 +79,7 @@ impl LogWriter {
             })
             .collect();
         let mut block = vec![0; BLOCK];
-        descriptor::write(&self.layout, 1, &tags, &[0; 16], &mut block);
+        descriptor::write(&self.layout, Tid(1), &tags, &[0; 16], &mut block);
         self.put(&block);
         self.at += homes.len();
     }
@@ -86,14 +87,14 @@ impl LogWriter {
     /// Writes a revoke block of at most 1020 blocks.
     pub fn revoke(&mut self, blocks: &[u64]) {
         let mut block = vec![0; BLOCK];
-        revoke::write(&self.layout, 1, blocks, &mut block);
+        revoke::write(&self.layout, Tid(1), blocks, &mut block);
         self.put(&block);
     }
 
     /// Writes the commit block, and super blocks that request replay.
     pub fn finish(mut self) {
         let mut block = vec![0; BLOCK];
-        commit::write(&self.layout, 1, UNIX_EPOCH, 0, &mut block);
+        commit::write(&self.layout, Tid(1), UNIX_EPOCH, 0, &mut block);
         self.put(&block);
         let offset = self.homes[0] * BLOCK as u64;
         let mut head = vec![0; BLOCK];

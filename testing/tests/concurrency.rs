@@ -1,7 +1,8 @@
 //! Threads that change shared directories concurrently with sync, fsync and reclaim. Nothing hangs,
 //! and e2fsck finds nothing.
 
-use ext4::{Fs, MkfsOptions};
+use ext4::Fs;
+use mkfs::MkfsOptions;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use testing::hammer::{DIRS, hammer};
@@ -21,7 +22,7 @@ fn everything_at_once() {
     let seconds = testkit::rounds(8, 300) as u64;
     let watchdog = Watchdog::new(test, Duration::from_secs(seconds + 90));
     let disk = Disk::new(512 << 20);
-    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &MkfsOptions::default()).unwrap();
     let mut small = options();
     // The budget is so small that reclaim and the dirty limits work all the time.
     small.memory = 12 << 20;

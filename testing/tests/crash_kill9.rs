@@ -4,7 +4,8 @@
 //! Once with the real daemon behind a FUSE mount, under the real fs_mark and a storm of renames;
 //! once inside this process, where the engine is stopped at any moment.
 
-use ext4::{Fs, MkfsOptions};
+use ext4::Fs;
+use mkfs::MkfsOptions;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -166,7 +167,7 @@ fn the_engine_stops_at_any_moment() {
     let _watchdog = Watchdog::new(test, Duration::from_secs(60 + rounds as u64));
     let mut rng = Rng::new(test);
     let disk = Disk::new(512 << 20);
-    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &MkfsOptions::default()).unwrap();
     let mut acknowledged = 0;
     for round in 0..rounds {
         let fs = Fs::mount(disk.queue(), options()).unwrap();

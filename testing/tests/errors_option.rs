@@ -1,7 +1,8 @@
 //! `errors=`: an error on a mounted volume is recorded in the super block as ext4 does. Then the
 //! mount continues or refuses changes, as the option says.
 
-use ext4::{Error, Fs, MkfsOptions, MountOptions, OnError};
+use ext4::{Error, Fs, MountOptions, OnError};
+use mkfs::MkfsOptions;
 use std::time::Duration;
 use testkit::disk::Disk;
 use testkit::needs::{Need, have, run_ok};
@@ -14,7 +15,7 @@ use testkit::watchdog::Watchdog;
 /// checksum; returns the inode number.
 fn damaged(scratch: &Scratch, errors: &str) -> (Disk, u32) {
     let disk = Disk::new(32 << 20);
-    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &MkfsOptions::default()).unwrap();
     let fs = Fs::mount(disk.queue(), options()).unwrap();
     let ino = put(&fs, "bad", &[1; 9000]).unwrap().ino();
     put(&fs, "good", &[2; 9000]).unwrap();
@@ -175,7 +176,7 @@ fn a_read_only_mount_records_nothing() {
 #[test]
 fn a_stale_handle_is_no_damage() {
     let disk = Disk::new(32 << 20);
-    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &MkfsOptions::default()).unwrap();
     let fs = Fs::mount(disk.queue(), options()).unwrap();
     let ino = put(&fs, "file", b"x").unwrap().ino();
     fs.sync().unwrap();

@@ -2,7 +2,8 @@
 //! written, no acknowledged change is lost, and nothing hangs.
 
 use block::{Class, Op};
-use ext4::{AsyncCommit, Error, Fs, MkfsOptions, MountOptions};
+use ext4::{AsyncCommit, Error, Fs, MountOptions};
+use mkfs::MkfsOptions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use testkit::watchdog::Watchdog;
 
 fn format(size: usize) -> Disk {
     let disk = Disk::new(size);
-    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &MkfsOptions::default()).unwrap();
     disk
 }
 
@@ -458,7 +459,7 @@ fn no_inodes_left_is_no_space_left() {
         inodes: Some(256),
         ..MkfsOptions::default()
     };
-    ext4::mkfs(&disk.queue(), &mkfs).unwrap();
+    mkfs::format(&disk.queue(), &mkfs).unwrap();
     let fs = mount(&disk);
     let root = fs.root().unwrap();
     let free = fs.statfs().free_inodes;

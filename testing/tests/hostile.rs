@@ -4,8 +4,9 @@
 //! Volumes without metadata checksums let the damage go deep; on those with checksums the checksums
 //! of super block, descriptors and inodes are set right after the damage, as an attacker would.
 
-use ext4::{Error, Fs, MkfsOptions, MountOptions, Result, SetXattrMode};
+use ext4::{Error, Fs, MountOptions, Result, SetXattrMode};
 use ext4_format::{Geometry, GroupNo, Superblock};
+use mkfs::MkfsOptions;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -369,7 +370,7 @@ fn ours(features: &[&str]) -> Disk {
         features: features.iter().map(|f| (*f).to_owned()).collect(),
         ..MkfsOptions::default()
     };
-    ext4::mkfs(&disk.queue(), &mkfs).unwrap();
+    mkfs::format(&disk.queue(), &mkfs).unwrap();
     disk
 }
 

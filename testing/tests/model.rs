@@ -1,7 +1,8 @@
 //! Random operations against a model: one thread with remounts and crashes, then several threads.
 //! At the end e2fsck and the kernel check the volume.
 
-use ext4::{Fs, MkfsOptions};
+use ext4::Fs;
+use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::time::Duration;
 use testing::random_ops::Pair;
@@ -19,7 +20,7 @@ use testkit::watchdog::Watchdog;
 
 fn format(size: usize) -> Disk {
     let disk = Disk::new(size);
-    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).expect("mkfs");
+    mkfs::format(&disk.queue(), &MkfsOptions::default()).expect("mkfs");
     disk
 }
 

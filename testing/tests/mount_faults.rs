@@ -5,7 +5,8 @@
 //! checks everything only if the super block asks for it. `e2fsck -fn` then finds nothing.
 
 use block::Op;
-use ext4::{Fs, MkfsOptions, Result};
+use ext4::{Fs, Result};
+use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,7 +30,7 @@ fn crashed(features: &[&str]) -> Vec<u8> {
         inodes: Some(4096),
         ..MkfsOptions::default()
     };
-    ext4::mkfs(&disk.queue(), &mkfs).unwrap();
+    mkfs::format(&disk.queue(), &mkfs).unwrap();
     let fs = Fs::mount(disk.queue(), options()).unwrap();
     let mut held = Vec::new();
     for i in 0..ORPHANS {

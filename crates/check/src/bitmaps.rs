@@ -1,7 +1,7 @@
-//! Pass 5: bitmaps and counts, against what was found.
+//! Pass 5: bitmaps and counts, compared with the blocks and inodes in use.
 
 use crate::Error;
-use crate::finding::{Kind, Place, told};
+use crate::finding::{Kind, Place, describe};
 use crate::state::{Checker, Row};
 use ext4_format::bitmap;
 use ext4_format::features::IncompatFeatures;
@@ -10,7 +10,7 @@ use ext4_format::inode::FileType;
 use ext4_format::types::GroupNo;
 use std::fmt::Write;
 
-/// Differences of one bitmap that are named.
+/// Most differences of one bitmap that a message names.
 const DIFFERENCES_MAX: usize = 64;
 
 impl Checker<'_> {
@@ -29,7 +29,7 @@ impl Checker<'_> {
             (sb.free_blocks_count(), free_blocks, "blocks"),
             (u64::from(sb.free_inodes_count.get()), free_inodes, "inodes"),
         ];
-        // A volume in use brings these up to date when it is unmounted; a mount counts anew.
+        // These counts are only updated at unmount, and a mount computes them again.
         let in_use = sb.incompat().contains(IncompatFeatures::RECOVER);
         for (stored, counted, what) in stored {
             if stored != counted && !in_use {
@@ -43,7 +43,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks a group's block bitmap; how many blocks are free.
+    /// Checks a group's block bitmap. Returns the number of free blocks.
     fn check_block_bitmap(&mut self, number: GroupNo) -> Result<u64, Error> {
         let geo = self.v.geo.clone();
         let first = geo.group_first_block(number).0;
@@ -62,7 +62,7 @@ impl Checker<'_> {
             } else {
                 let bytes = self.v.read_block(block)?;
                 if let Err(error) = desc.verify_block_bitmap(&geo, number, &bytes) {
-                    self.problem(Kind::BlockBitmap, place.clone(), told(&error));
+                    self.problem(Kind::BlockBitmap, place.clone(), describe(&error));
                 }
                 let bits = (bytes.len() * 8) as u32;
                 if !bitmap::all_set(&bytes, blocks, bits - blocks) {
@@ -92,7 +92,7 @@ impl Checker<'_> {
         Ok(free)
     }
 
-    /// The bitmap of a group of which nothing but metadata was ever used.
+    /// Returns the bitmap of a group that only has metadata.
     fn implied_bitmap(&self, number: GroupNo) -> Vec<u8> {
         let first = self.v.geo.group_first_block(number).0;
         let words = (self.v.block_size() / 8) as u64;
@@ -101,7 +101,7 @@ impl Checker<'_> {
             .collect()
     }
 
-    /// Checks a group's inode bitmap and its counts; how many inodes are free.
+    /// Checks a group's inode bitmap and its counts. Returns the number of free inodes.
     fn check_inode_bitmap(&mut self, number: GroupNo) -> Result<u64, Error> {
         let geo = self.v.geo.clone();
         let inodes = geo.inodes_per_group;
@@ -123,7 +123,7 @@ impl Checker<'_> {
             next = self.inodes.next_present(ino + 1);
         }
         let free = inodes - used.min(inodes);
-        // Inodes that could not be read are not missing from the bitmap.
+        // For inodes that could not be read, the bitmap is believed.
         if !has_table {
             return Ok(u64::from(desc.free_inodes_count));
         }
@@ -136,7 +136,7 @@ impl Checker<'_> {
             } else {
                 let bytes = self.v.read_block(block)?;
                 if let Err(error) = desc.verify_inode_bitmap(&geo, number, &bytes) {
-                    self.problem(Kind::InodeBitmap, place.clone(), told(&error));
+                    self.problem(Kind::InodeBitmap, place.clone(), describe(&error));
                 }
                 let bits = (bytes.len() * 8) as u32;
                 if !bitmap::all_set(&bytes, inodes, bits - inodes) {
@@ -174,8 +174,8 @@ impl Checker<'_> {
     }
 }
 
-/// Where a bitmap differs from what is in use, as e2fsck writes it: `+` in use and not marked, `-`
-/// marked and not in use. `taken` gives what is in use of 64 bits.
+/// Describes the differences of a bitmap as e2fsck does: `+` in use but not marked, `-` marked but
+/// not in use. `taken` returns the use of 64 bits.
 fn differences(
     bytes: &[u8],
     bits: u32,

@@ -1,16 +1,16 @@
-//! Tables with an element for each block or inode, whose parts take memory when they are first
-//! written to.
+//! Tables with an element for each block or inode. A part of a table is allocated at the first
+//! write to it.
 
 /// Elements in a part.
 const CHUNK: u64 = 1 << 15;
 
-/// A bit for each of up to 2^48 things.
+/// A bitmap of up to 2^48 bits.
 pub(crate) struct Bits {
     chunks: Vec<Option<Box<[u64]>>>,
 }
 
 impl Bits {
-    /// All clear; `len` bits.
+    /// Returns `len` clear bits.
     pub fn new(len: u64) -> Bits {
         let chunks = len.div_ceil(CHUNK) as usize;
         Bits {
@@ -28,7 +28,7 @@ impl Bits {
             .is_some_and(|word| word & (1 << bit) != 0)
     }
 
-    /// Sets a bit; whether it was set before.
+    /// Sets a bit. Returns whether it was set before.
     pub fn set(&mut self, at: u64) -> bool {
         let Some(chunk) = self.chunks.get_mut((at / CHUNK) as usize) else {
             return true;
@@ -43,8 +43,8 @@ impl Bits {
         was
     }
 
-    /// Sets a run, a word at a time; tells `taken` of each bit that was set before. `false` if
-    /// there was one.
+    /// Sets a run, a word at a time, and calls `taken` with each bit that was set before. Returns
+    /// `false` if there was one.
     pub fn set_run(&mut self, start: u64, len: u64, taken: &mut dyn FnMut(u64)) -> bool {
         let end = start.saturating_add(len);
         let (mut at, mut free) = (start, true);
@@ -73,7 +73,7 @@ impl Bits {
         free
     }
 
-    /// Bits set in `from..to`.
+    /// Returns the number of set bits in `from..to`.
     pub fn count(&self, from: u64, to: u64) -> u64 {
         let mut count = 0;
         let mut at = from;
@@ -92,7 +92,7 @@ impl Bits {
         count
     }
 
-    /// The 64 bits from `at` on.
+    /// Returns the 64 bits from `at` on.
     pub fn word_from(&self, at: u64) -> u64 {
         match at % 64 {
             0 => self.word(at),
@@ -100,7 +100,7 @@ impl Bits {
         }
     }
 
-    /// The 64 bits that `at` is among.
+    /// Returns the word that contains bit `at`.
     pub fn word(&self, at: u64) -> u64 {
         let chunk = self.chunks.get((at / CHUNK) as usize);
         chunk
@@ -124,7 +124,7 @@ pub(crate) struct Table<T> {
 const ROWS: u32 = 1 << 10;
 
 impl<T: Copy + Default> Table<T> {
-    /// All default; for indexes below `len`.
+    /// Returns a table of `len` default values.
     pub fn new(len: u32) -> Table<T> {
         let chunks = len.div_ceil(ROWS) as usize;
         Table {
@@ -141,14 +141,14 @@ impl<T: Copy + Default> Table<T> {
             .unwrap_or_default()
     }
 
-    /// The place of one; `None` beyond the end.
+    /// Returns an element for writing, or `None` beyond the end.
     pub fn at(&mut self, at: u32) -> Option<&mut T> {
         let chunk = self.chunks.get_mut((at / ROWS) as usize)?;
         let chunk = chunk.get_or_insert_with(|| vec![T::default(); ROWS as usize].into());
         chunk.get_mut((at % ROWS) as usize)
     }
 
-    /// The index of the first element from `from` on whose part has memory.
+    /// Returns the index of the first element from `from` on whose part is allocated.
     pub fn next_present(&self, from: u32) -> Option<u32> {
         let first = (from / ROWS) as usize;
         let chunk = (first..self.chunks.len()).find(|i| self.chunks[*i].is_some())?;

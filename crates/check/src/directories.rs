@@ -1,7 +1,7 @@
-//! Pass 2: each block of each directory, and what its entries say.
+//! Pass 2: each block of each directory, and its entries.
 
 use crate::Error;
-use crate::finding::{Kind, Place, told};
+use crate::finding::{Kind, Place, describe};
 use crate::htree::Index;
 use crate::state::{Checker, Directory, Row};
 use crate::volume::READ_MAX;
@@ -14,15 +14,15 @@ use ext4_format::types::{GroupNo, Ino};
 use std::collections::HashSet;
 use std::hash::BuildHasher;
 
-/// Names of one directory that are remembered to find duplicates (8 bytes each); after so many only
-/// later ones are compared.
+/// Most names of one directory that are kept to find duplicates (8 bytes each). Then the list
+/// starts again.
 const NAMES_MAX: usize = 1 << 20;
 /// Bytes of a record before its name.
 const HEADER: usize = 8;
 /// The smallest record.
 const MIN_RECORD: usize = 12;
 
-/// A record of a directory block, as it lies there.
+/// A record of a directory block.
 struct Record<'a> {
     offset: usize,
     ino: u32,
@@ -31,7 +31,7 @@ struct Record<'a> {
     name: &'a [u8],
 }
 
-/// What is known of the directory while its blocks are read.
+/// State of the check of one directory.
 struct State {
     at: usize,
     ino: u32,
@@ -53,7 +53,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The directory of this inode, by its place in the list, which is in the order of inodes.
+    /// Returns the index of the directory with this inode number. The list is sorted by inode.
     pub fn find_directory(&self, ino: u32) -> Option<usize> {
         self.directories
             .binary_search_by_key(&ino, |dir| dir.ino)
@@ -119,7 +119,7 @@ impl Checker<'_> {
         let place = Place::inode(state.ino).at_block(block);
         match &state.index {
             Some(index) if index.is_node(file_block) => {
-                // Its checksum and entries were looked at from above; only the root has names.
+                // The walk of the tree checked its checksum and entries. Only the root has names.
                 if file_block == 0 {
                     self.check_records(state, file_block, block, bytes, 2);
                 }
@@ -134,7 +134,7 @@ impl Checker<'_> {
             }
             _ => {}
         }
-        // Without a tree that can be followed, its nodes are empty blocks of their own kind.
+        // If the tree cannot be followed, its nodes look like empty blocks.
         let is_stray_node = state.index.is_none()
             && self.directories[state.at].indexed
             && ext4_format::htree::guess_kind(bytes, ext4_format::types::FileBlock(file_block))
@@ -146,7 +146,7 @@ impl Checker<'_> {
             return;
         }
         if let Err(error) = dir_entry::verify_checksum(state.seed, bytes, block) {
-            self.problem(Kind::Directory, place, told(&error));
+            self.problem(Kind::Directory, place, describe(&error));
         }
         self.check_records(state, file_block, block, bytes, usize::MAX);
     }
@@ -162,8 +162,8 @@ impl Checker<'_> {
     ) {
         let place = Place::inode(state.ino).at_block(block);
         let usable = match state.tail {
-            // The root of a tree has another kind of tail, and what was a list's may still lie
-            // there.
+            // The root of a tree has another kind of tail. The tail of the former linear directory
+            // may still be there.
             Tail::Checksum if most == usize::MAX && dir_entry::has_tail(bytes) => {
                 bytes.len() - TAIL_SIZE
             }
@@ -338,7 +338,7 @@ impl Checker<'_> {
             );
         }
         known.parent = parent;
-        // Its ".." is a link to the directory that names it.
+        // Its ".." is a link to its parent.
         if let Some(row) = self.inodes.at(parent) {
             row.counted = row.counted.saturating_add(1);
         }

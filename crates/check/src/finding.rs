@@ -1,4 +1,4 @@
-//! What a check says.
+//! The findings and the report of a check.
 
 use ext4_format::error::FormatError;
 use serde::Serialize;
@@ -11,14 +11,14 @@ pub const MAX_FINDINGS: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The volume is damaged; `e2fsck` repairs it.
+    /// Damage, which `e2fsck` repairs.
     Problem,
-    /// Worth knowing, and no damage.
+    /// Information that is not damage.
     Note,
 }
 
-/// What is wrong with a structure, where its place is told beside it.
-pub(crate) fn told(error: &FormatError) -> String {
+/// Describes damage without its place, which the finding has.
+pub(crate) fn describe(error: &FormatError) -> String {
     match error {
         FormatError::Checksum {
             structure,
@@ -33,7 +33,7 @@ pub(crate) fn told(error: &FormatError) -> String {
     }
 }
 
-/// The object that a finding is about.
+/// The damaged object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -55,7 +55,7 @@ pub enum Kind {
     Directory,
     /// A directory's hash tree.
     HashTree,
-    /// How directories hang together.
+    /// The path from a directory to the root.
     Connectivity,
     /// A link count.
     LinkCount,
@@ -71,13 +71,13 @@ pub enum Kind {
     Count,
 }
 
-/// Where it is; what does not apply is `None`.
+/// The place of a finding. Parts that do not apply are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Block group.
+    /// Number of the block group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
-    /// Inode.
+    /// Inode number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u32>,
     /// Block of the volume.
@@ -86,46 +86,46 @@ pub struct Place {
     /// Byte in that block.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u32>,
-    /// Name of the directory entry; bytes that are no text are replaced.
+    /// Name of the directory entry. Bytes that are not UTF-8 are replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
 }
 
 impl Place {
-    /// A group.
+    /// Returns the place of a group.
     pub fn group(group: u32) -> Place {
         Place {
             group: Some(group),
             ..Place::default()
         }
     }
-    /// An inode.
+    /// Returns the place of an inode.
     pub fn inode(inode: u32) -> Place {
         Place {
             inode: Some(inode),
             ..Place::default()
         }
     }
-    /// A block.
+    /// Returns the place of a block.
     pub fn block(block: u64) -> Place {
         Place {
             block: Some(block),
             ..Place::default()
         }
     }
-    /// The same, in this block.
+    /// Adds a block.
     #[must_use]
     pub fn at_block(mut self, block: u64) -> Place {
         self.block = Some(block);
         self
     }
-    /// The same, at this byte of the block.
+    /// Adds a byte in the block.
     #[must_use]
     pub fn at_offset(mut self, offset: u32) -> Place {
         self.offset = Some(offset);
         self
     }
-    /// The same, of this name.
+    /// Adds the name of a directory entry.
     #[must_use]
     pub fn named(mut self, name: &[u8]) -> Place {
         self.entry = Some(String::from_utf8_lossy(name).into_owned());
@@ -160,16 +160,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that was found.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Whether it is damage.
+    /// Whether the finding is damage.
     pub severity: Severity,
-    /// The object.
+    /// The kind of the object.
     pub object: Kind,
-    /// Where it is.
+    /// The place of the object.
     pub place: Place,
-    /// What is wrong.
+    /// The damage.
     pub message: String,
 }
 
@@ -183,14 +183,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found, and what was looked at.
+/// The result of a check.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// The first [`MAX_FINDINGS`] findings.
     pub findings: Vec<Finding>,
-    /// Problems, those that are not kept included.
+    /// Number of problems, including those that are not kept.
     pub problems: u64,
-    /// What was not checked, by name.
+    /// Names of the parts that were not checked.
     pub unchecked: Vec<String>,
     /// Inodes in use.
     pub inodes: u64,
@@ -198,17 +198,18 @@ pub struct Report {
     pub directories: u64,
     /// Blocks in use.
     pub blocks: u64,
-    /// Transactions of the journal that the check looked through, as a mount would replay them.
+    /// Transactions of the journal that were replayed in memory.
     pub transactions: u32,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether there are no problems.
     pub fn is_clean(&self) -> bool {
         self.problems == 0
     }
 
-    /// `e2fsck`'s exit code: 0 clean, 4 problems, 8 where something could not be checked.
+    /// Returns the exit code, as of `e2fsck`: 0 clean, 4 problems, 8 if a part could not be
+    /// checked.
     pub fn exit_code(&self) -> u8 {
         match (self.is_clean(), self.unchecked.is_empty()) {
             (false, _) => 4,

@@ -1,4 +1,5 @@
-//! Pass 0: the super block's fields, its backups, group descriptors, and where the metadata lies.
+//! Pass 0: the super block's fields, its backups, group descriptors, and the places of the
+//! metadata.
 
 use crate::Error;
 use crate::finding::{Kind, Place};
@@ -8,18 +9,18 @@ use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use ext4_format::types::{FsBlock, GroupNo};
 
-/// A group, and which of its places can be relied on.
+/// A group, and which of its places are valid.
 pub(crate) struct Group {
     pub desc: GroupDesc,
     pub block_bitmap_ok: bool,
     pub inode_bitmap_ok: bool,
     pub table_ok: bool,
-    /// The checksum is right, so that "nothing here was ever used" may be believed.
+    /// The checksum is right, so the "uninitialised" flags are reliable.
     pub sound: bool,
 }
 
 impl Group {
-    /// Inodes at the group's beginning that may be in use.
+    /// Returns the number of inodes at the start of the group that may be in use.
     pub fn inodes_in_use(&self, per_group: u32, has_csum: bool) -> u32 {
         if !has_csum || !self.sound {
             return per_group;
@@ -32,7 +33,7 @@ impl Group {
 }
 
 impl Checker<'_> {
-    /// Reads the descriptors. What they say is judged by [`Checker::check_groups`].
+    /// Reads the descriptors. [`Checker::check_groups`] checks them.
     pub fn load_groups(&mut self) -> Result<(), Error> {
         let geo = &self.v.geo;
         let size = usize::from(geo.desc_size);
@@ -86,7 +87,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Fields of the super block that its own check does not cover.
+    /// Checks fields of the super block that [`Superblock::parse`] does not check.
     pub fn check_superblock(&mut self) {
         let sb = &self.v.sb;
         let compat = sb.compat();
@@ -122,7 +123,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Each backup is a super block of this volume.
+    /// Checks that each backup is a super block of this volume.
     pub fn check_backups(&mut self) -> Result<(), Error> {
         let (groups, size) = (self.v.geo.groups, self.v.geo.block_size);
         self.progress.begin("backups", u64::from(groups));
@@ -159,9 +160,9 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Judges the descriptors and takes the blocks of the metadata.
+    /// Checks the descriptors and claims the blocks of the metadata.
     pub fn check_groups(&mut self) {
-        // Block 0 of a volume with blocks of 1 KiB is nobody's.
+        // With blocks of 1 KiB, block 0 belongs to no group.
         for block in 0..self.v.geo.first_data_block {
             self.claims.taken.set(block);
         }
@@ -245,7 +246,7 @@ impl Checker<'_> {
         self.claim(start, len)
     }
 
-    /// What of the volume's own a block is, if it is any of it.
+    /// Returns a description of the metadata that a block belongs to, if any.
     pub fn owner_of_metadata(&self, block: u64) -> Option<String> {
         let geo = &self.v.geo;
         let table_blocks = u64::from(geo.itable_blocks_per_group());

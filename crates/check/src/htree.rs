@@ -1,7 +1,7 @@
-//! A directory's hash tree: its nodes, and which hashes each leaf may have.
+//! A directory's hash tree: its nodes, and the range of hashes of each leaf.
 
 use crate::Error;
-use crate::finding::{Kind, Place, told};
+use crate::finding::{Kind, Place, describe};
 use crate::state::{Checker, Directory};
 use ext4_format::checksum::Seed;
 use ext4_format::dir_entry::Tail;
@@ -10,15 +10,15 @@ use ext4_format::features::IncompatFeatures;
 use ext4_format::htree::{self, DxNode, MAX_LEVELS, MAX_LEVELS_LARGEDIR, NodeKind};
 use std::collections::HashMap;
 
-/// What leads to a block.
+/// The role of a block in the tree.
 #[derive(Clone, Copy)]
 enum Role {
     Node,
-    /// The lowest hash, and where the next leaf's begin.
+    /// The lowest hash, and the lowest hash of the next leaf.
     Leaf(u32, Option<u32>),
 }
 
-/// A tree that can be followed.
+/// A tree with a valid root.
 pub(crate) struct Index {
     pub version: HashVersion,
     roles: HashMap<u32, Role>,
@@ -31,7 +31,7 @@ impl Index {
     pub fn is_leaf(&self, file_block: u32) -> bool {
         matches!(self.roles.get(&file_block), Some(Role::Leaf(..)))
     }
-    /// The hashes that a leaf may have.
+    /// Returns the range of hashes of a leaf.
     pub fn range(&self, file_block: u32) -> Option<(u32, Option<u32>)> {
         match self.roles.get(&file_block) {
             Some(Role::Leaf(low, high)) => Some((*low, *high)),
@@ -40,10 +40,10 @@ impl Index {
     }
 }
 
-/// What a walk over a tree needs.
+/// State of a walk over a tree.
 struct Walk<'a> {
     dir: &'a Directory,
-    /// File block and block, in order.
+    /// File block and volume block, sorted by file block.
     map: &'a [(u32, u64)],
     seed: Option<Seed>,
     tail: Tail,
@@ -51,7 +51,7 @@ struct Walk<'a> {
 }
 
 impl Checker<'_> {
-    /// Reads the nodes of a directory's tree; `None` where it has no root that makes sense.
+    /// Reads the nodes of a directory's tree. Returns `None` if its root is not valid.
     pub fn load_index(
         &mut self,
         dir: &Directory,
@@ -72,17 +72,17 @@ impl Checker<'_> {
         let (info, root) = match htree::parse_root(&bytes, tail, levels) {
             Ok(parsed) => parsed,
             Err(error) => {
-                self.problem(Kind::HashTree, place, told(&error));
+                self.problem(Kind::HashTree, place, describe(&error));
                 return Ok(None);
             }
         };
         if let Err(error) = htree::verify_checksum(seed, &bytes, NodeKind::Root, block) {
-            self.problem(Kind::HashTree, place.clone(), told(&error));
+            self.problem(Kind::HashTree, place.clone(), describe(&error));
         }
         let version = match self.v.geo.dir_hash_version(info.hash_version) {
             Ok(version) => version,
             Err(error) => {
-                self.problem(Kind::HashTree, place, told(&error));
+                self.problem(Kind::HashTree, place, describe(&error));
                 return Ok(None);
             }
         };
@@ -154,11 +154,11 @@ impl Checker<'_> {
                     let kind = NodeKind::Interior;
                     if let Err(error) = htree::verify_checksum(walk.seed, &bytes, kind, child_block)
                     {
-                        self.problem(Kind::HashTree, at_child, told(&error));
+                        self.problem(Kind::HashTree, at_child, describe(&error));
                     }
                     self.walk_index(walk, &parsed, child_block, levels - 1, (from, to))?;
                 }
-                Err(error) => self.problem(Kind::HashTree, at_child, told(&error)),
+                Err(error) => self.problem(Kind::HashTree, at_child, describe(&error)),
             }
         }
         Ok(())

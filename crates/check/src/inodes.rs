@@ -2,32 +2,32 @@
 
 use crate::Error;
 use crate::chunked::Bits;
-use crate::finding::{Kind, Place, Report, told};
+use crate::finding::{Kind, Place, Report, describe};
 use crate::mapping::{self, Sink};
 use crate::state::{Checker, Claims, Directory, Row, Run};
 use crate::volume::READ_MAX;
 use ext4_format::error::FormatError;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, verify_checksum};
-use ext4_format::types::{FsBlock, GroupNo, Ino};
+use ext4_format::types::{GroupNo, Ino};
 use std::fmt::Write;
 
-/// Directory blocks that are kept in memory, at most (16 bytes each).
+/// Most directory blocks that are kept in memory (16 bytes each).
 const DIRECTORY_BLOCKS_MAX: usize = 16 << 20;
 /// Bytes of an inode that every revision has.
 const GOOD_OLD: usize = 128;
 
-/// Claims an inode's blocks and keeps what the checks of its size need.
+/// Claims an inode's blocks, and collects the facts for the checks of its size.
 struct Claiming<'a> {
     claims: &'a mut Claims,
     report: &'a mut Report,
     directory_blocks: Option<&'a mut Vec<(u32, u64)>>,
     ino: u32,
-    /// Blocks of data and of the tree.
+    /// Number of data blocks and of blocks of the tree.
     blocks: u64,
-    /// One past the last file block that is mapped.
+    /// End of the mapped file blocks.
     end: u64,
-    /// The last file block that is written.
+    /// The last file block that is not unwritten.
     last_written: Option<u64>,
     unwritten: bool,
     first_block: Option<u64>,
@@ -72,11 +72,11 @@ impl Sink for Claiming<'_> {
     }
 }
 
-/// An inode as it is stored, and its fields.
+/// An inode's bytes and its fields.
 pub(crate) type Loaded = (Vec<u8>, Result<InodeFields, FormatError>);
 
 impl Checker<'_> {
-    /// One inode, or `None` where its table is not to be found.
+    /// Reads an inode. Returns `None` if its table has no valid place.
     pub fn read_inode(&self, ino: Ino) -> Result<Option<Loaded>, Error> {
         let geo = &self.v.geo;
         let Ok((group, _)) = geo.inode_group(ino) else {
@@ -99,7 +99,7 @@ impl Checker<'_> {
         self.progress.begin("inodes", groups);
         self.each_inode(|checker, ino, raw| checker.check_inode(ino, raw))?;
         for ino in 1..self.v.geo.first_ino.0 {
-            // Reserved inodes count as used, whatever they hold.
+            // Reserved inodes always count as used.
             if let Some(row) = self.inodes.at(ino) {
                 row.flags |= Row::IN_USE | if ino == Ino::ROOT.0 { 0 } else { Row::HIDDEN };
             }
@@ -120,7 +120,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Calls `each` with every inode that may be in use and is not all zeroes.
+    /// Calls `each` with each inode that may be in use and is not all zeroes.
     fn each_inode(
         &mut self,
         mut each: impl FnMut(&mut Self, Ino, &[u8]) -> Result<(), Error>,
@@ -161,12 +161,12 @@ impl Checker<'_> {
         let mut wrong = Vec::new();
         let mut raw = raw.to_vec();
         if let Err(error) = verify_checksum(&geo, ino, &raw) {
-            wrong.push(told(&error));
+            wrong.push(describe(&error));
         }
         let fields = match InodeFields::decode(&geo, &raw) {
             Ok(fields) => fields,
             Err(error) => {
-                wrong.push(told(&error));
+                wrong.push(describe(&error));
                 // Only `i_extra_isize` makes an inode unreadable.
                 if let Some(extra) = raw.get_mut(GOOD_OLD..GOOD_OLD + 2) {
                     extra.copy_from_slice(&geo.want_extra_isize.to_le_bytes());
@@ -174,7 +174,7 @@ impl Checker<'_> {
                 match InodeFields::decode(&geo, &raw) {
                     Ok(fields) => fields,
                     Err(_) => {
-                        self.say(Kind::Inode, &place, wrong);
+                        self.inode_problems(&place, wrong);
                         return Ok(());
                     }
                 }
@@ -186,7 +186,7 @@ impl Checker<'_> {
             if fields.mode.0 != 0 && fields.dtime == 0 {
                 wrong.push("it is deleted, but its deletion time is 0".to_owned());
             }
-            self.say(Kind::Inode, &place, wrong);
+            self.inode_problems(&place, wrong);
             return Ok(());
         }
         let kind = fields.mode.file_type();
@@ -201,7 +201,7 @@ impl Checker<'_> {
             wrong.push("it is in use, but has a deletion time".to_owned());
         }
         self.check_flags(&fields, kind, &mut wrong);
-        // i_faddr, of fragments that no Linux ever had.
+        // i_faddr is for fragments, which Linux never implemented.
         if raw.get(0x70..0x74).is_some_and(|bytes| bytes != [0; 4]) {
             wrong.push("i_faddr is not 0".to_owned());
         }
@@ -211,7 +211,7 @@ impl Checker<'_> {
             row.flags |= Row::IN_USE | if is_orphan { Row::ORPHAN } else { 0 };
         }
         self.report.inodes += 1;
-        self.say(Kind::Inode, &place, wrong);
+        self.inode_problems(&place, wrong);
         let mut blocks = self.check_attributes(ino, &fields, &raw)?;
         let is_special = !matches!(
             kind,
@@ -243,9 +243,9 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn say(&mut self, object: Kind, place: &Place, messages: Vec<String>) {
+    fn inode_problems(&mut self, place: &Place, messages: Vec<String>) {
         for message in messages {
-            self.problem(object, place.clone(), message);
+            self.problem(Kind::Inode, place.clone(), message);
         }
     }
 
@@ -273,64 +273,67 @@ impl Checker<'_> {
 
     fn check_flags(&self, fields: &InodeFields, kind: Option<FileType>, wrong: &mut Vec<String>) {
         let geo = &self.v.geo;
-        let is_dir = kind == Some(FileType::Directory);
-        let has = |flag| fields.flags.contains(flag);
-        let mut refuse = |bad: bool, what: &str| {
-            if bad {
-                wrong.push(what.to_owned());
+        let incompat = |feature| geo.incompat.contains(feature);
+        let has_hash_tree = geo.compat.contains(CompatFeatures::DIR_INDEX);
+        let has_verity = geo.ro_compat.contains(RoCompatFeatures::VERITY);
+        let may_be_directory = matches!(kind, Some(FileType::Directory) | None);
+        let rules = [
+            (
+                InodeFlags::EXTENTS,
+                incompat(IncompatFeatures::EXTENTS),
+                "it has extents on a volume without the feature extent",
+            ),
+            (
+                InodeFlags::INDEX,
+                has_hash_tree,
+                "it has a hash tree on a volume without the feature dir_index",
+            ),
+            (
+                InodeFlags::INDEX,
+                may_be_directory,
+                "it has the flag of a hash tree, but is no directory",
+            ),
+            (
+                InodeFlags::INLINE_DATA,
+                incompat(IncompatFeatures::INLINE_DATA),
+                "it has inline data on a volume without the feature inline_data",
+            ),
+            (
+                InodeFlags::ENCRYPT,
+                incompat(IncompatFeatures::ENCRYPT),
+                "it is encrypted on a volume without the feature encrypt",
+            ),
+            (
+                InodeFlags::CASEFOLD,
+                incompat(IncompatFeatures::CASEFOLD),
+                "it ignores case on a volume without the feature casefold",
+            ),
+            (
+                InodeFlags::VERITY,
+                has_verity,
+                "it has a hash of its contents on a volume without the feature verity",
+            ),
+            (
+                InodeFlags::EA_INODE,
+                incompat(IncompatFeatures::EA_INODE),
+                "it holds an attribute's value on a volume without the feature ea_inode",
+            ),
+            (InodeFlags::IMAGIC, false, "it has the imagic flag"),
+        ];
+        for (flag, is_allowed, message) in rules {
+            if fields.flags.contains(flag) && !is_allowed {
+                wrong.push(message.to_owned());
             }
-        };
-        refuse(
-            has(InodeFlags::EXTENTS) && !geo.incompat.contains(IncompatFeatures::EXTENTS),
-            "it has extents on a volume without the feature extent",
-        );
-        refuse(
-            has(InodeFlags::INDEX) && !geo.compat.contains(CompatFeatures::DIR_INDEX),
-            "it has a hash tree on a volume without the feature dir_index",
-        );
-        refuse(
-            has(InodeFlags::INDEX) && !is_dir && kind.is_some(),
-            "it has the flag of a hash tree, but is no directory",
-        );
-        refuse(
-            has(InodeFlags::INLINE_DATA) && !geo.incompat.contains(IncompatFeatures::INLINE_DATA),
-            "it has inline data on a volume without the feature inline_data",
-        );
-        refuse(
-            has(InodeFlags::ENCRYPT) && !geo.incompat.contains(IncompatFeatures::ENCRYPT),
-            "it is encrypted on a volume without the feature encrypt",
-        );
-        refuse(
-            has(InodeFlags::CASEFOLD) && !geo.incompat.contains(IncompatFeatures::CASEFOLD),
-            "it ignores case on a volume without the feature casefold",
-        );
-        refuse(
-            has(InodeFlags::VERITY) && !geo.ro_compat.contains(RoCompatFeatures::VERITY),
-            "it has a hash of its contents on a volume without the feature verity",
-        );
-        refuse(
-            has(InodeFlags::EA_INODE) && !geo.incompat.contains(IncompatFeatures::EA_INODE),
-            "it holds an attribute's value on a volume without the feature ea_inode",
-        );
-        refuse(has(InodeFlags::IMAGIC), "it has the imagic flag");
-    }
-
-    fn check_fast_symlink(&mut self, place: &Place, fields: &InodeFields) {
-        let length = fields.i_block.iter().position(|byte| *byte == 0);
-        let length = length.unwrap_or(fields.i_block.len()) as u64;
-        if fields.size == 0 || length != fields.size {
-            self.problem(
-                Kind::Inode,
-                place.clone(),
-                format!(
-                    "the symbolic link's target has {length} bytes, its size says {}",
-                    fields.size
-                ),
-            );
         }
     }
 
-    /// The blocks that an inode maps; how many.
+    fn check_fast_symlink(&mut self, place: &Place, fields: &InodeFields) {
+        if let Some(message) = wrong_target(&fields.i_block, fields.size) {
+            self.problem(Kind::Inode, place.clone(), message);
+        }
+    }
+
+    /// Claims the blocks that an inode maps. Returns their number.
     fn check_mapping(
         &mut self,
         ino: Ino,
@@ -354,16 +357,9 @@ impl Checker<'_> {
             overflow: false,
         };
         mapping::walk(&self.v, ino, fields, &mut sink)?;
-        let Claiming {
-            blocks,
-            end,
-            last_written,
-            unwritten,
-            first_block,
-            overflow,
-            ..
-        } = sink;
-        if overflow {
+        let (blocks, end, first_block) = (sink.blocks, sink.end, sink.first_block);
+        let (last_written, unwritten) = (sink.last_written, sink.unwritten);
+        if sink.overflow {
             let what = format!("blocks of directory inode {}: there are too many", ino.0);
             self.report.unchecked.push(what);
         }
@@ -397,28 +393,8 @@ impl Checker<'_> {
                 self.check_slow_symlink(&place, bytes, end, first_block)?;
             }
             Some(FileType::Regular) => {
-                let least = last_written.map_or(0, |block| block * size);
-                let verity = fields.flags.contains(InodeFlags::VERITY);
-                let extents = fields.flags.contains(InodeFlags::EXTENTS);
-                let most = match extents {
-                    true => size << 32,
-                    false => block_map_end(size) * size,
-                };
-                if bytes < least && !verity {
-                    self.problem(
-                        Kind::Inode,
-                        place,
-                        format!(
-                            "its size is {bytes}, but file block {} is written",
-                            least / size
-                        ),
-                    );
-                } else if bytes > most {
-                    self.problem(
-                        Kind::Inode,
-                        place,
-                        format!("its size is {bytes}, of at most {most}"),
-                    );
+                if let Some(message) = wrong_file_size(fields, size, last_written) {
+                    self.problem(Kind::Inode, place, message);
                 }
             }
             _ => {}
@@ -434,14 +410,7 @@ impl Checker<'_> {
         first_block: Option<u64>,
     ) -> Result<(), Error> {
         let message = match first_block {
-            Some(block) if end == 1 => {
-                let data = self.v.read_block(block)?;
-                let length = data.iter().position(|byte| *byte == 0);
-                let length = length.unwrap_or(data.len()) as u64;
-                (length != bytes || length == 0).then(|| {
-                    format!("the symbolic link's target has {length} bytes, its size says {bytes}")
-                })
-            }
+            Some(block) if end == 1 => wrong_target(&self.v.read_block(block)?, bytes),
             _ => Some(format!(
                 "the symbolic link has {end} blocks for a target of {bytes} bytes"
             )),
@@ -452,7 +421,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Pass 1b: names all owners of the blocks that are claimed twice.
+    /// Pass 1b: finds all owners of blocks that are claimed twice.
     pub fn name_shared_blocks(&mut self) -> Result<(), Error> {
         let mut runs: Vec<Run> = std::mem::take(&mut self.claims.shared);
         if runs.is_empty() {
@@ -520,16 +489,46 @@ impl Checker<'_> {
     }
 }
 
-/// File blocks that a block map can address.
+/// Checks the size of a regular file. `last_written` is its last file block that is not unwritten.
+/// Returns the problem, if any.
+fn wrong_file_size(
+    fields: &InodeFields,
+    block_size: u64,
+    last_written: Option<u64>,
+) -> Option<String> {
+    let bytes = fields.size;
+    let last = last_written.unwrap_or(0);
+    let most = match fields.flags.contains(InodeFlags::EXTENTS) {
+        true => block_size << 32,
+        false => block_map_end(block_size) * block_size,
+    };
+    if bytes < last * block_size && !fields.flags.contains(InodeFlags::VERITY) {
+        return Some(format!(
+            "its size is {bytes}, but file block {last} is written"
+        ));
+    }
+    (bytes > most).then(|| format!("its size is {bytes}, of at most {most}"))
+}
+
+/// Compares the target of a symbolic link, which ends at the first NUL in `data`, with the inode's
+/// size. Returns the problem, if any.
+fn wrong_target(data: &[u8], size: u64) -> Option<String> {
+    let end = data.iter().position(|byte| *byte == 0);
+    let length = end.unwrap_or(data.len()) as u64;
+    (length == 0 || length != size)
+        .then(|| format!("the symbolic link's target has {length} bytes, its size says {size}"))
+}
+
+/// Returns the number of file blocks that a block map can address.
 fn block_map_end(block_size: u64) -> u64 {
     let entries = block_size / 4;
     12 + entries + entries * entries + entries * entries * entries
 }
 
-/// Owners of one run that are named, at most.
+/// Most owners of a run that a message names.
 const OWNERS_MAX: usize = 16;
 
-/// Finds out which inodes have blocks in some runs.
+/// Collects the inodes with blocks in some runs.
 struct Owning<'a> {
     runs: &'a [Run],
     owners: &'a mut [Vec<u32>],
@@ -562,9 +561,4 @@ impl Sink for Owning<'_> {
         self.touch(start, len);
     }
     fn wrong(&mut self, _block: Option<u64>, _message: String) {}
-}
-
-/// Whether a block can hold an inode's attributes.
-pub(crate) fn can_hold_attributes(checker: &Checker<'_>, block: FsBlock) -> bool {
-    checker.v.contains(block.0, 1)
 }

@@ -1,5 +1,5 @@
-//! The journal: its inode, its super block, and what it would write home, which the rest of the
-//! check looks through.
+//! The journal: its inode and its super block. A log that needs recovery is replayed in memory, so
+//! the other passes see the volume as the next mount would.
 
 use crate::Error;
 use crate::finding::{Kind, Place};
@@ -11,9 +11,9 @@ use jbd2::format::superblock::JournalSuperblock;
 use jbd2::{JournalError, JournalExtent};
 use std::collections::HashSet;
 
-/// Extents that a journal may have.
+/// Most extents of a journal.
 const MAX_EXTENTS: usize = 1 << 16;
-/// Blocks below which there is no journal.
+/// Blocks of the smallest journal.
 const MIN_BLOCKS: u64 = 1024;
 
 #[derive(Default)]
@@ -53,8 +53,8 @@ impl Sink for Extents {
 }
 
 impl Checker<'_> {
-    /// Checks the journal, and replays it in memory where a mount would replay it.
-    pub fn see_through_journal(&mut self) -> Result<(), Error> {
+    /// Checks the journal, and replays it in memory if a mount would replay it.
+    pub fn replay_journal_in_memory(&mut self) -> Result<(), Error> {
         let sb = &self.v.sb;
         if !sb.compat().contains(CompatFeatures::HAS_JOURNAL) {
             return Ok(());

@@ -1,20 +1,19 @@
-//! A read-only checker for ext4 volumes: it finds what `e2fsck -fn` finds and names the object and
-//! the place.
+//! A read-only checker for ext4 volumes. It finds the same damage as `e2fsck -fn`, and names the
+//! object and the place.
 //!
 //! ```text
 //!  open        super block (or a backup), features, journal (replayed in memory)       volume.rs journal.rs
-//!  pass 0      backups, group descriptors, where metadata lies                          groups.rs
-//!  pass 1      each inode: fields, mapping, attributes; which blocks it claims          inodes.rs mapping.rs xattrs.rs
-//!     1b       who else claims the blocks that are claimed twice
+//!  pass 0      backups, group descriptors, places of metadata                           groups.rs
+//!  pass 1      each inode: fields, mapping, attributes; it claims its blocks            inodes.rs mapping.rs xattrs.rs
+//!     1b       all owners of blocks that are claimed twice
 //!  pass 2      each directory block: checksum, entries, hash tree                       directories.rs htree.rs
-//!  pass 3, 4   every directory leads to the root; link counts                           links.rs
+//!  pass 3, 4   the path from each directory to the root; link counts                    links.rs
 //!  pass 5      bitmaps and free counts                                                  bitmaps.rs
 //! ```
 //!
-//! The image may be hostile. Every block is descended into once, so that no loop and no fan-out
-//! costs more than the volume has blocks. Memory is a bit for each block and a few bytes for each
-//! inode in use ([`Options::memory`] bounds it). At most [`MAX_FINDINGS`] findings are kept; all
-//! are counted.
+//! The image may be hostile. Each block of a tree is read once, so loops and shared nodes cost
+//! nothing. Memory is two bits for each block and a few bytes for each inode in use;
+//! [`Options::memory`] is the limit. At most [`MAX_FINDINGS`] findings are kept; all are counted.
 #![forbid(unsafe_code)]
 
 mod bitmaps;
@@ -39,10 +38,10 @@ use block::{IoError, Queue};
 use state::Checker;
 use std::sync::Arc;
 
-/// How to check.
+/// Parameters of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of memory for bitmaps and tables, at most. A volume that needs more is refused.
+    /// Most bytes of memory for bitmaps and tables. A volume that needs more is refused.
     pub memory: u64,
 }
 
@@ -52,15 +51,15 @@ impl Default for Options {
     }
 }
 
-/// Hears how far the check is.
+/// Receives the progress of a check.
 pub trait Progress {
-    /// A pass begins; it has `total` steps.
+    /// A pass with `total` steps begins.
     fn begin(&mut self, pass: &str, total: u64);
-    /// So many steps of it are done.
+    /// `steps` more steps of the pass are done.
     fn done(&mut self, steps: u64);
 }
 
-/// Hears nothing.
+/// Ignores the progress.
 impl Progress for () {
     fn begin(&mut self, _pass: &str, _total: u64) {}
     fn done(&mut self, _steps: u64) {}
@@ -73,18 +72,19 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// There is no ext2, ext3 or ext4 file system: neither the super block nor a backup is one.
+    /// Neither the super block nor a backup is that of an ext2, ext3 or ext4 file system.
     #[error("{0}")]
     NotAVolume(String),
-    /// It has a feature that this checker does not know how to follow.
+    /// The volume has a feature or property that this checker does not support.
     #[error("cannot check this volume: {0}")]
     Unsupported(String),
 }
 
-/// Checks the volume behind `queue` and writes nothing.
+/// Checks the volume on `queue` without writing to it.
 ///
 /// # Errors
-/// [`Error`] where nothing can be said about the volume. Damage is no error: it is in the report.
+/// [`Error`] if the volume cannot be checked at all. Damage is not an error; the report contains
+/// it.
 pub fn check(
     queue: &Arc<Queue>,
     options: &Options,

@@ -1,4 +1,4 @@
-//! Passes 3 and 4: every directory leads to the root, every inode is named as often as it says.
+//! Passes 3 and 4: each directory has a path to the root, and each inode has the right link count.
 
 use crate::finding::{Kind, Place};
 use crate::state::{Checker, Row};
@@ -24,7 +24,8 @@ impl Checker<'_> {
             return;
         };
         self.directories[root_at].parent = root;
-        // For each directory the walk that came by: 0 none, 1 one that reached the root.
+        // For each directory, the number of the walk that passed it. 0: none, 1: a walk that
+        // reached the root.
         let mut walks = vec![0u32; count];
         walks[root_at] = 1;
         for start in 0..count {
@@ -43,7 +44,7 @@ impl Checker<'_> {
                         );
                         break;
                     }
-                    // What is above was told of already.
+                    // An earlier walk reported the problem above this directory.
                     _ => break,
                 }
                 walks[at] = walk;
@@ -94,7 +95,7 @@ impl Checker<'_> {
                 continue;
             }
             let is_directory = row.kind == directory;
-            // Its "." and, of the root, "..".
+            // The link of its own ".", and for the root also "..".
             let own = u32::from(is_directory) + u32::from(ino == Ino::ROOT.0);
             let counted = row.counted.saturating_add(own);
             let place = Place::inode(ino);
@@ -110,7 +111,7 @@ impl Checker<'_> {
             let many = is_directory && counted > u32::from(LINK_MAX);
             let expected = if many { 1 } else { counted };
             let stored = u32::from(row.links);
-            // A directory that once had too many keeps the 1.
+            // With dir_nlink, a directory that once had too many subdirectories keeps the count 1.
             let was_many = is_directory && stored == 1;
             if stored != expected && !(was_many && self.has_dir_nlink()) {
                 self.problem(

@@ -1,23 +1,23 @@
-//! Where an inode's blocks lie: extent trees, and the block maps of ext2 and ext3.
+//! The blocks of an inode: extent trees, and the block maps of ext2 and ext3.
 
-use crate::finding::told;
+use crate::finding::describe;
 use crate::volume::Volume;
 use block::IoError;
 use ext4_format::extent::{self, ExtentNode};
 use ext4_format::inode::{InodeFields, InodeFlags};
 use ext4_format::types::Ino;
 
-/// Messages about one inode's mapping; a damaged tree may have thousands.
+/// Most messages about one inode's mapping. A damaged tree may cause thousands.
 const MESSAGES: usize = 32;
 
-/// Hears of each block of an inode, and decides where to go down.
+/// Receives the blocks of an inode from [`walk`].
 pub(crate) trait Sink {
-    /// A block of the tree or map itself. `false`: do not read it (it was read already, so that
-    /// this is a loop or shared).
+    /// Receives a block of the tree or map itself. Returns `false` if the walk must not read it,
+    /// because it was read before (a loop or a shared block).
     fn node(&mut self, block: u64) -> bool;
-    /// A run of data, which lies on the volume.
+    /// Receives a run of data blocks of the volume.
     fn data(&mut self, file_block: u64, start: u64, len: u64, unwritten: bool);
-    /// Something is wrong, in this block of the tree or in the inode itself.
+    /// Receives damage in this block of the tree, or in the inode itself.
     fn wrong(&mut self, block: Option<u64>, message: String);
 }
 
@@ -29,7 +29,7 @@ struct Walk<'a, S: Sink> {
     said: usize,
 }
 
-/// Walks all that maps an inode's blocks.
+/// Walks an inode's extent tree or block map.
 pub(crate) fn walk<S: Sink>(
     v: &Volume,
     ino: Ino,
@@ -63,13 +63,13 @@ impl<S: Sink> Walk<'_, S> {
         match ExtentNode::parse_root(&i_block) {
             Ok(root) => self.extent_node(&root, None, (0, 1 << 32)),
             Err(error) => {
-                self.wrong(None, told(&error));
+                self.wrong(None, describe(&error));
                 Ok(())
             }
         }
     }
 
-    /// A node that covers the file blocks of `range`.
+    /// Walks a node that covers the file blocks of `range`.
     fn extent_node(
         &mut self,
         node: &ExtentNode<'_>,
@@ -131,7 +131,7 @@ impl<S: Sink> Walk<'_, S> {
             let bytes = self.v.read_block(child)?;
             let seed = self.v.geo.inode_csum_seed(self.ino, self.fields.generation);
             if let Err(error) = extent::verify_checksum(seed, &bytes, child) {
-                self.wrong(Some(child), told(&error));
+                self.wrong(Some(child), describe(&error));
             }
             match ExtentNode::parse(&bytes, node.depth() - 1) {
                 Ok(parsed) => {
@@ -154,7 +154,7 @@ impl<S: Sink> Walk<'_, S> {
                     }
                     self.extent_node(&parsed, Some(child), (first.max(start), next.min(end)))?;
                 }
-                Err(error) => self.wrong(Some(child), told(&error)),
+                Err(error) => self.wrong(Some(child), describe(&error)),
             }
         }
         Ok(())

@@ -1,7 +1,8 @@
-//! Inodes that a mount has to delete or cut: the list from the super block, and the orphan file.
+//! Inodes that a mount deletes or truncates: the orphan list of the super block and the orphan
+//! file.
 
 use crate::Error;
-use crate::finding::{Kind, Place, Report, told};
+use crate::finding::{Kind, Place, Report, describe};
 use crate::mapping::{self, Sink};
 use crate::state::Checker;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
@@ -9,9 +10,9 @@ use ext4_format::orphan_file;
 use ext4_format::types::{FsBlock, Ino};
 use std::collections::HashSet;
 
-/// Orphans that are remembered, at most.
+/// Most orphans that are kept.
 const ORPHANS_MAX: usize = 1 << 20;
-/// Blocks of an orphan file, at most.
+/// Most blocks of an orphan file.
 const FILE_BLOCKS_MAX: u64 = 1 << 12;
 
 #[derive(Default)]
@@ -34,7 +35,7 @@ impl Sink for Blocks {
 }
 
 impl Checker<'_> {
-    /// Gathers the orphans, and checks where they are recorded.
+    /// Collects the orphans, and checks the list and the file.
     pub fn find_orphans(&mut self) -> Result<(), Error> {
         self.walk_list()?;
         self.read_file()?;
@@ -45,7 +46,7 @@ impl Checker<'_> {
             if needs_recovery {
                 self.report.note(Kind::Orphans, Place::default(), message);
             } else {
-                // A clean volume has none.
+                // A clean volume has no orphans.
                 self.problem(Kind::Orphans, Place::default(), message);
             }
         }
@@ -121,7 +122,7 @@ impl Checker<'_> {
             let bytes = self.v.read_block(block)?;
             let place = place.clone().at_block(block);
             if let Err(error) = orphan_file::verify(seed, &bytes, FsBlock(block)) {
-                self.problem(Kind::Orphans, place, told(&error));
+                self.problem(Kind::Orphans, place, describe(&error));
                 continue;
             }
             for (slot, orphan) in orphan_file::slots(&bytes) {

@@ -1,4 +1,4 @@
-//! The resize inode: it maps the blocks that are kept behind each copy of the descriptor table.
+//! The resize inode: it maps the reserved blocks after each copy of the descriptor table.
 
 use crate::Error;
 use crate::finding::{Kind, Place};
@@ -6,11 +6,11 @@ use crate::state::Checker;
 use ext4_format::features::CompatFeatures;
 use ext4_format::types::{GroupNo, Ino};
 
-/// Where `i_block` has the doubly indirect block.
+/// Index of the double indirect block in `i_block`.
 const DOUBLY: usize = 13 * 4;
 
 impl Checker<'_> {
-    /// Checks the map, and takes the block that it hangs from.
+    /// Checks the map, and claims its double indirect block.
     pub fn check_resize_inode(&mut self) -> Result<(), Error> {
         let geo = self.v.geo.clone();
         let has = geo.compat.contains(CompatFeatures::RESIZE_INODE);

@@ -1,4 +1,4 @@
-//! What the passes share, and their order.
+//! The state that the passes share, and the order of the passes.
 
 use crate::chunked::{Bits, Table};
 use crate::finding::{Kind, Place, Report};
@@ -8,26 +8,26 @@ use crate::xattrs::AttributeBlock;
 use crate::{Error, Progress};
 use std::collections::{HashMap, HashSet};
 
-/// Runs of blocks with several owners that are looked into; more are only counted.
+/// Most runs of blocks with several owners for which pass 1b looks for the owners.
 const SHARED_MAX: usize = 4096;
 
-/// What is kept of each inode in use: 8 bytes.
+/// An inode in use, in 8 bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Row {
-    /// Directory entries that name it, "." and ".." included.
+    /// Directory entries that name the inode, "." and ".." included.
     pub counted: u32,
     /// `i_links_count`.
     pub links: u16,
-    /// The type as a directory entry would have it; 0 with an invalid mode.
+    /// The file type's code in directory entries; 0 for an invalid mode.
     pub kind: u8,
     pub flags: u8,
 }
 
 impl Row {
     pub const IN_USE: u8 = 1;
-    /// Unlinked, and recorded as such: a mount deletes it.
+    /// On the orphan list or in the orphan file: a mount deletes or truncates the inode.
     pub const ORPHAN: u8 = 2;
-    /// The file system's own: no directory names it.
+    /// An inode of the file system itself, which no directory names.
     pub const HIDDEN: u8 = 4;
     /// Named by an entry other than "." and "..".
     pub const NAMED: u8 = 8;
@@ -43,12 +43,12 @@ pub(crate) struct Directory {
     pub ino: u32,
     pub generation: u32,
     pub indexed: bool,
-    /// Where its blocks are in [`Checker::directory_blocks`].
+    /// Index of its first block in [`Checker::directory_blocks`].
     pub first: usize,
     pub blocks: u32,
-    /// The directory whose entry leads here; 0: none.
+    /// The directory with an entry for this one; 0 if there is none.
     pub parent: u32,
-    /// What its ".." says; 0: it has none.
+    /// The inode of its ".."; 0 if there is none.
     pub dotdot: u32,
 }
 
@@ -65,13 +65,13 @@ pub(crate) struct Checker<'a> {
     pub progress: &'a mut dyn Progress,
     pub groups: Vec<Group>,
     pub claims: Claims,
-    /// Of them, those of super blocks, descriptors, bitmaps and inode tables.
+    /// The claimed blocks of super blocks, descriptors, bitmaps and inode tables.
     pub metadata: Bits,
     pub inodes: Table<Row>,
-    /// Unlinked inodes that the orphan list or file names.
+    /// Unlinked inodes on the orphan list or in the orphan file.
     pub orphans: HashSet<u32>,
     pub directories: Vec<Directory>,
-    /// File block and block of the volume, in the order of directories.
+    /// File block and volume block, in the order of `directories`.
     pub directory_blocks: Vec<(u32, u64)>,
     pub attribute_blocks: HashMap<u64, AttributeBlock>,
 }
@@ -98,7 +98,7 @@ impl<'a> Checker<'a> {
 
     pub fn run(&mut self) -> Result<(), Error> {
         self.load_groups()?;
-        self.see_through_journal()?;
+        self.replay_journal_in_memory()?;
         self.check_superblock();
         self.check_backups()?;
         self.check_groups();
@@ -121,21 +121,21 @@ impl<'a> Checker<'a> {
         self.report.problem(object, place, message);
     }
 
-    /// Takes blocks, which lie on the volume. `false` where one of them was taken.
+    /// Claims blocks of the volume. Returns `false` if one of them was claimed before.
     pub fn claim(&mut self, start: u64, len: u64) -> bool {
         self.claims.claim(start, len)
     }
 }
 
-/// Which blocks are in use.
+/// The blocks in use.
 pub(crate) struct Claims {
     pub taken: Bits,
-    /// Runs that were claimed when they were taken already, at most [`SHARED_MAX`].
+    /// Runs that were claimed more than once, at most [`SHARED_MAX`].
     pub shared: Vec<Run>,
 }
 
 impl Claims {
-    /// Takes blocks. `false` where one of them was taken.
+    /// Claims blocks. Returns `false` if one of them was claimed before.
     pub fn claim(&mut self, start: u64, len: u64) -> bool {
         let shared = &mut self.shared;
         self.taken.set_run(start, len, &mut |block| {

@@ -1,7 +1,6 @@
-//! The volume as the check reads it: its super block, its geometry, and blocks as they are once the
-//! journal is replayed.
+//! The volume: its super block, its geometry, and its blocks as after a replay of the journal.
 
-use crate::finding::{Kind, Place, Report, told};
+use crate::finding::{Kind, Place, Report, describe};
 use crate::{Error, Options};
 use block::{Class, IoError, PAGE_SIZE, Queue, Reason};
 use cache::Budget;
@@ -12,21 +11,21 @@ use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superbl
 use jbd2::{JournalError, Overlay};
 use std::sync::Arc;
 
-/// Bytes that are read at once, at most.
+/// Most bytes of one read.
 pub(crate) const READ_MAX: usize = 1 << 20;
 
 pub(crate) struct Volume {
     pub queue: Arc<Queue>,
     pub sb: Superblock,
     pub geo: Geometry,
-    /// What the journal holds and a mount would write home.
+    /// The blocks that a replay of the journal would write.
     pub overlay: Overlay,
-    /// What the list of the log's blocks is counted against.
+    /// The memory limit of the list of the log's blocks.
     pub budget: Arc<Budget>,
 }
 
 impl Volume {
-    /// Finds the super block, or a backup, and judges whether the volume can be checked.
+    /// Finds the super block or a backup, and refuses a volume that cannot be checked.
     pub fn open(
         queue: &Arc<Queue>,
         options: &Options,
@@ -78,12 +77,12 @@ impl Volume {
         })
     }
 
-    /// Bytes of the device, whatever its alignment; zeroes beyond its end.
+    /// Reads bytes of the device at any alignment. Bytes beyond its end are zeroes.
     pub fn read_device(&self, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
         read_device(&self.queue, offset, len)
     }
 
-    /// Blocks in a row, as a mount would see them. Beyond the device's end they read as zeroes.
+    /// Reads adjacent blocks as a mount would see them. Bytes beyond the device's end are zeroes.
     pub fn read_blocks(&self, first: u64, count: u32) -> Result<Vec<u8>, IoError> {
         let size = self.geo.block_size as usize;
         let mut bytes = self.read_device(first * size as u64, count as usize * size)?;
@@ -107,7 +106,7 @@ impl Volume {
         self.geo.block_size as usize
     }
 
-    /// Whether these blocks lie on the volume, behind the boot block.
+    /// Returns whether these blocks are on the volume, after the boot block.
     pub fn contains(&self, start: u64, len: u64) -> bool {
         start >= self.geo.first_data_block
             && start != 0
@@ -116,7 +115,7 @@ impl Volume {
                 .is_some_and(|end| end <= self.geo.blocks_count)
     }
 
-    /// The super block once more, now that the journal is known.
+    /// Reads the super block again, after the replay of the journal.
     pub fn reload(&mut self) -> Result<(), Error> {
         let size = self.block_size();
         let block = SUPERBLOCK_OFFSET / size as u64;
@@ -136,7 +135,7 @@ impl Volume {
 fn read_device(queue: &Queue, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
     let page = PAGE_SIZE as u64;
     let first = offset / page * page;
-    // The last page of an image may be cut.
+    // The last page of an image may be incomplete.
     let end = (offset + len as u64).div_ceil(page) * page;
     let end = end.min(queue.capacity() / 512 * 512);
     let mut bytes = Vec::with_capacity((end.saturating_sub(first)) as usize);
@@ -160,26 +159,26 @@ fn read_device(queue: &Queue, offset: u64, len: usize) -> Result<Vec<u8>, IoErro
     Ok(bytes)
 }
 
-/// The super block, or the first backup that is sound.
+/// Returns the super block, or the first sound backup.
 fn find_superblock(queue: &Queue, report: &mut Report) -> Result<Superblock, Error> {
     let bytes = read_device(queue, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)?;
     let error = match Superblock::parse(&bytes) {
         Ok(sb) => return Ok(sb),
         Err(error) => error,
     };
-    // Other features may be why the fields make no sense here.
+    // Unknown features may give the fields another meaning. Name these, not the fields.
     if let Ok(sb) = Superblock::parse_unverified(&bytes)
         && sb.verify_checksum().is_ok()
     {
         refuse_unknown(&sb, report)?;
     }
-    // Where only the checksum is wrong, the fields are still the newest there are.
+    // If only the checksum is wrong, the fields are still newer than those of a backup.
     if let (Ok(mut sb), FormatError::Checksum { .. }) =
         (Superblock::parse_unverified(&bytes), &error)
     {
         sb.update_checksum();
         if Superblock::parse(sb.as_bytes()).is_ok() {
-            report.problem(Kind::SuperBlock, Place::block(0), told(&error));
+            report.problem(Kind::SuperBlock, Place::block(0), describe(&error));
             return Ok(sb);
         }
     }
@@ -209,9 +208,9 @@ fn find_superblock(queue: &Queue, report: &mut Report) -> Result<Superblock, Err
     )))
 }
 
-/// Refuses what would be misread, and notes what is left out.
+/// Refuses features that are not supported, and notes those whose data is not checked.
 fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
-    let followed = IncompatFeatures::FILETYPE
+    let supported = IncompatFeatures::FILETYPE
         | IncompatFeatures::RECOVER
         | IncompatFeatures::EXTENTS
         | IncompatFeatures::SIXTY_FOUR_BIT
@@ -220,8 +219,8 @@ fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
         | IncompatFeatures::CSUM_SEED
         | IncompatFeatures::LARGEDIR;
     let mut names =
-        IncompatFeatures::from_bits_retain(sb.incompat().bits() & !followed.bits()).names();
-    let followed = RoCompatFeatures::SPARSE_SUPER
+        IncompatFeatures::from_bits_retain(sb.incompat().bits() & !supported.bits()).names();
+    let supported = RoCompatFeatures::SPARSE_SUPER
         | RoCompatFeatures::LARGE_FILE
         | RoCompatFeatures::HUGE_FILE
         | RoCompatFeatures::GDT_CSUM
@@ -234,13 +233,13 @@ fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
         | RoCompatFeatures::VERITY
         | RoCompatFeatures::ORPHAN_PRESENT;
     names.extend(
-        RoCompatFeatures::from_bits_retain(sb.ro_compat().bits() & !followed.bits()).names(),
+        RoCompatFeatures::from_bits_retain(sb.ro_compat().bits() & !supported.bits()).names(),
     );
     let unknown = sb.compat().bits() & !CompatFeatures::all().bits();
     names.extend(CompatFeatures::from_bits_retain(unknown).names());
     if !names.is_empty() {
         return Err(Error::Unsupported(format!(
-            "it has features that sluice check does not know: {}",
+            "sluice check does not support these features of it: {}",
             names.join(" ")
         )));
     }

@@ -1,25 +1,24 @@
 //! Extended attributes, in inodes and in blocks that inodes share.
 
 use crate::Error;
-use crate::finding::{Kind, Place, told};
-use crate::inodes::can_hold_attributes;
+use crate::finding::{Kind, Place, describe};
 use crate::state::Checker;
 use ext4_format::inode::{InodeFields, in_inode_xattr_area};
 use ext4_format::types::Ino;
 use ext4_format::xattr::{self, XattrEntry};
 
-/// A block of attributes.
+/// An attribute block.
 pub(crate) struct AttributeBlock {
-    /// How many inodes have it, by its own account.
+    /// The reference count in its header.
     pub refcount: u32,
-    /// How many were found.
+    /// Number of inodes that refer to it.
     pub seen: u32,
-    /// The first of them.
+    /// The first inode that refers to it.
     pub ino: u32,
 }
 
 impl Checker<'_> {
-    /// Checks an inode's attributes; how many blocks they have.
+    /// Checks an inode's attributes. Returns the number of their blocks.
     pub fn check_attributes(
         &mut self,
         ino: Ino,
@@ -29,7 +28,7 @@ impl Checker<'_> {
         if let Ok(area) = in_inode_xattr_area(&self.v.geo, raw) {
             let wrong = match xattr::parse_ibody(area) {
                 Ok(entries) => wrong_entries(&entries, area),
-                Err(error) => vec![told(&error)],
+                Err(error) => vec![describe(&error)],
             };
             for message in wrong {
                 self.problem(
@@ -44,7 +43,7 @@ impl Checker<'_> {
             return Ok(0);
         }
         let place = Place::inode(ino.0).at_block(block.0);
-        if !can_hold_attributes(self, block) {
+        if !self.v.contains(block.0, 1) {
             self.problem(
                 Kind::Attributes,
                 place,
@@ -59,7 +58,7 @@ impl Checker<'_> {
         self.claim(block.0, 1);
         let bytes = self.v.read_block(block.0)?;
         if let Err(error) = xattr::verify_block_checksum(self.v.geo.csum_seed, &bytes, block) {
-            self.problem(Kind::Attributes, place.clone(), told(&error));
+            self.problem(Kind::Attributes, place.clone(), describe(&error));
         }
         let mut refcount = 0;
         let wrong = match xattr::parse_block(&bytes) {
@@ -67,7 +66,7 @@ impl Checker<'_> {
                 refcount = header.refcount;
                 wrong_entries(&entries, &bytes)
             }
-            Err(error) => vec![told(&error)],
+            Err(error) => vec![describe(&error)],
         };
         for message in wrong {
             self.problem(Kind::Attributes, place.clone(), message);
@@ -83,12 +82,12 @@ impl Checker<'_> {
         Ok(1)
     }
 
-    /// Each block of attributes has as many owners as it says.
+    /// Checks the reference count of each attribute block.
     pub fn check_attribute_counts(&mut self) {
         let mut wrong: Vec<(u64, u32, u32, u32)> = self
             .attribute_blocks
             .iter()
-            // 0: the block could not be read, which has been said.
+            // 0: the block could not be read, which was reported before.
             .filter(|(_, b)| b.refcount != 0 && b.refcount != b.seen)
             .map(|(block, b)| (*block, b.ino, b.refcount, b.seen))
             .collect();
@@ -103,13 +102,13 @@ impl Checker<'_> {
     }
 }
 
-/// Hashes, and values that lie over one another.
+/// Checks hashes, and that values do not overlap.
 fn wrong_entries(entries: &[XattrEntry<'_>], area: &[u8]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut values = Vec::new();
     for entry in entries {
         if let Err(error) = entry.verify_hash() {
-            wrong.push(told(&error));
+            wrong.push(describe(&error));
         }
         if !entry.value.is_empty() {
             let start = entry.value.as_ptr().addr() - area.as_ptr().addr();

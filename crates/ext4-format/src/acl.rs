@@ -1,22 +1,22 @@
-//! POSIX.1e access control lists: ext4's compact form, Linux's xattr form, and their bond with the
-//! mode.
+//! POSIX.1e access control lists: ext4's compact format, Linux's xattr format, and the relation to
+//! the mode.
 //!
-//! Both forms are a 32-bit version and entries in a fixed order. ext4 (version 1) leaves out the id
-//! of the entries that have none; the xattr form (version 2) always has one.
+//! Both formats are a 32-bit version and entries in a fixed order. In ext4's format (version 1),
+//! entries without an id are shorter. In the xattr format (version 2) all entries have an id field.
 
 use crate::bytes::{get_u16, get_u32};
 use crate::error::{FormatError, Result};
 
-/// The version of ext4's form.
+/// The version of ext4's format.
 pub const DISK_VERSION: u32 = 1;
-/// The version of the xattr form.
+/// The version of the xattr format.
 pub const XATTR_VERSION: u32 = 2;
-/// The id, in the xattr form, of entries that have none.
+/// The id field of xattr entries without an id.
 pub const UNDEFINED_ID: u32 = u32::MAX;
 /// The bits that a permission may have: read 4, write 2, execute 1.
 const PERM_MASK: u16 = 7;
 
-/// Whom an entry is about. The order is that of a valid list.
+/// The users of an entry. The order is that of a valid list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AclTag {
     /// The file's owner.
@@ -29,7 +29,7 @@ pub enum AclTag {
     Group(u32),
     /// The upper bound of named users and all groups.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
@@ -52,7 +52,7 @@ impl AclTag {
         }
     }
 
-    /// The tag for a code, with `id` where the tag has one.
+    /// Returns the tag for a code, with `id` if the tag has one.
     fn from_code(code: u16, id: u32) -> Option<AclTag> {
         Some(match code {
             0x01 => AclTag::UserObj,
@@ -66,10 +66,10 @@ impl AclTag {
     }
 }
 
-/// An entry: who, and what they may do.
+/// An entry of an access control list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AclEntry {
-    /// Whom the entry is about.
+    /// The users of the entry.
     pub tag: AclTag,
     /// Read 4, write 2, execute 1.
     pub perm: u16,
@@ -82,12 +82,12 @@ pub struct Acl {
     pub entries: Vec<AclEntry>,
 }
 
-/// What a new file gets from its directory's default list.
+/// The lists and mode of a new file in a directory with a default list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InheritedAcl {
-    /// The mode, after the list has taken away what it does not grant.
+    /// The mode, restricted by the list.
     pub mode: u16,
-    /// The file's access list; `None` if the mode says it all.
+    /// The file's access list, or `None` if it is equivalent to the mode.
     pub access: Option<Acl>,
     /// The default list, which directories pass on; `None` for other files.
     pub default: Option<Acl>,
@@ -98,7 +98,7 @@ fn invalid(reason: &'static str) -> FormatError {
 }
 
 impl Acl {
-    /// The list that says no more than the permissions in `mode`.
+    /// Returns the list that is equivalent to the permissions in `mode`.
     #[must_use]
     pub fn from_mode(mode: u16) -> Acl {
         let entry = |tag, shift: u32| AclEntry {
@@ -114,7 +114,7 @@ impl Acl {
         }
     }
 
-    /// Checks what POSIX.1e asks for: one entry each for owner, group and others, a mask if there
+    /// Checks the rules of POSIX.1e: one entry each for owner, group and others, a mask if there
     /// are named entries, all in order.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Acl {
         Ok(())
     }
 
-    /// Reads ext4's form.
+    /// Reads ext4's format.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Acl {
         Ok(acl)
     }
 
-    /// Reads the xattr form.
+    /// Reads the xattr format.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl Acl {
         Ok(acl)
     }
 
-    /// Writes ext4's form.
+    /// Writes ext4's format.
     #[must_use]
     pub fn to_disk(&self) -> Vec<u8> {
         let mut bytes = DISK_VERSION.to_le_bytes().to_vec();
@@ -224,7 +224,7 @@ impl Acl {
         bytes
     }
 
-    /// Writes the xattr form.
+    /// Writes the xattr format.
     #[must_use]
     pub fn to_xattr(&self) -> Vec<u8> {
         let mut bytes = XATTR_VERSION.to_le_bytes().to_vec();
@@ -236,8 +236,8 @@ impl Acl {
         bytes
     }
 
-    /// The permission bits (0o777) that the list stands for, and whether they say all of it: then
-    /// the list need not be stored.
+    /// Returns the permission bits (0o777) of the list, and whether they are equivalent to it. An
+    /// equivalent list need not be stored.
     #[must_use]
     pub fn equiv_mode(&self) -> (u16, bool) {
         let perm = |tag| self.perm_of(tag).unwrap_or(0);
@@ -268,7 +268,7 @@ impl Acl {
             .map(|entry| &mut entry.perm)
     }
 
-    /// The entry that the mode's group bits stand for: the mask, or else the file's group.
+    /// Returns the entry that the mode's group bits stand for: the mask, or else the file's group.
     fn group_class(&self) -> AclTag {
         if self.perm_of(AclTag::Mask).is_some() {
             AclTag::Mask
@@ -309,8 +309,8 @@ impl Acl {
         mode
     }
 
-    /// What a new file of mode `mode` gets in a directory with this default list. The umask does
-    /// not apply then.
+    /// Returns the lists and mode of a new file of mode `mode` in a directory with this default
+    /// list. The umask does not apply then.
     #[must_use]
     pub fn inherit(&self, mode: u16, is_dir: bool) -> InheritedAcl {
         let mut access = self.clone();

@@ -1,18 +1,18 @@
 //! Bits of block and inode bitmaps: bit `n` is bit `n % 8` of byte `n / 8`.
 //!
-//! Searches and counts go by 64-bit words. A range that leaves the map is cut to the map, so that
-//! no caller's number can make these functions panic; bits outside read as set, which is "in use".
+//! Searches and counts go by 64-bit words. A range that exceeds the map is cut, so these
+//! functions never panic. Bits outside of the map read as set, which means "in use".
 
-use crate::bytes::get;
+use crate::bytes::{get, saturating_u32};
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// The number of bits in `map`, as far as a `u32` can count them.
+/// Returns the number of bits in `map`, at most `u32::MAX`.
 fn bits_in(map: &[u8]) -> u32 {
-    u32::try_from(map.len().saturating_mul(8)).unwrap_or(u32::MAX)
+    saturating_u32(map.len().saturating_mul(8))
 }
 
-/// The word that holds bits `64 * index ..`, padded with zeroes past the map's end.
+/// Returns the word that holds bits `64 * index ..`, padded with zeroes past the map's end.
 #[inline]
 fn word(map: &[u8], index: u32) -> u64 {
     let start = (index as usize).saturating_mul(8);
@@ -25,7 +25,7 @@ fn word(map: &[u8], index: u32) -> u64 {
         .fold(0, |word, byte| (word << 8) | u64::from(*byte))
 }
 
-/// Whether `bit` is set; true outside the map.
+/// Returns whether `bit` is set; true outside the map.
 #[inline]
 #[must_use]
 pub fn test(map: &[u8], bit: u32) -> bool {
@@ -56,7 +56,7 @@ fn change(map: &mut [u8], bit: u32, to: impl Fn(u8, u8) -> u8) -> bool {
     was
 }
 
-/// The first bit in `start..end` that differs from the fill pattern `flip`.
+/// Returns the first bit in `start..end` that differs from the fill pattern `flip`.
 #[inline]
 fn find_next(map: &[u8], start: u32, end: u32, flip: u64) -> Option<u32> {
     let end = end.min(bits_in(map));
@@ -80,19 +80,19 @@ fn find_next(map: &[u8], start: u32, end: u32, flip: u64) -> Option<u32> {
     None
 }
 
-/// The first clear bit in `start..end`.
+/// Returns the first clear bit in `start..end`.
 #[must_use]
 pub fn find_next_zero(map: &[u8], start: u32, end: u32) -> Option<u32> {
     find_next(map, start, end, u64::MAX)
 }
 
-/// The first set bit in `start..end`.
+/// Returns the first set bit in `start..end`.
 #[must_use]
 pub fn find_next_set(map: &[u8], start: u32, end: u32) -> Option<u32> {
     find_next(map, start, end, 0)
 }
 
-/// The next run of clear bits in `start..end`, as its first bit and its length.
+/// Returns the next run of clear bits in `start..end`, as its first bit and its length.
 #[must_use]
 pub fn next_zero_run(map: &[u8], start: u32, end: u32) -> Option<(u32, u32)> {
     let end = end.min(bits_in(map));
@@ -101,7 +101,7 @@ pub fn next_zero_run(map: &[u8], start: u32, end: u32) -> Option<(u32, u32)> {
     Some((first, stop.saturating_sub(first)))
 }
 
-/// How many bits in `start..end` are clear.
+/// Returns the number of clear bits in `start..end`.
 #[must_use]
 pub fn count_zeros(map: &[u8], start: u32, end: u32) -> u32 {
     let end = end.min(bits_in(map));
@@ -123,13 +123,13 @@ pub fn count_zeros(map: &[u8], start: u32, end: u32) -> u32 {
     (end - start).saturating_sub(set)
 }
 
-/// Whether every bit in `start..start + len` is set. True for what lies outside the map.
+/// Returns whether every bit in `start..start + len` is set. True for bits outside the map.
 #[must_use]
 pub fn all_set(map: &[u8], start: u32, len: u32) -> bool {
     find_next_zero(map, start, start.saturating_add(len)).is_none()
 }
 
-/// Whether every bit in `start..start + len` is clear and inside the map.
+/// Returns whether every bit in `start..start + len` is clear and inside the map.
 #[must_use]
 pub fn all_clear(map: &[u8], start: u32, len: u32) -> bool {
     let Some(end) = start.checked_add(len) else {

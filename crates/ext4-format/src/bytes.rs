@@ -33,13 +33,19 @@ pub(crate) fn put_u32(bytes: &mut [u8], offset: usize, value: u32) -> Option<()>
     put(bytes, offset, value.to_le_bytes())
 }
 
-/// The low half of a 64-bit value.
+/// Converts a length or offset in memory. Larger values become `u32::MAX`.
+#[inline]
+pub(crate) fn saturating_u32(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// Returns the low half of a 64-bit value.
 #[inline]
 pub(crate) fn lo32(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }
 
-/// The high half of a 64-bit value.
+/// Returns the high half of a 64-bit value.
 #[inline]
 pub(crate) fn hi32(value: u64) -> u32 {
     (value >> 32) as u32
@@ -51,13 +57,13 @@ pub(crate) fn join32(hi: u32, lo: u32) -> u64 {
     (u64::from(hi) << 32) | u64::from(lo)
 }
 
-/// The low half of a 32-bit value.
+/// Returns the low half of a 32-bit value.
 #[inline]
 pub(crate) fn lo16(value: u32) -> u16 {
     (value & 0xffff) as u16
 }
 
-/// The high half of a 32-bit value.
+/// Returns the high half of a 32-bit value.
 #[inline]
 pub(crate) fn hi16(value: u32) -> u16 {
     (value >> 16) as u16

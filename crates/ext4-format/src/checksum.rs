@@ -14,14 +14,14 @@ impl Seed {
     /// The register before any byte.
     pub const INITIAL: Seed = Seed(!0);
 
-    /// The register after `bytes` more.
+    /// Returns the register after `bytes` more.
     #[must_use]
     pub fn extend(self, bytes: &[u8]) -> Seed {
         Seed(crc32c(self, bytes))
     }
 }
 
-/// The checksum of `bytes` after `seed`.
+/// Returns the checksum of `bytes` after `seed`.
 #[inline]
 #[must_use]
 pub fn crc32c(seed: Seed, bytes: &[u8]) -> u32 {
@@ -66,7 +66,7 @@ pub fn crc16(register: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// `Ok` if the checksums agree, the corruption otherwise.
+/// Returns an error unless the checksums are equal.
 pub(crate) fn compare(
     structure: &'static str,
     place: u64,

@@ -30,7 +30,7 @@ impl DeviceNumber {
         }
     }
 
-    /// The `i_block` of a device inode.
+    /// Returns the `i_block` of a device inode.
     #[must_use]
     pub fn encode(self) -> [u8; I_BLOCK_SIZE] {
         let (old, new) = if self.major < 256 && self.minor < 256 {

@@ -1,10 +1,10 @@
-//! What belongs to a directory block as a whole: its beginning, and the checksum record at its end.
+//! Directory blocks as a whole: initialisation, and the checksum record at the end.
 //!
 //! Callers reach all of this through [`dir_entry`](crate::dir_entry).
 
-use crate::bytes::{get_u32, put_u32};
+use crate::bytes::{get_u32, put_u32, saturating_u32};
 use crate::checksum::{Seed, compare, crc32c};
-use crate::dir_entry::{put_record, rec_len_for, set_rec_len};
+use crate::dir_record::{put_record, rec_len_for, set_rec_len};
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
 use crate::types::Ino;
@@ -27,7 +27,7 @@ fn tail(block: &[u8]) -> Option<[u8; TAIL_SIZE]> {
     block.last_chunk::<TAIL_SIZE>().copied()
 }
 
-/// Whether the block ends in a checksum record.
+/// Returns whether the block ends in a checksum record.
 #[must_use]
 pub fn has_tail(block: &[u8]) -> bool {
     tail(block)
@@ -99,7 +99,7 @@ pub enum Tail {
 }
 
 impl Tail {
-    /// What an inode's checksum seed implies.
+    /// Returns the tail of a directory with this checksum seed.
     #[must_use]
     pub fn for_seed(seed: Option<Seed>) -> Tail {
         if seed.is_some() {
@@ -121,9 +121,7 @@ impl Tail {
 /// Makes `block` a directory block without entries.
 pub fn init_empty(block: &mut [u8], tail: Tail) {
     block.fill(0);
-    let usable = u32::try_from(block.len())
-        .unwrap_or(0)
-        .saturating_sub(tail.len());
+    let usable = saturating_u32(block.len()).saturating_sub(tail.len());
     let _ = set_rec_len(block, 0, usable);
     if tail == Tail::Checksum {
         init_tail(block);
@@ -133,9 +131,7 @@ pub fn init_empty(block: &mut [u8], tail: Tail) {
 /// Makes `block` the first block of a new directory, with `.` and `..` only.
 pub fn init_dot_dotdot(block: &mut [u8], ino: Ino, parent: Ino, tail: Tail) {
     block.fill(0);
-    let usable = u32::try_from(block.len())
-        .unwrap_or(0)
-        .saturating_sub(tail.len());
+    let usable = saturating_u32(block.len()).saturating_sub(tail.len());
     let dot_len = rec_len_for(1);
     let directory = Some(FileType::Directory);
     let _ = put_record(block, 0, (ino, dot_len), b".", directory);

@@ -9,7 +9,8 @@
 //! checksum. No live record can look like that, so the tail is recognised without knowing the
 //! volume's features.
 
-use crate::bytes::{get, put, put_u16, put_u32};
+use crate::bytes::{get, put, put_u32, saturating_u32};
+use crate::dir_record::{MIN_REC_LEN, decode_rec_len, put_record, set_rec_len};
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
 use crate::types::Ino;
@@ -18,77 +19,35 @@ pub use crate::dir_block::{
     TAIL_SIZE, Tail, has_tail, init_dot_dotdot, init_empty, init_tail, update_checksum, usable_len,
     verify_checksum,
 };
-
-/// The longest name in bytes.
-pub const NAME_MAX: usize = 255;
-/// The size of a record without its name.
-pub const HEADER: usize = 8;
-/// The smallest record that can hold a name.
-const MIN_REC_LEN: u32 = 12;
+pub use crate::dir_record::{HEADER, NAME_MAX, rec_len_for};
 
 /// A record of a directory block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirEntryRef<'a> {
-    /// Where the record starts in its block, in bytes.
+    /// Offset of the record in its block, in bytes.
     pub offset: u32,
     /// The inode; 0 in an unused record.
     pub ino: Ino,
     /// The name.
     pub name: &'a [u8],
-    /// The file's type as the entry has it; `None` if it does not say.
+    /// The file's type in the entry, or `None` if it has none.
     pub file_type: Option<FileType>,
     /// The record's length in bytes.
     pub rec_len: u32,
 }
 
 impl DirEntryRef<'_> {
-    /// Whether the record names a file.
+    /// Returns whether the record names a file.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.ino.0 != 0
     }
 
-    /// Whether this is `.` or `..`.
+    /// Returns whether this is `.` or `..`.
     #[must_use]
     pub fn is_dot_or_dotdot(&self) -> bool {
         self.name == b"." || self.name == b".."
     }
-}
-
-/// The bytes that a record for a name of `name_len` bytes needs.
-#[must_use]
-pub const fn rec_len_for(name_len: usize) -> u32 {
-    // Names have at most 255 bytes; anything longer is refused where names come in.
-    let name_len = if name_len > NAME_MAX {
-        NAME_MAX
-    } else {
-        name_len
-    };
-    ((name_len + HEADER + 3) & !3) as u32
-}
-
-/// Reads a record length: in blocks of 64 KiB the two low bits, free by alignment, carry bits 16
-/// and 17, and 0 or 65535 stand for the whole block.
-#[inline]
-fn decode_rec_len(raw: u16, block_size: usize) -> u32 {
-    if block_size < 0x1_0000 {
-        return u32::from(raw);
-    }
-    if raw == 0 || raw == u16::MAX {
-        return u32::try_from(block_size).unwrap_or(u32::MAX);
-    }
-    u32::from(raw & !3) | (u32::from(raw & 3) << 16)
-}
-
-#[inline]
-fn encode_rec_len(rec_len: u32, block_size: usize) -> u16 {
-    if let Ok(raw) = u16::try_from(rec_len) {
-        return raw;
-    }
-    if rec_len as usize == block_size {
-        return if block_size == 0x1_0000 { u16::MAX } else { 0 };
-    }
-    ((rec_len & 0xfffc) | ((rec_len >> 16) & 3)) as u16
 }
 
 /// The fixed part of a record, checked to lie in its block with its name.
@@ -148,7 +107,7 @@ impl Record {
         }
     }
 
-    /// A live record must name an existing inode with a name that a name can be.
+    /// Checks that a live record has an existing inode and a valid name.
     fn check_live(self, block: &[u8], offset: u32, inodes_count: u32) -> Result<()> {
         if self.ino > inodes_count {
             return Err(FormatError::DirInode {
@@ -163,7 +122,7 @@ impl Record {
         Ok(())
     }
 
-    /// The bytes that the record itself needs; the rest is slack.
+    /// Returns the bytes that the record itself needs; the rest is slack.
     fn used(self) -> u32 {
         if self.ino == 0 {
             0
@@ -220,13 +179,14 @@ pub fn records(block: &[u8], inodes_count: u32) -> Records<'_> {
     }
 }
 
-/// The records of `block` that name files, `.` and `..` included.
+/// Returns the records of `block` that name files, `.` and `..` included.
 pub fn entries(block: &[u8], inodes_count: u32) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
     records(block, inodes_count).filter(|entry| entry.as_ref().map_or(true, DirEntryRef::is_live))
 }
 
-/// The live records from byte `from` on, for readdir. `from` may be the middle of a record, if the
-/// directory changed since that position was given out: the walk then starts at the next record.
+/// Returns the live records from byte `from` on, for readdir. `from` may be the middle of a record,
+/// if the directory changed since that position was given out: the walk then starts at the next
+/// record.
 pub fn entries_from(
     block: &[u8],
     inodes_count: u32,
@@ -265,34 +225,35 @@ pub fn find<'a>(
     Ok(None)
 }
 
-/// What [`probe`] learned of a block.
+/// The result of [`probe`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe<'a> {
-    /// The name is there.
+    /// The block has the name.
     Found(DirEntryRef<'a>),
-    /// It is not, and the record at `offset` has slack for it (see [`insert_at`]).
+    /// The block does not have the name, and the record at `offset` has slack for it (see
+    /// [`insert_at`]).
     Room {
-        /// Where the record starts in the block, in bytes.
+        /// Offset of the record in the block, in bytes.
         offset: u32,
     },
-    /// It is not, and no record has slack for it.
+    /// The block does not have the name, and no record has slack for it.
     Full {
         /// The bytes that live records need without their slack.
         used: u32,
     },
 }
 
-/// The last eight bytes of a record's name as a number; of a shorter name, all of it.
+/// Returns the last eight bytes of a record's name as a number; of a shorter name, all of it.
 #[inline]
 fn suffix_at(block: &[u8], offset: u32, name_len: u8) -> u64 {
-    // The eight bytes that end where the name ends: what is not the name's is the record's header
-    // before it.
+    // The eight bytes before the name's end. A short name leaves bytes of the record's header in
+    // front.
     let at = (offset as usize).saturating_add(usize::from(name_len));
     let bytes = get::<8>(block, at).unwrap_or_default();
     u64::from_le_bytes(bytes) >> (u32::from(8u8.saturating_sub(name_len)).saturating_mul(8) & 63)
 }
 
-/// [`suffix_at`] of a name that is looked for.
+/// Returns [`suffix_at`] of the name that is searched.
 #[inline]
 fn suffix_of(name: &[u8]) -> u64 {
     let start = name.len().saturating_sub(8);
@@ -302,7 +263,7 @@ fn suffix_of(name: &[u8]) -> u64 {
         .fold(0, |suffix, byte| (suffix << 8) | u64::from(*byte))
 }
 
-/// Finds `name`, and where it could be put, in one walk.
+/// Finds `name`, or a record with slack for it, in one walk.
 ///
 /// # Errors
 ///
@@ -316,7 +277,8 @@ pub fn probe<'a>(block: &'a [u8], name: &[u8], inodes_count: u32) -> Result<Prob
     let (mut offset, mut used, mut room) = (0u32, 0u32, None);
     while (offset as usize) < end {
         let record = record_at(block, offset)?;
-        // Neighbours share their beginnings, as in "file0001": their ends tell most of them apart.
+        // Neighbours often share their first bytes, as in "file0001". Most differ in the last
+        // bytes.
         if record.name_len == name_len
             && record.ino != 0
             && suffix_at(block, offset, name_len) == wanted
@@ -338,7 +300,7 @@ pub fn probe<'a>(block: &'a [u8], name: &[u8], inodes_count: u32) -> Result<Prob
     })
 }
 
-/// The bytes that live records need without their slack.
+/// Returns the bytes that live records need without their slack.
 ///
 /// # Errors
 ///
@@ -354,40 +316,9 @@ pub fn used_bytes(block: &[u8]) -> Result<u32> {
     Ok(used)
 }
 
-pub(crate) fn put_record(
-    block: &mut [u8],
-    offset: u32,
-    (ino, rec_len): (Ino, u32),
-    name: &[u8],
-    file_type: Option<FileType>,
-) -> Option<()> {
-    let raw_len = encode_rec_len(rec_len, block.len());
-    let record = block.get_mut(offset as usize..)?;
-    put_u32(record, 0, ino.0)?;
-    put_u16(record, 4, raw_len)?;
-    put(
-        record,
-        6,
-        [
-            u8::try_from(name.len()).ok()?,
-            file_type.map_or(0, FileType::dirent_code),
-        ],
-    )?;
-    record
-        .get_mut(HEADER..HEADER.checked_add(name.len())?)?
-        .copy_from_slice(name);
-    Some(())
-}
-
-pub(crate) fn set_rec_len(block: &mut [u8], offset: u32, rec_len: u32) -> Option<()> {
-    let raw_len = encode_rec_len(rec_len, block.len());
-    put_u16(block, (offset as usize).checked_add(4)?, raw_len)
-}
-
-/// Puts an entry where there is slack for it and returns its offset, or `None` if the block is
-/// full.
+/// Adds an entry and returns its offset, or `None` if the block is full.
 ///
-/// Whether the name is there already is the caller's question, for [`find`].
+/// The caller makes sure with [`find`] that the name is new.
 ///
 /// # Errors
 ///
@@ -425,8 +356,8 @@ pub fn insert(
     Ok(None)
 }
 
-/// Puts an entry into the slack of the record at `offset`, which [`probe`] found, and returns where
-/// it is.
+/// Adds an entry in the slack of the record at `offset`, which [`probe`] found. Returns the entry's
+/// offset.
 ///
 /// # Errors
 ///
@@ -503,7 +434,7 @@ pub fn pack(
         at = next;
     }
     if let Some(last) = last {
-        let rec_len = u32::try_from(end).unwrap_or(0).saturating_sub(last);
+        let rec_len = saturating_u32(end).saturating_sub(last);
         let bad = FormatError::DirRecLen {
             offset: last,
             rec_len,
@@ -573,22 +504,22 @@ pub fn set_target(
         .ok_or(bad)
 }
 
-/// The number of entries that name files, `.` and `..` included.
+/// Returns the number of entries that name files, `.` and `..` included.
 ///
 /// # Errors
 ///
-/// The first corruption met.
+/// The first corruption.
 pub fn count(block: &[u8], inodes_count: u32) -> Result<usize> {
     entries(block, inodes_count).try_fold(0usize, |count, entry| {
         entry.map(|_| count.saturating_add(1))
     })
 }
 
-/// Whether the block has no entries but `.` and `..`.
+/// Returns whether the block has no entries but `.` and `..`.
 ///
 /// # Errors
 ///
-/// The first corruption met before an entry.
+/// The first corruption before an entry.
 pub fn is_empty(block: &[u8], inodes_count: u32) -> Result<bool> {
     for entry in entries(block, inodes_count) {
         if !entry?.is_dot_or_dotdot() {

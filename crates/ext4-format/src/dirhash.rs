@@ -1,11 +1,12 @@
 //! The hashes that order names in hash tree directories.
 //!
-//! Three functions, each over bytes taken as signed or as unsigned, because old volumes were made
-//! on machines where C's `char` was one or the other. The functions are Ext3's old hash, a half of
+//! There are three functions, each for signed and for unsigned bytes, because C's `char` was one or
+//! the other on the machines that made old volumes. The functions are Ext3's old hash, a half of
 //! MD4's compression function (RFC 1320) cut to three rounds of eight steps, and TEA (Wheeler and
 //! Needham, 1994) as a compression function. Half MD4 and TEA are keyed with the volume's hash
 //! seed.
 
+use crate::bytes::saturating_u32;
 use crate::error::{FormatError, Result};
 
 /// The hash that means "past the last name" in readdir cookies; no name has it.
@@ -29,8 +30,8 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// The function that a directory's stored version means on a volume with or without the
-    /// unsigned-hash flag. Versions 3 to 5 say themselves that they are unsigned.
+    /// Returns the function that a directory's stored version means on a volume with or without the
+    /// unsigned-hash flag. Versions 3 to 5 are always unsigned.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ impl HashVersion {
     }
 }
 
-/// A name's place in a hash tree.
+/// The hash of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirHash {
     /// The hash that the tree is ordered by; bit 0 is always clear.
@@ -99,7 +100,7 @@ pub fn hash(version: HashVersion, seed: &[u32; 4], name: &[u8]) -> DirHash {
     DirHash { major, minor }
 }
 
-/// A byte as the 32-bit word that C's integer promotion makes of it.
+/// Returns a byte as the 32-bit word that C's integer promotion makes of it.
 #[inline]
 fn widen(byte: u8, unsigned: bool) -> u32 {
     if unsigned {
@@ -123,12 +124,12 @@ fn legacy(name: &[u8], unsigned: bool) -> u32 {
     current << 1
 }
 
-/// Gives `compress` the name in chunks of `N` big-endian words. What a chunk lacks is filled with
-/// the length that was left when it began, in every byte.
+/// Calls `compress` with the name in chunks of `N` big-endian words. An incomplete chunk is padded
+/// with bytes that hold the remaining length at the chunk's start.
 fn for_chunks<const N: usize>(name: &[u8], unsigned: bool, mut compress: impl FnMut(&[u32; N])) {
     let mut rest = name;
     while !rest.is_empty() {
-        let pad = u32::try_from(rest.len()).unwrap_or(u32::MAX) & 0xff;
+        let pad = saturating_u32(rest.len()) & 0xff;
         let pad = pad.wrapping_mul(0x0101_0101);
         let mut words = [pad; N];
         let (chunk, after) = rest.split_at(rest.len().min(N.saturating_mul(4)));
@@ -142,7 +143,7 @@ fn for_chunks<const N: usize>(name: &[u8], unsigned: bool, mut compress: impl Fn
     }
 }
 
-/// Where the steps of a round take their words from, how far they rotate, and the round's constant.
+/// The word and the rotation of each step of a round, and the round's constant.
 struct Round {
     mix: fn(u32, u32, u32) -> u32,
     constant: u32,

@@ -1,7 +1,6 @@
-//! What can be wrong with ext4 bytes: one variant for each detectable corruption, with where it was
-//! met.
+//! Errors of the codecs: one variant for each detectable corruption, with its place.
 //!
-//! `place` is the number by which the caller knows the structure: a group number for group
+//! `place` identifies the structure: a group number for group
 //! descriptors and bitmaps, an inode number for inodes, a block number for everything that fills a
 //! block. `offset` is in bytes from the start of the structure that was parsed.
 
@@ -29,9 +28,9 @@ pub enum FormatError {
     BadMagic {
         /// Which structure was being read.
         structure: &'static str,
-        /// What the structure holds when intact.
+        /// The right number.
         expected: u32,
-        /// What was found.
+        /// The number on disk.
         found: u32,
     },
     /// The stored checksum does not match the contents.
@@ -39,7 +38,7 @@ pub enum FormatError {
     Checksum {
         /// Which structure was verified.
         structure: &'static str,
-        /// Group, inode or block number, as the structure is known by.
+        /// Group, inode or block number.
         place: u64,
         /// The checksum found on disk.
         stored: u32,
@@ -54,18 +53,17 @@ pub enum FormatError {
         /// Block number.
         place: u64,
     },
-    /// The volume needs incompatible features that this engine lacks: it must not be mounted at
-    /// all.
-    #[error("unsupported features: {names}")]
-    UnsupportedIncompat {
-        /// The features' e2fsprogs names, separated by spaces.
-        names: String,
+    /// The volume has features without which it can neither be read nor written.
+    #[error("{}", not_supported(names, ""))]
+    UnsupportedFeatures {
+        /// The features' e2fsprogs names.
+        names: Vec<String>,
     },
-    /// The volume has features that only allow a read-only mount here.
-    #[error("features that allow only reading: {names}")]
-    UnsupportedRoCompat {
-        /// The features' e2fsprogs names, separated by spaces.
-        names: String,
+    /// The volume has features without which it can be read but not written.
+    #[error("{}", not_supported(names, " for writing"))]
+    ReadOnlyFeatures {
+        /// The features' e2fsprogs names.
+        names: Vec<String>,
     },
     /// A field has a value outside of what the format allows.
     #[error("{structure}: {field} = {value} is out of range")]
@@ -74,7 +72,7 @@ pub enum FormatError {
         structure: &'static str,
         /// The field's name.
         field: &'static str,
-        /// What was found.
+        /// The value on disk.
         value: u64,
     },
     /// A bitmap contradicts the rest of the volume.
@@ -84,7 +82,7 @@ pub enum FormatError {
         structure: &'static str,
         /// The group.
         group: u32,
-        /// What is wrong.
+        /// The contradiction.
         what: &'static str,
     },
     /// A directory record's length is unaligned, too small for its name or crosses the block's end.
@@ -109,7 +107,7 @@ pub enum FormatError {
         /// Offset of the record in its block, in bytes.
         offset: u32,
     },
-    /// An extent node is at another depth than its parent says, or deeper than ext4 allows.
+    /// The depth of an extent node contradicts its parent, or exceeds the limit of ext4.
     #[error("extent node: depth {found}, expected {expected}")]
     ExtentDepth {
         /// The depth that the parent implies.
@@ -124,7 +122,7 @@ pub enum FormatError {
         entries: u16,
         /// `eh_max`.
         max: u16,
-        /// What fits in the bytes at hand.
+        /// Entries that fit in the bytes of the node.
         capacity: u16,
     },
     /// An extent's length is zero, or the extent leaves the file's or the disk's address space.
@@ -160,7 +158,7 @@ pub enum FormatError {
         offset: u32,
         /// The field at fault.
         field: &'static str,
-        /// What was found.
+        /// The value on disk.
         value: u64,
     },
     /// An extended attribute's hash does not match its name and value.
@@ -178,10 +176,10 @@ pub enum FormatError {
     /// An access control list that POSIX.1e does not allow.
     #[error("invalid ACL: {reason}")]
     InvalidAcl {
-        /// What rule it breaks.
+        /// The broken rule.
         reason: &'static str,
     },
-    /// What should be written does not fit; nothing was changed.
+    /// There is not enough room for a new entry. The structure is unchanged.
     #[error("{structure}: needs {need} bytes, has room for {have}")]
     NoRoom {
         /// Which structure was being written.
@@ -191,4 +189,24 @@ pub enum FormatError {
         /// Bytes available.
         have: u64,
     },
+}
+
+impl FormatError {
+    /// Returns whether the volume is sound but has a feature that is not supported.
+    #[must_use]
+    pub const fn is_unsupported_feature(&self) -> bool {
+        matches!(
+            self,
+            FormatError::UnsupportedFeatures { .. } | FormatError::ReadOnlyFeatures { .. }
+        )
+    }
+}
+
+fn not_supported(names: &[String], purpose: &str) -> String {
+    let (verb, noun) = match names.len() {
+        1 => ("is", "feature"),
+        _ => ("are", "features"),
+    };
+    let names = names.join(", ");
+    format!("{names} {verb} not supported{purpose} yet ({noun} of this volume)")
 }

@@ -37,25 +37,25 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The last file block of the extent.
+    /// Returns the last file block of the extent.
     #[must_use]
     pub fn last(&self) -> u32 {
         self.file_block.saturating_add(self.len.saturating_sub(1))
     }
 
-    /// The file block after the extent; a `u64`, as it may be 2^32.
+    /// Returns the file block after the extent; a `u64`, as it may be 2^32.
     #[must_use]
     pub fn end(&self) -> u64 {
         u64::from(self.file_block).saturating_add(u64::from(self.len))
     }
 
-    /// Whether `file_block` lies in the extent.
+    /// Returns whether `file_block` lies in the extent.
     #[must_use]
     pub fn contains(&self, file_block: u32) -> bool {
         file_block >= self.file_block && u64::from(file_block) < self.end()
     }
 
-    /// The volume block of `file_block`, or `None` outside the extent.
+    /// Returns the volume block of `file_block`, or `None` outside the extent.
     #[must_use]
     pub fn map(&self, file_block: u32) -> Option<u64> {
         let offset = file_block
@@ -64,7 +64,7 @@ impl Extent {
         self.start.checked_add(u64::from(offset))
     }
 
-    /// Whether the lengths and addresses are ones that the format can hold.
+    /// Returns whether the lengths and addresses are ones that the format can hold.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let max = if self.unwritten {
@@ -88,7 +88,7 @@ pub struct ExtentIndex {
     pub child: u64,
 }
 
-/// How many entries fit in a node of `bytes` bytes: 4 in a root, 340 in a block of 4 KiB.
+/// Returns how many entries fit in a node of `bytes` bytes: 4 in a root, 340 in a block of 4 KiB.
 #[must_use]
 pub fn capacity(bytes: usize) -> u16 {
     u16::try_from(bytes.saturating_sub(HEADER) / ENTRY).unwrap_or(u16::MAX)
@@ -209,25 +209,25 @@ impl<'a> ExtentNode<'a> {
         Ok(())
     }
 
-    /// The node's height above the leaves.
+    /// Returns the node's height above the leaves.
     #[must_use]
     pub fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         usize::from(self.entries)
     }
 
-    /// Whether there are no entries: only possible in a leaf.
+    /// Returns whether there are no entries: only possible in a leaf.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
-    /// The most entries that the node may hold, as its header says.
+    /// Returns the most entries that the node may hold, from its header.
     #[must_use]
     pub fn max(&self) -> usize {
         usize::from(self.max)
@@ -249,7 +249,7 @@ impl<'a> ExtentNode<'a> {
         }
     }
 
-    /// The extent at `index` of a leaf.
+    /// Returns the extent at `index` of a leaf.
     #[must_use]
     pub fn extent(&self, index: usize) -> Option<Extent> {
         let entry = self.entry(index).filter(|_| self.depth == 0)?;
@@ -267,7 +267,7 @@ impl<'a> ExtentNode<'a> {
         })
     }
 
-    /// The entry at `index` of a node above the leaves.
+    /// Returns the entry at `index` of a node above the leaves.
     #[must_use]
     pub fn index(&self, index: usize) -> Option<ExtentIndex> {
         let entry = self.entry(index).filter(|_| self.depth > 0)?;
@@ -277,19 +277,20 @@ impl<'a> ExtentNode<'a> {
         })
     }
 
-    /// The extents of a leaf, in order; nothing for other nodes.
+    /// Returns the extents of a leaf, in order; nothing for other nodes.
     pub fn extents(&self) -> impl Iterator<Item = Extent> + use<'a> {
         let node = *self;
         (0..node.len()).map_while(move |index| node.extent(index))
     }
 
-    /// The entries of a node above the leaves, in order; nothing for leaves.
+    /// Returns the entries of a node above the leaves, in order; nothing for leaves.
     pub fn indexes(&self) -> impl Iterator<Item = ExtentIndex> + use<'a> {
         let node = *self;
         (0..node.len()).map_while(move |index| node.index(index))
     }
 
-    /// The position of the last entry that starts at or before `file_block`, by binary search.
+    /// Returns the position of the last entry that starts at or before `file_block`, by binary
+    /// search.
     ///
     /// Of a leaf this is the extent that contains the block, if any does; of another node, the
     /// child to descend to.
@@ -347,7 +348,7 @@ fn put_header(bytes: &mut [u8], entries: u16, max: u16, depth: u16, generation: 
     write().ok_or_else(|| no_room(HEADER, have))
 }
 
-/// The header's maximum, cut to what the bytes can hold.
+/// Returns the header's maximum, limited to the entries that fit.
 fn usable_max(bytes: &[u8]) -> Result<usize> {
     let node = ExtentNode::parse_header(bytes)?;
     Ok(node.max().min(usize::from(capacity(bytes.len()))))
@@ -437,7 +438,7 @@ fn set_entries<T>(
         .ok_or_else(error)
 }
 
-/// Where the checksum of a block's node is: after the last entry that could be there.
+/// Returns the offset of the checksum in a block's node: after the last entry that fits.
 fn tail_offset(block: &[u8]) -> Option<usize> {
     let max = get_u16(block, 4)?;
     let offset = entry_offset(usize::from(max))?;

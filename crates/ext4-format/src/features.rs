@@ -188,7 +188,8 @@ const RO_COMPAT_NAMES: &[(u32, &str)] = &[
     (0x1_0000, "orphan_present"),
 ];
 
-/// The names of the bits set, lowest first; unknown ones as e2fsprogs prints them (`FEATURE_I27`).
+/// Returns the names of the bits set, lowest first; unknown ones as e2fsprogs prints them
+/// (`FEATURE_I27`).
 fn bit_names(bits: u32, table: &[(u32, &str)], set: char) -> Vec<String> {
     (0..u32::BITS)
         .filter(|bit| bits & (1 << bit) != 0)
@@ -202,7 +203,7 @@ fn bit_names(bits: u32, table: &[(u32, &str)], set: char) -> Vec<String> {
 }
 
 impl CompatFeatures {
-    /// The names of the features set, in e2fsprogs' spelling.
+    /// Returns the names of the features set, in e2fsprogs' spelling.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         bit_names(self.bits(), COMPAT_NAMES, 'C')
@@ -210,13 +211,13 @@ impl CompatFeatures {
 }
 
 impl IncompatFeatures {
-    /// The names of the features set, in e2fsprogs' spelling.
+    /// Returns the names of the features set, in e2fsprogs' spelling.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         bit_names(self.bits(), INCOMPAT_NAMES, 'I')
     }
 
-    /// The features set that this engine does not support.
+    /// Returns the features set that this engine does not support.
     #[must_use]
     pub fn unsupported(self) -> Self {
         Self::from_bits_retain(self.bits() & !SUPPORTED_INCOMPAT.bits())
@@ -224,13 +225,13 @@ impl IncompatFeatures {
 }
 
 impl RoCompatFeatures {
-    /// The names of the features set, in e2fsprogs' spelling.
+    /// Returns the names of the features set, in e2fsprogs' spelling.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         bit_names(self.bits(), RO_COMPAT_NAMES, 'R')
     }
 
-    /// The features set that this engine cannot write to.
+    /// Returns the features set that this engine cannot write to.
     #[must_use]
     pub fn unsupported(self) -> Self {
         Self::from_bits_retain(self.bits() & !SUPPORTED_RO_COMPAT.bits())

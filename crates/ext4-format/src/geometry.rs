@@ -129,13 +129,14 @@ impl Geometry {
         })
     }
 
-    /// Whether the volume has metadata checksums.
+    /// Returns whether the volume has metadata checksums.
     #[must_use]
     pub fn has_metadata_csum(&self) -> bool {
         self.csum_seed.is_some()
     }
 
-    /// Whether group descriptors have a checksum of either kind, and groups may be uninitialised.
+    /// Returns whether group descriptors have a checksum of either kind, and groups may be
+    /// uninitialised.
     #[must_use]
     pub fn has_group_csum(&self) -> bool {
         self.has_metadata_csum() || self.ro_compat.contains(RoCompatFeatures::GDT_CSUM)
@@ -170,7 +171,8 @@ impl Geometry {
         Ok((GroupNo(group), bit))
     }
 
-    /// Whether the blocks `start..start + len` all lie on the volume, behind the superblock.
+    /// Returns whether the blocks `start..start + len` all lie on the volume, behind the
+    /// superblock.
     #[must_use]
     pub fn contains_blocks(&self, start: FsBlock, len: u64) -> bool {
         start.0 > self.first_data_block
@@ -180,15 +182,15 @@ impl Geometry {
                 .is_some_and(|end| end <= self.blocks_count)
     }
 
-    /// The first block of `group`.
+    /// Returns the first block of `group`.
     #[must_use]
     pub fn group_first_block(&self, group: GroupNo) -> FsBlock {
         let offset = u64::from(group.0).saturating_mul(u64::from(self.blocks_per_group));
         FsBlock(self.first_data_block.saturating_add(offset))
     }
 
-    /// The number of blocks in `group`: fewer in the last group, none in a group that does not
-    /// exist.
+    /// Returns the number of blocks in `group`: fewer in the last group, none in a group that does
+    /// not exist.
     #[must_use]
     pub fn blocks_in_group(&self, group: GroupNo) -> u32 {
         let left = self
@@ -199,7 +201,7 @@ impl Geometry {
             .min(self.blocks_per_group)
     }
 
-    /// Whether `group` holds a copy of the superblock and the group descriptor table.
+    /// Returns whether `group` holds a copy of the superblock and the group descriptor table.
     #[must_use]
     pub fn has_super(&self, group: GroupNo) -> bool {
         if group.0 == 0 {
@@ -211,7 +213,7 @@ impl Geometry {
         if !self.ro_compat.contains(RoCompatFeatures::SPARSE_SUPER) {
             return true;
         }
-        group.0 == 1 || [3, 5, 7].iter().any(|base| is_power_of(group.0, *base))
+        is_sparse_super_group(group)
     }
 
     /// Blocks at the start of `group` that hold the superblock and descriptor table, growth
@@ -226,8 +228,8 @@ impl Geometry {
             .saturating_add(1)
     }
 
-    /// The block of the primary descriptor table that holds `group`'s descriptor, and the byte in
-    /// it.
+    /// Returns the block of the primary descriptor table that holds `group`'s descriptor, and the
+    /// byte in it.
     #[must_use]
     pub fn group_desc_location(&self, group: GroupNo) -> (FsBlock, u32) {
         let per_block = (self.block_size / u32::from(self.desc_size.max(1))).max(1);
@@ -241,13 +243,13 @@ impl Geometry {
         )
     }
 
-    /// The number of inodes in a block.
+    /// Returns the number of inodes in a block.
     #[must_use]
     pub fn inodes_per_block(&self) -> u32 {
         (self.block_size / u32::from(self.inode_size.max(1))).max(1)
     }
 
-    /// The number of blocks of a group's inode table.
+    /// Returns the number of blocks of a group's inode table.
     #[must_use]
     pub fn itable_blocks_per_group(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
@@ -302,7 +304,7 @@ impl Geometry {
         ))
     }
 
-    /// The largest size in bytes of a file mapped by extents.
+    /// Returns the largest size in bytes of a file mapped by extents.
     ///
     /// File blocks are numbered with 32 bits, the last number being kept as a mark. Without
     /// `huge_file` the inode's 32-bit count of 512-byte sectors is the tighter limit.
@@ -316,7 +318,8 @@ impl Geometry {
         by_blocks.min((u64::from(u32::MAX) << 9) & block_mask)
     }
 
-    /// The seed of the checksums of what belongs to an inode: itself, its extents, its directory.
+    /// Returns the seed of the checksums of what belongs to an inode: itself, its extents, its
+    /// directory.
     ///
     /// `None` without metadata checksums; the checksum functions then do nothing.
     #[must_use]
@@ -328,7 +331,7 @@ impl Geometry {
         )
     }
 
-    /// The hash function of a directory whose root says `stored_version`.
+    /// Returns the hash function of a directory with `stored_version` in its root.
     ///
     /// # Errors
     ///
@@ -336,6 +339,12 @@ impl Geometry {
     pub fn dir_hash_version(&self, stored_version: u8) -> Result<HashVersion> {
         HashVersion::resolve(stored_version, self.hash_unsigned)
     }
+}
+
+/// Returns whether `group` holds a copy of the superblock under `sparse_super`.
+#[must_use]
+pub fn is_sparse_super_group(group: GroupNo) -> bool {
+    group.0 <= 1 || [3, 5, 7].iter().any(|base| is_power_of(group.0, *base))
 }
 
 fn is_power_of(mut number: u32, base: u32) -> bool {

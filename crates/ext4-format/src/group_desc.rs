@@ -1,4 +1,4 @@
-//! Block group descriptors: where a group's bitmaps and inode table are, and what is free in it.
+//! Block group descriptors: the places of a group's bitmaps and inode table, and free counts.
 
 use bitflags::bitflags;
 
@@ -16,7 +16,7 @@ pub const MIN_DESC_SIZE_64BIT: u16 = 64;
 const CHECKSUM_OFFSET: usize = 0x1e;
 
 bitflags! {
-    /// What of a group has never been written.
+    /// The parts of a group that were never written.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct GroupFlags: u16 {
         /// The inode bitmap is not initialised: all inodes are free.
@@ -99,7 +99,7 @@ impl GroupDesc {
         })
     }
 
-    /// Writes the descriptor into `bytes`; what lies beyond the known fields stays as it is.
+    /// Writes the descriptor into `bytes`. Bytes after the known fields are kept.
     ///
     /// The checksum field is written as it stands in `self`: call [`update_checksum`] afterwards.
     ///
@@ -242,7 +242,7 @@ impl GroupDesc {
         )
     }
 
-    /// Takes over the checksum of a changed block bitmap block.
+    /// Stores the checksum of a changed block bitmap block.
     pub fn update_block_bitmap_csum(&mut self, geometry: &Geometry, bitmap: &[u8]) {
         if let Some(seed) = geometry.csum_seed {
             let covered = covered_bitmap(bitmap, geometry.blocks_per_group).unwrap_or(bitmap);
@@ -250,7 +250,7 @@ impl GroupDesc {
         }
     }
 
-    /// Takes over the checksum of a changed inode bitmap block.
+    /// Stores the checksum of a changed inode bitmap block.
     pub fn update_inode_bitmap_csum(&mut self, geometry: &Geometry, bitmap: &[u8]) {
         if let Some(seed) = geometry.csum_seed {
             let covered = covered_bitmap(bitmap, geometry.inodes_per_group).unwrap_or(bitmap);
@@ -270,7 +270,7 @@ fn check_size(desc_size: u16) -> Result<()> {
     })
 }
 
-/// The checksum of a bitmap's bytes: those that cover the group, not the whole block.
+/// Returns the checksum of a bitmap's bytes: those that cover the group, not the whole block.
 #[must_use]
 pub fn bitmap_checksum(seed: Seed, bytes: &[u8]) -> u32 {
     crc32c(seed, bytes)

@@ -5,11 +5,10 @@
 //! node:  fake record (8)   | limit count block | hash block | hash block | …   | tail(8)
 //! ```
 //!
-//! Nodes hide from readers that know only linear directories as slack of an unused record. Entry 0
-//! has no hash of its own: it stands for everything below entry 1, and its hash field holds limit
-//! and count. An entry leads to the names with hashes from its own to its successor's. A set bit 0
-//! in a hash says that names with this hash already began in the block before (a collision was
-//! split).
+//! For readers that only know linear directories, a node is the slack of an unused record. Entry 0
+//! has no hash of its own: it covers all hashes below entry 1, and its hash field holds limit and
+//! count. An entry leads to the names with hashes from its own to its successor's. A set bit 0 in a
+//! hash says that names with this hash already began in the block before (a collision was split).
 
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32};
 use crate::checksum::{Seed, compare};
@@ -28,10 +27,10 @@ const INFO: usize = 0x18;
 const INFO_LENGTH: u8 = 8;
 const ROOT_ENTRIES: usize = 0x20;
 const NODE_ENTRIES: usize = 8;
-/// Only 28 bits of a child's block number are the number.
+/// The bits of a child's block number; the others are reserved.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// Which of the two shapes a node has.
+/// The two layouts of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// The first block of the directory.
@@ -41,7 +40,7 @@ pub enum NodeKind {
 }
 
 impl NodeKind {
-    /// Where the entries start, in bytes.
+    /// Returns the offset of the entries, in bytes.
     const fn entries_offset(self) -> usize {
         match self {
             NodeKind::Root => ROOT_ENTRIES,
@@ -49,7 +48,7 @@ impl NodeKind {
         }
     }
 
-    /// How many entries fit, the first one included.
+    /// Returns how many entries fit, the first one included.
     #[must_use]
     pub fn limit(self, block_size: usize, tail: Tail) -> u16 {
         let reserved = if tail == Tail::Checksum { TAIL } else { 0 };
@@ -60,7 +59,7 @@ impl NodeKind {
     }
 }
 
-/// What the root says about the whole tree.
+/// The properties of a tree, from its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootInfo {
     /// The hash version as stored, without signedness: see
@@ -98,7 +97,7 @@ fn out_of_range(field: &'static str, value: impl Into<u64>) -> FormatError {
     }
 }
 
-/// Checks the root of a directory and returns what it says and its entries.
+/// Checks the root of a directory and returns its properties and entries.
 ///
 /// `max_levels` is [`MAX_LEVELS`] or [`MAX_LEVELS_LARGEDIR`].
 ///
@@ -116,7 +115,7 @@ pub fn parse_root(block: &[u8], tail: Tail, max_levels: u8) -> Result<(RootInfo,
     Ok((info, parse(block, NodeKind::Root, tail)?))
 }
 
-/// What a root says, without its entries.
+/// Reads the properties in a root, without its entries.
 ///
 /// # Errors
 ///
@@ -160,8 +159,8 @@ pub fn parse_node(block: &[u8], tail: Tail) -> Result<DxNode<'_>> {
     parse(block, NodeKind::Interior, tail)
 }
 
-/// A node that [`parse_root`] or [`parse_node`] has accepted before: only what memory safety and
-/// termination need is checked again, so that a look-up does not pay for every entry of the node.
+/// Reads a node that [`parse_root`] or [`parse_node`] has accepted before. It checks only the
+/// bounds of the entries again, so the time of a look-up does not depend on the number of entries.
 ///
 /// # Errors
 ///
@@ -216,25 +215,25 @@ fn parse(block: &[u8], kind: NodeKind, tail: Tail) -> Result<DxNode<'_>> {
 }
 
 impl<'a> DxNode<'a> {
-    /// The number of entries, at least 1.
+    /// Returns the number of entries, at least 1.
     #[must_use]
     pub fn count(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// The number of entries that fit.
+    /// Returns the number of entries that fit.
     #[must_use]
     pub fn limit(&self) -> usize {
         usize::from(self.limit)
     }
 
-    /// Whether another entry does not fit.
+    /// Returns whether another entry does not fit.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.count >= self.limit
     }
 
-    /// The entry at `index`.
+    /// Returns the entry at `index`.
     #[must_use]
     pub fn entry(&self, index: usize) -> Option<DxEntry> {
         if index >= self.count() {
@@ -275,9 +274,10 @@ impl<'a> DxNode<'a> {
         low.saturating_sub(1)
     }
 
-    /// Whether names with `hash` go on in the entry after `index`.
+    /// Returns whether names with `hash` continue in the entry after `index`.
     ///
-    /// `None` means that `index` is the last entry: the question goes to the parent's next entry.
+    /// `None` means that `index` is the last entry. The caller then asks for the parent's next
+    /// entry.
     #[must_use]
     pub fn continues_after(&self, index: usize, hash: u32) -> Option<bool> {
         let next = self.entry(index.checked_add(1)?)?;
@@ -285,7 +285,7 @@ impl<'a> DxNode<'a> {
     }
 }
 
-/// Whether an entry's hash says that names with `hash` began in the entry before it.
+/// Returns whether names with an entry's hash also are in the block of the entry before it.
 #[must_use]
 pub fn continues(entry_hash: u32, hash: u32) -> bool {
     entry_hash & 1 != 0 && entry_hash & !1 == hash & !1
@@ -379,7 +379,7 @@ pub fn init_root(
     tail: Tail,
     first_leaf: FileBlock,
 ) -> Result<()> {
-    // ".." takes the whole rest of the block as its slack, in which the tree hides.
+    // The tree lies in the slack of "..", which has the rest of the block.
     dir_entry::init_dot_dotdot(block, ino, parent, Tail::None);
     init_entries(block, NodeKind::Root, tail, first_leaf)?;
     let truncated = FormatError::Truncated {
@@ -453,10 +453,11 @@ pub fn grow_root(
     put(root, INFO + 6, [levels]).ok_or(out_of_range("indirect_levels", levels))
 }
 
-/// Which shape `block`, the block number `at` of an indexed directory, has; `None` for a leaf.
+/// Returns the layout of `block`, block `at` of an indexed directory, or `None` for a leaf.
 ///
-/// Interior nodes look like a block that is one unused record; only the tree says for sure, so this
-/// is for readers that walk the directory linearly and want to verify the right checksum.
+/// An interior node looks like a block with one unused record, so the result can be wrong. Only a
+/// walk of the tree is reliable. This function is for linear readers, to select the checksum to
+/// verify.
 #[must_use]
 pub fn guess_kind(block: &[u8], at: FileBlock) -> Option<NodeKind> {
     if at.0 == 0 {

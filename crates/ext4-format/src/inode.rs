@@ -1,9 +1,8 @@
 //! Inodes: a 128-byte record that ext2 defined, extended by what `i_extra_isize` covers, followed
 //! by room for extended attributes up to the volume's inode size.
 //!
-//! [`InodeFields`] is the record in native integers. Encoding writes the fields it knows into
-//! existing bytes and leaves every other byte as it was: attributes, checksums and what a newer
-//! kernel may add.
+//! [`InodeFields`] is the record in native integers. Encoding writes the known fields into existing
+//! bytes and keeps all others: attributes, checksums, and fields of newer kernels.
 
 use crate::bytes::{
     get, get_u16, get_u32, hi16, hi32, join16, join32, lo16, lo32, put, put_u16, put_u32,
@@ -64,7 +63,7 @@ pub struct InodeFields {
     pub version: u64,
     /// Extent root, block map, symlink or device number.
     pub i_block: [u8; I_BLOCK_SIZE],
-    /// Generation: tells apart the files that had this inode number.
+    /// Distinguishes the files that had this inode number.
     pub generation: u32,
     /// Block with extended attributes, 0 if none.
     pub file_acl: FsBlock,
@@ -107,12 +106,12 @@ fn truncated(have: usize, geometry: &Geometry) -> FormatError {
     }
 }
 
-/// Where in the record a field ends, and whether `extra_isize` covers it.
+/// Returns whether `extra_isize` covers a field of the record.
 fn fits(extra_isize: u16, field_end: usize) -> bool {
     usize::from(extra_isize).saturating_add(GOOD_OLD_INODE_SIZE) >= field_end
 }
 
-/// The checked `i_extra_isize` of a raw inode.
+/// Returns the checked `i_extra_isize` of a raw inode.
 ///
 /// # Errors
 ///
@@ -271,7 +270,7 @@ impl InodeFields {
         Some(())
     }
 
-    /// The block count's halves, and the flags with `HUGE_FILE` as that count needs it.
+    /// Returns the block count's halves, and the flags with `HUGE_FILE` as that count needs it.
     fn encode_blocks(&self, geometry: &Geometry) -> Result<(u16, u32, InodeFlags)> {
         let error = FormatError::OutOfRange {
             structure: "inode",
@@ -306,7 +305,7 @@ impl InodeFields {
         })
     }
 
-    /// Whether the symlink's target is in `i_block` itself.
+    /// Returns whether the symlink's target is in `i_block` itself.
     #[must_use]
     pub fn is_fast_symlink(&self) -> bool {
         self.mode.is_symlink()

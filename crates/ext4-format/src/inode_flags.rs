@@ -80,7 +80,8 @@ impl InodeFlags {
         .union(InodeFlags::CASEFOLD)
         .union(InodeFlags::DAX);
 
-    /// What of `self`, a directory's flags, a new child of type `child` takes over.
+    /// Returns the flags that a new child of type `child` inherits from a directory with these
+    /// flags.
     #[must_use]
     pub fn inherit(self, child: FileType) -> InodeFlags {
         let flags = self & Self::INHERITED;

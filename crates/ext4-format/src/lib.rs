@@ -1,19 +1,18 @@
-//! Pure codecs for ext4's on-disk structures: one file a structure, no I/O, no unsafe code.
+//! Codecs for ext4's on-disk structures: one file per structure, no I/O, no unsafe code.
 //!
-//! The list of modules is the format. Bytes come from images that may be damaged or hostile, so
-//! nothing here trusts them: every length and offset is checked, arithmetic cannot overflow, and
-//! what is wrong is reported as a [`FormatError`] that names the structure and the place.
+//! Images may be damaged or hostile. Each length and offset is checked, and arithmetic cannot
+//! overflow. Damage is reported as a [`FormatError`] that names the structure and the place.
 //!
-//! Conventions that all modules share:
+//! Conventions of all modules:
 //!
 //! * Numbers are native integers outside of [`superblock::Superblock`], whose fields are
 //!   little-endian as on disk.
-//! * `verify_…` and `update_…` take the checksum seed as an `Option`: without metadata checksums it
-//!   is `None` and they do nothing, so that callers need not ask.
-//! * Encoding leaves bytes that it does not know as they were.
+//! * `verify_…` and `update_…` take the checksum seed as an `Option`. A volume without metadata
+//!   checksums has `None`, and they do nothing.
+//! * Encoding keeps unknown bytes.
 //!
-//! The format's source is the kernel's `Documentation/filesystems/ext4`, checked against images
-//! that mke2fs makes.
+//! Source of the format: the kernel's `Documentation/filesystems/ext4`, compared with images by
+//! mke2fs.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -33,6 +32,7 @@ pub mod checksum;
 pub mod device;
 mod dir_block;
 pub mod dir_entry;
+mod dir_record;
 pub mod dirhash;
 pub mod error;
 pub mod extent;

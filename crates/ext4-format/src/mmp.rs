@@ -1,5 +1,5 @@
-//! Multiple mount protection. SluiceFS does not mount volumes that use it; these constants let
-//! tools say so by name.
+//! Multiple mount protection. SluiceFS does not mount volumes that use it; the constants are for
+//! tools.
 
 /// The magic number of the protection block: "MMP" in ASCII.
 pub const MMP_MAGIC: u32 = 0x004d_4d50;

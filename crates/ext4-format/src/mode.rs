@@ -1,6 +1,6 @@
-//! File types and permissions, as inodes and directory entries spell them.
+//! File types and permissions, as stored in inodes and directory entries.
 
-/// What kind of file an inode is.
+/// The file type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A regular file.
@@ -20,7 +20,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The code that directory entries use.
+    /// Returns the code that directory entries use.
     #[must_use]
     pub const fn dirent_code(self) -> u8 {
         match self {
@@ -34,7 +34,7 @@ impl FileType {
         }
     }
 
-    /// The type for a directory entry's code; `None` if it is unknown (0) or not a type.
+    /// Returns the type for a directory entry's code; `None` if it is unknown (0) or not a type.
     #[must_use]
     pub const fn from_dirent_code(code: u8) -> Option<FileType> {
         Some(match code {
@@ -49,7 +49,7 @@ impl FileType {
         })
     }
 
-    /// The type's bits in `st_mode`.
+    /// Returns the type's bits in `st_mode`.
     #[must_use]
     pub const fn mode_bits(self) -> u16 {
         match self {
@@ -84,7 +84,7 @@ impl InodeMode {
         InodeMode(file_type.mode_bits() | (permissions & Self::PERMISSIONS))
     }
 
-    /// The file type, or `None` if the bits are none's.
+    /// Returns the file type, or `None` if the bits are not a type.
     #[must_use]
     pub const fn file_type(self) -> Option<FileType> {
         Some(match self.0 & 0xf000 {
@@ -99,31 +99,31 @@ impl InodeMode {
         })
     }
 
-    /// The permission bits.
+    /// Returns the permission bits.
     #[must_use]
     pub const fn permissions(self) -> u16 {
         self.0 & Self::PERMISSIONS
     }
 
-    /// The same type with other permissions.
+    /// Returns the same type with other permissions.
     #[must_use]
     pub const fn with_permissions(self, permissions: u16) -> InodeMode {
         InodeMode((self.0 & !Self::PERMISSIONS) | (permissions & Self::PERMISSIONS))
     }
 
-    /// Whether this is a directory.
+    /// Returns whether this is a directory.
     #[must_use]
     pub const fn is_dir(self) -> bool {
         self.0 & 0xf000 == FileType::Directory.mode_bits()
     }
 
-    /// Whether this is a regular file.
+    /// Returns whether this is a regular file.
     #[must_use]
     pub const fn is_regular(self) -> bool {
         self.0 & 0xf000 == FileType::Regular.mode_bits()
     }
 
-    /// Whether this is a symbolic link.
+    /// Returns whether this is a symbolic link.
     #[must_use]
     pub const fn is_symlink(self) -> bool {
         self.0 & 0xf000 == FileType::Symlink.mode_bits()

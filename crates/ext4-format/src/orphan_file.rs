@@ -13,7 +13,7 @@ pub const ORPHAN_MAGIC: u32 = 0x0b10_ca04;
 const TAIL: usize = 8;
 const SLOT: usize = 4;
 
-/// The number of slots in a block of `block_size` bytes.
+/// Returns the number of slots in a block of `block_size` bytes.
 #[must_use]
 pub fn slots_per_block(block_size: usize) -> usize {
     block_size.saturating_sub(TAIL) / SLOT
@@ -90,7 +90,7 @@ pub fn init(block: &mut [u8]) -> Result<()> {
     put_u32(block, tail, ORPHAN_MAGIC).ok_or_else(|| truncated(have))
 }
 
-/// The slots in use, as slot number and inode.
+/// Returns the slots in use, as slot number and inode.
 pub fn slots(block: &[u8]) -> impl Iterator<Item = (usize, Ino)> + '_ {
     let slots = block
         .get(..tail_offset(block).unwrap_or(0))
@@ -104,7 +104,7 @@ pub fn slots(block: &[u8]) -> impl Iterator<Item = (usize, Ino)> + '_ {
         .map(|(slot, ino)| (slot, Ino(ino)))
 }
 
-/// The first free slot, if any.
+/// Returns the first free slot, if any.
 #[must_use]
 pub fn free_slot(block: &[u8]) -> Option<usize> {
     let slots = block.get(..tail_offset(block).ok()?)?;

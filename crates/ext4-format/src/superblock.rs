@@ -124,7 +124,7 @@ pub struct Superblock {
     pub magic: U16<LE>,
     /// [`State`] bits.
     pub state: U16<LE>,
-    /// What to do on errors: 1 continue, 2 remount read-only, 3 panic.
+    /// The reaction to errors: 1 continue, 2 remount read-only, 3 panic.
     pub errors: U16<LE>,
     /// Minor revision.
     pub minor_rev_level: U16<LE>,
@@ -317,21 +317,24 @@ fn check(holds: bool, field: &'static str, value: impl Into<u64>) -> Result<()> 
 }
 
 impl Superblock {
-    /// Reads a superblock and checks its magic, its checksum and that its geometry makes sense.
+    /// Reads a superblock and checks its magic, its checksum and its geometry.
     ///
-    /// Features are not judged here: see [`Superblock::check_features`].
+    /// Of the features, it checks only those that change the meaning of the geometry. The caller
+    /// checks the others with [`Superblock::check_features`].
     ///
     /// # Errors
     ///
-    /// `Truncated`, `BadMagic`, `Checksum`, or `OutOfRange` with the first field found at fault.
+    /// `Truncated`, `BadMagic`, `Checksum`, `UnsupportedFeatures` for features that change the
+    /// meaning of the geometry, or `OutOfRange` with the first bad field.
     pub fn parse(bytes: &[u8]) -> Result<Superblock> {
         let superblock = Superblock::parse_unverified(bytes)?;
         superblock.verify_checksum()?;
+        superblock.check_geometry_features()?;
         superblock.check_geometry()?;
         Ok(superblock)
     }
 
-    /// Reads a superblock and checks nothing but its magic: for tools that look at damaged volumes.
+    /// Reads a superblock and checks only its magic, for tools that examine damaged volumes.
     ///
     /// # Errors
     ///
@@ -355,7 +358,21 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Checks the fields that every later computation rests on.
+    /// Refuses `bigalloc` and unknown incompatible features: with them, the fields of the geometry
+    /// have another meaning. Without this check a sound volume would be reported as damaged.
+    fn check_geometry_features(&self) -> Result<()> {
+        let unknown = self.incompat().bits() & !IncompatFeatures::all().bits();
+        let bigalloc = self.ro_compat() & RoCompatFeatures::BIGALLOC;
+        if unknown == 0 && bigalloc.is_empty() {
+            return Ok(());
+        }
+        // The error names all unsupported features, not only these.
+        let mut names = self.incompat().unsupported().names();
+        names.extend(bigalloc.names());
+        Err(FormatError::UnsupportedFeatures { names })
+    }
+
+    /// Checks the fields that later computations rely on.
     fn check_geometry(&self) -> Result<()> {
         check(self.rev_level.get() >= 1, "rev_level", self.rev_level.get())?;
         check(
@@ -372,16 +389,14 @@ impl Superblock {
             "blocks_per_group",
             per_group,
         )?;
-        if !self.ro_compat().contains(RoCompatFeatures::BIGALLOC) {
-            let log_cluster_size = self.log_cluster_size.get();
-            check(
-                log_cluster_size == self.log_block_size.get(),
-                "log_cluster_size",
-                log_cluster_size,
-            )?;
-            let clusters = self.clusters_per_group.get();
-            check(clusters == per_group, "clusters_per_group", clusters)?;
-        }
+        let log_cluster_size = self.log_cluster_size.get();
+        check(
+            log_cluster_size == self.log_block_size.get(),
+            "log_cluster_size",
+            log_cluster_size,
+        )?;
+        let clusters = self.clusters_per_group.get();
+        check(clusters == per_group, "clusters_per_group", clusters)?;
         let first_data_block = self.first_data_block.get();
         check(
             first_data_block == u32::from(block_size == 1024),
@@ -467,22 +482,22 @@ impl Superblock {
         Ok(())
     }
 
-    /// Checks that this engine can honour the volume's features.
+    /// Checks that all features of the volume are supported.
     ///
     /// # Errors
     ///
-    /// `UnsupportedIncompat` whatever the access, `UnsupportedRoCompat` if writing is wanted.
+    /// `UnsupportedFeatures`, or `ReadOnlyFeatures` if `access` is [`Access::ReadWrite`].
     pub fn check_features(&self, access: Access) -> Result<()> {
         let incompat = self.incompat().unsupported();
         if !incompat.is_empty() {
-            return Err(FormatError::UnsupportedIncompat {
-                names: incompat.names().join(" "),
+            return Err(FormatError::UnsupportedFeatures {
+                names: incompat.names(),
             });
         }
         let ro_compat = self.ro_compat().unsupported();
         if access == Access::ReadWrite && !ro_compat.is_empty() {
-            return Err(FormatError::UnsupportedRoCompat {
-                names: ro_compat.names().join(" "),
+            return Err(FormatError::ReadOnlyFeatures {
+                names: ro_compat.names(),
             });
         }
         Ok(())
@@ -515,14 +530,14 @@ impl Superblock {
         crc32c(Seed::INITIAL, covered)
     }
 
-    /// Sets the checksum to what the other fields require. Does nothing without metadata checksums.
+    /// Computes and sets the checksum, if the volume has metadata checksums.
     pub fn update_checksum(&mut self) {
         if self.has_metadata_csum() {
             self.checksum = self.compute_checksum().into();
         }
     }
 
-    /// The superblock as it goes to disk.
+    /// Returns the superblock as it goes to disk.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         IntoBytes::as_bytes(self)
@@ -536,19 +551,19 @@ impl Superblock {
         self.incompat().contains(IncompatFeatures::SIXTY_FOUR_BIT)
     }
 
-    /// The compatible features, unknown bits included.
+    /// Returns the compatible features, unknown bits included.
     #[must_use]
     pub fn compat(&self) -> CompatFeatures {
         CompatFeatures::from_bits_retain(self.feature_compat.get())
     }
 
-    /// The incompatible features, unknown bits included.
+    /// Returns the incompatible features, unknown bits included.
     #[must_use]
     pub fn incompat(&self) -> IncompatFeatures {
         IncompatFeatures::from_bits_retain(self.feature_incompat.get())
     }
 
-    /// The read-only compatible features, unknown bits included.
+    /// Returns the read-only compatible features, unknown bits included.
     #[must_use]
     pub fn ro_compat(&self) -> RoCompatFeatures {
         RoCompatFeatures::from_bits_retain(self.feature_ro_compat.get())
@@ -569,7 +584,7 @@ impl Superblock {
         self.feature_ro_compat = features.bits().into();
     }
 
-    /// The state bits.
+    /// Returns the state bits.
     #[must_use]
     pub fn state(&self) -> State {
         State::from_bits_retain(self.state.get())
@@ -580,7 +595,7 @@ impl Superblock {
         self.state = state.bits().into();
     }
 
-    /// The block size in bytes; 1024 if the field is absurd.
+    /// Returns the block size in bytes, or 1024 if the field is out of range.
     #[must_use]
     pub fn block_size(&self) -> u32 {
         1024u32
@@ -589,7 +604,7 @@ impl Superblock {
             .unwrap_or(1024)
     }
 
-    /// The number of blocks on the volume.
+    /// Returns the number of blocks on the volume.
     #[must_use]
     pub fn blocks_count(&self) -> u64 {
         self.wide(self.blocks_count_hi, self.blocks_count_lo)
@@ -601,7 +616,7 @@ impl Superblock {
         self.wide(self.reserved_blocks_count_hi, self.reserved_blocks_count_lo)
     }
 
-    /// The number of free blocks.
+    /// Returns the number of free blocks.
     #[must_use]
     pub fn free_blocks_count(&self) -> u64 {
         self.wide(self.free_blocks_count_hi, self.free_blocks_count_lo)
@@ -634,7 +649,7 @@ impl Superblock {
         self.free_inodes_count = inodes.into();
     }
 
-    /// The number of block groups; 0 if the fields make no sense.
+    /// Returns the number of block groups, or 0 if there are no blocks per group.
     #[must_use]
     pub fn groups_count(&self) -> u64 {
         let per_group = u64::from(self.blocks_per_group.get());
@@ -648,7 +663,7 @@ impl Superblock {
         }
     }
 
-    /// The size of a group descriptor in bytes.
+    /// Returns the size of a group descriptor in bytes.
     #[must_use]
     pub fn group_desc_size(&self) -> u16 {
         if self.is_64bit() {
@@ -670,13 +685,13 @@ impl Superblock {
         Some(Seed::INITIAL.extend(&self.uuid))
     }
 
-    /// The time of the last mount, in seconds since the epoch.
+    /// Returns the time of the last mount, in seconds since the epoch.
     #[must_use]
     pub fn mount_time(&self) -> u64 {
         join32(u32::from(self.mtime_hi), self.mtime.get())
     }
 
-    /// The time of the last write, in seconds since the epoch.
+    /// Returns the time of the last write, in seconds since the epoch.
     #[must_use]
     pub fn write_time(&self) -> u64 {
         join32(u32::from(self.wtime_hi), self.wtime.get())
@@ -692,7 +707,7 @@ impl Superblock {
         (self.wtime, self.wtime_hi) = (lo32(seconds).into(), (hi32(seconds) & 0xff) as u8);
     }
 
-    /// The volume's label without its padding.
+    /// Returns the volume's label without its padding.
     #[must_use]
     pub fn label(&self) -> &[u8] {
         let end = self.volume_name.iter().position(|byte| *byte == 0);

@@ -6,7 +6,7 @@ use crate::inode::{I_BLOCK_SIZE, InodeFields};
 /// The longest target that fits in `i_block`, in bytes: one less than its size, for a final zero.
 pub const MAX_FAST_TARGET: usize = I_BLOCK_SIZE - 1;
 
-/// The target of a fast symlink.
+/// Returns the target of a fast symlink.
 ///
 /// # Errors
 ///

@@ -27,7 +27,7 @@ impl Timestamp {
         }
     }
 
-    /// The seconds and extra fields. Without an extra field seconds are limited to 32 bits.
+    /// Returns the seconds and extra fields. Without an extra field seconds are limited to 32 bits.
     pub(crate) fn encode(self, has_extra: bool) -> (u32, u32) {
         let max = if has_extra {
             Self::MAX_SECS

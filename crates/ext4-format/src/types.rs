@@ -1,4 +1,4 @@
-//! New types for the numbers that must not mix.
+//! Types for numbers that must not be mixed up.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ macro_rules! number {
         }
 
         impl $name {
-            /// This number plus `count`, or `None` past the type's end.
+            /// Returns this number plus `count`, or `None` past the type's end.
             #[must_use]
             pub const fn checked_add(self, count: $inner) -> Option<$name> {
                 match self.0.checked_add(count) {
@@ -30,7 +30,7 @@ macro_rules! number {
                 }
             }
 
-            /// The distance from `earlier` to this number, or `None` if `earlier` is later.
+            /// Returns the distance from `earlier` to this number, or `None` if `earlier` is later.
             #[must_use]
             pub const fn checked_sub(self, earlier: $name) -> Option<$inner> {
                 self.0.checked_sub(earlier.0)

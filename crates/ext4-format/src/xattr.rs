@@ -9,14 +9,14 @@
 //! an inode and from the block's start in a block. Values in inodes of their own (`ea_inode`) are
 //! not supported; volumes with that feature are refused at mount.
 
-use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32};
+use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32, saturating_u32};
 use crate::checksum::{Seed, compare};
 use crate::error::{FormatError, Result};
 use crate::types::FsBlock;
 
 /// The magic number of both places.
 pub const XATTR_MAGIC: u32 = 0xea02_0000;
-/// How many inodes may share a block.
+/// Most inodes that may share a block.
 pub const REFCOUNT_MAX: u32 = 1024;
 /// The longest name without its prefix, in bytes.
 pub const NAME_MAX: usize = 255;
@@ -40,8 +40,8 @@ const BLOCK_HEADER: usize = 32;
 const BLOCK_CHECKSUM: usize = 0x10;
 const BLOCK_HASH: usize = 0xc;
 
-/// Where a set of attributes lives: the two places differ in their headers, in what value offsets
-/// count from, and in that only a block's entries are hashed (the kernel keeps 0 in inodes).
+/// The place of a set of attributes. The two places differ in the header and in the start of the
+/// value offsets. Only a block's entries have hashes; the kernel stores 0 in inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Inode,
@@ -49,7 +49,7 @@ enum Place {
 }
 
 impl Place {
-    /// Where the first entry starts in the area.
+    /// Returns the offset of the first entry in the area.
     const fn header(self) -> usize {
         match self {
             Place::Inode => IBODY_HEADER,
@@ -57,7 +57,7 @@ impl Place {
         }
     }
 
-    /// What value offsets count from.
+    /// The start of the value offsets.
     const fn value_base(self) -> usize {
         match self {
             Place::Inode => IBODY_HEADER,
@@ -99,7 +99,7 @@ pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     None
 }
 
-/// The prefix for an index; `None` if the index is unknown.
+/// Returns the prefix for an index; `None` if the index is unknown.
 #[must_use]
 pub fn prefix(index: u8) -> Option<&'static [u8]> {
     PREFIXES
@@ -108,7 +108,7 @@ pub fn prefix(index: u8) -> Option<&'static [u8]> {
         .map(|(_, prefix)| *prefix)
 }
 
-/// The full name of an attribute; `None` if the index is unknown.
+/// Returns the full name of an attribute; `None` if the index is unknown.
 #[must_use]
 pub fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
     Some([prefix(index)?, name].concat())
@@ -191,7 +191,7 @@ fn hash_value(hash: u32, value: &[u8]) -> u32 {
     })
 }
 
-/// The hash of an attribute: its name's bytes, then its value's words, padded with zeroes.
+/// Returns the hash of an attribute: its name's bytes, then its value's words, padded with zeroes.
 #[must_use]
 pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     hash_value(hash_name(name, u32::from), value)
@@ -264,11 +264,11 @@ pub fn parse_block(block: &[u8]) -> Result<(BlockHeader, Vec<XattrEntry<'_>>)> {
 fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
     let mut entries = Vec::new();
     let mut offset = place.header();
-    // The table's end is known only after a first pass; values must lie behind it.
+    // The end of the entries is known after the loop. Values must start after it.
     let mut lowest_value = area.len();
     loop {
         let bounds = |field, value: u64| FormatError::XattrBounds {
-            offset: u32::try_from(offset).unwrap_or(u32::MAX),
+            offset: saturating_u32(offset),
             field,
             value,
         };
@@ -299,8 +299,8 @@ fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
                 value: u64::from(inum),
             });
         }
-        // Without name, prefix and value an entry would be the end mark: no writer makes such a
-        // name.
+        // An entry without name, prefix and value would be the end mark. No implementation writes
+        // such a name.
         if name.contains(&0) || (name.is_empty() && index == 0) {
             return Err(bounds("e_name", 0));
         }
@@ -313,9 +313,8 @@ fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
                 .ok_or_else(|| bounds("e_value_size", u64::from(size)))?;
             lowest_value = lowest_value.min(start);
         }
-        let offset32 = u32::try_from(offset).unwrap_or(u32::MAX);
         entries.push(XattrEntry {
-            offset: offset32,
+            offset: saturating_u32(offset),
             index,
             name,
             value,
@@ -325,7 +324,7 @@ fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
     }
     if offset.saturating_add(4) > lowest_value {
         return Err(FormatError::XattrBounds {
-            offset: u32::try_from(offset).unwrap_or(u32::MAX),
+            offset: saturating_u32(offset),
             field: "e_value_offs",
             value: lowest_value as u64,
         });
@@ -333,13 +332,14 @@ fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
     Ok(entries)
 }
 
-/// The bytes that an attribute takes in either place: its entry and its value.
+/// Returns the bytes that an attribute takes in either place: its entry and its value.
 #[must_use]
 pub fn space_for(name: &[u8], value: &[u8]) -> usize {
     align4(ENTRY.saturating_add(name.len())).saturating_add(align4(value.len()))
 }
 
-/// The bytes that a set of attributes takes besides the header: entries, end mark and values.
+/// Returns the bytes that a set of attributes takes in addition to the header: entries, end mark
+/// and values.
 #[must_use]
 pub fn space_for_all(attributes: &[Xattr<'_>]) -> usize {
     attributes
@@ -348,13 +348,13 @@ pub fn space_for_all(attributes: &[Xattr<'_>]) -> usize {
         .fold(4, usize::saturating_add)
 }
 
-/// Whether the attributes fit in an inode's slack of `area_len` bytes.
+/// Returns whether the attributes fit in an inode's slack of `area_len` bytes.
 #[must_use]
 pub fn fits_ibody(attributes: &[Xattr<'_>], area_len: usize) -> bool {
     attributes.is_empty() || space_for_all(attributes).saturating_add(IBODY_HEADER) <= area_len
 }
 
-/// Whether the attributes fit in a block of `block_size` bytes.
+/// Returns whether the attributes fit in a block of `block_size` bytes.
 #[must_use]
 pub fn fits_block(attributes: &[Xattr<'_>], block_size: usize) -> bool {
     space_for_all(attributes).saturating_add(BLOCK_HEADER) <= block_size
@@ -412,7 +412,7 @@ pub fn set_refcount(block: &mut [u8], refcount: u32) -> Result<()> {
     put_u32(block, 4, refcount).ok_or(error)
 }
 
-/// The hash of a set of attributes in the order of a block; 0 if one of them hashes to 0.
+/// Returns the hash of a set of attributes in the order of a block; 0 if one of them hashes to 0.
 #[must_use]
 pub fn block_hash(attributes: &[Xattr<'_>]) -> u32 {
     let mut hash = 0u32;

@@ -4,7 +4,8 @@
 //! and reads one large file. The device is formatted first. For profiles (`perf record`,
 //! callgrind).
 
-use ext4::{Fs, MkfsOptions, MountOptions, NewInode, Result};
+use ext4::{Fs, MountOptions, NewInode, Result};
+use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         &block::DeviceUrl::parse(device)?,
         block::OpenMode::ReadWrite,
     )?;
-    ext4::mkfs(&queue, &MkfsOptions::default())?;
+    mkfs::format(&queue, &MkfsOptions::default())?;
     let memory = std::env::var("MEMORY")
         .ok()
         .and_then(|m| m.parse().ok())

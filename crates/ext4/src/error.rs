@@ -42,7 +42,10 @@ pub enum Error {
     /// The journal failed or is damaged.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// A feature of the volume is not supported.
+    /// A feature in the volume's superblock is not supported.
+    #[error("{0}")]
+    UnsupportedFeature(FormatError),
+    /// A property of the volume is not supported.
     #[error("unsupported: {0}")]
     Unsupported(String),
     /// No blocks, or no inodes, are left.
@@ -115,7 +118,9 @@ impl Error {
             Error::Corrupt(_) | Error::CorruptInode { .. } | Error::CorruptDirectory { .. } => {
                 Errno::UCLEAN
             }
-            Error::Unsupported(_) | Error::NotSupported => Errno::OPNOTSUPP,
+            Error::Unsupported(_) | Error::UnsupportedFeature(_) | Error::NotSupported => {
+                Errno::OPNOTSUPP
+            }
             Error::Stale => Errno::STALE,
             Error::NoSpace => Errno::NOSPC,
             Error::NotFound => Errno::NOENT,
@@ -140,6 +145,9 @@ impl Error {
 /// Not `#[from]`: the message contains the cause, so the cause is not its source as well.
 impl From<FormatError> for Error {
     fn from(e: FormatError) -> Error {
+        if e.is_unsupported_feature() {
+            return Error::UnsupportedFeature(e);
+        }
         Error::Corrupt(e)
     }
 }

@@ -14,7 +14,6 @@
 //! | `writepages` | delayed allocation and what happens when data has landed |
 //! | `xattr` | extended attributes and ACLs |
 //! | `orphan` | inodes to be deleted after a crash |
-//! | [`mod@mkfs`] | new volumes |
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +25,6 @@ mod error;
 mod extents;
 mod file_io;
 mod fsync;
-pub mod mkfs;
 mod namespace;
 mod orphan;
 mod state;
@@ -42,7 +40,6 @@ pub use ext4_format::types::Ino;
 pub use file_io::{FallocateMode, SeekWhence};
 pub use fsync::SyncTarget;
 pub use jbd2::AsyncCommit;
-pub use mkfs::{MkfsOptions, mkfs};
 pub use namespace::{NewInode, Opened, RenameFlags};
 pub use state::{
     Attr, DeletedInodes, Fs, Inode, InodeRef, MountOptions, OrphanReport, SetAttr, SetTime,

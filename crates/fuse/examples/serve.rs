@@ -16,7 +16,7 @@ fn main() -> Result<()> {
         block::OpenMode::ReadWrite,
     )?;
     if std::env::var_os("KEEP").is_none() {
-        ext4::mkfs(&queue, &ext4::MkfsOptions::default())?;
+        mkfs::format(&queue, &mkfs::MkfsOptions::default())?;
     }
     let options = fuse::MountOptions::parse(rest.first().map_or("", String::as_str))?;
     let fs = ext4::Fs::mount(queue, options.volume()).context("mount")?;

@@ -7,6 +7,6 @@ use std::sync::Arc;
 pub(crate) fn in_memory() -> Arc<Fs> {
     let url = block::DeviceUrl::memory(64 << 20);
     let queue = block::open(&url, block::OpenMode::ReadWrite).unwrap();
-    ext4::mkfs(&queue, &ext4::MkfsOptions::default()).unwrap();
+    mkfs::format(&queue, &mkfs::MkfsOptions::default()).unwrap();
     Fs::mount(queue, ext4::MountOptions::default()).unwrap()
 }

@@ -1,36 +1,37 @@
-//! The journal's thread: commits at intervals or when a transaction has grown large, and
-//! checkpoints before the log is full, so that commits need not wait for it.
+//! The journal's thread. It commits at intervals and when a transaction has grown large, and writes
+//! checkpoints before the log is full, so that commits need not wait for space.
 
 use crate::Journal;
-use crate::commit::Why;
-use std::sync::{Arc, Weak};
+use crate::commit::CommitReason;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 use sync::thread::{self, JoinHandle};
 use sync::{Condvar, Mutex, Rank};
 
+/// The work that the thread is asked for.
 #[derive(Default)]
-struct Wanted {
+struct Requests {
     commit: bool,
     checkpoint: bool,
     stop: bool,
 }
 
 struct Signal {
-    wanted: Mutex<Wanted>,
+    requests: Mutex<Requests>,
     changed: Condvar,
 }
 
 impl Default for Signal {
     fn default() -> Signal {
         Signal {
-            wanted: Rank::JournalThread.mutex(Wanted::default()),
+            requests: Rank::JournalThread.mutex(Requests::default()),
             changed: Condvar::new(),
         }
     }
 }
 
-/// The thread and how to reach it. The thread holds the journal only while it works, so that it
-/// never keeps one alive.
+/// The thread. It holds a reference to the journal only while it works, so it never keeps a journal
+/// alive.
 pub(crate) struct Background {
     signal: Arc<Signal>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -55,37 +56,36 @@ impl Background {
             .name("sluice-journal".into())
             .spawn(move || {
                 let mut deadline = sync::time::now() + interval;
-                while let Some((mut commit, checkpoint)) = wait(&signal, deadline) {
-                    if sync::time::now() >= deadline {
-                        commit = true;
-                    }
-                    if !work(&weak, commit, checkpoint) {
+                loop {
+                    let mut requests = wait(&signal, deadline);
+                    requests.commit |= sync::time::now() >= deadline;
+                    if requests.stop || !work(&weak, &requests) {
                         break;
                     }
-                    if commit {
+                    if requests.commit {
                         deadline = sync::time::now() + interval;
                     }
                 }
             });
         match thread {
             Ok(thread) => *self.thread.lock() = Some(thread),
-            // Commits then happen when somebody asks for one or a transaction is full.
+            // Commits then happen only on request or when a transaction is full.
             Err(error) => tracing::error!(%error, "the journal has no background thread"),
         }
     }
-    /// Asks for a commit of the running transaction.
-    pub fn ask_commit(&self) {
-        self.signal.wanted.lock().commit = true;
+    /// Requests a commit of the running transaction.
+    pub fn request_commit(&self) {
+        self.signal.requests.lock().commit = true;
         self.signal.changed.notify_one();
     }
-    /// Asks for a checkpoint.
-    pub fn ask_checkpoint(&self) {
-        self.signal.wanted.lock().checkpoint = true;
+    /// Requests a checkpoint.
+    pub fn request_checkpoint(&self) {
+        self.signal.requests.lock().checkpoint = true;
         self.signal.changed.notify_one();
     }
-    /// Stops the thread and waits for it (unless it is the caller).
+    /// Stops the thread and waits for it, unless it is the caller.
     pub fn stop(&self) {
-        self.signal.wanted.lock().stop = true;
+        self.signal.requests.lock().stop = true;
         self.signal.changed.notify_one();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
@@ -96,40 +96,40 @@ impl Background {
     }
 }
 
-/// Waits for something to do: whether a commit and whether a checkpoint was asked for; `None` to
-/// stop.
-fn wait(signal: &Signal, deadline: Instant) -> Option<(bool, bool)> {
-    let mut wanted = signal.wanted.lock();
-    while !wanted.stop && !wanted.commit && !wanted.checkpoint {
-        if signal.changed.wait_until(&mut wanted, deadline).timed_out() {
+/// Waits for a request or the deadline, and takes the requests.
+fn wait(signal: &Signal, deadline: Instant) -> Requests {
+    let mut requests = signal.requests.lock();
+    while !requests.stop && !requests.commit && !requests.checkpoint {
+        if signal
+            .changed
+            .wait_until(&mut requests, deadline)
+            .timed_out()
+        {
             break;
         }
     }
-    if wanted.stop {
-        return None;
-    }
-    let Wanted {
-        commit, checkpoint, ..
-    } = std::mem::take(&mut *wanted);
-    Some((commit, checkpoint))
+    let stop = requests.stop;
+    let taken = std::mem::take(&mut *requests);
+    requests.stop = stop;
+    taken
 }
 
-/// Does what was asked for; `false` where there is no journal left to do it for. Errors are latched
-/// in the journal.
-fn work(journal: &Weak<Journal>, commit: bool, checkpoint: bool) -> bool {
+/// Does the requested work. Returns `false` if the journal is gone or has stopped. The journal
+/// keeps errors.
+fn work(journal: &Weak<Journal>, requests: &Requests) -> bool {
     let Some(journal) = journal.upgrade() else {
         return false;
     };
     if journal.error().is_some() {
         return false;
     }
-    if commit && journal.has_changes() {
+    if requests.commit && journal.has_changes() {
         if let Some(client) = journal.client() {
             client.before_commit();
         }
-        let _ = journal.commit_because(journal.running_tid(), Why::Due);
+        let _ = journal.commit_because(journal.running_tid(), CommitReason::Internal);
     }
-    if checkpoint {
+    if requests.checkpoint {
         let result = journal.checkpoint_all();
         let _ = journal.stop_on_error(result);
     }
@@ -137,12 +137,12 @@ fn work(journal: &Weak<Journal>, commit: bool, checkpoint: bool) -> bool {
 }
 
 impl Journal {
-    /// Whether a commit would write anything.
+    /// Returns whether a commit would write anything.
     fn has_changes(&self) -> bool {
         let empty = self
             .gate
             .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .unwrap_or_else(PoisonError::into_inner)
             .is_empty();
         !empty || self.pending_blocks() > 0
     }

@@ -1,9 +1,10 @@
 //! One metadata block in memory.
 //!
-//! The content is a shared buffer ([`Buf`]): readers clone a reference, the commit and the
-//! checkpoint keep one, and whoever changes it while it is shared works on a copy. A buffer is
-//! charged to the budget for as long as it lives, in the cache or not; the journal's own references
-//! only once they differ from the current content (see `Buffer::release`).
+//! The content is a shared, copy-on-write buffer ([`Buf`]). Readers, the commit and the checkpoint
+//! hold references to it. A change of shared content makes a copy first.
+//!
+//! A buffer is charged to the budget while it exists. Content that only the journal holds is
+//! charged in addition, from the change that replaced it until [`Buffer::release`].
 //!
 //! ```text
 //!            load ok                  modify/create: joins the running transaction
@@ -13,9 +14,8 @@
 //!   gone                  └───────────────── release (checkpointed) ─────── frozen, and may become dirty again
 //! ```
 //!
-//! Whoever needs a buffer to stay cached holds its `Arc`: the running transaction, the commit, the
-//! checkpoint set. Eviction therefore needs no state of its own: a buffer with one reference, the
-//! cache's, is clean.
+//! Invariant: the running transaction, the commit and the checkpoint set hold the `Arc` of each of
+//! their buffers. So a buffer whose only reference is the cache's is clean and can be evicted.
 
 use crate::Tid;
 use crate::buffer_cache::OVERHEAD_BYTES;
@@ -25,40 +25,36 @@ use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use sync::{Mutex, Rank};
 
-/// Stamps a block with what depends on all its bytes (its checksum), once per commit instead of
-/// once per change.
+/// Computes a block's checksum, once per commit instead of once per change.
 #[derive(Clone, Copy)]
 pub struct Seal {
-    /// Called as `seal(seed, block number, bytes)` on the content that goes to the log.
+    /// Called as `seal(seed, block number, bytes)` on the content for the log.
     pub seal: fn(u32, u64, &mut [u8]),
-    /// First argument.
+    /// Seed of the checksum.
     pub seed: u32,
 }
 
-/// Whether a buffer has its content yet.
+/// The state of a buffer's read from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Load {
-    /// Being read.
     Loading = 0,
-    /// There.
     Ready = 1,
-    /// The read failed; the buffer is out of the cache.
+    /// The buffer is no longer in the cache.
     Failed = 2,
 }
 
-/// One metadata block. Its content is a shared buffer: readers clone a reference, the commit keeps
-/// one, and whoever changes it while it is shared works on a copy.
+/// One metadata block in memory.
 pub struct Buffer {
     block: u64,
     block_size: u32,
     budget: Arc<Budget>,
     state: Mutex<State>,
-    /// It holds a file's data (see `data.rs`).
-    data: bool,
-    /// A check of the content has passed, or it was made in memory.
+    /// It holds file data (see `data.rs`).
+    is_data: bool,
+    /// The content passed a check, or was made in memory.
     verified: AtomicBool,
-    /// Used since the shrinker last came by.
+    /// Used since the shrinker's last visit.
     referenced: AtomicBool,
     load: AtomicU8,
 }
@@ -66,31 +62,31 @@ pub struct Buffer {
 struct State {
     /// `None` only while loading.
     data: Option<Buf>,
-    /// The running transaction that the current content belongs to.
+    /// The transaction that changed the content and has not frozen it yet.
     dirty_in: Option<Tid>,
-    /// How to seal the content when its transaction commits.
+    /// Seals the content when its transaction commits.
     seal: Option<Seal>,
     /// The commit or the checkpoint set holds a reference to the current content.
     journal_holds: bool,
 }
 
 impl Buffer {
-    /// A buffer whose content is being read.
+    /// Returns a buffer whose content is being read.
     pub(crate) fn loading(block: u64, block_size: u32, budget: &Arc<Budget>) -> Buffer {
         Buffer::with(block, block_size, budget, None, Load::Loading)
     }
-    /// A buffer of zeroes.
+    /// Returns a buffer of zeroes.
     pub(crate) fn zeroed(block: u64, block_size: u32, budget: &Arc<Budget>) -> Buffer {
         let data = BufMut::zeroed(block_size as usize).freeze();
         let buffer = Buffer::with(block, block_size, budget, Some(data), Load::Ready);
         buffer.verified.store(true, Ordering::Relaxed);
         buffer
     }
-    /// A buffer of a file's data.
+    /// Returns a buffer of file data.
     pub(crate) fn of_data(block: u64, content: Buf, budget: &Arc<Budget>) -> Buffer {
         let block_size = content.len() as u32;
         let mut buffer = Buffer::with(block, block_size, budget, Some(content), Load::Ready);
-        buffer.data = true;
+        buffer.is_data = true;
         buffer
     }
     fn with(
@@ -111,23 +107,23 @@ impl Buffer {
                 seal: None,
                 journal_holds: false,
             }),
-            data: false,
+            is_data: false,
             verified: AtomicBool::new(false),
             referenced: AtomicBool::new(true),
             load: AtomicU8::new(load as u8),
         }
     }
 
-    /// Its block number on the volume.
+    /// Returns the block number on the volume.
     pub fn block(&self) -> u64 {
         self.block
     }
-    /// Its content now.
+    /// Returns the current content.
     pub fn data(&self) -> Buf {
         self.state.lock().content().clone()
     }
-    /// Runs `check` on the content unless an earlier check passed; for verifying what came from the
-    /// device once.
+    /// Runs `check` on the content unless an earlier check passed. So content from the device is
+    /// verified once.
     pub fn verify_once<E>(&self, check: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
         if self.verified.load(Ordering::Acquire) {
             return Ok(());
@@ -154,21 +150,21 @@ impl Buffer {
     pub(crate) fn load_failed(&self) {
         self.load.store(Load::Failed as u8, Ordering::Release);
     }
-    /// Marks it as used, for the shrinker.
+    /// Marks the buffer as used, for the shrinker.
     pub(crate) fn touch(&self) {
-        // A store only where it changes something keeps the line shared between readers.
+        // A store of the same value would still take the cache line away from other readers.
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }
     }
-    /// Whether it was used since the last call.
+    /// Returns whether the buffer was used since the last call.
     pub(crate) fn take_referenced(&self) -> bool {
         self.referenced.swap(false, Ordering::Relaxed)
     }
 
-    /// Changes the content as part of transaction `tid`. The second result is whether this was the
-    /// buffer's first change in that transaction, which the caller then adds it to. The caller's
-    /// handle keeps the transaction open.
+    /// Changes the content as part of transaction `tid`, which the caller's handle keeps open. The
+    /// second result is whether this is the buffer's first change in the transaction. The caller
+    /// then adds the buffer to it.
     pub(crate) fn modify<R>(
         &self,
         tid: Tid,
@@ -177,8 +173,8 @@ impl Buffer {
     ) -> (R, bool) {
         let mut state = self.state.lock();
         let first = state.join(tid, seal);
-        // Changed content is not sealed yet: a check of it would fail, and what it started from was
-        // checked or made here.
+        // A check of content that is not sealed yet would fail. The content before the change was
+        // verified or made in memory.
         self.verified.store(true, Ordering::Release);
         let shared = state.journal_holds;
         let result = change(state.content_mut().make_mut());
@@ -187,28 +183,33 @@ impl Buffer {
         }
         (result, first)
     }
-    /// Whether it holds a file's data.
+    /// Returns whether the buffer holds file data.
     pub(crate) fn is_data(&self) -> bool {
-        self.data
+        self.is_data
     }
-    /// Replaces the content by zeroes as part of transaction `tid`; as [`Buffer::modify`].
+    /// Replaces the content by zeroes as part of transaction `tid`. Returns whether this is its
+    /// first change there.
     pub(crate) fn reset(&self, tid: Tid) -> bool {
         self.replace(tid, BufMut::zeroed(self.block_size as usize).freeze())
     }
-    /// Replaces the content as part of transaction `tid`; as [`Buffer::modify`].
+    /// Replaces the content as part of transaction `tid`. Returns whether this is its first change
+    /// there.
     pub(crate) fn replace(&self, tid: Tid, content: Buf) -> bool {
         let mut state = self.state.lock();
         let first = state.join(tid, None);
         state.seal = None;
         self.verified.store(true, Ordering::Release);
         if state.journal_holds {
-            debug_assert!(!state.content().same(&content), "it is counted once");
+            debug_assert!(
+                !state.content().same(&content),
+                "the same content would be charged twice"
+            );
             state.diverged(&self.budget);
         }
         state.data = Some(content);
         first
     }
-    /// Takes it out of transaction `tid`; whether it was part of it.
+    /// Removes the buffer from transaction `tid`. Returns whether it was part of it.
     pub(crate) fn leave(&self, tid: Tid) -> bool {
         let mut state = self.state.lock();
         let member = state.dirty_in == Some(tid);
@@ -217,8 +218,8 @@ impl Buffer {
         }
         member
     }
-    /// Dirty → frozen: the content that transaction `tid` commits, with its seal; `None` where it
-    /// left the transaction.
+    /// Dirty → frozen. Returns the content that transaction `tid` commits and its seal, or `None`
+    /// if the buffer has left the transaction.
     pub(crate) fn freeze(&self, tid: Tid) -> Option<(Buf, Option<Seal>)> {
         let mut state = self.state.lock();
         if state.dirty_in != Some(tid) {
@@ -228,13 +229,12 @@ impl Buffer {
         state.journal_holds = true;
         Some((state.content().clone(), state.seal))
     }
-    /// Seals frozen content: in place and for both where the buffer still has that content, alone
-    /// otherwise.
+    /// Seals frozen content. If it is still the buffer's content, it is sealed in place for both.
     pub(crate) fn seal_frozen(&self, frozen: Buf, seal: Seal) -> Buf {
         let mut state = self.state.lock();
         let mut frozen = frozen;
         if state.content().same(&frozen) {
-            // Dropping our reference makes the buffer's the only one, so that nothing is copied.
+            // Without this reference, `make_mut` need not copy.
             drop(frozen);
             (seal.seal)(seal.seed, self.block, state.content_mut().make_mut());
             return state.content().clone();
@@ -243,7 +243,7 @@ impl Buffer {
         (seal.seal)(seal.seed, self.block, frozen.make_mut());
         frozen
     }
-    /// The journal no longer needs `frozen`.
+    /// Ends the journal's use of `frozen`.
     pub(crate) fn release(&self, frozen: Buf) {
         let mut state = self.state.lock();
         if state.content().same(&frozen) {
@@ -254,7 +254,7 @@ impl Buffer {
     }
 }
 
-/// Bytes that a buffer takes.
+/// Returns the bytes that a buffer takes.
 pub(crate) fn cost(block_size: u32) -> u64 {
     u64::from(block_size) + OVERHEAD_BYTES
 }
@@ -269,12 +269,12 @@ impl State {
     fn content(&self) -> &Buf {
         self.data
             .as_ref()
-            .expect("a buffer is given out when loaded")
+            .expect("only loaded buffers are handed out")
     }
     fn content_mut(&mut self) -> &mut Buf {
         self.data
             .as_mut()
-            .expect("a buffer is given out when loaded")
+            .expect("only loaded buffers are handed out")
     }
     fn join(&mut self, tid: Tid, seal: Option<Seal>) -> bool {
         if seal.is_some() {
@@ -284,12 +284,9 @@ impl State {
         self.dirty_in = Some(tid);
         first
     }
-    /// The journal keeps the old content for itself from now on: that is one more block in memory.
+    /// Charges the old content, which only the journal holds from now on.
     fn diverged(&mut self, budget: &Budget) {
         self.journal_holds = false;
         budget.charge(Kind::Metadata, self.content().len() as u64);
     }
 }
-
-/// Shorthand.
-pub type BufferRef = Arc<Buffer>;

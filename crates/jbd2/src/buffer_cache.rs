@@ -1,13 +1,12 @@
 //! The cache of metadata blocks.
 //!
-//! Sharded by block number; a look-up takes one shard's lock for reading. Concurrent misses of one
-//! block read it once: the first puts a loading buffer into the map and the others wait for it. The
-//! shrinker is a clock over the shards that takes buffers which nobody but the map holds and which
-//! were not used since its last visit.
+//! The cache is sharded by block number; a look-up takes one shard's lock for reading. Concurrent
+//! misses of one block read it once: the first thread puts a loading buffer into the map and the
+//! others wait for it. The shrinker is a clock over the shards. It evicts buffers to which only the
+//! map refers and which were not used since its last visit.
 //!
-//! Invariants:
-//! - A clone of a buffer's `Arc` is made from the map under its shard's lock, or from another
-//!   clone. One reference under the write lock therefore means that nobody uses the buffer.
+//! Invariant: a buffer's `Arc` is cloned from the map under its shard's lock, or from another
+//! clone. So under the write lock, a buffer with one reference is not in use.
 
 use crate::buffer::{self, Load};
 use crate::{Buffer, JournalError, Overlay};
@@ -20,20 +19,20 @@ use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, Rank, RwLock};
 
 const SHARDS: usize = 64;
-/// Runs of 32 neighbours share a shard. They are often read at once, lie side by side in memory
-/// then, and are evicted together, so that memory becomes free in pieces that can be given back.
+/// Runs of 32 neighbours share a shard. They are often read at once, are adjacent in memory then,
+/// and are evicted together, so that whole pages of memory become free.
 const RUN_BITS: u32 = 5;
-/// Bytes that a buffer takes beside its content, roughly (its fields, its reference counts, its
-/// slot in the map).
+/// Approximate bytes that a buffer takes in addition to its content: fields, reference counts, slot
+/// in the map.
 pub(crate) const OVERHEAD_BYTES: u64 = 192;
-/// Most blocks that one read of a prefetch covers.
+/// Most blocks of one read of a prefetch.
 const MAX_PREFETCH_RUN: usize = 256;
 
 type BlockMap = FxHashMap<u64, Arc<Buffer>>;
 
 struct Shard {
     map: RwLock<BlockMap>,
-    /// Held while a waiter looks at a load state, so that no wake-up is lost.
+    /// Prevents lost wake-ups.
     waiting: Mutex<()>,
     /// Signalled when a load ends.
     loaded: Condvar,
@@ -49,20 +48,20 @@ impl Default for Shard {
     }
 }
 
-/// See the module's head.
+/// The buffers in memory, by block.
 pub(crate) struct BufferCache {
     queue: Arc<Queue>,
     block_size: u32,
     budget: Arc<Budget>,
-    /// What an unrecovered log would have put in place of the device's blocks (read-only volumes).
+    /// Blocks whose newest content is in an unrecovered log (read-only volumes).
     overlay: Overlay,
     shards: Vec<Shard>,
-    /// The shard that the shrinker visits next.
+    /// The next shard of the shrinker's clock.
     hand: AtomicUsize,
 }
 
 impl BufferCache {
-    /// An empty cache, registered with the budget.
+    /// Returns an empty cache and registers it with the budget.
     pub fn new(
         queue: Arc<Queue>,
         block_size: u32,
@@ -86,11 +85,11 @@ impl BufferCache {
         &self.shards[(block >> RUN_BITS) as usize % SHARDS]
     }
 
-    /// A block's buffer if it is cached, whether loaded or not.
+    /// Returns a block's buffer if it is cached, loaded or not.
     fn lookup(&self, block: u64) -> Option<Arc<Buffer>> {
         self.shard(block).map.read().get(&block).cloned()
     }
-    /// Waits until a buffer is not being read; whether it has its content.
+    /// Waits until a buffer's read has ended. Returns whether it has its content.
     fn wait_loaded(&self, buffer: &Buffer) -> bool {
         if buffer.load_state() == Load::Ready {
             return true;
@@ -102,7 +101,7 @@ impl BufferCache {
         }
         buffer.load_state() == Load::Ready
     }
-    /// Puts a loading buffer into the map; `None` where there is one already.
+    /// Puts a loading buffer into the map. Returns `None` if the map has a buffer of the block.
     fn insert_loading(&self, block: u64) -> Option<Arc<Buffer>> {
         let mut map = self.shard(block).map.write();
         if map.contains_key(&block) {
@@ -112,7 +111,7 @@ impl BufferCache {
         map.insert(block, buffer.clone());
         Some(buffer)
     }
-    /// Ends a load and wakes who waits for it.
+    /// Ends a load and wakes the threads that wait for it.
     fn finish_load(&self, buffer: &Arc<Buffer>, data: Option<block::Buf>) {
         match data {
             Some(data) => buffer.loaded(data),
@@ -135,7 +134,7 @@ impl BufferCache {
         }
     }
 
-    /// A block's buffer, read from the device if need be.
+    /// Returns a block's buffer, from the cache or the device.
     pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
         loop {
             if let Some(buffer) = self.lookup(block) {
@@ -143,7 +142,7 @@ impl BufferCache {
                     buffer.touch();
                     return Ok(buffer);
                 }
-                // Somebody else's read failed; the next one is ours, and its error too.
+                // Another thread's read failed. Read again, to return the error of this read.
                 continue;
             }
             self.budget.make_room();
@@ -162,7 +161,7 @@ impl BufferCache {
             };
         }
     }
-    /// What an unrecovered log holds.
+    /// Returns the blocks of an unrecovered log.
     pub fn overlay(&self) -> &Overlay {
         &self.overlay
     }
@@ -184,12 +183,12 @@ impl BufferCache {
         bufs.pop().ok_or(bad.into())
     }
 
-    /// A block's buffer for content that is about to be made: nothing is read. It may hold anything
-    /// yet.
+    /// Returns a block's buffer without reading it; its content is undefined. The caller replaces
+    /// it.
     pub fn get_or_create(&self, block: u64) -> Arc<Buffer> {
         loop {
             if let Some(buffer) = self.lookup(block) {
-                // A read under way would put the device's bytes over the new ones.
+                // A read in progress would overwrite the new content.
                 if self.wait_loaded(&buffer) {
                     return buffer;
                 }
@@ -206,8 +205,8 @@ impl BufferCache {
         }
     }
 
-    /// Drops a block from the cache, whoever still holds it; its buffer, if it was cached and
-    /// loaded.
+    /// Removes a block from the cache, even if its buffer is in use. Returns the buffer if it was
+    /// cached and loaded.
     pub fn remove(&self, block: u64) -> Option<Arc<Buffer>> {
         loop {
             let buffer = self.lookup(block)?;
@@ -219,7 +218,7 @@ impl BufferCache {
         }
     }
 
-    /// Starts reading what of `blocks` is not cached.
+    /// Starts to read those of `blocks` that are not cached.
     pub fn prefetch(self: &Arc<Self>, blocks: &[u64]) {
         let mut missing: Vec<u64> = blocks
             .iter()
@@ -227,7 +226,7 @@ impl BufferCache {
             .filter(|block| !self.overlay.contains(*block))
             .filter(|&block| self.lookup(block).is_none())
             .filter(|&block| {
-                // Reading ahead beyond the device could only fail.
+                // A read beyond the end of the device would fail.
                 let end = block
                     .checked_add(1)
                     .and_then(|next| next.checked_mul(u64::from(self.block_size)));
@@ -280,7 +279,7 @@ impl EndIo for PrefetchRun {
     fn end_io(&self, _tag: u64, payload: Payload, result: Result<(), IoError>) {
         let mut bufs = match (result, payload) {
             (Ok(()), Payload::Read(bufs)) if bufs.len() == self.run.len() => Some(bufs.into_iter()),
-            // Whoever wants a block reads it again and gets the error.
+            // A later `get` reads the block again and returns the error.
             _ => None,
         };
         for buffer in &self.run {
@@ -298,7 +297,7 @@ impl Shrinker for BufferCache {
     fn shrink(&self, want: u64) -> u64 {
         let cost = buffer::cost(self.block_size);
         let mut freed = 0;
-        // Two rounds: the first spares what was used since the last visit.
+        // The first of two rounds spares buffers that were used since the last visit.
         for _ in 0..2 * SHARDS {
             if freed >= want {
                 break;

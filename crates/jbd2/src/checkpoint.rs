@@ -1,23 +1,23 @@
-//! The checkpoint: committed blocks go home, then the log's tail moves.
+//! The checkpoint: it writes committed blocks home and then moves the log's tail.
 //!
-//! A block of the log goes through these states:
+//! States of a block of the log:
 //!
 //! ```text
 //!            publish (T)              write_home           flush           super block without T
 //!  running ─────────────▶ committed ────────────▶ written ───────▶ home ───────────────────────▶ released
-//!  (a handle's           (an entry of            (in `in_flight`)                      (entry gone; a file's block
+//!  (a handle's           (an entry of            (in `in_flight`)                      (entry gone; a data block
 //!   change)               the set, tid T)                                               is no longer held)
 //!     ▲                      │
 //!     └── changed again ─────┘  publish (T2): the entry has T2's content and T2's number
 //! ```
 //!
 //! Algorithm of a checkpoint up to T, the last committed transaction:
-//! 1. Write the blocks that T or an older transaction committed last, in batches, sorted, so that
-//!    the plug merges neighbours. A block that was committed anew meanwhile is left out: the log
-//!    keeps its newer copy.
+//! 1. Write the blocks whose newest committed content is of T or older, in sorted batches. The plug
+//!    merges neighbours. A block that was committed again meanwhile is skipped: the log has its
+//!    newer content.
 //! 2. Flush the device.
-//! 3. Write a super block whose log starts after T (durable on return).
-//! 4. Release: drop the entries up to T, let go of files' blocks, count T's log blocks as free.
+//! 3. Write a super block whose log starts after T. It is durable on return.
+//! 4. Release: remove the entries up to T, release held data blocks, count T's log blocks as free.
 //!
 //! ```text
 //!  set:  block → newest committed content                log:   tail ─▶ t1 t2 t3 ◀─ head
@@ -26,15 +26,15 @@
 //! ```
 //!
 //! Invariants:
-//! - The set holds, for every block that a transaction of the log has, its newest committed
-//!   content, unless it was revoked. Content of the running transaction is never written home.
-//! - Nothing is released before the super block that needs it no more is durable. So a failed
+//! - For each block of the log that was not revoked, the set holds its newest committed content.
+//!   Content of the running transaction is never written home.
+//! - Nothing is released before the super block that no longer needs it is durable. So a failed
 //!   checkpoint changes nothing.
-//! - A block is in flight from before its write is submitted until that has ended. The entries of a
-//!   batch are looked up when it starts, so a block that was revoked is not written afterwards.
+//! - A block is in flight from before its write is submitted until that has completed. The entries
+//!   of a batch are looked up when the batch starts, so a revoked block is not written later.
 
 use crate::commit::Frozen;
-use crate::form::CommitState;
+use crate::log_format::CommitState;
 use crate::{Journal, JournalError, Tid};
 use block::{Bio, Buf, Class, Completion, IoError, Reason};
 use smallvec::smallvec;
@@ -42,13 +42,12 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
 
-/// Blocks written home at once, at most: enough to merge, few enough that a commit which revokes
-/// one does not wait long.
+/// Most blocks of a batch. A larger batch would merge better, but a commit that revokes one of its
+/// blocks waits for the batch.
 const BATCH_BLOCKS: usize = 2048;
-/// A batch has at most one of so many parts of the log, so that a small log goes home in several
-/// batches, too.
+/// A batch has at most this part of the log, so that a small log also takes several batches.
 const LOG_PARTS: usize = 8;
-/// How often a failed write home is tried before the journal stops.
+/// Attempts to write a batch before the journal stops.
 const ATTEMPTS: u32 = 3;
 
 struct Entry {
@@ -57,22 +56,22 @@ struct Entry {
     tid: Tid,
 }
 
-/// A committed transaction that the log still has.
+/// A committed transaction of the log.
 struct Logged {
     tid: Tid,
-    /// Its first block in the log.
+    /// First log block.
     start: u32,
-    /// Its blocks in the log.
+    /// Number of log blocks.
     len: u32,
 }
 
-/// What is committed and not home, and where the log begins and ends.
+/// The committed blocks that are not home, and the part of the log in use.
 pub(crate) struct CheckpointSet {
     entries: BTreeMap<u64, Entry>,
     in_flight: HashSet<u64>,
     /// Oldest first.
     logged: VecDeque<Logged>,
-    /// Where the next transaction goes.
+    /// First log block of the next transaction.
     head: u32,
     /// Log blocks in use.
     used: u32,
@@ -88,29 +87,30 @@ impl CheckpointSet {
             used: 0,
         }
     }
-    /// Where the next transaction goes.
+    /// Returns the first log block of the next transaction.
     pub fn head(&self) -> u32 {
         self.head
     }
-    /// Log blocks in use.
+    /// Returns the number of log blocks in use.
     pub fn used(&self) -> u32 {
         self.used
     }
-    /// Whether a block is being written home.
+    /// Returns whether a block is being written home.
     pub fn in_flight(&self, block: u64) -> bool {
         self.in_flight.contains(&block)
     }
-    /// Blocks that are not home.
+    /// Returns the number of blocks that are not home.
     pub fn blocks(&self) -> usize {
         self.entries.len()
     }
-    /// Whether that many blocks, and runs of adjacent ones, are all that is not home.
+    /// Returns whether at most so many blocks, in at most so many runs of adjacent blocks, are not
+    /// home.
     pub fn is_within(&self, blocks: usize, runs: usize) -> bool {
         let mut previous = None;
         let begins_run = |block: &&u64| previous.replace(**block).is_none_or(|p| p + 1 != **block);
         self.blocks() <= blocks && self.entries.keys().filter(begins_run).count() <= runs
     }
-    /// Adds a committed transaction; contents that it replaces go to `replaced`.
+    /// Adds a committed transaction. Replaced contents are appended to `replaced`.
     pub fn logged(
         &mut self,
         tid: Tid,
@@ -130,19 +130,19 @@ impl CheckpointSet {
             }
         }
     }
-    /// A block was freed for good: it must not be written home any more.
+    /// Removes a block that was freed: it must not be written home any more.
     pub fn forget(&mut self, block: u64) -> Option<Frozen> {
         debug_assert!(!self.in_flight(block));
         self.entries.remove(&block).map(|entry| entry.frozen)
     }
-    /// Where the log starts without `up_to` and older transactions. Where nothing is left the next
-    /// transaction starts at the head, with the next number.
+    /// Returns the log's start without `up_to` and older transactions: the oldest of the others, or
+    /// the head if there is none.
     fn start_after(&self, up_to: Tid) -> u32 {
         let next = self.logged.iter().find(|t| !up_to.reached(t.tid));
         next.map_or(self.head, |t| t.start)
     }
-    /// The log no longer has `up_to` and older transactions: counts their log blocks as free, and
-    /// takes out what they committed last of `blocks`.
+    /// Removes `up_to` and older transactions from the log, and those of `blocks` whose newest
+    /// content they committed. Returns these contents.
     fn release(&mut self, up_to: Tid, blocks: &[u64]) -> Vec<Frozen> {
         while let Some(oldest) = self.logged.front()
             && up_to.reached(oldest.tid)
@@ -161,7 +161,7 @@ impl CheckpointSet {
         }
         released
     }
-    /// Drops everything (the journal goes away).
+    /// Removes everything, when the journal is dropped.
     pub fn release_all(&mut self) {
         for (_, entry) in std::mem::take(&mut self.entries) {
             entry.frozen.buffer.release(entry.frozen.data);
@@ -170,7 +170,7 @@ impl CheckpointSet {
 }
 
 impl Journal {
-    /// Makes room for `needed` log blocks and in memory, by a checkpoint if need be.
+    /// Makes room for `needed` log blocks, and in memory. Writes a checkpoint if necessary.
     pub(crate) fn ensure_log_space(&self, needed: u32) -> Result<(), JournalError> {
         let len = self.log_len();
         if needed > len {
@@ -184,7 +184,7 @@ impl Journal {
         }
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         let lock = self.checkpointing.lock();
-        // The background thread may have made room while we waited for it.
+        // The background thread may have written a checkpoint while this thread waited.
         if self.set.lock().used + needed > len || self.metadata_fills(2) {
             self.checkpoint(&lock)?;
         }
@@ -192,29 +192,29 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether the log, or what is not home, grows faster than the checkpoint empties it: what is
-    /// left is for those who have no other way.
+    /// Returns whether little log space or memory is left, because commits are faster than the
+    /// checkpoint. Callers with an alternative must not use the log then.
     pub fn is_crowded(&self) -> bool {
         self.set.lock().used > self.log_len() / 4 * 3 || self.metadata_fills(3)
     }
 
-    /// Whether blocks that are not home take more than a `part`th of the memory budget.
+    /// Returns whether blocks that are not home take more than a `part`th of the memory budget.
     pub(crate) fn metadata_fills(&self, part: u64) -> bool {
         self.budget.pinned() > self.budget.limit() / part
     }
-    /// Counts what the set gained or lost since it had `before` blocks.
+    /// Counts the change of the set's size since it had `before` blocks.
     pub(crate) fn note_pinned(&self, before: usize, set: &CheckpointSet) {
         let more = set.blocks() as i64 - before as i64;
         self.budget.pin(more * self.block_size() as i64);
     }
 
-    /// [`Journal::checkpoint`], when no other is at it.
+    /// Waits for a running checkpoint and then writes one.
     pub(crate) fn checkpoint_all(&self) -> Result<(), JournalError> {
         let lock = self.checkpointing.lock();
         self.checkpoint(&lock)
     }
 
-    /// Writes home what is committed now and moves the log's tail behind it.
+    /// Writes home all blocks that are committed now and moves the log's tail.
     pub(crate) fn checkpoint(&self, _lock: &MutexGuard<'_, ()>) -> Result<(), JournalError> {
         self.check()?;
         let (up_to, blocks) = {
@@ -237,7 +237,7 @@ impl Journal {
         {
             let mut tail = self.tail.lock();
             let start = self.set.lock().start_after(up_to);
-            tail.set_tail(start, up_to.next().0);
+            tail.set_tail(start, up_to.next());
             self.write_superblock(&mut tail)?;
         }
         let released = {
@@ -256,8 +256,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes home what `up_to` or an older transaction committed last of `batch` (sorted), and
-    /// waits; how many blocks.
+    /// Writes home those blocks of the sorted `batch` whose newest content is of `up_to` or older,
+    /// and waits. Returns their number.
     fn write_home(&self, batch: &[u64], up_to: Tid) -> Result<u64, JournalError> {
         let contents: Vec<(u64, Buf)> = {
             let mut set = self.set.lock();
@@ -309,25 +309,25 @@ impl Journal {
         self.queue.submit_and_wait(&mut bios, &done)
     }
 
-    /// Says in the super block where the log starts, if that says that the log is empty.
+    /// Writes the log's start into the super block, if that marks the log as empty.
     pub(crate) fn mark_in_use(&self, head: u32, tid: Tid) -> Result<(), JournalError> {
         let mut tail = self.tail.lock();
         if tail.start() != 0 {
             return Ok(());
         }
-        tail.set_tail(head, tid.0);
+        tail.set_tail(head, tid);
         self.write_superblock(&mut tail)
     }
 
-    /// Says in the super block that the log is empty, after a checkpoint of everything.
+    /// Marks the log as empty in the super block, after a checkpoint of everything.
     pub(crate) fn mark_empty(&self, state: &mut CommitState) -> Result<(), JournalError> {
         assert_eq!(self.set.lock().used, 0, "the log is not empty");
         let mut tail = self.tail.lock();
         if tail.start() == 0 {
             return Ok(());
         }
-        tail.set_tail(0, self.running_tid().0);
-        self.rest(state, &mut tail);
+        tail.set_tail(0, self.running_tid());
+        self.reset_log_format(state, &mut tail);
         self.write_superblock(&mut tail)
     }
 }

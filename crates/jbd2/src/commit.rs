@@ -1,56 +1,60 @@
-//! The commit: one transaction from running to durable.
+//! The commit: it makes the running transaction durable.
 //!
 //! Algorithm, on the calling thread, under the commit lock:
 //!
-//! 1. *Early*: the client puts most of its state into buffers, beside running handles. Whoever
-//!    waits for data to land before the commit has had a part of that done already
-//!    ([`Journal::prepare_commit`]).
-//! 2. *Close*: take the gate (wait for the handles to end), let the client finish, clone the
-//!    reference to every buffer's content, put a fresh transaction into the gate, let go. Nothing
-//!    here grows with the size of the blocks.
-//! 3. *Seal* the frozen blocks (checksums), in place where the next transaction has not touched
-//!    them yet.
-//! 4. *Form and space*: choose the form of the log (`form.rs`). If the log has not enough room, or
-//!    what is not home takes half of the memory, checkpoint everything.
+//! 1. *Early*: the client writes most of its state into buffers, concurrently with handles.
+//!    [`Journal::prepare_commit`] may have done a part of that before.
+//! 2. *Close*: take the gate (wait until all handles have ended), let the client finish, clone the
+//!    reference to each buffer's content, put a new transaction into the gate, release the gate.
+//!    The time of this step does not depend on the block size.
+//! 3. *Seal* the frozen blocks (checksums). A block that the next transaction has not changed yet
+//!    is sealed in place.
+//! 4. *Format and space*: choose the log format (`log_format.rs`). If the log has too little room,
+//!    or blocks that are not home take half of the memory, write a checkpoint of everything.
 //! 5. *Write*, and make durable:
-//!    - revoke blocks, descriptors, blocks and zeroes in the commit block's place as one stream;
-//!      wait; flush the device (data that landed before is durable from here on, too); write the
-//!      commit block with FUA.
-//!    - In the asynchronous form, a small transaction: flush the device if data that the
-//!      transaction refers to is not durable yet; then all of it, the commit block too, in one
-//!      write with FUA. The commit block may reach the device before what it commits, but it
-//!      carries the CRC-32 of that, and recovery takes a transaction whose CRC-32 is wrong for one
-//!      that was not committed. The CRC-32 does not cover revoke blocks; with few revoke records
-//!      they are no obstacle, since those of one sector are there or not, and where they are not,
-//!      neither is the transaction.
-//! 6. *Publish*: put the blocks into the checkpoint set, take what was revoked out of it, tell the
-//!    client, and only then say that the number is committed.
+//!    - Write revoke blocks, descriptors, blocks, and zeroes in place of the commit block. Wait.
+//!      Flush the device. Write the commit block with FUA.
+//!    - A small transaction in the async format: flush the device if data that the transaction
+//!      depends on is not durable yet. Then write all blocks, the commit block included, with one
+//!      FUA write.
+//! 6. *Publish*: put the blocks into the checkpoint set, remove revoked blocks from it, notify the
+//!    client, and then publish the transaction's number as committed.
+//!
+//! In the async format the commit block may reach the device before the blocks that it commits. It
+//! contains the CRC-32 of descriptors and blocks. Recovery treats a transaction with a wrong CRC-32
+//! as not committed. The CRC-32 does not cover revoke blocks, so the revoke records of a small
+//! transaction fit a sector: a sector is written as a whole or not at all, and without it the
+//! transaction is incomplete.
+//!
+//! ```text
+//!  Transaction (running) ── close ──▶ Closed ── write ──▶ durable ── publish ──▶ entries of the checkpoint set
+//!                                       │
+//!                                       └── I/O error ──▶ Journal::lost; the journal stops
+//! ```
 //!
 //! Invariants:
-//! - The commit block is found valid only if everything that it covers is durable: the log by the
-//!   flush or the CRC-32, and data outside of the log by a flush before the commit block is
-//!   written.
+//! - A commit block is valid only if all that it covers is durable: the log by the flush or the
+//!   CRC-32, data outside of the log by a flush before the commit block is written.
 //! - The super block names a start of the log from before the first commit block until the log is
 //!   empty again.
-//! - A block is told to be free only when no checkpoint write of it is in flight or can be started.
+//! - A block is reported as free only when no checkpoint write of it is in flight or can start.
 
-use crate::form::CommitState;
 use crate::format::checksum::Crc32Be;
 use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_u32, revoke};
 use crate::handle::Handle;
+use crate::log_format::CommitState;
 use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, Journal, JournalError, Phase, Tid};
 use block::{Buf, BufMut, Durability, Reason, WriteMark};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
 
-/// Why there is a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// Somebody wants to know something durable.
-    WaitedFor,
-    /// It was time, or the transaction is full, or the log is to be empty.
-    Due,
+pub(crate) enum CommitReason {
+    /// A caller waits until its changes are durable.
+    Requested,
+    /// The interval has passed, the transaction is full, or the log is about to be emptied.
+    Internal,
 }
 
 /// A block of a closed transaction.
@@ -59,10 +63,10 @@ pub(crate) struct Frozen {
     pub data: Buf,
 }
 
-/// A closed transaction on its way to the log.
+/// A transaction that no handle can join any more and that is not durable yet.
 pub(crate) struct Closed {
     tid: Tid,
-    /// Data outside of the log that must be durable first.
+    /// Data outside of the log that must be durable before the commit block.
     data: WriteMark,
     pub blocks: Vec<Frozen>,
     pub revokes: Vec<u64>,
@@ -70,69 +74,66 @@ pub(crate) struct Closed {
 }
 
 impl Journal {
-    /// Commits the running transaction; does nothing where that is empty.
+    /// Commits the running transaction, unless it is empty.
     pub(crate) fn commit_running(
         &self,
         state: &mut CommitState,
-        why: Why,
+        reason: CommitReason,
     ) -> Result<(), JournalError> {
         self.check()?;
         let Some(closed) = self.close_running(state) else {
             return Ok(());
         };
-        match self.write_transaction(state, &closed, why) {
+        match self.write_transaction(state, &closed, reason) {
             Ok(log_blocks) => {
                 self.publish(state, closed, log_blocks);
                 Ok(())
             }
             Err(error) => {
-                // The journal stops, but what readers have seen must not fall back to what the
-                // device holds.
+                // The journal stops. Readers must not fall back to the older content of the device.
                 self.lost.lock().extend(closed.blocks);
                 Err(error)
             }
         }
     }
 
-    /// Steps 4 and 5; the log blocks used.
+    /// Does steps 4 and 5. Returns the log blocks used.
     fn write_transaction(
         &self,
         state: &mut CommitState,
         closed: &Closed,
-        why: Why,
+        reason: CommitReason,
     ) -> Result<u32, JournalError> {
-        // The client may have met an error while it wrote its state, and then the transaction is
-        // not whole.
+        // After an error of the client in step 1 or 2 the transaction is incomplete.
         self.check()?;
-        self.choose_form(state, closed, why)?;
-        let form = self.form(state);
-        let layout = &form.layout;
-        let needed = form.log_blocks(closed);
+        self.choose_log_format(state, closed, reason)?;
+        let format = self.log_format(state);
+        let layout = &format.layout;
+        let needed = format.log_blocks(closed);
         self.ensure_log_space(needed)?;
         let head = self.set.lock().head();
         let mut encoded = self.encode(layout, closed);
         let mut commit = BufMut::zeroed(self.block_size());
         let now = sync::time::system_now();
-        commit::write(layout, closed.tid.0, now, encoded.sum_v1, &mut commit);
+        commit::write(layout, closed.tid, now, encoded.sum_v1, &mut commit);
         assert_eq!(
             encoded.bufs.len() as u32 + 1,
             needed,
-            "log space was reckoned wrong"
+            "the log space was computed wrong"
         );
         self.mark_in_use(head, closed.tid)?;
         let write = |bufs, durability| {
             self.log
                 .write(&self.queue, head, self.bounds, bufs, durability)
         };
-        if self.goes_out_at_once(state, closed) {
+        if self.is_single_write_commit(state, closed) {
             self.queue.flush_up_to(closed.data, Reason::Journal)?;
             encoded.bufs.push(commit.freeze());
             write(encoded.bufs, Durability::Fua)?;
         } else {
-            // Where the commit block will be there are zeroes first: what counts of it lies in its
-            // first sector, so that a torn write of it leaves either no commit block or a whole
-            // one. Recovery by others would take the mixture of a new sector and old ones for
-            // damage of the log.
+            // All fields of the commit block lie in its first sector. Zeroes in its place make sure
+            // that a torn write leaves either no commit block or a complete one. Other
+            // implementations of recovery report a mixture of new and old sectors as damage.
             let zeroes = BufMut::zeroed(self.block_size()).freeze();
             encoded.bufs.push(zeroes);
             write(encoded.bufs, Durability::Cached)?;
@@ -148,7 +149,7 @@ impl Journal {
         Ok(needed)
     }
 
-    /// Steps 1 to 3; `None` where there is nothing to commit.
+    /// Does steps 1 to 3. Returns `None` if there is nothing to commit.
     fn close_running(&self, state: &CommitState) -> Option<Closed> {
         self.write_back_early(state, Phase::Early);
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +160,7 @@ impl Journal {
             return None;
         }
         let next = Arc::new(Transaction::new(gate.tid.next()));
-        self.running.store(next.tid.0, Ordering::Release);
+        self.running.store(next.tid);
         let transaction = std::mem::replace(&mut *gate, next);
         let tid = transaction.tid;
         let frozen: Vec<_> = transaction
@@ -171,7 +172,7 @@ impl Journal {
             })
             .collect();
         drop(gate);
-        self.committing.changed();
+        self.committing.notify();
         let blocks = frozen
             .into_iter()
             .map(|(buffer, data, seal)| Frozen {
@@ -191,8 +192,8 @@ impl Journal {
         })
     }
 
-    /// Has the client put state into buffers beside running handles; one thread at a time, lest an
-    /// older state replace a newer one.
+    /// Lets the client write its state into buffers, concurrently with handles. The commit lock
+    /// makes sure that no older state replaces a newer one.
     pub(crate) fn write_back_early(&self, _state: &CommitState, phase: Phase) {
         if let Some(client) = self.client() {
             let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
@@ -200,12 +201,12 @@ impl Journal {
         }
     }
 
-    /// Everything of a transaction's stream but its commit block.
+    /// Returns all log blocks of a transaction except its commit block.
     fn encode(&self, layout: &Layout, closed: &Closed) -> Encoded {
         let mut bufs = Vec::new();
         for part in closed.revokes.chunks(revoke::entries_per_block(layout)) {
             let mut buf = BufMut::zeroed(layout.block_size);
-            revoke::write(layout, closed.tid.0, part, &mut buf);
+            revoke::write(layout, closed.tid, part, &mut buf);
             bufs.push(buf.freeze());
         }
         let described = bufs.len();
@@ -216,7 +217,7 @@ impl Journal {
             for frozen in part {
                 let (buf, escaped) = escape(&frozen.data);
                 let sum = if layout.block_checksums() {
-                    checksum::of_logged_block(layout.seed, closed.tid.0, &buf)
+                    checksum::of_logged_block(layout.seed, closed.tid, &buf)
                 } else {
                     0
                 };
@@ -229,7 +230,7 @@ impl Journal {
                 });
             }
             let mut buf = BufMut::zeroed(layout.block_size);
-            descriptor::write(layout, closed.tid.0, &tags, &self.uuid, &mut buf);
+            descriptor::write(layout, closed.tid, &tags, &self.uuid, &mut buf);
             bufs.insert(at, buf.freeze());
         }
         let mut sum = Crc32Be::new();
@@ -242,7 +243,7 @@ impl Journal {
         }
     }
 
-    /// Step 6.
+    /// Does step 6.
     fn publish(&self, _state: &CommitState, closed: Closed, log_blocks: u32) {
         let Closed {
             tid,
@@ -265,7 +266,7 @@ impl Journal {
             }
             self.note_pinned(before, &set);
             if set.used() > self.log_len() / 2 || self.metadata_fills(4) {
-                self.background.ask_checkpoint();
+                self.background.request_checkpoint();
             }
         }
         for old in replaced {
@@ -274,10 +275,10 @@ impl Journal {
         if let Some(client) = self.client() {
             client.committed(tid, &freed);
         }
-        self.committed.store(tid.0, Ordering::Release);
+        self.committed.store(tid);
     }
 
-    /// The log block `count` after `at`.
+    /// Returns the log block `count` after `at`, with wrap-around.
     pub(crate) fn advance(&self, at: u32, count: u32) -> u32 {
         let (first, end) = self.bounds;
         debug_assert!(count <= end - first);
@@ -292,11 +293,12 @@ impl Journal {
 
 struct Encoded {
     bufs: Vec<Buf>,
-    /// CRC-32 of descriptors and blocks (checksums v1).
+    /// CRC-32 of descriptors and blocks (csum v1).
     sum_v1: u32,
 }
-/// A block as it goes to the log: one that begins with the magic could be taken for a log block,
-/// and is changed.
+
+/// Returns a block's content for the log and whether it was changed. Recovery could mistake a block
+/// that begins with the magic for a log block, so the magic is replaced by zeroes.
 fn escape(data: &Buf) -> (Buf, bool) {
     if get_u32(data, 0) != Some(MAGIC) {
         return (data.clone(), false);

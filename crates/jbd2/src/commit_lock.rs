@@ -1,17 +1,18 @@
-//! The commit's lock, and what may be waited for instead of it.
+//! The commit lock.
 //!
-//! Whoever has it commits, and keeps it until the transaction is durable. Whoever only needs room
-//! for a handle in the next transaction need not wait so long: [`CommitLock::or_until`] ends when
-//! the lock is free or as soon as a transaction has been closed that makes the condition true.
+//! Its holder commits, and keeps the lock until the transaction is durable. A thread that only
+//! needs room for a handle does not wait that long: [`CommitLock::lock_unless`] returns as soon as
+//! the full transaction is closed.
 
-use crate::form::CommitState;
+use crate::log_format::CommitState;
 use std::ops::{Deref, DerefMut};
 use sync::{Condvar, Mutex, MutexGuard, Rank};
 
-/// See the module.
+/// A mutex around [`CommitState`] with a second condition to wait for.
 pub(crate) struct CommitLock {
     state: Mutex<CommitState>,
-    /// Held by those who are about to wait and by whoever wakes them, so that no wake-up is missed.
+    /// Prevents lost wake-ups: held between the check of the condition and the wait, and by
+    /// [`CommitLock::notify`].
     waiting: Mutex<()>,
     wake: Condvar,
 }
@@ -26,67 +27,66 @@ impl Default for CommitLock {
     }
 }
 
-/// The lock, held. Its fields are dropped in this order: the lock is free when those who wait are
-/// woken.
-pub(crate) struct Committing<'a> {
+/// Guard of a [`CommitLock`]. The fields are dropped in this order, so the lock is free when the
+/// waiting threads wake up.
+pub(crate) struct CommitGuard<'a> {
     state: MutexGuard<'a, CommitState>,
-    _wake: Wake<'a>,
+    _notify: NotifyOnDrop<'a>,
 }
 
-/// Wakes those who wait when it is dropped.
-struct Wake<'a>(&'a CommitLock);
+struct NotifyOnDrop<'a>(&'a CommitLock);
 
-impl Drop for Wake<'_> {
+impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.changed();
+        self.0.notify();
     }
 }
 
 impl CommitLock {
-    /// Waits for the lock.
-    pub fn lock(&self) -> Committing<'_> {
-        self.held(self.state.lock())
+    pub fn lock(&self) -> CommitGuard<'_> {
+        self.guard(self.state.lock())
     }
-    /// The lock, if it is free.
-    pub fn try_lock(&self) -> Option<Committing<'_>> {
-        self.state.try_lock().map(|state| self.held(state))
+    pub fn try_lock(&self) -> Option<CommitGuard<'_>> {
+        self.state.try_lock().map(|state| self.guard(state))
     }
-    /// Waits for the lock, unless it is `done` before.
-    pub fn or_until(&self, done: impl Fn() -> bool) -> Option<Committing<'_>> {
+    /// Waits for the lock, or returns `None` as soon as `done` is true. The thread that makes
+    /// `done` true must call [`CommitLock::notify`].
+    pub fn lock_unless(&self, done: impl Fn() -> bool) -> Option<CommitGuard<'_>> {
         let mut waiting = self.waiting.lock();
         loop {
             if done() {
                 return None;
             }
-            if let Some(held) = self.try_lock() {
-                // Whoever had it may have done it since, and then this wakes the others.
+            if let Some(guard) = self.try_lock() {
+                // Dropping the guard takes `waiting`.
                 drop(waiting);
-                return (!done()).then_some(held);
+                // The previous holder may have made `done` true.
+                return (!done()).then_some(guard);
             }
             self.wake.wait(&mut waiting);
         }
     }
-    /// Wakes those who wait: a transaction was closed, or the lock is free.
-    pub fn changed(&self) {
+    /// Wakes the threads in [`CommitLock::lock_unless`], which check their condition again.
+    pub fn notify(&self) {
         drop(self.waiting.lock());
         self.wake.notify_all();
     }
-    fn held<'a>(&'a self, state: MutexGuard<'a, CommitState>) -> Committing<'a> {
-        Committing {
+    fn guard<'a>(&'a self, state: MutexGuard<'a, CommitState>) -> CommitGuard<'a> {
+        CommitGuard {
             state,
-            _wake: Wake(self),
+            _notify: NotifyOnDrop(self),
         }
     }
 }
 
-impl Deref for Committing<'_> {
+impl Deref for CommitGuard<'_> {
     type Target = CommitState;
     fn deref(&self) -> &CommitState {
         &self.state
     }
 }
 
-impl DerefMut for Committing<'_> {
+impl DerefMut for CommitGuard<'_> {
     fn deref_mut(&mut self) -> &mut CommitState {
         &mut self.state
     }

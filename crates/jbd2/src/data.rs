@@ -1,16 +1,15 @@
-//! Contents of files that are in the log and not home yet.
+//! File data in the log (data journalling of small writes).
 //!
-//! A small synchronous write may carry its data in the journal, as ordinary jbd2 blocks that any
-//! recovery replays: one write of the log then makes data and metadata durable together. The
-//! checkpoint writes the data home with everything else. Until then the block is *held*: the log's
-//! copy is the newest, and
+//! A small synchronous write may put its data into the journal, as ordinary jbd2 blocks that every
+//! recovery replays. One write of the log then makes data and metadata durable. The checkpoint
+//! writes the data home. Until then the block is *held*: the newest copy is in the log.
 //!
-//! - whoever reads the block takes the copy from here, not from the device
-//!   ([`Journal::data_in_log`]);
-//! - whoever writes the block does so through the log again, never in place: the checkpoint, or the
-//!   replay after a crash, would put the older copy over the newer bytes;
-//! - whoever frees the block says so ([`Handle::forget_data`]): it is revoked, as a metadata block
-//!   is.
+//! Rules for a held block:
+//! - A reader takes the copy from here, not from the device ([`Journal::data_in_log`]).
+//! - A writer writes it through the log again, never in place. The checkpoint, or the replay after
+//!   a crash, would overwrite newer bytes with the older copy.
+//! - The caller that frees it calls [`Handle::forget_data`], which revokes it like a metadata
+//!   block.
 //!
 //! ```text
 //!              log_data              commit                 checkpoint
@@ -20,11 +19,8 @@
 //!       └──── forget_data ───┴────────────────────────┘
 //! ```
 //!
-//! A block stays held as long as any transaction of the log has it: until the checkpoint releases
-//! its newest copy (see `checkpoint.rs` for the states of a block of the log).
-//!
-//! The buffers are those of metadata blocks, kept in a map of their own: there they stay for as
-//! long as they are held.
+//! A block stays held until the checkpoint releases its newest copy. `checkpoint.rs` shows the
+//! states of a block of the log. The buffers are those of metadata blocks, in a map of their own.
 
 use crate::{Buffer, Handle, Journal};
 use block::Buf;
@@ -38,7 +34,7 @@ use sync::{Rank, RwLock};
 /// The held blocks.
 pub(crate) struct HeldData {
     blocks: RwLock<BTreeMap<u64, Arc<Buffer>>>,
-    /// Their number, readable without the lock: mostly there are none.
+    /// The size of `blocks`, readable without the lock. It is 0 most of the time.
     count: AtomicUsize,
 }
 
@@ -52,7 +48,7 @@ impl Default for HeldData {
 }
 
 impl HeldData {
-    /// The buffer of a block, which is held from now on.
+    /// Returns the buffer of a block and makes the block held.
     fn hold(&self, block: u64, content: &Buf, budget: &Arc<Budget>) -> Arc<Buffer> {
         let mut blocks = self.blocks.write();
         let buffer = blocks
@@ -63,7 +59,7 @@ impl HeldData {
         buffer
     }
 
-    /// The first held block of a range, with its content.
+    /// Returns the first held block of a range and its content.
     fn first(&self, range: Range<u64>) -> Option<(u64, Buf)> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -73,7 +69,7 @@ impl HeldData {
         Some((block, buffer.data()))
     }
 
-    /// Lets go of the blocks of a range.
+    /// Removes the blocks of a range.
     fn take(&self, range: Range<u64>) -> Vec<Arc<Buffer>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -86,13 +82,12 @@ impl HeldData {
         taken
     }
 
-    /// The checkpoint released a buffer: its newest committed copy is home, and no committed
-    /// transaction of the log has it. Lets go of it, unless the running or a closed transaction has
-    /// it.
+    /// Removes a buffer whose newest committed copy is home, unless the running or a closed
+    /// transaction has it.
     pub fn release(&self, buffer: Arc<Buffer>) {
         let mut blocks = self.blocks.write();
         let same = |held: &Arc<Buffer>| Arc::ptr_eq(held, &buffer);
-        // The map's reference and ours. More are made under the lock only.
+        // The two references are the map's and `buffer`. Others are only cloned under the lock.
         if blocks.get(&buffer.block()).is_some_and(same) && Arc::strong_count(&buffer) == 2 {
             blocks.remove(&buffer.block());
             self.count.store(blocks.len(), Ordering::Release);
@@ -101,9 +96,8 @@ impl HeldData {
 }
 
 impl Journal {
-    /// The first block of `blocks` whose newest content is in the log and not on the device, with
-    /// that content. Ask before reading from the device: a block that is not held stays so as long
-    /// as nobody logs it.
+    /// Returns the first held block of `blocks` and its content. Call this before a read from the
+    /// device: a block that is not held stays so until it is logged.
     #[inline]
     pub fn held_data(&self, blocks: Range<u64>) -> Option<(u64, Buf)> {
         self.held.first(blocks)
@@ -111,9 +105,11 @@ impl Journal {
 }
 
 impl Handle<'_> {
-    /// Makes `content` the content of a block that holds a file's data, as part of the transaction.
-    /// Uses a credit, as [`Handle::modify`]. The block must not be being written in place.
-    /// `content` is not what the block has already.
+    /// Replaces the content of a data block as part of the transaction. Uses a credit like
+    /// [`Handle::modify`].
+    ///
+    /// No write in place may be in flight, and `content` must not be the buffer that the block has
+    /// already.
     pub fn log_data(&self, block: u64, content: Buf) {
         let journal = self.journal();
         let buffer = journal.held.hold(block, &content, &journal.budget);
@@ -122,8 +118,7 @@ impl Handle<'_> {
         }
     }
 
-    /// The blocks of a range, which held data, were freed: where the log has copies of them, these
-    /// are void.
+    /// Revokes the held blocks of a range of data blocks that were freed.
     pub fn forget_data(&self, blocks: Range<u64>) {
         for buffer in self.journal().held.take(blocks) {
             self.revoked(&buffer);

@@ -1,21 +1,23 @@
 //! Errors of the journal.
+
 use block::IoError;
+
 /// Why a journal operation failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
     /// The device failed.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// An earlier failure stopped the journal; nothing can be changed any more.
+    /// An earlier error stopped the journal. Nothing can be changed any more.
     #[error("the journal was stopped by an earlier error ({0}); run e2fsck")]
     Aborted(String),
-    /// The volume was opened read-only: nothing can be changed.
+    /// The volume is open for reading only.
     #[error("the journal is read-only")]
     ReadOnly,
-    /// The journal was closed: nothing can be changed any more.
+    /// The journal was closed. Nothing can be changed any more.
     #[error("the journal is closed")]
     Closed,
-    /// The journal's own structures are damaged.
+    /// A structure of the journal is damaged.
     #[error("journal block {block}: {what}")]
     Corrupt {
         /// Block number within the journal.
@@ -23,22 +25,22 @@ pub enum JournalError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The journal has features that are not known.
-    #[error("unsupported journal feature: {0}")]
+    /// A feature or property of the journal is not supported.
+    #[error("unsupported journal: {0}")]
     Unsupported(String),
-    /// A log maps more blocks than recovery can keep track of in its part of the memory budget.
+    /// The list of the log's blocks exceeds recovery's part of the memory budget.
     #[error(
-        "the log names more blocks than {} KiB of memory can list; use a larger memory budget",
+        "recovery needs more than {} KiB of memory to list the blocks of the log; use a larger memory budget",
         most >> 10
     )]
     LogNeedsMemory {
         /// Bytes that recovery may use.
         most: u64,
     },
-    /// A handle asks for more than a transaction can hold.
+    /// A handle needs more credits than a transaction can have.
     #[error("a change of {asked} blocks does not fit the journal (at most {most})")]
     TooLarge {
-        /// Credits asked for.
+        /// Requested credits.
         asked: u32,
         /// The limit.
         most: u32,

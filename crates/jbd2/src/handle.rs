@@ -1,4 +1,10 @@
-//! Handles: how a change to metadata takes part in the running transaction.
+//! Handles: a change to metadata joins the running transaction through a handle.
+//!
+//! ```text
+//!  Journal::start ──▶ handle (the transaction cannot be closed) ── drop ──▶ unused credits returned
+//!                                │
+//!                                └── drop while the thread panics ──▶ the journal stops
+//! ```
 
 use crate::transaction::Transaction;
 use crate::{Buffer, FreedExtent, Journal, JournalError, Seal, Tid};
@@ -8,44 +14,43 @@ use std::sync::Arc;
 use sync::ShardedLockReadGuard;
 
 thread_local! {
-    /// Whether this thread holds a handle (debug builds check that handles do not nest).
+    /// Whether this thread holds a handle. Debug builds check that handles do not nest.
     static HELD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Checks that the calling thread may wait for a commit, which needs every handle to end.
+/// Checks that the calling thread may wait for a commit, which waits until all handles have ended.
 pub(crate) fn assert_none_held(what: &str) {
     debug_assert!(
         !HELD.get(),
-        "{what} while this thread holds a handle: it would wait for itself"
+        "{what} while this thread holds a handle, which would be a deadlock"
     );
     let _ = what;
 }
 
-/// How a handle keeps its transaction from being closed.
+/// Keeps the transaction of a handle open.
 enum Access<'j> {
-    /// It holds the gate for reading.
+    /// The handle holds the gate for reading.
     Shared(ShardedLockReadGuard<'j, Arc<Transaction>>),
     /// The commit holds the gate for writing and lends the transaction.
     Exclusive(&'j Transaction),
 }
 
-/// A change to metadata that is atomic across a crash: whoever holds it is part of the running
-/// transaction.
+/// A change to metadata that is atomic across a crash, as part of the running transaction.
 ///
-/// Handles are short, do not nest, and are not held while waiting for data I/O, for another
-/// thread's handle or for an inode's lock. A thread that unwinds out of a handle stops the journal:
-/// half of a change must not be committed.
+/// Handles are short and do not nest. A thread with a handle must not wait for data I/O, for
+/// another thread's handle or for an inode's lock. A panic while a handle is held stops the
+/// journal, because an incomplete change must not be committed.
 pub struct Handle<'j> {
     journal: &'j Journal,
     access: Access<'j>,
-    /// Credits left; `None` where they are not counted (the client's own state at a commit).
+    /// Credits left. `None` means that they are not counted (for the client's state at a commit).
     credits: Cell<Option<u32>>,
-    /// Whether the thread was unwinding already when the handle started.
+    /// The thread was unwinding already when the handle started.
     unwinding: bool,
 }
 
 impl<'j> Handle<'j> {
-    /// A handle with `credits` that are reserved already.
+    /// Returns a handle with `credits` that are reserved already.
     pub(crate) fn counted(
         journal: &'j Journal,
         gate: ShardedLockReadGuard<'j, Arc<Transaction>>,
@@ -53,14 +58,15 @@ impl<'j> Handle<'j> {
     ) -> Handle<'j> {
         Handle::with(journal, Access::Shared(gate), Some(credits))
     }
-    /// A handle beside others whose credits are not counted: the blocks were announced as pending.
+    /// Returns a handle of the commit that runs concurrently with others. Credits are not counted,
+    /// as the client announced the blocks as pending.
     pub(crate) fn early(
         journal: &'j Journal,
         gate: ShardedLockReadGuard<'j, Arc<Transaction>>,
     ) -> Handle<'j> {
         Handle::with(journal, Access::Shared(gate), None)
     }
-    /// The handle of the commit, which has the gate for itself.
+    /// Returns a handle of the commit, which holds the gate for writing.
     pub(crate) fn locked(journal: &'j Journal, transaction: &'j Transaction) -> Handle<'j> {
         Handle::with(journal, Access::Exclusive(transaction), None)
     }
@@ -80,16 +86,16 @@ impl<'j> Handle<'j> {
         }
     }
 
-    /// The transaction that this is part of.
+    /// Returns the transaction's number.
     pub fn tid(&self) -> Tid {
         self.transaction().tid
     }
-    /// Credits (blocks) that are left.
+    /// Returns the credits (blocks) left.
     pub fn credits(&self) -> u32 {
         self.credits.get().unwrap_or(u32::MAX)
     }
-    /// Asks for `more` credits without waiting; `false` where the transaction has no room (end this
-    /// handle, start another).
+    /// Reserves `more` credits without waiting. Returns `false` if the transaction has no room; the
+    /// caller then ends this handle and starts another one.
     pub fn extend(&self, more: u32) -> bool {
         let Some(credits) = self.credits.get() else {
             return true;
@@ -100,12 +106,12 @@ impl<'j> Handle<'j> {
         self.credits.set(Some(credits + more));
         true
     }
-    /// A metadata block, read from the device if need be.
+    /// Returns a metadata block, from the cache or the device.
     pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
         self.journal.get(block)
     }
-    /// A new metadata block of zeroes: nothing is read, and a pending revoke of it is taken back.
-    /// It is part of the transaction at once and uses a credit, as its first change.
+    /// Makes a new metadata block of zeroes, without a read, and cancels a pending revoke of it.
+    /// Uses a credit if this is the block's first change in the transaction.
     pub fn create(&self, block: u64) -> Arc<Buffer> {
         let cache = &self.journal.cache;
         let buffer = cache.get_or_create(block);
@@ -114,10 +120,10 @@ impl<'j> Handle<'j> {
         }
         buffer
     }
-    /// Changes a block as part of this transaction. Uses one credit at its first change in a
-    /// transaction.
+    /// Changes a block as part of the transaction. Uses a credit if this is the block's first
+    /// change in the transaction.
     ///
-    /// `change` runs under the buffer's lock: it must not touch this or another buffer.
+    /// `change` runs under the buffer's lock and must not use this or another buffer.
     pub fn modify<R>(
         &self,
         buffer: &Arc<Buffer>,
@@ -138,7 +144,7 @@ impl<'j> Handle<'j> {
         if let Some(credits) = self.credits.get() {
             debug_assert!(
                 credits > 0,
-                "a handle changed more blocks than it asked for"
+                "a handle changed more blocks than it has credits"
             );
             if credits > 0 {
                 self.credits.set(Some(credits - 1));
@@ -146,28 +152,25 @@ impl<'j> Handle<'j> {
             }
         }
     }
-    /// A metadata block was freed: it leaves the transaction, gets a revoke record, and its buffer
-    /// is dropped.
+    /// Removes a freed metadata block from the transaction and the cache, and adds a revoke record.
     pub fn forget(&self, block: u64) {
         match self.journal.cache.remove(block) {
             Some(buffer) => self.revoked(&buffer),
             None => self.transaction().revoke(block),
         }
     }
-    /// A buffer that is in no cache any more leaves the transaction, and its block gets a revoke
-    /// record.
+    /// Removes a buffer that is no longer cached from the transaction and adds a revoke record.
     pub(crate) fn revoked(&self, buffer: &Buffer) {
         if buffer.leave(self.tid()) {
             self.transaction().left();
         }
         self.transaction().revoke(buffer.block());
     }
-    /// The change refers to data that has been written outside of the journal, up to `mark`: the
-    /// transaction is not durable before that is.
+    /// Makes the commit wait until data written outside of the journal, up to `mark`, is durable.
     pub fn depends_on(&self, mark: WriteMark) {
         self.transaction().depends_on(mark);
     }
-    /// Blocks were freed; the client hears of them when this transaction has committed.
+    /// Adds freed blocks. The client is notified of them when this transaction has committed.
     pub fn free_blocks(&self, extent: FreedExtent) {
         self.transaction().free(extent);
     }

@@ -1,4 +1,4 @@
-//! The journal of a volume: starting handles, committing, checkpointing.
+//! The journal of a volume: it starts handles, commits and writes checkpoints.
 //!
 //! # Locks, in the order in which they are taken
 //!
@@ -10,110 +10,62 @@
 //! | `tail`                  | the journal's super block                           | its own write        |
 //! | `set`                   | committed blocks that are not home, the log's space | no                   |
 //! | a shard of the cache    | the map from block to buffer                        | no                   |
-//! | `held`                  | the map of files' blocks that are in the log        | no                   |
+//! | `held`                  | the map of data blocks that are in the log          | no                   |
 //! | a buffer's state        | its content                                         | no                   |
 //! | lists of a transaction  | themselves                                          | no                   |
 //!
 //! A thread that holds a handle (the gate, for reading) never waits for `committing` or
-//! `checkpointing`: `start` commits, or waits until another has closed the transaction, before it
-//! has taken anything, and log space is a matter of the commit alone. What a commit waits for is
-//! only that the handles end.
+//! `checkpointing`. If the transaction is full, `start` commits it, or waits until another thread
+//! has closed it, before it takes the gate. Only the commit waits for log space. While it closes
+//! the transaction, it waits until all running handles have ended.
 //!
-//! # Log space
+//! # States
 //!
-//! A transaction may have a quarter of the log at most, reservations included, and a commit that
-//! finds too little room checkpoints everything first, which leaves the log empty. So it always
-//! fits.
+//! ```text
+//!  open ── close ──▶ closed (log empty, super block clean)
+//!    │
+//!    └── I/O error, abort, panic in a handle ──▶ aborted (log kept for recovery)
+//! ```
+//!
+//! # Invariants
+//!
+//! - A transaction has at most a quarter of the log, reservations included. A commit that finds too
+//!   little room writes a checkpoint of everything first, which empties the log. So each
+//!   transaction fits.
+//! - The first error stops the journal for good: no later transaction is committed.
 
 use crate::background::Background;
 use crate::buffer_cache::BufferCache;
 use crate::checkpoint::CheckpointSet;
-use crate::commit::{Frozen, Why};
+use crate::commit::{CommitReason, Frozen};
 use crate::commit_lock::CommitLock;
 use crate::data::HeldData;
-use crate::form::Forms;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::handle::assert_none_held;
 use crate::log::LogMap;
+use crate::log_format::Formats;
+use crate::tid::AtomicTid;
 use crate::transaction::Transaction;
-use crate::{AsyncCommit, Buffer, FreedExtent, Handle, JournalError, Overlay, Tid};
+use crate::{
+    Buffer, Handle, JournalClient, JournalError, JournalExtent, JournalOptions, Overlay, Phase, Tid,
+};
 use block::{BufMut, Queue};
 use cache::Budget;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 use sync::ShardedLock;
-use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
-pub use crate::format::superblock::{LogFormat, format_new};
-
-/// Where a run of the journal's blocks lies on the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalExtent {
-    /// First block within the journal.
-    pub logical: u32,
-    /// First block on the volume.
-    pub physical: u64,
-    /// Blocks.
-    pub len: u32,
-}
-
-/// When the client is asked to put its in-memory state into buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Well before the commit, beside handles, and only if somebody has time for it: what is not
-    /// going to change until then.
-    Ahead,
-    /// Handles are running beside this one: do most of the work here.
-    Early,
-    /// No handle is running and none can start: finish quickly. Credits are not counted.
-    Locked,
-}
-
-/// What the journal asks of the file system above it. None of these may start a handle, commit or
-/// flush, but for the first.
-pub trait JournalClient: Send + Sync {
-    /// The journal is about to commit without being asked to by somebody who waits: time to put
-    /// things into the running transaction that belong there. Called with nothing held.
-    fn before_commit(&self) {}
-    /// Serialise in-memory metadata (inodes, groups, super block) that the running transaction
-    /// covers.
-    fn write_back_state(&self, handle: &Handle<'_>, phase: Phase);
-    /// Upper bound of the blocks that [`JournalClient::write_back_state`] would add now. Called at
-    /// every start of a handle: must be cheap and take no lock.
-    fn pending_blocks(&self) -> u32;
-    /// The transaction is durable; what it freed may be used again.
-    fn committed(&self, tid: Tid, freed: &[FreedExtent]);
-    /// The journal stopped for good. Called once, on the thread that met the error, with a handle
-    /// perhaps still held.
-    fn aborted(&self, error: &JournalError);
-}
-
-/// How a journal runs.
-#[derive(Clone, Debug)]
-pub struct JournalOptions {
-    /// How long a transaction may gather changes.
-    pub commit_interval: Duration,
-    /// Bytes in a block of the volume.
-    pub block_size: u32,
-    /// How the log is written.
-    pub format: LogFormat,
-    /// When commit blocks go out together with what they commit.
-    pub async_commit: AsyncCommit,
-    /// The volume's UUID, for a journal that has none of its own.
-    pub uuid: [u8; 16],
-}
-
-/// Counters.
+/// Counters since the journal was opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JournalStats {
-    /// Transactions committed.
+    /// Committed transactions.
     pub commits: u64,
     /// Blocks written to the log (descriptors and commit records included).
     pub logged_blocks: u64,
     /// Blocks written home by the checkpoint.
     pub checkpointed_blocks: u64,
-    /// Times a commit had to wait for log space, and with it the handles that wait for the commit.
+    /// Commits that had to wait for log space.
     pub stalls: u64,
 }
 
@@ -125,13 +77,20 @@ pub(crate) struct Counters {
     pub stalls: AtomicU64,
 }
 
-/// Blocks that a transaction may have however small the memory budget is: what the smallest log
-/// allows.
+/// Blocks that a transaction may have even with a small memory budget: a quarter of the smallest
+/// log.
 const MIN_TRANSACTION: u64 = 256;
 
-/// A journal.
+/// How the volume is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// The journal of a volume.
 ///
-/// Dropping it without [`Journal::close`] writes nothing: the volume is then as after a crash.
+/// Dropping it without [`Journal::close`] writes nothing and leaves the volume as after a crash.
 pub struct Journal {
     pub(crate) queue: Arc<Queue>,
     pub(crate) budget: Arc<Budget>,
@@ -141,29 +100,29 @@ pub struct Journal {
     read_only: bool,
 
     pub(crate) log: LogMap,
-    /// How its log may be written.
-    pub(crate) forms: Forms,
-    /// The journal's UUID, for tags.
+    pub(crate) formats: Formats,
+    /// The journal's UUID, which tags contain.
     pub(crate) uuid: [u8; 16],
-    /// First block of the log and the one past its last.
+    /// First block and end of the log.
     pub(crate) bounds: (u32, u32),
-    /// Blocks that a transaction may have: what log and memory allow.
+    /// Most blocks of a transaction; 0 on a read-only volume.
     max_transaction: u32,
 
-    /// The running transaction; handles hold it for reading.
+    /// The running transaction. Handles hold the lock for reading.
     pub(crate) gate: ShardedLock<Arc<Transaction>>,
-    /// Its number, readable without the gate.
-    pub(crate) running: AtomicU32,
-    /// Number of the last durable transaction.
-    pub(crate) committed: AtomicU32,
+    /// The number of the running transaction, readable without the gate.
+    pub(crate) running: AtomicTid,
+    /// The last durable transaction.
+    pub(crate) committed: AtomicTid,
     pub(crate) committing: CommitLock,
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) tail: Mutex<JournalSuperblock>,
     pub(crate) set: Mutex<CheckpointSet>,
-    /// Signalled when checkpoint writes have ended.
+    /// Signalled when checkpoint writes have completed.
     pub(crate) set_changed: Condvar,
 
-    /// Blocks of a transaction that failed to reach the log, kept so that they stay cached.
+    /// Blocks of a transaction that could not be written to the log. They stay in memory, so
+    /// readers never see the older content of the device.
     pub(crate) lost: Mutex<Vec<Frozen>>,
 
     client: OnceLock<Weak<dyn JournalClient>>,
@@ -174,9 +133,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the (recovered, clean) journal whose super block is journal block 0, marks it in use
-    /// at the first commit and starts its background thread (commit every `commit_interval`,
-    /// checkpoint when the log fills up).
+    /// Opens a recovered journal, whose super block is journal block 0, and starts its background
+    /// thread. The first commit marks the log as in use.
+    ///
+    /// # Errors
+    /// [`JournalError::Corrupt`] if the log is not empty or the super block is damaged,
+    /// [`JournalError::Unsupported`], or [`JournalError::Io`].
     pub fn open(
         queue: Arc<Queue>,
         extents: Vec<JournalExtent>,
@@ -194,12 +156,20 @@ impl Journal {
         }
         let bits64 = queue.capacity() / u64::from(options.block_size) > u64::from(u32::MAX);
         sb.upgrade(options.format, bits64, &options.uuid);
-        let journal = Journal::new(queue, log, sb, budget, options, Overlay::new(), false);
+        let journal = Journal::new(
+            queue,
+            log,
+            sb,
+            budget,
+            options,
+            Overlay::new(),
+            Access::ReadWrite,
+        );
         journal.background.spawn(&journal);
         Ok(journal)
     }
-    /// A journal for a read-only volume: blocks can be read (through `overlay`, what an unrecovered
-    /// log would have replayed), handles cannot start.
+    /// Opens a journal for a read-only volume. Blocks are read through `overlay`, the blocks that a
+    /// replay of the log would write. Handles cannot start.
     pub fn read_only(
         queue: Arc<Queue>,
         overlay: Overlay,
@@ -208,7 +178,7 @@ impl Journal {
     ) -> Arc<Journal> {
         let log = LogMap::empty(options.block_size);
         let sb = JournalSuperblock::fresh(1024, options.block_size, options.uuid, 0);
-        Journal::new(queue, log, sb, budget, options, overlay, true)
+        Journal::new(queue, log, sb, budget, options, overlay, Access::ReadOnly)
     }
     fn new(
         queue: Arc<Queue>,
@@ -217,15 +187,17 @@ impl Journal {
         budget: Arc<Budget>,
         options: JournalOptions,
         overlay: Overlay,
-        read_only: bool,
+        access: Access,
     ) -> Arc<Journal> {
         let bounds = (sb.first(), sb.log_end());
         let log_blocks = bounds.1 - bounds.0;
-        let last = Tid(sb.sequence());
+        let last = sb.sequence();
         let in_memory = budget.limit() / 8 / u64::from(options.block_size);
-        let max_transaction = match read_only {
-            true => 0,
-            false => u64::from(log_blocks / 4).min(in_memory.max(MIN_TRANSACTION)) as u32,
+        let max_transaction = match access {
+            Access::ReadOnly => 0,
+            Access::ReadWrite => {
+                u64::from(log_blocks / 4).min(in_memory.max(MIN_TRANSACTION)) as u32
+            }
         };
         let cache = BufferCache::new(queue.clone(), options.block_size, budget.clone(), overlay);
         Arc::new(Journal {
@@ -234,15 +206,15 @@ impl Journal {
             options,
             cache,
             held: HeldData::default(),
-            read_only,
+            read_only: access == Access::ReadOnly,
             log,
-            forms: Forms::new(&sb),
+            formats: Formats::new(&sb),
             uuid: sb.uuid(),
             bounds,
             max_transaction,
             gate: Rank::Handle.sharded_lock(Arc::new(Transaction::new(last.next()))),
-            running: AtomicU32::new(last.next().0),
-            committed: AtomicU32::new(last.0),
+            running: AtomicTid::new(last.next()),
+            committed: AtomicTid::new(last),
             committing: CommitLock::default(),
             checkpointing: Rank::Checkpoint.mutex(()),
             tail: Rank::JournalTail.mutex(sb),
@@ -256,20 +228,25 @@ impl Journal {
             background: Background::default(),
         })
     }
-    /// Connects the file system; before the first handle. Only the first call counts.
+    /// Sets the file system to call. Must be called before the first handle; later calls have no
+    /// effect.
     pub fn set_client(&self, client: Weak<dyn JournalClient>) {
         let _ = self.client.set(client);
     }
     pub(crate) fn client(&self) -> Option<Arc<dyn JournalClient>> {
         self.client.get()?.upgrade()
     }
-    /// Blocks that the client would add to the running transaction.
+    /// Returns the blocks that the client would add to the running transaction.
     pub(crate) fn pending_blocks(&self) -> u32 {
         self.client().map_or(0, |client| client.pending_blocks())
     }
 
     /// Joins the running transaction. May wait for a commit or for log space, so the caller must
-    /// not hold what these need.
+    /// not hold a lock that these need.
+    ///
+    /// # Errors
+    /// [`JournalError::TooLarge`] for more than [`Journal::max_credits`], or an error that says why
+    /// nothing can be changed.
     pub fn start(&self, credits: u32) -> Result<Handle<'_>, JournalError> {
         assert_none_held("a handle is started");
         if self.read_only {
@@ -293,25 +270,25 @@ impl Journal {
             }
             let full = gate.tid;
             drop(gate);
-            self.leave_full(full)?;
+            self.wait_until_closed(full)?;
         }
     }
-    /// Reserves credits in a transaction; `false` where there is no room. Asks the background
-    /// thread for a commit once it is half full, with what the client has pending, so that there is
-    /// room for others while that is written.
+    /// Reserves credits in a transaction. Returns `false` if there is no room.
+    ///
+    /// Requests a commit once the transaction and the client's pending blocks fill half of the
+    /// limit, so that handles find room while the commit runs.
     pub(crate) fn reserve(&self, transaction: &Transaction, credits: u32) -> bool {
         let reserved = transaction.reserve(credits);
-        let revokes = self.forms.revoke_blocks(transaction.revoke_count());
+        let revokes = self.formats.revoke_blocks(transaction.revoke_count());
         let members = u64::from(transaction.members())
             + u64::from(revokes)
             + u64::from(self.pending_blocks());
-        if members >= u64::from(self.max_transaction / 2) && transaction.kick() {
-            self.background.ask_commit();
+        if members >= u64::from(self.max_transaction / 2) && transaction.take_commit_request() {
+            self.background.request_commit();
         }
         let weight = members + u64::from(reserved);
-        // A handle that is alone in a transaction fits, whatever the client has pending: that is
-        // written by the commit with the slack that a quarter of the log leaves, and waiting would
-        // not make it less.
+        // A handle that is alone in a transaction always fits. The rest of the log has room for the
+        // client's pending blocks, and a wait would not make them fewer.
         let alone = transaction.members() == 0 && reserved == credits;
         let fits = alone || weight <= u64::from(self.max_transaction);
         if !fits {
@@ -319,39 +296,39 @@ impl Journal {
         }
         fits
     }
-    /// Credits that one handle can have at most.
+    /// Returns the most credits that one handle can have.
     pub fn max_credits(&self) -> u32 {
         self.max_transaction
     }
-    /// A metadata block, read from the device if need be.
+    /// Returns a metadata block, from the cache or the device.
     pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
         self.cache.get(block)
     }
-    /// Starts reading `blocks` that are not cached, adjacent ones in one request, and returns at
-    /// once.
+    /// Starts to read those of `blocks` that are not cached, adjacent ones in one request, and does
+    /// not wait.
     pub fn prefetch(&self, blocks: &[u64]) {
         self.cache.prefetch(blocks);
     }
-    /// The running transaction's number.
+    /// Returns the running transaction's number.
     pub fn running_tid(&self) -> Tid {
-        Tid(self.running.load(Ordering::Acquire))
+        self.running.load()
     }
-    /// About how many blocks a commit would write to the log now.
+    /// Returns an estimate of the blocks that a commit would write to the log now.
     pub fn running_blocks(&self) -> u32 {
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         gate.members() + self.pending_blocks()
     }
-    /// Makes everything up to and including `tid` durable; the calling thread does the commit if no
-    /// other is at it. Returns at once if that has happened. Many callers share one commit.
+    /// Makes all transactions up to `tid` durable, and the data that they depend on
+    /// ([`Handle::depends_on`]).
     ///
-    /// Data that a handle of the transaction depends on ([`Handle::depends_on`]) is durable then,
-    /// too. Where the running transaction has changed nothing, nothing is written or flushed.
+    /// The calling thread commits unless another thread does. Concurrent callers share one commit.
+    /// Without changes, nothing is written or flushed.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
-        self.commit_because(tid, Why::WaitedFor)
+        self.commit_because(tid, CommitReason::Requested)
     }
-    /// Does a part of the next commit's work, for whoever waits for something else before asking
-    /// for one: the client's state goes into buffers as far as it is final ([`Phase::Ahead`]). Does
-    /// nothing beside a commit. Holds up no handle.
+    /// Does a part of the next commit's work while the caller waits for other I/O: the client
+    /// writes its final state into buffers ([`Phase::Ahead`]). Does nothing while another thread
+    /// commits, and delays no handle.
     pub fn prepare_commit(&self) {
         if self.read_only || self.check().is_err() {
             return;
@@ -360,18 +337,22 @@ impl Journal {
             self.write_back_early(&state, Phase::Ahead);
         }
     }
-    /// Sees to it that transaction `full` is closed. Only where nobody else closes it this commits
-    /// it; nobody waits for the log of somebody else's commit.
-    fn leave_full(&self, full: Tid) -> Result<(), JournalError> {
+    /// Waits until transaction `full` is closed, and commits it if no other thread does. Does not
+    /// wait for another thread's log writes.
+    fn wait_until_closed(&self, full: Tid) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
         let closed = || self.running_tid() != full;
-        let Some(mut state) = self.committing.or_until(closed) else {
+        let Some(mut state) = self.committing.lock_unless(closed) else {
             return Ok(());
         };
-        let result = self.commit_running(&mut state, Why::Due);
+        let result = self.commit_running(&mut state, CommitReason::Internal);
         self.stop_on_error(result)
     }
-    pub(crate) fn commit_because(&self, tid: Tid, why: Why) -> Result<(), JournalError> {
+    pub(crate) fn commit_because(
+        &self,
+        tid: Tid,
+        reason: CommitReason,
+    ) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
         if self.read_only || self.is_committed(tid) {
             return Ok(());
@@ -380,14 +361,15 @@ impl Journal {
         if self.is_committed(tid) {
             return Ok(());
         }
-        let result = self.commit_running(&mut state, why);
+        let result = self.commit_running(&mut state, reason);
         self.stop_on_error(result)
     }
-    /// Whether `tid` is durable.
+    /// Returns whether `tid` is durable.
     pub fn is_committed(&self, tid: Tid) -> bool {
-        Tid(self.committed.load(Ordering::Acquire)).reached(tid)
+        self.committed.load().reached(tid)
     }
-    /// Commits what is running and writes everything home; the log is empty afterwards.
+    /// Commits the running transaction and writes a checkpoint of everything. The log is empty
+    /// afterwards.
     pub fn flush(&self) -> Result<(), JournalError> {
         assert_none_held("a flush is waited for");
         if self.read_only {
@@ -395,12 +377,13 @@ impl Journal {
         }
         let mut state = self.committing.lock();
         let result = self
-            .commit_running(&mut state, Why::Due)
+            .commit_running(&mut state, CommitReason::Internal)
             .and_then(|()| self.checkpoint_all())
             .and_then(|()| self.mark_empty(&mut state));
         self.stop_on_error(result)
     }
-    /// Flush, mark the journal clean, stop the background thread. Handles can no longer start.
+    /// Flushes, marks the journal clean and stops the background thread. No handle can start
+    /// afterwards.
     pub fn close(&self) -> Result<(), JournalError> {
         assert_none_held("the journal is closed");
         {
@@ -413,27 +396,27 @@ impl Journal {
         self.background.stop();
         result
     }
-    /// Stops the journal after an error.
+    /// Stops the journal after an error of the client.
     pub fn abort(&self, why: &JournalError) {
         self.stop(why.clone());
     }
-    /// Stops the journal as if the process had ended: nothing is written any more, not even a note
-    /// for the next mount.
+    /// Stops the journal as if the process had ended: nothing is written any more, not even the
+    /// error in the super block.
     pub fn crash(&self) {
         let _ = self
             .failed
             .set(JournalError::Aborted("crash requested".into()));
     }
-    /// Why it was stopped, if it was.
+    /// Returns the error that stopped the journal.
     pub fn error(&self) -> Option<JournalError> {
         self.failed.get().cloned()
     }
-    /// The error (a negative errno) that an earlier user of the journal recorded in its super block
-    /// when it stopped, or 0.
+    /// Returns the error that stopped the journal at an earlier mount, as a negative errno from the
+    /// super block, or 0.
     pub fn recorded_errno(&self) -> i32 {
         self.tail.lock().errno()
     }
-    /// Forgets the recorded error, durably: for a client that has noted it elsewhere.
+    /// Clears the recorded error durably, for a client that has recorded it elsewhere.
     pub fn clear_recorded_errno(&self) -> Result<(), JournalError> {
         if self.read_only {
             return Err(JournalError::ReadOnly);
@@ -446,7 +429,7 @@ impl Journal {
         tail.set_errno(0);
         self.write_superblock(&mut tail)
     }
-    /// Counters since it was opened.
+    /// Returns the counters.
     pub fn stats(&self) -> JournalStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         JournalStats {
@@ -457,7 +440,7 @@ impl Journal {
         }
     }
 
-    /// Fails where the journal was stopped.
+    /// Returns an error if the journal has stopped.
     pub(crate) fn check(&self) -> Result<(), JournalError> {
         match self.failed.get() {
             None => Ok(()),
@@ -474,8 +457,8 @@ impl Journal {
         }
         result
     }
-    /// Latches the first error, tells the client, and leaves a note in the super block for the next
-    /// mount. Not to be called with `tail` or `set` held.
+    /// Stops the journal: keeps the first error, notifies the client, and records an error in the
+    /// super block for the next mount. The caller must not hold `tail` or `set`.
     pub(crate) fn stop(&self, why: JournalError) {
         if self.read_only || self.failed.set(why.clone()).is_err() {
             return;
@@ -485,9 +468,9 @@ impl Journal {
             client.aborted(&why);
         }
         let mut tail = self.tail.lock();
-        tail.set_errno(-libc_eio());
-        // Best effort: the device may be what failed. The log itself is left as it is, for
-        // recovery.
+        tail.set_errno(-EIO);
+        // The device may be the part that failed, so an error is ignored. The log stays unchanged
+        // for recovery.
         let _ = self.write_superblock(&mut tail);
     }
     /// Writes the super block durably.
@@ -496,20 +479,18 @@ impl Journal {
         buf[..SUPERBLOCK_BYTES].copy_from_slice(sb.encode());
         self.log.write_fua(&self.queue, 0, buf.freeze())
     }
-    /// Bytes in a block.
+    /// Returns the bytes in a block.
     pub(crate) fn block_size(&self) -> usize {
         self.options.block_size as usize
     }
-    /// Blocks of the log.
+    /// Returns the number of the log's blocks.
     pub(crate) fn log_len(&self) -> u32 {
         self.bounds.1 - self.bounds.0
     }
 }
 
-/// The number that Linux calls EIO, which is what the kernel records for most aborts.
-const fn libc_eio() -> i32 {
-    5
-}
+/// Linux's number of EIO, which the kernel records for most aborts.
+const EIO: i32 = 5;
 
 impl Drop for Journal {
     fn drop(&mut self) {

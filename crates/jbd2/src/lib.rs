@@ -1,9 +1,9 @@
-//! The journal: metadata blocks in memory, transactions that gather their changes, the commit that
-//! writes them to the log, the checkpoint that writes them home, and the recovery that replays
-//! them.
+//! The journal: metadata blocks in memory, transactions that collect their changes, the commit that
+//! writes them to the log, the checkpoint that writes them home, and the recovery that replays the
+//! log.
 //!
-//! It never calls the file system except through [`JournalClient`], and knows of it only the
-//! extents of the journal.
+//! The journal calls the file system only through [`JournalClient`]. It knows only the extents of
+//! the journal's file.
 //!
 //! ```text
 //!   Handle::modify        commit.rs               checkpoint.rs
@@ -14,29 +14,33 @@
 #![forbid(unsafe_code)]
 
 mod background;
-pub mod buffer;
+mod buffer;
 mod buffer_cache;
 mod checkpoint;
+mod client;
 mod commit;
 mod commit_lock;
 mod data;
-pub mod error;
-mod form;
+mod error;
 pub mod format;
-pub mod handle;
-pub mod journal;
+mod handle;
+mod journal;
 mod log;
+mod log_format;
+mod options;
 mod overlay;
-pub mod recovery;
-pub mod transaction;
+mod recovery;
+mod tid;
+mod transaction;
 
-pub use buffer::{Buffer, BufferRef, Seal};
+pub use buffer::{Buffer, Seal};
+pub use client::{JournalClient, Phase};
 pub use error::JournalError;
-pub use form::AsyncCommit;
 pub use handle::Handle;
-pub use journal::{
-    Journal, JournalClient, JournalExtent, JournalOptions, JournalStats, LogFormat, Phase,
-};
+pub use journal::{Journal, JournalStats};
+pub use log::JournalExtent;
+pub use options::{AsyncCommit, JournalOptions, LogFormat};
 pub use overlay::Overlay;
 pub use recovery::{RecoveryReport, recover, recover_to_memory};
-pub use transaction::{FreedExtent, Tid};
+pub use tid::Tid;
+pub use transaction::FreedExtent;

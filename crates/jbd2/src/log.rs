@@ -1,21 +1,32 @@
-//! Where the journal's blocks lie on the volume.
+//! The map from the journal's blocks to the volume, and I/O on them.
 
-use crate::{JournalError, JournalExtent};
+use crate::JournalError;
 use block::{Bio, Buf, Class, Completion, Durability, Queue, Reason};
 use smallvec::SmallVec;
 
-/// Most blocks that one bio of the log carries; the queue splits further where the device wants
-/// less.
+/// A run of the journal's blocks on the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalExtent {
+    /// First block within the journal.
+    pub logical: u32,
+    /// First block on the volume.
+    pub physical: u64,
+    /// Length in blocks.
+    pub len: u32,
+}
+
+/// Most blocks in one bio of the log. The queue splits it further if the device requires that.
 const MAX_RUN_BLOCKS: u32 = 256;
-/// Blocks of a journal at most: `mke2fs` and `tune2fs` make no larger ones. The whole log may have
-/// to be read, and a sparse file can claim any size.
+/// Blocks of the largest journal that is accepted, which is the largest that `mke2fs` and `tune2fs`
+/// make. A sparse file can claim any size, and recovery may have to read the whole log.
 pub(crate) const MAX_BLOCKS: u32 = 10_240_000;
 
-/// The journal's blocks, from 0 without a gap, mapped to the volume.
+/// Maps the journal's blocks, from 0 without a gap, to the volume.
 #[derive(Clone, Debug)]
 pub(crate) struct LogMap {
+    /// Sorted by `logical`.
     extents: Vec<JournalExtent>,
-    /// Runs of the volume's blocks, in order: the first and the one past the last.
+    /// The same extents as sorted ranges of the volume's blocks: first block and end.
     homes: Vec<(u64, u64)>,
     block_size: u32,
     blocks: u32,
@@ -74,7 +85,7 @@ impl LogMap {
         })
     }
 
-    /// A map without blocks, for a volume that nothing is written to.
+    /// Returns a map without blocks, for a read-only volume.
     pub fn empty(block_size: u32) -> LogMap {
         LogMap {
             extents: Vec::new(),
@@ -84,19 +95,19 @@ impl LogMap {
         }
     }
 
-    /// Blocks of the journal.
+    /// Returns the number of the journal's blocks.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Whether a block of the volume belongs to the journal.
+    /// Returns whether a block of the volume belongs to the journal.
     pub fn contains(&self, block: u64) -> bool {
         let after = self.homes.partition_point(|(first, _)| *first <= block);
         after > 0 && block < self.homes[after - 1].1
     }
 
-    /// Byte offset of journal block `logical` on the device, and how many blocks from there are
-    /// adjacent.
+    /// Returns the byte offset of journal block `logical` on the device, and the length of the run
+    /// of adjacent blocks that starts there.
     pub fn run(&self, logical: u32) -> (u64, u32) {
         let i = self
             .extents
@@ -107,7 +118,7 @@ impl LogMap {
         (offset, extent.len - skip)
     }
 
-    /// Reads `count` blocks from `logical` on, which do not wrap around.
+    /// Reads `count` blocks from `logical` on. The range must not wrap around.
     pub fn read(&self, queue: &Queue, logical: u32, count: u32) -> Result<Vec<Buf>, JournalError> {
         let mut bufs = Vec::with_capacity(count as usize);
         let mut at = logical;
@@ -128,8 +139,8 @@ impl LogMap {
         Ok(bufs)
     }
 
-    /// Writes `bufs` from log block `start` on, going on at `first` where `end` is reached, and
-    /// waits.
+    /// Writes `bufs` from log block `start` on, continues at `first` after the block before `end`,
+    /// and waits for completion.
     pub fn write(
         &self,
         queue: &Queue,
@@ -165,7 +176,7 @@ impl LogMap {
         Ok(())
     }
 
-    /// Writes one block durably (FUA) and waits.
+    /// Writes one block with FUA and waits for completion.
     pub fn write_fua(&self, queue: &Queue, logical: u32, buf: Buf) -> Result<(), JournalError> {
         let (offset, _) = self.run(logical);
         queue.write(

@@ -1,9 +1,8 @@
-//! What an unrecovered log would put in place of the device's blocks, for volumes that are open for
-//! reading only.
+//! The blocks of an unrecovered log, for read-only volumes: the log has newer content than the
+//! device.
 //!
-//! The overlay knows where in the log the newest copy of a block lies, 16 bytes a block that the
-//! memory budget counts. Contents are read from the log when they are asked for: the caches above
-//! keep them like any other block.
+//! The overlay maps a block to the place of its newest copy in the log. It takes 16 bytes per block
+//! of the memory budget. Contents are read from the log on demand, and the caches above keep them.
 
 use crate::format::{MAGIC, put_u32};
 use crate::log::LogMap;
@@ -13,19 +12,19 @@ use block::{Buf, Queue};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks whose newest content is in the log. Clones share one list.
+/// Blocks whose newest content is in the log. Clones share the list.
 #[derive(Clone, Default)]
 pub struct Overlay(Option<Arc<Inner>>);
 
 struct Inner {
     log: LogMap,
-    /// By home.
+    /// Sorted by home.
     copies: Vec<(u64, Place)>,
     _grant: Grant,
 }
 
 impl Overlay {
-    /// An overlay without blocks.
+    /// Returns an overlay without blocks.
     pub fn new() -> Overlay {
         Overlay::default()
     }
@@ -41,15 +40,15 @@ impl Overlay {
     fn copies(&self) -> &[(u64, Place)] {
         self.0.as_ref().map_or(&[], |inner| &inner.copies)
     }
-    /// The homes of its blocks, in order.
+    /// Returns the homes of its blocks in ascending order.
     pub fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
         self.copies().iter().map(|(home, _)| *home)
     }
-    /// Whether it has no blocks.
+    /// Returns whether there are no blocks.
     pub fn is_empty(&self) -> bool {
         self.copies().is_empty()
     }
-    /// Whether the newest content of a block is in the log.
+    /// Returns whether the newest content of a block is in the log.
     pub fn contains(&self, block: u64) -> bool {
         self.find(block).is_some()
     }
@@ -58,7 +57,7 @@ impl Overlay {
         let at = copies.binary_search_by_key(&block, |(home, _)| *home);
         Some(copies[at.ok()?].1)
     }
-    /// The first of these blocks whose newest content is in the log.
+    /// Returns the first block of a range whose newest content is in the log.
     pub fn first(&self, range: Range<u64>) -> Option<u64> {
         let copies = self.copies();
         let at = copies.partition_point(|(home, _)| *home < range.start);
@@ -66,10 +65,10 @@ impl Overlay {
         (home < range.end).then_some(home)
     }
 
-    /// The content of a block, read from the log; `None` where the device has the newest.
+    /// Reads the newest content of a block from the log. Returns `None` if the device has it.
     ///
     /// # Errors
-    /// The device's.
+    /// [`JournalError::Io`].
     pub fn read(&self, queue: &Queue, block: u64) -> Result<Option<Buf>, JournalError> {
         let (Some(inner), Some(place)) = (&self.0, self.find(block)) else {
             return Ok(None);
@@ -83,12 +82,12 @@ impl Overlay {
 }
 
 impl Journal {
-    /// The first block of `blocks` whose newest content is in the log and not on the device, with
-    /// that content: what [`Journal::held_data`] says, and on a read-only volume what an
-    /// unrecovered log holds.
+    /// Returns the first block of `blocks` whose newest content is in the log, and that content: a
+    /// held block ([`Journal::held_data`]) or, on a read-only volume, a block of the unrecovered
+    /// log.
     ///
     /// # Errors
-    /// The device's.
+    /// [`JournalError::Io`].
     #[inline]
     pub fn data_in_log(&self, blocks: Range<u64>) -> Result<Option<(u64, Buf)>, JournalError> {
         let overlay = self.cache.overlay();

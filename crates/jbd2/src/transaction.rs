@@ -1,4 +1,4 @@
-//! What a transaction gathers while it runs.
+//! The running transaction: the changes that handles have made.
 //!
 //! ```text
 //!             close: gate taken for writing          commit block durable
@@ -6,59 +6,46 @@
 //!  (Transaction, here)                      (commit.rs)                     (checkpoint.rs)
 //! ```
 //!
-//! Exactly one transaction is running; it is the gate's content, so that whoever holds the gate for
-//! reading can join it and knows that it stays open. Transactions commit one after the other and in
-//! order of their numbers, and a number is used only for what goes to the log: the log's sequence
-//! has no holes.
+//! Invariants:
+//! - Exactly one transaction is running. It is the gate's content, so a thread that holds the gate
+//!   for reading can join it, and it stays open meanwhile.
+//! - Transactions commit one at a time, in order of their numbers.
+//! - Only a transaction that is written to the log uses up a number: the log's sequence has no
+//!   holes.
 
-use crate::Buffer;
+use crate::{Buffer, Tid};
 use block::{AtomicWriteMark, WriteMark};
 use std::collections::HashSet;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{Mutex, Rank};
 
-/// Number of a transaction; wraps, compared by distance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Tid(pub u32);
-impl Tid {
-    /// Whether this transaction is `other` or a later one.
-    pub fn reached(self, other: Tid) -> bool {
-        self.0.wrapping_sub(other.0) < 1 << 31
-    }
-    /// The one after.
-    pub(crate) fn next(self) -> Tid {
-        Tid(self.0.wrapping_add(1))
-    }
-}
-
-/// Blocks of the volume that a transaction freed; they may be used again once it has committed.
+/// Blocks of the volume that a transaction freed. They may be used again once it has committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedExtent {
     /// First block.
     pub start: u64,
-    /// Blocks.
+    /// Length in blocks.
     pub len: u32,
 }
 
 /// The running transaction.
 pub(crate) struct Transaction {
     pub tid: Tid,
-    /// Buffers that joined. One that left since ([`Buffer::leave`]) stays in the list and is
-    /// skipped at the close.
+    /// Buffers that joined. One that left again ([`Buffer::leave`]) stays in the list and is
+    /// skipped when the transaction is closed.
     buffers: Mutex<Vec<Arc<Buffer>>>,
-    /// Buffers that joined and did not leave.
+    /// Number of buffers that joined and did not leave.
     members: AtomicU32,
-    /// Credits of the handles that run, as far as they are not used up.
+    /// Unused credits of the running handles.
     reserved: AtomicU32,
     revokes: Mutex<HashSet<u64>>,
     /// Size of `revokes`, readable without its lock.
     revoke_count: AtomicU32,
     freed: Mutex<Vec<FreedExtent>>,
-    /// Data outside of the journal that must be durable before this transaction is.
+    /// Data outside of the journal that must be durable before the commit block.
     data: AtomicWriteMark,
-    /// The background thread has been asked to commit it early.
-    kicked: AtomicBool,
+    commit_requested: AtomicBool,
 }
 
 impl Transaction {
@@ -72,27 +59,27 @@ impl Transaction {
             revoke_count: AtomicU32::new(0),
             freed: Rank::Transaction.mutex(Vec::new()),
             data: AtomicWriteMark::default(),
-            kicked: AtomicBool::new(false),
+            commit_requested: AtomicBool::new(false),
         }
     }
 
-    /// Whether committing it would change nothing.
+    /// Returns whether a commit would change nothing.
     pub fn is_empty(&self) -> bool {
         self.members() == 0 && self.revoke_count() == 0 && self.freed.lock().is_empty()
     }
-    /// Blocks that it changes so far.
+    /// Returns the number of changed blocks.
     pub fn members(&self) -> u32 {
         self.members.load(Ordering::Relaxed)
     }
-    /// Blocks that it revokes so far.
+    /// Returns the number of revoked blocks.
     pub fn revoke_count(&self) -> u32 {
         self.revoke_count.load(Ordering::Relaxed)
     }
-    /// Sets `credits` aside for a handle; what is reserved now, these included.
+    /// Reserves `credits` for a handle. Returns all reserved credits, these included.
     pub fn reserve(&self, credits: u32) -> u32 {
         self.reserved.fetch_add(credits, Ordering::Relaxed) + credits
     }
-    /// Takes a reservation back.
+    /// Returns unused or used-up credits.
     pub fn unreserve(&self, credits: u32) {
         let before = self.reserved.fetch_sub(credits, Ordering::Relaxed);
         debug_assert!(before >= credits);
@@ -100,14 +87,14 @@ impl Transaction {
     /// Adds a buffer at its first change.
     pub fn add(&self, buffer: &Arc<Buffer>) {
         self.members.fetch_add(1, Ordering::Relaxed);
-        // A block that is logged again must be replayed: any revoke of it in this transaction is
-        // moot.
+        // A block that is logged again must be replayed, so a revoke of it in this transaction is
+        // cancelled.
         if self.revoke_count() > 0 {
             self.unrevoke(buffer.block());
         }
         self.buffers.lock().push(buffer.clone());
     }
-    /// A buffer left.
+    /// Counts a buffer that left.
     pub fn left(&self) {
         self.members.fetch_sub(1, Ordering::Relaxed);
     }
@@ -137,29 +124,30 @@ impl Transaction {
         }
         freed.push(extent);
     }
-    /// What has been written up to `mark` must be durable first.
+    /// Makes the commit wait until data written up to `mark` is durable.
     pub fn depends_on(&self, mark: WriteMark) {
         self.data.advance(mark);
     }
-    /// What must be durable first, at the close.
+    /// Returns the data that must be durable before the commit block.
     pub fn data(&self) -> WriteMark {
         self.data.get()
     }
-    /// Whether this is the first call.
-    pub fn kick(&self) -> bool {
-        !self.kicked.load(Ordering::Relaxed) && !self.kicked.swap(true, Ordering::Relaxed)
+    /// Returns whether the caller is the first that may request a commit of this transaction.
+    pub fn take_commit_request(&self) -> bool {
+        !self.commit_requested.load(Ordering::Relaxed)
+            && !self.commit_requested.swap(true, Ordering::Relaxed)
     }
-    /// The buffers that joined, at the close.
+    /// Takes the buffers that joined, when the transaction is closed.
     pub fn take_buffers(&self) -> Vec<Arc<Buffer>> {
         std::mem::take(&mut self.buffers.lock())
     }
-    /// The blocks revoked, sorted, at the close.
+    /// Takes the revoked blocks, sorted, when the transaction is closed.
     pub fn take_revokes(&self) -> Vec<u64> {
         let mut revokes: Vec<u64> = self.revokes.lock().drain().collect();
         revokes.sort_unstable();
         revokes
     }
-    /// The blocks freed, at the close.
+    /// Takes the freed blocks, when the transaction is closed.
     pub fn take_freed(&self) -> Vec<FreedExtent> {
         std::mem::take(&mut self.freed.lock())
     }
@@ -168,15 +156,6 @@ impl Transaction {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_compare_by_distance() {
-        assert!(Tid(5).reached(Tid(5)));
-        assert!(Tid(6).reached(Tid(5)));
-        assert!(!Tid(5).reached(Tid(6)));
-        assert!(Tid(2).reached(Tid(u32::MAX - 2)));
-        assert!(!Tid(u32::MAX - 2).reached(Tid(2)));
-    }
 
     #[test]
     fn adjacent_frees_become_one() {

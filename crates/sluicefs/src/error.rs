@@ -11,6 +11,9 @@ pub enum Cause {
     /// An error of the file system: I/O errors, damage, unsupported features and POSIX errors.
     #[error(transparent)]
     Fs(#[from] ext4::Error),
+    /// Formatting failed.
+    #[error(transparent)]
+    Format(#[from] mkfs::Error),
     /// More than 40 symbolic links had to be followed.
     #[error("too many levels of symbolic links")]
     LinkLoop,
@@ -31,6 +34,7 @@ impl Cause {
         use rustix::io::Errno;
         match self {
             Cause::Fs(e) => return e.errno(),
+            Cause::Format(e) => return e.errno(),
             Cause::LinkLoop => Errno::LOOP,
             Cause::NotOpenFor(_) => Errno::BADF,
             Cause::Busy(_) => Errno::BUSY,

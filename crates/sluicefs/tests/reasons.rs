@@ -10,7 +10,7 @@ const MIB: usize = 1 << 20;
 /// A formatted device in memory.
 fn device() -> Arc<Queue> {
     let queue = block::open(&DeviceUrl::memory(128 << 20), OpenMode::ReadWrite).unwrap();
-    ext4::mkfs(&queue, &ext4::MkfsOptions::default()).unwrap();
+    mkfs::format(&queue, &mkfs::MkfsOptions::default()).unwrap();
     queue
 }
 

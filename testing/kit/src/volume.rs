@@ -5,9 +5,8 @@ use crate::needs::{Need, have};
 use crate::oracle::{self, Mke2fs};
 use crate::scratch::Scratch;
 use block::Queue;
-use ext4::{
-    Error, FileType, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, Result, SetXattrMode,
-};
+use ext4::{Error, FileType, Fs, InodeRef, MountOptions, NewInode, Result, SetXattrMode};
+use mkfs::MkfsOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +87,7 @@ pub fn mkfs(image: &Path, size: u64, features: &[&str]) {
 /// Formats an image of `size` bytes with our mkfs and these options.
 pub fn mkfs_with(image: &Path, size: u64, options: &MkfsOptions) {
     block::create_image(image, size, block::Create::Overwrite).expect("an image");
-    ext4::mkfs(&open(image), options).expect("mkfs");
+    mkfs::format(&open(image), options).expect("mkfs");
 }
 
 /// A volume in an image file, in a directory of its own.

@@ -1,7 +1,7 @@
 //! The volume at the beginning of each run. It is small, and its journal wraps after a few commits.
 
 use crate::device::Store;
-use ext4::MkfsOptions;
+use mkfs::MkfsOptions;
 use std::sync::{Arc, OnceLock};
 use testkit::disk::Disk;
 
@@ -41,7 +41,7 @@ fn make() -> Arc<[u8]> {
         journal_bytes: Some(4 << 20),
         ..MkfsOptions::default()
     };
-    ext4::mkfs(&disk.queue(), &options).expect("mkfs");
+    mkfs::format(&disk.queue(), &options).expect("mkfs");
     let mut bytes = disk.bytes();
     shorten_log(&mut bytes);
     bytes.into()

@@ -4,7 +4,8 @@
 use super::{Clock, Outcome, Round, StopOnPanic};
 use crate::versions::contents;
 use block::Op;
-use ext4::{Fs, MkfsOptions};
+use ext4::Fs;
+use mkfs::MkfsOptions;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use testkit::disk::Disk;
@@ -48,7 +49,7 @@ fn injector(odds: u64, kind: u64, seed: u64) -> impl Fn(Op, block::Class, u64, u
 /// The number of requests that failed.
 fn one_volume(round: &mut Round, operations: &AtomicU64) -> usize {
     let disk = Disk::new(128 << 20);
-    ext4::mkfs(&disk.queue(), &MkfsOptions::default()).expect("mkfs");
+    mkfs::format(&disk.queue(), &MkfsOptions::default()).expect("mkfs");
     let fs = Fs::mount(disk.queue(), options()).expect("mount");
     for nth in 0..round.threads {
         mkdir_all(&fs, &format!("t{nth}")).expect("mkdir");

@@ -176,7 +176,7 @@ fn unknown_features_are_refused_by_name() {
 fn a_check_reads_through_a_journal_that_needs_recovery() {
     use testkit::volume::{options, put};
     let disk = testkit::disk::Disk::new(48 << 20);
-    ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &mkfs::MkfsOptions::default()).unwrap();
     let fs = ext4::Fs::mount(disk.queue(), options()).unwrap();
     let mut held = Vec::new();
     for i in 0..200 {
@@ -262,7 +262,7 @@ fn a_cyclic_extent_tree_is_checked_in_time() {
     use ext4_format::superblock::Superblock;
     use ext4_format::types::Ino;
     let disk = testkit::disk::Disk::new(48 << 20);
-    ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &mkfs::MkfsOptions::default()).unwrap();
     let fs = ext4::Fs::mount(disk.queue(), testkit::volume::options()).unwrap();
     let ino = testkit::volume::put(&fs, "file", &[1; 300_000])
         .unwrap()
@@ -333,7 +333,7 @@ fn a_cyclic_extent_tree_is_checked_in_time() {
 #[test]
 fn memory_is_bounded() {
     let disk = testkit::disk::Disk::new(48 << 20);
-    ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &mkfs::MkfsOptions::default()).unwrap();
     disk.edit(|bytes| {
         use ext4_format::superblock::Superblock;
         let mut sb = Superblock::parse(&bytes[1024..2048]).unwrap();
@@ -355,7 +355,7 @@ fn memory_is_bounded() {
 fn crash_images_are_clean_through_their_journals() {
     use testkit::volume::{mkdir_all, options, put, remove, rename, set_xattr};
     let disk = testkit::disk::Disk::new(48 << 20);
-    ext4::mkfs(&disk.queue(), &ext4::MkfsOptions::default()).unwrap();
+    mkfs::format(&disk.queue(), &mkfs::MkfsOptions::default()).unwrap();
     disk.start_recording();
     let mut rng = testkit::seed::Rng::new("check, crash images");
     let fs = ext4::Fs::mount(disk.queue(), options()).unwrap();

@@ -9,8 +9,9 @@
 mod files;
 mod scenarios;
 
-use ext4::{AsyncCommit, Fs, MkfsOptions, MountOptions};
+use ext4::{AsyncCommit, Fs, MountOptions};
 use files::Shared;
+use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::time::Duration;
 use testing::history::History;
@@ -146,7 +147,7 @@ fn record(scenario: Scenario, rng: &mut Rng) -> (Recording, History) {
         journal_bytes: Some(scenario.log),
         ..MkfsOptions::default()
     };
-    ext4::mkfs(&formatted.queue(), &mkfs).unwrap();
+    mkfs::format(&formatted.queue(), &mkfs).unwrap();
     let (mut delays, mut options) = (delays(rng), mount_options(rng));
     if let Some(given) = scenario.timing {
         (delays, options.commit_interval) = given;

@@ -12,7 +12,8 @@ mod names;
 mod syncs;
 mod work;
 
-use ext4::{AsyncCommit, Fs, MkfsOptions, MountOptions};
+use ext4::{AsyncCommit, Fs, MountOptions};
+use mkfs::MkfsOptions;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +50,7 @@ fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<
         features: setup.features.iter().map(|f| (*f).to_owned()).collect(),
         ..MkfsOptions::default()
     };
-    ext4::mkfs(&disk.queue(), &mkfs).unwrap();
+    mkfs::format(&disk.queue(), &mkfs).unwrap();
     let mount = MountOptions {
         async_commit: setup.async_commit,
         ..options()

@@ -1,7 +1,8 @@
 //! The script: rounds of files that are created, written in place or appended to, and then fsynced
 //! in one of several ways. The bytes of a failed write name their file.
 
-use ext4::{AsyncCommit, Fs, InodeRef, MkfsOptions, MountOptions, Result, SyncTarget};
+use ext4::{AsyncCommit, Fs, InodeRef, MountOptions, Result, SyncTarget};
+use mkfs::MkfsOptions;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -76,7 +77,7 @@ impl Script {
             inode_ratio: Some(4096),
             ..MkfsOptions::default()
         };
-        ext4::mkfs(&disk.queue(), &mkfs)?;
+        mkfs::format(&disk.queue(), &mkfs).expect("mkfs");
         let mount = MountOptions {
             async_commit,
             ..quiet()

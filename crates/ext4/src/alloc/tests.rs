@@ -1,12 +1,12 @@
 //! The allocator on real volumes: against a model, from several threads, and judged by e2fsck.
 
 use super::*;
-use crate::MkfsOptions;
 use crate::volume::bootstrap;
 use block::{Create, DeviceUrl, OpenMode, Queue};
 use cache::Budget;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::{FreedExtent, Handle, JournalClient, JournalError, JournalOptions, Phase, Tid};
+use mkfs::MkfsOptions;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Weak;
@@ -107,7 +107,7 @@ fn format(queue: &Queue, features: &str) {
         features: vec![features.to_owned()],
         ..MkfsOptions::default()
     };
-    crate::mkfs(queue, &options).unwrap();
+    mkfs::format(queue, &options).unwrap();
 }
 
 fn image(path: &Path, size: u64, features: &str) -> Arc<Queue> {

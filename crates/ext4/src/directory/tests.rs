@@ -1,15 +1,16 @@
 //! Collisions: names whose hashes are made equal by force, so that they span leaves.
 
 use super::tree::HASH_MASK;
-use crate::{DirEntry, Error, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, mkfs};
+use crate::{DirEntry, Error, Fs, InodeRef, MountOptions, NewInode};
 use block::Queue;
 use block::devices::MemoryDevice;
+use mkfs::MkfsOptions;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 fn volume() -> Arc<Fs> {
     let queue = Queue::new(Box::new(MemoryDevice::new(64 << 20)));
-    mkfs(&queue, &MkfsOptions::default()).unwrap();
+    mkfs::format(&queue, &MkfsOptions::default()).unwrap();
     Fs::mount(queue, MountOptions::default()).unwrap()
 }
 

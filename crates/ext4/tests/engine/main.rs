@@ -1,7 +1,7 @@
 //! The engine on volumes: one binary, because linking takes longer than most of these tests.
 
+mod features;
 mod fsync;
-mod mkfs;
 mod namespace;
 mod space;
 mod xattr_orphan;

@@ -56,9 +56,9 @@ impl Deref for Image {
 impl Image {
     /// A volume of `mib` MiB by our mkfs.
     pub fn new(mib: u64) -> Image {
-        let options = ext4::MkfsOptions {
+        let options = mkfs::MkfsOptions {
             label: "fuse-test".into(),
-            ..ext4::MkfsOptions::default()
+            ..mkfs::MkfsOptions::default()
         };
         Image(volume::Image::ours_with(mib << 20, &options))
     }

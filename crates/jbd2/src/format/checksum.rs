@@ -1,49 +1,51 @@
-//! Checksums. jbd2 neither inverts the seed nor the result of its CRCs, unlike most libraries.
+//! Checksums. Unlike most libraries, jbd2 inverts neither the seed nor the result of its CRCs.
 
+use crate::Tid;
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC-32C of `bytes` continuing `crc`, not inverted at either end.
+/// Continues the CRC-32C `crc` with `bytes`, without inversions.
 pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!crc, bytes)
 }
 
-/// Seed of a journal's checksums: the CRC-32C of its UUID.
+/// Returns the seed of a journal's checksums: the CRC-32C of its UUID.
 pub fn seed(uuid: &[u8; 16]) -> u32 {
     crc32c(!0, uuid)
 }
 
-/// CRC-32C of `bytes` as if the four bytes at `hole`, where the sum itself lives, were zero.
+/// Continues the CRC-32C `crc` with `bytes`. The four bytes of the checksum itself, at `hole`,
+/// count as zeroes.
 pub fn with_hole(crc: u32, bytes: &[u8], hole: usize) -> u32 {
     let crc = crc32c(crc, &bytes[..hole]);
     let crc = crc32c(crc, &[0; 4]);
     crc32c(crc, &bytes[hole + 4..])
 }
 
-/// Sum of a logged block (as it lies in the log, escaped) of transaction `sequence`, for its tag.
-pub fn of_logged_block(seed: u32, sequence: u32, block: &[u8]) -> u32 {
-    crc32c(crc32c(seed, &sequence.to_be_bytes()), block)
+/// Returns the checksum of a copy (escaped, as in the log) of transaction `sequence`, for its tag.
+pub fn of_logged_block(seed: u32, sequence: Tid, block: &[u8]) -> u32 {
+    crc32c(crc32c(seed, &sequence.0.to_be_bytes()), block)
 }
 
-/// Big-endian (not reflected) CRC-32, polynomial 0x04C11DB7, over the pieces of a transaction one
-/// after the other; used by checksums v1 over all descriptor and data blocks.
+/// CRC-32, big-endian (not reflected), polynomial 0x04C11DB7. csum v1 uses it for all descriptors
+/// and copies of a transaction, in the log's order.
 #[derive(Clone)]
 pub struct Crc32Be(Digest);
 
 impl Crc32Be {
-    /// Of nothing.
+    /// Returns the checksum of no bytes.
     #[expect(
         clippy::new_without_default,
-        reason = "a checksum begins, it has no default"
+        reason = "a default has no meaning for a checksum"
     )]
     pub fn new() -> Crc32Be {
-        // MPEG-2's begins with all ones and inverts nothing at the end, as jbd2's does.
+        // Like jbd2, MPEG-2 starts with all ones and does not invert the result.
         Crc32Be(Digest::new(CrcAlgorithm::Crc32Mpeg2))
     }
-    /// Goes on with `bytes`.
+    /// Continues with `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
-    /// The sum so far.
+    /// Returns the checksum of all bytes so far.
     pub fn sum(&self) -> u32 {
         self.0.finalize() as u32
     }

@@ -1,7 +1,8 @@
-//! Commit blocks: the end of a transaction, and the proof of it where there are checksums.
+//! Commit blocks: the end of a transaction.
 
 use super::{Checksums, Header, Layout, block_type, checksum, get_u32, get_u64};
 use super::{put_u32, put_u64};
+use crate::Tid;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const CHECKSUM_TYPE: usize = 0x0C;
@@ -13,8 +14,8 @@ const CRC32_TYPE: u8 = 1;
 const CRC32_SIZE: u8 = 4;
 
 /// Writes the commit block of a transaction. `sum_v1` is the CRC-32 of the transaction's blocks,
-/// for checksums v1.
-pub fn write(layout: &Layout, sequence: u32, now: SystemTime, sum_v1: u32, block: &mut [u8]) {
+/// for csum v1.
+pub fn write(layout: &Layout, sequence: Tid, now: SystemTime, sum_v1: u32, block: &mut [u8]) {
     block.fill(0);
     Header {
         kind: block_type::COMMIT,
@@ -38,7 +39,7 @@ pub fn write(layout: &Layout, sequence: u32, now: SystemTime, sum_v1: u32, block
     }
 }
 
-/// When the transaction was committed: seconds and nanoseconds.
+/// Returns the time of the commit: seconds and nanoseconds.
 pub fn time(block: &[u8]) -> (u64, u32) {
     (
         get_u64(block, SECONDS).unwrap_or(0),
@@ -46,13 +47,13 @@ pub fn time(block: &[u8]) -> (u64, u32) {
     )
 }
 
-/// Whether the commit block's own checksum holds; `true` for versions without one.
+/// Returns whether the commit block's own checksum is right, or the layout has none.
 pub fn block_valid(layout: &Layout, block: &[u8]) -> bool {
     !layout.block_checksums()
         || get_u32(block, CHECKSUM) == Some(checksum::with_hole(layout.seed, block, CHECKSUM))
 }
 
-/// Whether the transaction's CRC-32 (checksums v1) agrees; a commit record may also leave it out.
+/// Returns whether the transaction's CRC-32 (csum v1) is right. A commit block may also have none.
 pub fn transaction_valid(layout: &Layout, sum_v1: u32, block: &[u8]) -> bool {
     if layout.checksums != Checksums::V1 {
         return true;
@@ -79,12 +80,12 @@ mod tests {
     }
 
     #[test]
-    fn checksums_hold_and_notice() {
+    fn checksums_detect_a_changed_bit() {
         let now = UNIX_EPOCH + std::time::Duration::new(1234, 5678);
         for checksums in [Checksums::None, Checksums::V1, Checksums::V2, Checksums::V3] {
             let layout = layout(checksums);
             let mut block = vec![0xEE; 1024];
-            write(&layout, 7, now, 99, &mut block);
+            write(&layout, Tid(7), now, 99, &mut block);
             assert_eq!(time(&block), (1234, 5678));
             assert!(block_valid(&layout, &block));
             assert!(transaction_valid(&layout, 99, &block));

@@ -1,6 +1,7 @@
-//! Descriptor blocks: tags, each naming the home of one of the blocks that follow in the log.
+//! Descriptor blocks: a list of tags, each with the home of one of the copies that follow in the
+//! log.
 //!
-//! | form                        | bytes | layout                                             |
+//! | format                      | bytes | layout                                             |
 //! |-----------------------------|-------|----------------------------------------------------|
 //! | no checksums or v1, 32 bits | 8     | block, (unused) u16, flags u16                      |
 //! | no checksums or v1, 64 bits | 12    | block, (unused) u16, flags u16, block high          |
@@ -12,31 +13,32 @@
 
 use super::{Checksums, HEADER_BYTES, Header, Layout, block_type, get_u16, get_u32};
 use super::{put_u16, put_u32};
+use crate::Tid;
 
-/// The block began with the journal's magic, which was replaced by zeroes.
+/// The copy's first four bytes were the magic and are replaced by zeroes.
 const ESCAPE: u32 = 0x1;
 /// No UUID follows.
 const SAME_UUID: u32 = 0x2;
-/// The block was deleted by this transaction: its copy must not be replayed.
+/// The transaction deleted the block: its copy must not be replayed.
 const DELETED: u32 = 0x4;
 /// No tag follows in this block.
 const LAST_TAG: u32 = 0x8;
 const UUID_BYTES: usize = 16;
 
-/// Where a logged block belongs.
+/// Describes a copy in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Its home on the volume.
+    /// The copy's home on the volume.
     pub block: u64,
-    /// Its first four bytes were the magic.
+    /// The copy's first four bytes were the magic.
     pub escaped: bool,
-    /// It must not be replayed.
+    /// The copy must not be replayed.
     pub deleted: bool,
-    /// Checksum of its bytes in the log: all of it (v3) or the low 16 bits (v2).
+    /// Checksum of the copy's bytes in the log: all of it (v3) or the low 16 bits (v2).
     pub checksum: u32,
 }
 
-/// Bytes of a tag without its UUID.
+/// Returns the bytes of a tag without its UUID.
 pub fn tag_bytes(layout: &Layout) -> usize {
     let high = if layout.bits64 { 4 } else { 0 };
     match layout.checksums {
@@ -46,12 +48,12 @@ pub fn tag_bytes(layout: &Layout) -> usize {
     }
 }
 
-/// Tags that fit into one descriptor block when only the first carries a UUID.
+/// Returns the number of tags that fit into a descriptor block if only the first has a UUID.
 pub fn tags_per_block(layout: &Layout) -> usize {
     (layout.usable() - HEADER_BYTES - UUID_BYTES) / tag_bytes(layout)
 }
 
-/// Reads the tags of a descriptor block, whose header and tail have been checked.
+/// Reads the tags of a descriptor block. The caller has checked its header and tail.
 pub fn parse(layout: &Layout, block: &[u8]) -> Vec<Tag> {
     let size = tag_bytes(layout);
     let end = layout.usable().min(block.len());
@@ -93,8 +95,8 @@ fn parse_tag(layout: &Layout, bytes: &[u8]) -> Option<(Tag, u32)> {
     Some((tag, flags))
 }
 
-/// Writes a descriptor block for `tags`, at least one and at most [`tags_per_block`].
-pub fn write(layout: &Layout, sequence: u32, tags: &[Tag], uuid: &[u8; 16], block: &mut [u8]) {
+/// Writes a descriptor block with `tags`, from 1 to [`tags_per_block`] of them.
+pub fn write(layout: &Layout, sequence: Tid, tags: &[Tag], uuid: &[u8; 16], block: &mut [u8]) {
     assert!(!tags.is_empty());
     assert!(tags.len() <= tags_per_block(layout));
     block.fill(0);
@@ -140,8 +142,8 @@ pub fn write(layout: &Layout, sequence: u32, tags: &[Tag], uuid: &[u8; 16], bloc
     layout.seal_tail(block);
 }
 
-/// Whether a logged block's bytes agree with its tag.
-pub fn block_valid(layout: &Layout, tag: &Tag, sequence: u32, block: &[u8]) -> bool {
+/// Returns whether the checksum of a copy is right, or the layout has none.
+pub fn block_valid(layout: &Layout, tag: &Tag, sequence: Tid, block: &[u8]) -> bool {
     let sum = || super::checksum::of_logged_block(layout.seed, sequence, block);
     match layout.checksums {
         Checksums::V3 => sum() == tag.checksum,
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_round_trips_full_and_with_one_tag() {
+    fn every_format_round_trips_full_and_with_one_tag() {
         for layout in layouts() {
             for count in [1, 2, tags_per_block(&layout)] {
                 let high = if layout.bits64 { 5 << 32 } else { 0 };
@@ -189,7 +191,7 @@ mod tests {
                     })
                     .collect();
                 let mut block = vec![0xAA; layout.block_size];
-                write(&layout, 42, &tags, &[3; 16], &mut block);
+                write(&layout, Tid(42), &tags, &[3; 16], &mut block);
                 assert!(layout.tail_valid(&block));
                 assert_eq!(parse(&layout, &block), tags, "{layout:?}");
             }
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_descriptor_is_noticed() {
+    fn a_torn_descriptor_is_detected() {
         let layout = layouts()[7];
         let tag = Tag {
             block: 9,
@@ -222,7 +224,7 @@ mod tests {
             checksum: 1,
         };
         let mut block = vec![0; layout.block_size];
-        write(&layout, 1, &[tag], &[0; 16], &mut block);
+        write(&layout, Tid(1), &[tag], &[0; 16], &mut block);
         block[600] = 1;
         assert!(!layout.tail_valid(&block));
     }

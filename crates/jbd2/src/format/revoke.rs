@@ -1,7 +1,8 @@
-//! Revoke blocks: numbers of blocks whose copies in this and earlier transactions must not be
+//! Revoke blocks: a list of blocks whose copies in this and earlier transactions must not be
 //! replayed.
 
 use super::{HEADER_BYTES, Header, Layout, block_type, get_u32, get_u64, put_u32, put_u64};
+use crate::Tid;
 
 const COUNT: usize = HEADER_BYTES;
 const ENTRIES: usize = HEADER_BYTES + 4;
@@ -10,17 +11,20 @@ fn entry_bytes(layout: &Layout) -> usize {
     if layout.bits64 { 8 } else { 4 }
 }
 
-/// Block numbers that fit into one revoke block.
+/// Returns the number of entries that fit into a revoke block.
 pub fn entries_per_block(layout: &Layout) -> usize {
     (layout.usable() - ENTRIES) / entry_bytes(layout)
 }
 
-/// Block numbers that fit into the first 512 bytes of a revoke block.
+/// Returns the number of entries that fit into the first 512 bytes of a revoke block.
 pub fn entries_in_first_sector(layout: &Layout) -> usize {
     (512 - ENTRIES) / entry_bytes(layout)
 }
 
-/// Reads a revoke block whose header and tail have been checked; what is wrong with it otherwise.
+/// Reads a revoke block. The caller has checked its header and tail.
+///
+/// # Errors
+/// A description of the damage.
 pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<u64>, &'static str> {
     let used = get_u32(block, COUNT).ok_or("a revoke block is cut short")? as usize;
     if used < ENTRIES || used > layout.usable() {
@@ -40,8 +44,8 @@ pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<u64>, &'static str> {
         .collect())
 }
 
-/// Writes a revoke block for `blocks`, at most [`entries_per_block`].
-pub fn write(layout: &Layout, sequence: u32, blocks: &[u64], block: &mut [u8]) {
+/// Writes a revoke block with `blocks`, at most [`entries_per_block`] of them.
+pub fn write(layout: &Layout, sequence: Tid, blocks: &[u64], block: &mut [u8]) {
     assert!(blocks.len() <= entries_per_block(layout));
     block.fill(0);
     Header {
@@ -81,7 +85,7 @@ mod tests {
                     let high = if bits64 { 3 << 33 } else { 0 };
                     let blocks: Vec<u64> = (0..count as u64).map(|i| high + i * 7).collect();
                     let mut block = vec![1; 1024];
-                    write(&layout, 5, &blocks, &mut block);
+                    write(&layout, Tid(5), &blocks, &mut block);
                     assert!(layout.tail_valid(&block));
                     assert_eq!(parse(&layout, &block).unwrap(), blocks);
                 }
@@ -90,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_counts_are_refused() {
+    fn impossible_counts_are_refused() {
         let layout = Layout {
             block_size: 1024,
             bits64: true,
@@ -102,7 +106,7 @@ mod tests {
             put_u32(&mut block, COUNT, count);
             assert!(parse(&layout, &block).is_err());
         }
-        // A count that ends within an entry drops that entry.
+        // An entry that the count cuts off is ignored.
         put_u32(&mut block, COUNT, 16 + 8 + 3);
         assert_eq!(parse(&layout, &block).unwrap().len(), 1);
     }

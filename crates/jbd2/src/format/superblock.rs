@@ -1,14 +1,14 @@
-//! Journal block 0: geometry, features, and where the log starts.
+//! Journal block 0: geometry, features and start of the log.
 //!
-//! The parsed form keeps the raw bytes and changes only what it knows, so that fields of later
+//! A parsed super block keeps the raw bytes and changes only known fields, so that fields of later
 //! versions survive.
 
 use super::{Checksums, Header, Layout, block_type, checksum, compat, get_u32, incompat, put_u32};
-use crate::JournalError;
+use crate::{JournalError, LogFormat, Tid};
 
-/// Bytes of the super block, whatever the block size.
+/// Bytes of the super block, for all block sizes.
 pub const SUPERBLOCK_BYTES: usize = 1024;
-/// Blocks that a journal has at least; the kernel refuses smaller ones.
+/// Blocks of the smallest journal that the kernel accepts.
 pub const MIN_JOURNAL_BLOCKS: u32 = 1024;
 
 const BLOCK_SIZE: usize = 0x0C;
@@ -26,19 +26,10 @@ const CHECKSUM_TYPE: usize = 0x50;
 const NUM_FC_BLOCKS: usize = 0x54;
 const CHECKSUM: usize = 0xFC;
 const CRC32C_TYPE: u8 = 4;
-/// Blocks set aside for fast commits where the super block does not say.
+/// Blocks for fast commits if the super block gives no number.
 const DEFAULT_FC_BLOCKS: u32 = 256;
 
-/// Which checksums a log carries by default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Those that its super block names.
-    Kept,
-    /// CRC-32Cs of every block (csum v3).
-    ChecksumV3,
-}
-
-/// What a super block says about how its log is to be read.
+/// The fields that determine the layout of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     compat: u32,
@@ -47,8 +38,8 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// The same for a log whose transactions carry a CRC-32 each (csum v1), so that a commit block
-    /// may be written together with what it commits.
+    /// Returns the features of a log with a CRC-32 per transaction (csum v1), so that a commit
+    /// block may be written together with the blocks before it.
     pub fn with_async_commit(self) -> Features {
         let others = self.incompat & !(incompat::CSUM_V2 | incompat::CSUM_V3);
         Features {
@@ -66,8 +57,8 @@ pub struct JournalSuperblock {
 }
 
 impl JournalSuperblock {
-    /// Checks and takes the first [`SUPERBLOCK_BYTES`] of journal block 0. `blocks` is how many the
-    /// journal's extents have, `block_size` the volume's.
+    /// Parses and checks the first [`SUPERBLOCK_BYTES`] of journal block 0. `blocks` is the length
+    /// of the journal's extents, `block_size` that of the volume.
     pub fn parse(
         bytes: &[u8],
         block_size: u32,
@@ -84,9 +75,9 @@ impl JournalSuperblock {
         sb.raw.copy_from_slice(raw);
         match header.kind {
             block_type::SUPERBLOCK_V2 => {}
-            // Version 1 has no features; whatever lies in the bytes behind is not to be read.
+            // Version 1 has no features, and its bytes from here on are undefined.
             block_type::SUPERBLOCK_V1 => sb.raw[COMPAT..].fill(0),
-            _ => return Err(bad("block 0 is no super block")),
+            _ => return Err(bad("block 0 is not a super block")),
         }
         let unknown = sb.incompat() & !incompat::KNOWN;
         if unknown != 0 {
@@ -107,7 +98,7 @@ impl JournalSuperblock {
         }
         if v2 || v3 {
             if sb.compat() & compat::CHECKSUM != 0 {
-                return Err(bad("checksums v1 are set beside a later version"));
+                return Err(bad("checksums v1 and a later version are both set"));
             }
             if sb.raw[CHECKSUM_TYPE] != CRC32C_TYPE {
                 return Err(JournalError::Unsupported(format!(
@@ -138,7 +129,7 @@ impl JournalSuperblock {
         Ok(sb)
     }
 
-    /// The super block of a fresh, clean journal; see [`format_new`].
+    /// Returns the super block of a new, clean journal; see [`format_new`].
     pub(crate) fn fresh(
         blocks: u32,
         block_size: u32,
@@ -150,7 +141,7 @@ impl JournalSuperblock {
         };
         Header {
             kind: block_type::SUPERBLOCK_V2,
-            sequence: 0,
+            sequence: Tid(0),
         }
         .write(&mut sb.raw[..]);
         sb.put(BLOCK_SIZE, block_size);
@@ -176,16 +167,15 @@ impl JournalSuperblock {
         checksum::with_hole(!0, &self.raw[..], CHECKSUM)
     }
 
-    /// Blocks of the journal, this one included.
+    /// Returns the number of the journal's blocks, this one included.
     pub fn max_len(&self) -> u32 {
         self.get(MAX_LEN)
     }
-    /// First block of the log.
+    /// Returns the first block of the log.
     pub fn first(&self) -> u32 {
         self.get(FIRST)
     }
-    /// One past the last block of the log: the journal's end, or where the blocks for fast commits
-    /// begin.
+    /// Returns the end of the log: the journal's end, or the first block for fast commits.
     pub fn log_end(&self) -> u32 {
         if !self.has_incompat(incompat::FAST_COMMIT) {
             return self.max_len();
@@ -196,40 +186,40 @@ impl JournalSuperblock {
         };
         match self.max_len().checked_sub(fast) {
             Some(end) if end >= MIN_JOURNAL_BLOCKS => end,
-            // Too small to set anything aside.
+            // Such a journal has no blocks for fast commits.
             _ => self.max_len(),
         }
     }
-    /// Sequence number of the first transaction in the log, or the next one to be used where it is
-    /// empty.
-    pub fn sequence(&self) -> u32 {
-        self.get(SEQUENCE)
+    /// Returns the number of the first transaction in the log, or of the next transaction if the
+    /// log is empty.
+    pub fn sequence(&self) -> Tid {
+        Tid(self.get(SEQUENCE))
     }
-    /// First block of the first transaction in the log; 0 where the log is empty.
+    /// Returns the first block of the first transaction in the log, or 0 if the log is empty.
     pub fn start(&self) -> u32 {
         self.get(START)
     }
-    /// Error that stopped the journal earlier (a negative errno), or 0.
+    /// Returns the error that stopped the journal earlier (a negative errno), or 0.
     pub fn errno(&self) -> i32 {
         self.get(ERRNO) as i32
     }
-    /// Compatible features.
+    /// Returns the compatible features.
     pub fn compat(&self) -> u32 {
         self.get(COMPAT)
     }
-    /// Incompatible features.
+    /// Returns the incompatible features.
     pub fn incompat(&self) -> u32 {
         self.get(INCOMPAT)
     }
-    /// Whether all these incompatible features are set.
+    /// Returns whether all these incompatible features are set.
     pub fn has_incompat(&self, bits: u32) -> bool {
         self.incompat() & bits == bits
     }
-    /// The journal's UUID.
+    /// Returns the journal's UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.raw[UUID..UUID + 16].try_into().expect("16 bytes")
     }
-    /// How the blocks of the log are laid out.
+    /// Returns the layout of the log's blocks.
     pub fn layout(&self) -> Layout {
         let checksums = if self.has_incompat(incompat::CSUM_V3) {
             Checksums::V3
@@ -248,21 +238,24 @@ impl JournalSuperblock {
         }
     }
 
-    /// Says where the log starts; `start` = 0 marks it empty.
-    pub fn set_tail(&mut self, start: u32, sequence: u32) {
+    /// Sets the start of the log. `start` = 0 marks it as empty.
+    pub fn set_tail(&mut self, start: u32, sequence: Tid) {
         self.put(START, start);
-        self.put(SEQUENCE, sequence);
+        self.put(SEQUENCE, sequence.0);
     }
-    /// Records why the journal stopped (a negative errno), or that all is well (0).
+    /// Sets the error that stopped the journal (a negative errno), or clears it (0).
     pub fn set_errno(&mut self, errno: i32) {
         self.put(ERRNO, errno as u32);
     }
-    /// Turns on what SluiceFS writes logs with. Only for an empty log. `bits64` asks for block
-    /// numbers of 64 bits, which stay once they are set; a journal without a UUID gets `uuid`.
+    /// Sets the features with which SluiceFS writes an empty log. `bits64` turns on block numbers
+    /// of 64 bits, which are never turned off. A journal without a UUID gets `uuid`.
     pub fn upgrade(&mut self, format: LogFormat, bits64: bool, uuid: &[u8; 16]) {
-        assert_eq!(self.start(), 0, "the format of a log in use cannot change");
-        // A super block of version 1 has no feature fields; it becomes one of version 2, as the
-        // kernel does it.
+        assert_eq!(
+            self.start(),
+            0,
+            "the format of a log that is not empty cannot change"
+        );
+        // Version 1 has no feature fields. Like the kernel, this makes it version 2.
         put_u32(&mut self.raw[..], 4, block_type::SUPERBLOCK_V2);
         let mut features = self.features();
         features.incompat = (features.incompat | incompat::REVOKE) & !incompat::ASYNC_COMMIT;
@@ -283,7 +276,7 @@ impl JournalSuperblock {
             self.put(NR_USERS, 1);
         }
     }
-    /// What it says about how the log is to be read.
+    /// Returns the fields that determine the layout of the log.
     pub(crate) fn features(&self) -> Features {
         Features {
             compat: self.compat(),
@@ -291,8 +284,7 @@ impl JournalSuperblock {
             checksum_type: self.raw[CHECKSUM_TYPE],
         }
     }
-    /// Changes what it says about how the log is to be read. Only where nothing is in the log that
-    /// would be replayed.
+    /// Sets the fields that determine the layout of the log, which must be empty.
     pub(crate) fn set_features(&mut self, features: Features) {
         self.put(COMPAT, features.compat);
         self.put(INCOMPAT, features.incompat);
@@ -301,7 +293,7 @@ impl JournalSuperblock {
             self.put(CHECKSUM, 0);
         }
     }
-    /// The bytes for the device, with their checksum.
+    /// Returns the bytes for the device, with the checksum.
     pub fn encode(&mut self) -> &[u8; SUPERBLOCK_BYTES] {
         if self.layout().block_checksums() {
             let sum = self.sum();
@@ -311,9 +303,8 @@ impl JournalSuperblock {
     }
 }
 
-/// Journal block 0 of a fresh and clean journal of `blocks` blocks, for a mkfs: `block_size` bytes,
-/// to be followed by blocks that hold nothing (zeroes, best). `incompat_features` are bits of
-/// [`incompat`].
+/// Returns block 0 of a new, clean journal of `blocks` blocks. The other blocks of the journal must
+/// not contain an old log; zeroes are best. `incompat_features` are bits of [`incompat`].
 pub fn format_new(blocks: u32, block_size: u32, uuid: [u8; 16], incompat_features: u32) -> Vec<u8> {
     let mut sb = JournalSuperblock::fresh(blocks, block_size, uuid, incompat_features);
     let mut bytes = sb.encode().to_vec();
@@ -332,7 +323,7 @@ mod tests {
         let bytes = format_new(1024, 4096, [9; 16], V3);
         assert_eq!(bytes.len(), 4096);
         let sb = JournalSuperblock::parse(&bytes, 4096, 1024).unwrap();
-        assert_eq!((sb.start(), sb.sequence(), sb.first()), (0, 1, 1));
+        assert_eq!((sb.start(), sb.sequence(), sb.first()), (0, Tid(1), 1));
         assert_eq!(sb.log_end(), 1024);
         assert_eq!(sb.layout().checksums, Checksums::V3);
     }
@@ -383,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_ends_where_it_begins_is_refused() {
+    fn a_log_without_blocks_is_refused() {
         let mut bytes = format_new(1024, 4096, [9; 16], 0);
         for (first, blocks) in [(u32::MAX, u32::MAX), (1020, 1024), (u32::MAX - 3, u32::MAX)] {
             put_u32(&mut bytes, FIRST, first);

@@ -1,25 +1,25 @@
-//! Where the newest copy of each block lies in the log: 16 bytes a block and no content.
+//! The place of the newest copy of each block in the log: 16 bytes per block, no content.
 //!
 //! ```text
 //!   descriptor ──▶ Pending ──(commit block)──▶ Copies: home ─▶ place ──▶ Plan (log order)  or  Overlay (home order)
-//!   revoke block ─▶ place of the block, read again when the transaction turns out to be complete
+//!   revoke block ─▶ place of the block, read again at the commit block
 //! ```
 //!
-//! A revoke record covers the copies of its transaction and of earlier ones. All of these are in
-//! the map when a transaction is complete, so its records are applied to the map then and need no
-//! table of their own.
+//! A revoke record covers the copies of its transaction and of earlier ones. At the commit block
+//! the map has all of these. So the records are applied to the map then, and need no table of their
+//! own.
 
 use super::grant::Grant;
 use crate::JournalError;
 use std::collections::BTreeMap;
 
-/// Memory of an entry of the map, in the worst case of a tree whose nodes are half full.
+/// Bytes of an entry of the map in the worst case, a tree with half-full nodes.
 const MAP_ENTRY: u64 = 32;
-/// Memory of an entry of a list.
+/// Bytes of an entry of a list.
 const LIST_ENTRY: u64 = 16;
 
-/// A place in the log, and whether the copy there begins with the magic in truth. A journal has at
-/// most [`crate::log::MAX_BLOCKS`] blocks, so the upper bits are free.
+/// A copy's place in the log, and whether the copy is escaped (its first four bytes were the
+/// magic). A journal has at most [`crate::log::MAX_BLOCKS`] blocks, so the upper bits are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u32);
 
@@ -31,7 +31,7 @@ impl Place {
         debug_assert!(at < Place::REVOKED);
         Place(at | if escaped { Place::ESCAPED } else { 0 })
     }
-    /// Block of the journal.
+    /// Returns the block of the journal.
     pub fn at(self) -> u32 {
         self.0 & (Place::REVOKED - 1)
     }
@@ -45,7 +45,7 @@ impl Place {
 
 const _: () = assert!(crate::log::MAX_BLOCKS < Place::REVOKED);
 
-/// What a transaction has said so far.
+/// The transaction that is being read.
 #[derive(Default)]
 pub(super) struct Pending {
     copies: Vec<(u64, Place)>,
@@ -53,7 +53,7 @@ pub(super) struct Pending {
     revokes: Vec<u32>,
 }
 
-/// The copies of complete transactions, and the list of the transaction that is being read.
+/// The newest copies of complete transactions, and the transaction that is being read.
 pub(super) struct Copies {
     map: BTreeMap<u64, Place>,
     revoked: u64,
@@ -71,21 +71,21 @@ impl Copies {
         }
     }
 
-    /// The transaction has a copy of block `home` at `place`.
+    /// Adds a copy of block `home` at `place` to the transaction.
     pub fn note_copy(&mut self, home: u64, place: Place) -> Result<(), JournalError> {
         self.grant.grow(LIST_ENTRY)?;
         self.pending.copies.push((home, place));
         Ok(())
     }
 
-    /// The transaction has a revoke block at `at`.
+    /// Adds a revoke block at `at` to the transaction.
     pub fn note_revoke_block(&mut self, at: u32) -> Result<(), JournalError> {
         self.grant.grow(LIST_ENTRY)?;
         self.pending.revokes.push(at);
         Ok(())
     }
 
-    /// The transaction is complete: its copies are the newest ones. Returns the places of its
+    /// Completes the transaction: its copies become the newest ones. Returns the places of its
     /// revoke blocks.
     pub fn complete(&mut self) -> Result<Vec<u32>, JournalError> {
         let pending = std::mem::take(&mut self.pending);
@@ -101,7 +101,7 @@ impl Copies {
         Ok(pending.revokes)
     }
 
-    /// The transaction that was just completed revokes block `home`.
+    /// Revokes the newest copy of block `home`, for the transaction that was just completed.
     pub fn revoke(&mut self, home: u64) {
         if let Some(place) = self.map.get_mut(&home)
             && !place.revoked()
@@ -111,12 +111,12 @@ impl Copies {
         }
     }
 
-    /// Blocks whose newest copy a revoke record covers.
+    /// Returns the number of blocks whose newest copy is revoked.
     pub fn revoked(&self) -> u64 {
         self.revoked
     }
 
-    /// The copies that count, by home, and the memory that the list takes.
+    /// Returns the copies that are not revoked, sorted by home, and the memory of the list.
     pub fn into_list(mut self) -> Result<(Vec<(u64, Place)>, Grant), JournalError> {
         self.pending = Pending::default();
         let entries = self.map.len() as u64;
@@ -135,7 +135,7 @@ mod tests {
     use cache::Budget;
 
     #[test]
-    fn the_newest_copy_counts_unless_it_is_revoked() {
+    fn the_newest_copy_is_listed_unless_it_is_revoked() {
         let budget = Budget::new(64 << 20);
         let mut copies = Copies::new(Grant::new(&budget));
         copies.note_copy(7, Place::new(1, false)).unwrap();
@@ -153,7 +153,7 @@ mod tests {
         copies.complete().unwrap();
         copies.revoke(8);
         assert_eq!(copies.revoked(), 1);
-        // What was never committed does not count.
+        // This transaction is never completed.
         copies.note_copy(9, Place::new(20, true)).unwrap();
         let (list, grant) = copies.into_list().unwrap();
         assert_eq!(list, [(7, Place::new(12, true))]);

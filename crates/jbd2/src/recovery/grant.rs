@@ -1,19 +1,19 @@
 //! Memory that recovery takes from the budget, with a bound.
 //!
-//! What a log claims decides how much recovery has to remember, and a log may be hostile. Every
-//! list that grows with the log is counted here before it grows. A log that needs more than its
-//! part of the budget is an error.
+//! The log may be hostile, and its contents determine the size of recovery's lists. Each list is
+//! counted here before it grows. A log that needs more than recovery's part of the budget is an
+//! error.
 
 use crate::JournalError;
 use cache::{Budget, Kind};
 use std::sync::Arc;
 
-/// Bytes that are charged to the budget at once.
+/// The budget is charged in steps of so many bytes.
 const STEP: u64 = 64 << 10;
-/// Bytes that recovery may have however small the budget is: enough for 80,000 blocks of a log.
+/// Bytes that recovery may have even with a small budget: enough for 80,000 blocks of a log.
 const LEAST: u64 = 4 << 20;
 
-/// Bytes of the budget in use by recovery. They go back when the value is dropped.
+/// Bytes of the budget that recovery uses. Dropping the value returns them.
 pub(crate) struct Grant {
     budget: Arc<Budget>,
     used: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Nothing yet, at most half of the budget.
+    /// Returns an empty grant that can grow to half of the budget.
     pub fn new(budget: &Arc<Budget>) -> Grant {
         Grant {
             budget: budget.clone(),
@@ -32,10 +32,10 @@ impl Grant {
         }
     }
 
-    /// Counts `bytes` more.
+    /// Adds `bytes`.
     ///
     /// # Errors
-    /// [`JournalError::LogNeedsMemory`] where that is more than recovery may have.
+    /// [`JournalError::LogNeedsMemory`] if the limit is exceeded.
     pub fn grow(&mut self, bytes: u64) -> Result<(), JournalError> {
         self.used = self.used.saturating_add(bytes);
         if self.used > self.most {
@@ -50,7 +50,7 @@ impl Grant {
         Ok(())
     }
 
-    /// Counts `bytes` less.
+    /// Returns `bytes`.
     pub fn shrink(&mut self, bytes: u64) {
         self.used = self.used.saturating_sub(bytes);
         let keep = self.used.next_multiple_of(STEP);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_in_steps_and_gives_all_back() {
+    fn charges_in_steps_and_returns_all() {
         let budget = Budget::new(64 << 20);
         let mut grant = Grant::new(&budget);
         grant.grow(1).unwrap();

@@ -2,21 +2,22 @@
 //!
 //! Algorithm, in the three steps of the kernel's `jbd2`:
 //!
-//! 1. **Scan** (`scan.rs`): read the log from where the super block says, transaction by
-//!    transaction, for as long as blocks carry the magic and the expected number, and verify every
-//!    checksum there is. Only a transaction whose commit block was found counts. The result is, for
-//!    each block, where its newest copy lies in the log (`copies.rs`).
-//! 2. **Revoke**: a copy is left out if a revoke record of the same or a later transaction covers
-//!    its block. That is done as each transaction turns out to be complete.
-//! 3. **Replay**: the remaining copies are read in the log's order and written home in batches,
-//!    sorted and merged. Flush; then a super block that says the log is empty, with a number past
-//!    everything that the log may hold.
+//! 1. **Scan** (`scan.rs`): read the log from the start in the super block, transaction by
+//!    transaction, while blocks have the magic and the expected number. Verify all checksums. A
+//!    transaction without a commit block is ignored. The result is the place of the newest copy of
+//!    each block (`copies.rs`).
+//! 2. **Revoke**: skip a copy if a revoke record of the same or a later transaction covers its
+//!    block. This happens at each commit block of the scan.
+//! 3. **Replay**: read the remaining copies in the log's order and write them home in sorted
+//!    batches. Flush. Then write a super block with an empty log and a transaction number that the
+//!    log does not contain.
 //!
-//! Replay can be interrupted anywhere and started again: the log is untouched until the last step.
+//! Replay can be interrupted at any point and started again: the log is unchanged until the last
+//! step.
 //!
-//! A log may be hostile: the scan visits every log block at most once and every revoke block twice,
-//! and replay reads a copy once. A block number must lie on the volume and outside of the journal.
-//! Lists that grow with the log are counted in the memory budget and bounded by it (`grant.rs`).
+//! The log may be hostile. The scan reads each log block at most once and each revoke block twice;
+//! replay reads a copy once. A block number must lie on the volume and outside of the journal. The
+//! memory of lists that grow with the log is charged to the budget and bounded (`grant.rs`).
 
 mod copies;
 mod grant;
@@ -25,7 +26,7 @@ mod scan;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{MAGIC, fast_commit, incompat, put_u32};
 use crate::log::LogMap;
-use crate::{JournalError, JournalExtent, Overlay};
+use crate::{JournalError, JournalExtent, Overlay, Tid};
 use block::{Bio, Buf, BufMut, Class, Completion, Queue, Reason};
 use cache::Budget;
 use scan::{LogReader, Scan};
@@ -35,31 +36,33 @@ use std::sync::Arc;
 pub(crate) use copies::Place;
 pub(crate) use grant::Grant;
 
-/// Blocks that are read from the log and written home at once, at most and at least.
+/// Most and fewest blocks of a batch of replay.
 const BATCH_BLOCKS: usize = 2048;
 const MIN_BATCH_BLOCKS: usize = 64;
-/// A batch takes this part of the memory budget at most.
+/// A batch takes at most this part of the memory budget.
 const BATCH_PART: u64 = 16;
 
-/// What recovery did.
+/// The result of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Transactions found in the log.
+    /// Complete transactions in the log.
     pub transactions: u32,
-    /// Blocks written home.
+    /// Blocks written home. For [`recover_to_memory`], the blocks of the overlay.
     pub replayed: u64,
-    /// Blocks left out because a revoke record covers them.
+    /// Blocks skipped because of a revoke record.
     pub revoked: u64,
 }
 
-/// Replays the log onto the volume and leaves an empty one. Does nothing for a clean journal.
+/// Replays the log onto the volume and empties it. Does nothing for a clean journal.
 ///
 /// # Errors
-/// [`JournalError::Corrupt`] where the journal's super block is damaged, or a transaction that is
-/// not the last one is; [`JournalError::Unsupported`] for features that are not known and for fast
-/// commits in use; [`JournalError::LogNeedsMemory`] where `budget` is too small to list the log's
-/// blocks; nothing has been written then. [`JournalError::Io`] where the device failed; recovery
-/// can be tried again.
+/// Nothing was written in these cases:
+/// - [`JournalError::Corrupt`] if the journal's super block or a transaction before the last one is
+///   damaged.
+/// - [`JournalError::Unsupported`] for unknown features and for fast commits that need a replay.
+/// - [`JournalError::LogNeedsMemory`] if `budget` is too small to list the log's blocks.
+///
+/// After [`JournalError::Io`], recovery can be tried again.
 pub fn recover(
     queue: &Queue,
     extents: &[JournalExtent],
@@ -92,15 +95,16 @@ pub fn recover(
         Ok(())
     })?;
     queue.flush(Reason::Recovery)?;
-    // The number after the last transaction may be that of a torn one; the one after that is new.
-    dirty.sb.set_tail(0, plan.end.next().0);
+    // A torn transaction may have the number `plan.end`. The number after that is new.
+    dirty.sb.set_tail(0, plan.end.next());
     let mut first = BufMut::copy_of(&dirty.first_block);
     first[..SUPERBLOCK_BYTES].copy_from_slice(dirty.sb.encode());
     dirty.log.write_fua(queue, 0, first.freeze())?;
     Ok(plan.report)
 }
 
-/// The same without writing: what a replay would write, to be read from the log when it is needed.
+/// Returns the blocks that [`recover`] would write, as an overlay that reads them from the log, and
+/// writes nothing.
 ///
 /// # Errors
 /// As [`recover`].
@@ -125,7 +129,7 @@ struct Dirty {
     first_block: Buf,
 }
 
-/// Steps 1 and 2; `None` for a clean journal.
+/// Does steps 1 and 2. Returns `None` for a clean journal.
 fn examine(
     queue: &Queue,
     extents: &[JournalExtent],
@@ -149,37 +153,37 @@ fn examine(
     Ok(Some((dirty, plan)))
 }
 
-/// Fast commits that continue the log cannot be replayed here, and without them acknowledged
-/// changes would be lost.
+/// Refuses a log that fast commits continue. This crate cannot replay them, and without them
+/// acknowledged changes would be lost.
 fn refuse_fast_commits(
     queue: &Queue,
     log: &LogMap,
     sb: &JournalSuperblock,
     scan: &Scan,
 ) -> Result<(), JournalError> {
-    // The area begins one block behind the end of the log.
+    // The area begins one block after the end of the log.
     let area = sb.log_end() + 1;
     if !sb.has_incompat(incompat::FAST_COMMIT) || area >= sb.max_len() {
         return Ok(());
     }
     let block = log.read(queue, area, 1)?.remove(0);
-    if fast_commit::head_sequence(&block) == Some(scan.end.0) {
+    if fast_commit::head_sequence(&block) == Some(scan.end) {
         return Err(JournalError::Unsupported(
-            "fast_commit (with fast commits to be replayed; mount it with Linux or run e2fsck)"
+            "fast commits that must be replayed; mount the volume with Linux once, or run e2fsck"
                 .into(),
         ));
     }
     Ok(())
 }
 
-/// What is to be replayed.
+/// The copies to replay.
 struct Plan {
-    /// Home and place of each copy, by home.
+    /// Home and place of each copy, sorted by home.
     copies: Vec<(u64, Place)>,
     /// The number after the last complete transaction.
-    end: crate::Tid,
+    end: Tid,
     report: RecoveryReport,
-    /// Of `copies`.
+    /// The memory of `copies`.
     grant: Grant,
 }
 
@@ -199,7 +203,7 @@ impl Plan {
         })
     }
 
-    /// Hands the blocks to `write` in the log's order, `batch_blocks` at a time.
+    /// Passes the blocks to `write` in the log's order, `batch_blocks` at a time.
     fn replay(
         &mut self,
         queue: &Queue,

@@ -1,9 +1,16 @@
-//! The scan of the log: which transactions are complete, and what they say.
+//! The scan of the log: it finds the complete transactions, their copies and their revoke records.
 //!
-//! What to do with a block is decided by [`DECISIONS`]. Damage is not the end by itself: a
-//! transaction begins only after the one before it is durable, so a commit block of a later
-//! transaction proves that the damaged one had been committed and that its loss is an error.
-//! Without such a proof the damaged transaction is the torn last one.
+//! [`DECISIONS`] says how each kind of block is handled. A transaction is written only after the
+//! transaction before it is durable. So if a damaged transaction is followed by the commit block of
+//! a later one, it had been committed, and the log is corrupt. Otherwise it is the last
+//! transaction, torn by a crash, and is ignored.
+//!
+//! ```text
+//!  expect T ──▶ descriptor or revoke block ──▶ note copies, revoke blocks ──▶ (next block)
+//!           ──▶ commit block ──▶ apply to `Copies` ──▶ expect T+1
+//!           ──▶ other block ──▶ end
+//!           ──▶ damage ──▶ later commit block? ──▶ yes: Corrupt    no: end
+//! ```
 
 use super::Place;
 use super::copies::Copies;
@@ -15,21 +22,21 @@ use crate::log::LogMap;
 use crate::{JournalError, Tid};
 use block::{Buf, Queue};
 
-/// Blocks that one read of the log covers at most.
+/// Most and fewest blocks of one read of the log.
 const MAX_READ_BLOCKS: u32 = 256;
 const MIN_READ_BLOCKS: u32 = 16;
 
-/// What a log says.
+/// The result of a scan.
 pub(super) struct Scan {
-    /// The newest copies, and which of them are revoked.
+    /// The newest copies, and whether they are revoked.
     pub copies: Copies,
-    /// Complete transactions.
+    /// Number of complete transactions.
     pub transactions: u32,
     /// The number after the last complete transaction.
     pub end: Tid,
 }
 
-/// What a block at the place where a transaction goes on turned out to be.
+/// The kinds of block that the scan can meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     NoMagic,
@@ -41,18 +48,19 @@ enum Found {
     DamagedRevoke,
     Commit,
     DamagedCommit,
-    /// A commit block that is fine, of a transaction whose blocks are not.
+    /// An intact commit block of a transaction with damaged blocks.
     CommitOfDamaged,
 }
 
-/// What follows from that.
+/// How the scan continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The log ends before this transaction.
     End,
-    /// The log ends before this transaction, unless a later one is complete: then it is corrupt.
+    /// The log is corrupt if a later transaction is complete. Otherwise it ends before this
+    /// transaction.
     EndUnlessLater(&'static str),
-    /// Note the tags and skip the copies behind.
+    /// Note the tags and skip the copies after them.
     TakeTags,
     /// Note the revoke records.
     TakeRevokes,
@@ -60,7 +68,7 @@ enum Next {
     Complete,
 }
 
-/// Every case with its consequence.
+/// Every kind with its consequence.
 const DECISIONS: [(Found, Next); 10] = [
     (Found::NoMagic, Next::End),
     (Found::OtherSequence, Next::End),
@@ -93,11 +101,11 @@ fn decide(found: Found) -> Next {
         .map_or(Next::End, |&(_, next)| next)
 }
 
-/// Reads log blocks one after the other, in large pieces.
+/// Reads log blocks in sequence, many at once.
 pub(super) struct LogReader<'a> {
     queue: &'a Queue,
     log: &'a LogMap,
-    /// One past the last block that may be read.
+    /// End of the blocks that may be read.
     end: u32,
     start: u32,
     piece: Vec<Buf>,
@@ -114,7 +122,7 @@ impl<'a> LogReader<'a> {
             next_len: MIN_READ_BLOCKS,
         }
     }
-    /// Log block `at`, which lies before the end.
+    /// Returns log block `at`, which lies before the end.
     pub fn block(&mut self, at: u32) -> Result<&Buf, JournalError> {
         let held = at
             .checked_sub(self.start)
@@ -129,22 +137,21 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// What the transaction that is being read looks like so far. Its copies and revoke blocks are in
-/// [`Copies`].
+/// The transaction that is being read. [`Copies`] has its copies and revoke blocks.
 struct Pending {
-    /// CRC-32 of descriptors and copies (checksums v1).
+    /// CRC-32 of descriptors and copies (csum v1).
     sum_v1: Crc32Be,
-    /// A copy does not agree with its tag.
+    /// The checksum of a copy is wrong.
     damaged: bool,
-    /// Something that no writer writes; an error if the transaction is complete.
-    absurd: Option<(u32, &'static str)>,
+    /// A tag that no implementation writes. It is an error if the transaction is complete.
+    invalid: Option<(u32, &'static str)>,
 }
 impl Pending {
     fn new() -> Pending {
         Pending {
             sum_v1: Crc32Be::new(),
             damaged: false,
-            absurd: None,
+            invalid: None,
         }
     }
 }
@@ -152,20 +159,20 @@ impl Pending {
 struct Scanner<'a> {
     reader: LogReader<'a>,
     /// Reads revoke blocks of complete transactions a second time.
-    again: LogReader<'a>,
+    revoke_reader: LogReader<'a>,
     layout: Layout,
-    /// First block of the log and the one past its last.
+    /// First block and end of the log.
     bounds: (u32, u32),
-    /// Where the next block to look at lies.
+    /// The next block to read.
     at: u32,
-    /// Blocks not looked at yet. Each is looked at once: the log is a circle.
+    /// Blocks not read yet. The log is circular, so this bounds the scan.
     left: u32,
-    /// Homes lie before this block.
+    /// End of the blocks that may be a home.
     volume_blocks: u64,
     log: &'a LogMap,
     expected: Tid,
     pending: Pending,
-    /// When the last complete transaction was committed.
+    /// Commit time of the last complete transaction: seconds, nanoseconds.
     last_time: (u64, u32),
     result: Scan,
 }
@@ -179,10 +186,10 @@ pub(super) fn scan(
 ) -> Result<Scan, JournalError> {
     let layout = sb.layout();
     let bounds = (sb.first(), sb.log_end());
-    let expected = Tid(sb.sequence());
+    let expected = sb.sequence();
     let scanner = Scanner {
         reader: LogReader::new(queue, log, bounds.1),
-        again: LogReader::new(queue, log, bounds.1),
+        revoke_reader: LogReader::new(queue, log, bounds.1),
         layout,
         bounds,
         at: sb.start(),
@@ -212,9 +219,9 @@ impl Scanner<'_> {
                     }
                     tracing::warn!(
                         log_block = at,
-                        tid = self.expected.0,
+                        tid = %self.expected,
                         what,
-                        "the last transaction of the log is torn and left out"
+                        "the last transaction of the log is torn and is ignored"
                     );
                     break;
                 }
@@ -231,7 +238,7 @@ impl Scanner<'_> {
         Ok(self.result)
     }
 
-    /// The next block of the circle, with its place; `None` after a whole round.
+    /// Returns the next block and its place, or `None` after the whole log.
     fn next_block(&mut self) -> Result<Option<(u32, Buf)>, JournalError> {
         if self.left == 0 {
             return Ok(None);
@@ -251,7 +258,7 @@ impl Scanner<'_> {
         let Some(header) = Header::parse(block) else {
             return Found::NoMagic;
         };
-        if header.sequence != self.expected.0 {
+        if header.sequence != self.expected {
             return Found::OtherSequence;
         }
         let layout = &self.layout;
@@ -272,8 +279,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Notes a descriptor's tags and passes over their copies; `false` where the log has not that
-    /// many blocks.
+    /// Notes a descriptor's tags and skips their copies. Returns `false` if the log has too few
+    /// blocks.
     fn take_tags(&mut self, at: u32, block: &Buf) -> Result<bool, JournalError> {
         let v1 = self.layout.checksums == Checksums::V1;
         if v1 {
@@ -286,13 +293,13 @@ impl Scanner<'_> {
             if v1 {
                 self.pending.sum_v1.update(&copy);
             }
-            if !descriptor::block_valid(&self.layout, &tag, self.expected.0, &copy) {
+            if !descriptor::block_valid(&self.layout, &tag, self.expected, &copy) {
                 self.pending.damaged = true;
             }
             if tag.block >= self.volume_blocks {
-                self.pending.absurd = Some((at, "a tag names a block beyond the volume"));
+                self.pending.invalid = Some((at, "a tag names a block beyond the volume"));
             } else if self.log.contains(tag.block) {
-                self.pending.absurd = Some((at, "a tag names a block of the journal itself"));
+                self.pending.invalid = Some((at, "a tag names a block of the journal itself"));
             }
             if !tag.deleted {
                 let place = Place::new(copy_at, tag.escaped);
@@ -304,13 +311,13 @@ impl Scanner<'_> {
 
     fn complete(&mut self, block: &[u8]) -> Result<(), JournalError> {
         let pending = std::mem::replace(&mut self.pending, Pending::new());
-        if let Some((block, what)) = pending.absurd {
+        if let Some((block, what)) = pending.invalid {
             return Err(JournalError::Corrupt { block, what });
         }
         let copies = &mut self.result.copies;
         for at in copies.complete()? {
             let corrupt = |what| JournalError::Corrupt { block: at, what };
-            let block = self.again.block(at)?;
+            let block = self.revoke_reader.block(at)?;
             for home in revoke::parse(&self.layout, block).map_err(corrupt)? {
                 copies.revoke(home);
             }
@@ -321,16 +328,17 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Whether the rest of the log holds the commit block of a later transaction. One that is left
-    /// over from an earlier life of the journal (numbers may start anew after a repair) is older
-    /// than the last transaction found.
+    /// Returns whether the rest of the log has the commit block of a later transaction.
+    ///
+    /// After a repair the numbers may start again at 1. The commit time tells an old commit block
+    /// with a high number from a later transaction.
     fn later_commit(&mut self) -> Result<bool, JournalError> {
         let most = self.left;
         while let Some((_, block)) = self.next_block()? {
             let Some(header) = Header::parse(&block) else {
                 continue;
             };
-            let ahead = header.sequence.wrapping_sub(self.expected.0);
+            let ahead = header.sequence.ahead_of(self.expected);
             if header.kind == block_type::COMMIT
                 && (1..=most).contains(&ahead)
                 && commit::block_valid(&self.layout, &block)

@@ -35,7 +35,7 @@ pub const FREE: u64 = 5000;
 /// The bytes of a volume of `blocks` blocks with a fresh journal of `log` blocks.
 pub fn volume(blocks: u64, log: u32, features: u32) -> Vec<u8> {
     let mut image = vec![0; blocks as usize * BLOCK as usize];
-    let sb = jbd2::journal::format_new(log, BLOCK, [7; 16], features);
+    let sb = jbd2::format::superblock::format_new(log, BLOCK, [7; 16], features);
     let at = extents(log)[0].physical as usize * BLOCK as usize;
     image[at..at + sb.len()].copy_from_slice(&sb);
     image

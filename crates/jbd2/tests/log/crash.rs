@@ -512,11 +512,11 @@ fn hostile_logs_are_refused_or_ended_but_never_followed() {
     let with = |tags: &[descriptor::Tag]| {
         let mut image = volume(VOLUME, LOG, jbd2::format::incompat::BITS64);
         put_u32(log_block(&mut image, 0), 0x1c, 1);
-        descriptor::write(&layout, 1, tags, &[0; 16], log_block(&mut image, 1));
+        descriptor::write(&layout, Tid(1), tags, &[0; 16], log_block(&mut image, 1));
         let commit_at = 2 + tags.len() as u32;
         if commit_at < LOG / 3 {
             let now = std::time::SystemTime::now();
-            commit::write(&layout, 1, now, 0, log_block(&mut image, commit_at));
+            commit::write(&layout, Tid(1), now, 0, log_block(&mut image, commit_at));
         }
         image
     };

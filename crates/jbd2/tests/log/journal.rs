@@ -272,7 +272,7 @@ fn big_rig() -> Rig {
         len: BIG_LOG,
     }];
     let mut image = vec![0; 16_000 * BLOCK as usize];
-    let sb = jbd2::journal::format_new(BIG_LOG, BLOCK, [7; 16], 0);
+    let sb = jbd2::format::superblock::format_new(BIG_LOG, BLOCK, [7; 16], 0);
     image[16 * BLOCK as usize..][..sb.len()].copy_from_slice(&sb);
     let disk = recorded(image);
     let queue = disk.queue();

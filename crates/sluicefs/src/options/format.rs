@@ -4,14 +4,14 @@ use crate::devices::SCHEMES;
 use crate::error::Cause;
 use crate::probe;
 use block::{Create, DeviceUrl, OpenMode, Queue, Reason};
-use ext4::{Error, MkfsOptions};
+use mkfs::MkfsOptions;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Properties of a newly formatted volume, as [`FormatOptions::format`] reports them.
-pub type FormatReport = ext4::mkfs::MkfsReport;
+pub type FormatReport = mkfs::MkfsReport;
 
 /// Options to format a device. The defaults are those of mke2fs 1.47.
 ///
@@ -130,13 +130,13 @@ impl FormatOptions {
     /// Formats a device and returns it open. Memory is lost when its device is closed.
     pub(crate) fn format_device(&self, url: &DeviceUrl) -> io::Result<(Arc<Queue>, FormatReport)> {
         let name = PathBuf::from(url.to_string());
-        let fail = |cause: Error| Cause::from(cause).at("format", &name);
+        let fail = |cause: mkfs::Error| Cause::from(cause).at("format", &name);
         self.create_image(url)?;
         let queue = block::open(url, OpenMode::ReadWrite)?;
         if !self.force {
             refuse_used(&queue, &name)?;
         }
-        let report = ext4::mkfs(&queue, &self.mkfs).map_err(fail)?;
+        let report = mkfs::format(&queue, &self.mkfs).map_err(fail)?;
         queue.flush(Reason::Format).map_err(|e| fail(e.into()))?;
         Ok((queue, report))
     }

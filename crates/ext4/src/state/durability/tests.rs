@@ -2,11 +2,12 @@
 //! races one step at a time; these run at full speed, on real threads.
 
 use crate::extents::{self, Map};
-use crate::{Error, FallocateMode, Fs, InodeRef, MkfsOptions, MountOptions, NewInode, SeekWhence};
+use crate::{Error, FallocateMode, Fs, InodeRef, MountOptions, NewInode, SeekWhence};
 use block::devices::MemoryDevice;
 use block::{BufMut, Class, Durability, Op, PAGE_SIZE, Queue, Reason};
 use ext4_format::inode::InodeFlags;
 use ext4_format::types::FileBlock;
+use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ const ROUNDS: usize = 10_000;
 
 /// Only the test writes pages and commits.
 fn mount(queue: Arc<Queue>) -> Arc<Fs> {
-    crate::mkfs(&queue, &MkfsOptions::default()).unwrap();
+    mkfs::format(&queue, &MkfsOptions::default()).unwrap();
     let mut options = MountOptions {
         commit_interval: Duration::from_secs(3600),
         ..MountOptions::default()

@@ -1,7 +1,8 @@
 //! A volume in memory, and the requests that an operation costs.
 
 use block::{Op, StatsSnapshot};
-use ext4::{AsyncCommit, Fs, InodeRef, MkfsOptions, MountOptions, SyncTarget, mkfs};
+use ext4::{AsyncCommit, Fs, InodeRef, MountOptions, SyncTarget};
+use mkfs::MkfsOptions;
 use std::sync::Arc;
 use sync::Mutex;
 use testkit::volume::{self, quiet};
@@ -26,7 +27,7 @@ impl Disk {
     }
     fn of(bytes: usize) -> Disk {
         let memory = testkit::disk::Disk::new(bytes);
-        mkfs(&memory.queue(), &MkfsOptions::default()).unwrap();
+        mkfs::format(&memory.queue(), &MkfsOptions::default()).unwrap();
         Disk {
             memory,
             async_commit: AsyncCommit::Never,

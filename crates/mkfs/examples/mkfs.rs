@@ -1,4 +1,4 @@
-//! Formats an image file and says how long it took: `mkfs PATH SIZE [FEATURES] [BLOCK_SIZE]`.
+//! Formats an image file and prints the time taken: `mkfs PATH SIZE [FEATURES] [BLOCK_SIZE]`.
 
 use block::{Create, DeviceUrl, OpenMode};
 use std::error::Error;
@@ -14,13 +14,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         block::create_image(path, block::parse_size(size)?, Create::Overwrite)?;
     }
     let queue = block::open(&url, OpenMode::ReadWrite)?;
-    let mut options = ext4::MkfsOptions::default();
+    let mut options = mkfs::MkfsOptions::default();
     options.features.extend(rest.first().cloned());
     if let Some(block_size) = rest.get(1) {
         options.block_size = block_size.parse()?;
     }
     let start = Instant::now();
-    let report = ext4::mkfs(&queue, &options)?;
+    let report = mkfs::format(&queue, &options)?;
     println!("{report:?} in {:?}", start.elapsed());
     println!("{:?}", queue.stats().snapshot());
     Ok(())

@@ -1,17 +1,16 @@
-//! Writing a new volume: all blocks through one plug, so that adjacent ones leave in large
-//! requests.
+//! Writes blocks through one plug, which merges adjacent blocks into large requests.
 
-use super::Result;
+use crate::Result;
 use block::{Bio, Buf, BufMut, Class, Completion, Plug, Queue, Reason};
+use ext4_format::types::FsBlock;
 use smallvec::smallvec;
 use std::sync::Arc;
 
-/// Gathers blocks and submits them.
-pub(super) struct Writer<'q> {
+/// Collects blocks and submits them.
+pub(crate) struct Writer<'q> {
     plug: Plug<'q>,
     done: Arc<Completion>,
     block_size: u64,
-    blocks: u64,
 }
 
 impl<'q> Writer<'q> {
@@ -20,21 +19,19 @@ impl<'q> Writer<'q> {
             plug: queue.plug(),
             done: Completion::new(),
             block_size: u64::from(block_size),
-            blocks: 0,
         }
     }
 
     /// Writes one block.
-    pub fn put(&mut self, block: u64, bytes: &[u8]) {
+    pub fn put(&mut self, block: FsBlock, bytes: &[u8]) {
         debug_assert_eq!(bytes.len() as u64, self.block_size);
         self.put_buf(block, BufMut::copy_of(bytes).freeze());
     }
 
     /// Writes one block from a buffer that may be shared.
-    pub fn put_buf(&mut self, block: u64, buf: Buf) {
+    pub fn put_buf(&mut self, block: FsBlock, buf: Buf) {
         self.done.expect(1);
-        self.blocks += 1;
-        let offset = block * self.block_size;
+        let offset = block.0 * self.block_size;
         let bio = Bio::write(
             offset,
             smallvec![buf],
@@ -46,11 +43,11 @@ impl<'q> Writer<'q> {
         self.plug.add(bio);
     }
 
-    /// Waits until everything is on the device; the number of blocks written.
-    pub fn finish(mut self) -> Result<u64> {
+    /// Waits until all blocks are durable.
+    pub fn finish(mut self) -> Result<()> {
         self.plug.flush();
         self.done.wait()?;
         self.plug.queue().flush(Reason::Format)?;
-        Ok(self.blocks)
+        Ok(())
     }
 }

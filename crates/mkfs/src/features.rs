@@ -1,17 +1,17 @@
-//! Which features a new volume has: mke2fs's defaults for ext4, changed by `-O`.
+//! The features of a new volume: the defaults of mke2fs for ext4, changed by `-O`.
 
 use crate::{Error, Result};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 
-/// The three sets of a new volume.
+/// The three feature sets of a new volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Features {
+pub(crate) struct Features {
     pub compat: CompatFeatures,
     pub incompat: IncompatFeatures,
     pub ro_compat: RoCompatFeatures,
 }
 
-/// Where a feature's bit is.
+/// A feature's bit in its set.
 #[derive(Clone, Copy)]
 enum Bit {
     Compat(CompatFeatures),
@@ -19,7 +19,7 @@ enum Bit {
     RoCompat(RoCompatFeatures),
 }
 
-/// What may be added or left out, in e2fsprogs' spelling.
+/// Features that may be added or left out, with their e2fsprogs names.
 const OPTIONAL: &[(&str, Bit)] = &[
     ("has_journal", Bit::Compat(CompatFeatures::HAS_JOURNAL)),
     ("ext_attr", Bit::Compat(CompatFeatures::EXT_ATTR)),
@@ -48,11 +48,11 @@ const OPTIONAL: &[(&str, Bit)] = &[
     ),
 ];
 
-/// What every volume has: asking for it changes nothing, leaving it out is refused.
+/// Features of every volume. Adding one changes nothing; leaving one out is refused.
 const REQUIRED: &[&str] = &["extent", "extents", "filetype"];
 
 impl Features {
-    /// What mke2fs 1.47 makes by default.
+    /// Returns the defaults of mke2fs 1.47.
     pub fn default_ext4() -> Features {
         Features {
             compat: CompatFeatures::HAS_JOURNAL
@@ -74,8 +74,8 @@ impl Features {
         }
     }
 
-    /// The defaults changed by `-O` lists (`"^64bit,large_dir"`), with what depends on a feature
-    /// that was left out left out too, as mke2fs does.
+    /// Changes the defaults by `-O` lists (`"^64bit,large_dir"`). Features that depend on one that
+    /// is left out are left out too, as mke2fs does it.
     ///
     /// # Errors
     /// `Unsupported` with the feature's name.
@@ -89,7 +89,7 @@ impl Features {
         for word in words {
             features.change(word)?;
         }
-        features.settle()?;
+        features.resolve_dependencies()?;
         Ok(features)
     }
 
@@ -109,14 +109,14 @@ impl Features {
             Some((_, Bit::Compat(bit))) => self.compat.set(*bit, on),
             Some((_, Bit::Incompat(bit))) => self.incompat.set(*bit, on),
             Some((_, Bit::RoCompat(bit))) => self.ro_compat.set(*bit, on),
-            // Not having what is not supported is no wish to be refused.
+            // An unsupported feature may be left out.
             None if !on && is_known(name) => {}
             None => return Err(Error::Unsupported(format!("feature {name}"))),
         }
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn resolve_dependencies(&mut self) -> Result<()> {
         if !self.compat.contains(CompatFeatures::HAS_JOURNAL) {
             self.compat.remove(CompatFeatures::ORPHAN_FILE);
         }
@@ -128,7 +128,7 @@ impl Features {
         if !self.compat.contains(CompatFeatures::RESIZE_INODE) {
             return Ok(());
         }
-        // The resize inode lists every backup in one block, and its nominal size exceeds 2 GiB.
+        // The resize inode lists all backups in one block, and its nominal size exceeds 2 GiB.
         let refuse = |text: &str| Err(Error::Unsupported(text.to_owned()));
         if !self.ro_compat.contains(RoCompatFeatures::SPARSE_SUPER) {
             return refuse("resize_inode without sparse_super (leave out both)");
@@ -140,7 +140,7 @@ impl Features {
     }
 }
 
-/// Whether e2fsprogs has a feature of this name.
+/// Returns whether e2fsprogs has a feature of this name.
 fn is_known(name: &str) -> bool {
     let names = [
         CompatFeatures::all().names(),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_goes_along() {
+    fn dependent_features_are_left_out_too() {
         let features = parse("^metadata_csum,^has_journal").unwrap();
         assert!(!features.incompat.contains(IncompatFeatures::CSUM_SEED));
         assert!(!features.compat.contains(CompatFeatures::ORPHAN_FILE));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_ones_are_named() {
+    fn an_unsupported_feature_is_named() {
         for (list, name) in [
             ("bigalloc", "bigalloc"),
             ("64bit,inline_data", "inline_data"),

@@ -1,38 +1,38 @@
-//! Where everything lies on a new volume.
+//! The places of all tables and files of a new volume.
 //!
 //! ```text
 //! first group of a flex group                                        the other groups
 //! | super | GDT | reserved GDT | block bitmaps | inode bitmaps | inode tables | data … |   | (backups) | data … |
 //! ```
 //!
-//! The bitmaps and inode tables of a flex group (16 groups; one without `flex_bg`) lie together
-//! behind the superblock of its first group; where they need more than that group, they go on in
-//! the next ones, around backups.
+//! The bitmaps and inode tables of a flex group (16 groups; one without `flex_bg`) follow the
+//! superblock of its first group. If they need more than that group, they continue in the next
+//! groups and skip backups.
 
-use super::{Error, Result};
+use crate::{Error, Result};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use ext4_format::types::{FsBlock, GroupNo};
 use std::collections::BTreeMap;
 
 /// A run of blocks: first block and length.
-pub(super) type Run = (u64, u64);
+pub(crate) type Run = (u64, u64);
 
 /// The blocks in use and the groups' descriptors.
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// Runs in use, by first block; they never overlap.
     used: BTreeMap<u64, u64>,
     end: u64,
     first: u64,
-    /// One descriptor a group; counts and flags are set by [`Layout::finish`].
+    /// One descriptor per group. [`Layout::finish`] sets counts and flags.
     pub descs: Vec<GroupDesc>,
 }
 
 impl Layout {
-    /// Places what every group has: backups, bitmaps, inode tables.
+    /// Places the backups, bitmaps and inode tables of all groups.
     ///
     /// # Errors
-    /// `Invalid` where the inode tables do not fit.
+    /// `Invalid` if the inode tables do not fit.
     pub fn new(geo: &Geometry) -> Result<Layout> {
         let mut layout = Layout {
             used: BTreeMap::new(),
@@ -66,11 +66,11 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Takes the first `len` contiguous free blocks from `*at` on and moves `*at` behind them.
+    /// Takes the first `len` contiguous free blocks from `*at` on and sets `*at` to the block after
+    /// them.
     fn place(&mut self, at: &mut u64, len: u64) -> Result<FsBlock> {
         let mut start = *at;
-        // Runs do not overlap, so the last one that starts before the end of ours is the only one
-        // to ask.
+        // Runs do not overlap. So only the last one that starts before our end can be in the way.
         while let Some((run, run_len)) = self.used.range(..start + len).next_back() {
             if run + run_len <= start {
                 break;
@@ -85,7 +85,7 @@ impl Layout {
         Ok(FsBlock(start))
     }
 
-    /// Marks a free run used, joined to the run before it.
+    /// Marks a free run as used and joins it to the run before it.
     fn take(&mut self, (start, len): Run) {
         if let Some((_, before_len)) = self
             .used
@@ -99,11 +99,11 @@ impl Layout {
         }
     }
 
-    /// Takes `count` free blocks in as few runs as there are from `from` on, beginning anew at the
-    /// front where the volume ends.
+    /// Takes the next `count` free blocks from `from` on, and continues at the front of the volume
+    /// after its end.
     ///
     /// # Errors
-    /// `Invalid` where so many are not free.
+    /// `Invalid` if fewer blocks are free.
     pub fn allocate(&mut self, from: u64, count: u64) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
         let mut left = count;
@@ -136,9 +136,17 @@ impl Layout {
         Ok(runs)
     }
 
-    /// Where the journal goes: near the middle of the volume; behind the tables of the flex group
-    /// there, or, on a volume of few groups, into whichever of the three middle groups has most
-    /// room.
+    /// Takes the first free block from `from` on.
+    ///
+    /// # Errors
+    /// `Invalid` if no block is free.
+    pub fn allocate_one(&mut self, from: u64) -> Result<FsBlock> {
+        Ok(FsBlock(self.allocate(from, 1)?[0].0))
+    }
+
+    /// Returns where the search for the journal's blocks starts: near the middle of the volume,
+    /// after the tables of the flex group there. On a volume of few groups it starts in that of the
+    /// three middle groups with most free blocks.
     pub fn journal_goal(&self, geo: &Geometry) -> u64 {
         let middle = geo.groups / 2;
         let per_flex = 1u32 << geo.flex_bg_log;
@@ -160,14 +168,13 @@ impl Layout {
         geo.group_first_block(GroupNo(group)).0
     }
 
-    /// Whether a run starts in use; for tests.
     #[cfg(test)]
     fn is_used(&self, block: u64) -> bool {
         let run = self.used.range(..=block).next_back();
         run.is_some_and(|(b, l)| b + l > block)
     }
 
-    /// The parts of runs in use that lie in `group`, as bit and length.
+    /// Returns the parts of used runs that lie in `group`, as bit and length.
     fn used_in(&self, geo: &Geometry, group: GroupNo) -> Vec<(u32, u32)> {
         let start = geo.group_first_block(group).0;
         let end = start + u64::from(geo.blocks_in_group(group));
@@ -184,7 +191,7 @@ impl Layout {
             .collect()
     }
 
-    /// The block bitmap of `group`; bits behind its last block are set.
+    /// Returns the block bitmap of `group`. Bits after its last block are set.
     pub fn block_bitmap(&self, geo: &Geometry, group: GroupNo) -> Vec<u8> {
         let mut map = vec![0; geo.block_size as usize];
         for (bit, len) in self.used_in(geo, group) {
@@ -195,8 +202,8 @@ impl Layout {
         map
     }
 
-    /// Sets counts and flags of all descriptors: nothing but the first group's inodes (`inodes` of
-    /// them, `dirs` of these directories) is in use.
+    /// Sets counts and flags of all descriptors. Group 0 has `inodes` inodes in use, `dirs` of
+    /// which are directories; the other groups have none.
     pub fn finish(&mut self, geo: &Geometry, inodes: u32, dirs: u32) {
         let lazy = geo.has_group_csum();
         for group in (0..geo.groups).map(GroupNo) {
@@ -211,15 +218,14 @@ impl Layout {
             desc.used_dirs_count = if group.0 == 0 { dirs } else { 0 };
             desc.itable_unused = if lazy { free_inodes } else { 0 };
             desc.flags.set(GroupFlags::INODE_UNINIT, lazy && here == 0);
-            // A kernel that computes the bitmap knows of nothing but the group's own superblock in
-            // it.
+            // The kernel computes the bitmap of such a group from the group's own superblock only.
             let only_super = used == geo.super_blocks_in_group(group);
             desc.flags
                 .set(GroupFlags::BLOCK_UNINIT, lazy && only_super && !is_last);
         }
     }
 
-    /// Blocks in use.
+    /// Returns the number of used blocks.
     pub fn used_blocks(&self) -> u64 {
         self.used.values().sum()
     }

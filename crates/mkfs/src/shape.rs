@@ -1,32 +1,33 @@
-//! How many groups, inodes, reserved blocks and journal blocks a volume of some size has: mke2fs's
-//! rules.
+//! The numbers of groups, inodes, reserved blocks and journal blocks, by the rules of mke2fs.
 //!
-//! The rules depend on one another (a last group that is too small to be of use is dropped, which
-//! changes the number of groups, and with it of inodes per group), so [`Shape::compute`] iterates
+//! The rules depend on each other: a last group that is too small is dropped, which changes the
+//! number of groups, which changes the number of inodes per group. So [`Shape::compute`] iterates
 //! as mke2fs's library does.
 
-use super::features::Features;
-use super::{Error, MkfsOptions, Result};
+use crate::features::Features;
+use crate::{Error, MkfsOptions, Result};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use ext4_format::geometry::is_sparse_super_group;
+use ext4_format::types::GroupNo;
 
 /// The first inode that is not reserved.
-pub(super) const FIRST_INO: u32 = 11;
+pub(crate) const FIRST_INO: u32 = 11;
 /// Bytes in an inode.
-pub(super) const INODE_SIZE: u32 = 256;
+pub(crate) const INODE_SIZE: u32 = 256;
 /// Groups in a flex group, as a power of two.
-pub(super) const FLEX_BG_LOG: u8 = 4;
-/// Blocks below which a volume makes no sense.
-pub(super) const MIN_BLOCKS: u64 = 64;
-/// Blocks below which mke2fs makes no journal.
+pub(crate) const FLEX_BG_LOG: u8 = 4;
+/// Blocks of the smallest volume.
+const MIN_BLOCKS: u64 = 64;
+/// Blocks of the smallest volume that gets a journal.
 const MIN_BLOCKS_FOR_JOURNAL: u64 = 2048;
-/// Blocks of the smallest journal that the kernel takes.
+/// Blocks of the smallest journal that the kernel accepts.
 const MIN_JOURNAL_BLOCKS: u64 = 1024;
 /// Blocks that a last group must have beyond its own metadata.
 const LAST_GROUP_SLACK: u64 = 50;
 
 /// The numbers of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     pub features: Features,
     pub block_size: u32,
     pub first_data_block: u32,
@@ -48,10 +49,10 @@ const TOO_SMALL: Error = Error::Invalid(
 const TOO_MANY_INODES: Error = Error::Invalid("so many inodes do not fit a volume of this size");
 
 impl Shape {
-    /// What `options` make of a device of `capacity` bytes.
+    /// Computes the numbers for a device of `capacity` bytes.
     ///
     /// # Errors
-    /// `Invalid` or `Unsupported`, with what is wrong.
+    /// `Invalid` or `Unsupported`, with the reason.
     pub fn compute(capacity: u64, options: &MkfsOptions) -> Result<Shape> {
         let mut features = Features::parse(&options.features)?;
         let block_size = options.block_size;
@@ -102,14 +103,14 @@ impl Shape {
         };
         let inodes = wanted_inodes(device_blocks, options)?;
         let reserved = shape.root_blocks;
-        shape.settle_groups(device_blocks, inodes, reserved)?;
+        shape.fit_groups(device_blocks, inodes, reserved)?;
         shape.journal_blocks = shape.wanted_journal(options)?;
         shape.orphan_blocks = shape.wanted_orphan_file();
         Ok(shape)
     }
 
-    /// Finds a number of groups and inodes per group that fit each other.
-    fn settle_groups(&mut self, device_blocks: u64, inodes: u64, reserved: u64) -> Result<()> {
+    /// Finds numbers of groups and of inodes per group that fit each other.
+    fn fit_groups(&mut self, device_blocks: u64, inodes: u64, reserved: u64) -> Result<()> {
         let per_block = self.block_size / INODE_SIZE;
         let max_per_group = (self.block_size * 8).min((1 << 16) - per_block);
         loop {
@@ -130,7 +131,7 @@ impl Shape {
 
             let mut per_group = inodes.div_ceil(groups);
             if per_group > u64::from(self.block_size) * 8 {
-                // Smaller groups are more groups.
+                // Smaller groups mean more groups.
                 if self.blocks_per_group < 512 {
                     return Err(TOO_MANY_INODES);
                 }
@@ -163,7 +164,7 @@ impl Shape {
                 return Ok(());
             }
             if self.groups == 1 {
-                // Root directory, lost+found and the resize inode's block come on top.
+                // 18 more blocks are for the root directory, lost+found and the resize inode.
                 return if last < overhead + 18 {
                     Err(TOO_SMALL)
                 } else {
@@ -174,13 +175,13 @@ impl Shape {
                 return Ok(());
             }
             self.blocks -= last;
-            // The share of what was reserved of the whole device, in whole blocks.
+            // The reserved part shrinks in proportion.
             let scaled = u128::from(reserved) * u128::from(self.blocks) / u128::from(device_blocks);
             self.root_blocks = scaled as u64;
         }
     }
 
-    /// Blocks of a group's inode table.
+    /// Returns the blocks of a group's inode table.
     pub fn itable_blocks(&self) -> u32 {
         (self.inodes_per_group * INODE_SIZE).div_ceil(self.block_size)
     }
@@ -190,11 +191,11 @@ impl Shape {
             .features
             .ro_compat
             .contains(RoCompatFeatures::SPARSE_SUPER);
-        !sparse || is_sparse_backup(group)
+        !sparse || is_sparse_super_group(GroupNo(group))
     }
 
-    /// Room for the descriptor table to grow to 1024 times the size, as far as the resize inode can
-    /// address.
+    /// Returns the blocks that let the volume grow to 1024 times its size, or as many as the resize
+    /// inode can address.
     fn wanted_reserved_gdt(&self) -> u32 {
         if !self.features.compat.contains(CompatFeatures::RESIZE_INODE) {
             return 0;
@@ -242,7 +243,7 @@ impl Shape {
     }
 }
 
-/// Blocks of a journal by blocks of the volume, mke2fs's table.
+/// Returns the default blocks of a journal, from mke2fs's table.
 fn default_journal_blocks(blocks: u64) -> u32 {
     const TABLE: &[(u64, u32)] = &[
         (32_768, 1024),
@@ -257,8 +258,8 @@ fn default_journal_blocks(blocks: u64) -> u32 {
     row.map_or(262_144, |(_, journal)| *journal)
 }
 
-/// Inodes by size, as mke2fs.conf's types say: floppy below 3 MiB, small below 512 MiB, big from 4
-/// TiB, huge from 16 TiB.
+/// Returns the bytes per inode of mke2fs.conf's usage types: floppy below 3 MiB, small below 512
+/// MiB, big from 4 TiB, huge from 16 TiB.
 fn default_inode_ratio(bytes: u64) -> u64 {
     match bytes >> 20 {
         0..3 => 8192,
@@ -290,17 +291,6 @@ fn percent(blocks: u64, percent: u32) -> u64 {
     (u128::from(blocks) * u128::from(percent) / 100) as u64
 }
 
-fn is_sparse_backup(group: u32) -> bool {
-    let power = |base: u32| {
-        let mut n = group;
-        while n > 1 && n.is_multiple_of(base) {
-            n /= base;
-        }
-        n == 1
-    };
-    group <= 1 || power(3) || power(5) || power(7)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,7 +299,7 @@ mod tests {
         Shape::compute(mib << 20, &MkfsOptions::default()).unwrap()
     }
 
-    /// Figures that `dumpe2fs -h` shows of images by mke2fs 1.47.0.
+    /// The figures are from `dumpe2fs -h` of images by mke2fs 1.47.0.
     #[test]
     fn agrees_with_mke2fs() {
         let row = |mib| {
@@ -343,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_wishes_are_refused() {
+    fn impossible_options_are_refused() {
         let refused = |capacity, options: MkfsOptions| {
             assert!(Shape::compute(capacity, &options).is_err(), "{options:?}");
         };

@@ -1,9 +1,8 @@
-//! What is in a new volume: root directory, lost+found, the resize inode, the orphan file and the
-//! journal's inode.
+//! The files of a new volume: root directory, `lost+found`, resize inode, orphan file and journal.
 
-use super::layout::Run;
-use super::write::Writer;
 use crate::Result;
+use crate::layout::Run;
+use crate::write::Writer;
 use ext4_format::dir_entry::{self, Tail};
 use ext4_format::extent::{self, Extent, ExtentIndex};
 use ext4_format::geometry::Geometry;
@@ -11,30 +10,30 @@ use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{
     self, FileType, I_BLOCK_SIZE, InodeFields, InodeFlags, InodeMode, Timestamp,
 };
-use ext4_format::types::{GroupNo, Ino};
+use ext4_format::types::{FsBlock, GroupNo, Ino};
 use ext4_format::{bitmap, orphan_file};
 use jbd2::format::superblock::format_new;
 
-/// Inode of the orphan file, right behind `lost+found`.
-pub(super) const ORPHAN_FILE: Ino = Ino(12);
+/// The inode after `lost+found`.
+pub(crate) const ORPHAN_FILE: Ino = Ino(12);
 
-/// The inodes of a new volume, by index in the first group's table, and the blocks that belong to
-/// them.
-pub(super) struct Contents<'a> {
+/// Builds the first inodes of the first group's inode table and writes the blocks of these files.
+pub(crate) struct Contents<'a> {
     geo: &'a Geometry,
     now: Timestamp,
+    /// The first blocks of the inode table.
     table: Vec<u8>,
 }
 
-/// A file that is mapped by extents: its blocks, and a block for an extent node where the inode's
-/// root is too small.
-pub(super) struct Placed {
+/// The blocks of a file that is mapped by extents.
+pub(crate) struct Placed {
     pub runs: Vec<Run>,
-    pub node: Option<u64>,
+    /// An extent node, if the inode's root is too small.
+    pub node: Option<FsBlock>,
 }
 
 impl<'a> Contents<'a> {
-    /// `inodes` inodes, all unused so far.
+    /// Starts with `inodes` unused inodes.
     pub fn new(geo: &'a Geometry, now: Timestamp, inodes: u32) -> Contents<'a> {
         let blocks = inodes.div_ceil(geo.inodes_per_block());
         Contents {
@@ -69,8 +68,8 @@ impl<'a> Contents<'a> {
         blocks * u64::from(self.geo.block_size / 512)
     }
 
-    /// Makes `ino` a file of all of `placed`'s blocks and writes its extent node, if it has one.
-    /// Its map, for the copy of the journal's in the superblock.
+    /// Makes `ino` a file of all blocks of `placed` and writes its extent node, if it has one.
+    /// Returns the inode's fields.
     pub fn file(
         &mut self,
         writer: &mut Writer<'_>,
@@ -110,7 +109,7 @@ impl<'a> Contents<'a> {
                 extent::init(&mut i_block, 1)?;
                 let index = ExtentIndex {
                     file_block: 0,
-                    child,
+                    child: child.0,
                 };
                 extent::set_indexes(&mut i_block, 1, &[index])?;
             }
@@ -124,7 +123,7 @@ impl<'a> Contents<'a> {
         Ok(fields)
     }
 
-    /// The root directory and `lost+found`.
+    /// Makes the root directory and `lost+found`.
     pub fn directories(
         &mut self,
         writer: &mut Writer<'_>,
@@ -162,7 +161,7 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// The orphan file, all slots free.
+    /// Makes the orphan file with all slots free.
     pub fn orphan_file(&mut self, writer: &mut Writer<'_>, placed: &Placed) -> Result<()> {
         let fields = self.fields(InodeMode::new(FileType::Regular, 0o600), 1);
         self.file(writer, ORPHAN_FILE, fields, placed)?;
@@ -170,29 +169,32 @@ impl<'a> Contents<'a> {
         let mut block = vec![0; self.geo.block_size as usize];
         for number in blocks_of(&placed.runs) {
             orphan_file::init(&mut block)?;
-            let place = ext4_format::types::FsBlock(number);
-            orphan_file::update_checksum(seed, &mut block, place)?;
+            orphan_file::update_checksum(seed, &mut block, number)?;
             writer.put(number, &block);
         }
         Ok(())
     }
 
-    /// The journal's inode and its superblock; the fields go into the superblock's copy.
+    /// Makes the journal's inode and super block. Returns the inode's fields.
     pub fn journal(&mut self, writer: &mut Writer<'_>, placed: &Placed) -> Result<InodeFields> {
         let fields = self.fields(InodeMode::new(FileType::Regular, 0o600), 1);
         let fields = self.file(writer, Ino::JOURNAL, fields, placed)?;
         let blocks: u64 = placed.runs.iter().map(|(_, len)| len).sum();
-        // Without features, as mke2fs makes it: whoever mounts adds those that it uses.
+        // Like mke2fs, this sets no feature. The first mount adds those that it uses.
         let block = format_new(blocks as u32, self.geo.block_size, self.geo.uuid, 0);
         if let Some((first, _)) = placed.runs.first() {
-            writer.put(*first, &block);
+            writer.put(FsBlock(*first), &block);
         }
         Ok(fields)
     }
 
-    /// The resize inode: a double indirect block whose entries are the reserved blocks behind the
-    /// descriptor table, each of which lists its copies in the groups with backups.
-    pub fn resize_inode(&mut self, writer: &mut Writer<'_>, double_indirect: u64) -> Result<()> {
+    /// Makes the resize inode. Its double indirect block lists the reserved blocks after the
+    /// descriptor table. Each of these lists its copies in the groups with backups.
+    pub fn resize_inode(
+        &mut self,
+        writer: &mut Writer<'_>,
+        double_indirect: FsBlock,
+    ) -> Result<()> {
         let geo = self.geo;
         let addresses = u64::from(geo.block_size / 4);
         let backups: Vec<u32> = (1..geo.groups)
@@ -200,7 +202,7 @@ impl<'a> Contents<'a> {
             .collect();
         let mut pointers = vec![0; geo.block_size as usize];
         for slot in 0..geo.reserved_gdt_blocks {
-            // Index within the descriptor table as it would be after growing.
+            // The index within the grown descriptor table.
             let index = u64::from(geo.gdt_blocks + slot);
             let block = geo.first_data_block + 1 + index;
             put_le32(&mut pointers, index % addresses, block);
@@ -209,12 +211,12 @@ impl<'a> Contents<'a> {
                 let copy = geo.group_first_block(GroupNo(*group)).0 + 1 + index;
                 put_le32(&mut copies, nth, copy);
             }
-            writer.put(block, &copies);
+            writer.put(FsBlock(block), &copies);
         }
         writer.put(double_indirect, &pointers);
 
         let mut fields = self.fields(InodeMode::new(FileType::Regular, 0o600), 1);
-        put_le32(&mut fields.i_block, 13, double_indirect);
+        put_le32(&mut fields.i_block, 13, double_indirect.0);
         let size_blocks = addresses * addresses + addresses + 12;
         fields.size = size_blocks * u64::from(geo.block_size);
         let copies = backups.len() as u64 + 1;
@@ -222,8 +224,8 @@ impl<'a> Contents<'a> {
         self.set(Ino::RESIZE, &fields)
     }
 
-    /// Writes the table's blocks and the first group's inode bitmap, whose checksum goes into
-    /// `desc`.
+    /// Writes the inode table and the first group's inode bitmap, and stores the bitmap's checksum
+    /// in `desc`.
     pub fn finish(
         mut self,
         writer: &mut Writer<'_>,
@@ -236,25 +238,26 @@ impl<'a> Contents<'a> {
         }
         let block_size = self.geo.block_size as usize;
         for (nth, bytes) in (0..).zip(self.table.chunks_exact(block_size)) {
-            writer.put(desc.inode_table.0 + nth, bytes);
+            writer.put(FsBlock(desc.inode_table.0 + nth), bytes);
         }
         let map = inode_bitmap(self.geo, inodes);
-        writer.put(desc.inode_bitmap.0, &map);
+        writer.put(desc.inode_bitmap, &map);
         desc.update_inode_bitmap_csum(self.geo, &map);
         Ok(())
     }
 }
 
-/// An inode bitmap with the first `used` inodes in use; bits behind the last inode are set.
-pub(super) fn inode_bitmap(geo: &Geometry, used: u32) -> Vec<u8> {
+/// Returns an inode bitmap with the first `used` inodes in use. Bits after the last inode are set.
+pub(crate) fn inode_bitmap(geo: &Geometry, used: u32) -> Vec<u8> {
     let mut map = vec![0; geo.block_size as usize];
     bitmap::set_range(&mut map, 0, used);
     bitmap::set_range(&mut map, geo.inodes_per_group, u32::MAX);
     map
 }
 
-fn blocks_of(runs: &[Run]) -> impl Iterator<Item = u64> + '_ {
-    runs.iter().flat_map(|(start, len)| *start..start + len)
+fn blocks_of(runs: &[Run]) -> impl Iterator<Item = FsBlock> + '_ {
+    runs.iter()
+        .flat_map(|(start, len)| (*start..start + len).map(FsBlock))
 }
 
 fn put_le32(bytes: &mut [u8], index: u64, value: u64) {

@@ -1,8 +1,7 @@
 //! Volumes by `mkfs`: checked by e2fsck, compared with those of mke2fs, filled by the kernel.
 
 use block::{Create, DeviceUrl, OpenMode};
-use ext4::mkfs::MkfsReport;
-use ext4::{Error, MkfsOptions};
+use mkfs::{Error, MkfsOptions, MkfsReport};
 use std::collections::BTreeMap;
 use std::path::Path;
 use testkit::kernel::KernelMount;
@@ -13,7 +12,7 @@ use testkit::scratch::Scratch;
 fn make(path: &Path, size: u64, options: &MkfsOptions) -> Result<MkfsReport, Error> {
     block::create_image(path, size, Create::Overwrite).unwrap();
     let queue = block::open(&DeviceUrl::Path(path.to_owned()), OpenMode::ReadWrite).unwrap();
-    ext4::mkfs(&queue, options)
+    mkfs::format(&queue, options)
 }
 
 fn features(list: &str) -> MkfsOptions {
@@ -166,7 +165,7 @@ fn a_used_device_is_clean_after_mkfs() {
             discard: false,
             ..features(list)
         };
-        ext4::mkfs(&queue, &options).unwrap();
+        mkfs::format(&queue, &options).unwrap();
         drop(queue);
         if can_check() {
             assert_clean(&path, list);

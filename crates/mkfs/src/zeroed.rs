@@ -1,14 +1,14 @@
-//! Whether ranges of a device are known to read as zeroes.
+//! Ranges of a device that are known to read as zeroes.
 //!
-//! Inode tables and the journal of a new volume must not hold what was on the device before; where
-//! they read as zeroes already, nothing needs to be written, and a new image stays sparse.
+//! Inode tables and the journal of a new volume must not hold old data. Ranges that are zero
+//! already need no write, so a new image stays sparse.
 
 use block::Queue;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use std::os::fd::OwnedFd;
 
-/// What is known about a device's zeroes.
-pub(super) enum Zeroed {
+/// The ranges of a device that are known to be zero.
+pub(crate) enum Zeroed {
     /// All of it reads as zeroes.
     Everything,
     /// An image file: holes read as zeroes.
@@ -18,7 +18,7 @@ pub(super) enum Zeroed {
 }
 
 impl Zeroed {
-    /// Looks at the device, after it was discarded if it was.
+    /// Examines the device. `discarded` tells whether the whole device was discarded before.
     pub fn probe(queue: &Queue, discarded: bool) -> Zeroed {
         if discarded && queue.device().discard_zeroes() {
             return Zeroed::Everything;
@@ -33,7 +33,7 @@ impl Zeroed {
         }
     }
 
-    /// Whether `len` bytes at `offset` are known to be zero.
+    /// Returns whether `len` bytes at `offset` are known to be zero.
     pub fn covers(&self, offset: u64, len: u64) -> bool {
         match self {
             Zeroed::Everything => true,
@@ -43,6 +43,7 @@ impl Zeroed {
     }
 }
 
+/// Returns whether the range is a hole.
 fn no_data(file: &OwnedFd, offset: u64, len: u64) -> bool {
     match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(data) => data >= offset.saturating_add(len),
