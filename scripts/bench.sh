@@ -20,6 +20,9 @@ loop=
 mkdir "$work/kernel" "$work/fuse"
 cleanup() { set +e; umount "$work/kernel" 2>/dev/null; [ -n "$loop" ] && losetup -d "$loop"; umount "$work/fuse" 2>/dev/null; rm -rf "$work"; }
 trap cleanup EXIT
+# With these traps bash waits until the running command has cleaned up.
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 line() { printf '|'; printf ' %s |' "$@"; printf '\n'; }

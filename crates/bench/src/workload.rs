@@ -51,10 +51,14 @@ impl Workload {
 
     /// A description of one line.
     pub fn describe(&self) -> String {
+        let threads = |count: usize| match count {
+            1 => "1 thread".to_owned(),
+            count => format!("{count} threads"),
+        };
         match self {
             Workload::FsMark(w) => format!(
-                "{} threads × {} files × {} bytes{}, sync method {}",
-                w.threads,
+                "{} × {} files × {} bytes{}, sync method {}",
+                threads(w.threads),
                 w.files,
                 w.size,
                 match w.loops {
@@ -64,8 +68,8 @@ impl Workload {
                 w.sync_method
             ),
             Workload::SmallFiles(w) => format!(
-                "{} threads × {} files × {} bytes{}",
-                w.threads,
+                "{} × {} files × {} bytes{}",
+                threads(w.threads),
                 w.files,
                 w.bytes,
                 if w.fsync { ", each with fsync" } else { "" }

@@ -3,7 +3,7 @@
 //! A thread of the run carries requests out, in an order that the seed decides. They are recorded,
 //! so that the crash model of the test kit ([`testkit::crash`]) can make the image of any moment.
 
-use block::{Device, Durability, IoError, Op, Payload, Queue, Request};
+use block::{Device, IoError, Op, Payload, Queue, Request};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as Unscheduled};
 use sync::thread::JoinHandle;

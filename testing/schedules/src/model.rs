@@ -6,8 +6,8 @@
 //! a floor. Each of its sectors must be that of a version from the floor on that had begun before
 //! the crash. The contents of a sector name the change that wrote it.
 
-use crate::device::SECTOR;
 use std::collections::BTreeSet;
+use testkit::crash::SECTOR;
 
 /// The rule for the versions of a file after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

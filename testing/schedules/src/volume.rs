@@ -1,13 +1,14 @@
 //! A mounted volume in a run. Each call of the engine is noted in the model.
 
 use crate::base;
-use crate::device::{Disk, SECTOR, Store};
+use crate::device::{Disk, Store};
 use crate::model::{Contents, FileId, Model, Rule, bytes};
 use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence};
 use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
 use sync::explore::calmly;
 use sync::thread::JoinHandle;
+use testkit::crash::SECTOR;
 use testkit::volume as calls;
 
 /// The choices of a scenario.

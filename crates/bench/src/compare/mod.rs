@@ -158,10 +158,7 @@ impl Comparison<'_> {
             }
             entrants.extend(fsyncs.into_iter().map(|fsync| Entrant {
                 peer,
-                name: match fsync {
-                    Fsync::Blocking => peer.name().to_owned(),
-                    _ => format!("{}, {fsync} fsync", peer.name()),
-                },
+                name: peer.row_name(fsync),
                 fsync,
             }));
         }

@@ -119,12 +119,11 @@ fn rate(row: &Row) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(peer: Peer, fsync: Fsync, files_per_sec: f64) -> Row {
-        Row {
-            name: format!("{} {fsync}", peer.key()),
+impl Outcome {
+    /// An outcome with these rows: file system, way to call fsync, files per second.
+    pub(crate) fn with_rows(rows: &[(Peer, Fsync, f64)]) -> Outcome {
+        let row = |&(peer, fsync, files_per_sec): &(Peer, Fsync, f64)| Row {
+            name: peer.row_name(fsync),
             peer,
             fsync,
             note: None,
@@ -135,37 +134,39 @@ mod tests {
             },
             files_per_sec: vec![files_per_sec],
             ratio: None,
-        }
-    }
-
-    fn outcome(targets: Vec<Row>) -> Outcome {
+        };
         let mut outcome = Outcome {
             workload: "fsmark".into(),
-            description: String::new(),
+            description: "work".into(),
             unit: "files".into(),
             rounds: 1,
             images: Images::Sparse,
-            image_bytes: 0,
-            targets,
+            image_bytes: 1 << 30,
+            targets: rows.iter().map(row).collect(),
             ratios: Vec::new(),
             left_out: Vec::new(),
         };
         outcome.compare();
         outcome
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn each_row_of_ours_is_compared_with_the_best_and_the_blocking_row_of_each_peer() {
-        let outcome = outcome(vec![
-            row(Peer::InProcess, Fsync::Bulk, 1000.0),
-            row(Peer::InProcess, Fsync::Blocking, 100.0),
-            row(Peer::Ext4, Fsync::Async, 200.0),
-            row(Peer::Ext4, Fsync::Blocking, 20.0),
-            row(Peer::Xfs, Fsync::Async, 10.0),
-            row(Peer::Xfs, Fsync::Blocking, 40.0),
+        let outcome = Outcome::with_rows(&[
+            (Peer::InProcess, Fsync::Bulk, 1000.0),
+            (Peer::InProcess, Fsync::Blocking, 100.0),
+            (Peer::Ext4, Fsync::Async, 200.0),
+            (Peer::Ext4, Fsync::Blocking, 20.0),
+            (Peer::Xfs, Fsync::Async, 10.0),
+            (Peer::Xfs, Fsync::Blocking, 40.0),
         ]);
-        let ratio = |ours: &str, peer, best, best_fsync, blocking| Ratio {
-            ours: ours.to_owned(),
+        let ratio = |ours, peer, best, best_fsync, blocking| Ratio {
+            ours: Peer::InProcess.row_name(ours),
             peer,
             best,
             best_fsync,
@@ -174,10 +175,10 @@ mod tests {
         assert_eq!(
             outcome.ratios,
             [
-                ratio("sluice bulk", Peer::Ext4, 5.0, Fsync::Async, 50.0),
-                ratio("sluice blocking", Peer::Ext4, 0.5, Fsync::Async, 5.0),
-                ratio("sluice bulk", Peer::Xfs, 25.0, Fsync::Blocking, 25.0),
-                ratio("sluice blocking", Peer::Xfs, 2.5, Fsync::Blocking, 2.5),
+                ratio(Fsync::Bulk, Peer::Ext4, 5.0, Fsync::Async, 50.0),
+                ratio(Fsync::Blocking, Peer::Ext4, 0.5, Fsync::Async, 5.0),
+                ratio(Fsync::Bulk, Peer::Xfs, 25.0, Fsync::Blocking, 25.0),
+                ratio(Fsync::Blocking, Peer::Xfs, 2.5, Fsync::Blocking, 2.5),
             ]
         );
         assert_eq!(outcome.targets[2].ratio, Some(5.0));
@@ -185,9 +186,15 @@ mod tests {
 
     #[test]
     fn rows_that_are_not_durable_have_no_ratio() {
-        let mut lost = row(Peer::Fuse2fs, Fsync::Blocking, 1.0);
-        lost.durable = false;
-        let outcome = outcome(vec![row(Peer::InProcess, Fsync::Bulk, 10.0), lost]);
+        let rows = [
+            (Peer::InProcess, Fsync::Bulk, 10.0),
+            (Peer::Fuse2fs, Fsync::Blocking, 1.0),
+        ];
+        let mut outcome = Outcome::with_rows(&rows);
+        outcome.targets[1].durable = false;
+        outcome.targets[1].ratio = None;
+        outcome.ratios.clear();
+        outcome.compare();
         assert!(outcome.ratios.is_empty());
         assert_eq!(outcome.targets[1].ratio, None);
     }

@@ -63,6 +63,14 @@ impl Peer {
         }
     }
 
+    /// The name of its row with a way to call fsync.
+    pub(super) fn row_name(self, fsync: Fsync) -> String {
+        match fsync {
+            Fsync::Blocking => self.name().to_owned(),
+            _ => format!("{}, {fsync} fsync", self.name()),
+        }
+    }
+
     /// Whether it is SluiceFS.
     pub fn is_ours(self) -> bool {
         matches!(self, Peer::InProcess | Peer::Fuse)

@@ -4,7 +4,7 @@
 use super::chart::{self, Bar, Scale, draw_bars, text};
 use super::machine::machine;
 use super::number::{times, whole};
-use super::table::{amount, rounds};
+use super::table::{amount, capital, rounds};
 use crate::compare::{Outcome, Peer, Row};
 use crate::fsmark::Fsync;
 
@@ -33,10 +33,11 @@ pub fn picture(with_fsync: &Outcome, without_sync: &Outcome) -> String {
     let mut top = 0.0;
     for (title, outcome, peers) in panels {
         text(&mut body, "start", (LEFT, top + 30.0), "title", title);
-        let rounds = format!("{}; {}", outcome.description, rounds(outcome));
-        text(&mut body, "start", (LEFT, top + 50.0), "", &rounds);
-        let ratio = "In parentheses: how many times faster the first bar is.";
-        text(&mut body, "start", (LEFT, top + 68.0), "", ratio);
+        let description = &outcome.description;
+        text(&mut body, "start", (LEFT, top + 50.0), "", description);
+        let rounds = capital(&rounds(outcome));
+        let legend = format!("{rounds}. In parentheses: how many times faster the first bar is.");
+        text(&mut body, "start", (LEFT, top + 68.0), "", &legend);
         let bars = bars(outcome, peers);
         top = draw_bars(&mut body, &bars, Scale::Linear, whole, top + TITLE_HEIGHT);
     }
@@ -77,44 +78,14 @@ fn bars(outcome: &Outcome, peers: &[Peer]) -> Vec<Bar> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Report;
-    use crate::compare::Images;
-
-    fn outcome(rows: &[(Peer, Fsync, f64)]) -> Outcome {
-        let row = |&(peer, fsync, files_per_sec): &(Peer, Fsync, f64)| Row {
-            name: peer.name().to_owned(),
-            peer,
-            fsync,
-            note: None,
-            durable: true,
-            report: Report {
-                files_per_sec,
-                ..Report::default()
-            },
-            files_per_sec: vec![files_per_sec],
-            ratio: Some(rows[0].2 / files_per_sec),
-        };
-        Outcome {
-            workload: "fsmark".into(),
-            description: "work".into(),
-            unit: "files".into(),
-            rounds: 1,
-            images: Images::Sparse,
-            image_bytes: 1 << 30,
-            targets: rows.iter().map(row).collect(),
-            ratios: Vec::new(),
-            left_out: Vec::new(),
-        }
-    }
-
     #[test]
     fn the_picture_has_a_bar_for_each_file_system_and_loads_no_other_file() {
-        let with_fsync = outcome(&[
+        let with_fsync = Outcome::with_rows(&[
             (Peer::InProcess, Fsync::Bulk, 1000.0),
             (Peer::Ext4, Fsync::Async, 100.0),
             (Peer::Ext4, Fsync::Blocking, 10.0),
         ]);
-        let without_sync = outcome(&[
+        let without_sync = Outcome::with_rows(&[
             (Peer::InProcess, Fsync::Blocking, 600.0),
             (Peer::Btrfs, Fsync::Blocking, 200.0),
             (Peer::Fuse2fs, Fsync::Blocking, 1.0),

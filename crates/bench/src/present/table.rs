@@ -70,7 +70,8 @@ pub(super) fn notes(outcome: &Outcome) -> impl Iterator<Item = String> {
     notes.chain(left_out)
 }
 
-fn capital(text: &str) -> String {
+/// Capitalises the first letter.
+pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|c| c.to_uppercase().to_string());
     first.unwrap_or_default() + chars.as_str()
