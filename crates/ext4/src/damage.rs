@@ -311,12 +311,14 @@ impl ErrorLog {
                 Reason::MetadataRead,
             )?
             .pop()
-            .ok_or(Error::Invalid("the device returned nothing"))?;
+            .ok_or(Error::Internal("a read of the device returned no buffer"))?;
         let mut bytes = BufMut::copy_of(&page);
         let at = SUPERBLOCK_OFFSET as usize;
         let place = bytes
             .get_mut(at..at + SUPERBLOCK_SIZE)
-            .ok_or(Error::Invalid("a super block that is cut off"))?;
+            .ok_or(Error::Internal(
+                "the page read for the super block is too short",
+            ))?;
         let mut sb = Superblock::parse(place)?;
         self.put_into(&mut sb);
         sb.update_checksum();

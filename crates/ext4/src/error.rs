@@ -96,6 +96,9 @@ pub enum Error {
     /// Not possible on this type of file.
     #[error("operation not supported on this type of file")]
     NotSupported,
+    /// The program contradicts itself: a bug, neither damage nor a wrong argument.
+    #[error("internal error: {0}; please report this bug")]
+    Internal(&'static str),
 }
 
 impl Error {
@@ -113,7 +116,9 @@ impl Error {
         match self {
             Error::Io(e) if e.errno != 0 => return e.errno,
             Error::Journal(JournalError::LogNeedsMemory { .. }) => Errno::NOMEM,
-            Error::Io(_) | Error::Journal(_) => Errno::IO,
+            // EIO for a bug: e2fsck cannot help, so it is not EFSCORRUPTED. A panic in a request
+            // is answered with EIO, too.
+            Error::Io(_) | Error::Journal(_) | Error::Internal(_) => Errno::IO,
             // The kernel's EFSCORRUPTED.
             Error::Corrupt(_) | Error::CorruptInode { .. } | Error::CorruptDirectory { .. } => {
                 Errno::UCLEAN

@@ -1,19 +1,23 @@
 //! The ext4 file system: over a journal ([`jbd2`]), a cache and a writeback engine, on real ext4
 //! volumes.
 //!
+//! Modules use only those below them:
+//!
 //! | module | what it owns |
 //! |---|---|
-//! | [`fs`] | a mounted volume: mount, unmount, sync, statfs |
-//! | [`inode`] | inodes in memory, their way to and from the inode table |
-//! | `alloc` | blocks and inodes: which are free, which to take next |
-//! | `extents` | the tree that maps file blocks to volume blocks |
-//! | `directory` | entries in linear and hashed directories |
+//! | `volume` | mount, unmount, sync, statfs |
 //! | `namespace` | create, link, unlink, rename … |
-//! | `file_io` | read, write, truncate, fallocate, seek |
-//! | [`mod@fsync`] | files made durable: one, many, a subtree |
-//! | `writepages` | delayed allocation and what happens when data has landed |
+//! | `attributes` | mode, owner, times, flags |
+//! | `fsync` | files made durable: one, many, a subtree |
+//! | `file_io` | read, write, truncate, fallocate, seek, delete |
+//! | `writepages` | delayed allocation: dirty pages to I/O, completed I/O to metadata |
+//! | `directory` | entries in linear and hashed directories |
 //! | `xattr` | extended attributes and ACLs |
 //! | `orphan` | inodes to be deleted after a crash |
+//! | `extents` | the tree that maps file blocks to volume blocks |
+//! | `state` | [`Fs`] and [`Inode`], and what they own |
+//! | `alloc` | free blocks and inodes, and which to take next |
+//! | `damage` | the record of damage |
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@
 //!
 //! sync(2) and syncfs(2) write the kernel's dirty pages to the server. For a volume on a block
 //! device that is mounted as one, the kernel then sends SYNCFS. For others it sends nothing more,
-//! and [`sync`] uses an ioctl.
+//! and [`sync()`] uses an ioctl.
 
 use crate::panics::stop_on_panic;
 use anyhow::{Context, Result};
@@ -33,7 +33,7 @@ const ANNOUNCE: u32 = 0xe403;
 /// How long an announcement is valid. The kernel reuses a thread id much later.
 const ANNOUNCEMENT_TTL: Duration = Duration::from_secs(1);
 
-/// The part of a volume that [`sync`] makes durable.
+/// The part of a volume that [`sync()`] makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncScope {
     /// The whole volume.
@@ -42,7 +42,7 @@ pub enum SyncScope {
     Tree,
 }
 
-/// The ioctls of [`sync`].
+/// The ioctls of [`sync()`].
 pub(crate) enum SyncIoctl {
     /// Makes the volume durable.
     Volume,
@@ -100,8 +100,8 @@ fn request<const COMMAND: u32>(fd: impl std::os::fd::AsFd) -> rustix::io::Result
     unsafe { rustix::ioctl::ioctl(fd, rustix::ioctl::NoArg::<COMMAND>::new()) }
 }
 
-/// [`sync`] of a tree calls syncfs(2) only for the dirty pages of mappings. It announces that call,
-/// so that the server does not sync the whole volume upon its SYNCFS.
+/// [`sync()`] of a tree calls syncfs(2) only for the dirty pages of mappings. It announces that
+/// call, so that the server does not sync the whole volume upon its SYNCFS.
 struct Announcement {
     pid: u32,
     until: Instant,

@@ -140,7 +140,7 @@ impl<F: WritebackFs> BackingDev<F> {
     }
 
     /// Announces an fsync of one file with `pages` dirty pages, which a caller waits for. A large
-    /// sync that runs concurrently is paced ([`crate::sync_pacing`]).
+    /// sync that runs concurrently is paced (`sync_pacing`).
     pub fn note_fsync(&self, pages: u64) {
         self.small_syncs.note(pages, self.clock.monotonic());
     }

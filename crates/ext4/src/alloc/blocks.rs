@@ -1,21 +1,21 @@
 //! Picking, recording and freeing blocks.
 //!
-//! How [`Groups::pick`] chooses, for `want` blocks near `goal`:
+//! [`Groups::pick`] searches for `want` blocks near `goal` in these steps:
 //!
-//! 1. At the goal itself, if the run there holds all of `want`, or reaches the end of the group
-//!    (the next pick goes on in the next group, so that the extent grows across): this is what a
-//!    stream of writes meets nearly always.
-//! 2. Behind the goal in its group, then before it: the first run that holds all of `want`.
-//! 3. In the groups after it, the same. A group is passed over, without its lock, when its counts
-//!    say that it cannot have such a run; of a very large volume only so many groups are looked at.
-//! 4. Again, content with an eighth of `want`, then with a single block, and now with the longest
-//!    run of each group.
+//! 1. At the goal, if the run there holds all of `want` or reaches the end of the group. In the
+//!    second case the next pick starts in the next group, so the extent continues there. Nearly all
+//!    picks for a stream of writes succeed here.
+//! 2. After the goal in its group, then before it: the first run that holds all of `want`.
+//! 3. In the following groups: the first run that holds all of `want`. The search skips a group,
+//!    without its lock, if its counts exclude such a run. On a very large volume the search is
+//!    limited to `GROUPS_FOR_WHOLE_RUN` groups.
+//! 4. In all groups, with a smaller minimum: an eighth of `want`, then a single block. A group
+//!    gives its longest run.
 //!
-//! The idea of criteria that relax (0 to 3) and of passing over groups by their longest run is that
-//! of Linux's `fs/ext4/mballoc.c`.
+//! The criteria that relax and the skip by the longest run follow Linux's `fs/ext4/mballoc.c`.
 
 use super::free_map::BitRun;
-use super::group::{BlockState, Group, mirror};
+use super::group::{BLOCK_BITMAP, BlockState, Group, bitmap_error, publish};
 use super::{BlockRun, Claim, Groups};
 use crate::{Error, Result};
 use ext4_format::bitmap;
@@ -25,34 +25,26 @@ use jbd2::{FreedExtent, Handle};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
 
-/// Groups that a search for a whole run looks at before it is content with less.
+/// The most groups that a search for a whole run looks at.
 const GROUPS_FOR_WHOLE_RUN: u32 = 4096;
-/// How often all groups are searched for a block that is promised.
+/// The most searches of all groups for a block that is reserved.
 const SCANS_MAX: u32 = 1000;
 
-fn misuse(what: &'static str, group: GroupNo) -> Error {
-    Error::Corrupt(FormatError::Bitmap {
-        structure: "block bitmap",
-        group: group.0,
-        what,
-    })
-}
-
 impl Groups {
-    /// Takes 1 to `want` contiguous blocks, as near behind `goal` as possible, in memory only
-    /// (nothing is journaled). Prefers a run that holds all of `want`. The caller has a promise for
-    /// `want` blocks ([`super::space`]).
+    /// Picks 1 to `want` contiguous blocks, as close after `goal` as possible. It prefers a run
+    /// that holds all of `want`. The change is in memory only; nothing is journaled. The caller has
+    /// reserved `want` blocks ([`super::space`]).
     ///
     /// # Errors
-    /// `NoSpace` only when nothing at all is free; the device's where a bitmap could not be read
-    /// and no other group has a free block.
+    /// `NoSpace` if no block is free; an I/O error if a bitmap could not be read and no other group
+    /// has a free block.
     pub fn pick(&self, goal: FsBlock, want: u32) -> Result<BlockRun> {
         let mut scans = 0;
         loop {
             scans += 1;
             match self.pick_once(goal, want) {
-                // The promise says that some group has a block, but while the groups were looked at
-                // one after another, it became available behind the search.
+                // The reservation guarantees a block. It became available in a group that the
+                // search had already passed.
                 Err(Error::NoSpace) if scans < SCANS_MAX && self.has_available() => {
                     sync::thread::yield_now();
                 }
@@ -61,7 +53,7 @@ impl Groups {
         }
     }
 
-    /// Whether the counts of any group say that a block can be picked.
+    /// Returns whether the counts of any group allow a pick.
     fn has_available(&self) -> bool {
         let available = |group: &Group| group.available.load(Ordering::Relaxed) > 0;
         self.groups.iter().any(available)
@@ -71,18 +63,18 @@ impl Groups {
         let want = want.clamp(1, self.geo.blocks_per_group);
         let (home, bit) = self.geo.locate_block(goal).unwrap_or((GroupNo(0), 0));
         let mut failure = None;
-        if let Some(run) = self.pick_at_home(home, bit, want, &mut failure) {
+        if let Some(run) = self.pick_near_goal(home, bit, want, &mut failure) {
             return Ok(run);
         }
         let groups = self.geo.groups;
         let mut least = want;
         loop {
-            // At the first pass the goal's own group has had its turn.
-            let (first, looked_at) = match least == want && want > 1 {
+            // `pick_near_goal` has searched the goal's group for a whole run.
+            let (first, end) = match least == want && want > 1 {
                 true => (1, groups.min(GROUPS_FOR_WHOLE_RUN)),
                 false => (0, groups),
             };
-            for step in first..looked_at {
+            for step in first..end {
                 let group = GroupNo(
                     (u64::from(home.0) + u64::from(step)).rem_euclid(u64::from(groups)) as u32,
                 );
@@ -100,8 +92,8 @@ impl Groups {
         }
     }
 
-    /// Steps 1 and 2.
-    fn pick_at_home(
+    /// Steps 1 and 2 of the search.
+    fn pick_near_goal(
         &self,
         home: GroupNo,
         bit: u32,
@@ -112,7 +104,7 @@ impl Groups {
         if group.available.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut state = self.loaded(home, group, failure)?;
+        let mut state = self.lock_loaded(home, group, failure)?;
         let map = state.map.as_ref()?;
         let bits = self.geo.blocks_in_group(home);
         let at_goal = map.run_at(bit, want);
@@ -129,16 +121,16 @@ impl Groups {
                 }
             }
             if run.len < want {
-                // Both searches together saw every run.
-                mirror(&group.largest, run.len);
+                // The two searches cover every run of the group.
+                publish(&group.largest, run.len);
                 return None;
             }
         }
-        Some(self.take(home, group, &mut state, run))
+        Some(self.mark_picked(home, group, &mut state, run))
     }
 
-    /// Steps 3 and 4: the first run of `want` in a group, or its longest if that has `least`
-    /// blocks.
+    /// Steps 3 and 4 of the search: picks the first run of `want` in a group, or else its longest
+    /// run if that has `least` blocks.
     fn pick_in(
         &self,
         number: GroupNo,
@@ -154,19 +146,20 @@ impl Groups {
         if most < least {
             return None;
         }
-        let mut state = self.loaded(number, group, failure)?;
+        let mut state = self.lock_loaded(number, group, failure)?;
         let run = state.map.as_ref()?.find_run(0, u32::MAX, want);
         if run.len < want {
-            mirror(&group.largest, run.len);
+            publish(&group.largest, run.len);
         }
         if run.len < least {
             return None;
         }
-        Some(self.take(number, group, &mut state, run))
+        Some(self.mark_picked(number, group, &mut state, run))
     }
 
-    /// The group's lock, with its map in memory.
-    pub(super) fn loaded<'a>(
+    /// Locks a group and loads its map. A group that cannot be loaded gives `None`; the first error
+    /// that is not damage is stored in `failure`.
+    pub(super) fn lock_loaded<'a>(
         &self,
         number: GroupNo,
         group: &'a Group,
@@ -196,25 +189,25 @@ impl Groups {
                 }
             }
             Err(error @ Error::Corrupt(_)) if !state.damaged => {
-                self.blame("load_block_bitmap", error);
+                self.log_damage("load_block_bitmap", error);
                 tracing::error!("{error}; nothing is allocated from this group");
                 state.damaged = true;
-                self.space.lose(state.free);
-                mirror(&group.available, 0);
+                self.space.exclude_damaged(state.free);
+                publish(&group.available, 0);
             }
             Err(_) => {}
         }
         result
     }
 
-    /// Drops the bitmaps of a group that is not in use, if one is found soon.
+    /// Evicts the bitmaps of one idle group. It examines at most 64 groups.
     fn evict_one(&self, except: GroupNo) {
         for _ in 0..64 {
             let hand = self.evict_hand.fetch_add(1, Ordering::Relaxed) % self.geo.groups.max(1);
             let Some(group) = self.groups.get(hand as usize).filter(|_| hand != except.0) else {
                 continue;
             };
-            // Whoever holds it uses it; and waiting could be for each other.
+            // A locked group is in use. Two evictions that wait for each other would deadlock.
             let Some(mut state) = group.blocks.try_lock() else {
                 continue;
             };
@@ -228,7 +221,8 @@ impl Groups {
         }
     }
 
-    pub(super) fn take(
+    /// Makes a run of available bits unavailable.
+    pub(super) fn mark_picked(
         &self,
         number: GroupNo,
         group: &Group,
@@ -240,24 +234,21 @@ impl Groups {
         }
         state.outstanding += run.len;
         group.available.fetch_sub(run.len, Ordering::Relaxed);
-        let first = self.geo.group_first_block(number).0;
-        BlockRun {
-            start: FsBlock(first + u64::from(run.start)),
-            len: run.len,
-        }
+        self.run_of(number, run)
     }
 
-    /// Gives picked blocks back (their data failed to land or was truncated before).
+    /// Makes picked blocks available again: their data was truncated or could not be written.
     pub fn unpick(&self, run: BlockRun) {
         let _ = self.per_group(run, |number, group, bits| {
             let mut state = group.blocks.lock();
-            self.give_back(number, group, &mut state, bits);
+            self.make_available(number, group, &mut state, bits);
             Ok(())
         });
     }
 
-    /// Blocks that are unavailable, but free in the bitmap, become available.
-    fn give_back(
+    /// Makes outstanding blocks available. Returns false, and changes nothing, if the bits are not
+    /// outstanding.
+    fn make_available(
         &self,
         number: GroupNo,
         group: &Group,
@@ -267,32 +258,28 @@ impl Groups {
         let data = state.bitmap.as_ref().map(|buffer| buffer.data());
         let free_on_disk = match &data {
             Some(data) => bitmap::all_clear(data, bits.start, bits.len),
-            None => !self.system.overlaps(
-                self.geo.group_first_block(number).0 + u64::from(bits.start),
-                u64::from(bits.len),
-            ),
+            None => !self.is_system(self.run_of(number, bits)),
         };
         let Some(map) = state.map.as_mut().filter(|_| free_on_disk) else {
-            tracing::error!("blocks of group {number} were given back that nobody had picked");
+            tracing::error!("blocks of group {number} were released that were not picked");
             return false;
         };
         if map.count_zeros(bits.start, bits.len) != 0 {
-            tracing::error!("blocks of group {number} were given back twice");
+            tracing::error!("blocks of group {number} were released twice");
             return false;
         }
         map.clear(bits.start, bits.len);
         state.outstanding = state.outstanding.saturating_sub(bits.len);
-        mirror(&group.largest, u32::MAX);
+        publish(&group.largest, u32::MAX);
         group.available.fetch_add(bits.len, Ordering::Relaxed);
         true
     }
 
-    /// Sets the bits of picked blocks in the bitmap, as part of the handle's transaction (one
-    /// credit for each group that the run is in). This keeps the promise of these blocks, which
-    /// ends.
+    /// Sets the bits of picked blocks in the bitmap, as part of the handle's transaction. It takes
+    /// one credit per group of the run. It consumes the reservation of these blocks.
     ///
     /// # Errors
-    /// `Corrupt` where the bitmap says that one of them is in use; the device's.
+    /// `Corrupt` if the bitmap has one of the blocks in use; an I/O error.
     pub fn record(&self, handle: &Handle<'_>, run: BlockRun) -> Result<()> {
         self.per_group(run, |number, group, bits| {
             let mut state = group.blocks.lock();
@@ -306,10 +293,10 @@ impl Groups {
                 clear
             });
             if !was_clear {
-                return Err(misuse("a block that is taken is in use already", number));
+                let what = "a block that is allocated is in use already";
+                return Err(bitmap_error(BLOCK_BITMAP, number, what).into());
             }
-            // Nobody but journal replay's like would record what was not picked; count it right all
-            // the same.
+            // Callers pick blocks before they record them. The counts stay right if they do not.
             let unpicked = state.map.as_mut().map_or(0, |map| {
                 let unpicked = map.count_zeros(bits.start, bits.len);
                 map.set(bits.start, bits.len);
@@ -319,39 +306,40 @@ impl Groups {
             state.outstanding = state.outstanding.saturating_sub(bits.len - unpicked);
             state.free = state.free.saturating_sub(bits.len);
             state.stale = true;
-            self.space.keep(bits.len);
+            self.space.allocated(bits.len);
             self.note_changed(number, group);
             Ok(())
         })
     }
 
-    /// Takes a block for metadata (extent node, directory block, attribute block), at the front of
-    /// the cluster of groups that `goal` is in: out of the way of file data, and near the inode
-    /// tables. Takes none that is promised.
+    /// Allocates a block for metadata (an extent node, a directory block, an attribute block).
+    ///
+    /// The block is at the start of the cluster of `goal`: away from file data and near the inode
+    /// tables. It is not taken from the reservations of others.
     ///
     /// # Errors
-    /// `NoSpace`, and as [`Groups::pick`] and [`Groups::record`].
+    /// `NoSpace`, and the errors of [`Groups::pick`] and [`Groups::record`].
     pub fn alloc_metadata_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         self.space.reserve(1, Claim::Ordinary)?;
         self.place_metadata_block(handle, goal)
             .inspect_err(|_| self.space.unreserve(1))
     }
 
-    /// Takes a block that [`Groups::reserve_nodes`] has promised. An error leaves the promise as it
-    /// is.
+    /// Allocates a block that [`Groups::reserve_nodes`] has reserved. An error leaves the
+    /// reservation unchanged.
     ///
     /// # Errors
-    /// As [`Groups::pick`] and [`Groups::record`].
-    pub fn take_promised_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+    /// The errors of [`Groups::pick`] and [`Groups::record`].
+    pub fn alloc_reserved_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         self.place_metadata_block(handle, goal)
-            .inspect(|_| self.space.use_node())
+            .inspect(|_| self.space.node_allocated())
     }
 
     fn place_metadata_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         let home = self.geo.group_of_block(goal).unwrap_or(GroupNo(0));
-        let front = GroupNo(self.cluster_of(home.0).start);
+        let first = GroupNo(self.cluster_of(home).start);
         let mut failure = None;
-        let run = match self.pick_in(front, 1, 1, &mut failure) {
+        let run = match self.pick_in(first, 1, 1, &mut failure) {
             Some(run) => run,
             None => self.pick(goal, 1)?,
         };
@@ -364,20 +352,19 @@ impl Groups {
         }
     }
 
-    /// Clears bits in the bitmap as part of the handle's transaction (one credit for each group
-    /// that the run is in); the blocks stay unavailable until [`Groups::released`] (this calls
-    /// [`Handle::free_blocks`]).
+    /// Frees blocks as part of the handle's transaction. It takes one credit per group of the run.
+    ///
+    /// The bits in the bitmap are cleared now. The blocks stay unavailable until the journal calls
+    /// [`Groups::released`] for them (see [`Handle::free_blocks`]).
     ///
     /// # Errors
-    /// `Corrupt`, with the group, where one of them is free already or the file system's own; the
-    /// device's.
+    /// `Corrupt`, with the group, if one of the blocks is already free or is the file system's own;
+    /// an I/O error.
     pub fn free(&self, handle: &Handle<'_>, run: BlockRun) -> Result<()> {
-        if self.system.overlaps(run.start.0, u64::from(run.len)) {
+        if self.is_system(run) {
             let group = self.geo.group_of_block(run.start)?;
-            return Err(misuse(
-                "a block of the file system itself is to be freed",
-                group,
-            ));
+            let what = "a block of the file system itself is to be freed";
+            return Err(bitmap_error(BLOCK_BITMAP, group, what).into());
         }
         self.per_group(run, |number, group, bits| {
             let mut state = group.blocks.lock();
@@ -391,25 +378,24 @@ impl Groups {
                 set
             });
             if !was_set {
-                return Err(misuse(
-                    "a block that is to be freed is free already",
-                    number,
-                ));
+                let what = "a block that is to be freed is free already";
+                return Err(bitmap_error(BLOCK_BITMAP, number, what).into());
             }
             state.outstanding += bits.len;
             state.free += bits.len;
             state.stale = true;
             self.space.freed(bits.len);
             self.note_changed(number, group);
+            let run = self.run_of(number, bits);
             handle.free_blocks(FreedExtent {
-                start: self.geo.group_first_block(number).0 + u64::from(bits.start),
-                len: bits.len,
+                start: run.start.0,
+                len: run.len,
             });
             Ok(())
         })
     }
 
-    /// The transaction that freed them has committed.
+    /// Makes freed blocks available: the transaction that freed them has committed.
     pub fn released(&self, freed: &[FreedExtent]) {
         for extent in freed {
             let run = BlockRun {
@@ -418,21 +404,30 @@ impl Groups {
             };
             let _ = self.per_group(run, |number, group, bits| {
                 let mut state = group.blocks.lock();
-                if self.give_back(number, group, &mut state, bits) {
-                    self.space.release(bits.len);
+                if self.make_available(number, group, &mut state, bits) {
+                    self.space.released(bits.len);
                 }
                 Ok(())
             });
         }
     }
 
-    /// Whether any of the blocks is the file system's own (superblock, descriptors, bitmaps, inode
-    /// tables): no file may map these.
+    /// Returns whether any of the blocks is the file system's own (superblock, descriptors,
+    /// bitmaps, inode tables). No file may map such a block.
     pub fn is_system(&self, run: BlockRun) -> bool {
-        self.system.overlaps(run.start.0, u64::from(run.len))
+        self.system.overlaps(run)
     }
 
-    /// Calls `each` for the part of `run` in each group, until one fails.
+    /// Returns the blocks of a group's bits.
+    fn run_of(&self, number: GroupNo, bits: BitRun) -> BlockRun {
+        let first = self.geo.group_first_block(number).0;
+        BlockRun {
+            start: FsBlock(first + u64::from(bits.start)),
+            len: bits.len,
+        }
+    }
+
+    /// Calls `each` for the part of `run` in each group. It stops at the first error.
     fn per_group(
         &self,
         run: BlockRun,

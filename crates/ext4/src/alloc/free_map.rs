@@ -1,7 +1,6 @@
-//! Which blocks of a group are unavailable, as bits in 64-bit words, with fast searches for runs
-//! that are not.
+//! A bit map of a group's unavailable blocks, with fast searches for runs of available blocks.
 
-/// A group's unavailable blocks: a set bit is a block that must not be picked.
+/// A group's unavailable blocks: a block whose bit is set must not be picked.
 pub(super) struct FreeMap {
     words: Box<[u64]>,
     bits: u32,
@@ -17,7 +16,7 @@ pub(super) struct BitRun {
 }
 
 impl FreeMap {
-    /// A map of `bits` blocks, from a bitmap block (which may be longer).
+    /// Returns a map of `bits` blocks, copied from a bitmap block. The block may be longer.
     pub fn from_bitmap(bitmap: &[u8], bits: u32) -> FreeMap {
         let mut words: Box<[u64]> = vec![0; bits.div_ceil(64) as usize].into();
         for (word, bytes) in words.iter_mut().zip(bitmap.chunks(8)) {
@@ -37,7 +36,7 @@ impl FreeMap {
         map
     }
 
-    /// The first clear bit from `from` on.
+    /// Returns the first clear bit at or after `from`.
     pub fn next_zero(&self, from: u32) -> Option<u32> {
         self.find(from.max(self.low), u64::MAX)
     }
@@ -59,7 +58,7 @@ impl FreeMap {
         None
     }
 
-    /// How many bits from `start` on are clear, at most `max`.
+    /// Returns the length of the run of clear bits at `start`, at most `max`.
     pub fn run_at(&self, start: u32, max: u32) -> u32 {
         let end = start.saturating_add(max).min(self.bits);
         if start >= end {
@@ -77,8 +76,8 @@ impl FreeMap {
         at.min(end) - start
     }
 
-    /// The first run of `want` clear bits that starts in `from..to` (it is cut to `want`), or else
-    /// the longest there is.
+    /// Returns the first run of `want` clear bits that starts in `from..to`, cut to `want`, or else
+    /// the longest run that starts there.
     pub fn find_run(&self, from: u32, to: u32, want: u32) -> BitRun {
         let mut best = BitRun::default();
         let mut at = from;
@@ -121,7 +120,7 @@ impl FreeMap {
         }
     }
 
-    /// Clear bits in a range.
+    /// Returns the number of clear bits in a range.
     pub fn count_zeros(&self, start: u32, len: u32) -> u32 {
         let end = start.saturating_add(len).min(self.bits);
         let (mut at, mut set) = (start, 0);
@@ -142,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_one_bit_at_a_time(
+        fn behaves_as_a_vector_of_bools(
             bits in 1u32..300,
             edits in prop::collection::vec((0u32..300, 0u32..300, any::<bool>()), 0..12),
             from in 0u32..310,
@@ -175,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn reads_bitmaps(bytes in prop::collection::vec(any::<u8>(), 40), bits in 1u32..320) {
+        fn from_bitmap_reads_the_bits_of_a_bitmap_block(bytes in prop::collection::vec(any::<u8>(), 40), bits in 1u32..320) {
             let map = FreeMap::from_bitmap(&bytes, bits);
             let expected = ext4_format::bitmap::count_zeros(&bytes, 0, bits);
             prop_assert_eq!(map.count_zeros(0, bits), expected);

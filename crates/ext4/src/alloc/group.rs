@@ -1,11 +1,11 @@
-//! A group in memory, and how its bitmaps get there.
+//! A group in memory, and the loading of its bitmaps.
 //!
 //! ```text
-//!                 load_blocks: read and checked, or computed (BLOCK_UNINIT)
+//!                 BlockState::load: read and checked, or computed (BLOCK_UNINIT)
 //!   unloaded ─────────────────────────────────────────────────────────────▶ loaded ──┐
 //!      │  ▲                                                                    │     │ pick, unpick, record, free, released
-//!      │  └────────────── evict: nothing outstanding, not dirty ───────────────┘  ◀──┘
-//!      └── a check fails ──▶ damaged: its free blocks are held back for good
+//!      │  └────────────── evict: nothing outstanding, not stale ───────────────┘  ◀──┘
+//!      └── a check fails ──▶ damaged: its free blocks are never allocated
 //! ```
 //!
 //! Invariants, under the group's `blocks` lock while loaded:
@@ -27,22 +27,22 @@ use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{Mutex, Rank};
 
-/// A block group. The atomics are read without a lock to choose a group, and written under the lock
-/// of what they mirror.
+/// A block group.
+///
+/// The atomics are copies of counts. A search reads them without a lock to choose a group. They are
+/// written under the lock of the state that they copy.
 #[repr(align(64))]
 pub(super) struct Group {
-    /// Blocks that can be picked; of a group that is not loaded, what its descriptor says.
+    /// Blocks that can be picked. For a group that is not loaded: the descriptor's free count.
     pub available: AtomicU32,
-    /// No run is longer than this.
+    /// An upper bound of the longest free run, in blocks.
     pub largest: AtomicU32,
-    /// Free inodes.
     pub free_inodes: AtomicU32,
-    /// Directories.
     pub dirs: AtomicU32,
-    /// It is in the list of groups whose descriptor has changed.
+    /// Whether the group is in `Groups::changed`.
     pub listed: AtomicBool,
-    /// Where the bitmaps and the inode table are; the counts and checksums in it are those of the
-    /// mount.
+    /// The descriptor as read at mount. Its block numbers are valid; its counts and checksums are
+    /// out of date.
     pub desc: GroupDesc,
     /// Rank: below a buffer's lock; never two groups' at once.
     pub blocks: Mutex<BlockState>,
@@ -54,15 +54,16 @@ pub(super) struct Group {
 pub(super) struct BlockState {
     /// Clear bits in the bitmap.
     pub free: u32,
-    /// The bitmap was never written.
+    /// Whether the bitmap was never written (BLOCK_UNINIT).
     pub uninit: bool,
     pub csum: u32,
-    /// The bitmap has changed since `csum` was taken.
+    /// Whether the bitmap has changed since `csum` was computed.
     pub stale: bool,
     pub damaged: bool,
+    /// Blocks that are set in `map` and clear in the bitmap.
     pub outstanding: u32,
     pub map: Option<FreeMap>,
-    /// The bitmap block; `None` while it was never written, or is not loaded.
+    /// The bitmap block; `None` if it was never written or is not loaded.
     pub bitmap: Option<Arc<Buffer>>,
 }
 
@@ -72,25 +73,35 @@ pub(super) struct InodeState {
     pub dirs: u32,
     /// Inodes at the end of the table that were never used.
     pub unused: u32,
-    /// The bitmap was never written.
+    /// Whether the bitmap was never written (INODE_UNINIT).
     pub uninit: bool,
     pub csum: u32,
     pub stale: bool,
     pub damaged: bool,
     pub bitmap: Option<Arc<Buffer>>,
-    /// No inode before this one is free, but for those that `freed_in` freed.
+    /// No inode before this one is free, except those that the transaction in `freed_in` freed.
     pub hint: u32,
-    /// The transaction that freed inodes last, and the first of these: they are not used again
-    /// within it.
+    /// The transaction that freed inodes last, and the lowest inode that it freed. These inodes are
+    /// not used again in that transaction.
     pub freed_in: Option<(Tid, u32)>,
-    /// Blocks of the table behind this one hold no inode that was ever used; what they hold is
+    /// The number of table blocks in use. Later blocks never held an inode; their content is
     /// garbage.
     pub created: u32,
-    /// Blocks before `created` that nobody has written yet.
+    /// Table blocks before `created` that have not been written.
     pub unwritten: Vec<u32>,
 }
 
-fn damaged(structure: &'static str, group: GroupNo, what: &'static str) -> FormatError {
+/// The name of the block bitmap in errors.
+pub(super) const BLOCK_BITMAP: &str = "block bitmap";
+/// The name of the inode bitmap in errors.
+pub(super) const INODE_BITMAP: &str = "inode bitmap";
+
+/// Returns the error for a damaged bitmap of a group.
+pub(super) fn bitmap_error(
+    structure: &'static str,
+    group: GroupNo,
+    what: &'static str,
+) -> FormatError {
     FormatError::Bitmap {
         structure,
         group: group.0,
@@ -143,10 +154,10 @@ impl Group {
 }
 
 impl BlockState {
-    /// Puts the map in memory, and the bitmap where it was ever written.
+    /// Loads the map, and the bitmap if it was ever written.
     ///
     /// # Errors
-    /// The device's; `Corrupt`, with the group, where the bitmap cannot be true.
+    /// An I/O error; `Corrupt`, with the group, if the bitmap is inconsistent.
     pub fn load(
         &mut self,
         journal: &Journal,
@@ -155,25 +166,24 @@ impl BlockState {
         group: GroupNo,
         desc: &GroupDesc,
     ) -> Result<()> {
-        const NAME: &str = "block bitmap";
         if self.damaged {
-            return Err(damaged(NAME, group, "was found damaged before").into());
+            return Err(bitmap_error(BLOCK_BITMAP, group, "was found damaged before").into());
         }
         let bits = geo.blocks_in_group(group);
-        let own = || system.within(geo.group_first_block(group).0, bits);
+        let system_bits = || system.within(geo.group_first_block(group), bits);
         let map = if self.uninit {
             let mut map = FreeMap::from_bitmap(&[], bits);
-            own().for_each(|(start, len)| map.set(start, len));
+            system_bits().for_each(|(start, len)| map.set(start, len));
             map
         } else {
             let buffer = journal.get(desc.block_bitmap.0)?;
-            let mut now = desc.clone();
-            now.block_bitmap_csum = self.csum;
+            let mut current = desc.clone();
+            current.block_bitmap_csum = self.csum;
             buffer.verify_once(|bytes| {
-                now.verify_block_bitmap(geo, group, bytes)?;
-                if own().any(|(start, len)| !bitmap::all_set(bytes, start, len)) {
+                current.verify_block_bitmap(geo, group, bytes)?;
+                if system_bits().any(|(start, len)| !bitmap::all_set(bytes, start, len)) {
                     let what = "a block of the file system itself is marked free";
-                    return Err(damaged(NAME, group, what));
+                    return Err(bitmap_error(BLOCK_BITMAP, group, what));
                 }
                 Ok(())
             })?;
@@ -184,13 +194,14 @@ impl BlockState {
         if map.count_zeros(0, bits) != self.free {
             self.bitmap = None;
             let what = "has another number of free blocks than the group descriptor";
-            return Err(damaged(NAME, group, what).into());
+            return Err(bitmap_error(BLOCK_BITMAP, group, what).into());
         }
         self.map = Some(map);
         Ok(())
     }
 
-    /// The bitmap's buffer, made now if it was never written (uses a credit). Only while loaded.
+    /// Returns the bitmap's buffer. A bitmap that was never written is initialised (one credit).
+    /// The group must be loaded.
     pub fn initialise<'a>(
         &'a mut self,
         handle: &Handle<'_>,
@@ -203,7 +214,7 @@ impl BlockState {
             let bits = geo.blocks_in_group(group);
             let buffer = handle.create(desc.block_bitmap.0);
             handle.modify(&buffer, None, |bytes| {
-                for (start, len) in system.within(geo.group_first_block(group).0, bits) {
+                for (start, len) in system.within(geo.group_first_block(group), bits) {
                     bitmap::set_range(bytes, start, len);
                 }
                 bitmap::set_range(bytes, bits, u32::MAX);
@@ -214,10 +225,10 @@ impl BlockState {
         }
         self.bitmap
             .as_ref()
-            .ok_or_else(|| damaged("block bitmap", group, "is not loaded").into())
+            .ok_or_else(|| bitmap_error(BLOCK_BITMAP, group, "is not loaded").into())
     }
 
-    /// Drops what can be made again. Whether it did.
+    /// Drops the map and the bitmap if they can be read again. Returns whether they were dropped.
     pub fn evict(&mut self) -> bool {
         let idle = self.map.is_some() && self.outstanding == 0 && !self.stale;
         if idle {
@@ -229,10 +240,10 @@ impl BlockState {
 }
 
 impl InodeState {
-    /// The bitmap's buffer; `None` where it was never written.
+    /// Returns the bitmap's buffer; `None` if the bitmap was never written.
     ///
     /// # Errors
-    /// The device's; `Corrupt`, with the group, where the bitmap cannot be true.
+    /// An I/O error; `Corrupt`, with the group, if the bitmap is inconsistent.
     pub fn load(
         &mut self,
         journal: &Journal,
@@ -240,24 +251,23 @@ impl InodeState {
         group: GroupNo,
         desc: &GroupDesc,
     ) -> Result<Option<&Arc<Buffer>>> {
-        const NAME: &str = "inode bitmap";
         if self.damaged {
-            return Err(damaged(NAME, group, "was found damaged before").into());
+            return Err(bitmap_error(INODE_BITMAP, group, "was found damaged before").into());
         }
         if self.bitmap.is_none() && !self.uninit {
             let buffer = journal.get(desc.inode_bitmap.0)?;
-            let mut now = desc.clone();
-            now.inode_bitmap_csum = self.csum;
+            let mut current = desc.clone();
+            current.inode_bitmap_csum = self.csum;
             let free = self.free;
             buffer.verify_once(|bytes| {
-                now.verify_inode_bitmap(geo, group, bytes)?;
-                let reserved = if group.0 == 0 { geo.first_ino.0 - 1 } else { 0 };
-                if !bitmap::all_set(bytes, 0, reserved) {
-                    return Err(damaged(NAME, group, "a reserved inode is marked free"));
+                current.verify_inode_bitmap(geo, group, bytes)?;
+                if !bitmap::all_set(bytes, 0, reserved_inodes(geo, group)) {
+                    let what = "a reserved inode is marked free";
+                    return Err(bitmap_error(INODE_BITMAP, group, what));
                 }
                 if bitmap::count_zeros(bytes, 0, geo.inodes_per_group) != free {
                     let what = "has another number of free inodes than the group descriptor";
-                    return Err(damaged(NAME, group, what));
+                    return Err(bitmap_error(INODE_BITMAP, group, what));
                 }
                 Ok(())
             })?;
@@ -266,7 +276,7 @@ impl InodeState {
         Ok(self.bitmap.as_ref())
     }
 
-    /// Drops what can be read again.
+    /// Drops the bitmap if it can be read again.
     pub fn evict(&mut self) {
         if !self.stale {
             self.bitmap = None;
@@ -274,7 +284,12 @@ impl InodeState {
     }
 }
 
-/// Stores a mirror of a count.
-pub(super) fn mirror(atomic: &AtomicU32, value: u32) {
-    atomic.store(value, Ordering::Relaxed);
+/// Returns the number of reserved inodes at the start of a group.
+pub(super) fn reserved_inodes(geo: &Geometry, group: GroupNo) -> u32 {
+    if group.0 == 0 { geo.first_ino.0 - 1 } else { 0 }
+}
+
+/// Updates the lock-free copy of a count.
+pub(super) fn publish(copy: &AtomicU32, value: u32) {
+    copy.store(value, Ordering::Relaxed);
 }

@@ -1,41 +1,40 @@
-//! Inode numbers: taking, freeing, finding their place.
+//! Inode numbers: allocation, freeing, location.
 //!
-//! The lowest free number of a group is taken first, so that the used part of an inode table grows
-//! block by block from its front. What lies behind it was never written and holds garbage;
-//! [`Groups::itable_block_is_fresh`] tells the writer of inodes, once for each such block, to start
-//! from zeroes instead of reading. A block that comes into use without being written by then (its
-//! inodes were freed again) is zeroed at the commit.
+//! The lowest free number of a group is allocated first, so the used part of an inode table grows
+//! block by block from its start. The blocks after that part were never written and hold garbage.
+//! [`Groups::itable_block_is_fresh`] returns true once for each of them, so that the writer of
+//! inodes starts from zeroes and does not read the block. If all inodes of a new block are freed
+//! before the block is written, the commit writes zeroes.
 
 use super::Groups;
-use super::group::{Group, InodeState, mirror};
+use super::group::{Group, INODE_BITMAP, InodeState, bitmap_error, publish, reserved_inodes};
 use crate::{Error, Result};
 use ext4_format::bitmap;
-use ext4_format::error::FormatError;
+use ext4_format::inode::FileType;
 use ext4_format::types::{FsBlock, GroupNo, Ino};
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
 use sync::atomic::Ordering;
 
 fn corrupt(what: &'static str, group: GroupNo) -> Error {
-    Error::Corrupt(FormatError::Bitmap {
-        structure: "inode bitmap",
-        group: group.0,
-        what,
-    })
+    bitmap_error(INODE_BITMAP, group, what).into()
 }
 
 impl Groups {
-    /// Takes an inode number (one credit): directories spread over groups, files near their parent
-    /// directory. A number is not used again in the transaction that freed it, as long as its group
-    /// has another.
+    /// Allocates an inode number (one credit).
+    ///
+    /// Directories are spread over groups; other inodes are near their parent directory. A number
+    /// is not used again in the transaction that freed it if its group has another free number.
     ///
     /// # Errors
-    /// `NoSpace`; the device's where a bitmap could not be read and no other group has a free
-    /// inode.
-    pub fn alloc_inode(&self, handle: &Handle<'_>, parent: Ino, directory: bool) -> Result<Ino> {
-        let home = self.geo.inode_group(parent).map_or(0, |(group, _)| group.0);
+    /// `NoSpace`; an I/O error if a bitmap could not be read and no other group has a free inode.
+    pub fn alloc_inode(&self, handle: &Handle<'_>, parent: Ino, kind: FileType) -> Result<Ino> {
+        let home = self
+            .geo
+            .inode_group(parent)
+            .map_or(GroupNo(0), |(group, _)| group);
         let mut failure = None;
-        let mut attempt = |group: u32| match self.take_inode(handle, GroupNo(group), directory) {
+        let mut attempt = |group: GroupNo| match self.alloc_in_group(handle, group, kind) {
             Ok(ino) => ino,
             Err(error) => {
                 if !matches!(error, Error::Corrupt(_)) {
@@ -44,16 +43,17 @@ impl Groups {
                 None
             }
         };
-        let first = match directory {
-            true => self.group_for_directory(home, parent == Ino::ROOT),
-            false => home,
+        let first = match kind {
+            FileType::Directory => self.group_for_directory(home, parent),
+            _ => home,
         };
         if let Some(ino) = attempt(first) {
             return Ok(ino);
         }
-        // The rest of the cluster, then in steps that double, by the parent so that directories do
-        // not crowd together, and at last every group.
+        // First the rest of the cluster. Then a quadratic hash: steps that double, offset by the
+        // parent's number, so that inodes of different directories do not collide. Then all groups.
         let cluster = self.cluster_of(first);
+        let first = first.0;
         let groups = u64::from(self.geo.groups);
         let near = (first + 1..cluster.end).chain(cluster.start..first);
         let steps = (0..32).map_while(|log| {
@@ -63,23 +63,23 @@ impl Groups {
         });
         let all = (0..groups).map(|step| ((u64::from(first) + step) % groups) as u32);
         for group in near.chain(steps).chain(all) {
-            let hint = &self.groups[group as usize];
-            if hint.free_inodes.load(Ordering::Relaxed) == 0 {
+            let counts = &self.groups[group as usize];
+            if counts.free_inodes.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            if let Some(ino) = attempt(group) {
+            if let Some(ino) = attempt(GroupNo(group)) {
                 return Ok(ino);
             }
         }
         Err(failure.unwrap_or(Error::NoSpace))
     }
 
-    /// Takes a number of `number`; `None` if the group has none.
-    fn take_inode(
+    /// Allocates an inode in group `number`; `None` if the group has no free inode.
+    fn alloc_in_group(
         &self,
         handle: &Handle<'_>,
         number: GroupNo,
-        directory: bool,
+        kind: FileType,
     ) -> Result<Option<Ino>> {
         let group = self.group(number)?;
         if group.free_inodes.load(Ordering::Relaxed) == 0 {
@@ -91,11 +91,7 @@ impl Groups {
         }
         let buffer = self.inode_bitmap(handle, number, group, &mut state)?;
         let end = self.geo.inodes_per_group;
-        let first = if number.0 == 0 {
-            self.geo.first_ino.0 - 1
-        } else {
-            0
-        };
+        let first = reserved_inodes(&self.geo, number);
         if let Some((tid, low)) = state.freed_in
             && tid != handle.tid()
         {
@@ -112,28 +108,28 @@ impl Groups {
         let Some((index, ino)) =
             index.and_then(|index| Some((index, self.geo.ino_at(number, index)?)))
         else {
-            self.inodes_damaged(group, &mut state);
+            self.mark_inodes_damaged(group, &mut state);
             return Err(corrupt(
-                "has no free inode although the descriptor says so",
+                "has no free inode, but the group descriptor counts free inodes",
                 number,
             ));
         };
         state.hint = index + 1;
         state.free -= 1;
-        mirror(&group.free_inodes, state.free);
-        if directory {
+        publish(&group.free_inodes, state.free);
+        if kind == FileType::Directory {
             state.dirs += 1;
-            mirror(&group.dirs, state.dirs);
+            publish(&group.dirs, state.dirs);
             self.dirs.fetch_add(1, Ordering::Relaxed);
         }
-        self.note_used(&mut state, index);
+        self.extend_used_table(&mut state, index);
         state.stale = true;
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         self.note_changed(number, group);
         Ok(Some(ino))
     }
 
-    /// The group's inode bitmap, made now if it was never written.
+    /// Returns the group's inode bitmap. A bitmap that was never written is initialised.
     fn inode_bitmap(
         &self,
         handle: &Handle<'_>,
@@ -146,22 +142,18 @@ impl Groups {
             Ok(None) => {}
             Err(error) => {
                 if matches!(error, Error::Corrupt(_)) && !state.damaged {
-                    self.blame("load_inode_bitmap", &error);
-                    tracing::error!("{error}; no inode is taken from this group");
-                    self.inodes_damaged(group, state);
+                    self.log_damage("load_inode_bitmap", &error);
+                    tracing::error!("{error}; no inode is allocated from this group");
+                    self.mark_inodes_damaged(group, state);
                 }
                 return Err(error);
             }
         }
-        let reserved = if number.0 == 0 {
-            self.geo.first_ino.0 - 1
-        } else {
-            0
-        };
+        let reserved = reserved_inodes(&self.geo, number);
         let inodes = self.geo.inodes_per_group;
         if state.free != inodes - reserved {
-            self.inodes_damaged(group, state);
-            let what = "was never written although inodes are in use";
+            self.mark_inodes_damaged(group, state);
+            let what = "was never written, but the group descriptor counts inodes in use";
             return Err(corrupt(what, number));
         }
         let buffer = handle.create(group.desc.inode_bitmap.0);
@@ -175,13 +167,13 @@ impl Groups {
         Ok(buffer)
     }
 
-    fn inodes_damaged(&self, group: &Group, state: &mut InodeState) {
+    fn mark_inodes_damaged(&self, group: &Group, state: &mut InodeState) {
         state.damaged = true;
-        mirror(&group.free_inodes, 0);
+        publish(&group.free_inodes, 0);
     }
 
-    /// Inode `index` of a group is in use: the part of the table that was never used shrinks.
-    fn note_used(&self, state: &mut InodeState, index: u32) {
+    /// Extends the used part of a group's inode table to inode `index`.
+    fn extend_used_table(&self, state: &mut InodeState, index: u32) {
         state.unused = state.unused.min(self.geo.inodes_per_group - index - 1);
         let blocks = index / self.geo.inodes_per_block() + 1;
         if blocks > state.created {
@@ -195,27 +187,22 @@ impl Groups {
     /// Frees an inode number (one credit).
     ///
     /// # Errors
-    /// `Corrupt` where it is free already, or reserved; the device's.
-    pub fn free_inode(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
+    /// `Corrupt` if the inode is already free or is reserved; an I/O error.
+    pub fn free_inode(&self, handle: &Handle<'_>, ino: Ino, kind: FileType) -> Result<()> {
         let (number, index) = self.geo.inode_group(ino)?;
         if ino.0 < self.geo.first_ino.0 {
             return Err(corrupt("a reserved inode is to be freed", number));
         }
         let group = self.group(number)?;
         let mut state = group.inodes.lock();
+        let already_free = || corrupt("an inode that is to be freed is free already", number);
         if state.uninit {
-            return Err(corrupt(
-                "an inode that is to be freed is free already",
-                number,
-            ));
+            return Err(already_free());
         }
         let buffer = self.inode_bitmap(handle, number, group, &mut state)?;
         let was_set = handle.modify(&buffer, None, |bytes| bitmap::clear(bytes, index));
         if !was_set {
-            return Err(corrupt(
-                "an inode that is to be freed is free already",
-                number,
-            ));
+            return Err(already_free());
         }
         state.freed_in = match state.freed_in {
             Some((tid, low)) if tid == handle.tid() => Some((tid, low.min(index))),
@@ -226,10 +213,10 @@ impl Groups {
             None => Some((handle.tid(), index)),
         };
         state.free += 1;
-        mirror(&group.free_inodes, state.free);
-        if directory {
+        publish(&group.free_inodes, state.free);
+        if kind == FileType::Directory {
             state.dirs = state.dirs.saturating_sub(1);
-            mirror(&group.dirs, state.dirs);
+            publish(&group.dirs, state.dirs);
             let _ = self
                 .dirs
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
@@ -240,7 +227,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Block and byte offset of an inode in the inode table; `Err` for numbers out of range.
+    /// Returns the block and the byte offset of an inode in the inode table.
+    ///
+    /// # Errors
+    /// `Corrupt` for a number out of range.
     pub fn inode_location(&self, ino: Ino) -> Result<(FsBlock, usize)> {
         let (group, _) = self.geo.inode_group(ino)?;
         let table = self.group(group)?.desc.inode_table;
@@ -248,22 +238,22 @@ impl Groups {
         Ok((block, offset as usize))
     }
 
-    /// Whether this inode table block has never been written, so that it is to be created instead
-    /// of read (see [`jbd2::Handle::create`]). Says so once: from then on the block has content.
+    /// Returns whether this inode table block has never been written. The caller creates such a
+    /// block and does not read it (see [`jbd2::Handle::create`]). The result is true only once,
+    /// because the block has content afterwards.
     pub fn itable_block_is_fresh(&self, block: FsBlock) -> bool {
-        let after = self.tables.partition_point(|(first, _)| *first <= block.0);
+        let after = self.tables.partition_point(|(first, _)| *first <= block);
         let Some((first, group)) = after.checked_sub(1).and_then(|at| self.tables.get(at)) else {
             return false;
         };
-        let index = block.0 - first;
+        let index = block.0 - first.0;
         if index >= u64::from(self.geo.itable_blocks_per_group()) {
             return false;
         }
         let index = index as u32;
-        let mut state = self.groups[*group as usize].inodes.lock();
+        let mut state = self.groups[group.0 as usize].inodes.lock();
         if index >= state.created {
-            // Somebody writes an inode that is not in use; the blocks before it must have content,
-            // too.
+            // An inode that is not in use is written. The blocks before it must get content, too.
             self.pending
                 .fetch_add(index - state.created, Ordering::Relaxed);
             let created = state.created;
@@ -285,10 +275,10 @@ impl Groups {
         }
     }
 
-    /// Whether the inode bitmap says that it is in use (hostile images refer to free ones).
+    /// Returns whether an inode is in use by the inode bitmap. Hostile images refer to free inodes.
     ///
     /// # Errors
-    /// `Corrupt` for a number that the volume does not have, or a damaged bitmap; the device's.
+    /// `Corrupt` for a number out of range or a damaged bitmap; an I/O error.
     pub fn inode_in_use(&self, ino: Ino) -> Result<bool> {
         let (number, index) = self.geo.inode_group(ino)?;
         let group = self.group(number)?;

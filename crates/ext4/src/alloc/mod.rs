@@ -1,8 +1,9 @@
-//! Blocks and inodes: which are free, and which to take next.
+//! The allocator of blocks and inodes.
 //!
-//! Two truths per group: what the *bitmap* says in the running transaction (changed under a
-//! handle), and what is *unavailable* in memory: the bitmap's blocks, blocks picked for data that
-//! has not landed, and blocks freed by a transaction that has not committed.
+//! A group keeps two sets. The *bitmap* holds the blocks in use as the running transaction sees
+//! them; it changes under a handle. The *unavailable* blocks are known in memory only. They are the
+//! blocks in use, the blocks picked for data whose write has not completed, and the blocks freed by
+//! a transaction that has not committed.
 //!
 //! ```text
 //!              pick                     record                   free                  released
@@ -13,20 +14,20 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `space` | the counters of the volume, and promises of space |
+//! | `space` | the counters of the volume, and reservations of space |
 //! | `free_map` | a group's unavailable blocks as a searchable bit map |
 //! | `system` | the file system's own blocks |
-//! | `group` | a group's state, and how its bitmaps are read, checked and made |
+//! | `group` | a group's state; its bitmaps are read, checked and initialised here |
 //! | `blocks` | pick, record, free |
 //! | `inodes` | inode numbers |
 //! | `trim` | free runs for discard |
-//! | `spread` | which group a new directory goes to |
+//! | `spread` | the choice of a group for a new directory |
 //! | `write_back` | descriptors and checksums, once per commit |
 //!
-//! There is no lock for the volume: each group has one for its blocks and one for its inodes, and
-//! groups are chosen by atomic copies of their counts. A group's state is made at its first use and
-//! dropped when too many are in memory and nothing of it is outstanding, so that a volume of any
-//! size is used in bounded memory.
+//! There is no lock for the volume. Each group has one lock for its blocks and one for its inodes.
+//! A search chooses a group by atomic copies of its counts. Bitmaps are loaded at the first use of
+//! a group. They are evicted when too many are in memory and the group has no outstanding block, so
+//! memory use has a bound for a volume of any size.
 
 mod blocks;
 mod free_map;
@@ -55,12 +56,10 @@ use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 use system::SystemBlocks;
 
-/// A run of blocks.
+/// A run of contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRun {
-    /// First block.
     pub start: FsBlock,
-    /// Blocks.
     pub len: u32,
 }
 
@@ -71,22 +70,20 @@ pub(crate) struct Counts {
     pub free_blocks: u64,
     /// Blocks reserved by delayed allocation.
     pub reserved_blocks: u64,
-    /// Free inodes.
     pub free_inodes: u64,
-    /// Directories.
     pub dirs: u64,
 }
 
-/// Groups whose bitmaps are kept in memory, at most (but for those with blocks outstanding).
+/// The most groups whose bitmaps are in memory. Groups with outstanding blocks may exceed it.
 const LOADED_MAX: u32 = 4096;
-/// As few as this however small the memory budget is.
+/// The lower bound of that limit when the memory budget is small.
 const LOADED_MIN: u32 = 16;
-/// Bytes of the bitmaps of a group in memory.
+/// The memory that the bitmaps of one group take, in bytes.
 const LOADED_BYTES: u64 = 12 << 10;
-/// These bitmaps take this part of the memory budget at most.
-const LOADED_PART: u64 = 8;
-/// Bytes that the groups may take however small the memory budget is: those of a volume of 2 TiB.
-const GROUPS_LEAST: u64 = 8 << 20;
+/// The bitmaps take at most the memory budget divided by this.
+const LOADED_DIVISOR: u64 = 8;
+/// Bytes that the groups may take under any memory budget: enough for a volume of 2 TiB.
+const GROUPS_BYTES_MIN: u64 = 8 << 20;
 
 /// The groups of a volume.
 pub(crate) struct Groups {
@@ -98,44 +95,47 @@ pub(crate) struct Groups {
     free_inodes: AtomicU64,
     dirs: AtomicU64,
     /// Groups whose descriptor has changed since it was encoded; each has its `listed` flag set.
-    changed: Mutex<Vec<u32>>,
+    changed: Mutex<Vec<GroupNo>>,
     /// For each block of the descriptor table, whether a group of it is in `changed`.
     gdt_changed: Box<[AtomicBool]>,
-    /// How many of these are set, and inode table blocks nobody has written yet.
+    /// The number of flags set in `gdt_changed`, plus the inode table blocks in use that have not
+    /// been written.
     pending: AtomicU32,
-    /// First blocks of the inode tables and their groups, sorted.
-    tables: Box<[(u64, u32)]>,
-    /// Memory of `groups`, `system` and `tables`.
-    _charge: Charge,
-    /// Groups whose block bitmap is in memory, how many there may be, and where the next one is to
-    /// be dropped.
+    /// The first block of each inode table with its group, sorted.
+    tables: Box<[(FsBlock, GroupNo)]>,
+    /// The memory of `groups`, `system` and `tables`.
+    _charge: MetadataCharge,
+    /// Groups whose block bitmap is in memory.
     loaded: AtomicU32,
     loaded_max: u32,
+    /// The group at which the next search for a group to evict starts.
     evict_hand: AtomicU32,
-    /// Where the next top-level directory goes.
+    /// The cluster at which the search for the next top-level directory starts.
     next_top_dir: AtomicU32,
-    /// Where damaged bitmaps are recorded.
+    /// The log of damaged bitmaps.
     errors: OnceLock<Arc<ErrorLog>>,
 }
 
-/// Bytes of metadata that stay in memory for as long as the volume is mounted.
-struct Charge {
+/// Bytes of metadata that stay in memory while the volume is mounted.
+struct MetadataCharge {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-impl Charge {
-    /// Counts what the groups of a volume take.
-    fn of_groups(budget: &Arc<Budget>, geo: &Geometry) -> Result<Charge> {
-        // Each has up to three runs of system blocks (twice while they are sorted) and an entry in
-        // the list of tables.
-        let each =
-            (size_of::<Group>() + 6 * size_of::<(u64, u64)>() + size_of::<(u64, u32)>()) as u64;
-        let bytes = u64::from(geo.groups).saturating_mul(each);
-        let most = (budget.limit() / 4 * 3).max(GROUPS_LEAST);
+impl MetadataCharge {
+    /// Charges the memory of all groups of a volume.
+    fn of_groups(budget: &Arc<Budget>, geo: &Geometry) -> Result<MetadataCharge> {
+        // A group has up to three runs of system blocks (twice while they are sorted) and an entry
+        // in the list of tables.
+        let group_bytes = (size_of::<Group>()
+            + 6 * size_of::<(u64, u64)>()
+            + size_of::<(FsBlock, GroupNo)>()) as u64;
+        let bytes = u64::from(geo.groups).saturating_mul(group_bytes);
+        let most = (budget.limit() / 4 * 3).max(GROUPS_BYTES_MIN);
         if bytes > most {
             return Err(Error::Unsupported(format!(
-                "a volume of {} groups, which take {} MiB of memory; the budget has {} MiB for them",
+                "a volume of {} groups needs {} MiB of memory for them, but the budget allows {} \
+                 MiB; mount it with a larger memory budget",
                 geo.groups,
                 bytes >> 20,
                 most >> 20
@@ -143,26 +143,26 @@ impl Charge {
         }
         budget.make_room();
         budget.charge(Kind::Metadata, bytes);
-        Ok(Charge {
+        Ok(MetadataCharge {
             budget: budget.clone(),
             bytes,
         })
     }
 }
 
-impl Drop for Charge {
+impl Drop for MetadataCharge {
     fn drop(&mut self) {
         self.budget.uncharge(Kind::Metadata, self.bytes);
     }
 }
 
 impl Groups {
-    /// Reads the group descriptors (bitmaps are read when first needed). What is kept of them is
-    /// charged to `budget`.
+    /// Reads the group descriptors and charges their memory to `budget`. Bitmaps are read at their
+    /// first use.
     ///
     /// # Errors
-    /// The device's; `Corrupt` for a descriptor with a wrong checksum or whose numbers make no
-    /// sense; `Unsupported` for more groups than the budget has room for.
+    /// An I/O error; `Corrupt` for a descriptor with a wrong checksum or with invalid numbers;
+    /// `Unsupported` if the budget has no room for the groups.
     pub fn load(
         journal: Arc<Journal>,
         budget: &Arc<Budget>,
@@ -171,10 +171,10 @@ impl Groups {
     ) -> Result<Groups> {
         let first_ino = superblock.first_ino.get();
         debug_assert_eq!(first_ino, geo.first_ino.0);
-        let charge = Charge::of_groups(budget, geo)?;
+        let charge = MetadataCharge::of_groups(budget, geo)?;
         let gdt_first = geo.first_data_block + 1;
         let gdt: Vec<u64> = (gdt_first..gdt_first + u64::from(geo.gdt_blocks)).collect();
-        // In pieces, so that the table of a huge volume is not all in flight at once.
+        // The chunks bound the I/O in flight for the table of a huge volume.
         let mut groups = Vec::with_capacity(geo.groups as usize);
         let per_block = geo.block_size / u32::from(geo.desc_size);
         for blocks in gdt.chunks(256) {
@@ -197,8 +197,9 @@ impl Groups {
         };
         let free_blocks = sum(|desc| desc.free_blocks_count);
         let mut tables: Vec<_> = (0..)
+            .map(GroupNo)
             .zip(&groups)
-            .map(|(nth, g)| (g.desc.inode_table.0, nth))
+            .map(|(number, group)| (group.desc.inode_table, number))
             .collect();
         tables.sort_unstable();
         Ok(Groups {
@@ -215,7 +216,7 @@ impl Groups {
             tables: tables.into(),
             _charge: charge,
             loaded: AtomicU32::new(0),
-            loaded_max: (budget.limit() / LOADED_PART / LOADED_BYTES)
+            loaded_max: (budget.limit() / LOADED_DIVISOR / LOADED_BYTES)
                 .clamp(u64::from(LOADED_MIN), u64::from(LOADED_MAX)) as u32,
             evict_hand: AtomicU32::new(0),
             next_top_dir: AtomicU32::new(0),
@@ -225,34 +226,35 @@ impl Groups {
         })
     }
 
-    /// Says where damage is recorded. Only the first call counts.
-    pub fn report_to(&self, errors: Arc<ErrorLog>) {
+    /// Sets the log of damaged bitmaps. Later calls have no effect.
+    pub fn set_error_log(&self, errors: Arc<ErrorLog>) {
         let _ = self.errors.set(errors);
     }
 
-    /// Records damage.
+    /// Adds damage to the error log.
     #[track_caller]
-    fn blame(&self, func: &'static str, error: &Error) {
+    fn log_damage(&self, func: &'static str, error: &Error) {
         if let Some(errors) = self.errors.get() {
             errors.note(func, 0, error);
         }
     }
 
-    /// Promises blocks for later [`Groups::pick`] calls. Takes no lock.
+    /// Reserves blocks for later [`Groups::pick`] calls. It takes no lock.
     ///
     /// # Errors
-    /// `NoSpace`. Blocks that were freed count only once their transaction has committed: see
+    /// `NoSpace`. Freed blocks count only after their transaction has committed: see
     /// [`crate::Fs::with_space`].
     pub fn reserve(&self, blocks: u64) -> Result<()> {
         self.space.reserve(blocks, Claim::Ordinary)
     }
 
-    /// Gives a promise back.
+    /// Releases a reservation.
     pub fn unreserve(&self, blocks: u64) {
         self.space.unreserve(blocks);
     }
 
-    /// Promises blocks for [`Groups::take_promised_block`], more than will be used.
+    /// Reserves blocks for [`Groups::alloc_reserved_block`]. The count is the worst case, so more
+    /// blocks are reserved than will be used.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -260,31 +262,31 @@ impl Groups {
         self.space.reserve_nodes(nodes, claim)
     }
 
-    /// Gives a promise of [`Groups::reserve_nodes`] back.
+    /// Releases a reservation of [`Groups::reserve_nodes`].
     pub fn unreserve_nodes(&self, nodes: u64) {
         self.space.unreserve_nodes(nodes);
     }
 
-    /// Whether `blocks` cannot be promised now, or no inode is free.
+    /// Returns whether `blocks` cannot be reserved now, or no inode is free.
     pub fn is_short_of(&self, blocks: u64) -> bool {
-        let promised = self.reserve(blocks);
-        if promised.is_ok() {
+        let reserved = self.reserve(blocks);
+        if reserved.is_ok() {
             self.unreserve(blocks);
         }
-        promised.is_err() || self.free_inodes.load(Ordering::Relaxed) == 0
+        reserved.is_err() || self.free_inodes.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether files that have been written give a part of their promises back.
-    pub fn is_overpromised(&self) -> bool {
-        self.space.is_overpromised()
+    /// Returns whether writing files releases a part of their node reservations.
+    pub fn has_reserved_nodes(&self) -> bool {
+        self.space.has_reserved_nodes()
     }
 
-    /// Whether a commit makes blocks available: what the running transaction freed.
-    pub fn waits_for_commit(&self) -> bool {
-        self.space.waits_for_commit()
+    /// Returns whether a commit makes freed blocks available.
+    pub fn commit_frees_blocks(&self) -> bool {
+        self.space.commit_frees_blocks()
     }
 
-    /// The counts now.
+    /// Returns the current counts.
     pub fn counts(&self) -> Counts {
         Counts {
             free_blocks: self.space.free(),
@@ -294,7 +296,7 @@ impl Groups {
         }
     }
 
-    /// A good place for the first block of an inode: its group.
+    /// Returns the goal for the first block of an inode: the start of its group.
     pub fn goal_for(&self, ino: Ino) -> FsBlock {
         let group = self
             .geo
@@ -303,22 +305,23 @@ impl Groups {
         self.geo.group_first_block(group)
     }
 
-    /// Groups in a cluster: what is kept together. A flex group, or eight groups without `flex_bg`.
+    /// Returns the number of groups in a cluster. A cluster is a flex group, or at least eight
+    /// groups. It is the unit of locality.
     fn cluster_size(&self) -> u32 {
         (1 << self.geo.flex_bg_log.min(20)).max(8)
     }
 
-    /// The groups of the cluster that `group` is in.
-    fn cluster_of(&self, group: u32) -> std::ops::Range<u32> {
+    /// Returns the numbers of the groups in the cluster of `group`.
+    fn cluster_of(&self, group: GroupNo) -> std::ops::Range<u32> {
         let size = self.cluster_size();
-        let first = group / size * size;
+        let first = group.0 / size * size;
         first..first.saturating_add(size).min(self.geo.groups)
     }
 
     fn group(&self, group: GroupNo) -> Result<&Group> {
-        // Callers located the group by the geometry; this is for what they got from elsewhere.
+        // Callers take the number from the geometry, so this error is a bug.
         self.groups
             .get(group.0 as usize)
-            .ok_or(Error::Invalid("no such group"))
+            .ok_or(Error::Internal("the volume has no such block group"))
     }
 }

@@ -1,16 +1,16 @@
 //! The file system's own blocks: superblocks, descriptor tables, bitmaps, inode tables.
 //!
-//! They are never picked and never freed. With `flex_bg` a group holds those of others, so that a
-//! group's bitmap can be checked, or made where it was never written, only with all descriptors at
-//! hand.
+//! They are never picked and never freed. With `flex_bg` a group holds blocks of other groups. So
+//! a group's bitmap can be checked, or initialised, only with the descriptors of all groups.
 
+use super::BlockRun;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
-use ext4_format::types::GroupNo;
+use ext4_format::types::{FsBlock, GroupNo};
 
-/// Runs of system blocks, sorted, apart from one another.
+/// Runs of system blocks, sorted and disjoint.
 pub(super) struct SystemBlocks {
-    /// First block and the block after the last.
+    /// The first block of each run, and the block after its last.
     runs: Vec<(u64, u64)>,
 }
 
@@ -40,16 +40,18 @@ impl SystemBlocks {
         SystemBlocks { runs }
     }
 
-    /// Whether any of the blocks is the file system's own.
-    pub fn overlaps(&self, start: u64, len: u64) -> bool {
-        // Numbers from a damaged volume may be anything.
-        let end = start.saturating_add(len);
+    /// Returns whether any block of `run` is the file system's own.
+    pub fn overlaps(&self, run: BlockRun) -> bool {
+        // Numbers from a damaged volume can be out of range.
+        let end = run.start.0.saturating_add(u64::from(run.len));
         let after = self.runs.partition_point(|(first, _)| *first < end);
-        after > 0 && self.runs[after - 1].1 > start
+        after > 0 && self.runs[after - 1].1 > run.start.0
     }
 
-    /// The parts of the runs in `start..start + len`, as offsets from `start` and lengths.
-    pub fn within(&self, start: u64, len: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+    /// Returns the system blocks among the `len` blocks from `start` on, as offsets from `start`
+    /// and lengths.
+    pub fn within(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let start = start.0;
         let end = start + u64::from(len);
         let from = self.runs.partition_point(|(_, last)| *last <= start);
         self.runs[from..]
@@ -67,14 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges() {
+    fn overlaps_and_within_cut_at_run_boundaries() {
         let system = SystemBlocks {
             runs: vec![(0, 10), (20, 30)],
         };
-        assert!(system.overlaps(9, 1) && system.overlaps(5, 100) && system.overlaps(15, 6));
-        assert!(!system.overlaps(10, 10) && !system.overlaps(30, 5));
-        let within: Vec<_> = system.within(5, 20).collect();
+        let overlaps = |start, len| {
+            let start = FsBlock(start);
+            system.overlaps(BlockRun { start, len })
+        };
+        assert!(overlaps(9, 1) && overlaps(5, 100) && overlaps(15, 6));
+        assert!(!overlaps(10, 10) && !overlaps(30, 5));
+        let within: Vec<_> = system.within(FsBlock(5), 20).collect();
         assert_eq!(within, [(0, 5), (15, 5)]);
-        assert_eq!(system.within(10, 10).count(), 0);
+        assert_eq!(system.within(FsBlock(10), 10).count(), 0);
     }
 }

@@ -1,9 +1,11 @@
-//! The allocator on real volumes: against a model, from several threads, and judged by e2fsck.
+//! The allocator on real volumes: compared with a model, used by several threads, checked by
+//! e2fsck.
 
 use super::*;
 use crate::volume::bootstrap;
 use block::{Create, DeviceUrl, OpenMode, Queue};
 use cache::Budget;
+use ext4_format::inode::FileType;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::{FreedExtent, Handle, JournalClient, JournalError, JournalOptions, Phase, Tid};
 use mkfs::MkfsOptions;
@@ -17,7 +19,7 @@ use testkit::oracle::{Mke2fs, assert_clean};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
 
-/// A volume with nothing above the allocator.
+/// A volume with a journal and the allocator only.
 struct Volume {
     groups: Groups,
     journal: Arc<Journal>,
@@ -117,15 +119,16 @@ fn image(path: &Path, size: u64, features: &str) -> Arc<Queue> {
     queue
 }
 
-/// Runs random operations and a model of sets of blocks. After each new mount the bitmaps hold the
-/// recorded blocks. When all is freed, e2fsck finds the volume clean.
-fn model(seed: u64, size: u64, features: &str) {
+/// Applies random operations to a volume and to sets of blocks, and compares them. After a new
+/// mount the bitmaps hold exactly the recorded blocks. When all blocks and inodes are freed again,
+/// the counts are the first ones and e2fsck finds the volume clean.
+fn compare_with_model(seed: u64, size: u64, features: &str) {
     let scratch = Scratch::new();
     let path = scratch.join("image");
     let queue = image(&path, size, features);
     let mut rng = Rng::from_seed(seed);
     let mut recorded: HashMap<u64, u32> = HashMap::new();
-    let mut inodes: HashMap<u32, bool> = HashMap::new();
+    let mut inodes: HashMap<Ino, FileType> = HashMap::new();
     let first_counts = Volume::open(&queue).groups.counts();
     for _round in 0..3 {
         let volume = Volume::open(&queue);
@@ -148,7 +151,7 @@ fn model(seed: u64, size: u64, features: &str) {
                     assert!(!volume.groups.is_system(run));
                     for block in run.start.0..run.start.0 + u64::from(run.len) {
                         assert!(block < volume.geo.blocks_count);
-                        assert!(in_use.insert(block), "block {block} was given out twice");
+                        assert!(in_use.insert(block), "block {block} was picked twice");
                         assert!(!freed.contains(&block), "block {block} was not released");
                     }
                     picked.push(run);
@@ -173,7 +176,7 @@ fn model(seed: u64, size: u64, features: &str) {
                         len,
                     };
                     volume.free(run).unwrap();
-                    assert!(volume.free(run).is_err(), "a double free goes unnoticed");
+                    assert!(volume.free(run).is_err(), "a double free is not detected");
                     for block in start..start + u64::from(len) {
                         in_use.remove(&block);
                         freed.insert(block);
@@ -185,29 +188,21 @@ fn model(seed: u64, size: u64, features: &str) {
                 }
                 90..96 => {
                     let handle = volume.journal.start(8).unwrap();
-                    let directory = rng.below(4) == 0;
-                    let ino = volume
-                        .groups
-                        .alloc_inode(&handle, Ino::ROOT, directory)
-                        .unwrap();
-                    assert!(ino.0 >= volume.geo.first_ino.0);
-                    assert!(inodes.insert(ino.0, directory).is_none());
+                    let kind = match rng.below(4) {
+                        0 => FileType::Directory,
+                        _ => FileType::Regular,
+                    };
+                    let ino = volume.groups.alloc_inode(&handle, Ino::ROOT, kind).unwrap();
+                    assert!(ino >= volume.geo.first_ino);
+                    assert!(inodes.insert(ino, kind).is_none());
                     assert!(volume.groups.inode_in_use(ino).unwrap());
                 }
                 96.. if !inodes.is_empty() => {
-                    let (ino, directory) = inodes.iter().next().map(|(i, d)| (*i, *d)).unwrap();
+                    let (ino, kind) = inodes.iter().next().map(|(i, k)| (*i, *k)).unwrap();
                     inodes.remove(&ino);
                     let handle = volume.journal.start(8).unwrap();
-                    volume
-                        .groups
-                        .free_inode(&handle, Ino(ino), directory)
-                        .unwrap();
-                    assert!(
-                        volume
-                            .groups
-                            .free_inode(&handle, Ino(ino), directory)
-                            .is_err()
-                    );
+                    volume.groups.free_inode(&handle, ino, kind).unwrap();
+                    assert!(volume.groups.free_inode(&handle, ino, kind).is_err());
                 }
                 _ => {}
             }
@@ -221,18 +216,16 @@ fn model(seed: u64, size: u64, features: &str) {
         );
         volume.journal.close().unwrap();
     }
-    // A fresh look: checksums hold, and exactly what was recorded is in use.
+    // After a new mount, checksums are right and exactly the recorded blocks are in use.
     let volume = Volume::open(&queue);
+    let is_directory = |kind: &&FileType| **kind == FileType::Directory;
     assert_eq!(
         volume.groups.counts().dirs,
-        first_counts.dirs + inodes.values().filter(|d| **d).count() as u64
+        first_counts.dirs + inodes.values().filter(is_directory).count() as u64
     );
-    for (ino, directory) in inodes {
+    for (ino, kind) in inodes {
         let handle = volume.journal.start(8).unwrap();
-        volume
-            .groups
-            .free_inode(&handle, Ino(ino), directory)
-            .unwrap();
+        volume.groups.free_inode(&handle, ino, kind).unwrap();
     }
     for (start, len) in recorded {
         volume
@@ -252,32 +245,32 @@ fn model(seed: u64, size: u64, features: &str) {
 }
 
 #[test]
-fn model_small() {
-    model(1, 100 << 20, "");
+fn one_group_agrees_with_the_model() {
+    compare_with_model(1, 100 << 20, "");
 }
 
 #[test]
-fn model_several_groups() {
-    model(2, 600 << 20, "");
+fn several_groups_agree_with_the_model() {
+    compare_with_model(2, 600 << 20, "");
 }
 
 #[test]
-fn model_without_flex_bg() {
-    model(3, 600 << 20, "^flex_bg");
+fn groups_without_flex_bg_agree_with_the_model() {
+    compare_with_model(3, 600 << 20, "^flex_bg");
 }
 
 #[test]
-fn model_without_checksums() {
-    model(4, 400 << 20, "^metadata_csum,^64bit");
+fn groups_without_checksums_agree_with_the_model() {
+    compare_with_model(4, 400 << 20, "^metadata_csum,^64bit");
 }
 
 #[test]
-fn model_uninit_bg() {
-    model(5, 600 << 20, "^metadata_csum,uninit_bg,^flex_bg");
+fn groups_with_uninit_bg_agree_with_the_model() {
+    compare_with_model(5, 600 << 20, "^metadata_csum,uninit_bg,^flex_bg");
 }
 
 #[test]
-fn the_whole_volume_can_be_taken() {
+fn all_free_blocks_can_be_picked() {
     let queue = memory("mem:300MiB", "");
     let volume = Volume::open(&queue);
     let free = volume.groups.counts().free_blocks;
@@ -295,7 +288,7 @@ fn the_whole_volume_can_be_taken() {
     }
     assert_eq!(volume.groups.counts().free_blocks, 0);
     assert!(volume.groups.reserve(1).is_err());
-    // Freed blocks are back after the commit, not before.
+    // Freed blocks are available after the commit, not before.
     volume.free(runs[0]).unwrap();
     assert!(volume.groups.pick(FsBlock(0), 1).is_err());
     volume.commit();
@@ -314,7 +307,7 @@ fn a_large_file_gets_long_extents() {
     let mut goal = volume.groups.goal_for(Ino(12));
     let (mut left, mut extents) = (1u32 << 18, 0);
     while left > 0 {
-        // What writeback asks for at a time: 4 MiB.
+        // 4 MiB, the size of a request by writeback.
         let run = volume.groups.pick(goal, left.min(1024)).unwrap();
         if run.start != goal || extents == 0 {
             extents += 1;
@@ -356,7 +349,10 @@ fn threads_never_share_blocks_or_inodes() {
                 let mut rng = Rng::from_seed(thread);
                 let parent = {
                     let handle = volume.journal.start(8).unwrap();
-                    volume.groups.alloc_inode(&handle, Ino::ROOT, true).unwrap()
+                    volume
+                        .groups
+                        .alloc_inode(&handle, Ino::ROOT, FileType::Directory)
+                        .unwrap()
                 };
                 let mut goal = volume.groups.goal_for(Ino(12));
                 let mut mine = Vec::new();
@@ -371,7 +367,12 @@ fn threads_never_share_blocks_or_inodes() {
                     volume.record(run);
                     mine.push(run);
                     let handle = volume.journal.start(8).unwrap();
-                    inos.push(volume.groups.alloc_inode(&handle, parent, false).unwrap());
+                    inos.push(
+                        volume
+                            .groups
+                            .alloc_inode(&handle, parent, FileType::Regular)
+                            .unwrap(),
+                    );
                     drop(handle);
                     if step % 500 == 0 {
                         volume.commit();
@@ -390,7 +391,7 @@ fn threads_never_share_blocks_or_inodes() {
         }
     });
     volume.journal.close().unwrap();
-    // What is on the device agrees.
+    // The bitmaps on the device agree.
     let counts = volume.groups.counts();
     drop(volume);
     let again = Volume::open(&queue);
@@ -404,31 +405,42 @@ fn threads_never_share_blocks_or_inodes() {
 }
 
 #[test]
-fn directories_spread_and_files_stay() {
+fn directories_spread_over_groups_and_files_stay_near_them() {
     let queue = memory("mem:2GiB", "");
     let volume = Volume::open(&queue);
     let handle = volume.journal.start(60).unwrap();
     let group_of = |ino: Ino| volume.geo.inode_group(ino).unwrap().0;
     let dirs: Vec<Ino> = (0..8)
-        .map(|_| volume.groups.alloc_inode(&handle, Ino::ROOT, true).unwrap())
+        .map(|_| {
+            volume
+                .groups
+                .alloc_inode(&handle, Ino::ROOT, FileType::Directory)
+                .unwrap()
+        })
         .collect();
     let distinct: HashSet<u32> = dirs.iter().map(|dir| group_of(*dir).0).collect();
     assert_eq!(distinct.len(), 8);
     for dir in &dirs {
-        let file = volume.groups.alloc_inode(&handle, *dir, false).unwrap();
+        let file = volume
+            .groups
+            .alloc_inode(&handle, *dir, FileType::Regular)
+            .unwrap();
         assert_eq!(group_of(file), group_of(*dir));
-        let sub = volume.groups.alloc_inode(&handle, *dir, true).unwrap();
+        let sub = volume
+            .groups
+            .alloc_inode(&handle, *dir, FileType::Directory)
+            .unwrap();
         assert!(
             volume
                 .groups
-                .cluster_of(group_of(*dir).0)
+                .cluster_of(group_of(*dir))
                 .contains(&group_of(sub).0)
         );
     }
 }
 
 #[test]
-fn every_inode_can_be_taken() {
+fn all_inodes_can_be_allocated() {
     let queue = memory("mem:64MiB", "");
     let volume = Volume::open(&queue);
     let free = volume.groups.counts().free_inodes;
@@ -438,23 +450,25 @@ fn every_inode_can_be_taken() {
         last = Some(
             volume
                 .groups
-                .alloc_inode(&handle, Ino::ROOT, false)
+                .alloc_inode(&handle, Ino::ROOT, FileType::Regular)
                 .unwrap(),
         );
     }
     let handle = volume.journal.start(8).unwrap();
     assert!(matches!(
-        volume.groups.alloc_inode(&handle, Ino::ROOT, false),
+        volume
+            .groups
+            .alloc_inode(&handle, Ino::ROOT, FileType::Regular),
         Err(Error::NoSpace)
     ));
     volume
         .groups
-        .free_inode(&handle, last.unwrap(), false)
+        .free_inode(&handle, last.unwrap(), FileType::Regular)
         .unwrap();
     assert_eq!(
         volume
             .groups
-            .alloc_inode(&handle, Ino::ROOT, false)
+            .alloc_inode(&handle, Ino::ROOT, FileType::Regular)
             .unwrap(),
         last.unwrap()
     );
@@ -463,21 +477,21 @@ fn every_inode_can_be_taken() {
 }
 
 #[test]
-fn fresh_inode_table_blocks_are_told_once() {
+fn an_inode_table_block_is_fresh_only_once() {
     let queue = memory("mem:64MiB", "");
     let volume = Volume::open(&queue);
     let per_block = volume.geo.inodes_per_block();
-    let mut told = 0;
+    let mut fresh = 0;
     for _ in 0..per_block * 3 {
         let handle = volume.journal.start(8).unwrap();
         let ino = volume
             .groups
-            .alloc_inode(&handle, Ino::ROOT, false)
+            .alloc_inode(&handle, Ino::ROOT, FileType::Regular)
             .unwrap();
         let (block, _) = volume.groups.inode_location(ino).unwrap();
-        told += u32::from(volume.groups.itable_block_is_fresh(block));
+        fresh += u32::from(volume.groups.itable_block_is_fresh(block));
     }
-    assert_eq!(told, 3);
+    assert_eq!(fresh, 3);
     volume.commit();
     let (first, _) = volume.groups.inode_location(Ino(1)).unwrap();
     assert!(!volume.groups.itable_block_is_fresh(first));
@@ -504,18 +518,21 @@ fn system_blocks_are_never_freed() {
     let handle = volume.journal.start(8).unwrap();
     for ino in [0, 1, 2, 8, 10, u32::MAX] {
         assert!(
-            volume.groups.free_inode(&handle, Ino(ino), false).is_err(),
+            volume
+                .groups
+                .free_inode(&handle, Ino(ino), FileType::Regular)
+                .is_err(),
             "{ino}"
         );
     }
 }
 
 #[test]
-fn damaged_bitmaps_are_left_alone() {
+fn nothing_is_allocated_from_a_group_with_a_damaged_bitmap() {
     let queue = memory("mem:1GiB", "");
     let (block, geo) = {
         let volume = Volume::open(&queue);
-        // Group 0's block bitmap is in use from the start.
+        // Group 0 always has an initialised block bitmap.
         (
             volume.groups.groups[0].desc.block_bitmap.0,
             volume.geo.clone(),
@@ -545,9 +562,10 @@ fn damaged_bitmaps_are_left_alone() {
     assert!(matches!(error, Error::Corrupt(_)));
 }
 
-/// Images by mke2fs, where it is installed, load with all their groups.
+/// All blocks of images that mke2fs made can be allocated and freed. Without mke2fs the test
+/// passes.
 #[test]
-fn images_by_mke2fs_load() {
+fn images_by_mke2fs_work() {
     if !have_e2fsprogs("images by mke2fs") {
         return;
     }

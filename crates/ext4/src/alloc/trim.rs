@@ -1,7 +1,7 @@
 //! Free blocks for discard (FITRIM).
 //!
-//! A run is picked while it is discarded, so that nobody writes to it meanwhile. A pick takes only
-//! blocks that are available: blocks that a transaction freed are not, until it has committed.
+//! A run is picked while it is discarded, so no data is written to it. A pick takes only available
+//! blocks. Blocks freed by a transaction become available when it has committed.
 
 use super::free_map::BitRun;
 use super::{BlockRun, Groups};
@@ -13,7 +13,6 @@ use sync::atomic::Ordering;
 /// A run that is being discarded.
 pub(crate) struct TrimRun<'a> {
     groups: &'a Groups,
-    /// The blocks.
     pub run: BlockRun,
 }
 
@@ -25,12 +24,14 @@ impl Drop for TrimRun<'_> {
 }
 
 impl Groups {
-    /// The first run of at least `min` available blocks that starts at a bit in `bits` of group
-    /// `number`, and the bit behind it; at most `max` blocks of it. It cannot be allocated until it
-    /// is dropped. `None`: there is none, or all free space is promised to data.
+    /// Picks the first run of at least `min` available blocks that starts at a bit in `bits` of
+    /// group `number`, or the first `max` blocks of it. Returns the run and the bit after it.
+    ///
+    /// The run cannot be allocated until it is dropped. The result is `None` if there is no such
+    /// run, or if all free space is reserved.
     ///
     /// # Errors
-    /// The device's, where the bitmap could not be read. A damaged group has no runs.
+    /// An I/O error if the bitmap could not be read. A damaged group has no runs.
     pub fn next_trim_run(
         &self,
         number: GroupNo,
@@ -42,7 +43,7 @@ impl Groups {
             return Ok(None);
         }
         let mut failure = None;
-        let Some(mut state) = self.loaded(number, group, &mut failure) else {
+        let Some(mut state) = self.lock_loaded(number, group, &mut failure) else {
             return failure.map_or(Ok(None), Err);
         };
         let mut at = bits.start;
@@ -59,13 +60,13 @@ impl Groups {
                 continue;
             }
             let len = whole.min(max);
-            // Those who have a promise must find their blocks elsewhere meanwhile.
+            // Reserved blocks must be found elsewhere while this run is picked.
             match self.reserve(u64::from(len)) {
                 Ok(()) => {}
                 Err(Error::NoSpace) => return Ok(None),
                 Err(error) => return Err(error),
             }
-            let run = self.take(number, group, &mut state, BitRun { start, len });
+            let run = self.mark_picked(number, group, &mut state, BitRun { start, len });
             return Ok(Some((TrimRun { groups: self, run }, start + len)));
         }
     }

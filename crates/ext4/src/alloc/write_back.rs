@@ -1,11 +1,9 @@
-//! What allocation leaves for the commit: checksums of bitmaps, group descriptors, fresh inode
-//! table blocks.
+//! Work at commit: checksums of bitmaps, group descriptors, fresh inode table blocks.
 //!
-//! Bitmaps are changed in their buffers at once, but their checksums, and the descriptors that hold
-//! these and the counts, are brought up to date only here: once per commit and group instead of
-//! once per change. A group that changes gets into the list of changed groups; the commit's early
-//! phase empties it beside running handles, and in its locked phase only those are left that
-//! changed since.
+//! A change of a bitmap goes to its buffer at once. The bitmap's checksum and the group descriptor
+//! are updated here, once per commit and group. A changed group enters the list of changed groups.
+//! The commit's early phase empties the list concurrently with running handles. The locked phase
+//! handles the groups that changed since then.
 
 use super::Groups;
 use super::group::Group;
@@ -16,37 +14,38 @@ use jbd2::Handle;
 use sync::atomic::Ordering;
 
 impl Groups {
-    /// A group's descriptor has to be encoded. Under the lock of what changed, so that the commit
-    /// sees the change when it sees the mark.
+    /// Adds a group to the list of changed groups. The caller holds the lock of the changed state,
+    /// so a commit that sees the flag also sees the change.
     pub(super) fn note_changed(&self, number: GroupNo, group: &Group) {
         if group.listed.load(Ordering::Acquire) || group.listed.swap(true, Ordering::AcqRel) {
             return;
         }
         let block = self.gdt_index(number);
         let mut changed = self.changed.lock();
-        changed.push(number.0);
+        changed.push(number);
         if !self.gdt_changed[block].swap(true, Ordering::Relaxed) {
             self.pending.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Which block of the descriptor table has the group's descriptor.
+    /// Returns the index of the descriptor table block that holds the group's descriptor.
     fn gdt_index(&self, number: GroupNo) -> usize {
         let (block, _) = self.geo.group_desc_location(number);
         (block.0 - self.geo.first_data_block - 1) as usize
     }
 
-    /// Puts changed bitmaps (with checksums) and group descriptors into their buffers. See
-    /// [`jbd2::JournalClient`].
+    /// Writes the checksums of changed bitmaps and the changed group descriptors to their buffers.
+    /// See [`jbd2::JournalClient`].
     ///
     /// # Errors
-    /// Where a descriptor block or a bitmap cannot be read; the transaction is not whole then.
+    /// An I/O error if a descriptor block or a bitmap cannot be read. The transaction is then
+    /// incomplete and must not commit.
     pub fn write_back_state(&self, handle: &Handle<'_>) -> Result<()> {
         let mut numbers = {
             let mut changed = self.changed.lock();
             let mut cleared = 0;
             for number in changed.iter() {
-                let flag = &self.gdt_changed[self.gdt_index(GroupNo(*number))];
+                let flag = &self.gdt_changed[self.gdt_index(*number)];
                 cleared += u32::from(flag.swap(false, Ordering::Relaxed));
             }
             self.pending.fetch_sub(cleared, Ordering::Relaxed);
@@ -54,13 +53,11 @@ impl Groups {
         };
         numbers.sort_unstable();
         let mut result = Ok(());
-        for same_block in
-            numbers.chunk_by(|a, b| self.gdt_index(GroupNo(*a)) == self.gdt_index(GroupNo(*b)))
-        {
+        for same_block in numbers.chunk_by(|a, b| self.gdt_index(*a) == self.gdt_index(*b)) {
             let done = self.write_back_groups(handle, same_block);
             if done.is_err() {
                 for number in same_block {
-                    self.note_changed(GroupNo(*number), &self.groups[*number as usize]);
+                    self.note_changed(*number, &self.groups[number.0 as usize]);
                 }
             }
             result = result.and(done);
@@ -69,13 +66,13 @@ impl Groups {
     }
 
     /// Encodes the descriptors of groups that share a block of the descriptor table.
-    fn write_back_groups(&self, handle: &Handle<'_>, numbers: &[u32]) -> Result<()> {
+    fn write_back_groups(&self, handle: &Handle<'_>, numbers: &[GroupNo]) -> Result<()> {
         let mut descs = Vec::with_capacity(numbers.len());
-        for number in numbers.iter().copied().map(GroupNo) {
+        for number in numbers.iter().copied() {
             let group = self.group(number)?;
-            // Before the state is read: what changes from here on is marked again.
+            // The flag is cleared before the state is read, so a later change sets it again.
             group.listed.store(false, Ordering::Release);
-            descs.push((number, self.describe(handle, group)?));
+            descs.push((number, self.current_desc(handle, group)?));
         }
         let Some((block, _)) = descs
             .first()
@@ -95,9 +92,9 @@ impl Groups {
         })
     }
 
-    /// The descriptor as it is to be now. Takes the checksums of what changed, and zeroes inode
-    /// table blocks that came into use without having been written.
-    fn describe(&self, handle: &Handle<'_>, group: &Group) -> Result<GroupDesc> {
+    /// Returns the current descriptor of a group. It computes the checksums of changed bitmaps and
+    /// creates inode table blocks in use that have not been written, filled with zeroes.
+    fn current_desc(&self, handle: &Handle<'_>, group: &Group) -> Result<GroupDesc> {
         let mut desc = group.desc.clone();
         {
             let mut state = group.blocks.lock();
@@ -108,7 +105,7 @@ impl Groups {
                 state.stale = false;
             }
             desc.free_blocks_count = state.free;
-            // What was not set when the volume was mounted is not set now either.
+            // The flag is only ever removed: a bitmap stays initialised.
             if !state.uninit {
                 desc.flags.remove(GroupFlags::BLOCK_UNINIT);
             }
@@ -137,7 +134,7 @@ impl Groups {
         Ok(desc)
     }
 
-    /// Blocks that [`Groups::write_back_state`] would change now, at most.
+    /// Returns an upper bound of the blocks that [`Groups::write_back_state`] would change now.
     pub fn pending_blocks(&self) -> u32 {
         self.pending.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A directory's blocks: from file block to verified buffer, changes with the right seal, growth.
+//! A directory's blocks: reading with verification, changes with checksums, growth.
 
 use crate::{Error, Fs, Inode, Result, extents};
 use ext4_format::Seed;
@@ -8,29 +8,28 @@ use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{FileType, InodeFlags};
 use ext4_format::types::{FileBlock, FsBlock, Ino};
-use extents::Map;
+use extents::{ExtentState, Map};
 use jbd2::{Buffer, Handle, Seal};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// What a block of a directory holds.
+/// The kind of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BlockKind {
     /// Entries.
     Leaf,
     /// A node of the hash tree.
     Node(NodeKind),
 }
 
-/// A directory under its lock, for the length of one operation.
+/// A locked directory during one operation.
 pub(super) struct Dir<'a> {
     pub fs: &'a Fs,
     pub inode: &'a Inode,
-    /// Blocks.
     pub blocks: u32,
-    /// The inode says that it is a hash tree.
-    pub flagged: bool,
-    /// It says so, and the volume has hash trees.
+    /// Whether the inode has the index flag.
+    pub has_index_flag: bool,
+    /// Whether the inode has the index flag and the volume has `dir_index`.
     pub indexed: bool,
 }
 
@@ -45,7 +44,7 @@ fn seal_interior(seed: u32, _block: u64, bytes: &mut [u8]) {
 }
 
 impl<'a> Dir<'a> {
-    /// Looks at a directory that has its first block.
+    /// Opens a directory that has at least one block.
     pub fn open(fs: &'a Fs, inode: &'a Inode) -> Result<Dir<'a>> {
         let (size, flags) = inode.fields(|f| (f.size, f.flags));
         let blocks = u32::try_from(size >> fs.geo.block_bits).unwrap_or(u32::MAX);
@@ -56,42 +55,42 @@ impl<'a> Dir<'a> {
             };
             return Err(fs.blame("directory_open", inode.ino, error));
         }
-        // A directory has no holes. Searching one without an index reads all that its size claims.
+        // A directory has no holes, and a search without an index reads all its blocks.
         if u64::from(blocks) > fs.geo.blocks_count {
             return Err(Error::CorruptInode {
                 ino: inode.ino.0,
                 what: "the directory is larger than the volume",
             });
         }
-        let flagged = flags.contains(InodeFlags::INDEX);
+        let has_index_flag = flags.contains(InodeFlags::INDEX);
         Ok(Dir {
             fs,
             inode,
             blocks,
-            flagged,
-            indexed: flagged && fs.geo.compat.contains(CompatFeatures::DIR_INDEX),
+            has_index_flag,
+            indexed: has_index_flag && fs.geo.compat.contains(CompatFeatures::DIR_INDEX),
         })
     }
-    /// Looks at a directory that has no block yet.
+    /// Opens a new directory, which has no block.
     pub fn open_new(fs: &'a Fs, inode: &'a Inode) -> Dir<'a> {
         Dir {
             fs,
             inode,
             blocks: 0,
-            flagged: false,
+            has_index_flag: false,
             indexed: false,
         }
     }
 
-    /// Bytes in a block.
+    /// Returns the block size in bytes.
     pub fn block_size(&self) -> usize {
         self.fs.geo.block_size as usize
     }
-    /// Inodes on the volume; an entry's number cannot be above.
+    /// Returns the number of inodes on the volume: the largest valid inode number.
     pub fn inodes_count(&self) -> u32 {
         self.fs.geo.inodes_count
     }
-    /// Whether blocks end in a checksum.
+    /// Returns whether blocks end in a checksum.
     pub fn tail(&self) -> Tail {
         Tail::for_seed(self.fs.geo.csum_seed)
     }
@@ -101,18 +100,18 @@ impl<'a> Dir<'a> {
             .csum_seed
             .map(|_| Seed(self.inode.csum_seed(self.fs)))
     }
-    /// The type as an entry records it.
+    /// Returns the type for an entry; `None` if the volume does not record types.
     pub fn entry_kind(&self, kind: FileType) -> Option<FileType> {
         let recorded = self.fs.geo.incompat.contains(IncompatFeatures::FILETYPE);
         recorded.then_some(kind)
     }
-    /// "." and ".." of a first block that was just made, as the volume records types.
-    pub fn fix_dots(&self, bytes: &mut [u8], parent: Ino) -> Result<(), FormatError> {
+    /// Sets "." and ".." of a new first block, with types if the volume records them.
+    pub fn set_dot_entries(&self, bytes: &mut [u8], parent: Ino) -> Result<(), FormatError> {
         let kind = self.entry_kind(FileType::Directory);
         dir_entry::set_target(bytes, 0, self.inode.ino, kind)?;
         dir_entry::set_target(bytes, dir_entry::rec_len_for(1), parent, kind)
     }
-    /// The largest number of blocks that the directory can have.
+    /// Returns the largest number of blocks that the directory can have.
     pub fn max_blocks(&self) -> u32 {
         if self.fs.geo.incompat.contains(IncompatFeatures::LARGEDIR) {
             // A tree's entries have 28 bits for a block number.
@@ -122,7 +121,7 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// What is wrong with `buffer`, as an error that names the inode and the block.
+    /// Returns the error for a damaged block. It names the inode and the block.
     #[track_caller]
     pub fn corrupt(&self, buffer: &Buffer, error: FormatError) -> Error {
         let error = Error::CorruptDirectory {
@@ -133,19 +132,19 @@ impl<'a> Dir<'a> {
         self.fs.blame("directory_block", self.inode.ino, error)
     }
 
-    /// The volume block of block `at`.
-    pub fn locate(&self, at: u32) -> Result<FsBlock> {
+    /// Returns the volume block of file block `at`.
+    pub fn locate(&self, at: FileBlock) -> Result<FsBlock> {
         let corrupt = |what| {
             let ino = self.inode.ino;
             let error = Error::CorruptInode { ino: ino.0, what };
             self.fs.blame("directory_locate", ino, error)
         };
-        if at >= self.blocks {
+        if at.0 >= self.blocks {
             return Err(corrupt(
-                "the directory's index leads beyond the directory's end",
+                "the directory's index refers to a block beyond the directory's end",
             ));
         }
-        match extents::lookup(self.fs, self.inode, FileBlock(at))? {
+        match extents::lookup(self.fs, self.inode, at)? {
             Map::Mapped {
                 start,
                 unwritten: false,
@@ -154,31 +153,31 @@ impl<'a> Dir<'a> {
             _ => Err(corrupt("the directory has a hole")),
         }
     }
-    /// Block `at`, verified as what `kind` says.
-    pub fn get(&self, at: u32, kind: Kind) -> Result<Arc<Buffer>> {
+    /// Returns file block `at`, verified as a block of `kind`.
+    pub fn get(&self, at: FileBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
         let buffer = self.fs.journal.get(self.locate(at)?.0)?;
         buffer
             .verify_once(|bytes| self.verify(bytes, at, kind, buffer.block()))
             .map_err(|e| self.corrupt(&buffer, e))?;
         Ok(buffer)
     }
-    /// Block `at` for a walk over all blocks, which learns only from the block what it is: `None`
-    /// for a tree's node.
-    pub fn get_leaf_of_any(&self, at: u32) -> Result<Option<Arc<Buffer>>> {
-        if !self.flagged {
-            return self.get(at, Kind::Leaf).map(Some);
+    /// Returns file block `at` if it is a leaf; `None` for a tree's node. A walk over all blocks
+    /// does not know the kind of a block before it is read.
+    pub fn get_if_leaf(&self, at: FileBlock) -> Result<Option<Arc<Buffer>>> {
+        if !self.has_index_flag {
+            return self.get(at, BlockKind::Leaf).map(Some);
         }
         let buffer = self.fs.journal.get(self.locate(at)?.0)?;
-        let node = htree::guess_kind(&buffer.data(), FileBlock(at));
+        let node = htree::guess_kind(&buffer.data(), at);
         if node.is_none() {
             buffer
-                .verify_once(|bytes| self.verify(bytes, at, Kind::Leaf, buffer.block()))
+                .verify_once(|bytes| self.verify(bytes, at, BlockKind::Leaf, buffer.block()))
                 .map_err(|e| self.corrupt(&buffer, e))?;
         }
         Ok(node.is_none().then_some(buffer))
     }
-    /// Starts reading blocks that are needed soon. Errors are met when they are.
-    pub fn prefetch(&self, blocks: impl Iterator<Item = u32>) {
+    /// Starts reading blocks that are needed soon. Errors are reported by the reads that follow.
+    pub fn prefetch(&self, blocks: impl Iterator<Item = FileBlock>) {
         let wanted: SmallVec<[u64; 32]> = blocks
             .filter_map(|at| self.locate(at).ok())
             .map(|block| block.0)
@@ -186,19 +185,25 @@ impl<'a> Dir<'a> {
         self.fs.journal.prefetch(&wanted);
     }
 
-    /// Checks a whole block: once for each time that it is read from the device.
-    fn verify(&self, bytes: &[u8], at: u32, kind: Kind, place: u64) -> Result<(), FormatError> {
+    /// Checks a whole block that was read from the volume block `place`.
+    fn verify(
+        &self,
+        bytes: &[u8],
+        at: FileBlock,
+        kind: BlockKind,
+        place: u64,
+    ) -> Result<(), FormatError> {
         match kind {
-            Kind::Leaf => {
+            BlockKind::Leaf => {
                 dir_entry::verify_checksum(self.seed(), bytes, place)?;
                 for record in dir_entry::records(bytes, self.inodes_count()) {
                     record?;
                 }
-                if at == 0 {
+                if at == FileBlock(0) {
                     check_dots(bytes, self.inodes_count())?;
                 }
             }
-            Kind::Node(node) => {
+            BlockKind::Node(node) => {
                 htree::verify_checksum(self.seed(), bytes, node, place)?;
                 match node {
                     NodeKind::Root => {
@@ -213,7 +218,7 @@ impl<'a> Dir<'a> {
         }
         Ok(())
     }
-    /// The most levels of nodes below the root.
+    /// Returns the most levels of nodes below the root.
     pub fn max_levels(&self) -> u8 {
         if self.fs.geo.incompat.contains(IncompatFeatures::LARGEDIR) {
             htree::MAX_LEVELS_LARGEDIR
@@ -222,11 +227,11 @@ impl<'a> Dir<'a> {
         }
     }
 
-    fn seal(&self, kind: Kind) -> Option<Seal> {
+    fn seal(&self, kind: BlockKind) -> Option<Seal> {
         let seal = match kind {
-            Kind::Leaf => seal_leaf,
-            Kind::Node(NodeKind::Root) => seal_root,
-            Kind::Node(NodeKind::Interior) => seal_interior,
+            BlockKind::Leaf => seal_leaf,
+            BlockKind::Node(NodeKind::Root) => seal_root,
+            BlockKind::Node(NodeKind::Interior) => seal_interior,
         };
         self.seed().map(|seed| Seal { seal, seed: seed.0 })
     }
@@ -237,7 +242,7 @@ impl<'a> Dir<'a> {
         buffer: &Arc<Buffer>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        handle.modify(buffer, self.seal(Kind::Leaf), change)
+        handle.modify(buffer, self.seal(BlockKind::Leaf), change)
     }
     /// Changes the root of the tree.
     pub fn change_root<R>(
@@ -246,16 +251,22 @@ impl<'a> Dir<'a> {
         buffer: &Arc<Buffer>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        handle.modify(buffer, self.seal(Kind::Node(NodeKind::Root)), change)
+        handle.modify(buffer, self.seal(BlockKind::Node(NodeKind::Root)), change)
     }
     /// Replaces a block's content.
-    pub fn overwrite(&self, handle: &Handle<'_>, buffer: &Arc<Buffer>, kind: Kind, image: &[u8]) {
+    pub fn overwrite(
+        &self,
+        handle: &Handle<'_>,
+        buffer: &Arc<Buffer>,
+        kind: BlockKind,
+        image: &[u8],
+    ) {
         handle.modify(buffer, self.seal(kind), |bytes| {
             bytes.copy_from_slice(image);
         });
     }
 
-    /// Adds blocks of zeroes at the end. An error has changed nothing.
+    /// Appends blocks of zeroes. An error has changed nothing.
     pub fn append(
         &self,
         handle: &Handle<'_>,
@@ -267,18 +278,18 @@ impl<'a> Dir<'a> {
             return Ok(added);
         }
         let mut goal = match self.blocks.checked_sub(1) {
-            Some(last) => FsBlock(self.locate(last)?.0.saturating_add(1)),
+            Some(last) => FsBlock(self.locate(FileBlock(last))?.0.saturating_add(1)),
             None => self.fs.groups.goal_for(inode.ino),
         };
         let blocks = self.blocks.saturating_add(count as u32);
-        for at in self.blocks..blocks {
+        for at in (self.blocks..blocks).map(FileBlock) {
             match self.append_one(handle, inode, at, goal) {
                 Ok(block) => {
                     goal = FsBlock(block.0.saturating_add(1));
                     added.push(handle.create(block.0));
                 }
                 Err(error) => {
-                    self.take_back(handle, inode, at);
+                    self.unmap_appended(handle, inode, at);
                     return Err(error);
                 }
             }
@@ -292,14 +303,15 @@ impl<'a> Dir<'a> {
         &self,
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
-        at: u32,
+        at: FileBlock,
         goal: FsBlock,
     ) -> Result<FsBlock> {
-        if at >= self.max_blocks() {
+        if at.0 >= self.max_blocks() {
             return Err(Error::NoSpace);
         }
         let block = self.fs.groups.alloc_metadata_block(handle, goal)?;
-        let mapped = extents::insert(self.fs, handle, inode, FileBlock(at), block, 1, false);
+        let written = ExtentState::Written;
+        let mapped = extents::insert(self.fs, handle, inode, at, block, 1, written);
         if let Err(error) = mapped {
             let run = crate::alloc::BlockRun {
                 start: block,
@@ -310,29 +322,39 @@ impl<'a> Dir<'a> {
         }
         Ok(block)
     }
-    /// Unmaps and frees what lies beyond the directory's end, up to block `end`.
-    fn take_back(&self, handle: &Handle<'_>, inode: &Arc<Inode>, end: u32) {
-        if end == self.blocks {
+    /// Unmaps and frees the blocks between the directory's size and block `end`.
+    fn unmap_appended(&self, handle: &Handle<'_>, inode: &Arc<Inode>, end: FileBlock) {
+        if end.0 == self.blocks {
             return;
         }
         let range = u64::from(self.blocks)..u64::from(end);
         if let Err(error) = extents::remove(self.fs, handle, inode, range) {
             // Nothing refers to the blocks; e2fsck finds them beyond the directory's size.
-            tracing::error!("inode {}: new blocks are lost: {error}", inode.ino);
+            tracing::error!(
+                "inode {}: new directory blocks could not be freed; run e2fsck: {error}",
+                inode.ino
+            );
         }
     }
 
-    /// Before a linear insert into a directory that claims an index which cannot be used (an
-    /// unknown hash, or a volume without `dir_index`): the index will not list the new entry, so
-    /// the claim goes, as in the kernel. With checksums this cannot be done, as nodes have no room
-    /// for a leaf's.
-    pub fn leave_index(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        if !self.flagged {
+    /// Clears the index flag before a linear insert, as the kernel does.
+    ///
+    /// The directory then has an index that cannot be used (an unknown hash, or a volume without
+    /// `dir_index`), and that index would not list the new entry.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` with checksums: tree nodes, read as leaves, have no room for a leaf's
+    /// checksum.
+    pub fn clear_index_flag(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+        if !self.has_index_flag {
             return Ok(());
         }
         if self.tail() == Tail::Checksum {
-            let what = format!("a change of directory {} with its hash version", inode.ino);
-            return Err(Error::Unsupported(what));
+            return Err(Error::Unsupported(format!(
+                "adding a name to directory {}, whose index cannot be used",
+                inode.ino
+            )));
         }
         inode.remove_flags(InodeFlags::INDEX);
         inode.mark_dirty(self.fs, handle);

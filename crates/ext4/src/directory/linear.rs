@@ -1,38 +1,38 @@
-//! Directories without a usable hash tree: every look-up may walk all blocks.
+//! Directories without a usable hash tree. A look-up may read all blocks.
 
-use super::block::{Dir, Kind};
+use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, probe};
-use super::{At, Place};
+use super::{Place, Slot};
 use crate::{Error, Result};
 use ext4_format::dir_entry;
 use ext4_format::htree::NodeKind;
+use ext4_format::types::FileBlock;
 use jbd2::Buffer;
 use std::sync::Arc;
 
-/// Blocks that a walk reads ahead.
 const READ_AHEAD_BLOCKS: u32 = 16;
 
-/// Finds `name`, or the first room for it.
+/// Finds `name`, or else the first room for it.
 pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
     let mut room = None;
     let mut last = None;
-    for at in 0..dir.blocks {
+    for at in (0..dir.blocks).map(FileBlock) {
         read_ahead(dir, at);
-        let Some(leaf) = dir.get_leaf_of_any(at)? else {
+        let Some(leaf) = dir.get_if_leaf(at)? else {
             continue;
         };
-        let found = probe(dir, &leaf, name)?;
+        let slot = probe(dir, &leaf, name)?;
         let place = Place {
             path: Path::default(),
             leaf,
             leaf_at: at,
-            at: found,
+            slot,
         };
-        match found {
-            At::Entry { .. } => return Ok(place),
-            At::Room { .. } if room.is_none() => room = Some(place),
-            At::Room { .. } => {}
-            At::Full { .. } => last = Some(place),
+        match slot {
+            Slot::Entry { .. } => return Ok(place),
+            Slot::Room { .. } if room.is_none() => room = Some(place),
+            Slot::Room { .. } => {}
+            Slot::Full { .. } => last = Some(place),
         }
     }
     room.or(last).ok_or_else(|| {
@@ -44,26 +44,26 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
     })
 }
 
-/// The block that "." and ".." are in. As a list of entries it has no others in a hashed directory.
+/// Returns block 0, which has "." and "..". The root of a hash tree has no other entry.
 pub(super) fn first_block(dir: &Dir<'_>) -> Result<Arc<Buffer>> {
-    let kind = if dir.flagged {
-        Kind::Node(NodeKind::Root)
+    let kind = if dir.has_index_flag {
+        BlockKind::Node(NodeKind::Root)
     } else {
-        Kind::Leaf
+        BlockKind::Leaf
     };
-    dir.get(0, kind)
+    dir.get(FileBlock(0), kind)
 }
 
 /// Finds "..", which is always the second entry of the first block.
 pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
     let leaf = first_block(dir)?;
-    let at = probe(dir, &leaf, b"..")?;
-    match at {
-        At::Entry { .. } => Ok(Place {
+    let slot = probe(dir, &leaf, b"..")?;
+    match slot {
+        Slot::Entry { .. } => Ok(Place {
             path: Path::default(),
             leaf,
-            leaf_at: 0,
-            at,
+            leaf_at: FileBlock(0),
+            slot,
         }),
         _ => {
             let error = Error::CorruptInode {
@@ -75,11 +75,11 @@ pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
     }
 }
 
-/// Whether no block has an entry beside "." and "..".
+/// Returns whether no block has an entry other than "." and "..".
 pub(super) fn is_empty(dir: &Dir<'_>) -> Result<bool> {
-    for at in 0..dir.blocks {
+    for at in (0..dir.blocks).map(FileBlock) {
         read_ahead(dir, at);
-        let Some(leaf) = dir.get_leaf_of_any(at)? else {
+        let Some(leaf) = dir.get_if_leaf(at)? else {
             continue;
         };
         let empty = dir_entry::is_empty(&leaf.data(), dir.inodes_count());
@@ -90,15 +90,15 @@ pub(super) fn is_empty(dir: &Dir<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Reads the next blocks of a walk in large requests.
-pub(super) fn read_ahead(dir: &Dir<'_>, at: u32) {
-    if dir.blocks > 1 && at.is_multiple_of(READ_AHEAD_BLOCKS) {
-        let end = at.saturating_add(READ_AHEAD_BLOCKS).min(dir.blocks);
-        dir.prefetch(at..end);
+/// Prefetches the next blocks of a sequential walk that is at block `at`.
+pub(super) fn read_ahead(dir: &Dir<'_>, at: FileBlock) {
+    if dir.blocks > 1 && at.0.is_multiple_of(READ_AHEAD_BLOCKS) {
+        let end = at.0.saturating_add(READ_AHEAD_BLOCKS).min(dir.blocks);
+        dir.prefetch((at.0..end).map(FileBlock));
     }
 }
 
-/// The hash of names in `dir`, as the volume's new trees have it; `None` for an unknown version.
+/// Returns the hash of new trees on this volume; `None` for an unknown version.
 pub(super) fn default_hash(dir: &Dir<'_>) -> Option<ext4_format::dirhash::HashVersion> {
     tree::hash_version(dir, dir.fs.geo.hash_version)
 }

@@ -1,31 +1,31 @@
 //! Entries of directories, linear and hashed (htree).
 //!
-//! The caller holds the directory's `lock`: shared for look-ups, exclusive for changes; [`read()`]
-//! takes it itself.
+//! The caller holds the directory's `lock`: shared for look-ups, exclusive for changes. [`read()`]
+//! takes the lock itself.
 //!
-//! Every change goes through a [`Place`], which [`find`] makes and which stays valid until the next
-//! change of the directory: a create needs one walk through one leaf for "is the name there?",
-//! "where does it go?" and "how many blocks must the journal reserve?". What does not fit is
-//! planned as whole block images ([`plan`]) before the first byte changes, so that only the
-//! allocation of blocks can fail, and that is undone.
+//! Every change uses a [`Place`] that [`find`] returns. It is valid until the next change of the
+//! directory. So a create walks to a leaf once. The place answers whether the name exists, where it
+//! goes and how many credits the change needs. If an entry does not fit, the change is planned as
+//! whole block images ([`plan`]) before the first byte changes. Then only the allocation of blocks
+//! can fail, and that is undone.
 //!
 //! ```text
 //!   find ─▶ Place { Entry } ─▶ remove, set_target
 //!           Place { Room }  ─▶ add: one record in one leaf
 //!           Place { Full }  ─▶ add: Plan ─▶ compact the leaf
 //!                                           append a block                  (linear)
-//!                                           make an htree of one block      (dir_index, first overflow)
-//!                                           split leaf, nodes, grow root    (htree)
+//!                                           convert one block to an htree   (dir_index, first overflow)
+//!                                           split leaf and nodes, grow root (htree)
 //! ```
 //!
 //! Invariants:
-//! - A directory's size is a multiple of the block size and has no holes. Block 0 begins with "."
+//! - A directory's size is a multiple of the block size. It has no holes. Block 0 begins with "."
 //!   and "..".
-//! - Blocks are verified once after they came from the device (checksum and structure); an error
-//!   names inode and block.
-//! - Checksums are stamped by seals at commit, not at each change.
-//! - No loop on a damaged tree is longer than the directory has blocks: depth is bounded, leaves
-//!   visited are counted.
+//! - A block is verified once after it is read from the device (checksum and structure). An error
+//!   names the inode and the block.
+//! - Checksums are updated by seals at commit, not at each change.
+//! - No loop on a damaged tree has more steps than the directory has blocks: the depth has a bound,
+//!   and visited leaves are counted.
 
 mod block;
 mod linear;
@@ -41,73 +41,73 @@ use crate::{Error, Fs, Inode, Result};
 use block::Dir;
 use ext4_format::dir_entry;
 use ext4_format::inode::FileType;
-use ext4_format::types::Ino;
+use ext4_format::types::{FileBlock, Ino};
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
 use tree::Path;
 
-/// An entry met by reading a directory.
+/// An entry returned by reading a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
     /// Inode number.
     pub ino: u32,
-    /// Type, where the volume records it; otherwise a regular file, and only the inode knows.
+    /// The type of the inode; a regular file if neither the entry nor the inode gives it.
     pub kind: FileType,
     /// Name, without a slash or NUL, 1 to 255 bytes.
     pub name: &'a [u8],
-    /// Where reading continues after this entry.
+    /// The position after this entry.
     pub next: u64,
 }
 
-/// Where a name is, or where it would go.
+/// The position of a name in a directory, or the position at which it would be added.
 pub(crate) struct Place {
     /// The nodes above the leaf; empty in a linear directory.
     path: Path,
-    /// The block with the entry or the room; a full one otherwise.
+    /// The block with the entry or with room for it; otherwise a full block.
     leaf: Arc<Buffer>,
-    /// The block's number in the directory.
-    leaf_at: u32,
-    at: At,
+    /// The file block of `leaf` in the directory.
+    leaf_at: FileBlock,
+    slot: Slot,
 }
 
-/// What [`find`] found in [`Place::leaf`].
+/// The result of [`find`] in [`Place::leaf`].
 #[derive(Clone, Copy)]
-enum At {
-    /// The name.
+enum Slot {
+    /// The name's entry.
     Entry {
         offset: u32,
         ino: Ino,
         kind: Option<FileType>,
     },
-    /// Not the name, but a record with slack for it.
+    /// The name is absent, and the record at `offset` has room for it.
     Room { offset: u32 },
-    /// Neither; the bytes that its live records need.
+    /// The name is absent, and the block has no room. Its live records need `used` bytes.
     Full { used: u32 },
 }
 
 impl Place {
-    /// The inode that the name refers to, if it is there.
+    /// Returns the inode that the name refers to, if it exists.
     pub fn ino(&self) -> Option<Ino> {
-        match self.at {
-            At::Entry { ino, .. } => Some(ino),
+        match self.slot {
+            Slot::Entry { ino, .. } => Some(ino),
             _ => None,
         }
     }
-    /// The type in the name's entry, if it is there and says.
+    /// Returns the type in the name's entry, if the name exists and the volume records types.
     pub fn kind(&self) -> Option<FileType> {
-        match self.at {
-            At::Entry { kind, .. } => kind,
+        match self.slot {
+            Slot::Entry { kind, .. } => kind,
             _ => None,
         }
     }
-    /// Whether adding the name leaves entries where they are, so that other places stay valid.
+    /// Returns whether adding the name moves no entry, so that other places stay valid.
     pub fn is_stable(&self) -> bool {
-        matches!(self.at, At::Room { .. })
+        matches!(self.slot, Slot::Room { .. })
     }
-    /// Upper bound of the blocks that [`add`] changes.
+    /// Returns an upper bound of the blocks that [`add`] changes.
     pub fn add_credits(&self) -> u32 {
-        match self.at {
-            At::Full { .. } => plan::credits(self.path.len()),
+        match self.slot {
+            Slot::Full { .. } => plan::credits(self.path.len()),
             _ => 1,
         }
     }
@@ -132,7 +132,7 @@ pub(crate) fn find_parent(fs: &Fs, dir: &Inode) -> Result<Place> {
     linear::find_parent(&Dir::open(fs, dir)?)
 }
 
-/// Looks a name up, "." and ".." included. The type is `None` where the volume does not record it.
+/// Looks up a name, "." and ".." included. The type is `None` if the volume does not record types.
 pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, Option<FileType>)>> {
     let place = match name {
         b"." => return Ok(Some((dir.ino, Some(FileType::Directory)))),
@@ -142,12 +142,12 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, O
     Ok(place.ino().map(|ino| (ino, place.kind())))
 }
 
-/// Adds the entry that `place` (found for the same name) has room for. An error has changed
+/// Adds an entry at `place`, which [`find`] returned for the same name. An error has changed
 /// nothing.
 ///
 /// # Errors
 ///
-/// `Exists` if the name is there, `NoSpace` without blocks or where the tree cannot grow.
+/// `Exists` if the name exists; `NoSpace` if no block is free or the tree cannot grow.
 pub(crate) fn add(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -158,11 +158,11 @@ pub(crate) fn add(
 ) -> Result<()> {
     let view = Dir::open(fs, dir)?;
     let kind = view.entry_kind(kind);
-    match place.at {
-        At::Entry { .. } => Err(Error::Exists),
-        At::Room { offset } => {
+    match place.slot {
+        Slot::Entry { .. } => Err(Error::Exists),
+        Slot::Room { offset } => {
             if place.path.is_empty() {
-                view.leave_index(handle, dir)?;
+                view.clear_index_flag(handle, dir)?;
             }
             view.change_leaf(handle, &place.leaf, |bytes| {
                 dir_entry::insert_at(bytes, offset, name, ino, kind)
@@ -170,17 +170,21 @@ pub(crate) fn add(
             .map_err(|e| view.corrupt(&place.leaf, e))?;
             Ok(())
         }
-        At::Full { used } => {
+        Slot::Full { used } => {
             let entry = plan::NewEntry { name, ino, kind };
-            plan::make(&view, place, used, &entry)?.apply(&view, handle, dir)
+            plan::add_entry(&view, place, used, &entry)?.apply(&view, handle, dir)
         }
     }
 }
 
-/// Removes the entry at `place`; `Err(NotFound)` if none is there.
+/// Removes the entry at `place`.
+///
+/// # Errors
+///
+/// `NotFound` if `place` has no entry.
 pub(crate) fn remove(fs: &Fs, handle: &Handle<'_>, dir: &Inode, place: &Place) -> Result<()> {
     let view = Dir::open(fs, dir)?;
-    let At::Entry { offset, .. } = place.at else {
+    let Slot::Entry { offset, .. } = place.slot else {
         return Err(Error::NotFound);
     };
     view.change_leaf(handle, &place.leaf, |bytes| {
@@ -189,7 +193,11 @@ pub(crate) fn remove(fs: &Fs, handle: &Handle<'_>, dir: &Inode, place: &Place) -
     .map_err(|e| view.corrupt(&place.leaf, e))
 }
 
-/// Lets the entry at `place` (".." too) name another inode; `Err(NotFound)` if none is there.
+/// Makes the entry at `place` refer to another inode. The entry can be "..".
+///
+/// # Errors
+///
+/// `NotFound` if `place` has no entry.
 pub(crate) fn set_target(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -199,12 +207,12 @@ pub(crate) fn set_target(
 ) -> Result<()> {
     let view = Dir::open(fs, dir)?;
     let kind = view.entry_kind(kind);
-    let At::Entry { offset, .. } = place.at else {
+    let Slot::Entry { offset, .. } = place.slot else {
         return Err(Error::NotFound);
     };
     let change = |bytes: &mut [u8]| dir_entry::set_target(bytes, offset, ino, kind);
-    // ".." of a hashed directory lies in the root of its tree.
-    if view.flagged && place.leaf_at == 0 {
+    // ".." of a hashed directory is in the root of its tree.
+    if view.has_index_flag && place.leaf_at == FileBlock(0) {
         view.change_root(handle, &place.leaf, change)
     } else {
         view.change_leaf(handle, &place.leaf, change)
@@ -218,14 +226,14 @@ pub(crate) fn init(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, parent: Ino) 
     for buffer in view.append(handle, dir, 1)? {
         view.change_leaf(handle, &buffer, |bytes| {
             dir_entry::init_dot_dotdot(bytes, dir.ino, parent, view.tail());
-            view.fix_dots(bytes, parent)
+            view.set_dot_entries(bytes, parent)
         })
         .map_err(|e| view.corrupt(&buffer, e))?;
     }
     Ok(())
 }
 
-/// Whether only "." and ".." are there.
+/// Returns whether the directory has no entry except "." and "..".
 pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
     linear::is_empty(&Dir::open(fs, dir)?)
 }

@@ -1,18 +1,18 @@
-//! What adding an entry to a full block changes, worked out as whole block images before anything
-//! changes.
+//! Adding an entry to a full block. The change is planned as whole block images before the first
+//! block changes.
 //!
 //! | directory | plan |
 //! |---|---|
-//! | leaf with holes | its entries are packed, the block number stays |
-//! | linear, one block, `dir_index` | root in block 0, two leaves behind it |
+//! | leaf with unused space | its entries are packed, the block number stays |
+//! | linear, one block, `dir_index` | root in block 0, two leaves after it |
 //! | linear | one more block |
-//! | htree | leaf split at the middle of its bytes in hash order; each full node above it split in halves; a full root handed down to a new node, if the depth allows |
+//! | htree | the leaf is split at the middle of its bytes in hash order; each full node above it is split in halves; a full root moves its entries to a new node, if the depth allows |
 //!
-//! An htree entry is entered under the lowest hash of its leaf; bit 0 says that names with that
-//! hash already began in the leaf before (see `ext4_format::htree`).
+//! The key of a leaf in an htree node is the lowest hash of the leaf. Its bit 0 is set if the leaf
+//! before has names with that hash, too (see `ext4_format::htree`).
 
 use super::Place;
-use super::block::{Dir, Kind};
+use super::block::{BlockKind, Dir};
 use super::linear;
 use super::tree::{self, node_kind};
 use crate::extents::INSERT_CREDITS;
@@ -35,36 +35,43 @@ pub(super) struct NewEntry<'a> {
     pub kind: Option<FileType>,
 }
 
-/// An existing block and what it is to hold.
+/// An existing block and its new content.
 struct Changed {
     buffer: Arc<Buffer>,
-    kind: Kind,
+    kind: BlockKind,
     image: Vec<u8>,
 }
 
-/// Block images, existing and new.
+/// The new content of existing and new blocks.
 #[derive(Default)]
 pub(super) struct Plan {
     changed: SmallVec<[Changed; 4]>,
-    /// In the order of their block numbers, from the directory's end on.
-    fresh: SmallVec<[(Kind, Vec<u8>); 4]>,
-    becomes_tree: bool,
-    leaves_tree: bool,
+    /// New blocks in the order of their block numbers, from the directory's end on.
+    fresh: SmallVec<[(BlockKind, Vec<u8>); 4]>,
+    sets_index_flag: bool,
+    clears_index_flag: bool,
 }
 
-/// Upper bound of the blocks that a plan changes in a directory with `levels` of nodes (0: linear).
+/// Returns an upper bound of the blocks that a plan changes in a directory with `levels` levels of
+/// nodes (0: linear).
 pub(super) fn credits(levels: usize) -> u32 {
     let levels = levels.max(1) as u32;
-    // Leaf and nodes, each with a new sibling; each new block may split extents.
+    // The leaf and the nodes, each with a new sibling. Each new block may split extents.
     2 * (levels + 1) + (levels + 1) * INSERT_CREDITS
 }
 
-/// Adds `entry` where `place`, whose leaf has no room, says.
-pub(super) fn make(dir: &Dir<'_>, place: &Place, used: u32, entry: &NewEntry<'_>) -> Result<Plan> {
-    let tree = !place.path.is_empty();
-    let hash = if tree {
+/// Plans the addition of `entry` at `place`, whose leaf has no room. The leaf's live records need
+/// `used` bytes.
+pub(super) fn add_entry(
+    dir: &Dir<'_>,
+    place: &Place,
+    used: u32,
+    entry: &NewEntry<'_>,
+) -> Result<Plan> {
+    let in_tree = !place.path.is_empty();
+    let hash = if in_tree {
         tree::root(dir)?.map(|root| root.version)
-    } else if hash_ordered(dir) {
+    } else if may_become_tree(dir) {
         linear::default_hash(dir)
     } else {
         None
@@ -74,25 +81,26 @@ pub(super) fn make(dir: &Dir<'_>, place: &Place, used: u32, entry: &NewEntry<'_>
     };
     let capacity = capacity(dir);
     let wanted = used.saturating_add(rec_len_for(entry.name.len()));
-    // Packing pays only where it leaves room for more; positions of readers are hashes, so entries
-    // may move.
+    // Packing must leave room for more entries. It may move entries, because readers' positions are
+    // hashes.
     if wanted <= capacity / 4 * 3 {
         return compact(dir, place, entry);
     }
-    if tree {
+    if in_tree {
         split(dir, place, hash, entry)
     } else {
-        plant(dir, place, hash, entry)
+        convert_to_htree(dir, place, hash, entry)
     }
 }
 
-/// Whether a directory is read in the order of hashes: a tree, or one block that may become a tree.
-pub(super) fn hash_ordered(dir: &Dir<'_>) -> bool {
+/// Returns whether a directory has one block that is converted to a tree when it is full. Such a
+/// directory is read in the order of hashes.
+pub(super) fn may_become_tree(dir: &Dir<'_>) -> bool {
     let possible = dir.fs.geo.compat.contains(CompatFeatures::DIR_INDEX);
-    possible && !dir.flagged && dir.blocks == 1
+    possible && !dir.has_index_flag && dir.blocks == 1
 }
 
-/// Bytes for entries in a block.
+/// Returns the bytes for entries in a block.
 fn capacity(dir: &Dir<'_>) -> u32 {
     let tail = match dir.tail() {
         dir_entry::Tail::Checksum => dir_entry::TAIL_SIZE,
@@ -101,17 +109,17 @@ fn capacity(dir: &Dir<'_>) -> u32 {
     dir.block_size().saturating_sub(tail) as u32
 }
 
-/// A record on its way to another block.
+/// A record that a split moves.
 #[derive(Clone, Copy)]
 struct Item {
     hash: u32,
-    /// Where it is in the old block; `NEW` for the entry to add.
+    /// The offset in the old block; `NEW` for the entry to add.
     offset: u32,
     len: u32,
 }
 const NEW: u32 = u32::MAX;
 
-/// The live records of `block` but "." and "..", and `entry`, in the order of their hashes.
+/// Returns `entry` and the live records of `block` except "." and "..", in the order of hashes.
 fn collect(
     dir: &Dir<'_>,
     block: &[u8],
@@ -137,7 +145,7 @@ fn collect(
     Ok(items)
 }
 
-/// A leaf with `items` of `source`.
+/// Returns the image of a leaf with `items`, copied from `source`.
 fn leaf_image(
     dir: &Dir<'_>,
     source: &[u8],
@@ -148,12 +156,12 @@ fn leaf_image(
     let old = items.iter().map(|item| item.offset).filter(|&o| o != NEW);
     dir_entry::pack(&mut image, dir.tail(), source, old)?;
     if items.iter().any(|item| item.offset == NEW) {
-        put(&mut image, entry)?;
+        insert_entry(&mut image, entry)?;
     }
     Ok(image)
 }
 
-fn put(image: &mut [u8], entry: &NewEntry<'_>) -> Result<(), FormatError> {
+fn insert_entry(image: &mut [u8], entry: &NewEntry<'_>) -> Result<(), FormatError> {
     let at = dir_entry::insert(image, entry.name, entry.ino, entry.kind)?;
     at.map(|_| ()).ok_or(FormatError::NoRoom {
         structure: "directory block",
@@ -162,9 +170,10 @@ fn put(image: &mut [u8], entry: &NewEntry<'_>) -> Result<(), FormatError> {
     })
 }
 
-/// Where to split `items`: the index of the first one of the upper leaf. The middle of the bytes,
-/// or a boundary between hashes near it if both leaves can hold what that gives them.
-fn split_at(items: &[Item], capacity: u32) -> usize {
+/// Returns the index at which to split `items`: the first item of the upper leaf. It is the
+/// boundary between two hashes closest to the middle of the bytes at which both leaves fit. A
+/// boundary within a hash is used only if there is no other.
+fn split_index(items: &[Item], capacity: u32) -> usize {
     let total: u32 = items.iter().map(|item| item.len).sum();
     let (mut best, mut best_score) = (items.len() / 2, u32::MAX);
     let mut before = 0;
@@ -173,7 +182,7 @@ fn split_at(items: &[Item], capacity: u32) -> usize {
         if before > capacity || total - before > capacity {
             continue;
         }
-        // Cutting a hash in two costs look-ups a second leaf: only where nothing else is possible.
+        // A split within a hash makes look-ups read a second leaf.
         let collision = if pair[0].hash == pair[1].hash {
             1 << 20
         } else {
@@ -187,15 +196,15 @@ fn split_at(items: &[Item], capacity: u32) -> usize {
     best
 }
 
-/// The images of a split's two leaves and the hash that the upper one is entered under.
-fn halves(
+/// Splits a leaf. Returns the images of the lower and upper leaf, and the key of the upper leaf.
+fn split_leaf(
     dir: &Dir<'_>,
     source: &[u8],
     version: HashVersion,
     entry: &NewEntry<'_>,
 ) -> Result<(Vec<u8>, Vec<u8>, u32), FormatError> {
     let items = collect(dir, source, version, entry)?;
-    let (lower, upper) = items.split_at(split_at(&items, capacity(dir)));
+    let (lower, upper) = items.split_at(split_index(&items, capacity(dir)));
     let (Some(last), Some(first)) = (lower.last(), upper.first()) else {
         return Err(FormatError::NoRoom {
             structure: "directory block",
@@ -211,7 +220,7 @@ fn halves(
     ))
 }
 
-/// Packs a leaf (or the only block of a directory, "." and ".." staying first).
+/// Packs a leaf, or the only block of a directory. "." and ".." stay first.
 fn compact(dir: &Dir<'_>, place: &Place, entry: &NewEntry<'_>) -> Result<Plan> {
     let source = place.leaf.data();
     let pack = || {
@@ -221,7 +230,7 @@ fn compact(dir: &Dir<'_>, place: &Place, entry: &NewEntry<'_>) -> Result<Plan> {
         }
         let mut image = vec![0; dir.block_size()];
         dir_entry::pack(&mut image, dir.tail(), &source, offsets)?;
-        put(&mut image, entry)?;
+        insert_entry(&mut image, entry)?;
         Ok(image)
     };
     let image = pack().map_err(|e| dir.corrupt(&place.leaf, e))?;
@@ -231,24 +240,29 @@ fn compact(dir: &Dir<'_>, place: &Place, entry: &NewEntry<'_>) -> Result<Plan> {
     })
 }
 
-/// Adds a block to a linear directory.
+/// Appends a block to a linear directory.
 fn append(dir: &Dir<'_>, entry: &NewEntry<'_>) -> Result<Plan> {
     let mut image = vec![0; dir.block_size()];
     dir_entry::init_empty(&mut image, dir.tail());
-    put(&mut image, entry)?;
+    insert_entry(&mut image, entry)?;
     Ok(Plan {
-        fresh: smallvec![(Kind::Leaf, image)],
-        leaves_tree: dir.flagged,
+        fresh: smallvec![(BlockKind::Leaf, image)],
+        clears_index_flag: dir.has_index_flag,
         ..Plan::default()
     })
 }
 
-/// Makes a tree of a directory of one block.
-fn plant(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_>) -> Result<Plan> {
+/// Converts a directory of one block to an htree.
+fn convert_to_htree(
+    dir: &Dir<'_>,
+    place: &Place,
+    version: HashVersion,
+    entry: &NewEntry<'_>,
+) -> Result<Plan> {
     let parent = linear::find_parent(dir)?.ino().unwrap_or(Ino::ROOT);
     let source = place.leaf.data();
     let images = || {
-        let (lower, upper, hash) = halves(dir, &source, version, entry)?;
+        let (lower, upper, hash) = split_leaf(dir, &source, version, entry)?;
         let mut root = vec![0; dir.block_size()];
         let stored = dir.fs.geo.hash_version;
         htree::init_root(
@@ -260,18 +274,18 @@ fn plant(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_
             FileBlock(1),
         )?;
         htree::insert_entry(&mut root, NodeKind::Root, 1, hash, FileBlock(2))?;
-        dir.fix_dots(&mut root, parent)?;
+        dir.set_dot_entries(&mut root, parent)?;
         Ok((root, lower, upper))
     };
     let (root, lower, upper) = images().map_err(|e| dir.corrupt(&place.leaf, e))?;
     Ok(Plan {
         changed: smallvec![Changed {
-            kind: Kind::Node(NodeKind::Root),
+            kind: BlockKind::Node(NodeKind::Root),
             ..Changed::leaf(place, root)
         }],
-        fresh: smallvec![(Kind::Leaf, lower), (Kind::Leaf, upper)],
-        becomes_tree: true,
-        leaves_tree: false,
+        fresh: smallvec![(BlockKind::Leaf, lower), (BlockKind::Leaf, upper)],
+        sets_index_flag: true,
+        clears_index_flag: false,
     })
 }
 
@@ -280,9 +294,9 @@ fn split(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_
     let mut plan = Plan::default();
     let source = place.leaf.data();
     let (lower, upper, mut hash) =
-        halves(dir, &source, version, entry).map_err(|e| dir.corrupt(&place.leaf, e))?;
+        split_leaf(dir, &source, version, entry).map_err(|e| dir.corrupt(&place.leaf, e))?;
     plan.changed.push(Changed::leaf(place, lower));
-    let mut child = plan.push_fresh(dir, Kind::Leaf, upper);
+    let mut child = plan.push_fresh(dir, BlockKind::Leaf, upper);
     for (level, frame) in place.path.frames.iter().enumerate().rev() {
         let kind = node_kind(level);
         let corrupt = |e| dir.corrupt(&frame.buffer, e);
@@ -306,7 +320,7 @@ fn split(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_
             htree::insert_entry(&mut fresh, NodeKind::Interior, index, hash, child)
                 .map_err(corrupt)?;
             plan.change_node(&frame.buffer, kind, image);
-            plan.push_fresh(dir, Kind::Node(NodeKind::Interior), fresh);
+            plan.push_fresh(dir, BlockKind::Node(NodeKind::Interior), fresh);
             return Ok(plan);
         }
         let keep = count / 2;
@@ -319,18 +333,18 @@ fn split(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_
         }
         .map_err(corrupt)?;
         plan.change_node(&frame.buffer, kind, image);
-        child = plan.push_fresh(dir, Kind::Node(NodeKind::Interior), fresh);
+        child = plan.push_fresh(dir, BlockKind::Node(NodeKind::Interior), fresh);
         hash = fresh_hash;
     }
-    // Level 0 always returns.
-    Err(tree::circle(dir))
+    // Not reached: level 0 always returns.
+    Err(tree::cycle_error(dir))
 }
 
 impl Changed {
     fn leaf(place: &Place, image: Vec<u8>) -> Changed {
         Changed {
             buffer: place.leaf.clone(),
-            kind: Kind::Leaf,
+            kind: BlockKind::Leaf,
             image,
         }
     }
@@ -340,24 +354,24 @@ impl Plan {
     fn change_node(&mut self, buffer: &Arc<Buffer>, kind: NodeKind, image: Vec<u8>) {
         self.changed.push(Changed {
             buffer: buffer.clone(),
-            kind: Kind::Node(kind),
+            kind: BlockKind::Node(kind),
             image,
         });
     }
-    /// The number of the next new block.
+    /// Returns the file block of the next new block.
     fn next_fresh(&self, dir: &Dir<'_>) -> FileBlock {
         FileBlock(dir.blocks.saturating_add(self.fresh.len() as u32))
     }
-    fn push_fresh(&mut self, dir: &Dir<'_>, kind: Kind, image: Vec<u8>) -> FileBlock {
+    fn push_fresh(&mut self, dir: &Dir<'_>, kind: BlockKind, image: Vec<u8>) -> FileBlock {
         let at = self.next_fresh(dir);
         self.fresh.push((kind, image));
         at
     }
 
-    /// Carries the plan out. An error (no space) has changed nothing.
+    /// Applies the plan. An error (no space) has changed nothing.
     pub fn apply(self, dir: &Dir<'_>, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-        if self.leaves_tree {
-            dir.leave_index(handle, inode)?;
+        if self.clears_index_flag {
+            dir.clear_index_flag(handle, inode)?;
         }
         let buffers = dir.append(handle, inode, self.fresh.len())?;
         for (buffer, (kind, image)) in buffers.iter().zip(&self.fresh) {
@@ -366,7 +380,7 @@ impl Plan {
         for changed in &self.changed {
             dir.overwrite(handle, &changed.buffer, changed.kind, &changed.image);
         }
-        if self.becomes_tree {
+        if self.sets_index_flag {
             inode.insert_flags(InodeFlags::INDEX);
             inode.mark_dirty(dir.fs, handle);
         }

@@ -1,27 +1,25 @@
-//! Reading directories: one leaf at a time, at positions that stay valid while entries come and go.
+//! Reading directories: one leaf at a time, at positions that stay valid while entries change.
 //!
-//! On volumes with `dir_index` a directory is read in the order of its names' hashes, whether it is
-//! a tree yet or still has one block, so that a position survives the change from one to the other,
-//! splits and packing. A position is
+//! On volumes with `dir_index` a directory is read in the order of its names' hashes, as a tree and
+//! also while it has one block. So a position stays valid when the block is converted to a tree,
+//! when leaves split and when they are packed. A position is
 //!
 //! ```text
 //!   0: "."   1: ".."   2 + (major hash / 2) << 32 | minor hash, cut by 12 bits | rank among names with equal bits
 //! ```
 //!
-//! Names with equal bits are ordered by their bytes; their rank tells them apart, so that a reader
-//! whose buffer ends between them neither skips nor repeats one. All leaves that a collision spans
-//! are therefore gathered together. The legacy hash has no minor bits of its own; half MD4 lends
-//! them.
+//! Names with equal hash bits are ordered by their bytes and numbered by rank. So a reader whose
+//! buffer ends between them neither skips nor repeats a name. All leaves of one hash are collected
+//! together to compute the ranks. The legacy hash has no minor hash; the one of half MD4 is used.
 //!
-//! Other directories (no `dir_index`, or linear with several blocks, or of an unknown hash) are
-//! read by byte offset: removal only merges records, so an offset stays a valid place to go on
-//! from.
+//! Other directories (no `dir_index`, linear with several blocks, or an unknown hash) are read by
+//! byte offset. A removal only merges records, so reading can continue at any offset of an entry.
 //!
-//! Entries are gathered under the directory's lock and given out without it: whoever reads may
-//! change the directory.
+//! Entries are collected under the directory's lock and passed to the caller without it, so the
+//! caller may change the directory.
 
-use super::block::Dir;
-use super::tree::{self, Path, circle};
+use super::block::{BlockKind, Dir};
+use super::tree::{self, Path, cycle_error};
 use super::{DirEntry, linear, plan};
 use crate::{Error, Fs, Inode, Result};
 use block::Buf;
@@ -29,31 +27,32 @@ use ext4_format::dir_entry;
 use ext4_format::dirhash::{self, HashVersion};
 use ext4_format::error::FormatError;
 use ext4_format::inode::FileType;
+use ext4_format::types::{FileBlock, Ino};
 
-/// Bits of a position that number the names whose hashes do not differ.
+/// The bits of a position for the rank among names with equal hash bits.
 const RANK_BITS: u32 = 12;
 const RANK_MAX: u64 = (1 << RANK_BITS) - 1;
 /// The position of the first hash.
 const FIRST_HASH: u64 = 2;
-/// Leaves that names with one hash may span. So many names with one hash are an attack on the hash.
+/// The most leaves that names with one hash may span. More such names are an attack on the hash.
 const MAX_COLLISION_LEAVES: usize = 1024;
-/// Leaves that are read ahead.
 const READ_AHEAD_LEAVES: usize = 32;
 
-/// Entries gathered under the lock.
+/// Entries collected under the lock.
 #[derive(Default)]
 struct Chunk {
     leaves: Vec<Buf>,
-    entries: Vec<Gathered>,
+    entries: Vec<ChunkEntry>,
 }
 
 /// An entry in one of a chunk's leaves.
 #[derive(Clone, Copy)]
-struct Gathered {
-    /// While gathering by hash: where it sorts. Then: the position after it.
+struct ChunkEntry {
+    /// The sort key until [`Chunk::sort_and_rank`], then the position after the entry.
     pos: u64,
+    /// The index in `Chunk::leaves`.
     leaf: u32,
-    /// Of its name in the leaf.
+    /// The offset of the name in the leaf.
     name: u32,
     name_len: u8,
     kind: Option<FileType>,
@@ -62,7 +61,7 @@ struct Gathered {
 
 impl Chunk {
     fn push(&mut self, pos: u64, entry: &dir_entry::DirEntryRef<'_>) {
-        self.entries.push(Gathered {
+        self.entries.push(ChunkEntry {
             pos,
             leaf: self.leaves.len() as u32,
             name: entry.offset + dir_entry::HEADER as u32,
@@ -71,14 +70,15 @@ impl Chunk {
             ino: entry.ino.0,
         });
     }
-    fn name<'a>(leaves: &'a [Buf], entry: &Gathered) -> &'a [u8] {
+    fn name<'a>(leaves: &'a [Buf], entry: &ChunkEntry) -> &'a [u8] {
         let start = entry.name as usize;
         let leaf = leaves.get(entry.leaf as usize);
         leaf.and_then(|leaf| leaf.get(start..start + usize::from(entry.name_len)))
             .unwrap_or_default()
     }
-    /// Orders what was gathered by hash, numbers what collides and drops what lies before `from`.
-    fn order(&mut self, from: u64) {
+    /// Sorts the entries by hash and name, adds ranks to equal hashes, drops the entries before
+    /// `from` and sets the position after each entry.
+    fn sort_and_rank(&mut self, from: u64) {
         let Chunk { leaves, entries } = self;
         entries.sort_unstable_by(|a, b| {
             let by_name = || Chunk::name(leaves, a).cmp(Chunk::name(leaves, b));
@@ -94,7 +94,7 @@ impl Chunk {
         entries.retain(|entry| entry.pos >= from);
         for index in 0..entries.len() {
             let pos = entries[index].pos;
-            // Names beyond the last rank share it, and are given out again together.
+            // Names beyond the last rank share it. A reader that stops among them gets them again.
             let shared = entries.get(index + 1).is_some_and(|next| next.pos == pos);
             entries[index].pos = if shared { pos } else { pos + 1 };
         }
@@ -104,13 +104,15 @@ impl Chunk {
     }
 }
 
-/// Calls `each` with the entries from position `pos` (0 at the start; otherwise a `next` of an
-/// earlier call) until it returns false; the entry that it refuses is not taken, and reading goes
-/// on at the `next` of the one before. Takes the directory's lock, but not while it calls `each`.
+/// Calls `each` with the entries from position `pos` on until it returns false.
+///
+/// `pos` is 0 at the start and otherwise a `next` of an earlier call. If `each` returns false for
+/// an entry, reading continues at the `next` of the entry before it. The directory's lock is taken,
+/// but not held while `each` runs.
 ///
 /// # Errors
 ///
-/// `Corrupt…` with the place; entries before it have been given out.
+/// `Corrupt…` with the damaged block. `each` has been called with the entries before it.
 pub(crate) fn read(
     fs: &Fs,
     inode: &Inode,
@@ -129,17 +131,17 @@ pub(crate) fn read(
             let dir = Dir::open(fs, inode)?;
             match hash_order(&dir)? {
                 Some(order) => (
-                    dots(&dir, pos)?,
-                    gather_hashed(&dir, order, pos, &mut chunk)?,
+                    parent_for_dots(&dir, pos)?,
+                    collect_hashed(&dir, order, pos, &mut chunk)?,
                 ),
-                None => (None, gather_linear(&dir, pos, &mut chunk)?),
+                None => (None, collect_linear(&dir, pos, &mut chunk)?),
             }
         };
         for (at, name) in [(0, &b"."[..]), (1, b"..")] {
             if let Some(parent) = dots
                 && pos <= at
                 && !each(DirEntry {
-                    ino: if at == 0 { inode.ino.0 } else { parent },
+                    ino: if at == 0 { inode.ino.0 } else { parent.0 },
                     kind: FileType::Directory,
                     name,
                     next: at + 1,
@@ -165,19 +167,19 @@ pub(crate) fn read(
         match next {
             None => return Ok(()),
             Some(next) if next > pos => pos = next,
-            Some(_) => return Err(circle(&Dir::open(fs, inode)?)),
+            Some(_) => return Err(cycle_error(&Dir::open(fs, inode)?)),
         }
     }
 }
 
-/// How a directory is read by hash.
+/// The parameters for reading a directory by hash.
 struct HashOrder {
     version: HashVersion,
-    /// The tree; `None` for a single block.
+    /// The root of the tree; `None` for a single block.
     tree: Option<tree::Root>,
 }
 
-/// `None` for a directory that is read by offset.
+/// Returns how to read a directory by hash; `None` for a directory that is read by offset.
 fn hash_order(dir: &Dir<'_>) -> Result<Option<HashOrder>> {
     if dir.indexed {
         return Ok(tree::root(dir)?.map(|root| HashOrder {
@@ -185,7 +187,7 @@ fn hash_order(dir: &Dir<'_>) -> Result<Option<HashOrder>> {
             tree: Some(root),
         }));
     }
-    if !plan::hash_ordered(dir) {
+    if !plan::may_become_tree(dir) {
         return Ok(None);
     }
     Ok(linear::default_hash(dir).map(|version| HashOrder {
@@ -194,15 +196,15 @@ fn hash_order(dir: &Dir<'_>) -> Result<Option<HashOrder>> {
     }))
 }
 
-/// The parent's inode number, if "." or ".." is still to be given out.
-fn dots(dir: &Dir<'_>, pos: u64) -> Result<Option<u32>> {
+/// Returns the parent's inode number if `pos` is before the end of "." and "..".
+fn parent_for_dots(dir: &Dir<'_>, pos: u64) -> Result<Option<Ino>> {
     if pos >= FIRST_HASH {
         return Ok(None);
     }
-    Ok(linear::find_parent(dir)?.ino().map(|ino| ino.0))
+    Ok(linear::find_parent(dir)?.ino())
 }
 
-/// Where a name sorts.
+/// Returns the sort key of a name.
 fn key(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> u64 {
     let hash = tree::hash(dir, version, name);
     let minor = match version {
@@ -214,9 +216,9 @@ fn key(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> u64 {
     (u64::from(hash.major >> 1) << 32) | (u64::from(minor) & !RANK_MAX)
 }
 
-/// Gathers the leaf at a position, and the leaves that its last hash goes on in. Returns where the
-/// next one begins.
-fn gather_hashed(
+/// Collects the entries of the leaf at a position, and of the leaves in which its last hash
+/// continues. Returns the position of the next leaf.
+fn collect_hashed(
     dir: &Dir<'_>,
     order: HashOrder,
     pos: u64,
@@ -224,84 +226,85 @@ fn gather_hashed(
 ) -> Result<Option<u64>> {
     let from = pos.saturating_sub(FIRST_HASH);
     let Some(root) = order.tree else {
-        gather_leaf(dir, order.version, 0, from, chunk)?;
-        chunk.order(from);
+        collect_leaf(dir, order.version, FileBlock(0), from, chunk)?;
+        chunk.sort_and_rank(from);
         return Ok(None);
     };
     let Ok(major) = u32::try_from(from >> 32) else {
         return Ok(None);
     };
     let (mut path, mut leaf) = Path::descend(dir, root, major << 1)?;
-    let turning = path
+    let at_read_ahead = path
         .frames
         .last()
         .is_some_and(|frame| frame.index.is_multiple_of(READ_AHEAD_LEAVES));
-    if turning || pos <= FIRST_HASH {
+    if at_read_ahead || pos <= FIRST_HASH {
         let following = path.following(READ_AHEAD_LEAVES);
         dir.prefetch(std::iter::once(leaf).chain(following));
     }
     loop {
-        gather_leaf(dir, order.version, leaf, from, chunk)?;
+        collect_leaf(dir, order.version, leaf, from, chunk)?;
         let next = path.next;
         match next {
             Some(hash) if hash & 1 != 0 => {}
             _ => {
-                chunk.order(from);
+                chunk.sort_and_rank(from);
                 return Ok(next.map(|hash| (u64::from(hash >> 1) << 32) + FIRST_HASH));
             }
         }
         if chunk.leaves.len() >= MAX_COLLISION_LEAVES {
             return Err(Error::CorruptInode {
                 ino: dir.inode.ino.0,
-                what: "the directory has too many names of one hash",
+                what: "the directory has too many names with equal hashes",
             });
         }
-        leaf = path.advance(dir)?.ok_or_else(|| circle(dir))?;
+        leaf = path.advance(dir)?.ok_or_else(|| cycle_error(dir))?;
     }
 }
 
-fn gather_leaf(
+fn collect_leaf(
     dir: &Dir<'_>,
     version: HashVersion,
-    at: u32,
+    at: FileBlock,
     from: u64,
     chunk: &mut Chunk,
 ) -> Result<()> {
-    let leaf = dir.get(at, super::block::Kind::Leaf)?;
+    let leaf = dir.get(at, BlockKind::Leaf)?;
     let data = leaf.data();
-    let mut gather = || -> Result<(), FormatError> {
+    let mut collect = || -> Result<(), FormatError> {
         for entry in dir_entry::entries(&data, dir.inodes_count()) {
             let entry = entry?;
             if entry.is_dot_or_dotdot() {
                 continue;
             }
             let key = key(dir, version, entry.name);
-            // The whole of a collision is needed for its ranks.
+            // Ranks need all names with equal bits, including those before `from`.
             if key | RANK_MAX >= from {
                 chunk.push(key, &entry);
             }
         }
         Ok(())
     };
-    gather().map_err(|e| dir.corrupt(&leaf, e))?;
+    collect().map_err(|e| dir.corrupt(&leaf, e))?;
     chunk.leaves.push(data);
     Ok(())
 }
 
-/// Gathers the block at a byte offset. Returns the next block's offset.
-fn gather_linear(dir: &Dir<'_>, pos: u64, chunk: &mut Chunk) -> Result<Option<u64>> {
+/// Collects the entries of the block at a byte offset. Returns the next block's offset.
+fn collect_linear(dir: &Dir<'_>, pos: u64, chunk: &mut Chunk) -> Result<Option<u64>> {
     let bits = dir.fs.geo.block_bits;
     let Some(at) = u32::try_from(pos >> bits)
         .ok()
         .filter(|&at| at < dir.blocks)
+        .map(FileBlock)
     else {
         return Ok(None);
     };
     linear::read_ahead(dir, at);
     let base = u64::from(at) << bits;
     let leaf = match at {
-        0 => Some(linear::first_block(dir)?),
-        _ => dir.get_leaf_of_any(at)?,
+        FileBlock(0) => Some(linear::first_block(dir)?),
+        _ => dir.get_if_leaf(at)?,
     };
     if let Some(leaf) = leaf {
         let data = leaf.data();

@@ -1,4 +1,4 @@
-//! Collisions: names whose hashes are made equal by force, so that they span leaves.
+//! Hash collisions. The tests mask the hashes of names, so that names of equal hash span leaves.
 
 use super::tree::HASH_MASK;
 use crate::{DirEntry, Error, Fs, InodeRef, MountOptions, NewInode};
@@ -18,7 +18,7 @@ fn name(number: usize) -> Vec<u8> {
     format!("{number:x<200}").into_bytes()
 }
 
-/// Reads with a buffer of `batch` entries.
+/// Reads the names of a directory, `batch` entries per call.
 fn read_all(fs: &Fs, dir: &InodeRef, batch: usize) -> Vec<Vec<u8>> {
     let (mut found, mut pos) = (Vec::new(), 0);
     loop {
@@ -39,8 +39,8 @@ fn read_all(fs: &Fs, dir: &InodeRef, batch: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// Every hash is one of a few: leaves are split within a hash, look-ups go on in the next leaf, and
-/// reading orders equal positions by name.
+/// With few different hashes, leaves are split within a hash, look-ups continue in the next leaf,
+/// and reading orders entries of equal hash by name.
 #[test]
 fn names_of_equal_hash_span_leaves() {
     for mask in [0x0000_0000, 0x4000_0000, 0xf000_0000, 0xff00_0000] {

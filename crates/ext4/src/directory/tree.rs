@@ -1,41 +1,41 @@
-//! Look-ups in hash trees: from the root down to the leaf of a hash, and on to the leaves that a
-//! collision spills into.
+//! Look-ups in hash trees: a descent from the root to the leaf of a hash, then the next leaves if
+//! names with this hash continue there.
 //!
-//! A path holds a node for each level and the entry taken in it. [`Path::advance`] moves to the
-//! next leaf in hash order: up to the first level that has another entry, one on, and down along
-//! first entries.
+//! A path holds one node per level and the index of the entry followed in it. [`Path::advance`]
+//! moves to the next leaf in hash order: it goes up to the first level with a next entry, takes
+//! that entry, and goes down along first entries.
 
-use super::block::{Dir, Kind};
-use super::{At, Place};
+use super::block::{BlockKind, Dir};
+use super::{Place, Slot};
 use crate::{Error, Result};
 use block::Buf;
 use ext4_format::dir_entry::{self, Probe};
 use ext4_format::dirhash::{self, DirHash, HashVersion};
 use ext4_format::error::FormatError;
 use ext4_format::htree::{self, NodeKind};
+use ext4_format::types::FileBlock;
 use jbd2::Buffer;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A node on the way to a leaf.
+/// A node on the path to a leaf.
+#[derive(Clone)]
 pub(super) struct Frame {
     pub buffer: Arc<Buffer>,
-    /// The entry taken.
+    /// The index of the entry that the path follows.
     pub index: usize,
 }
 
-/// The nodes from the root to the lowest one; empty for a directory without a tree.
-pub(super) type Frames = SmallVec<[Frame; 3]>;
-
-/// A way to a leaf.
-#[derive(Default)]
+/// A path to a leaf.
+#[derive(Clone, Default)]
 pub(super) struct Path {
-    pub frames: Frames,
+    /// The nodes from the root to the lowest one; empty for a directory without a tree.
+    pub frames: SmallVec<[Frame; 3]>,
     /// The hash of the next leaf, with the collision bit; `None` at the last leaf.
     pub next: Option<u32>,
 }
 
-/// The shape of the node at `level` (0 is the root).
+/// Returns the kind of the node at `level`; the root has level 0.
 pub(super) fn node_kind(level: usize) -> NodeKind {
     if level == 0 {
         NodeKind::Root
@@ -44,13 +44,12 @@ pub(super) fn node_kind(level: usize) -> NodeKind {
     }
 }
 
-/// Hashes a name as the directory whose root says `version` does; `None` for a version that is not
-/// known.
+/// Returns the hash function for the version in a tree's root; `None` for an unknown version.
 pub(super) fn hash_version(dir: &Dir<'_>, version: u8) -> Option<HashVersion> {
     dir.fs.geo.dir_hash_version(version).ok()
 }
 
-/// A name's hash.
+/// Returns the hash of a name.
 pub(super) fn hash(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> DirHash {
     let hash = dirhash::hash(version, &dir.fs.geo.hash_seed, name);
     #[cfg(test)]
@@ -63,7 +62,7 @@ pub(super) fn hash(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> DirHash 
 
 #[cfg(test)]
 thread_local! {
-    /// Bits of hashes that are left; the others are 0, so that tests get collisions.
+    /// The bits of hashes to keep. Tests clear the others to cause collisions.
     pub(super) static HASH_MASK: std::cell::Cell<u32> = const { std::cell::Cell::new(!0) };
 }
 
@@ -71,17 +70,17 @@ thread_local! {
 pub(super) struct Root {
     pub buffer: Arc<Buffer>,
     pub version: HashVersion,
-    /// Levels of nodes below it.
+    /// Levels of nodes below the root.
     pub levels: u8,
     data: Buf,
 }
 
-/// The root of a directory's tree; `None` if it has no tree, or one of an unknown hash.
+/// Reads the root of a directory's tree; `None` if it has no tree or a tree with an unknown hash.
 pub(super) fn root(dir: &Dir<'_>) -> Result<Option<Root>> {
     if !dir.indexed {
         return Ok(None);
     }
-    let buffer = dir.get(0, Kind::Node(NodeKind::Root))?;
+    let buffer = dir.get(FileBlock(0), BlockKind::Node(NodeKind::Root))?;
     let data = buffer.data();
     let info = htree::root_info(&data).map_err(|e| dir.corrupt(&buffer, e))?;
     if info.indirect_levels > dir.max_levels() {
@@ -101,17 +100,17 @@ pub(super) fn root(dir: &Dir<'_>) -> Result<Option<Root>> {
 }
 
 impl Path {
-    /// Levels.
+    /// Returns the number of levels.
     pub fn len(&self) -> usize {
         self.frames.len()
     }
-    /// Whether the directory has no tree.
+    /// Returns whether the directory has no tree.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// The way from `root` to the first leaf that may have `hash`, and that leaf's block.
-    pub fn descend(dir: &Dir<'_>, root: Root, hash: u32) -> Result<(Path, u32)> {
+    /// Returns the path from `root` to the first leaf that may have `hash`, and that leaf's block.
+    pub fn descend(dir: &Dir<'_>, root: Root, hash: u32) -> Result<(Path, FileBlock)> {
         let mut path = Path::default();
         let (mut buffer, mut data) = (root.buffer, root.data);
         loop {
@@ -126,12 +125,13 @@ impl Path {
             if path.frames.len() > usize::from(root.levels) {
                 return Ok((path, child));
             }
-            buffer = dir.get(child, Kind::Node(NodeKind::Interior))?;
+            buffer = dir.get(child, BlockKind::Node(NodeKind::Interior))?;
             data = buffer.data();
         }
     }
 
-    fn find_next(&self, dir: &Dir<'_>) -> Result<Option<u32>> {
+    /// Returns the hash of the leaf after the path's leaf.
+    fn next_hash(&self, dir: &Dir<'_>) -> Result<Option<u32>> {
         for (level, frame) in self.frames.iter().enumerate().rev() {
             let data = frame.buffer.data();
             let node = htree::open_node(&data, node_kind(level))
@@ -143,8 +143,8 @@ impl Path {
         Ok(None)
     }
 
-    /// Moves to the next leaf in hash order and returns its block; `None` behind the last.
-    pub fn advance(&mut self, dir: &Dir<'_>) -> Result<Option<u32>> {
+    /// Moves to the next leaf in hash order and returns its block; `None` after the last leaf.
+    pub fn advance(&mut self, dir: &Dir<'_>) -> Result<Option<FileBlock>> {
         let depth = self.frames.len();
         while let Some(mut frame) = self.frames.pop() {
             frame.index = frame.index.saturating_add(1);
@@ -160,21 +160,21 @@ impl Path {
             let mut child = child_of(dir, &frame.buffer, entry)?;
             self.frames.push(frame);
             while self.frames.len() < depth {
-                let buffer = dir.get(child, Kind::Node(NodeKind::Interior))?;
+                let buffer = dir.get(child, BlockKind::Node(NodeKind::Interior))?;
                 let first = htree::open_node(&buffer.data(), NodeKind::Interior)
                     .map_err(|e| dir.corrupt(&buffer, e))?
                     .entry(0);
                 child = child_of(dir, &buffer, first)?;
                 self.frames.push(Frame { buffer, index: 0 });
             }
-            self.next = self.find_next(dir)?;
+            self.next = self.next_hash(dir)?;
             return Ok(Some(child));
         }
         Ok(None)
     }
 
-    /// The blocks of the leaves that follow in the lowest node, `count` at most.
-    pub fn following(&self, count: usize) -> SmallVec<[u32; 32]> {
+    /// Returns the blocks of the next leaves in the path's lowest node, `count` at most.
+    pub fn following(&self, count: usize) -> SmallVec<[FileBlock; 32]> {
         let Some(frame) = self.frames.last() else {
             return SmallVec::new();
         };
@@ -185,15 +185,15 @@ impl Path {
         };
         (1..=count)
             .map_while(|step| node.entry(frame.index.saturating_add(step)))
-            .map(|entry| entry.block.0)
+            .map(|entry| entry.block)
             .collect()
     }
 }
 
-/// A child's block number. No child is the root.
-fn child_of(dir: &Dir<'_>, buffer: &Buffer, entry: Option<htree::DxEntry>) -> Result<u32> {
+/// Returns the block of a child. Block 0, the root, cannot be a child.
+fn child_of(dir: &Dir<'_>, buffer: &Buffer, entry: Option<htree::DxEntry>) -> Result<FileBlock> {
     match entry {
-        Some(entry) if entry.block.0 != 0 => Ok(entry.block.0),
+        Some(entry) if entry.block.0 != 0 => Ok(entry.block),
         _ => Err(dir.corrupt(
             buffer,
             FormatError::OutOfRange {
@@ -205,18 +205,18 @@ fn child_of(dir: &Dir<'_>, buffer: &Buffer, entry: Option<htree::DxEntry>) -> Re
     }
 }
 
-/// More leaves were visited than there are: the tree leads in circles.
-pub(super) fn circle(dir: &Dir<'_>) -> Error {
+/// Returns the error for a tree with a cycle: more leaves were visited than exist.
+pub(super) fn cycle_error(dir: &Dir<'_>) -> Error {
     let error = Error::CorruptInode {
         ino: dir.inode.ino.0,
-        what: "the directory's index leads in circles",
+        what: "the directory's index has a cycle",
     };
     dir.fs.blame("directory_index", dir.inode.ino, error)
 }
 
-/// Finds `name` in a hashed directory; `None` if it is not one (with a known hash).
+/// Finds `name` in a hashed directory; `None` if the directory has no tree with a known hash.
 ///
-/// A new name goes into the first leaf of its hash, where later look-ups begin.
+/// A new name goes to the first leaf of its hash, because look-ups start there.
 pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
     let Some(root) = root(dir)? else {
         return Ok(None);
@@ -225,61 +225,45 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
     let (mut path, mut leaf_at) = Path::descend(dir, root, hash)?;
     let mut first = None;
     for _ in 0..dir.blocks {
-        let leaf = dir.get(leaf_at, Kind::Leaf)?;
-        let at = probe(dir, &leaf, name)?;
-        let continues = match at {
-            At::Entry { .. } => false,
+        let leaf = dir.get(leaf_at, BlockKind::Leaf)?;
+        let slot = probe(dir, &leaf, name)?;
+        let continues = match slot {
+            Slot::Entry { .. } => false,
             _ => path.next.is_some_and(|next| htree::continues(next, hash)),
         };
-        if !continues {
-            let here = Place {
-                path,
-                leaf,
-                leaf_at,
-                at,
-            };
-            return Ok(Some(match (first, at) {
-                (Some(first), At::Room { .. } | At::Full { .. }) => first,
-                _ => here,
-            }));
-        }
-        let mut next = Path {
-            frames: path
-                .frames
-                .iter()
-                .map(|frame| Frame {
-                    buffer: frame.buffer.clone(),
-                    index: frame.index,
-                })
-                .collect(),
-            next: path.next,
-        };
-        let Some(next_at) = next.advance(dir)? else {
-            return Err(circle(dir));
-        };
+        let next = continues.then(|| path.clone());
         let here = Place {
             path,
             leaf,
             leaf_at,
-            at,
+            slot,
+        };
+        let Some(mut next) = next else {
+            return Ok(Some(match (first, slot) {
+                (Some(first), Slot::Room { .. } | Slot::Full { .. }) => first,
+                _ => here,
+            }));
+        };
+        let Some(next_at) = next.advance(dir)? else {
+            return Err(cycle_error(dir));
         };
         first.get_or_insert(here);
         (path, leaf_at) = (next, next_at);
     }
-    Err(circle(dir))
+    Err(cycle_error(dir))
 }
 
 /// Looks for `name` in a leaf.
-pub(super) fn probe(dir: &Dir<'_>, leaf: &Arc<Buffer>, name: &[u8]) -> Result<At> {
+pub(super) fn probe(dir: &Dir<'_>, leaf: &Arc<Buffer>, name: &[u8]) -> Result<Slot> {
     let data = leaf.data();
     let probed = dir_entry::probe(&data, name, dir.inodes_count());
     Ok(match probed.map_err(|e| dir.corrupt(leaf, e))? {
-        Probe::Found(entry) => At::Entry {
+        Probe::Found(entry) => Slot::Entry {
             offset: entry.offset,
             ino: entry.ino,
             kind: entry.file_type,
         },
-        Probe::Room { offset } => At::Room { offset },
-        Probe::Full { used } => At::Full { used },
+        Probe::Room { offset } => Slot::Room { offset },
+        Probe::Full { used } => Slot::Full { used },
     })
 }

@@ -1,30 +1,33 @@
-//! Insert, convert and remove: what becomes of a leaf's extents, in terms of [`Tree::splice`].
+//! Insert, convert and remove: changes of a leaf's extents by [`Tree::splice`].
 
+use super::ExtentState;
 use super::node::max_len;
 use super::tree::{END, NodesMut, Path, Tree};
 use crate::{Error, Result};
 use ext4_format::extent::Extent;
+use ext4_format::types::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Extents that replace others: an extent cut in three, at most.
+/// Extents that replace others. The most are three, when an extent is split twice.
 type Pieces = SmallVec<[Extent; 4]>;
 
-/// Adds an extent behind those in `pieces`, as part of the last one where it continues that.
+/// Appends an extent to `pieces`. It is merged with the last one if they are contiguous.
 fn append(pieces: &mut Pieces, extent: Extent) {
     if extent.len == 0 {
         return;
     }
     if let Some(last) = pieces.last_mut()
-        && continues(last, &extent)
+        && is_contiguous(last, &extent)
     {
-        // The last one is filled up even where not all fits: runs of a file that grows become few
-        // long extents.
-        let take = extent
+        // The last extent is filled up even if not all blocks fit, so a growing file has few long
+        // extents.
+        let merged = extent
             .len
             .min(max_len(last.unwritten).saturating_sub(last.len));
-        last.len += take;
-        if let Some(rest) = part(&extent, u64::from(extent.file_block + take)..extent.end()) {
+        last.len += merged;
+        let rest = u64::from(extent.file_block + merged)..extent.end();
+        if let Some(rest) = intersect(&extent, rest) {
             pieces.push(rest);
         }
         return;
@@ -32,15 +35,15 @@ fn append(pieces: &mut Pieces, extent: Extent) {
     pieces.push(extent);
 }
 
-/// Whether `b` lies right behind `a`, in the file and on the volume, and is of its kind.
-fn continues(a: &Extent, b: &Extent) -> bool {
+/// Returns whether `b` follows `a` directly, in the file and on the volume, in the same state.
+fn is_contiguous(a: &Extent, b: &Extent) -> bool {
     a.end() == u64::from(b.file_block)
         && a.start + u64::from(a.len) == b.start
         && a.unwritten == b.unwritten
 }
 
-/// The part of an extent within a range of file blocks.
-fn part(extent: &Extent, range: Range<u64>) -> Option<Extent> {
+/// Returns the part of an extent within a range of file blocks.
+fn intersect(extent: &Extent, range: Range<u64>) -> Option<Extent> {
     let start = range.start.max(u64::from(extent.file_block));
     let end = range.end.min(extent.end());
     (start < end).then(|| Extent {
@@ -51,28 +54,28 @@ fn part(extent: &Extent, range: Range<u64>) -> Option<Extent> {
     })
 }
 
-/// What [`Tree::remove_last`] took away.
+/// The result of [`Tree::remove_last`].
 #[derive(Debug, Default)]
 pub(super) struct Removed {
-    /// The extents' blocks, to be freed.
+    /// The removed extents. The caller frees their blocks.
     pub extents: SmallVec<[Extent; 16]>,
-    /// Where what is left to be removed ends; the range's start when nothing is.
+    /// The end of the range that is left to remove; the range's start if nothing is left.
     pub end: u64,
 }
 
 impl<S: NodesMut> Tree<'_, S> {
-    /// Maps a hole.
+    /// Adds an extent that maps a hole.
     pub fn insert(&mut self, extent: Extent) -> Result<()> {
-        if !extent.is_valid() || !self.store.on_volume(extent.start, extent.len) {
-            return Err(Error::Invalid(
-                "an extent outside of the file or the volume",
+        if !extent.is_valid() || !self.store.on_volume(FsBlock(extent.start), extent.len) {
+            return Err(Error::Internal(
+                "an extent to insert is outside of the file or the volume",
             ));
         }
-        // Block 2^32 - 1 cannot be addressed: Linux keeps that number for "the end".
+        // Linux reserves the block number 2^32 - 1 for "end of file".
         if extent.end() >= END {
             return Err(Error::FileTooLarge);
         }
-        let path = self.descend(extent.file_block)?;
+        let path = self.descend(FileBlock(extent.file_block))?;
         let next = path
             .next
             .map_or(path.end, |next| u64::from(next.file_block));
@@ -84,12 +87,13 @@ impl<S: NodesMut> Tree<'_, S> {
         self.replace(path, at, 0, &[extent])
     }
 
-    /// Makes the first extent of the other kind in `range` (the part of it in the range) of the
-    /// kind `unwritten`; returns where to go on, or the range's end.
-    pub fn convert_first(&mut self, range: Range<u64>, unwritten: bool) -> Result<u64> {
+    /// Converts the first extent in `range` that is not in `state`, as far as it is in the range.
+    /// Returns the file block to continue at, or the range's end.
+    pub fn convert_first(&mut self, range: Range<u64>, state: ExtentState) -> Result<u64> {
+        let unwritten = state.is_unwritten();
         let mut from = range.start;
         while from < range.end {
-            let path = self.descend(from as u32)?;
+            let path = self.descend(FileBlock(from as u32))?;
             let found = path.prev.filter(|prev| prev.end() > from);
             let Some(extent) = found.or(path.next) else {
                 from = path.end;
@@ -110,22 +114,24 @@ impl<S: NodesMut> Tree<'_, S> {
             };
             let end = end.min(start + u64::from(max_len(unwritten)));
             let mut pieces = Pieces::new();
-            pieces.extend(part(&extent, 0..start));
-            let changed = part(&extent, start..end);
-            pieces.extend(changed.map(|part| Extent { unwritten, ..part }));
-            pieces.extend(part(&extent, end..END));
+            pieces.extend(intersect(&extent, 0..start));
+            let converted = intersect(&extent, start..end);
+            pieces.extend(converted.map(|part| Extent { unwritten, ..part }));
+            pieces.extend(intersect(&extent, end..END));
             self.replace(path, at, 1, &pieces)?;
             return Ok(end);
         }
         Ok(range.end)
     }
 
-    /// Removes the last extents in `range`: part of one, or as many of a leaf as `more` allows (it
-    /// is asked before each but the first).
+    /// Removes the last extents in `range`: a part of one extent, or whole extents of one leaf.
+    ///
+    /// It calls `may_remove` with each extent before the removal and stops when that returns false.
+    /// The first extent is removed in any case.
     pub fn remove_last(
         &mut self,
         range: &Range<u64>,
-        more: &mut dyn FnMut(&Extent) -> bool,
+        may_remove: &mut dyn FnMut(&Extent) -> bool,
     ) -> Result<Removed> {
         let mut removed = Removed {
             end: range.start,
@@ -134,39 +140,41 @@ impl<S: NodesMut> Tree<'_, S> {
         let Some(last) = range.end.checked_sub(1).filter(|_| range.start < range.end) else {
             return Ok(removed);
         };
-        let path = self.descend(last as u32)?;
+        let path = self.descend(FileBlock(last as u32))?;
         let Some(extent) = path.prev else {
             return Ok(removed);
         };
-        let Some(cut) = part(&extent, range.clone()) else {
+        let Some(removed_part) = intersect(&extent, range.clone()) else {
             return Ok(removed);
         };
-        removed.end = u64::from(cut.file_block);
-        removed.extents.push(cut);
-        more(&cut);
-        if cut.len < extent.len {
+        removed.end = u64::from(removed_part.file_block);
+        removed.extents.push(removed_part);
+        may_remove(&removed_part);
+        let goal = FsBlock(extent.start);
+        if removed_part.len < extent.len {
             let mut pieces = Pieces::new();
-            pieces.extend(part(&extent, 0..removed.end));
-            pieces.extend(part(&extent, cut.end()..END));
+            pieces.extend(intersect(&extent, 0..removed.end));
+            pieces.extend(intersect(&extent, removed_part.end()..END));
             let at = path.at - 1;
-            self.splice(path, at, 1, &pieces, extent.start)?;
+            self.splice(path, at, 1, &pieces, goal)?;
             return Ok(removed);
         }
         let before = self.leaf_entries(&path)?;
         let before = before.get(..path.at - 1).unwrap_or_default();
         for extent in before.iter().rev() {
-            if u64::from(extent.file_block) < range.start || !more(extent) {
+            if u64::from(extent.file_block) < range.start || !may_remove(extent) {
                 break;
             }
             removed.end = u64::from(extent.file_block);
             removed.extents.push(*extent);
         }
         let (at, count) = (path.at - removed.extents.len(), removed.extents.len());
-        self.splice(path, at, count, &[], extent.start)?;
+        self.splice(path, at, count, &[], goal)?;
         Ok(removed)
     }
 
-    /// Replaces `old` extents from `at` on by `new`, merged with their neighbours in the leaf.
+    /// Replaces `old` extents from index `at` on by `new`, and merges them with their neighbours in
+    /// the leaf.
     fn replace(
         &mut self,
         path: Path<S::Node>,
@@ -174,8 +182,8 @@ impl<S: NodesMut> Tree<'_, S> {
         old: usize,
         new: &[Extent],
     ) -> Result<()> {
-        // `prev` and `next` of the path are beside or inside of what is replaced; take those
-        // beside.
+        // If nothing is replaced, the path's `prev` and `next` are the neighbours. Otherwise they
+        // can be among the replaced extents.
         let entries;
         let (before, after) = if old == 0 {
             (path.prev, path.next)
@@ -187,7 +195,7 @@ impl<S: NodesMut> Tree<'_, S> {
         let (mut at, mut old) = (at, old);
         let mut pieces = Pieces::new();
         if let (Some(before), Some(first)) = (before, new.first())
-            && continues(&before, first)
+            && is_contiguous(&before, first)
             && before.len < max_len(before.unwritten)
         {
             pieces.push(before);
@@ -197,13 +205,13 @@ impl<S: NodesMut> Tree<'_, S> {
             append(&mut pieces, *extent);
         }
         if let (Some(after), Some(last)) = (after, pieces.last())
-            && continues(last, &after)
+            && is_contiguous(last, &after)
             && last.len + after.len <= max_len(after.unwritten)
         {
             append(&mut pieces, after);
             old += 1;
         }
-        let goal = new.first().map_or(0, |extent| extent.start);
+        let goal = FsBlock(new.first().map_or(0, |extent| extent.start));
         self.splice(path, at, old, &pieces, goal)
     }
 }

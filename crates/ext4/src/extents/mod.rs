@@ -1,22 +1,22 @@
-//! The extent tree: which volume blocks hold which file blocks.
+//! The extent tree: it maps file blocks to volume blocks.
 //!
-//! The root lives in [`Inode::i_block`], whose lock guards the whole tree: shared for look-ups,
-//! exclusive for changes (changes happen under a journal handle; the lock is taken after the handle
-//! is started). The order of locks is handle → `i_block` → `meta`. Nodes below the root are blocks
-//! of the journal, with a checksum that is stamped when their transaction commits and verified when
-//! they come from the device.
+//! The root is in [`Inode::i_block`]. Its lock guards the whole tree: shared for look-ups,
+//! exclusive for changes. A change runs under a journal handle, and the lock is taken after the
+//! handle is started. The order of locks is handle → `i_block` → `meta`. Nodes below the root are
+//! metadata blocks of the journal. Their checksum is updated when their transaction commits and
+//! verified when they are read from the device.
 //!
-//! | file | what |
+//! | file | what it holds |
 //! |---|---|
 //! | `node` | entries of one node, in place |
 //! | `tree` | paths, and replacing entries with splits, growth and shrinking; the invariants |
 //! | `change` | insert, convert and remove as replacements of entries in a leaf |
 //! | `store` | nodes in the journal's blocks |
-//! | `promise` | nodes for pages that have not landed, promised before they are needed |
+//! | `promise` | nodes reserved for pages that are not recorded in the tree yet |
 //!
-//! A damaged tree is an error that names the inode or the block; every walk is bounded, as nodes'
-//! ranges nest and levels count down. Files with the block map of ext2 and ext3 are refused in
-//! [`read_root`], the one place that would choose.
+//! A damaged tree gives an error that names the inode or the block. Every walk has a bound, because
+//! the ranges of nodes nest and levels count down. [`read_root`] refuses files with the block map
+//! of ext2 and ext3; support for it would be chosen there.
 
 mod change;
 mod node;
@@ -42,55 +42,82 @@ use std::sync::Arc;
 use store::{Reader, Writer};
 use tree::{END, Nodes, Tree, descend};
 
-/// What a file block maps to, and for how long a run this holds.
+/// The result of [`lookup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Map {
-    /// Blocks of the volume.
+    /// The file block is allocated.
     Mapped {
-        /// Of the first file block asked for.
+        /// The volume block of the file block.
         start: FsBlock,
-        /// File blocks from there on that are mapped contiguously.
+        /// The number of file blocks from there on that are mapped contiguously.
         len: u32,
-        /// Allocated but reads as zeroes.
+        /// Whether the blocks read as zeroes: they are allocated but were never written.
         unwritten: bool,
     },
-    /// Nothing, for `len` file blocks at least (`u32::MAX` - start, where no extent follows; never
-    /// 0).
+    /// The file block is not allocated.
     Hole {
-        /// File blocks.
+        /// At least this many file blocks are not allocated. Never 0; `u32::MAX` - block if no
+        /// extent follows.
         len: u32,
     },
 }
 
-/// Blocks in one written extent at most.
+/// Whether the blocks of an extent hold data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExtentState {
+    /// The blocks hold data.
+    Written,
+    /// The blocks are allocated and read as zeroes.
+    Unwritten,
+}
+
+impl ExtentState {
+    fn is_unwritten(self) -> bool {
+        self == ExtentState::Unwritten
+    }
+}
+
+/// Returns the file block of a page. A page has one block, because both have 4 KiB.
+///
+/// # Errors
+/// `FileTooLarge` beyond the last file block.
+pub(crate) fn block_of_page(page: u64) -> Result<FileBlock> {
+    match u32::try_from(page) {
+        Ok(block) => Ok(FileBlock(block)),
+        Err(_) => Err(Error::FileTooLarge),
+    }
+}
+
+/// The most blocks in a written extent.
 pub(crate) const MAX_LEN: u32 = ext4_format::extent::MAX_WRITTEN_LEN;
-/// Blocks in one unwritten extent at most.
+/// The most blocks in an unwritten extent.
 pub(crate) const MAX_UNWRITTEN_LEN: u32 = ext4_format::extent::MAX_UNWRITTEN_LEN;
 
-/// Credits that [`insert`] may use, and [`convert`] of what one extent maps.
+/// Credits that [`insert`] may use, and [`convert`] for a range in one extent.
 ///
-/// The worst case is a full path of depth 4 that grows: 5 nodes changed, 5 split off, 1 below the
-/// root, and for these 6 blocks a bitmap and a descriptor block each; the inode's own block is the
+/// The worst case is a full path of depth 4 that grows: 5 nodes changed, 5 split off and 1 below
+/// the root. The 6 new blocks each need a bitmap and a descriptor block. The inode's block is the
 /// 24th.
 pub(crate) const INSERT_CREDITS: u32 = 24;
-/// Credits that [`remove`] needs to make progress: an insertion's (it may cut an extent in two),
-/// and the bitmaps and descriptor blocks of a run of blocks that lies in two groups.
+/// Credits that [`remove`] needs to make progress. It may cut an extent in two, which is an
+/// insertion. The run that it frees may lie in two groups, with a bitmap and a descriptor block
+/// each.
 pub(crate) const REMOVE_CREDITS: u32 = 32;
 
-/// Credits that [`remove`] keeps for a step beside the groups of the freed extents: the nodes on a
-/// path, and the bitmaps and descriptor blocks of those that become empty.
+/// Credits that [`remove`] keeps for one step, in addition to those for the groups of the freed
+/// extents: the nodes on a path, and the bitmaps and descriptor blocks of nodes that become empty.
 const STEP_CREDITS: u32 = 18;
 const _: () = assert!(STEP_CREDITS + 4 < REMOVE_CREDITS && INSERT_CREDITS + 8 <= REMOVE_CREDITS);
-/// Extents that one call of [`remove`] takes away at most, whatever the credits: handles are short.
+/// The most extents that one call of [`remove`] removes. It bounds the time that a handle is open.
 const REMOVE_EXTENTS: usize = 4096;
-/// Blocks of directories and the like that one call takes away at most: each needs a revoke record.
+/// The most journaled blocks that one call of [`remove`] frees: each needs a revoke record.
 const REMOVE_JOURNALED: u64 = 4096;
 
-/// Checks that `i_block` is the root of an extent tree, and gives its view.
+/// Checks that `i_block` is the root of an extent tree, and returns its view.
 fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
     match View::new(root, None) {
-        // In a block map the first five bytes could be those of a header, were it not that block 4
-        // is never data's.
+        // A block map could start with the same bytes only if block 4 was a data block, and block
+        // 4 never is.
         Ok(view) if view.depth() == 0 && view.max() == 4 => Ok(view),
         view => {
             let flags = inode.flags();
@@ -100,47 +127,47 @@ fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
             if root.starts_with(&EXTENT_MAGIC.to_le_bytes()) && view.is_ok() {
                 return Err(Error::CorruptInode {
                     ino: inode.ino.0,
-                    what: "an extent tree without the flag for it",
+                    what: "it has an extent tree, but its extents flag is not set",
                 });
             }
             Err(Error::Unsupported(format!(
-                "inode {}: block maps of ext2 and ext3",
+                "inode {} has a block map of ext2 or ext3; convert the file to extents",
                 inode.ino
             )))
         }
     }
 }
 
-/// What `block` maps to. Takes the shared lock.
+/// Looks up the mapping of `block`. It takes the shared lock of the tree.
 pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Map> {
     let root = inode.i_block.read();
     let found =
-        read_root(inode, &root).and_then(|view| lookup_from(&Reader { fs, inode }, &view, block.0));
+        read_root(inode, &root).and_then(|view| lookup_from(&Reader { fs, inode }, &view, block));
     fs.witness("extents_lookup", inode.ino, found)
 }
 
-/// [`lookup`] below a root. A tree of depth 0 costs a search among 4 entries and no look at the
+/// Does [`lookup`] from a root on. In a tree of depth 0 it searches 4 entries and does not use the
 /// journal.
-fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: u32) -> Result<Map> {
+fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: FileBlock) -> Result<Map> {
     let (mut view, mut end, mut bytes) = (*root, END, None);
     while view.depth() > 0 {
         let rank = view.rank(block);
         let Some(slot) = rank.checked_sub(1) else {
-            // Only a root can start behind the block.
+            // Only a root can start after the block.
             return Ok(hole(block, view.key(0).map_or(end, u64::from)));
         };
         let (_, child, child_end) = store.child(&view, slot, end)?;
-        let (depth, key) = (view.depth() - 1, view.key(slot).unwrap_or(0));
+        let (depth, key) = (view.depth() - 1, view.key(slot).unwrap_or_default());
         end = child_end;
         let bytes = bytes.insert(store.bytes(&child));
         view = store.view(bytes, depth, key, end)?;
     }
     let rank = view.rank(block);
     if let Some(extent) = rank.checked_sub(1).and_then(|at| view.extent(at))
-        && extent.contains(block)
+        && extent.contains(block.0)
     {
         let extent = store.check(extent)?;
-        let skip = block - extent.file_block;
+        let skip = block.0 - extent.file_block;
         return Ok(Map::Mapped {
             start: FsBlock(extent.start + u64::from(skip)),
             len: extent.len - skip,
@@ -150,7 +177,8 @@ fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: u32) -> Result<Map> 
     Ok(hole(block, view.key(rank).map_or(end, u64::from)))
 }
 
-fn hole(block: u32, end: u64) -> Map {
+/// Returns a hole from `block` to `end`.
+fn hole(block: FileBlock, end: u64) -> Map {
     let len = end
         .min(u64::from(u32::MAX))
         .saturating_sub(u64::from(block));
@@ -159,11 +187,13 @@ fn hole(block: u32, end: u64) -> Map {
     }
 }
 
-/// Maps the hole `block..block+len` to `start`; merges with neighbours where it can. Updates the
-/// inode's block count and marks it dirty. A range that is (partly) mapped is an error.
+/// Maps the hole `block..block + len` to the volume blocks from `start` on. It merges the extent
+/// with its neighbours if possible, updates the inode's block count and marks the inode dirty.
 ///
-/// `len` is at most 32,768 (32,767 for unwritten). New nodes are placed near `start`. On `NoSpace`
-/// nothing has changed.
+/// `len` is at most 32,768 (32,767 for unwritten). New nodes are placed near `start`.
+///
+/// # Errors
+/// `CorruptInode` if a block of the range is mapped; `NoSpace`. An error has changed nothing.
 pub(crate) fn insert(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -171,64 +201,67 @@ pub(crate) fn insert(
     block: FileBlock,
     start: FsBlock,
     len: u32,
-    unwritten: bool,
+    state: ExtentState,
 ) -> Result<()> {
     let extent = Extent {
         file_block: block.0,
         len,
-        unwritten,
+        unwritten: state.is_unwritten(),
         start: start.0,
     };
-    let changed = change(fs, handle, inode, i64::from(len), |tree, _| {
+    let changed = modify_tree(fs, handle, inode, i64::from(len), |tree, _| {
         tree.insert(extent)
     });
     fs.witness("extents_insert", inode.ino, changed)
 }
 
-/// Makes the mapped range written (`unwritten` false) or unwritten (true), splitting extents at its
-/// ends and merging with neighbours. Parts that are so already stay, as do holes.
+/// Converts the mapped blocks of a range of file blocks to `state`. It splits extents at the ends
+/// of the range and merges extents with their neighbours. Holes stay.
 ///
-/// A range that one extent maps takes at most [`INSERT_CREDITS`]; a longer one that many for every
-/// extent, which are asked for as they are needed, and the error is `Invalid` where the transaction
-/// has no room: see [`convert_some`].
+/// A range in one extent takes at most [`INSERT_CREDITS`]. A longer range takes that many for every
+/// extent, and extends the handle as needed.
+///
+/// # Errors
+/// `Internal` if the transaction has no room for the credits; part of the range is converted then.
 pub(crate) fn convert(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     range: Range<u64>,
-    unwritten: bool,
+    state: ExtentState,
 ) -> Result<()> {
     let end = range.end;
-    match convert_some(fs, handle, inode, range, unwritten)? {
+    match convert_some(fs, handle, inode, range, state)? {
         stop if stop >= end => Ok(()),
-        _ => Err(Error::Invalid("too many extents to convert in one handle")),
+        _ => Err(Error::Internal("too many extents to convert in one handle")),
     }
 }
 
-/// As [`convert`], from the range's start on, as far as the handle's credits go; returns where it
-/// stopped, the range's end when all is done.
-pub(crate) fn convert_some(
+/// Does [`convert`] from the start of the range as far as the handle's credits allow. Returns the
+/// file block at which it stopped: the range's end if all is done.
+fn convert_some(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     range: Range<u64>,
-    unwritten: bool,
+    state: ExtentState,
 ) -> Result<u64> {
     let range = range.start..range.end.min(END);
-    change(fs, handle, inode, 0, |tree, _| {
+    modify_tree(fs, handle, inode, 0, |tree, _| {
         let mut from = range.start;
         loop {
-            from = tree.convert_first(from..range.end, unwritten)?;
+            from = tree.convert_first(from..range.end, state)?;
             let has_credits =
                 || handle.credits() >= INSERT_CREDITS || handle.extend(INSERT_CREDITS);
             if from >= range.end || !has_credits() {
                 break;
             }
         }
-        // Pages that wait count on the levels that there are.
-        let own = match unwritten {
-            true => 0,
-            false => range.end.saturating_sub(range.start),
+        // The node reservation of other waiting pages assumes the present depth. The pages of this
+        // conversion to written do not count: their change is done.
+        let own = match state {
+            ExtentState::Unwritten => 0,
+            ExtentState::Written => range.end.saturating_sub(range.start),
         };
         if inode.data.mapping.unlanded_pages() <= own {
             tree.collapse()?;
@@ -237,12 +270,12 @@ pub(crate) fn convert_some(
     })
 }
 
-/// Unmaps `range` from its end backwards and frees the blocks, as far as the handle's credits go.
-/// Returns where it stopped: the range's start when all is done, otherwise the end of what is left
-/// for another handle.
+/// Unmaps the file blocks of `range` from its end backwards and frees their blocks, as far as the
+/// handle's credits allow. Returns the end of the part that is left for another handle: the range's
+/// start if all is done.
 ///
-/// With [`REMOVE_CREDITS`] at least one extent goes; the tree is consistent at every stop. Blocks
-/// of directories and symbolic links get revoke records.
+/// With [`REMOVE_CREDITS`] it removes at least one extent. The tree is consistent at every stop.
+/// Blocks of directories and symbolic links get revoke records.
 pub(crate) fn remove(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -256,9 +289,9 @@ pub(crate) fn remove(
     let mut groups: SmallVec<[u64; 16]> = SmallVec::new();
     let mut extents = 0;
     let mut blocks = 0u64;
-    // Whether one more extent may go. Both what the handle has left and what the groups of all that
-    // went may cost count, as bitmaps may be put into the transaction later than they change.
-    let mut more = |extent: &Extent| {
+    // Returns whether one more extent may be removed. The groups of all removed extents count in
+    // addition to the credits left, because a bitmap can enter the transaction after it changes.
+    let mut may_remove = |extent: &Extent| {
         let per_group = u64::from(fs.geo.blocks_per_group.max(1));
         for block in [extent.start, extent.start + u64::from(extent.len) - 1] {
             let group = block.saturating_sub(fs.geo.first_data_block) / per_group;
@@ -274,16 +307,16 @@ pub(crate) fn remove(
             && extents < REMOVE_EXTENTS
             && !(journaled && blocks >= REMOVE_JOURNALED)
     };
-    change(fs, handle, inode, 0, |tree, data| {
-        let mut go_on = true;
-        while go_on && left.start < left.end {
+    modify_tree(fs, handle, inode, 0, |tree, mapped| {
+        let mut has_credits = true;
+        while has_credits && left.start < left.end {
             let removed = tree.remove_last(&left, &mut |extent| {
-                go_on = more(extent);
-                go_on
+                has_credits = may_remove(extent);
+                has_credits
             })?;
             left.end = removed.end;
             for extent in removed.extents {
-                *data -= i64::from(extent.len);
+                *mapped -= i64::from(extent.len);
                 let blocks = extent.start..extent.start + u64::from(extent.len);
                 handle.forget_data(blocks.clone());
                 if journaled {
@@ -300,14 +333,16 @@ pub(crate) fn remove(
     })
 }
 
-/// Carries out a change of the tree under the exclusive lock and accounts for it. `data` is the
-/// change of the number of mapped blocks if all goes well; `run` may change it.
-fn change<R>(
+/// Runs `change` on the tree under the exclusive lock and updates the inode's block count.
+///
+/// The count grows by `mapped_on_success` mapped blocks if `change` succeeds, by the number that
+/// `change` stores in its second argument in any case, and by the new nodes.
+fn modify_tree<R>(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    data: i64,
-    run: impl FnOnce(&mut Tree<'_, Writer<'_, '_>>, &mut i64) -> Result<R>,
+    mapped_on_success: i64,
+    change: impl FnOnce(&mut Tree<'_, Writer<'_, '_>>, &mut i64) -> Result<R>,
 ) -> Result<R> {
     let store = Writer::new(fs, handle, inode);
     let mut root = inode.i_block.write();
@@ -316,11 +351,13 @@ fn change<R>(
         store: &store,
         root: &mut root,
     };
-    let mut removed = 0;
-    let result = run(&mut tree, &mut removed);
-    // A failed removal has removed what it says; a failed insertion has mapped nothing.
-    let mapped = if result.is_ok() { data } else { 0 };
-    let blocks = mapped + removed + store.nodes.get();
+    let mut mapped = 0;
+    let result = change(&mut tree, &mut mapped);
+    // A failed removal has removed some extents; a failed insertion has mapped nothing.
+    if result.is_ok() {
+        mapped += mapped_on_success;
+    }
+    let blocks = mapped + store.nodes.get();
     if blocks != 0 {
         let sectors = blocks.saturating_mul(i64::from(fs.geo.block_size / 512));
         inode.add_sectors(sectors);
@@ -330,17 +367,16 @@ fn change<R>(
     result
 }
 
-/// Calls `each` with (file block, `Map::Mapped`) for every extent that overlaps `range`, in order,
-/// until it returns false.
+/// Calls `each` with the first file block and a `Map::Mapped` for every extent that overlaps
+/// `range`, in order, until it returns false.
 ///
-/// The extents at the range's ends are cut to it. The lock is held for one leaf at a time and not
-/// while `each` runs, so that `each` may look up and change; what changes behind its back is seen
-/// as it is then.
-pub(crate) fn for_each(
+/// Extents are cut to the range. The lock is held for one leaf at a time, and not while `each`
+/// runs. So `each` may look up and change the tree. Changes made between two leaves are seen.
+fn for_each(
     fs: &Fs,
     inode: &Inode,
     range: Range<u64>,
-    each: &mut dyn FnMut(u32, Map) -> bool,
+    each: &mut dyn FnMut(FileBlock, Map) -> bool,
 ) -> Result<()> {
     let (mut from, end) = (range.start, range.end.min(END));
     let mut extents: Vec<Extent> = Vec::new();
@@ -364,7 +400,7 @@ pub(crate) fn for_each(
                 len: (stop - start) as u32,
                 unwritten: extent.unwritten,
             };
-            if !each(start as u32, map) {
+            if !each(FileBlock(start as u32), map) {
                 return Ok(());
             }
         }
@@ -373,7 +409,7 @@ pub(crate) fn for_each(
     Ok(())
 }
 
-/// Puts those extents of the leaf that covers `from` into `extents` that end behind it, and returns
+/// Adds the extents that end after `from`, of the leaf that covers `from`, to `extents`. Returns
 /// the end of the leaf's range.
 fn leaf_extents<S: Nodes>(
     store: &S,
@@ -381,7 +417,7 @@ fn leaf_extents<S: Nodes>(
     from: u64,
     extents: &mut Vec<Extent>,
 ) -> Result<u64> {
-    let path = descend(store, root, from as u32)?;
+    let path = descend(store, root, FileBlock(from as u32))?;
     for extent in path.leaf_entries(store, root)? {
         if extent.end() > from {
             extents.push(extent);
@@ -390,12 +426,12 @@ fn leaf_extents<S: Nodes>(
     Ok(path.end)
 }
 
-/// How many extents map the file; adjacent ones count as they are stored.
-pub(crate) fn count_extents(fs: &Fs, inode: &Inode) -> Result<u64> {
+/// Returns the number of extents that map the file. Adjacent extents are not merged.
+fn count_extents(fs: &Fs, inode: &Inode) -> Result<u64> {
     count_in(fs, inode, 0..END)
 }
 
-/// How many extents map a part of the file.
+/// Returns the number of extents that map a range of the file.
 pub(crate) fn count_in(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<u64> {
     let mut count = 0;
     for_each(fs, inode, range, &mut |_, _| {
@@ -406,8 +442,9 @@ pub(crate) fn count_in(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<u64>
 }
 
 impl Fs {
-    /// How many extents map the file's blocks; data that has not been written back yet has none. 0
-    /// for what has no extent tree (devices, FIFOs, sockets, short symbolic links).
+    /// Returns the number of extents that map the file's blocks. Data that has not been written
+    /// back has no extent. Inodes without an extent tree (devices, FIFOs, sockets, short symbolic
+    /// links) have 0.
     pub fn extent_count(&self, inode: &InodeRef) -> Result<u64> {
         if inode.flags().contains(InodeFlags::EXTENTS) {
             count_extents(self, inode)
@@ -417,7 +454,7 @@ impl Fs {
     }
 }
 
-/// An empty root.
+/// Returns the root of an empty tree.
 pub(crate) fn empty_root() -> [u8; 60] {
     let mut root = [0; 60];
     node::fill(&mut root, 0, &[]);

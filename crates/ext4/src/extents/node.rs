@@ -1,31 +1,32 @@
 //! Entries of a node in place: the 12-byte header and the 12-byte entries of a root or of a block.
 //!
-//! The codec ([`ext4_format::extent`]) checks a whole node, which is done once for a block that
-//! comes from the device. What is here is for the many times after that: a view checks the header
-//! only and reads single entries, and changes move entries within the bytes. Nothing here panics,
-//! whatever the bytes are.
+//! The codec ([`ext4_format::extent`]) checks a whole node. That is done once for a block read from
+//! the device. This module serves the accesses after that: a view checks the header only and reads
+//! single entries, and changes move entries within the bytes. No content of a node makes this
+//! module panic.
 
 use crate::{Error, Result};
 use ext4_format::error::FormatError;
 use ext4_format::extent::{
     self, EXTENT_MAGIC, Extent, MAX_DEPTH, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN,
 };
+use ext4_format::types::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 
 /// Bytes of the header, and of an entry.
 const SIZE: usize = 12;
 
-/// An entry as it is on disk; its first four bytes are its file block, in leaves and above.
+/// An entry in its on-disk form. Its first four bytes are its file block, at every depth.
 pub(super) type Raw = [u8; SIZE];
-/// Entries on their way into a node: at most three in all but splits.
+/// Entries to be stored in a node. Only splits have more than three.
 pub(super) type Raws = SmallVec<[Raw; 4]>;
 
-/// The file block that an entry starts at.
-pub(super) fn key(raw: &Raw) -> u32 {
-    u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]])
+/// Returns the file block that an entry starts at.
+pub(super) fn key(raw: &Raw) -> FileBlock {
+    FileBlock(u32::from_le_bytes([raw[0], raw[1], raw[2], raw[3]]))
 }
 
-/// An extent as an entry.
+/// Encodes an extent as an entry of a leaf.
 pub(super) fn pack(extent: &Extent) -> Raw {
     let flag = if extent.unwritten { MAX_WRITTEN_LEN } else { 0 };
     let len = ((extent.len + flag) as u16).to_le_bytes();
@@ -37,12 +38,12 @@ pub(super) fn pack(extent: &Extent) -> Raw {
     ]
 }
 
-/// An entry of a leaf.
+/// Decodes an entry of a leaf.
 pub(super) fn unpack(raw: &Raw) -> Extent {
     let len = u32::from(u16::from_le_bytes([raw[4], raw[5]]));
     let unwritten = len > MAX_WRITTEN_LEN;
     Extent {
-        file_block: key(raw),
+        file_block: key(raw).0,
         len: if unwritten {
             len - MAX_WRITTEN_LEN
         } else {
@@ -53,22 +54,24 @@ pub(super) fn unpack(raw: &Raw) -> Extent {
     }
 }
 
-/// An entry that points to a child.
-pub(super) fn pack_index(file_block: u32, child: u64) -> Raw {
-    let block = file_block.to_le_bytes();
-    let child = child.to_le_bytes();
+/// Encodes an entry that points to a child.
+pub(super) fn pack_index(file_block: FileBlock, child: FsBlock) -> Raw {
+    let block = file_block.0.to_le_bytes();
+    let child = child.0.to_le_bytes();
     [
         block[0], block[1], block[2], block[3], child[0], child[1], child[2], child[3], child[4],
         child[5], 0, 0,
     ]
 }
 
-/// The child that an entry points to.
-pub(super) fn unpack_child(raw: &Raw) -> u64 {
-    u64::from_le_bytes([raw[4], raw[5], raw[6], raw[7], raw[8], raw[9], 0, 0])
+/// Decodes the child that an entry points to.
+pub(super) fn unpack_child(raw: &Raw) -> FsBlock {
+    FsBlock(u64::from_le_bytes([
+        raw[4], raw[5], raw[6], raw[7], raw[8], raw[9], 0, 0,
+    ]))
 }
 
-/// The longest extent of its kind, in blocks.
+/// Returns the most blocks that a written or unwritten extent can have.
 pub(super) fn max_len(unwritten: bool) -> u32 {
     if unwritten {
         MAX_UNWRITTEN_LEN
@@ -102,7 +105,8 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The view of a node at `depth`; `None` takes the depth that a root says.
+    /// Returns the view of a node. With `depth` it checks the node's depth; a root, whose depth is
+    /// not known, has `None`.
     #[inline]
     pub fn new(bytes: &'a [u8], depth: Option<u16>) -> Result<View<'a>> {
         let (found, entries) = (get_u16(bytes, 6), get_u16(bytes, 2));
@@ -126,11 +130,11 @@ impl<'a> View<'a> {
     pub fn len(&self) -> usize {
         self.entries.len()
     }
-    /// Entries that there is room for.
+    /// Returns the number of entries that the node has room for.
     pub fn max(&self) -> usize {
         self.max
     }
-    /// Levels below.
+    /// Returns the number of levels below the node.
     pub fn depth(&self) -> u16 {
         self.depth
     }
@@ -140,22 +144,22 @@ impl<'a> View<'a> {
     pub fn raw(&self, at: usize) -> Option<&'a Raw> {
         self.entries.get(at)
     }
-    /// File block that the entry at `at` starts with.
-    pub fn key(&self, at: usize) -> Option<u32> {
+    /// Returns the first file block of entry `at`.
+    pub fn key(&self, at: usize) -> Option<FileBlock> {
         self.entries.get(at).map(key)
     }
     pub fn extent(&self, at: usize) -> Option<Extent> {
         self.entries.get(at).map(unpack)
     }
-    /// How many entries start at or before `block`: the one that may contain it is the last of
-    /// these.
+    /// Returns the number of entries that start at or before `block`. The last of these is the only
+    /// one that can contain it.
     #[inline]
-    pub fn rank(&self, block: u32) -> usize {
+    pub fn rank(&self, block: FileBlock) -> usize {
         self.entries.partition_point(|raw| key(raw) <= block)
     }
 }
 
-/// What is wrong with a header: the slow path of [`View::new`].
+/// Returns the error for a header that [`View::new`] refuses.
 #[cold]
 fn bad_header(bytes: &[u8], depth: Option<u16>) -> Error {
     let (magic, found) = (get_u16(bytes, 0), get_u16(bytes, 6));
@@ -178,7 +182,7 @@ fn bad_header(bytes: &[u8], depth: Option<u16>) -> Error {
     Error::Corrupt(error)
 }
 
-/// Replaces `old` entries from `at` on by `new`; the caller has checked that there is room.
+/// Replaces `old` entries from index `at` on by `new`. The caller has checked that there is room.
 pub(super) fn splice(bytes: &mut [u8], at: usize, old: usize, new: &[Raw]) {
     let entries = usize::from(get_u16(bytes, 2));
     let Some((_, area)) = bytes.split_at_mut_checked(SIZE) else {
@@ -194,18 +198,18 @@ pub(super) fn splice(bytes: &mut [u8], at: usize, old: usize, new: &[Raw]) {
     put_u16(bytes, 2, end as u16);
 }
 
-/// Makes an entry start at `key`.
-pub(super) fn set_key(bytes: &mut [u8], at: usize, key: u32) {
+/// Sets the first file block of entry `at`.
+pub(super) fn set_key(bytes: &mut [u8], at: usize, key: FileBlock) {
     let offset = SIZE + at * SIZE;
     if let Some(four) = bytes
         .get_mut(offset..)
         .and_then(|tail| tail.first_chunk_mut())
     {
-        *four = key.to_le_bytes();
+        *four = key.0.to_le_bytes();
     }
 }
 
-/// Makes `bytes` a node at `depth` with these entries; `false` where they do not fit.
+/// Makes `bytes` a node at `depth` with these entries. Returns whether they fit.
 pub(super) fn fill(bytes: &mut [u8], depth: u16, entries: &[Raw]) -> bool {
     if entries.len() > usize::from(extent::capacity(bytes.len())) {
         return false;
@@ -231,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_read_as_the_codec_reads_them() {
+    fn extents_read_as_the_codec_reads_them() {
         let mut bytes = [0; 60];
         let extents = [
             sample(0, 32_768, false),
@@ -244,29 +248,31 @@ mod tests {
         assert!(node.extents().eq(extents));
         let view = View::new(&bytes, Some(0)).unwrap();
         assert!((0..3).all(|at| view.extent(at) == Some(extents[at])));
-        assert_eq!([0, 39_999, 40_000].map(|block| view.rank(block)), [1, 1, 2]);
+        let blocks = [0, 39_999, 40_000].map(FileBlock);
+        assert_eq!(blocks.map(|block| view.rank(block)), [1, 1, 2]);
     }
 
     #[test]
     fn indexes_read_as_the_codec_reads_them() {
         let mut bytes = [0; 60];
-        assert!(fill(&mut bytes, 2, &[pack_index(7, 0xabcd_1234_5678)]));
+        let child = FsBlock(0xabcd_1234_5678);
+        assert!(fill(&mut bytes, 2, &[pack_index(FileBlock(7), child)]));
         let node = extent::ExtentNode::parse(&bytes, 2).unwrap();
         let index = node.index(0).unwrap();
         assert_eq!((index.file_block, index.child), (7, 0xabcd_1234_5678));
         let view = View::new(&bytes, None).unwrap();
-        assert_eq!(view.raw(0).map(unpack_child), Some(0xabcd_1234_5678));
+        assert_eq!(view.raw(0).map(unpack_child), Some(child));
     }
 
     #[test]
-    fn splices_move_the_rest() {
+    fn a_splice_moves_the_entries_after_it() {
         let mut bytes = [0; 60];
         let raw = |n| pack(&sample(n, 1, false));
         assert!(fill(&mut bytes, 0, &[raw(1), raw(5)]));
         splice(&mut bytes, 1, 0, &[raw(3), raw(4)]);
         splice(&mut bytes, 0, 2, &[raw(2)]);
         let view = View::new(&bytes, Some(0)).unwrap();
-        let keys: Vec<_> = view.raws().iter().map(key).collect();
+        let keys: Vec<_> = view.raws().iter().map(|raw| key(raw).0).collect();
         assert_eq!(keys, [2, 4, 5]);
     }
 

@@ -1,31 +1,33 @@
-//! Nodes that a file's tree may need for pages that have not landed: promised before a write is
-//! acknowledged.
+//! Reservation ("promise") of the nodes that a file's tree may need for its unlanded pages. A page
+//! is unlanded from the time it becomes dirty until its write has completed and is recorded in the
+//! tree. The nodes are reserved before a write is acknowledged, so that recording it cannot fail
+//! with `NoSpace`.
 //!
-//! Algorithm: pages of holes and of unwritten extents change the tree when they land, in any order
-//! and in runs of any length, so each may be a change of its own. Before such a page becomes dirty
-//! the file's promise is raised to [`worst_case`] of the tree as it is now, for all pages that have
-//! not landed and this one. A change that needs a node takes it from the promise. When pages have
-//! landed, what their rest cannot need goes back.
+//! Pages in holes and in unwritten extents change the tree when they are recorded. They are
+//! recorded in any order and in runs of any length, so each page may be one change. Before such a
+//! page becomes dirty, the file's reservation is raised to [`worst_case`] of the present tree, for
+//! all unlanded pages and this one. A change that needs a node takes it from the reservation. After
+//! pages are recorded, the nodes that the other pages cannot need are released.
 //!
 //! ```text
-//!                Changes::promise (up to worst_case)       Fs::promised_node
-//!   unpromised ─────────────────────────────────▶ promised ────────────────▶ a node of the tree
+//!                Changes::promise (up to worst_case)         Fs::alloc_node
+//!   unpromised ─────────────────────────────────▶ reserved ────────────────▶ a node of the tree
 //!       ▲                                            │
 //!       └────────────────────────────────────────────┘
-//!          Fs::settle_nodes: pages landed, were dropped, or a writer ended
+//!          Fs::settle_nodes: pages were recorded or dropped, or a `Changes` was dropped
 //! ```
 //!
-//! Invariant: the promise is never below what the pages that have not landed can need of the tree
-//! as it is. It holds because `worst_case` bounds every order of changes, and so also what is left
-//! of them after the first ones. Therefore
+//! Invariant: the reservation covers the nodes that the unlanded pages can need in the present
+//! tree. It holds because `worst_case` is a bound for every order of changes, and therefore also
+//! for the changes that remain after the first ones. It requires these rules:
 //!
-//! - every change of a tree that can add nodes while pages wait (fallocate, holes) promises one
-//!   change more beforehand;
-//! - the number of pages is read before or together with the tree, never after it: pages leave the
-//!   count after their change of the tree;
-//! - no level of a tree is taken away while pages wait, since the next change could need it again;
-//! - while a [`Changes`] of a file exists its promise is not lowered, as a page is counted only
-//!   when it is dirty.
+//! - A change that can add nodes while pages are unlanded (fallocate, punching holes) reserves for
+//!   one more change beforehand.
+//! - The number of pages is read before or together with the tree, never after it: a page leaves
+//!   the count after its change of the tree.
+//! - No level of a tree is removed while pages are unlanded: the next change could need it again.
+//! - The reservation is not lowered while a [`Changes`] of the file exists, because a page counts
+//!   only once it is dirty.
 
 use super::node::View;
 use super::read_root;
@@ -36,17 +38,18 @@ use ext4_format::types::FsBlock;
 use jbd2::Handle;
 use std::sync::Arc;
 
-/// Entries that one change adds to a leaf at most: an extent is cut in three.
+/// The most entries that one change adds to a leaf: it splits an extent in three.
 const ENTRIES_PER_CHANGE: u64 = 2;
 
-/// A tree as far as its worst case depends on it.
+/// The properties of a tree that [`worst_case`] depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     depth: u16,
     /// Entries of the root.
     entries: u64,
-    /// Entries that fit into the root, and into another node.
+    /// The number of entries that the root has room for.
     root_max: u64,
+    /// The number of entries that any other node has room for.
     node_max: u64,
     /// Whether every change is an insertion, which adds one entry.
     inserts_only: bool,
@@ -65,14 +68,14 @@ impl Shape {
     }
 }
 
-/// Nodes that `changes` changes of a tree can need at most, whatever they are and in any order.
+/// Returns the most nodes that `changes` changes of a tree can need, in any order.
 ///
-/// On each level below the root, a change splits one node at most. A node that exists may be full,
-/// so that its next change splits it. A split in the middle leaves two nodes with half of the
-/// entries, each of which takes half a node of new entries to be split again. A split at the end of
-/// the tree leaves a full node, and a new one that takes a whole node of entries. So a level with
+/// A change splits at most one node on each level below the root. An existing node may be full, so
+/// its next change splits it. A split in the middle leaves two half-full nodes; each is split again
+/// only after half a node of new entries. A split at the end of the tree leaves a full node and an
+/// almost empty one, which is split again only after a whole node of new entries. So a level with
 /// `n` nodes that gets `e` new entries in `c` changes has at most
-/// `min(c, n + e / half + e / whole + 2)` splits, and each adds an entry to the level above.
+/// `min(c, n + e / half + e / whole + 2)` splits. Each split adds an entry to the level above.
 pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
     let half = (shape.node_max / 2).saturating_sub(2).max(1);
     let whole = shape.node_max.saturating_sub(3).max(1);
@@ -93,7 +96,7 @@ pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
         added = changes;
         nodes += changes;
     }
-    // The root's entries go to a node below it when they become too many.
+    // A full root moves its entries to a new node below it.
     let mut entries = shape.entries;
     let mut depth = shape.depth;
     while entries + added > shape.root_max && depth < MAX_DEPTH {
@@ -106,24 +109,25 @@ pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
     nodes
 }
 
-/// Changes of a file that are about to be made, or whose pages are about to become dirty. The
-/// caller holds the inode's lock exclusively, or else nobody else uses the inode.
+/// A period in which a caller changes a file's tree or makes its pages dirty. The file's node
+/// reservation is not lowered meanwhile. The caller holds the inode's lock exclusively, or is the
+/// only user of the inode.
 pub(crate) struct Changes<'a> {
     fs: &'a Fs,
     inode: &'a Arc<Inode>,
 }
 
 impl<'a> Changes<'a> {
-    /// Begins.
+    /// Begins the period; it ends at the drop.
     pub fn begin(fs: &'a Fs, inode: &'a Arc<Inode>) -> Changes<'a> {
         inode.data.nodes.0.lock().users += 1;
         Changes { fs, inode }
     }
 
-    /// Promises the nodes that `more` changes can need beside those of pages that have not landed.
+    /// Reserves the nodes that the unlanded pages and `more` changes can need.
     ///
     /// # Errors
-    /// `NoSpace`, and nothing has changed; those of a damaged tree.
+    /// `NoSpace`, and nothing has changed; the errors of a damaged tree.
     pub fn promise(&self, more: u64, claim: Claim) -> Result<()> {
         let root = self.inode.i_block.read();
         let shape = Shape::of(&read_root(self.inode, &root)?, self.fs.geo.block_size);
@@ -146,7 +150,7 @@ impl Drop for Changes<'_> {
             state.users -= 1;
             state.users == 0 && state.nodes > 0
         };
-        // Otherwise the promise is settled when the pages have landed.
+        // Otherwise `settle_nodes` is called when the pages are recorded.
         if last && self.inode.data.mapping.unlanded_pages() == 0 {
             self.fs.settle_nodes(self.inode);
         }
@@ -154,8 +158,8 @@ impl Drop for Changes<'_> {
 }
 
 impl Fs {
-    /// Whether `more` new pages of holes need no promise of nodes: the root has room for all that
-    /// have not landed.
+    /// Returns whether the root has room for all unlanded pages and `more` new pages in holes. Then
+    /// no node needs to be reserved.
     pub(crate) fn root_has_room(&self, inode: &Inode, more: u64) -> Result<bool> {
         let root = inode.i_block.read();
         let shape = Shape::of(&read_root(inode, &root)?, self.geo.block_size);
@@ -163,7 +167,8 @@ impl Fs {
         Ok(worst_case(shape, waiting + more) == 0)
     }
 
-    /// Pages of `inode` have landed or were dropped: gives back what the others cannot need.
+    /// Releases the reserved nodes that the unlanded pages cannot need. It is called after pages of
+    /// `inode` were recorded or dropped.
     pub(crate) fn settle_nodes(&self, inode: &Inode) {
         if inode.data.nodes.0.lock().nodes == 0 {
             return;
@@ -172,7 +177,7 @@ impl Fs {
         let waiting = inode.data.mapping.unlanded_pages();
         let wanted = match waiting {
             0 => 0,
-            // A damaged tree lets no page land either.
+            // No page can be recorded in a damaged tree, so the reservation stays.
             _ => read_root(inode, &root).map_or(u64::MAX, |view| {
                 worst_case(Shape::of(&view, self.geo.block_size), waiting)
             }),
@@ -185,9 +190,9 @@ impl Fs {
         }
     }
 
-    /// A block for a node of `inode`'s tree: one that is promised to the inode, or else one that
-    /// nobody is promised. The caller holds `i_block` exclusively.
-    pub(super) fn promised_node(
+    /// Allocates a block for a node of `inode`'s tree: from the inode's reservation, or else from
+    /// the unreserved blocks. The caller holds `i_block` exclusively.
+    pub(super) fn alloc_node(
         &self,
         handle: &Handle<'_>,
         inode: &Inode,
@@ -200,7 +205,7 @@ impl Fs {
         }
         state.nodes -= 1;
         drop(state);
-        let block = self.groups.take_promised_block(handle, goal);
+        let block = self.groups.alloc_reserved_block(handle, goal);
         if block.is_err() {
             inode.data.nodes.0.lock().nodes += 1;
         }
@@ -231,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn large_files_need_few() {
+    fn large_files_need_few_nodes() {
         assert!(worst_case(shape(0, 0, true), 100_000) < 100_000 / 100);
         assert!(worst_case(shape(1, 4, false), 10_000) < 10_000 / 50);
-        // Full leaves of a fragmented file: one for each change, and some above.
+        // The leaves of a fragmented file are full: a change needs a leaf and a node above it.
         assert_eq!(worst_case(shape(2, 1, false), 1), 2);
     }
 }

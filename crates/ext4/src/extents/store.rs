@@ -1,4 +1,4 @@
-//! Nodes in the journal's metadata blocks.
+//! The implementation of nodes by the journal's metadata blocks.
 
 use super::tree::{Nodes, NodesMut};
 use crate::alloc::BlockRun;
@@ -11,17 +11,17 @@ use jbd2::{Buffer, Handle, Seal};
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Nodes for look-ups.
+/// Read access to the nodes of an inode's tree.
 pub(super) struct Reader<'a> {
     pub fs: &'a Fs,
     pub inode: &'a Inode,
 }
 
-/// Nodes for changes as part of a handle's transaction.
+/// Write access to the nodes of an inode's tree, in a handle's transaction.
 pub(super) struct Writer<'a, 'j> {
     pub reader: Reader<'a>,
     pub handle: &'a Handle<'j>,
-    /// Node blocks taken less those freed.
+    /// Nodes allocated minus nodes freed.
     pub nodes: Cell<i64>,
 }
 
@@ -49,7 +49,7 @@ impl Reader<'_> {
     }
 }
 
-/// Puts the checksum into a node on its way to the log.
+/// Updates the checksum of a node before it is logged.
 fn seal_node(seed: u32, _block: u64, bytes: &mut [u8]) {
     extent::update_checksum(Some(Seed(seed)), bytes);
 }
@@ -57,18 +57,17 @@ fn seal_node(seed: u32, _block: u64, bytes: &mut [u8]) {
 impl Nodes for Reader<'_> {
     type Node = Arc<Buffer>;
 
-    fn get(&self, block: u64, depth: u16) -> Result<Arc<Buffer>> {
-        let buffer = self.fs.journal.get(block)?;
+    fn get(&self, block: FsBlock, depth: u16) -> Result<Arc<Buffer>> {
+        let buffer = self.fs.journal.get(block.0)?;
         self.verify(&buffer, depth)?;
         Ok(buffer)
     }
     fn bytes(&self, node: &Arc<Buffer>) -> Buf {
         node.data()
     }
-    fn on_volume(&self, start: u64, len: u32) -> bool {
-        // A damaged or hostile tree must not lead reads and writes of data to the volume's own
-        // blocks.
-        let start = FsBlock(start);
+    fn on_volume(&self, start: FsBlock, len: u32) -> bool {
+        // A damaged or hostile tree must not direct reads and writes of data to the file system's
+        // own blocks.
         self.fs.geo.contains_blocks(start, u64::from(len))
             && !self.fs.groups.is_system(BlockRun { start, len })
     }
@@ -80,15 +79,15 @@ impl Nodes for Reader<'_> {
 impl Nodes for Writer<'_, '_> {
     type Node = Arc<Buffer>;
 
-    fn get(&self, block: u64, depth: u16) -> Result<Arc<Buffer>> {
-        let buffer = self.handle.get(block)?;
+    fn get(&self, block: FsBlock, depth: u16) -> Result<Arc<Buffer>> {
+        let buffer = self.handle.get(block.0)?;
         self.reader.verify(&buffer, depth)?;
         Ok(buffer)
     }
     fn bytes(&self, node: &Arc<Buffer>) -> Buf {
         node.data()
     }
-    fn on_volume(&self, start: u64, len: u32) -> bool {
+    fn on_volume(&self, start: FsBlock, len: u32) -> bool {
         self.reader.on_volume(start, len)
     }
     fn ino(&self) -> Ino {
@@ -104,16 +103,16 @@ impl NodesMut for Writer<'_, '_> {
         });
         self.handle.modify(node, seal, change);
     }
-    fn create(&self, goal: u64) -> Result<(u64, Arc<Buffer>)> {
+    fn create(&self, goal: FsBlock) -> Result<(FsBlock, Arc<Buffer>)> {
         let Reader { fs, inode } = self.reader;
-        let block = fs.promised_node(self.handle, inode, FsBlock(goal))?;
+        let block = fs.alloc_node(self.handle, inode, goal)?;
         self.nodes.set(self.nodes.get() + 1);
-        Ok((block.0, self.handle.create(block.0)))
+        Ok((block, self.handle.create(block.0)))
     }
-    fn release(&self, block: u64) -> Result<()> {
-        self.handle.forget(block);
+    fn release(&self, block: FsBlock) -> Result<()> {
+        self.handle.forget(block.0);
         let run = BlockRun {
-            start: FsBlock(block),
+            start: block,
             len: 1,
         };
         self.reader.fs.groups.free(self.handle, run)?;

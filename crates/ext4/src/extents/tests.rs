@@ -1,35 +1,37 @@
-//! The tree over nodes in a map, tiny so that few extents make deep trees, against a map of single
-//! blocks.
+//! The tree over tiny nodes in memory, so that few extents make deep trees, compared with a map of
+//! single blocks.
 
 use super::node::{self, View, max_len};
 use super::promise::{Shape, worst_case};
 use super::tree::{END, Nodes, NodesMut, Tree, descend};
-use super::{Map, empty_root, lookup_from};
+use super::{ExtentState, Map, empty_root, lookup_from};
 use crate::{Error, Result};
 use block::{Buf, BufMut};
 use ext4_format::extent::{Extent, ExtentNode};
-use ext4_format::types::Ino;
+use ext4_format::types::{FileBlock, FsBlock, Ino};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use testkit::seed::Rng;
 
-/// Where the fake volume ends; node blocks are taken from behind it.
+/// The number of blocks of the fake volume.
 const VOLUME: u64 = 1 << 40;
 
-/// Nodes in a map.
-struct Fake {
+/// Nodes in memory.
+struct MemoryNodes {
+    /// The size of a node, in bytes.
     bytes: usize,
-    nodes: RefCell<BTreeMap<u64, Buf>>,
+    nodes: RefCell<BTreeMap<FsBlock, Buf>>,
+    /// The block of the next new node.
     next: Cell<u64>,
-    /// Nodes that can still be made.
+    /// The number of nodes that can still be allocated.
     free: Cell<usize>,
 }
 
-impl Fake {
-    /// Nodes with room for `entries`.
-    fn new(entries: usize) -> Fake {
-        Fake {
+impl MemoryNodes {
+    /// Makes nodes with room for `entries`.
+    fn new(entries: usize) -> MemoryNodes {
+        MemoryNodes {
             bytes: 12 + entries * 12,
             nodes: RefCell::default(),
             next: Cell::new(1 << 39),
@@ -38,38 +40,38 @@ impl Fake {
     }
 }
 
-impl Nodes for Fake {
-    type Node = u64;
-    fn get(&self, block: u64, _depth: u16) -> Result<u64> {
+impl Nodes for MemoryNodes {
+    type Node = FsBlock;
+    fn get(&self, block: FsBlock, _depth: u16) -> Result<FsBlock> {
         match self.nodes.borrow().contains_key(&block) {
             true => Ok(block),
             false => Err(self.corrupt("no such node")),
         }
     }
-    fn bytes(&self, node: &u64) -> Buf {
+    fn bytes(&self, node: &FsBlock) -> Buf {
         self.nodes.borrow()[node].clone()
     }
-    fn on_volume(&self, start: u64, len: u32) -> bool {
-        start > 0 && start + u64::from(len) <= VOLUME
+    fn on_volume(&self, start: FsBlock, len: u32) -> bool {
+        start.0 > 0 && start.0 + u64::from(len) <= VOLUME
     }
     fn ino(&self) -> Ino {
         Ino(12)
     }
 }
 
-impl NodesMut for Fake {
-    fn modify(&self, node: &u64, change: impl FnOnce(&mut [u8])) {
+impl NodesMut for MemoryNodes {
+    fn modify(&self, node: &FsBlock, change: impl FnOnce(&mut [u8])) {
         change(self.nodes.borrow_mut().get_mut(node).unwrap().make_mut());
     }
-    fn create(&self, _goal: u64) -> Result<(u64, u64)> {
+    fn create(&self, _goal: FsBlock) -> Result<(FsBlock, FsBlock)> {
         self.free
             .set(self.free.get().checked_sub(1).ok_or(Error::NoSpace)?);
-        let block = self.next.replace(self.next.get() + 1);
+        let block = FsBlock(self.next.replace(self.next.get() + 1));
         let zeroes = BufMut::zeroed(self.bytes).freeze();
         self.nodes.borrow_mut().insert(block, zeroes);
         Ok((block, block))
     }
-    fn release(&self, block: u64) -> Result<()> {
+    fn release(&self, block: FsBlock) -> Result<()> {
         self.free.set(self.free.get().saturating_add(1));
         self.nodes
             .borrow_mut()
@@ -79,18 +81,24 @@ impl NodesMut for Fake {
     }
 }
 
-/// Extents of a checked tree; panics where an invariant does not hold.
-fn all_extents(store: &Fake, root: &[u8; 60]) -> Vec<Extent> {
-    fn walk(store: &Fake, bytes: &[u8], depth: u16, seen: &mut usize, out: &mut Vec<Extent>) {
+/// Returns the extents of a tree. It panics if an invariant does not hold.
+fn all_extents(store: &MemoryNodes, root: &[u8; 60]) -> Vec<Extent> {
+    fn walk(
+        store: &MemoryNodes,
+        bytes: &[u8],
+        depth: u16,
+        seen: &mut usize,
+        out: &mut Vec<Extent>,
+    ) {
         let node = ExtentNode::parse(bytes, depth).unwrap();
         for (at, index) in node.indexes().enumerate() {
             *seen += 1;
-            let child = store.bytes(&index.child);
+            let child = store.bytes(&FsBlock(index.child));
             let view = View::new(&child, Some(depth - 1)).unwrap();
             assert!(!view.is_empty_leaf(), "an empty node stays");
             assert_eq!(
                 view.key(0),
-                Some(index.file_block),
+                Some(FileBlock(index.file_block)),
                 "entry {at} at depth {depth}"
             );
             walk(store, &child, depth - 1, seen, out);
@@ -122,10 +130,16 @@ fn blocks_of(extents: &[Extent]) -> Model {
     blocks.collect()
 }
 
-fn check_lookups(store: &Fake, root: &[u8; 60], model: &Model, blocks: impl Iterator<Item = u32>) {
+fn check_lookups(
+    store: &MemoryNodes,
+    root: &[u8; 60],
+    model: &Model,
+    blocks: impl Iterator<Item = u32>,
+) {
     let view = View::new(root, None).unwrap();
     for block in blocks {
-        match (lookup_from(store, &view, block).unwrap(), model.get(&block)) {
+        let found = lookup_from(store, &view, FileBlock(block)).unwrap();
+        match (found, model.get(&block)) {
             (Map::Hole { len }, None) => {
                 let next = model
                     .range(block..)
@@ -142,9 +156,9 @@ fn check_lookups(store: &Fake, root: &[u8; 60], model: &Model, blocks: impl Iter
                     len,
                     unwritten,
                 },
-                Some(found),
+                Some(expected),
             ) => {
-                assert_eq!((start.0, unwritten), *found, "block {block}");
+                assert_eq!((start.0, unwritten), *expected, "block {block}");
                 let last = block + len - 1;
                 assert_eq!(
                     model.get(&last),
@@ -165,20 +179,20 @@ fn extent(file_block: u32, start: u64, len: u32, unwritten: bool) -> Extent {
     }
 }
 
-/// A tree to play with.
-struct Toy {
-    store: Fake,
+/// A tree with its nodes.
+struct TestTree {
+    store: MemoryNodes,
     root: [u8; 60],
 }
 
-impl Toy {
-    fn new(entries: usize) -> Toy {
-        Toy {
-            store: Fake::new(entries),
+impl TestTree {
+    fn new(entries: usize) -> TestTree {
+        TestTree {
+            store: MemoryNodes::new(entries),
             root: empty_root(),
         }
     }
-    fn tree(&mut self) -> Tree<'_, Fake> {
+    fn tree(&mut self) -> Tree<'_, MemoryNodes> {
         Tree {
             store: &self.store,
             root: &mut self.root,
@@ -190,10 +204,10 @@ impl Toy {
     fn depth(&self) -> u16 {
         View::new(&self.root, None).unwrap().depth()
     }
-    fn convert(&mut self, from: u64, to: u64, unwritten: bool) {
+    fn convert(&mut self, from: u64, to: u64, state: ExtentState) {
         let mut at = from;
         while at < to {
-            at = self.tree().convert_first(at..to, unwritten).unwrap();
+            at = self.tree().convert_first(at..to, state).unwrap();
         }
         self.tree().collapse().unwrap();
     }
@@ -257,7 +271,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 fn run(entries: usize, ops: &[Op]) {
-    let mut toy = Toy::new(entries);
+    let mut test = TestTree::new(entries);
     let mut model = Model::new();
     let mut fresh = 1u64 << 20;
     for op in ops {
@@ -277,7 +291,7 @@ fn run(entries: usize, ops: &[Op]) {
                         fresh
                     }
                 };
-                let result = toy.tree().insert(extent(block, start, len, unwritten));
+                let result = test.tree().insert(extent(block, start, len, unwritten));
                 assert_eq!(result.is_ok(), is_hole, "{op:?}: {result:?}");
                 if is_hole {
                     let mapped = (0..len).map(|n| (block + n, (start + u64::from(n), unwritten)));
@@ -289,82 +303,86 @@ fn run(entries: usize, ops: &[Op]) {
                 len,
                 unwritten,
             } => {
-                toy.convert(u64::from(block), u64::from(block + len), unwritten);
+                let state = match unwritten {
+                    true => ExtentState::Unwritten,
+                    false => ExtentState::Written,
+                };
+                test.convert(u64::from(block), u64::from(block + len), state);
                 model
                     .range_mut(block..block + len)
                     .for_each(|(_, found)| found.1 = unwritten);
             }
             Op::Remove { block, len, batch } => {
-                let gone = blocks_of(&toy.remove(u64::from(block), u64::from(block + len), batch));
+                let removed = test.remove(u64::from(block), u64::from(block + len), batch);
                 let rest = model.split_off(&block);
-                let (cut, keep): (Model, Model) =
+                let (expected, keep): (Model, Model) =
                     rest.into_iter().partition(|(at, _)| *at < block + len);
                 model.extend(keep);
-                assert_eq!(gone, cut);
+                assert_eq!(blocks_of(&removed), expected);
             }
         }
-        assert_eq!(blocks_of(&toy.extents()), model, "after {op:?}");
+        assert_eq!(blocks_of(&test.extents()), model, "after {op:?}");
     }
-    check_lookups(&toy.store, &toy.root, &model, 0..700);
-    toy.remove(0, END, 3);
-    assert_eq!(toy.depth(), 0);
-    assert!(toy.store.nodes.borrow().is_empty());
+    check_lookups(&test.store, &test.root, &model, 0..700);
+    test.remove(0, END, 3);
+    assert_eq!(test.depth(), 0);
+    assert!(test.store.nodes.borrow().is_empty());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn behaves_as_a_map_of_blocks(ops in ops(), entries in 6usize..10) {
+    fn a_tree_behaves_as_a_map_of_blocks(ops in ops(), entries in 6usize..10) {
         run(entries, &ops);
     }
 }
 
-/// Extents that never merge, in an order given by a step.
-fn fragmented(toy: &mut Toy, count: u32, step: u32) {
+/// Inserts extents that never merge. `step` gives their order.
+fn fragmented(test: &mut TestTree, count: u32, step: u32) {
     for n in 0..count {
         let at = (n * step) % count;
         let one = extent(at * 2, (1 << 20) + u64::from(at) * 3, 1, false);
-        toy.tree().insert(one).unwrap();
+        test.tree().insert(one).unwrap();
     }
 }
 
 #[test]
 fn every_depth_grows_and_shrinks() {
     for (step, entries) in [(1, 8), (7919, 16), (49_999, 16)] {
-        let mut toy = Toy::new(entries);
-        fragmented(&mut toy, 50_000, step);
-        // Appending fills nodes, so that the tree is as low as it can be: 4 * 8^4 extents fit at
+        let mut test = TestTree::new(entries);
+        fragmented(&mut test, 50_000, step);
+        // Appending fills nodes, so the tree has its smallest depth: only 4 * 8^4 extents fit at
         // depth 4.
         if step == 1 {
-            assert_eq!(toy.depth(), 5);
+            assert_eq!(test.depth(), 5);
         }
-        let extents = toy.extents();
+        let extents = test.extents();
         assert_eq!(extents.len(), 50_000);
         let model = blocks_of(&extents);
-        check_lookups(&toy.store, &toy.root, &model, (0..100_010).step_by(37));
+        check_lookups(&test.store, &test.root, &model, (0..100_010).step_by(37));
         if step == 1 {
             let leaves = 50_000usize.div_ceil(8);
             let least: usize = [leaves, leaves.div_ceil(8), leaves.div_ceil(64)]
                 .iter()
                 .sum();
             assert!(
-                toy.store.nodes.borrow().len() < least + 200,
+                test.store.nodes.borrow().len() < least + 200,
                 "half-full nodes"
             );
         }
-        assert_eq!(toy.remove(0, END, 100).len(), 50_000);
-        assert_eq!((toy.depth(), toy.store.nodes.borrow().len()), (0, 0));
+        assert_eq!(test.remove(0, END, 100).len(), 50_000);
+        assert_eq!((test.depth(), test.store.nodes.borrow().len()), (0, 0));
     }
 }
 
 #[test]
 fn a_full_tree_is_an_error_and_unchanged() {
-    let mut toy = Toy::new(6);
+    let mut test = TestTree::new(6);
     let mut inserted = 0;
-    // Inserting backwards leaves nodes half full, which fills depth 5 soonest.
+    // Inserting backwards leaves nodes half full, so the tree is full after few insertions.
     let error = loop {
         let at = 1_000_000 - inserted;
-        match toy
+        match test
             .tree()
             .insert(extent(at * 2, u64::from(at) * 3 + 1, 1, false))
         {
@@ -373,43 +391,43 @@ fn a_full_tree_is_an_error_and_unchanged() {
         }
     };
     assert!(matches!(error, Error::FileTooLarge), "{error:?}");
-    assert_eq!(toy.extents().len(), inserted as usize);
+    assert_eq!(test.extents().len(), inserted as usize);
 }
 
 #[test]
 fn running_out_of_space_changes_nothing() {
-    let mut toy = Toy::new(6);
-    fragmented(&mut toy, 500, 1);
-    toy.store.free.set(0);
-    let before = toy.extents();
+    let mut test = TestTree::new(6);
+    fragmented(&mut test, 500, 1);
+    test.store.free.set(0);
+    let before = test.extents();
     let mut failed = 0;
     for at in (1..800).step_by(2) {
         let middle = extent(at, (1 << 30) + u64::from(at) * 3, 1, true);
-        match toy.tree().insert(middle) {
-            Ok(()) => assert_eq!(toy.remove(u64::from(at), u64::from(at) + 1, 1).len(), 1),
+        match test.tree().insert(middle) {
+            Ok(()) => assert_eq!(test.remove(u64::from(at), u64::from(at) + 1, 1).len(), 1),
             Err(error) => {
                 assert!(matches!(error, Error::NoSpace));
                 failed += 1;
             }
         }
-        toy.store.free.set(0);
+        test.store.free.set(0);
     }
     assert!(failed > 0);
-    assert_eq!(toy.extents(), before);
+    assert_eq!(test.extents(), before);
 }
 
 #[test]
 fn runs_merge_up_to_the_limit() {
     for unwritten in [false, true] {
-        // 1 GiB in pieces that do not divide the longest extent.
-        let (mut toy, total, piece) = (Toy::new(6), 262_144, 300);
+        // Insert 1 GiB in pieces whose length does not divide the longest extent.
+        let (mut test, total, piece) = (TestTree::new(6), 262_144, 300);
         for at in (0..total).step_by(piece) {
             let len = (piece as u32).min(total - at);
-            toy.tree()
+            test.tree()
                 .insert(extent(at, 5000 + u64::from(at), len, unwritten))
                 .unwrap();
         }
-        let extents = toy.extents();
+        let extents = test.extents();
         assert_eq!(
             extents.len(),
             (total as usize).div_ceil(max_len(unwritten) as usize)
@@ -426,53 +444,53 @@ fn runs_merge_up_to_the_limit() {
 
 #[test]
 fn a_gap_that_is_filled_makes_one_extent() {
-    let mut toy = Toy::new(6);
+    let mut test = TestTree::new(6);
     for at in [0, 20, 10] {
-        toy.tree()
+        test.tree()
             .insert(extent(at, 100 + u64::from(at), 10, true))
             .unwrap();
     }
-    assert_eq!(toy.extents(), [extent(0, 100, 30, true)]);
-    toy.convert(10, 20, false);
-    assert_eq!(toy.extents().len(), 3);
-    toy.convert(0, 10, false);
-    toy.convert(20, 30, false);
-    assert_eq!(toy.extents(), [extent(0, 100, 30, false)]);
+    assert_eq!(test.extents(), [extent(0, 100, 30, true)]);
+    test.convert(10, 20, ExtentState::Written);
+    assert_eq!(test.extents().len(), 3);
+    test.convert(0, 10, ExtentState::Written);
+    test.convert(20, 30, ExtentState::Written);
+    assert_eq!(test.extents(), [extent(0, 100, 30, false)]);
 }
 
 #[test]
-fn a_written_extent_of_the_longest_kind_becomes_two_unwritten() {
-    let mut toy = Toy::new(6);
-    toy.tree().insert(extent(0, 100, 32_768, false)).unwrap();
-    toy.convert(0, 32_768, true);
+fn the_longest_written_extent_converts_to_two_unwritten() {
+    let mut test = TestTree::new(6);
+    test.tree().insert(extent(0, 100, 32_768, false)).unwrap();
+    test.convert(0, 32_768, ExtentState::Unwritten);
     let expected = [
         extent(0, 100, 32_767, true),
         extent(32_767, 32_867, 1, true),
     ];
-    assert_eq!(toy.extents(), expected);
-    toy.convert(0, 32_768, false);
-    assert_eq!(toy.extents(), [extent(0, 100, 32_768, false)]);
+    assert_eq!(test.extents(), expected);
+    test.convert(0, 32_768, ExtentState::Written);
+    assert_eq!(test.extents(), [extent(0, 100, 32_768, false)]);
 }
 
 #[test]
 fn the_last_block_is_reserved() {
-    let mut toy = Toy::new(6);
-    toy.tree()
+    let mut test = TestTree::new(6);
+    test.tree()
         .insert(extent(u32::MAX - 1, 100, 1, false))
         .unwrap();
-    let result = toy.tree().insert(extent(u32::MAX, 101, 1, false));
+    let result = test.tree().insert(extent(u32::MAX, 101, 1, false));
     assert!(matches!(result, Err(Error::FileTooLarge)));
-    let view = View::new(&toy.root, None).unwrap();
-    let map = lookup_from(&toy.store, &view, u32::MAX).unwrap();
+    let view = View::new(&test.root, None).unwrap();
+    let map = lookup_from(&test.store, &view, FileBlock(u32::MAX)).unwrap();
     assert_eq!(map, Map::Hole { len: 1 });
-    let map = lookup_from(&toy.store, &view, 0).unwrap();
+    let map = lookup_from(&test.store, &view, FileBlock(0)).unwrap();
     assert_eq!(map, Map::Hole { len: u32::MAX - 1 });
-    assert_eq!(toy.remove(0, END, 1).len(), 1);
+    assert_eq!(test.remove(0, END, 1).len(), 1);
 }
 
 #[test]
-fn insertions_outside_are_refused() {
-    let mut toy = Toy::new(6);
+fn insertions_outside_of_the_file_or_volume_are_refused() {
+    let mut test = TestTree::new(6);
     for bad in [
         extent(0, 0, 1, false),
         extent(0, VOLUME, 1, false),
@@ -481,38 +499,38 @@ fn insertions_outside_are_refused() {
         extent(0, 5, 32_769, false),
     ] {
         assert!(
-            matches!(toy.tree().insert(bad), Err(Error::Invalid(_))),
+            matches!(test.tree().insert(bad), Err(Error::Internal(_))),
             "{bad:?}"
         );
     }
 }
 
-/// Two levels of nodes whose bytes the tests then spoil.
-fn deep() -> Toy {
-    let mut toy = Toy::new(6);
-    fragmented(&mut toy, 100, 1);
-    assert!(toy.depth() >= 2);
-    toy
+/// Makes a tree with two levels of nodes.
+fn two_level_tree() -> TestTree {
+    let mut test = TestTree::new(6);
+    fragmented(&mut test, 100, 1);
+    assert!(test.depth() >= 2);
+    test
 }
 
 #[test]
 fn loops_and_misplaced_nodes_are_corruption() {
-    let toy = deep();
-    let blocks: Vec<u64> = toy.store.nodes.borrow().keys().copied().collect();
-    // Every index entry pointed at every other node, the tree's own included: an error or a right
-    // answer, no hang.
+    let test = two_level_tree();
+    let blocks: Vec<FsBlock> = test.store.nodes.borrow().keys().copied().collect();
+    // Each node is replaced by each other node. A descent then gives an error or a right answer,
+    // and it ends.
     for from in &blocks {
         for to in &blocks {
-            let saved = toy.store.nodes.borrow()[from].clone();
-            let other = toy.store.nodes.borrow()[to].clone();
-            toy.store.nodes.borrow_mut().insert(*from, other);
+            let saved = test.store.nodes.borrow()[from].clone();
+            let other = test.store.nodes.borrow()[to].clone();
+            test.store.nodes.borrow_mut().insert(*from, other);
             for block in 0..210 {
-                let path = descend(&toy.store, &toy.root, block);
+                let path = descend(&test.store, &test.root, FileBlock(block));
                 if from == to {
                     assert!(path.is_ok());
                 }
             }
-            toy.store.nodes.borrow_mut().insert(*from, saved);
+            test.store.nodes.borrow_mut().insert(*from, saved);
         }
     }
 }
@@ -520,44 +538,46 @@ fn loops_and_misplaced_nodes_are_corruption() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
-    fn no_bytes_make_it_panic(
+    fn changed_bytes_never_make_a_change_panic(
         flips in proptest::collection::vec((0usize..200, 0usize..84, any::<u8>()), 1..6),
         in_root in any::<bool>(),
         block in 0u32..220,
     ) {
-        let mut toy = deep();
+        let mut test = two_level_tree();
         for (node, at, value) in flips {
             if in_root {
-                toy.root[at % 60] = value;
+                test.root[at % 60] = value;
             } else {
-                let mut nodes = toy.store.nodes.borrow_mut();
+                let mut nodes = test.store.nodes.borrow_mut();
                 let count = nodes.len();
                 nodes.values_mut().nth(node % count).unwrap().make_mut()[at] = value;
             }
         }
-        let _ = toy.tree().insert(extent(block, 1 << 30, 3, false));
-        let _ = toy.tree().convert_first(u64::from(block)..u64::from(block) + 50, true);
+        let _ = test.tree().insert(extent(block, 1 << 30, 3, false));
+        let range = u64::from(block)..u64::from(block) + 50;
+        let _ = test.tree().convert_first(range, ExtentState::Unwritten);
         let mut left = 0..END;
         for _ in 0..500 {
-            match toy.tree().remove_last(&left, &mut |_| true) {
+            match test.tree().remove_last(&left, &mut |_| true) {
                 Ok(removed) => left.end = removed.end,
                 Err(_) => break,
             }
         }
-        let _ = toy.tree().collapse();
+        let _ = test.tree().collapse();
     }
 }
 
 #[test]
 fn lookups_in_a_root_are_fast() {
-    // Not a benchmark, but a look-up that allocates or locks its way through would fail it by far.
-    let mut toy = Toy::new(6);
-    fragmented(&mut toy, 4, 1);
+    // The limit is generous: only a look-up that allocates or takes locks exceeds it.
+    let mut test = TestTree::new(6);
+    fragmented(&mut test, 4, 1);
     let started = std::time::Instant::now();
     let mut mapped = 0u32;
     for n in 0..1_000_000u32 {
-        let view = View::new(&toy.root, None).unwrap();
-        let map = lookup_from(&toy.store, &view, std::hint::black_box(n % 8)).unwrap();
+        let view = View::new(&test.root, None).unwrap();
+        let block = FileBlock(std::hint::black_box(n % 8));
+        let map = lookup_from(&test.store, &view, block).unwrap();
         mapped += u32::from(matches!(map, Map::Mapped { .. }));
     }
     let each_ns = started.elapsed().as_nanos() / 1_000_000;
@@ -567,46 +587,51 @@ fn lookups_in_a_root_are_fast() {
     assert_eq!(node::max_len(false), 32_768);
 }
 
-/// Splits of trees with tiny nodes, by changes in orders that are bad for them, against what was
-/// promised at any moment.
+/// Compares the nodes that changes allocate, in orders that cause many splits, with the bound of
+/// `worst_case` before each change.
 #[test]
-fn promised_nodes_suffice_in_every_order() {
+fn the_worst_case_bounds_the_nodes_of_every_order() {
     let mut rng = Rng::from_seed(1);
     for round in 0..400 {
-        let mut toy = Toy::new(8 + round % 60);
+        let mut test = TestTree::new(8 + round % 60);
         let unwritten = round % 2 == 0;
         if unwritten {
             let whole = extent(0, 1 << 20, 1 << 14, true);
-            toy.tree().insert(whole).unwrap();
+            test.tree().insert(whole).unwrap();
         }
         let mut blocks: Vec<u32> = (0..600).map(|nth| nth * 3).collect();
         match round % 3 {
             0 => blocks.reverse(),
             1 => rng.shuffle(&mut blocks),
-            // From the end of parts, part by part.
+            // Each part backwards, the parts in order.
             _ => blocks.chunks_mut(20).for_each(<[u32]>::reverse),
         }
-        let start = toy.store.next.get();
-        // For each number of changes so far: how many nodes there may be when all are done.
+        let start = test.store.next.get();
+        // The lowest bound so far of the nodes that all changes together make.
         let mut most = u64::MAX;
         for (done, block) in blocks.iter().enumerate() {
-            let view = View::new(&toy.root, None).unwrap();
-            let shape = Shape::of(&view, toy.store.bytes as u32);
-            let made = toy.store.next.get() - start;
+            let view = View::new(&test.root, None).unwrap();
+            let shape = Shape::of(&view, test.store.bytes as u32);
+            let made = test.store.next.get() - start;
             most = most.min(made + worst_case(shape, (blocks.len() - done) as u64));
             match unwritten {
                 true => {
                     let range = u64::from(*block)..u64::from(*block) + 1;
-                    toy.tree().convert_first(range, false).unwrap();
+                    test.tree()
+                        .convert_first(range, ExtentState::Written)
+                        .unwrap();
                 }
                 false => {
                     let one = extent(*block, (1 << 20) + u64::from(*block) * 2, 1, false);
-                    toy.tree().insert(one).unwrap();
+                    test.tree().insert(one).unwrap();
                 }
             }
         }
-        let made = toy.store.next.get() - start;
-        assert!(made <= most, "round {round}: {made} nodes, {most} promised");
+        let made = test.store.next.get() - start;
+        assert!(
+            made <= most,
+            "round {round}: {made} nodes, {most} expected at most"
+        );
         assert!(made > 0);
     }
 }

@@ -1,16 +1,15 @@
-//! The B+tree itself: descending, and replacing entries with the splits, growth and shrinking that
-//! this brings.
+//! The B+tree: descents, and replacing entries with splits, growth and shrinking.
 //!
-//! It works over [`Nodes`], which the journal provides ([`super::store`]) and tests replace, so
-//! that trees with tiny nodes show every depth.
+//! The tree uses nodes through [`Nodes`]. The journal implements it ([`super::store`]). Tests
+//! implement it with tiny nodes, so that small trees have every depth.
 //!
-//! Invariants, checked while descending and kept by every change:
-//! - a node is one level lower than its parent says, so a path has at most 6 nodes;
-//! - a node other than the root starts where its parent's entry says and ends where the next entry
-//!   starts: the ranges of siblings are disjoint, so that a walk meets each node once;
+//! Invariants, checked by every descent and kept by every change:
+//! - the depth of a node is one less than its parent's, so a path has at most 6 nodes;
+//! - a node other than the root starts at the key of its entry in the parent and ends at the key of
+//!   the next entry: the ranges of siblings are disjoint, so a walk visits each node once;
 //! - extents are not empty, lie on the volume and do not overlap.
 //!
-//! All changes are [`Tree::splice`] of a leaf. Where the entries do not fit:
+//! All changes are [`Tree::splice`] of a leaf. If the entries do not fit:
 //!
 //! ```text
 //! root full                           node full, change elsewhere            node full, change at the file's end
@@ -22,50 +21,50 @@
 //!                                                                                        fill their nodes
 //! ```
 //!
-//! New nodes are allocated before anything is changed: running out of space changes nothing.
-//! `promise` counts on what is drawn here when it says how many nodes changes can need.
+//! New nodes are allocated before anything is changed, so `NoSpace` changes nothing. `promise`
+//! relies on these splits when it computes how many nodes changes can need.
 
 use super::node::{self, Raw, Raws, View};
 use crate::{Error, Result};
 use block::Buf;
 use ext4_format::extent::{Extent, MAX_DEPTH};
-use ext4_format::types::Ino;
+use ext4_format::types::{FileBlock, FsBlock, Ino};
 use smallvec::SmallVec;
 
-/// The end of the file blocks' range.
+/// The end of the range of file blocks.
 pub(super) const END: u64 = 1 << 32;
 
-/// Where nodes other than the root are read.
+/// Read access to the nodes other than the root.
 pub(super) trait Nodes {
     /// A node in memory.
     type Node: Clone;
-    /// The node in `block`, verified.
-    fn get(&self, block: u64, depth: u16) -> Result<Self::Node>;
-    /// Its content.
+    /// Returns the verified node in `block`.
+    fn get(&self, block: FsBlock, depth: u16) -> Result<Self::Node>;
+    /// Returns the content of a node.
     fn bytes(&self, node: &Self::Node) -> Buf;
-    /// Whether these blocks can be data's.
-    fn on_volume(&self, start: u64, len: u32) -> bool;
-    /// For errors.
+    /// Returns whether the blocks are on the volume and not the file system's own.
+    fn on_volume(&self, start: FsBlock, len: u32) -> bool;
+    /// Returns the inode of the tree, for errors.
     fn ino(&self) -> Ino;
 
-    /// The error for a tree that contradicts itself.
+    /// Returns the error for an inconsistent tree.
     fn corrupt(&self, what: &'static str) -> Error {
         Error::CorruptInode {
             ino: self.ino().0,
             what,
         }
     }
-    /// An extent of a node that may have been changed since it was verified as a whole.
+    /// Checks an extent. The node may have changed since it was verified as a whole.
     fn check(&self, extent: Extent) -> Result<Extent> {
-        if extent.is_valid() && self.on_volume(extent.start, extent.len) {
+        if extent.is_valid() && self.on_volume(FsBlock(extent.start), extent.len) {
             Ok(extent)
         } else {
             Err(self.corrupt("an extent is outside of the volume"))
         }
     }
-    /// The child that entry `at` of `parent` points to, whose range ends at `end`; and that of the
-    /// child.
-    fn child(&self, parent: &View<'_>, at: usize, end: u64) -> Result<(u64, Self::Node, u64)> {
+    /// Returns the block, the node and the range's end of the child of entry `at` of `parent`. The
+    /// range of `parent` ends at `end`.
+    fn child(&self, parent: &View<'_>, at: usize, end: u64) -> Result<(FsBlock, Self::Node, u64)> {
         let raw = parent
             .raw(at)
             .ok_or_else(|| self.corrupt("an extent node is empty"))?;
@@ -74,12 +73,12 @@ pub(super) trait Nodes {
         if !self.on_volume(block, 1) {
             return Err(self.corrupt("an extent node is outside of the volume"));
         }
-        // `View::new` has seen to a parent's depth of at least 1 by the time it has children.
+        // A parent has a depth of at least 1; `View::new` checked the depth.
         let depth = parent.depth().saturating_sub(1);
         Ok((block, self.get(block, depth)?, end))
     }
-    /// The view of a child that should cover `key..end`.
-    fn view<'b>(&self, bytes: &'b Buf, depth: u16, key: u32, end: u64) -> Result<View<'b>> {
+    /// Returns the view of a child that must cover `key..end`.
+    fn view<'b>(&self, bytes: &'b Buf, depth: u16, key: FileBlock, end: u64) -> Result<View<'b>> {
         let view = View::new(bytes, Some(depth))?;
         let Some(last) = view.len().checked_sub(1) else {
             return Ok(view);
@@ -89,48 +88,50 @@ pub(super) trait Nodes {
             _ => view.key(last).map(|key| u64::from(key) + 1),
         };
         if view.key(0) != Some(key) || last_end.is_none_or(|last_end| last_end > end) {
-            return Err(self.corrupt("an extent node is not where its parent says"));
+            return Err(self.corrupt("an extent node does not cover the range in its parent"));
         }
         Ok(view)
     }
 }
 
-/// Where nodes are changed.
+/// Write access to the nodes other than the root.
 pub(super) trait NodesMut: Nodes {
     /// Changes a node.
     fn modify(&self, node: &Self::Node, change: impl FnOnce(&mut [u8]));
-    /// A new node of zeroes, near the volume's block `goal`.
-    fn create(&self, goal: u64) -> Result<(u64, Self::Node)>;
+    /// Allocates a node of zeroes, near the volume block `goal`.
+    fn create(&self, goal: FsBlock) -> Result<(FsBlock, Self::Node)>;
     /// Frees a node.
-    fn release(&self, block: u64) -> Result<()>;
+    fn release(&self, block: FsBlock) -> Result<()>;
 }
 
-/// A node on the way to a leaf.
+/// A node on the path to a leaf.
 pub(super) struct Level<N> {
     /// `None` for the root.
-    node: Option<(u64, N)>,
+    node: Option<(FsBlock, N)>,
     depth: u16,
+    /// The number of entries.
     entries: usize,
+    /// The number of entries that the node has room for.
     max: usize,
-    /// Above leaves, the entry that was followed.
+    /// The entry that the path follows; 0 in a leaf.
     slot: usize,
 }
 
-/// The way to a leaf.
+/// The path from the root to a leaf.
 pub(super) struct Path<N> {
     levels: SmallVec<[Level<N>; 6]>,
-    /// In the leaf, how many extents start at or before the block searched.
+    /// The number of the leaf's extents that start at or before the searched block.
     pub at: usize,
     /// The last of these.
     pub prev: Option<Extent>,
-    /// The extent after it in the same leaf.
+    /// The extent after `prev` in the same leaf.
     pub next: Option<Extent>,
-    /// Where the leaf's range ends.
+    /// The end of the leaf's range.
     pub end: u64,
 }
 
 impl<N: Clone> Path<N> {
-    /// The extents of the leaf.
+    /// Returns the extents of the leaf.
     pub fn leaf_entries<S: Nodes<Node = N>>(
         &self,
         store: &S,
@@ -147,7 +148,7 @@ impl<N: Clone> Path<N> {
 }
 
 impl<N: Clone> Level<N> {
-    /// The node's entries now.
+    /// Returns the node's present entries.
     fn entries<S: Nodes<Node = N>>(
         &self,
         store: &S,
@@ -169,8 +170,12 @@ impl<N: Clone> Level<N> {
     }
 }
 
-/// The way to the leaf whose range contains `block`.
-pub(super) fn descend<S: Nodes>(store: &S, root: &[u8; 60], block: u32) -> Result<Path<S::Node>> {
+/// Returns the path to the leaf whose range contains `block`.
+pub(super) fn descend<S: Nodes>(
+    store: &S,
+    root: &[u8; 60],
+    block: FileBlock,
+) -> Result<Path<S::Node>> {
     let mut view = View::new(root, None)?;
     let mut bytes;
     let mut path = Path {
@@ -199,7 +204,7 @@ pub(super) fn descend<S: Nodes>(store: &S, root: &[u8; 60], block: u32) -> Resul
             return Ok(path);
         }
         let (child, next, end) = store.child(&view, slot, path.end)?;
-        let key = view.key(slot).unwrap_or(0);
+        let key = view.key(slot).unwrap_or_default();
         path.end = end;
         bytes = store.bytes(&next);
         node = Some((child, next));
@@ -207,32 +212,32 @@ pub(super) fn descend<S: Nodes>(store: &S, root: &[u8; 60], block: u32) -> Resul
     }
 }
 
-/// The tree of an inode, to be changed.
+/// The tree of an inode, for changes.
 pub(super) struct Tree<'a, S: NodesMut> {
     pub store: &'a S,
     pub root: &'a mut [u8; 60],
 }
 
 impl<S: NodesMut> Tree<'_, S> {
-    /// The way to the leaf whose range contains `block`.
-    pub fn descend(&self, block: u32) -> Result<Path<S::Node>> {
+    /// Returns the path to the leaf whose range contains `block`.
+    pub fn descend(&self, block: FileBlock) -> Result<Path<S::Node>> {
         descend(self.store, self.root, block)
     }
 
-    /// The extents of the path's leaf.
+    /// Returns the extents of the path's leaf.
     pub fn leaf_entries(&self, path: &Path<S::Node>) -> Result<SmallVec<[Extent; 16]>> {
         path.leaf_entries(self.store, self.root)
     }
 
-    /// Replaces `old` extents from `at` on in the path's leaf by `new`. The path is stale
-    /// afterwards.
+    /// Replaces `old` extents from index `at` on in the path's leaf by `new`. New nodes are placed
+    /// near `goal`.
     pub fn splice(
         &mut self,
         mut path: Path<S::Node>,
         at: usize,
         old: usize,
         new: &[Extent],
-        goal: u64,
+        goal: FsBlock,
     ) -> Result<()> {
         let spare = self.allocate(&path, old, new.len(), goal)?;
         let new: Raws = new.iter().map(node::pack).collect();
@@ -240,13 +245,13 @@ impl<S: NodesMut> Tree<'_, S> {
         self.splice_level(&mut path, leaf, at, old, new, spare)
     }
 
-    /// The nodes that replacing `old` entries of the leaf by `new` takes.
+    /// Allocates the nodes needed to replace `old` entries of the leaf by `new` entries.
     fn allocate(
         &self,
         path: &Path<S::Node>,
         old: usize,
         new: usize,
-        goal: u64,
+        goal: FsBlock,
     ) -> Result<Spare<S::Node>> {
         let mut need = 0;
         let (mut old, mut new) = (old, new);
@@ -255,7 +260,7 @@ impl<S: NodesMut> Tree<'_, S> {
                 break;
             }
             if level.max < 2 + new.saturating_sub(old) {
-                // Where even an empty pair of nodes could not take them, some header lies.
+                // Two empty nodes could not hold the entries, so a header is wrong.
                 return Err(self.store.corrupt("an extent node has no room"));
             }
             if level.node.is_none() && level.depth >= MAX_DEPTH {
@@ -279,6 +284,7 @@ impl<S: NodesMut> Tree<'_, S> {
         Ok(spare)
     }
 
+    /// Replaces entries of one node of the path, and splits it with a node of `spare` if needed.
     fn splice_level(
         &mut self,
         path: &mut Path<S::Node>,
@@ -291,7 +297,7 @@ impl<S: NodesMut> Tree<'_, S> {
         let level = &path.levels[at_level];
         let count = (level.entries + new.len()).saturating_sub(old);
         if count == 0 {
-            return self.empty_level(path, at_level, spare);
+            return self.remove_last_entry(path, at_level, spare);
         }
         if count <= level.max {
             self.modify(level, |bytes| node::splice(bytes, at, old, &new));
@@ -343,8 +349,8 @@ impl<S: NodesMut> Tree<'_, S> {
         self.splice_level(path, above, slot, 0, index, spare)
     }
 
-    /// The last entry of a level goes: a node is freed, a root becomes an empty leaf.
-    fn empty_level(
+    /// Removes the last entry of a level: a node is freed, a root becomes an empty leaf.
+    fn remove_last_entry(
         &mut self,
         path: &mut Path<S::Node>,
         at_level: usize,
@@ -360,8 +366,8 @@ impl<S: NodesMut> Tree<'_, S> {
         self.store.release(block)
     }
 
-    /// Lets the entries above say that the node at `at_level` starts at `key`.
-    fn set_keys(&mut self, path: &Path<S::Node>, at_level: usize, key: u32) {
+    /// Sets the start of the node at `at_level` to `key` in the levels above.
+    fn set_keys(&mut self, path: &Path<S::Node>, at_level: usize, key: FileBlock) {
         for level in path.levels[..at_level].iter().rev() {
             self.modify(level, |bytes| node::set_key(bytes, level.slot, key));
             if level.slot > 0 {
@@ -370,7 +376,7 @@ impl<S: NodesMut> Tree<'_, S> {
         }
     }
 
-    /// Takes levels away while the root's only child fits into it.
+    /// Removes levels while the root has one child whose entries fit into the root.
     pub fn collapse(&mut self) -> Result<()> {
         loop {
             let view = View::new(self.root, None)?;
@@ -379,7 +385,7 @@ impl<S: NodesMut> Tree<'_, S> {
             }
             let (block, child, end) = self.store.child(&view, 0, END)?;
             let bytes = self.store.bytes(&child);
-            let key = view.key(0).unwrap_or(0);
+            let key = view.key(0).unwrap_or_default();
             let child = self.store.view(&bytes, view.depth() - 1, key, end)?;
             if child.len() > view.max() {
                 return Ok(());
@@ -398,7 +404,7 @@ impl<S: NodesMut> Tree<'_, S> {
         }
     }
 
-    fn first_key(&self, level: &Level<S::Node>) -> Result<u32> {
+    fn first_key(&self, level: &Level<S::Node>) -> Result<FileBlock> {
         let key = match &level.node {
             None => View::new(self.root, Some(level.depth))?.key(0),
             Some((_, node)) => View::new(&self.store.bytes(node), Some(level.depth))?.key(0),
@@ -408,8 +414,9 @@ impl<S: NodesMut> Tree<'_, S> {
 }
 
 /// Allocated nodes that are not in the tree yet.
-type Spare<N> = SmallVec<[(u64, N); 6]>;
+type Spare<N> = SmallVec<[(FsBlock, N); 6]>;
 
+/// Returns the number of entries in a node's header.
 fn count_of(bytes: &[u8]) -> usize {
     usize::from(u16::from_le_bytes([bytes[2], bytes[3]]))
 }

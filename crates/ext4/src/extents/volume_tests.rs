@@ -1,6 +1,8 @@
-//! The tree on volumes, over a journal and groups. e2fsck and debugfs are the oracles.
+//! The tree on real volumes, with a journal and groups, checked by e2fsck and debugfs.
 
-use super::{Map, convert, convert_some, count_extents, for_each, insert, lookup, remove};
+use super::{
+    ExtentState, Map, convert, convert_some, count_extents, for_each, insert, lookup, remove,
+};
 use crate::alloc::BlockRun;
 use crate::{Fs, InodeRef, MountOptions};
 use ext4_format::types::{FileBlock, FsBlock};
@@ -18,7 +20,7 @@ impl Volume {
     fn mount(&self) -> Arc<Fs> {
         Fs::mount(self.0.queue(), MountOptions::default()).unwrap()
     }
-    /// Unmounts and checks the volume; returns the map of "/file" that debugfs prints.
+    /// Unmounts, runs e2fsck, and returns the map of "/file" that debugfs prints.
     fn check(&self, fs: Arc<Fs>) -> Vec<(u32, u64, bool)> {
         fs.unmount().unwrap();
         drop(fs);
@@ -27,8 +29,8 @@ impl Volume {
     }
 }
 
-/// Returns (file block, block, unwritten) of each line of `ex -l`: "0/ 0 1/ 3 0 - 9 1000 - 1009 10
-/// Uninit".
+/// Parses the lines of debugfs's `ex -l`, such as "0/ 0 1/ 3 0 - 9 1000 - 1009 10 Uninit", into
+/// (file block, volume block, unwritten).
 fn blocks_in(text: &str) -> Vec<(u32, u64, bool)> {
     let mut blocks = Vec::new();
     for line in text.lines().skip(1) {
@@ -54,7 +56,14 @@ fn create(fs: &Arc<Fs>, blocks: u64) -> InodeRef {
     file
 }
 
-/// Maps `block..` to at most `len` new blocks and returns where they are.
+fn state_of(unwritten: bool) -> ExtentState {
+    match unwritten {
+        true => ExtentState::Unwritten,
+        false => ExtentState::Written,
+    }
+}
+
+/// Maps the file blocks from `block` on to at most `len` new volume blocks, and returns those.
 fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, unwritten: bool) -> BlockRun {
     let handle = fs.journal.start(super::INSERT_CREDITS + 4).unwrap();
     let run = fs.groups.pick(FsBlock(goal), len).unwrap();
@@ -66,7 +75,7 @@ fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, unwritten: boo
         FileBlock(block),
         run.start,
         run.len,
-        unwritten,
+        state_of(unwritten),
     )
     .unwrap();
     fs.groups.record(&handle, run).unwrap();
@@ -139,7 +148,7 @@ fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
             behind,
             unwritten,
         } => {
-            // Up to the next mapped block, if this one is not.
+            // The range is cut at the next mapped block. It is empty if `block` is mapped.
             let end = model
                 .range(block..)
                 .next()
@@ -165,7 +174,8 @@ fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
             let (mut from, end) = (u64::from(block), u64::from(block + len));
             while from < end {
                 let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
-                from = convert_some(fs, &handle, file, from..end, unwritten).unwrap();
+                let state = state_of(unwritten);
+                from = convert_some(fs, &handle, file, from..end, state).unwrap();
             }
             model
                 .range_mut(block..block + len)
@@ -200,7 +210,7 @@ proptest! {
         let mut seen = Vec::new();
         for_each(&fs, &file, 0..1 << 32, &mut |block, map| {
             let Map::Mapped { start, len, unwritten } = map else { unreachable!() };
-            seen.extend((0..len).map(|n| (block + n, start.0 + u64::from(n), unwritten)));
+            seen.extend((0..len).map(|n| (block.0 + n, start.0 + u64::from(n), unwritten)));
             true
         }).unwrap();
         prop_assert_eq!(&seen, &list(&model));
@@ -210,7 +220,7 @@ proptest! {
 }
 
 #[test]
-fn fifty_thousand_fragments_come_and_go() {
+fn fifty_thousand_fragments_are_mapped_and_unmapped() {
     let volume = Volume::new(512);
     let fs = volume.mount();
     let file = create(&fs, 100_000);
@@ -227,7 +237,7 @@ fn fifty_thousand_fragments_come_and_go() {
     drop(file);
     assert_eq!(volume.check(fs), list(&model));
 
-    // What is read from the device is what was written, and goes again in bounded steps.
+    // After a new mount the extents are the same, and they are removed in bounded steps.
     let fs = volume.mount();
     let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
     for (block, (start, unwritten)) in model.iter().step_by(97) {
@@ -274,7 +284,7 @@ fn a_damaged_node_is_an_error() {
     let child = u64::from(u32::from_le_bytes([root[16], root[17], root[18], root[19]]));
     drop(file);
     volume.check(fs);
-    // The node that the root points to, with one bit changed.
+    // Change one bit of the node that the root points to.
     let mut image = std::fs::read(volume.0.path()).unwrap();
     image[child as usize * 4096 + 100] ^= 1;
     std::fs::write(volume.0.path(), image).unwrap();
@@ -286,6 +296,6 @@ fn a_damaged_node_is_an_error() {
         "{result:?}"
     );
     let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
-    assert!(convert(&fs, &handle, &file, 0..1, true).is_err());
+    assert!(convert(&fs, &handle, &file, 0..1, ExtentState::Unwritten).is_err());
     assert!(remove(&fs, &handle, &file, 0..100).is_err());
 }

@@ -36,7 +36,7 @@ impl Fs {
         self.bdi.forget(inode);
         inode.data.readahead.quiesce();
         self.drop_pages(inode, 0..u64::MAX);
-        let directory = inode.kind() == FileType::Directory;
+        let kind = inode.kind();
         if has_extents(inode) {
             self.free_blocks(inode, 0..END)?;
         }
@@ -50,7 +50,7 @@ impl Fs {
         // Before the number can be allocated again. Orphan recovery deletes inodes that are in the
         // table.
         self.inodes.remove(inode.ino.0);
-        self.groups.free_inode(&handle, inode.ino, directory)
+        self.groups.free_inode(&handle, inode.ino, kind)
     }
 }
 

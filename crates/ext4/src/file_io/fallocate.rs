@@ -1,12 +1,12 @@
 //! fallocate: preallocation, punching holes, zeroing ranges.
 
 use crate::alloc::Claim;
-use crate::extents::{self, Changes, Map};
+use crate::extents::{self, Changes, ExtentState, Map};
 use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::PAGE_SIZE;
 use ext4_format::inode::FileType;
-use ext4_format::types::{FileBlock, FsBlock};
+use ext4_format::types::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ impl Fs {
         let mut at = pages.start;
         let mut goal = self.groups.goal_for(inode.ino);
         while at < pages.end {
-            let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
+            let block = extents::block_of_page(at)?;
             match extents::lookup(self, inode, block)? {
                 Map::Mapped { start, len, .. } => {
                     at += u64::from(len);
@@ -164,7 +164,9 @@ impl Fs {
                             .journal
                             .start(extents::INSERT_CREDITS + 8)
                             .map_err(Error::from)
-                            .and_then(|handle| self.map_picked(&handle, inode, block, run, true));
+                            .and_then(|handle| {
+                                self.map_picked(&handle, inode, block, run, ExtentState::Unwritten)
+                            });
                         if mapped.is_err() {
                             self.groups.unpick(run);
                         }
@@ -188,7 +190,7 @@ impl Fs {
         self.wait_writeback(inode);
         let mut at = pages.start;
         while at < pages.end {
-            let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
+            let block = extents::block_of_page(at)?;
             match extents::lookup(self, inode, block)? {
                 Map::Hole { len }
                 | Map::Mapped {
@@ -211,7 +213,7 @@ impl Fs {
                         .end
                         .min(at + u64::from(len.min(extents::MAX_UNWRITTEN_LEN)));
                     let handle = self.journal.start(extents::INSERT_CREDITS + 4)?;
-                    extents::convert(self, &handle, inode, at..end, true)?;
+                    extents::convert(self, &handle, inode, at..end, ExtentState::Unwritten)?;
                     inode.mark_dirty(self, &handle);
                     self.forget_pages(inode, at..end, &lock);
                     inode.grow(self, &handle, 0);

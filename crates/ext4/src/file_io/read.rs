@@ -5,7 +5,6 @@ use crate::state::{Arrival, is_stale_behind, live_bytes};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{Bio, Buf, BufMut, Class, PAGE_SIZE, Reason};
 use ext4_format::inode::FileType;
-use ext4_format::types::FileBlock;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -153,7 +152,7 @@ impl Fs {
 
     /// Finds where the pages from `index` to `end` at most are, and how many are there.
     fn run_at(&self, inode: &Inode, index: u64, end: u64) -> Result<(Run, u64)> {
-        let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+        let block = extents::block_of_page(index)?;
         Ok(match extents::lookup(self, inode, block)? {
             Map::Hole { len }
             | Map::Mapped {

@@ -3,7 +3,6 @@
 use crate::extents::{self, Map};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::PAGE_SIZE;
-use ext4_format::types::FileBlock;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
@@ -48,7 +47,7 @@ impl Fs {
         // The pages before the tree: a page that is recorded in between is in the tree before it
         // loses its tags. The caller excludes writers, so that no page becomes dirty.
         let unlanded = inode.data.mapping.next_unlanded(at);
-        let block = FileBlock(u32::try_from(at).map_err(|_| Error::FileTooLarge)?);
+        let block = extents::block_of_page(at)?;
         let (mapped, end) = match extents::lookup(self, inode, block)? {
             Map::Mapped { len, unwritten, .. } => (!unwritten, at + u64::from(len.max(1))),
             Map::Hole { len } => (false, at + u64::from(len.max(1))),

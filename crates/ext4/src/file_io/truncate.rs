@@ -5,7 +5,6 @@ use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, orphan};
 use block::{BufMut, PAGE_SIZE};
 use ext4_format::inode::FileType;
-use ext4_format::types::FileBlock;
 use jbd2::Handle;
 use std::ops::Range;
 use std::sync::Arc;
@@ -90,7 +89,7 @@ impl Fs {
         let Some(content) = inode.data.mapping.get(page) else {
             return Ok(());
         };
-        let block = FileBlock(u32::try_from(page).map_err(|_| Error::FileTooLarge)?);
+        let block = extents::block_of_page(page)?;
         if let Map::Mapped {
             start,
             unwritten: false,

@@ -7,7 +7,6 @@ use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{BufMut, PAGE_SIZE};
 use cache::{Delalloc, PageState};
 use ext4_format::inode::FileType;
-use ext4_format::types::FileBlock;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -204,7 +203,7 @@ impl Fs {
                 .data
                 .mapping
                 .modify(index, Delalloc::Keep, copy)
-                .ok_or(Error::Invalid("a page left the cache twice"));
+                .ok_or(Error::Internal("a page left the cache twice"));
         };
         if reserve {
             self.groups.reserve(1)?;
@@ -228,7 +227,7 @@ impl Fs {
         let before = match inode.data.mapping.modify(index, Delalloc::Keep, zero) {
             Some(before) => before,
             None => {
-                let file_block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+                let file_block = extents::block_of_page(index)?;
                 if !matches!(
                     extents::lookup(self, inode, file_block)?,
                     Map::Mapped {
@@ -296,7 +295,7 @@ impl<'a> Mapped<'a> {
     /// Returns whether it needs a block, too.
     fn needs_block(&mut self, index: u64) -> Result<bool> {
         if !self.run.contains(&index) {
-            let block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+            let block = extents::block_of_page(index)?;
             let (len, kind) = match extents::lookup(self.fs, self.inode, block)? {
                 Map::Hole { len } => (len, Kind::Hole),
                 Map::Mapped { len, unwritten, .. } if unwritten => (len, Kind::Unwritten),

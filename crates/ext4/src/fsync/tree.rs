@@ -1,7 +1,7 @@
 //! Making a subtree durable.
 //!
 //! ext4 does not record the directories of a file. So an inode in memory remembers the directory
-//! through which it was last reached ([`ParentHint`]). For a file with one name it is *the*
+//! through which it was last reached (`ParentHint`). For a file with one name it is *the*
 //! directory: every change of names updates the hint under the directory's lock. From a directory
 //! ".." leads up.
 //!

@@ -1,8 +1,8 @@
 //! New inodes: files, directories, devices, and unnamed files.
 
 use super::{
-    Change, Links, NewInode, check_may_change, check_new_name, check_subdirectory_fits,
-    touch_directory,
+    Change, LinkChange, NewInode, check_may_change, check_new_name, check_subdirectory_fits,
+    update_directory_inode,
 };
 use crate::directory::{self, Place};
 use crate::orphan::{self, ORPHAN_CREDITS};
@@ -16,24 +16,25 @@ use jbd2::Handle;
 use std::sync::Arc;
 use sync::RwLockUpgradableReadGuard;
 
-/// What the allocation of an inode, and giving it back, may cost beside the entry.
+/// Credits for the allocation of an inode and for undoing it, without its entry.
 const NEW_INODE_CREDITS: u32 = ORPHAN_CREDITS + 4;
 
-/// What a new inode takes over from its directory.
-pub(super) struct Parent {
+/// The attributes of a directory that a new inode inherits.
+pub(super) struct ParentAttributes {
     ino: Ino,
     flags: InodeFlags,
+    /// The group of a directory with the set-group-ID bit.
     set_gid: Option<u32>,
-    /// It has attributes, among which a default ACL may be.
+    /// Whether the directory has extended attributes; one may be a default ACL.
     has_xattrs: bool,
     projid: u32,
 }
 
-impl Parent {
-    /// Looks at a directory, which the caller has locked.
-    pub fn of(dir: &Inode) -> Parent {
+impl ParentAttributes {
+    /// Returns the attributes of a directory that the caller has locked.
+    pub fn of(dir: &Inode) -> ParentAttributes {
         let has_xattrs = dir.has_xattrs();
-        dir.fields(|fields| Parent {
+        dir.fields(|fields| ParentAttributes {
             ino: dir.ino,
             flags: fields.flags,
             set_gid: (fields.mode.0 & InodeMode::SET_GID != 0).then_some(fields.gid),
@@ -41,34 +42,34 @@ impl Parent {
             projid: fields.projid,
         })
     }
-    /// Blocks that [`Fs::make_inode`] may change.
+    /// Returns the credits that [`Fs::make_inode`] needs.
     pub fn credits(&self) -> u32 {
         NEW_INODE_CREDITS + if self.has_xattrs { XATTR_CREDITS } else { 0 }
     }
 }
 
-/// What [`Fs::find_or_create`] has found or made.
+/// The result of [`Fs::find_or_create`].
 pub enum Opened {
-    /// It was there.
+    /// The name existed.
     Found(InodeRef),
-    /// It is new.
+    /// The name and the inode are new.
     Created(InodeRef),
 }
 
-/// What is to be created.
+/// A request to create a named inode.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'n> {
+pub(super) struct CreateRequest<'n> {
     pub name: &'n [u8],
     pub kind: FileType,
     pub new: NewInode,
-    /// Blocks that its contents may change.
+    /// Credits for the content of the inode.
     pub credits: u32,
 }
 
-impl<'n> Wanted<'n> {
-    /// Something without contents in blocks.
-    pub fn plain(name: &'n [u8], kind: FileType, new: NewInode) -> Wanted<'n> {
-        Wanted {
+impl<'n> CreateRequest<'n> {
+    /// Returns a request for an inode that has no content in blocks.
+    pub fn without_blocks(name: &'n [u8], kind: FileType, new: NewInode) -> CreateRequest<'n> {
+        CreateRequest {
             name,
             kind,
             new,
@@ -77,24 +78,25 @@ impl<'n> Wanted<'n> {
     }
 }
 
-/// Where a new name would go.
-enum Spot {
-    /// Somebody has it.
+/// The state of a name in a directory.
+enum NameState {
+    /// The name refers to this inode.
     Taken(Ino),
+    /// The name can be added at this place.
     Free(Place),
 }
 
-/// Looks for a new name's place in a directory that the caller has locked. What exists is reported
-/// before what is forbidden, as Linux does; a removed directory has no names.
-fn find_new(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Spot> {
+/// Looks up a name to be created in a directory that the caller has locked. As on Linux, an
+/// existing name is returned even if the directory must not be changed.
+fn find_new_name(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<NameState> {
     let may = check_may_change(dir, Change::Add);
     if let Err(error @ (Error::NotDirectory | Error::NotFound)) = may {
         return Err(error);
     }
     let place = directory::find(fs, dir, name)?;
     match place.ino() {
-        Some(ino) => Ok(Spot::Taken(ino)),
-        None => may.map(|()| Spot::Free(place)),
+        Some(ino) => Ok(NameState::Taken(ino)),
+        None => may.map(|()| NameState::Free(place)),
     }
 }
 
@@ -103,29 +105,35 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// `Exists`, `NotFound` for a removed directory, `NotPermitted` for an immutable one,
-    /// `NoSpace`, `Invalid` for a type that needs a call of its own.
+    /// `Exists`; `NotFound` for a removed directory; `NotPermitted` for an immutable one;
+    /// `NoSpace`; `Invalid` for a directory or a symbolic link, and for an unknown type.
     pub fn create(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
         let kind = match new.mode & !InodeMode::PERMISSIONS {
             0 => Some(FileType::Regular),
             _ => InodeMode(new.mode).file_type(),
         };
         let kind = kind.filter(|kind| !matches!(kind, FileType::Directory | FileType::Symlink));
-        let kind = kind.ok_or(Error::Invalid("not a type of file that create makes"))?;
-        self.create_with(dir, Wanted::plain(name, kind, new), |_, _, inode| {
-            if matches!(kind, FileType::CharDevice | FileType::BlockDevice) {
-                *inode.i_block.write() = decode_rdev(new.rdev).encode();
-            }
-            Ok(())
-        })
+        let kind = kind.ok_or(Error::Invalid(
+            "the type is not a regular file, FIFO, socket or device",
+        ))?;
+        self.create_with(
+            dir,
+            CreateRequest::without_blocks(name, kind, new),
+            |_, _, inode| {
+                if matches!(kind, FileType::CharDevice | FileType::BlockDevice) {
+                    *inode.i_block.write() = decode_rdev(new.rdev).encode();
+                }
+                Ok(())
+            },
+        )
     }
 
-    /// The inode that `name` in `dir` refers to, whatever it is, or else a new regular file. The
-    /// directory is searched once: the new name goes to the place at which it was missing.
+    /// Returns the inode that `name` in `dir` refers to, of any type, or else a new regular file.
+    /// The directory is searched only once.
     ///
     /// # Errors
     ///
-    /// As [`Fs::create`], but `Exists` only for "." and "..", and as [`Fs::lookup`].
+    /// The errors of [`Fs::lookup`] and [`Fs::create`], but `Exists` only for "." and "..".
     pub fn find_or_create(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<Opened> {
         check_new_name(name)?;
         self.with_space(NAMESPACE_BLOCKS, || {
@@ -135,21 +143,21 @@ impl Fs {
 
     fn find_or_create_once(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<Opened> {
         let made = {
-            // Look-ups go on beside this; the place stays valid, since whoever would change the
-            // directory waits.
+            // An upgradable lock lets look-ups run concurrently and excludes changes, so the place
+            // stays valid until the upgrade.
             let shared = dir.lock.upgradable_read();
-            let place = match find_new(self, dir, name)? {
-                Spot::Taken(ino) => {
+            let place = match find_new_name(self, dir, name)? {
+                NameState::Taken(ino) => {
                     let inode = self.named_inode(ino.0)?;
                     inode.parent.set(dir.ino);
                     return Ok(Opened::Found(inode));
                 }
-                Spot::Free(place) => place,
+                NameState::Free(place) => place,
             };
             self.check_writable()?;
             let _exclusive = RwLockUpgradableReadGuard::upgrade(shared);
-            let wanted = Wanted::plain(name, FileType::Regular, new);
-            self.create_at(dir, &place, wanted, |_, _, _| Ok(()))
+            let request = CreateRequest::without_blocks(name, FileType::Regular, new);
+            self.create_at(dir, &place, request, |_, _, _| Ok(()))
         };
         if made.is_err() {
             self.delete_unlinked();
@@ -161,26 +169,25 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// As [`Fs::create`], and `TooManyLinks` where the parent cannot have another subdirectory.
+    /// The errors of [`Fs::create`]; `TooManyLinks` if the parent cannot have another subdirectory.
     pub fn mkdir(&self, dir: &InodeRef, name: &[u8], new: NewInode) -> Result<InodeRef> {
         let parent = dir.ino;
-        let wanted = Wanted {
+        let request = CreateRequest {
             credits: directory::INIT_CREDITS,
-            ..Wanted::plain(name, FileType::Directory, new)
+            ..CreateRequest::without_blocks(name, FileType::Directory, new)
         };
-        self.create_with(dir, wanted, |fs, handle, inode| {
+        self.create_with(dir, request, |fs, handle, inode| {
             directory::init(fs, handle, inode, parent)?;
             inode.set_links(2);
             Ok(())
         })
     }
 
-    /// Creates an unnamed regular file (O_TMPFILE) in the group of `dir`; it is an orphan until
-    /// linked.
+    /// Creates an unnamed regular file (O_TMPFILE) near `dir`. It is an orphan until it is linked.
     ///
     /// # Errors
     ///
-    /// As [`Fs::create`].
+    /// The errors of [`Fs::create`].
     pub fn tmpfile(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
         self.check_writable()?;
         self.with_space(NAMESPACE_BLOCKS, || self.tmpfile_once(dir, new))
@@ -190,7 +197,7 @@ impl Fs {
         let made = {
             let _shared = dir.lock.read();
             check_may_change(dir, Change::Add)?;
-            let parent = Parent::of(dir);
+            let parent = ParentAttributes::of(dir);
             let handle = self.journal.start(parent.credits())?;
             let made = self.make_inode(&handle, dir, &parent, FileType::Regular, new);
             made.and_then(|inode| {
@@ -206,21 +213,21 @@ impl Fs {
         made
     }
 
-    /// Creates an inode; `fill` gives it its contents.
+    /// Creates an inode and its name. `fill` writes the content of the inode.
     pub(super) fn create_with(
         &self,
         dir: &InodeRef,
-        wanted: Wanted<'_>,
+        request: CreateRequest<'_>,
         fill: impl Fn(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
     ) -> Result<InodeRef> {
         self.check_writable()?;
-        check_new_name(wanted.name)?;
+        check_new_name(request.name)?;
         self.with_space(NAMESPACE_BLOCKS, || {
             let made = {
                 let _exclusive = dir.lock.write();
-                match find_new(self, dir, wanted.name)? {
-                    Spot::Taken(_) => return Err(Error::Exists),
-                    Spot::Free(place) => self.create_at(dir, &place, wanted, &fill),
+                match find_new_name(self, dir, request.name)? {
+                    NameState::Taken(_) => return Err(Error::Exists),
+                    NameState::Free(place) => self.create_at(dir, &place, request, &fill),
                 }
             };
             if made.is_err() {
@@ -230,36 +237,36 @@ impl Fs {
         })
     }
 
-    /// Creates an inode under a name that is free. The caller has locked the directory, and reaps
-    /// what an error leaves.
+    /// Creates an inode and its name at a free place. The caller has locked the directory. After an
+    /// error it calls [`Fs::delete_unlinked`] without the lock.
     fn create_at(
         &self,
         dir: &InodeRef,
         place: &Place,
-        wanted: Wanted<'_>,
+        request: CreateRequest<'_>,
         fill: impl FnOnce(&Fs, &Handle<'_>, &Arc<Inode>) -> Result<()>,
     ) -> Result<InodeRef> {
-        let Wanted { name, kind, .. } = wanted;
+        let CreateRequest { name, kind, .. } = request;
         if kind == FileType::Directory {
             check_subdirectory_fits(self, dir)?;
         }
-        let parent = Parent::of(dir);
-        let credits = wanted.credits + place.add_credits() + parent.credits();
+        let parent = ParentAttributes::of(dir);
+        let credits = request.credits + place.add_credits() + parent.credits();
         let handle = self.journal.start(credits)?;
-        let inode = self.make_inode(&handle, dir, &parent, kind, wanted.new)?;
+        let inode = self.make_inode(&handle, dir, &parent, kind, request.new)?;
         let done = fill(self, &handle, &inode)
-            .and_then(|()| self.enter(&handle, dir, place, name, &inode, kind));
+            .and_then(|()| self.add_entry(&handle, dir, place, name, &inode, kind));
         match done {
             Ok(()) => Ok(inode),
             Err(error) => {
-                self.give_back(&handle, &inode);
+                self.orphan_new_inode(&handle, &inode);
                 Err(error)
             }
         }
     }
 
-    /// Enters a new inode into its directory.
-    fn enter(
+    /// Adds a new inode to its directory.
+    fn add_entry(
         &self,
         handle: &Handle<'_>,
         dir: &InodeRef,
@@ -272,20 +279,20 @@ impl Fs {
         inode.parent.set(dir.ino);
         inode.mark_dirty(self, handle);
         let links = match kind {
-            FileType::Directory => Links::More,
-            _ => Links::Keep,
+            FileType::Directory => LinkChange::Increment,
+            _ => LinkChange::Keep,
         };
-        touch_directory(self, handle, dir, self.now(), links);
+        update_directory_inode(self, handle, dir, self.now(), links);
         Ok(())
     }
 
-    /// Allocates an inode and gives it what it inherits. An error has changed nothing, or left an
-    /// orphan to be reaped.
+    /// Allocates an inode with the attributes that it inherits. An error has changed nothing, or
+    /// has left an orphan for [`Fs::delete_unlinked`].
     pub(super) fn make_inode(
         &self,
         handle: &Handle<'_>,
         dir: &InodeRef,
-        parent: &Parent,
+        parent: &ParentAttributes,
         kind: FileType,
         new: NewInode,
     ) -> Result<InodeRef> {
@@ -300,19 +307,19 @@ impl Fs {
         }
         let mode = InodeMode::new(kind, permissions);
         let gid = parent.set_gid.unwrap_or(new.gid);
-        let ino = self.groups.alloc_inode(handle, parent.ino, directory)?;
+        let ino = self.groups.alloc_inode(handle, parent.ino, kind)?;
         if self.inodes.get(ino.0).is_some() {
-            // It stays marked as used, which it is.
+            // The inode is in use, so its bit in the bitmap stays set.
             return Err(Error::CorruptInode {
                 ino: ino.0,
-                what: "it is in use, but its bitmap says that it is free",
+                what: "it is in use, but it is free in the inode bitmap",
             });
         }
         let made = self.new_inode(handle, ino, mode.0, new.uid, gid);
         let inode = match made {
             Ok(inode) => inode,
             Err(error) => {
-                self.groups.free_inode(handle, ino, directory)?;
+                self.groups.free_inode(handle, ino, kind)?;
                 return Err(error);
             }
         };
@@ -329,7 +336,7 @@ impl Fs {
             && parent.has_xattrs
             && let Err(error) = xattr::inherit_acl(self, handle, dir, &inode, new.umask)
         {
-            self.give_back(handle, &inode);
+            self.orphan_new_inode(handle, &inode);
             return Err(error);
         }
         Ok(inode)

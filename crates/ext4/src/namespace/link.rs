@@ -1,9 +1,9 @@
-//! Names of existing inodes come and go: link, unlink, rmdir.
+//! Adding and removing names of existing inodes: link, unlink, rmdir.
 
-use super::locks::{lock_victim, wait_for};
+use super::locks::{lock_victim, wait_until_unlocked};
 use super::{
-    Change, Links, Unlink, check_may_change, check_may_rename, check_new_name, check_old_name,
-    touch_directory,
+    Change, LinkChange, Unlink, check_may_change, check_may_rename, check_new_name, check_old_name,
+    update_directory_inode,
 };
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::{self, ORPHAN_CREDITS};
@@ -17,7 +17,7 @@ impl Fs {
     /// # Errors
     ///
     /// `Exists`; `NotPermitted` for a directory, and for immutable and append-only files;
-    /// `TooManyLinks` from 65,000 on; `NotFound` where the inode or the directory has been removed;
+    /// `TooManyLinks` above 65,000 links; `NotFound` if the inode or the directory was removed;
     /// `NoSpace`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         self.check_writable()?;
@@ -65,12 +65,12 @@ impl Fs {
         });
         inode.parent.set(dir.ino);
         inode.mark_dirty(self, &handle);
-        touch_directory(self, &handle, dir, now, Links::Keep);
+        update_directory_inode(self, &handle, dir, now, LinkChange::Keep);
         Ok(())
     }
 
-    /// Removes a name of something that is not a directory. The file itself goes with its last name
-    /// and its last user.
+    /// Removes a name of an inode that is not a directory. The inode is deleted when it has no name
+    /// and no user.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `NotDirectory`, `NotEmpty`, `NotPermitted` as in [`Fs::unlink`].
+    /// `NotFound`, `NotDirectory`, `NotEmpty`; `NotPermitted` as for [`Fs::unlink`].
     pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
         if name == b".." {
             return Err(Error::NotEmpty);
@@ -97,13 +97,13 @@ impl Fs {
     fn remove_name(&self, dir: &InodeRef, name: &[u8], removal: Removal) -> Result<()> {
         self.check_writable()?;
         while let Some(busy) = self.try_remove_name(dir, name, removal)? {
-            wait_for(&busy);
+            wait_until_unlocked(&busy);
         }
         self.delete_unlinked();
         Ok(())
     }
 
-    /// Removes a name, or says whose lock has to be waited for.
+    /// Removes a name. If a directory's lock is busy, returns that directory and changes nothing.
     fn try_remove_name(
         &self,
         dir: &InodeRef,
@@ -130,12 +130,12 @@ impl Fs {
         let Some(_victim_exclusive) = lock_victim(&victim) else {
             return Ok(Some(victim.clone()));
         };
-        let mut links = Links::Keep;
+        let mut links = LinkChange::Keep;
         if removal == Removal::Directory {
             if !directory::is_empty(self, &victim)? {
                 return Err(Error::NotEmpty);
             }
-            links = Links::Fewer;
+            links = LinkChange::Decrement;
         }
         let handle = self.journal.start(CHANGE_CREDITS + ORPHAN_CREDITS + 2)?;
         let now = self.now();
@@ -145,12 +145,12 @@ impl Fs {
             return Err(error);
         }
         unlink.finish(self, &handle, now);
-        touch_directory(self, &handle, dir, now, links);
+        update_directory_inode(self, &handle, dir, now, links);
         Ok(None)
     }
 }
 
-/// What is to be removed.
+/// The kind of inode whose name is removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Removal {
     File,

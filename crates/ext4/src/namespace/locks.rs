@@ -1,55 +1,46 @@
 //! Locking several inodes.
 //!
-//! The rule that makes dead-locks impossible: whoever waits for a *directory's* lock holds no other
-//! inode's lock. The second lock is only tried; where that fails, everything is let go, and the
-//! next attempt waits for the one that was taken. No order among directories is needed, so that
-//! renames of files across directories need no volume-wide lock and no walk to the root, and
-//! directories that a damaged volume links in circles do no harm.
+//! One rule excludes deadlocks: a thread that waits for a *directory's* lock holds no other inode's
+//! lock. The second lock is only tried. If that fails, the thread releases all locks, and the next
+//! attempt waits for the lock that was busy. Directories need no order. So a rename of a file
+//! across directories needs no volume-wide lock and no walk to the root, and directories of a
+//! damaged volume that form a cycle are harmless.
 //!
-//! The lock of something that is not a directory may be waited for while directories are locked:
-//! whoever holds one waits for no directory.
+//! A thread may wait for the lock of an inode that is not a directory while it holds directories'
+//! locks: a thread that holds such an inode's lock never waits for a directory.
 
 use crate::Inode;
 use sync::{RwLock, RwLockWriteGuard};
 
-/// An inode's lock, held exclusively.
-pub(super) type Guard<'a> = RwLockWriteGuard<'a, ()>;
+/// The guard of an inode's lock, held exclusively.
+pub(super) type InodeGuard<'a> = RwLockWriteGuard<'a, ()>;
 
-/// Locks two directories; one guard where they are the same.
-pub(super) fn lock_two<'a>(a: &'a Inode, b: &'a Inode) -> (Guard<'a>, Option<Guard<'a>>) {
+/// Locks two directories. There is only one guard if they are the same.
+pub(super) fn lock_two<'a>(a: &'a Inode, b: &'a Inode) -> (InodeGuard<'a>, Option<InodeGuard<'a>>) {
     if a.ino == b.ino {
         return (a.lock.write(), None);
     }
-    lock_pair(&a.lock, &b.lock)
+    let (a, b) = lock_pair(&a.lock, &b.lock);
+    (a, Some(b))
 }
 
-fn lock_pair<'a>(a: &'a RwLock<()>, b: &'a RwLock<()>) -> (Guard<'a>, Option<Guard<'a>>) {
+fn lock_pair<'a>(a: &'a RwLock<()>, b: &'a RwLock<()>) -> (InodeGuard<'a>, InodeGuard<'a>) {
     loop {
-        let first = a.lock_waiting();
+        let first = a.write();
         if let Some(second) = b.try_write() {
-            return (first, Some(second));
+            return (first, second);
         }
         drop(first);
-        let second = b.lock_waiting();
+        let second = b.write();
         if let Some(first) = a.try_write() {
-            return (first, Some(second));
+            return (first, second);
         }
     }
 }
 
-/// Only to make visible where a lock is waited for.
-trait Waiting {
-    fn lock_waiting(&self) -> Guard<'_>;
-}
-impl Waiting for RwLock<()> {
-    fn lock_waiting(&self) -> Guard<'_> {
-        self.write()
-    }
-}
-
-/// Locks what is about to lose a name, while its directory is locked. `None`: let everything go,
-/// call [`wait_for`] and begin anew.
-pub(super) fn lock_victim<'a>(victim: &'a Inode) -> Option<Guard<'a>> {
+/// Locks an inode that loses a name or moves, while its directory is locked. On `None` the caller
+/// releases all locks, calls [`wait_until_unlocked`] and tries again.
+pub(super) fn lock_victim<'a>(victim: &'a Inode) -> Option<InodeGuard<'a>> {
     if victim.is_dir() {
         victim.lock.try_write()
     } else {
@@ -57,8 +48,8 @@ pub(super) fn lock_victim<'a>(victim: &'a Inode) -> Option<Guard<'a>> {
     }
 }
 
-/// Waits until a lock is free. Nothing else is locked.
-pub(super) fn wait_for(inode: &Inode) {
+/// Waits until an inode's lock is free. The caller holds no lock.
+pub(super) fn wait_until_unlocked(inode: &Inode) {
     drop(inode.lock.write());
 }
 
@@ -67,15 +58,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_in_any_order_do_not_dead_lock() {
+    fn pairs_in_any_order_do_not_deadlock() {
         let locks: [RwLock<()>; 3] = Default::default();
         sync::thread::scope(|scope| {
             for (a, b) in [(0, 1), (1, 0), (1, 2), (2, 0)] {
                 let locks = &locks;
                 scope.spawn(move || {
                     for _ in 0..2000 {
-                        let (_first, second) = lock_pair(&locks[a], &locks[b]);
-                        assert!(second.is_some());
+                        let _both = lock_pair(&locks[a], &locks[b]);
                         std::hint::spin_loop();
                     }
                 });

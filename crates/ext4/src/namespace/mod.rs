@@ -1,21 +1,22 @@
 //! Names: look up, create, link, unlink, rename.
 //!
-//! A change goes in four steps, and only the last one changes anything:
+//! A change has four steps, and only the last one changes anything:
 //!
-//! 1. Lock the directories (exclusive), see that they are alive and may be changed.
-//! 2. Find the names and the inodes that they refer to; decide; lock the victims. No handle is held
-//!    while a lock is waited for, and no lock of a directory is waited for while another's is held
-//!    (see `locks`): damaged volumes whose directories form circles cannot dead-lock us.
-//! 3. Start a handle with credits for what was found.
-//! 4. Change. What can fail comes first and is undone if a later step fails, so that a handle never
-//!    ends half-done.
+//! 1. Lock the directories (exclusive). Check that they are not removed and may be changed.
+//! 2. Find the names and their inodes, check the operation, lock the inodes that lose a name. No
+//!    handle is held while a lock is waited for. No lock of a directory is waited for while another
+//!    inode's lock is held (see `locks`), so directories of a damaged volume that form a cycle
+//!    cannot cause a deadlock.
+//! 3. Start a handle with the credits that the change needs.
+//! 4. Change. The steps that can fail come first. If a later step fails, they are undone, so a
+//!    handle never contains a part of a change.
 //!
 //! An inode that loses its last name becomes an orphan in the same handle. Its blocks are freed
-//! when its last user is gone: [`Fs::delete_unlinked`] is called at the end of everything that may
-//! drop one, without locks or handle.
+//! when its last user is gone. Every operation that can drop the last user calls
+//! [`Fs::delete_unlinked`] at its end, without locks and without a handle.
 //!
-//! Permissions are not checked here (FUSE's `default_permissions` does); the immutable and
-//! append-only flags are.
+//! The immutable and append-only flags are checked here. Permissions are not: FUSE's
+//! `default_permissions` checks them.
 
 mod create;
 mod link;
@@ -32,23 +33,22 @@ use ext4_format::inode::{FileType, InodeFlags, LINK_MAX, Timestamp};
 use jbd2::Handle;
 use std::sync::Arc;
 
-/// What a new inode is to be.
+/// The attributes of a new inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewInode {
-    /// Type and permission bits; the umask has been applied by the caller unless a default ACL
-    /// decides.
+    /// Type and permission bits, before the umask.
     pub mode: u16,
-    /// The umask, applied where the parent has no default ACL.
+    /// The umask. It is not applied if the parent has a default ACL.
     pub umask: u16,
     /// Owner.
     pub uid: u32,
-    /// Group (a set-group-ID parent overrides it).
+    /// Group. The group of a set-group-ID parent overrides it.
     pub gid: u32,
-    /// Device number for device files.
+    /// Device number of a device file.
     pub rdev: u32,
 }
 
-/// How to rename.
+/// The variants of a rename.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameFlags {
     /// Replace an existing target.
@@ -56,16 +56,16 @@ pub enum RenameFlags {
     Replace,
     /// Fail if the target exists.
     NoReplace,
-    /// Exchange the two.
+    /// Exchange the two names.
     Exchange,
-    /// Leave a whiteout behind, a character device 0:0 that belongs to `uid` and `gid`: for union
-    /// mounts.
+    /// Put a whiteout at the old name, for union mounts: a character device 0:0 with this owner and
+    /// group.
     #[allow(missing_docs)]
     Whiteout { replace: bool, uid: u32, gid: u32 },
 }
 
 impl RenameFlags {
-    /// Whether an existing target may go.
+    /// Returns whether an existing target may be replaced.
     fn replaces(self) -> bool {
         match self {
             RenameFlags::Replace | RenameFlags::Exchange => true,
@@ -76,16 +76,16 @@ impl RenameFlags {
 }
 
 impl Fs {
-    /// The inode that `name` in `dir` refers to; "." and ".." too.
+    /// Returns the inode that `name` in `dir` refers to. The name can be "." or "..".
     ///
     /// # Errors
     ///
-    /// `NotFound`, `NotDirectory`, `NameTooLong`, or what reading the directory or the inode meets.
+    /// `NotFound`, `NotDirectory`, `NameTooLong`, and errors of reading the directory or the inode.
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
-        // The inode is pinned before the lock goes: it cannot be deleted in between.
+        // The inode is pinned before the lock is released, so it cannot be deleted in between.
         let _shared = dir.lock.read();
         check_directory(dir)?;
         match directory::lookup(self, dir, name)? {
@@ -100,14 +100,14 @@ impl Fs {
         }
     }
 
-    /// Reads a directory, "." and ".." included; see [`DirEntry::next`]. The entry that `each`
-    /// refuses is not taken. `each` may use the volume, and change this directory: no lock is held
-    /// while it runs.
+    /// Reads a directory, "." and ".." included, from position `pos` on: 0 or a [`DirEntry::next`].
+    /// It stops when `each` returns false; that entry does not count as read. `each` may use the
+    /// volume and change this directory, because no lock is held while it runs.
     ///
     /// # Errors
     ///
-    /// `NotDirectory`, `NotFound` for a removed directory, or the place of damage; entries before
-    /// it have been given out.
+    /// `NotDirectory`; `NotFound` for a removed directory; `Corrupt…` with the damaged block.
+    /// `each` has been called with the entries before it.
     pub fn read_dir(
         &self,
         dir: &InodeRef,
@@ -118,23 +118,26 @@ impl Fs {
         directory::read(self, dir, pos, each)
     }
 
-    /// The inode of the directory's "..".
+    /// Returns the inode of the directory's "..".
     pub fn parent(&self, dir: &InodeRef) -> Result<InodeRef> {
         self.lookup(dir, b"..")
     }
 
-    /// A creation failed: its inode becomes an orphan, which goes when its last user does.
-    fn give_back(&self, handle: &Handle<'_>, inode: &Arc<Inode>) {
+    /// Makes the inode of a failed creation an orphan. It is deleted when its last user is gone.
+    fn orphan_new_inode(&self, handle: &Handle<'_>, inode: &Arc<Inode>) {
         inode.set_links(0);
         inode.mark_dirty(self, handle);
         if let Err(error) = crate::orphan::add(self, handle, inode) {
-            // It has no name and no link: e2fsck frees it.
-            tracing::error!("inode {}: could not be given back: {error}", inode.ino);
+            // It has no name and no link, so e2fsck frees it.
+            tracing::error!(
+                "inode {}: an unused new inode could not be freed; run e2fsck: {error}",
+                inode.ino
+            );
         }
     }
 }
 
-/// Refuses what is not a directory.
+/// Checks that an inode is a directory.
 fn check_directory(dir: &Inode) -> Result<()> {
     if dir.is_dir() {
         Ok(())
@@ -143,25 +146,25 @@ fn check_directory(dir: &Inode) -> Result<()> {
     }
 }
 
-/// Refuses what cannot be a new name: "." and "..", which exist, and what no directory may hold.
+/// Checks that a name can be a new one: not "." or "..", which exist, and valid.
 fn check_new_name(name: &[u8]) -> Result<()> {
     match name {
         b"" => Err(Error::NotFound),
         b"." | b".." => Err(Error::Exists),
-        _ => check_bytes(name),
+        _ => check_name_bytes(name),
     }
 }
 
-/// Refuses what cannot be the name of something that is removed or renamed.
+/// Checks that a name can be removed or renamed: not "." or "..", and valid.
 fn check_old_name(name: &[u8]) -> Result<()> {
     match name {
         b"" => Err(Error::NotFound),
         b"." | b".." => Err(Error::Invalid("the name is \".\" or \"..\"")),
-        _ => check_bytes(name),
+        _ => check_name_bytes(name),
     }
 }
 
-fn check_bytes(name: &[u8]) -> Result<()> {
+fn check_name_bytes(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
@@ -171,20 +174,21 @@ fn check_bytes(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// What a directory is to undergo.
+/// The kind of change to a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// Names come.
+    /// Names are added.
     Add,
-    /// Names go, or come to mean something else.
+    /// Names are removed, or refer to another inode.
     Remove,
 }
 
-/// A directory, locked exclusively, that the caller will change: alive, and its flags allow it.
+/// Checks that a directory is not removed and that its flags allow the change. The caller holds its
+/// lock.
 fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
     check_directory(dir)?;
     let (flags, links) = dir.fields(|f| (f.flags, f.links_count));
-    // It was removed while somebody still held it.
+    // The directory was removed, but it still has a user.
     if links == 0 {
         return Err(Error::NotFound);
     }
@@ -195,7 +199,7 @@ fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
     Ok(())
 }
 
-/// An inode that is to lose or change a name, or to get another.
+/// Checks that an inode's flags allow a name of it to be added, changed or removed.
 fn check_may_rename(inode: &Inode) -> Result<()> {
     let flags = inode.flags();
     if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
@@ -204,61 +208,69 @@ fn check_may_rename(inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Whether a directory's link count may stop counting (1: "many").
-fn counts_to_many(fs: &Fs, flags: InodeFlags) -> bool {
+/// Returns whether a directory may have more subdirectories than its link count can express. The
+/// count is then 1.
+fn may_exceed_link_max(fs: &Fs, flags: InodeFlags) -> bool {
     fs.geo.ro_compat.contains(RoCompatFeatures::DIR_NLINK) && flags.contains(InodeFlags::INDEX)
 }
 
-/// Refuses one more subdirectory in a directory that is full of them.
+/// Checks that a directory can have one more subdirectory.
 fn check_subdirectory_fits(fs: &Fs, dir: &Inode) -> Result<()> {
     let (flags, links) = dir.fields(|f| (f.flags, f.links_count));
-    if links >= LINK_MAX && !counts_to_many(fs, flags) {
+    if links >= LINK_MAX && !may_exceed_link_max(fs, flags) {
         return Err(Error::TooManyLinks);
     }
     Ok(())
 }
 
-/// What a change does to the number of a directory's subdirectories.
+/// The change of a directory's link count.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Links {
+enum LinkChange {
     Keep,
-    More,
-    Fewer,
+    Increment,
+    Decrement,
 }
 
-/// A directory's entries changed: its times, and its link count, which says 1 once there were
-/// 65,000 subdirectories (`dir_nlink`; the kernel's `ext4_inc_count` and `ext4_dec_count`).
-fn touch_directory(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, now: Timestamp, links: Links) {
+/// Updates a directory's times and link count after a change of its entries. The link count becomes
+/// 1 when there are 65,000 subdirectories (`dir_nlink`; the kernel's `ext4_inc_count` and
+/// `ext4_dec_count`).
+fn update_directory_inode(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    dir: &Arc<Inode>,
+    now: Timestamp,
+    links: LinkChange,
+) {
     dir.change_fields(|fields| {
         fields.mtime = now;
         fields.ctime = now;
         match links {
-            Links::Keep => {}
-            Links::More => {
-                let many = counts_to_many(fs, fields.flags);
+            LinkChange::Keep => {}
+            LinkChange::Increment => {
+                let many = may_exceed_link_max(fs, fields.flags);
                 fields.links_count = fields.links_count.saturating_add(1);
                 if many && (fields.links_count > LINK_MAX || fields.links_count == 2) {
                     fields.links_count = 1;
                 }
             }
-            Links::Fewer if fields.links_count > 2 => fields.links_count -= 1,
-            Links::Fewer => {}
+            LinkChange::Decrement if fields.links_count > 2 => fields.links_count -= 1,
+            LinkChange::Decrement => {}
         }
     });
     dir.mark_dirty(fs, handle);
 }
 
-/// A name that is about to go, of an inode that is locked.
+/// The removal of a name. The caller holds the inode's lock.
 struct Unlink<'a> {
     inode: &'a Arc<Inode>,
-    /// Links that stay.
+    /// The link count after the removal.
     left: u16,
 }
 
 impl<'a> Unlink<'a> {
     /// Records the inode as an orphan if this is its last name. An error has changed nothing.
     fn begin(fs: &Fs, handle: &Handle<'_>, inode: &'a Arc<Inode>) -> Result<Unlink<'a>> {
-        // A directory has one name; its other links are its own "." and its subdirectories' "..".
+        // A directory has one name. Its other links are its "." and its subdirectories' "..".
         let left = match inode.is_dir() {
             true => 0,
             false => inode.links().saturating_sub(1),
@@ -268,7 +280,7 @@ impl<'a> Unlink<'a> {
         }
         Ok(Unlink { inode, left })
     }
-    /// The name is gone.
+    /// Updates the inode after its name was removed.
     fn finish(self, fs: &Fs, handle: &Handle<'_>, now: Timestamp) {
         self.inode.change_fields(|f| {
             f.links_count = self.left;
@@ -277,7 +289,7 @@ impl<'a> Unlink<'a> {
         self.inode.parent.forget();
         self.inode.mark_dirty(fs, handle);
     }
-    /// The name stays after all.
+    /// Undoes [`Unlink::begin`]: the name was not removed.
     fn undo(self, fs: &Fs, handle: &Handle<'_>) -> Result<()> {
         match self.left {
             0 => crate::orphan::del(fs, handle, self.inode),
@@ -286,7 +298,7 @@ impl<'a> Unlink<'a> {
     }
 }
 
-/// The type that an entry or, where volumes do not record types, the inode says.
+/// Returns the type of a place's entry. If the volume does not record types, the inode gives it.
 fn kind_of(fs: &Fs, place: &directory::Place) -> Result<Option<FileType>> {
     match (place.ino(), place.kind()) {
         (None, _) => Ok(None),

@@ -1,7 +1,7 @@
-//! Renames: replace, refuse to replace, exchange.
+//! Rename: replace, refuse to replace, exchange, whiteout.
 //!
 //! ```text
-//!                      source                target               what changes beside the entries
+//!                      source                target               changes other than the entries
 //!   same directory     any                   none                 times
 //!   same directory     any                   same kind            target loses a link (a directory: is empty, parent − 1)
 //!   other directory    file                  none or file         as above; no volume-wide lock
@@ -11,20 +11,21 @@
 //!   exchange           any                   any                  ".." and link counts where directories change parents
 //! ```
 //!
-//! Programs that save by writing a new file and renaming it over the old one expect to find one of
-//! the two after a crash, even without an fsync (the kernel's mount option `auto_da_alloc`). So a
-//! file lands before it takes another's place: the data, not a commit, which covers both then. What
-//! cannot be written replaces nothing.
+//! Many programs save a file by writing a new file and renaming it over the old one, without an
+//! fsync. They expect to find one of the two after a crash (the kernel's mount option
+//! `auto_da_alloc`). So the data of a file is written before the file replaces another one. No
+//! commit is needed, because the commit of the rename also covers the data. If the data cannot be
+//! written, the rename fails.
 //!
-//! `rename_lock` keeps the shape of the tree above both directories, so that the walk from the new
-//! parent to the root, which shows that a directory does not become its own descendant, stays true.
-//! Files cannot do that: they go without.
+//! A directory must not become its own descendant. The walk from the new parent to the root checks
+//! that. `rename_lock` keeps the ancestors of both directories unchanged during the walk and the
+//! rename. A rename of a file does not need the lock.
 
-use super::create::Parent;
-use super::locks::{Guard, lock_two, lock_victim, wait_for};
+use super::create::ParentAttributes;
+use super::locks::{InodeGuard, lock_two, lock_victim, wait_until_unlocked};
 use super::{
-    Change, Links, NewInode, RenameFlags, Unlink, check_may_change, check_may_rename,
-    check_old_name, check_subdirectory_fits, kind_of, touch_directory,
+    Change, LinkChange, NewInode, RenameFlags, Unlink, check_may_change, check_may_rename,
+    check_old_name, check_subdirectory_fits, kind_of, update_directory_inode,
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
 use crate::orphan::ORPHAN_CREDITS;
@@ -43,44 +44,57 @@ struct Name<'a> {
     name: &'a [u8],
 }
 
-/// Why an attempt has to be made again.
+/// The reason to try a rename again.
 enum Retry {
-    /// This inode's lock has to be waited for.
+    /// The lock of this directory is busy.
     Busy(InodeRef),
-    /// A directory changes its parent: the lock for such renames is needed.
+    /// A directory changes its parent, so `rename_lock` is needed.
     MovesDirectory,
-    /// This file is about to take another's place and has data that has not landed.
-    Unlanded(InodeRef),
+    /// This file replaces another one, and its data has not been written.
+    Unwritten(InodeRef),
 }
 
-/// One attempt: done, or to be made again.
+/// The result of one attempt.
 type Attempt = std::result::Result<(), Retry>;
 
-/// Everything that is known when the change begins.
+/// Whether the caller holds `Fs::rename_lock`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RenameLock {
+    Held,
+    NotHeld,
+}
+
+/// The result of the checks: all parts of the change.
 struct Move<'a> {
     from: Name<'a>,
     to: Name<'a>,
+    /// Whether source and target exchange their names.
+    exchange: bool,
     source_place: Place,
     target_place: Place,
     source: InodeRef,
     target: Option<InodeRef>,
-    /// What the old name is to be.
+    /// The inode that the old name will refer to.
     whiteout: Option<InodeRef>,
-    /// ".." of directories that change their parent.
+    /// The place of ".." in the source, if it changes its parent.
     source_parent: Option<Place>,
+    /// The place of ".." in the target, if it changes its parent.
     target_parent: Option<Place>,
 }
 
 impl Fs {
-    /// Renames. With [`RenameFlags::Replace`] a target of the same kind goes (a directory only if
-    /// it is empty); both names of one file stay as they are.
+    /// Renames a file or a directory.
+    ///
+    /// With [`RenameFlags::Replace`] an existing target of the same kind is removed; a directory
+    /// must be empty. If both names refer to the same inode, nothing changes.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Exists` where nothing may be replaced; `NotDirectory`, `IsDirectory` and
-    /// `NotEmpty` for targets that cannot be replaced; `Invalid` for a directory that would become
-    /// its own descendant; `TooManyLinks`; `NotPermitted` for immutable and append-only inodes;
-    /// `NoSpace`; `Io` where data of a file that replaces another cannot be written.
+    /// `NotFound`; `Exists` if the target exists and may not be replaced; `NotDirectory`,
+    /// `IsDirectory` and `NotEmpty` for a target that cannot be replaced; `Invalid` for a directory
+    /// that would become its own descendant; `TooManyLinks`; `NotPermitted` for immutable and
+    /// append-only inodes; `NoSpace`; `Io` if the data of a file that replaces another one cannot
+    /// be written.
     pub fn rename(
         &self,
         from: &InodeRef,
@@ -110,21 +124,24 @@ impl Fs {
 
     fn rename_once(&self, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<()> {
         let mut moves_directory = false;
-        // The file whose data has landed: what is written into it meanwhile is not waited for again
-        // and again.
-        let mut landed = None;
+        // The file whose data has been written. Data written to it later is not waited for: a
+        // writer could delay the rename without end.
+        let mut written = None;
         loop {
             let attempt = {
-                let shape = moves_directory.then(|| self.rename_lock.lock());
-                self.try_rename(from, to, flags, shape.is_some(), landed)?
+                let (_guard, lock) = match moves_directory {
+                    true => (Some(self.rename_lock.lock()), RenameLock::Held),
+                    false => (None, RenameLock::NotHeld),
+                };
+                self.try_rename(from, to, flags, lock, written)?
             };
             match attempt {
                 Ok(()) => break,
-                Err(Retry::Busy(inode)) => wait_for(&inode),
+                Err(Retry::Busy(inode)) => wait_until_unlocked(&inode),
                 Err(Retry::MovesDirectory) => moves_directory = true,
-                Err(Retry::Unlanded(inode)) => {
+                Err(Retry::Unwritten(inode)) => {
                     self.write_back(&inode)?;
-                    landed = Some(inode.ino);
+                    written = Some(inode.ino);
                 }
             }
         }
@@ -132,15 +149,15 @@ impl Fs {
         Ok(())
     }
 
-    /// Renames if no lock has to be waited for once the directories are locked. `shape_locked`:
-    /// `rename_lock` is held. `landed`: the file whose data has.
+    /// Renames if it need not wait after the directories are locked. The data of the file `written`
+    /// has been written.
     fn try_rename(
         &self,
         from: Name<'_>,
         to: Name<'_>,
         flags: RenameFlags,
-        shape_locked: bool,
-        landed: Option<Ino>,
+        rename_lock: RenameLock,
+        written: Option<Ino>,
     ) -> Result<Attempt> {
         let same_dir = from.dir.ino == to.dir.ino;
         let _exclusive = lock_two(from.dir, to.dir);
@@ -161,7 +178,8 @@ impl Fs {
         let source_is_dir = kind_of(self, &source_place)? == Some(FileType::Directory);
         let target_is_dir = kind_of(self, &target_place)? == Some(FileType::Directory);
         let exchange = flags == RenameFlags::Exchange;
-        if !same_dir && !shape_locked && (source_is_dir || (exchange && target_is_dir)) {
+        let moves_directory = !same_dir && (source_is_dir || (exchange && target_is_dir));
+        if moves_directory && rename_lock == RenameLock::NotHeld {
             return Ok(Err(Retry::MovesDirectory));
         }
         if replaces == Some(source_ino) {
@@ -175,18 +193,20 @@ impl Fs {
             check_entry_kind(target, target_is_dir)?;
             check_may_rename(target)?;
         }
-        let waits = landed != Some(source_ino) && target.is_some() && !source_is_dir;
-        if waits && source.has_unlanded() {
-            return Ok(Err(Retry::Unlanded(source)));
+        let needs_data = written != Some(source_ino) && target.is_some() && !source_is_dir;
+        if needs_data && source.has_unlanded() {
+            return Ok(Err(Retry::Unwritten(source)));
         }
         if !same_dir {
             if source_is_dir && self.is_within(to.dir, source.ino)? {
                 return Err(Error::Invalid("a directory cannot move into itself"));
             }
-            if let Some(target) = target.as_ref().filter(|_| target_is_dir && shape_locked)
+            if let Some(target) = &target
+                && target_is_dir
+                && rename_lock == RenameLock::Held
                 && self.is_within(from.dir, target.ino)?
             {
-                // A target that contains the source is not empty; exchanged, it would move into
+                // A target that contains the source is not empty. In an exchange it would move into
                 // itself.
                 return Err(match exchange {
                     true => Error::Invalid("a directory cannot move into itself"),
@@ -210,21 +230,25 @@ impl Fs {
             }
         }
 
-        // Locks of what loses its name, or has its ".." changed.
+        // Lock the inodes that lose a name, or whose ".." changes.
         let source_moves = !same_dir && source_is_dir;
         let target_moves = !same_dir && target_is_dir && exchange;
         let locked = [from.dir.ino, to.dir.ino];
-        let Some(_source_exclusive) = lock_moved(&source, source_moves, &locked)? else {
-            return Ok(Err(Retry::Busy(source.clone())));
-        };
-        let mut _target_exclusive = None;
+        let source_guard;
+        if source_moves {
+            source_guard = lock_moved(&source, &locked)?;
+            if source_guard.is_none() {
+                return Ok(Err(Retry::Busy(source.clone())));
+            }
+        }
+        let target_guard;
         if let Some(target) = &target
             && (target_moves || !exchange)
         {
-            let Some(guard) = lock_moved(target, true, &locked)? else {
+            target_guard = lock_moved(target, &locked)?;
+            if target_guard.is_none() {
                 return Ok(Err(Retry::Busy(target.clone())));
-            };
-            _target_exclusive = guard;
+            }
             if !exchange && target_is_dir && !directory::is_empty(self, target)? {
                 return Err(Error::NotEmpty);
             }
@@ -248,6 +272,7 @@ impl Fs {
             whiteout: None,
             from,
             to,
+            exchange,
             source_parent: source_parent.transpose()?,
             target_parent,
             source_place,
@@ -258,7 +283,9 @@ impl Fs {
         let mut credits =
             change.target_place.add_credits() + 4 * CHANGE_CREDITS + ORPHAN_CREDITS + 4;
         let whiteout = match flags {
-            RenameFlags::Whiteout { uid, gid, .. } => Some((Parent::of(from.dir), uid, gid)),
+            RenameFlags::Whiteout { uid, gid, .. } => {
+                Some((ParentAttributes::of(from.dir), uid, gid))
+            }
             _ => None,
         };
         if let Some((parent, ..)) = &whiteout {
@@ -274,15 +301,15 @@ impl Fs {
                 .transpose()?;
             let replaced = self.replace(&handle, &change, now);
             if let (Err(_), Some(whiteout)) = (&replaced, &change.whiteout) {
-                self.give_back(&handle, whiteout);
+                self.orphan_new_inode(&handle, whiteout);
             }
             replaced?;
         }
-        self.finish_rename(&handle, &change, exchange, now)?;
+        self.finish_rename(&handle, &change, now)?;
         Ok(Ok(()))
     }
 
-    /// Lets two entries swap their inodes.
+    /// Exchanges the inodes of two entries.
     fn exchange(&self, handle: &Handle<'_>, change: &Move<'_>) -> Result<()> {
         let Some(target) = &change.target else {
             return Err(Error::NotFound);
@@ -298,14 +325,14 @@ impl Fs {
         Ok(())
     }
 
-    /// Gives the source the target's name and takes its own.
+    /// Gives the source the new name and removes the old one.
     fn replace(&self, handle: &Handle<'_>, change: &Move<'_>, now: Timestamp) -> Result<()> {
         let to = change.to;
         let entry = (change.source.ino, change.source.kind());
         let Some(target) = &change.target else {
             let place = &change.target_place;
             directory::add(self, handle, to.dir, place, to.name, entry)?;
-            let removed = self.remove_source(handle, change);
+            let removed = self.remove_old_name(handle, change);
             if removed.is_err() {
                 let place = directory::find(self, to.dir, to.name)?;
                 directory::remove(self, handle, to.dir, &place)?;
@@ -315,7 +342,7 @@ impl Fs {
         let unlink = Unlink::begin(self, handle, target)?;
         let place = &change.target_place;
         let done = directory::set_target(self, handle, to.dir, place, entry)
-            .and_then(|()| self.vacate(handle, change, &change.source_place));
+            .and_then(|()| self.remove_old_name_at(handle, change, &change.source_place));
         match done {
             Ok(()) => {
                 unlink.finish(self, handle, now);
@@ -330,19 +357,24 @@ impl Fs {
         }
     }
 
-    /// Removes the old name after the new one was added, which may have moved it.
-    fn remove_source(&self, handle: &Handle<'_>, change: &Move<'_>) -> Result<()> {
+    /// Removes the old name after the new one was added. The addition may have moved the old entry.
+    fn remove_old_name(&self, handle: &Handle<'_>, change: &Move<'_>) -> Result<()> {
         let from = change.from;
         let moved = from.dir.ino == change.to.dir.ino && !change.target_place.is_stable();
         if !moved {
-            return self.vacate(handle, change, &change.source_place);
+            return self.remove_old_name_at(handle, change, &change.source_place);
         }
         let place = directory::find(self, from.dir, from.name)?;
-        self.vacate(handle, change, &place)
+        self.remove_old_name_at(handle, change, &place)
     }
 
-    /// Takes the old name, at `place`, away from the source.
-    fn vacate(&self, handle: &Handle<'_>, change: &Move<'_>, place: &Place) -> Result<()> {
+    /// Removes the old name at `place`, or makes it refer to the whiteout.
+    fn remove_old_name_at(
+        &self,
+        handle: &Handle<'_>,
+        change: &Move<'_>,
+        place: &Place,
+    ) -> Result<()> {
         let dir = change.from.dir;
         match &change.whiteout {
             Some(whiteout) => {
@@ -353,12 +385,12 @@ impl Fs {
         }
     }
 
-    /// A character device 0:0, which tells a union mount that the name is gone.
+    /// Creates a character device 0:0. A union mount takes it as a removed name.
     fn make_whiteout(
         &self,
         handle: &Handle<'_>,
         dir: &InodeRef,
-        parent: &Parent,
+        parent: &ParentAttributes,
         uid: u32,
         gid: u32,
     ) -> Result<InodeRef> {
@@ -373,14 +405,8 @@ impl Fs {
         Ok(inode)
     }
 
-    /// ".." of moved directories, link counts and times.
-    fn finish_rename(
-        &self,
-        handle: &Handle<'_>,
-        change: &Move<'_>,
-        exchange: bool,
-        now: Timestamp,
-    ) -> Result<()> {
+    /// Updates ".." of moved directories, link counts and times.
+    fn finish_rename(&self, handle: &Handle<'_>, change: &Move<'_>, now: Timestamp) -> Result<()> {
         let (from, to) = (change.from.dir, change.to.dir);
         let directory = FileType::Directory;
         if let Some(place) = &change.source_parent {
@@ -392,7 +418,7 @@ impl Fs {
         let is_dir = |inode: &InodeRef| inode.kind() == directory;
         let source_is_dir = is_dir(&change.source);
         let target_is_dir = change.target.as_ref().is_some_and(is_dir);
-        // Subdirectories that each parent gains, less those that it loses.
+        // The change of the number of subdirectories of each parent.
         let (mut from_gains, mut to_gains) = (0, 0);
         if source_is_dir {
             from_gains -= 1;
@@ -400,30 +426,30 @@ impl Fs {
         }
         if target_is_dir {
             to_gains -= 1;
-            from_gains += i32::from(exchange);
+            from_gains += i32::from(change.exchange);
         }
         if from.ino == to.ino {
             let gains = from_gains + to_gains;
-            touch_directory(self, handle, from, now, links(gains));
+            update_directory_inode(self, handle, from, now, link_change(gains));
         } else {
-            touch_directory(self, handle, from, now, links(from_gains));
-            touch_directory(self, handle, to, now, links(to_gains));
+            update_directory_inode(self, handle, from, now, link_change(from_gains));
+            update_directory_inode(self, handle, to, now, link_change(to_gains));
         }
-        touch(self, handle, &change.source, now);
+        update_ctime(self, handle, &change.source, now);
         change.source.parent.set(to.ino);
-        if let Some(target) = change.target.as_ref().filter(|_| exchange) {
+        if let Some(target) = change.target.as_ref().filter(|_| change.exchange) {
             target.parent.set(from.ino);
-            touch(self, handle, target, now);
+            update_ctime(self, handle, target, now);
         }
         Ok(())
     }
 
-    /// Whether `dir` is `ancestor` or lies below it. Under `rename_lock`, which keeps ".." of all
-    /// directories as they are.
+    /// Returns whether `dir` is `ancestor` or a descendant of it. The caller holds `rename_lock`,
+    /// so ".." of no directory changes.
     fn is_within(&self, dir: &InodeRef, ancestor: Ino) -> Result<bool> {
         let mut at = dir.clone();
-        // Brent's algorithm: a circle of ".." on a damaged volume is noticed when the walk meets
-        // the marked directory.
+        // Brent's algorithm detects a cycle of ".." on a damaged volume: the walk reaches the
+        // marked directory again.
         let (mut marked, mut steps, mut limit) = (at.ino, 0u64, 1u64);
         loop {
             if at.ino == ancestor {
@@ -437,7 +463,7 @@ impl Fs {
             if at.ino == marked {
                 return Err(Error::CorruptInode {
                     ino: dir.ino.0,
-                    what: "the directories above lead in circles",
+                    what: "the parents of the directory form a cycle",
                 });
             }
             steps += 1;
@@ -448,22 +474,22 @@ impl Fs {
     }
 }
 
-/// How a number of subdirectories gained changes a link count.
-fn links(gains: i32) -> Links {
+/// Returns the change of a directory's link count for a change of its number of subdirectories.
+fn link_change(gains: i32) -> LinkChange {
     match gains {
-        0 => Links::Keep,
-        1.. => Links::More,
-        _ => Links::Fewer,
+        0 => LinkChange::Keep,
+        1.. => LinkChange::Increment,
+        _ => LinkChange::Decrement,
     }
 }
 
-/// An inode was renamed.
-fn touch(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, now: Timestamp) {
+/// Updates the ctime of a renamed inode.
+fn update_ctime(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, now: Timestamp) {
     inode.set_ctime(now);
     inode.mark_dirty(fs, handle);
 }
 
-/// An entry says of what kind its inode is; decisions were made on that.
+/// Checks that the type of an entry, which earlier checks used, is that of its inode.
 fn check_entry_kind(inode: &Inode, is_dir: bool) -> Result<()> {
     if (inode.kind() == FileType::Directory) == is_dir {
         return Ok(());
@@ -474,21 +500,14 @@ fn check_entry_kind(inode: &Inode, is_dir: bool) -> Result<()> {
     })
 }
 
-/// Locks an inode that moves or goes, beside the directories that are `locked`; outer `None`: it is
-/// busy.
-fn lock_moved<'a>(
-    inode: &'a InodeRef,
-    needed: bool,
-    locked: &[Ino],
-) -> Result<Option<Option<Guard<'a>>>> {
-    if !needed {
-        return Ok(Some(None));
-    }
+/// Locks an inode that moves or is replaced, while the directories `locked` are locked; `None` if
+/// its lock is busy.
+fn lock_moved<'a>(inode: &'a InodeRef, locked: &[Ino]) -> Result<Option<InodeGuard<'a>>> {
     if locked.contains(&inode.ino) {
         return Err(Error::CorruptInode {
             ino: inode.ino.0,
             what: "the directory contains itself",
         });
     }
-    Ok(lock_victim(inode).map(Some))
+    Ok(lock_victim(inode))
 }

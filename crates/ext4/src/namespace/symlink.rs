@@ -1,12 +1,11 @@
-//! Symbolic links: targets below 60 bytes in the inode, longer ones in a block.
+//! Symbolic links. A target below 60 bytes is in the inode, a longer one in a block.
 //!
-//! The block of a target goes through the journal, as a directory's does, both ways: one that the
-//! kernel made is read through the same cache, so that there is one copy of it in memory and none
-//! in the page cache.
+//! The block is written and read as a metadata block of the journal, like a directory's. So memory
+//! holds one copy of it, and the page cache holds none.
 
 use super::NewInode;
-use super::create::Wanted;
-use crate::extents::{self, INSERT_CREDITS, Map};
+use super::create::CreateRequest;
+use crate::extents::{self, ExtentState, INSERT_CREDITS, Map};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, I_BLOCK_SIZE, InodeFlags, InodeMode};
 use ext4_format::symlink::{MAX_FAST_TARGET, fast_i_block};
@@ -22,8 +21,8 @@ impl Fs {
     ///
     /// # Errors
     ///
-    /// As [`Fs::create`]; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes or a
-    /// block.
+    /// The errors of [`Fs::create`]; `NotFound` for an empty target; `NameTooLong` for a target
+    /// longer than 4095 bytes or not shorter than a block.
     pub fn symlink(
         &self,
         dir: &InodeRef,
@@ -34,7 +33,7 @@ impl Fs {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
-        // One byte less than a block: the kernel puts a NUL behind.
+        // The kernel adds a NUL, so the target is at least one byte shorter than a block.
         if target.len() > MAX_TARGET.min(self.geo.block_size as usize - 1) {
             return Err(Error::NameTooLong);
         }
@@ -47,11 +46,11 @@ impl Fs {
             0
         };
         let new = NewInode { mode: 0o777, ..new };
-        let wanted = Wanted {
+        let request = CreateRequest {
             credits,
-            ..Wanted::plain(name, FileType::Symlink, new)
+            ..CreateRequest::without_blocks(name, FileType::Symlink, new)
         };
-        self.create_with(dir, wanted, |fs, handle, inode| {
+        self.create_with(dir, request, |fs, handle, inode| {
             match fast_i_block(target) {
                 Some(i_block) => {
                     *inode.i_block.write() = i_block;
@@ -64,14 +63,15 @@ impl Fs {
         })
     }
 
-    /// Puts a long target into a block of its own.
+    /// Writes a long target to a new block.
     fn write_target(&self, handle: &Handle<'_>, inode: &Arc<Inode>, target: &[u8]) -> Result<()> {
         *inode.i_block.write() = extents::empty_root();
         inode.insert_flags(InodeFlags::EXTENTS);
         let goal = self.groups.goal_for(inode.ino);
         let block = self.groups.alloc_metadata_block(handle, goal)?;
         let at = FileBlock(0);
-        if let Err(error) = extents::insert(self, handle, inode, at, block, 1, false) {
+        let written = ExtentState::Written;
+        if let Err(error) = extents::insert(self, handle, inode, at, block, 1, written) {
             let run = crate::alloc::BlockRun {
                 start: block,
                 len: 1,
@@ -86,11 +86,11 @@ impl Fs {
         Ok(())
     }
 
-    /// A symbolic link's target.
+    /// Returns a symbolic link's target.
     ///
     /// # Errors
     ///
-    /// `Invalid` for anything else than a symbolic link, `CorruptInode` for one without a target.
+    /// `Invalid` if the inode is not a symbolic link; `CorruptInode` if it has no target.
     pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
         let (mode, size, fast) = inode.fields(|f| (f.mode, f.size, f.is_fast_symlink()));
         if !InodeMode::is_symlink(mode) {
@@ -120,8 +120,8 @@ impl Fs {
             let data = self.journal.get(start.0)?.data();
             data.get(..len).map(<[u8]>::to_vec)
         }
-        .ok_or_else(|| corrupt("the symbolic link's size is impossible"))?;
-        // As the kernel reads it: a C string.
+        .ok_or_else(|| corrupt("the symbolic link's size is larger than its target's space"))?;
+        // The kernel reads the target as a C string.
         if let Some(end) = target.iter().position(|&byte| byte == 0) {
             target.truncate(end);
         }

@@ -1,8 +1,9 @@
-//! The orphan file: slots for inode numbers, in blocks that threads spread over.
+//! The orphan file: blocks of slots for inode numbers. Threads start their search at different
+//! blocks.
 //!
-//! Which slots are free is known in memory, one lock per block. A slot is taken in memory first and
-//! then on disk; it is freed on disk first and then in memory, so that nobody can be given a slot
-//! whose old number is still to be cleared.
+//! A bit map per block, with its own lock, holds the taken slots in memory. A slot is taken in
+//! memory first and then on disk. It is freed on disk first and then in memory, so that no slot is
+//! taken again before its old number is cleared.
 
 use crate::state::{OrphanFile, OrphanPlace, SlotBlock, orphans_present};
 use crate::{Error, Fs, Inode, Result, extents};
@@ -15,17 +16,17 @@ use std::sync::Arc;
 use sync::Rank;
 use sync::atomic::{AtomicBool, Ordering};
 
-/// Blocks that an orphan file may have: mke2fs makes at most 512 unless asked for more.
+/// The most blocks of an orphan file. The default of mke2fs is at most 512.
 const MAX_BLOCKS: u64 = 1 << 12;
 
-/// Puts the checksum into a block on its way to the log.
+/// Updates the checksum of a block before it is logged.
 fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
-    // It fails only for blocks too small to have slots.
+    // The update fails only for blocks too small to have slots.
     let _ = orphan_file::update_checksum(Some(Seed(seed)), bytes, FsBlock(block));
 }
 
 impl OrphanFile {
-    /// Reads the orphan file `inode`, and which of its slots are taken.
+    /// Reads the orphan file `inode` and its taken slots.
     pub fn load(fs: &Fs, inode: &Inode) -> Result<OrphanFile> {
         let damaged = |what| Error::CorruptInode {
             ino: inode.ino.0,
@@ -34,7 +35,9 @@ impl OrphanFile {
         let (size, is_regular) = inode.fields(|f| (f.size, f.mode.is_regular()));
         let count = size / u64::from(fs.geo.block_size.max(1));
         if !is_regular || count == 0 || count > MAX_BLOCKS {
-            return Err(damaged("the orphan file is no file, or of an absurd size"));
+            return Err(damaged(
+                "the orphan file is not a regular file, or its size is invalid",
+            ));
         }
         let mut places = Vec::new();
         for block in 0..count as u32 {
@@ -78,12 +81,12 @@ impl OrphanFile {
         Ok(())
     }
 
-    /// Blocks of the file.
+    /// Returns the number of blocks of the file.
     pub fn blocks(&self) -> u32 {
         self.blocks.len() as u32
     }
 
-    /// What the slots of a block say: place and inode number of each that is taken.
+    /// Returns the place and the inode number of each taken slot of a block.
     pub fn orphans(&self, fs: &Fs, block: u32) -> Result<Vec<(OrphanPlace, Ino)>> {
         let buffer = fs.journal.get(self.blocks[block as usize].place.0)?;
         self.verify(&buffer)?;
@@ -96,7 +99,7 @@ impl OrphanFile {
         Ok(slots.map(|(slot, ino)| (place(slot), ino)).collect())
     }
 
-    /// Puts a number into a free slot; `None` where there is none.
+    /// Stores an inode number in a free slot; `None` if no slot is free.
     pub fn add(&self, fs: &Fs, handle: &Handle<'_>, ino: Ino) -> Result<Option<OrphanPlace>> {
         let slots = orphan_file::slots_per_block(fs.geo.block_size as usize);
         let first = sync::thread::ordinal() % self.blocks.len();
@@ -106,10 +109,10 @@ impl OrphanFile {
                 continue;
             };
             if let Err(error) = self.set(handle, block, slot, Some(ino)) {
-                self.blocks[block].give_back(slot);
+                self.blocks[block].free(slot);
                 return Err(error);
             }
-            self.flag(fs, handle);
+            self.set_orphan_present(fs, handle);
             let (block, slot) = (block as u32, slot as u32);
             return Ok(Some(OrphanPlace::File { block, slot }));
         }
@@ -117,10 +120,10 @@ impl OrphanFile {
     }
 
     /// Frees a slot.
-    pub fn del(&self, _fs: &Fs, handle: &Handle<'_>, block: u32, slot: u32) -> Result<()> {
+    pub fn del(&self, handle: &Handle<'_>, block: u32, slot: u32) -> Result<()> {
         let (block, slot) = (block as usize, slot as usize);
         self.set(handle, block, slot, None)?;
-        self.blocks[block].give_back(slot);
+        self.blocks[block].free(slot);
         Ok(())
     }
 
@@ -137,8 +140,8 @@ impl OrphanFile {
         Ok(())
     }
 
-    /// Says in the super block that there may be orphans, once and in the transaction of the first.
-    fn flag(&self, fs: &Fs, handle: &Handle<'_>) {
+    /// Sets ORPHAN_PRESENT in the super block, in the transaction of the first orphan.
+    fn set_orphan_present(&self, fs: &Fs, handle: &Handle<'_>) {
         if self.is_flagged.load(Ordering::Relaxed) || self.is_flagged.swap(true, Ordering::Relaxed)
         {
             return;
@@ -153,7 +156,7 @@ impl OrphanFile {
 }
 
 impl SlotBlock {
-    /// Takes the first free of `slots` slots.
+    /// Takes the first free slot; the block has `slots` slots.
     fn take(&self, slots: usize) -> Option<usize> {
         let mut taken = self.taken.lock();
         let (at, word) = taken
@@ -168,7 +171,7 @@ impl SlotBlock {
         Some(slot)
     }
 
-    fn give_back(&self, slot: usize) {
+    fn free(&self, slot: usize) {
         let mut taken = self.taken.lock();
         taken[slot / 64] &= !(1 << (slot % 64));
     }
@@ -179,15 +182,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_given_out_once() {
+    fn a_slot_is_taken_only_once() {
         let block = SlotBlock {
             place: FsBlock(1),
             taken: Rank::OrphanSlots.mutex(vec![0; 2].into()),
         };
         let all: Vec<_> = std::iter::from_fn(|| block.take(100)).collect();
         assert!(all.into_iter().eq(0..100));
-        block.give_back(70);
-        block.give_back(3);
+        block.free(70);
+        block.free(3);
         assert_eq!([3, 70].map(Some), [block.take(100), block.take(100)]);
         assert_eq!(block.take(100), None);
     }

@@ -1,7 +1,7 @@
-//! The list that begins in the super block and goes on in each inode's deletion time.
+//! The orphan list. It starts in the super block; each inode's deletion time holds the next inode.
 //!
-//! On disk it is linked in one direction; in memory in both, so that taking an inode out changes
-//! its predecessor at once instead of walking the list.
+//! The list on disk is singly linked. In memory it is doubly linked, so that a removal does not
+//! walk the list.
 
 use crate::state::{OrphanEntry, OrphanList, OrphanPlace};
 use crate::{Fs, Inode};
@@ -9,8 +9,8 @@ use jbd2::Handle;
 use std::sync::Arc;
 
 impl OrphanList {
-    /// Makes `inode`, the head on disk, the only entry.
-    pub fn adopt_head(&mut self, inode: &Arc<Inode>, next: u32) {
+    /// Adds `inode` as the head, with `next` after it.
+    pub fn set_head(&mut self, inode: &Arc<Inode>, next: u32) {
         self.head = inode.ino.0;
         let inode = inode.clone();
         let entry = OrphanEntry {
@@ -22,7 +22,7 @@ impl OrphanList {
     }
 }
 
-/// Puts an inode at the head.
+/// Adds an inode at the head.
 pub(super) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     {
         let mut list = fs.orphan_state.list.lock();
@@ -30,7 +30,7 @@ pub(super) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
         if let Some(old) = list.entries.get_mut(&head) {
             old.prev = ino;
         }
-        list.adopt_head(inode, head);
+        list.set_head(inode, head);
         inode.set_orphan_link(Some(OrphanPlace::List), head);
         fs.superblock.lock().last_orphan.set(ino);
     }
@@ -38,7 +38,7 @@ pub(super) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     inode.mark_dirty_attributes(fs, handle);
 }
 
-/// Takes an inode out.
+/// Removes an inode.
 pub(super) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     let mut list = fs.orphan_state.list.lock();
     inode.set_orphan_link(None, 0);
@@ -57,8 +57,8 @@ pub(super) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
         list.head = next;
         fs.superblock.lock().last_orphan.set(next);
     }
-    // The neighbour stays an orphan until the lock is gone, so that its own removal cannot free its
-    // number before this change of it is registered.
+    // The lock keeps the neighbour on the list until its change is in the transaction. Otherwise
+    // its own removal could free its inode number before that.
     match before {
         Some(before) => before.mark_dirty_attributes(fs, handle),
         None => fs.mark_superblock_dirty(handle),

@@ -1,8 +1,9 @@
-//! What a mount does with the orphans that it finds.
+//! Recovery of orphans at mount.
 //!
-//! For each inode on the list and then each in the file: without links it is deleted, with links
-//! its truncation is completed. Every step is a transaction of its own that also takes the inode
-//! off the list or out of its slot, so that a crash on the way leaves the rest to the next mount.
+//! The inodes on the list are recovered first, then those in the file. An inode without links is
+//! deleted. The truncation of an inode with links is completed. Each inode has its own transaction,
+//! which also removes it from the list or its slot. So after a crash the next mount continues with
+//! the rest.
 
 use crate::state::{OrphanFile, OrphanPlace};
 use crate::{Error, Fs, InodeRef, OrphanReport, Result};
@@ -12,12 +13,12 @@ use ext4_format::types::Ino;
 use std::collections::HashSet;
 use sync::atomic::Ordering;
 
-/// Deletes or truncates what a crash left. Called once per mount, before anybody else uses the
-/// volume, when it may be written to.
+/// Deletes or truncates the orphans that a crash left. A writable mount calls it once, before the
+/// volume has other users.
 ///
 /// # Errors
-/// `Corrupt` or `CorruptInode` for a list with a loop, a number that no orphan can have, an inode
-/// that is free or a damaged orphan file; what came before that is done.
+/// `Corrupt` or `CorruptInode` for a list with a cycle, a number that no orphan can have, an inode
+/// that is free, or a damaged orphan file. The orphans before that are recovered.
 pub(crate) fn recover(fs: &Fs) -> Result<OrphanReport> {
     let mut recovery = Recovery {
         fs,
@@ -28,9 +29,9 @@ pub(crate) fn recover(fs: &Fs) -> Result<OrphanReport> {
         let ino = Ino(fs.superblock.lock().orphan_file_inum.get());
         let inode = fs
             .load_inode(ino, false)
-            .map_err(|error| error.stale_is_damage(ino.0, "is the orphan file but deleted"))?;
+            .map_err(|error| error.stale_is_damage(ino.0, "the orphan file's inode is deleted"))?;
         let file = OrphanFile::load(fs, &inode)?;
-        // A second call would find the first one's file.
+        // Recovery runs once, so the file is not set yet.
         let _ = fs.orphan_state.file.set(file);
     }
     recovery.walk_list()?;
@@ -44,7 +45,7 @@ pub(crate) fn recover(fs: &Fs) -> Result<OrphanReport> {
 
 struct Recovery<'a> {
     fs: &'a Fs,
-    /// Inodes that have been met.
+    /// Inodes recovered so far.
     seen: HashSet<u32>,
     report: OrphanReport,
 }
@@ -60,12 +61,12 @@ impl Recovery<'_> {
             if !self.seen.insert(ino.0) {
                 return Err(Error::CorruptInode {
                     ino: ino.0,
-                    what: "is on the list of orphans twice",
+                    what: "the inode is on the orphan list twice",
                 });
             }
             let next = inode.fields(|f| f.dtime);
-            self.fs.orphan_state.list.lock().adopt_head(&inode, next);
-            self.adopt(&inode, OrphanPlace::List)?;
+            self.fs.orphan_state.list.lock().set_head(&inode, next);
+            self.recover_inode(&inode, OrphanPlace::List)?;
         }
     }
 
@@ -73,23 +74,23 @@ impl Recovery<'_> {
         let Some(file) = self.fs.orphan_state.file.get() else {
             return Ok(());
         };
-        // A block at a time: the file of a hostile volume may name millions.
+        // One block at a time bounds the memory: a hostile file may hold millions of numbers.
         for block in 0..file.blocks() {
             for (place, ino) in file.orphans(self.fs, block)? {
                 let inode = self.load("an inode number of the orphan file", ino)?;
                 if !self.seen.insert(ino.0) {
                     return Err(Error::CorruptInode {
                         ino: ino.0,
-                        what: "is an orphan twice",
+                        what: "the inode is recorded as an orphan twice",
                     });
                 }
-                self.adopt(&inode, place)?;
+                self.recover_inode(&inode, place)?;
             }
         }
         Ok(())
     }
 
-    /// An inode that may be an orphan: an ordinary one, and in use.
+    /// Loads an inode that may be an orphan: it is not reserved, and it is in use.
     fn load(&self, field: &'static str, ino: Ino) -> Result<InodeRef> {
         let geo = &self.fs.geo;
         let file = self.fs.superblock.lock().orphan_file_inum.get();
@@ -103,14 +104,14 @@ impl Recovery<'_> {
         if !self.fs.groups.inode_in_use(ino)? {
             return Err(Error::CorruptInode {
                 ino: ino.0,
-                what: "is an orphan but free",
+                what: "the inode is recorded as an orphan, but it is free",
             });
         }
         self.fs.load_inode(ino, true)
     }
 
-    /// Does what the orphan waits for, which ends by taking it out of its place.
-    fn adopt(&mut self, inode: &InodeRef, place: OrphanPlace) -> Result<()> {
+    /// Deletes or truncates an orphan, which removes its record.
+    fn recover_inode(&mut self, inode: &InodeRef, place: OrphanPlace) -> Result<()> {
         inode.set_orphan_place(Some(place));
         let (links, size, is_regular) =
             inode.fields(|f| (f.links_count, f.size, f.mode.is_regular()));
@@ -125,7 +126,7 @@ impl Recovery<'_> {
             self.report.truncated += 1;
             return Ok(());
         }
-        // Nothing but regular files is ever truncated; it was linked again before the crash.
+        // Only regular files are truncated. This inode was linked again before the crash.
         let handle = self.fs.journal.start(super::ORPHAN_CREDITS)?;
         super::del(self.fs, &handle, inode)
     }

@@ -143,7 +143,7 @@ impl Fs {
 
     /// Step 3. Returns whether there was anything to settle.
     fn settle_promises(&self) -> Result<bool> {
-        if !self.groups.is_overpromised() {
+        if !self.groups.has_reserved_nodes() {
             return Ok(false);
         }
         // A file that cannot be written keeps its promise and the error.
@@ -153,7 +153,7 @@ impl Fs {
     }
 
     fn commit_freed(&self) -> Result<bool> {
-        let waits = self.groups.waits_for_commit();
+        let waits = self.groups.commit_frees_blocks();
         if waits {
             self.journal.commit(self.journal.running_tid())?;
         }

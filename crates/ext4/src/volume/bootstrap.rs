@@ -51,7 +51,7 @@ fn read_block(queue: &Queue, geo: &Geometry, block: u64) -> Result<Buf> {
         Reason::MetadataRead,
     )?;
     bufs.pop()
-        .ok_or(Error::Invalid("the device returned nothing"))
+        .ok_or(Error::Internal("a read of the device returned no buffer"))
 }
 
 /// The blocks of the journal inode `ino`.

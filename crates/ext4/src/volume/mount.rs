@@ -62,7 +62,7 @@ impl Fs {
             !read_only,
             &superblock,
         );
-        groups.report_to(errors.clone());
+        groups.set_error_log(errors.clone());
         let mut seed = [0; 4];
         // Generations only have to differ from those of earlier mounts. The time serves where
         // random bytes are not available.

@@ -1,8 +1,9 @@
 //! From completed I/O to metadata.
 
 use crate::alloc::BlockRun;
+use crate::extents::{self, ExtentState};
 use crate::state::{Batch, LOGGED_PAGES, Outcome, Range, Record};
-use crate::{Error, Fs, Inode, Result, extents};
+use crate::{Error, Fs, Inode, Result};
 use ext4_format::types::FileBlock;
 use jbd2::{Handle, JournalError};
 use std::sync::Arc;
@@ -125,10 +126,12 @@ impl Fs {
         let mut changed = true;
         match range.record {
             Record::Overwrite => changed = false,
-            Record::Convert => extents::convert(self, handle, inode, range.pages(), false)?,
+            Record::Convert => {
+                extents::convert(self, handle, inode, range.pages(), ExtentState::Written)?;
+            }
             Record::Insert(run) => {
                 let block = FileBlock(range.first as u32);
-                self.map_picked(handle, inode, block, run, false)?;
+                self.map_picked(handle, inode, block, run, ExtentState::Written)?;
             }
         }
         if let Some((start, bufs)) = range.logged.take() {
@@ -166,9 +169,9 @@ impl Fs {
         inode: &Arc<Inode>,
         block: FileBlock,
         run: BlockRun,
-        unwritten: bool,
+        state: ExtentState,
     ) -> Result<()> {
-        extents::insert(self, handle, inode, block, run.start, run.len, unwritten)?;
+        extents::insert(self, handle, inode, block, run.start, run.len, state)?;
         // Only a damaged bitmap makes this fail, and then the tree must not be committed.
         self.groups.record(handle, run).inspect_err(|error| {
             self.journal

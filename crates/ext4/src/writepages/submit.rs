@@ -3,7 +3,7 @@
 use super::Submitted;
 use crate::extents::{self, Map};
 use crate::state::{Batch, LOGGED_PAGES, Range, Record, Route};
-use crate::{Error, Fs, Inode, Result};
+use crate::{Fs, Inode, Result};
 use block::{Bio, Buf, Class, PAGE_SIZE, Plug};
 use cache::DirtyPage;
 use ext4_format::types::{FileBlock, FsBlock};
@@ -128,7 +128,7 @@ impl Fs {
         route: Route,
         batch: &Batch,
     ) -> Result<Placed> {
-        let file_block = FileBlock(u32::try_from(index).map_err(|_| Error::FileTooLarge)?);
+        let file_block = extents::block_of_page(index)?;
         match extents::lookup(self, inode, file_block)? {
             Map::Mapped {
                 start,

@@ -1,12 +1,11 @@
-//! POSIX ACLs: kept as attributes in ext4's compact form, and tied to the permission bits of the
-//! mode.
+//! POSIX ACLs. They are stored as attributes in ext4's compact form.
 //!
-//! An access ACL that says no more than the mode is not stored. Otherwise its owner, mask (or
-//! group) and other entries equal the mode's three classes, and whatever changes one changes the
-//! other: [`set_access`], [`chmod_acl`], [`inherit_acl`].
+//! An access ACL that is equivalent to the mode is not stored. Otherwise its owner, mask (or group)
+//! and other entries equal the mode's three classes. [`set_access`], [`chmod_acl`] and
+//! [`inherit_acl`] change the ACL and the mode together.
 
 use super::store::{self, Attributes};
-use super::{SetXattrMode, changed};
+use super::{SetXattrMode, update_ctime};
 use crate::{Fs, Inode, Result};
 use ext4_format::acl::Acl;
 use ext4_format::inode::{FileType, InodeMode};
@@ -14,9 +13,9 @@ use ext4_format::xattr::{INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT};
 use jbd2::Handle;
 use std::sync::Arc;
 
-/// An inode's ACL, if it has one. The caller keeps others from changing attributes meanwhile.
+/// Reads an inode's ACL, if it has one. The caller's lock excludes changes of attributes.
 fn read(fs: &Fs, inode: &Inode, index: u8) -> Result<Option<Acl>> {
-    if !Attributes::any(inode) {
+    if !inode.has_xattrs() {
         return Ok(None);
     }
     match Attributes::read(fs, inode)?.get(index, b"") {
@@ -25,7 +24,7 @@ fn read(fs: &Fs, inode: &Inode, index: u8) -> Result<Option<Acl>> {
     }
 }
 
-/// Stores an ACL, or removes it.
+/// Stores an ACL; `None` removes it.
 fn write(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -38,8 +37,8 @@ fn write(
     store::change(fs, handle, inode, name, value.as_deref(), mode)
 }
 
-/// Sets the access ACL and the permission bits that it stands for; one that says no more than these
-/// is not stored. `None` removes it and leaves the mode.
+/// Sets the access ACL and the permission bits that are equivalent to it. An ACL that has no more
+/// than these bits is not stored. `None` removes the ACL and keeps the mode.
 pub(super) fn set_access(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -65,8 +64,8 @@ pub(super) fn set_default(
     write(fs, handle, inode, INDEX_POSIX_ACL_DEFAULT, acl)
 }
 
-/// Gives a new inode its parent's default ACL, or applies the umask where there is none. Part of
-/// create's handle; called with no lock of `inode` held and that of `dir` held by the caller.
+/// Applies the parent's default ACL to a new inode, or the umask if there is no default ACL. It
+/// runs in the handle of the creation. The caller holds the lock of `dir` and none of `inode`.
 pub(crate) fn inherit_acl(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -95,14 +94,14 @@ pub(crate) fn inherit_acl(
     Ok(())
 }
 
-/// chmod: brings an access ACL in line with new permission bits. The caller holds the inode's lock
-/// exclusively, and sets the mode itself.
+/// Updates an access ACL for new permission bits (chmod). The caller holds the inode's lock
+/// exclusively and sets the mode.
 pub(crate) fn chmod_acl(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, mode: u16) -> Result<()> {
     let Some(mut acl) = read(fs, inode, INDEX_POSIX_ACL_ACCESS)? else {
         return Ok(());
     };
     acl.chmod(mode);
     write(fs, handle, inode, INDEX_POSIX_ACL_ACCESS, Some(&acl))?;
-    changed(fs, handle, inode);
+    update_ctime(fs, handle, inode);
     Ok(())
 }

@@ -1,16 +1,16 @@
 //! Extended attributes, in the inode and in a block of their own, and POSIX ACLs in ext4's form.
 //!
-//! | file | what |
+//! | file | what it holds |
 //! |---|---|
-//! | `store` | both places read, changed and written; blocks that inodes share |
-//! | `acl` | access and default ACLs: their bond with the mode, inheritance |
+//! | `store` | reading and writing both places; blocks that inodes share |
+//! | `acl` | access and default ACLs: their relation to the mode, inheritance |
 //!
-//! Setting and removing hold the inode's lock exclusively and then a handle, so that one change is
-//! one transaction and no two mix; reading holds it shared. Values in inodes of their own
-//! (`ea_inode`) are refused at mount.
+//! Setting and removing take the inode's lock exclusively and then a handle, so each change is one
+//! transaction. Reading takes the lock shared. Volumes with values in separate inodes (`ea_inode`)
+//! are refused at mount.
 //!
-//! Who may read or set what is for the caller to decide (Linux: `trusted.` needs a privilege,
-//! `user.` follows the file's permissions); what depends on the file alone is decided here.
+//! The caller checks permissions (Linux: `trusted.` needs a privilege, `user.` follows the file's
+//! permissions). This module checks only the conditions that depend on the file.
 
 mod acl;
 mod store;
@@ -32,30 +32,31 @@ use store::Attributes;
 /// Whether setting an attribute may create or replace it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetXattrMode {
-    /// Either.
+    /// Create or replace.
     #[default]
     Any,
-    /// It must not exist.
+    /// The attribute must not exist.
     Create,
-    /// It must exist.
+    /// The attribute must exist.
     Replace,
 }
 
 /// The longest full name, in bytes.
 const NAME_MAX: usize = 255;
-/// The longest value that Linux passes on, in bytes; less fits into a block.
+/// The longest value that Linux accepts, in bytes. The value must also fit in a block.
 const VALUE_MAX: usize = 65_536;
 
 impl Fs {
-    /// Value of the attribute with the full name `name` ("user.x"). ACLs come in Linux's xattr
-    /// form.
+    /// Returns the value of the attribute with the full name `name` ("user.x"). ACLs are in Linux's
+    /// xattr form.
     ///
     /// # Errors
     /// `NoAttribute`; `NotSupported` for a namespace that ext4 does not have.
     pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = resolve(name)?;
-        // Most inodes have none, and Linux asks for "security.capability" at every write.
-        if !Attributes::any(inode) || is_barred(inode, index) {
+        // Fast path: most inodes have none, and Linux asks for "security.capability" at every
+        // write.
+        if !inode.has_xattrs() || is_forbidden(inode, index) {
             return Err(Error::NoAttribute);
         }
         let attributes = {
@@ -69,11 +70,10 @@ impl Fs {
         Ok(value.to_vec())
     }
 
-    /// Full names of all attributes: those in the inode, then those in the block, each in the order
-    /// in which they are stored. Attributes of namespaces that are not known are left out (and
-    /// kept).
+    /// Returns the full names of all attributes: those in the inode, then those in the block, each
+    /// in stored order. Attributes of unknown namespaces are not listed.
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        if !Attributes::any(inode) {
+        if !inode.has_xattrs() {
             return Ok(Vec::new());
         }
         let attributes = {
@@ -84,13 +84,13 @@ impl Fs {
         Ok(names.filter_map(|a| full_name(a.index, &a.name)).collect())
     }
 
-    /// Sets one; an access ACL changes the mode bits with it.
+    /// Sets an attribute. An access ACL also changes the mode.
     ///
     /// # Errors
-    /// `Exists` and `NoAttribute` as `mode` asks (which ACLs ignore, as on Linux); `NoSpace` where
-    /// the value does not fit beside the others; `ValueTooLarge` above 64 KiB; `NotPermitted` for
-    /// `user.` on what is neither file nor directory, for a default ACL on what is no directory,
-    /// and on immutable and append-only files; `Invalid` for a bad ACL.
+    /// `Exists` and `NoAttribute` as `mode` requires (ACLs ignore it, as on Linux); `NoSpace` if
+    /// the attributes do not fit; `ValueTooLarge` above 64 KiB; `NotPermitted` for `user.` on an
+    /// inode that is not a regular file or directory, for a default ACL on an inode that is not a
+    /// directory, and for immutable and append-only files; `Invalid` for a malformed ACL.
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -103,9 +103,12 @@ impl Fs {
             return Err(Error::ValueTooLarge);
         }
         let parsed = match is_acl(index) {
-            // Linux takes an empty list, with or without a header, for the wish to remove it.
+            // On Linux an empty ACL, with or without a header, removes the ACL.
             true if value.len() <= 4 => None,
-            true => Some(Acl::from_xattr(value).map_err(|_| Error::Invalid("not an ACL"))?),
+            true => Some(
+                Acl::from_xattr(value)
+                    .map_err(|_| Error::Invalid("the value is not a valid POSIX ACL"))?,
+            ),
             false => None,
         };
         self.with_space(NAMESPACE_BLOCKS, || {
@@ -117,12 +120,12 @@ impl Fs {
                 INDEX_POSIX_ACL_DEFAULT => acl::set_default(self, &handle, inode, parsed)?,
                 _ => store::change(self, &handle, inode, (index, rest), Some(value), mode)?,
             }
-            changed(self, &handle, inode);
+            update_ctime(self, &handle, inode);
             Ok(())
         })
     }
 
-    /// Removes one.
+    /// Removes an attribute.
     ///
     /// # Errors
     /// `NoAttribute`; `NotPermitted` as for [`Fs::set_xattr`].
@@ -133,18 +136,18 @@ impl Fs {
             let handle = self.journal.start(XATTR_CREDITS)?;
             let mode = SetXattrMode::Replace;
             store::change(self, &handle, inode, (index, rest), None, mode)?;
-            changed(self, &handle, inode);
+            update_ctime(self, &handle, inode);
             Ok(())
         })
     }
 
-    /// The parts of a name, where the attribute may be changed.
+    /// Checks that an attribute may be changed, and returns the parts of its name.
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
         let (index, rest) = resolve(name)?;
         inode.begin_write(false)?;
         let kind = inode.kind();
-        if is_barred(inode, index) {
+        if is_forbidden(inode, index) {
             return Err(Error::NotPermitted);
         }
         if is_acl(index) && kind == FileType::Symlink {
@@ -157,20 +160,20 @@ impl Fs {
     }
 }
 
-/// Index and rest of a full name.
+/// Splits a full name into the index of its prefix and the rest.
 fn resolve(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
     if name.contains(&0) {
-        return Err(Error::Invalid("an attribute's name contains NUL"));
+        return Err(Error::Invalid("the attribute's name has a NUL"));
     }
     match split_name(name) {
-        // Inline data lives under "system.", and Linux lets nobody see it.
+        // Inline data is stored under "system."; Linux does not show it.
         Some((INDEX_SYSTEM, _)) => Err(Error::NotSupported),
         Some(found) => Ok(found),
         None if [&b"user."[..], b"trusted.", b"security."].contains(&name) => {
-            Err(Error::Invalid("an attribute without a name"))
+            Err(Error::Invalid("the attribute's name has only a prefix"))
         }
         None => Err(Error::NotSupported),
     }
@@ -180,23 +183,23 @@ fn is_acl(index: u8) -> bool {
     index == INDEX_POSIX_ACL_ACCESS || index == INDEX_POSIX_ACL_DEFAULT
 }
 
-/// Whether the file's type rules attributes of that namespace out: users may fill the space of
-/// files and directories only, as others have permissions with another meaning.
-fn is_barred(inode: &Inode, index: u8) -> bool {
+/// Returns whether inodes of this type cannot have attributes of the namespace. `user.` is for
+/// regular files and directories only: the permissions of other types have another meaning.
+fn is_forbidden(inode: &Inode, index: u8) -> bool {
     index == INDEX_USER && !matches!(inode.kind(), FileType::Regular | FileType::Directory)
 }
 
-/// Attributes of an inode changed.
-fn changed(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
+/// Updates the ctime of an inode whose attributes changed.
+fn update_ctime(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     inode.set_ctime(fs.now());
     inode.mark_dirty(fs, handle);
 }
 
-/// Credits of [`inherit_acl`] and of setting an attribute: the old block and a new one, a bitmap
+/// Credits for [`inherit_acl`] and for setting an attribute: the old block and a new one, a bitmap
 /// and a descriptor block for each, the inode, the super block.
 pub(crate) const XATTR_CREDITS: u32 = 8;
 
-/// The inode is being deleted: drops its reference to a (possibly shared) attribute block.
+/// Drops the reference of an inode, which is being deleted, to its attribute block.
 pub(crate) fn release_block(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     store::release(fs, handle, inode)
 }

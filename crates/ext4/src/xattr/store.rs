@@ -1,15 +1,16 @@
-//! Where attributes are: in the bytes of the inode behind its fields, and in one block.
+//! The storage of attributes: the bytes of the inode after its fields, and one block.
 //!
-//! A change reads both places, decides what goes where, and writes what differs. The inode is
-//! preferred: it is read anyway, and a block costs 4 KiB. The block may belong to several inodes
-//! (the kernel shares equal ones and counts them): it is then left alone, less one reference, and
-//! the inode gets one of its own. We never share.
+//! A change reads both places, assigns each attribute to a place, and writes the places that
+//! differ. The inode is preferred: it is read anyway, and a block costs 4 KiB. Several inodes may
+//! share a block: the kernel shares equal blocks and counts references. A change of a shared block
+//! drops one reference and allocates a new block for the inode. This module never makes a block
+//! shared.
 //!
 //! ```text
 //!            set, no room in the inode           set or removed
 //!   no block ─────────────────────────▶ own block ─────▶ own block (in place)
 //!      ▲                                   │  ▲
-//!      └── all fit into the inode ─────────┘  └── set or removed ── shared block (a reference less)
+//!      └── all fit into the inode ─────────┘  └── set or removed ── shared block (one reference dropped)
 //! ```
 
 use super::SetXattrMode;
@@ -26,12 +27,11 @@ use ext4_format::xattr::{
 use jbd2::{Buffer, Handle, Seal};
 use std::sync::Arc;
 
-/// An attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attribute {
-    /// Stands for the name's prefix.
+    /// The number of the name's prefix.
     pub index: u8,
-    /// Without the prefix.
+    /// The name without the prefix.
     pub name: Vec<u8>,
     pub value: Vec<u8>,
 }
@@ -69,7 +69,7 @@ pub(super) struct Attributes {
     block: Vec<Attribute>,
 }
 
-/// Room for attributes, in bytes.
+/// The space for attributes, in bytes.
 #[derive(Clone, Copy)]
 struct Room {
     inode: usize,
@@ -77,12 +77,7 @@ struct Room {
 }
 
 impl Attributes {
-    /// Whether there may be any, at a glance.
-    pub fn any(inode: &Inode) -> bool {
-        inode.has_xattrs()
-    }
-
-    /// Reads them. The caller keeps others from changing them meanwhile.
+    /// Reads the attributes of an inode. The caller's lock excludes changes of attributes.
     pub fn read(fs: &Fs, inode: &Inode) -> Result<Attributes> {
         fs.witness("read_attributes", inode.ino, Self::try_read(fs, inode))
     }
@@ -109,10 +104,10 @@ impl Attributes {
         Some(&found.value)
     }
 
-    /// These with one more, or another value of one; `None` where they do not fit.
+    /// Sets an attribute; `None` if the attributes do not fit.
     fn with(mut self, new: Attribute, room: Room) -> Option<Attributes> {
-        self.take_out(new.index, &new.name);
-        // The kernel's order: where it fits at once, in the inode first.
+        self.remove(new.index, &new.name);
+        // As in the kernel, the inode is tried first, then the block.
         self.inode.push(new);
         if self.inode_fits(room) {
             return Some(self);
@@ -121,7 +116,7 @@ impl Attributes {
         if self.block_fits(room) {
             return Some(self);
         }
-        // All anew, those that are hard to place first.
+        // Place all attributes again, the largest first.
         let mut all: Vec<Attribute> = self.inode.drain(..).chain(self.block.drain(..)).collect();
         all.sort_by_key(|attribute| std::cmp::Reverse(attribute.space()));
         for attribute in all {
@@ -133,9 +128,9 @@ impl Attributes {
         self.block_fits(room).then_some(self)
     }
 
-    /// These less one, in the inode alone if they fit there.
+    /// Removes an attribute. If the others fit in the inode, they move there.
     fn without(mut self, index: u8, name: &[u8], room: Room) -> Attributes {
-        self.take_out(index, name);
+        self.remove(index, name);
         let count = self.inode.len();
         self.inode.append(&mut self.block);
         if !self.inode_fits(room) {
@@ -144,7 +139,7 @@ impl Attributes {
         self
     }
 
-    fn take_out(&mut self, index: u8, name: &[u8]) {
+    fn remove(&mut self, index: u8, name: &[u8]) {
         self.inode.retain(|attribute| !attribute.is(index, name));
         self.block.retain(|attribute| !attribute.is(index, name));
     }
@@ -164,9 +159,9 @@ fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
     attributes.iter().map(Attribute::borrow).collect()
 }
 
-/// Sets an attribute, or removes it (`value` is `None`), as part of the handle's transaction. On an
-/// error nothing has changed. The caller sets the ctime and marks the inode dirty, and keeps others
-/// from changing attributes meanwhile.
+/// Sets an attribute, or removes it if `value` is `None`, as part of the handle's transaction. An
+/// error has changed nothing. The caller's lock excludes other changes of attributes. The caller
+/// sets the ctime and marks the inode dirty.
 pub(super) fn change(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -198,11 +193,12 @@ pub(super) fn change(
     write(fs, handle, inode, &old, &new, room)
 }
 
+/// Returns the space for attributes of an inode.
 fn room(fs: &Fs, inode: &Inode) -> Room {
     let extra = inode.fields(|f| f.extra_isize);
     let used = 128 + usize::from(extra);
-    // An inode without extra fields keeps its attributes in a block: where they would begin depends
-    // on `i_extra_isize`.
+    // Attributes in the inode start after the extra fields, so an inode without extra fields has
+    // attributes in a block only.
     let inode = match extra {
         0 => 0,
         _ => usize::from(fs.geo.inode_size).saturating_sub(used),
@@ -227,7 +223,7 @@ fn write(
         write_block(fs, handle, inode, &new.block)?;
     }
     inode.set_inline_xattrs((!new.inode.is_empty()).then_some(area));
-    announce(fs, handle);
+    set_ext_attr_feature(fs, handle);
     Ok(())
 }
 
@@ -245,7 +241,7 @@ fn write_block(
     let old = inode.xattr_block();
     if old.0 != 0 {
         let buffer = get_block(fs, inode, old)?;
-        // One reference is ours, and nobody but us could add another.
+        // The one reference is this inode's, and no reference is ever added.
         if parse_block(&buffer.data())?.0.refcount == 1 {
             handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
             return Ok(());
@@ -269,7 +265,8 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     }
     let buffer = get_block(fs, inode, place)?;
     parse_block(&buffer.data())?;
-    // Another inode may be dropping its own reference: the count is read where it is changed.
+    // Another inode may drop its reference concurrently, so the count is read and changed in one
+    // step.
     let is_last = handle.modify(&buffer, seal(fs), |block| {
         let refcount = parse_block(block)?.0.refcount;
         match refcount {
@@ -291,12 +288,12 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     Ok(())
 }
 
-/// Puts the checksum into a block on its way to the log.
+/// Updates the checksum of a block before it is logged.
 fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
     update_block_checksum(Some(Seed(seed)), bytes, FsBlock(block));
 }
 
-/// The volume's own seed, as inodes share blocks.
+/// Returns the seal of attribute blocks. It has the volume's seed, because inodes share blocks.
 fn seal(fs: &Fs) -> Option<Seal> {
     fs.geo.csum_seed.map(|seed| Seal {
         seal: seal_block,
@@ -312,7 +309,7 @@ fn get_block(fs: &Fs, inode: &Inode, place: FsBlock) -> Result<Arc<Buffer>> {
     if !fs.geo.contains_blocks(place, 1) || fs.groups.is_system(run) {
         return Err(Error::CorruptInode {
             ino: inode.ino.0,
-            what: "its attribute block is outside of the volume or the volume's own",
+            what: "its attribute block is outside of the volume or is the file system's own",
         });
     }
     let buffer = fs.journal.get(place.0)?;
@@ -320,8 +317,8 @@ fn get_block(fs: &Fs, inode: &Inode, place: FsBlock) -> Result<Arc<Buffer>> {
     Ok(buffer)
 }
 
-/// Says in the super block that there are attributes.
-fn announce(fs: &Fs, handle: &Handle<'_>) {
+/// Sets the feature flag EXT_ATTR in the super block.
+fn set_ext_attr_feature(fs: &Fs, handle: &Handle<'_>) {
     if fs.geo.compat.contains(CompatFeatures::EXT_ATTR) {
         return;
     }
@@ -362,26 +359,26 @@ mod tests {
         let attributes = attributes.with(attribute("c", 20), ROOM).unwrap();
         assert_eq!(names(&attributes.inode), ["a", "b"]);
         assert_eq!(names(&attributes.block), ["c"]);
-        // Of two that have shrunk, there is room for one.
+        // Two attributes shrink. The inode has room for one of them.
         let attributes = attributes.with(attribute("a", 0), ROOM).unwrap();
         let attributes = attributes.with(attribute("c", 12), ROOM).unwrap();
         assert_eq!(names(&attributes.inode), ["b", "a"]);
         assert_eq!(names(&attributes.block), ["c"]);
-        // One less, and the block is not needed any more.
+        // Without "b" the others fit in the inode.
         let attributes = attributes.without(1, b"b", ROOM);
         assert_eq!(names(&attributes.inode), ["a", "c"]);
         assert!(attributes.block.is_empty());
     }
 
     #[test]
-    fn what_is_in_the_way_moves() {
+    fn a_small_attribute_moves_to_the_block_for_a_larger_one() {
         let mut attributes = Attributes::default();
         for (name, len) in [("small", 4), ("large", 900)] {
             attributes = attributes.with(attribute(name, len), ROOM).unwrap();
         }
         assert_eq!(names(&attributes.inode), ["small"]);
-        // It fits neither beside the small one nor beside the large one, but where the small one
-        // is.
+        // "middle" fits neither with "small" in the inode nor with "large" in the block. It fits in
+        // the inode when "small" moves.
         let attributes = attributes.with(attribute("middle", 64), ROOM).unwrap();
         assert_eq!(names(&attributes.inode), ["middle"]);
         assert_eq!(names(&attributes.block), ["large", "small"]);
