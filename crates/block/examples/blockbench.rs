@@ -1,4 +1,4 @@
-//! What the block layer makes of a device: `blockbench PATH|mem:SIZE [GiB]`. An image is made where
+//! Measures the block layer on a device: `blockbench PATH|mem:SIZE [GiB]`. An image is made where
 //! there is none.
 //!
 //! Compare with `fio --direct=1 --ioengine=io_uring --filename=PATH` and

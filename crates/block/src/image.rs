@@ -43,7 +43,7 @@ pub fn parse_size(text: &str) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// What to do if the image exists.
+/// How an existing image is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
     /// Fail with `AlreadyExists`.

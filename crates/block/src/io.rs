@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a bio does.
+/// The operation of a bio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
     /// Device to memory.
@@ -112,7 +112,7 @@ impl Reason {
 /// A failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoError {
-    /// What was requested.
+    /// The requested operation.
     pub op: Op,
     /// Byte offset on the device.
     pub offset: u64,

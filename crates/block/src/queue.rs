@@ -247,7 +247,7 @@ impl Queue {
         })
     }
 
-    /// Tells the device that `len` bytes at `offset` are unused. They read as zeroes or as before.
+    /// Discards `len` bytes at `offset`, which are unused. They read as zeroes or as before.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has no discard; otherwise as for [`Queue::write`].

@@ -3,34 +3,11 @@
 
 use crate::Error;
 use crate::finding::{Kind, Place};
-use crate::state::Checker;
+use crate::state::{Checker, Group};
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use ext4_format::types::{FsBlock, GroupNo};
-
-/// A group, and which of its places are valid.
-pub(crate) struct Group {
-    pub desc: GroupDesc,
-    pub block_bitmap_ok: bool,
-    pub inode_bitmap_ok: bool,
-    pub table_ok: bool,
-    /// The checksum is right, so the "uninitialised" flags are reliable.
-    pub sound: bool,
-}
-
-impl Group {
-    /// Returns the number of inodes at the start of the group that may be in use.
-    pub fn inodes_in_use(&self, per_group: u32, has_csum: bool) -> u32 {
-        if !has_csum || !self.sound {
-            return per_group;
-        }
-        if self.desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            return 0;
-        }
-        per_group.saturating_sub(self.desc.itable_unused)
-    }
-}
 
 impl Checker<'_> {
     /// Reads the descriptors. [`Checker::check_groups`] checks them.

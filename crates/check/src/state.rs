@@ -2,11 +2,43 @@
 
 use crate::chunked::{Bits, Table};
 use crate::finding::{Kind, Place, Report};
-use crate::groups::Group;
 use crate::volume::Volume;
-use crate::xattrs::AttributeBlock;
 use crate::{Error, Progress};
+use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use std::collections::{HashMap, HashSet};
+
+/// A group, and which of its places are valid.
+pub(crate) struct Group {
+    pub desc: GroupDesc,
+    pub block_bitmap_ok: bool,
+    pub inode_bitmap_ok: bool,
+    pub table_ok: bool,
+    /// The checksum is right, so the "uninitialised" flags are reliable.
+    pub sound: bool,
+}
+
+impl Group {
+    /// Returns the number of inodes at the start of the group that may be in use.
+    pub fn inodes_in_use(&self, per_group: u32, has_csum: bool) -> u32 {
+        if !has_csum || !self.sound {
+            return per_group;
+        }
+        if self.desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            return 0;
+        }
+        per_group.saturating_sub(self.desc.itable_unused)
+    }
+}
+
+/// An attribute block.
+pub(crate) struct AttributeBlock {
+    /// The reference count in its header.
+    pub refcount: u32,
+    /// Number of inodes that refer to it.
+    pub seen: u32,
+    /// The first inode that refers to it.
+    pub ino: u32,
+}
 
 /// Most runs of blocks with several owners for which pass 1b looks for the owners.
 const SHARED_MAX: usize = 4096;

@@ -2,20 +2,10 @@
 
 use crate::Error;
 use crate::finding::{Kind, Place, describe};
-use crate::state::Checker;
+use crate::state::{AttributeBlock, Checker};
 use ext4_format::inode::{InodeFields, in_inode_xattr_area};
 use ext4_format::types::Ino;
 use ext4_format::xattr::{self, XattrEntry};
-
-/// An attribute block.
-pub(crate) struct AttributeBlock {
-    /// The reference count in its header.
-    pub refcount: u32,
-    /// Number of inodes that refer to it.
-    pub seen: u32,
-    /// The first inode that refers to it.
-    pub ino: u32,
-}
 
 impl Checker<'_> {
     /// Checks an inode's attributes. Returns the number of their blocks.

@@ -17,11 +17,11 @@ pub use crate::device::DeviceNumber;
 pub use crate::inode_flags::InodeFlags;
 pub use crate::mode::{FileType, InodeMode};
 pub use crate::timestamp::Timestamp;
+pub use crate::types::I_BLOCK_SIZE;
 
 /// The size of the record without any extra fields, in bytes.
 pub const GOOD_OLD_INODE_SIZE: usize = 128;
-/// The size of `i_block` in bytes: a block map, an extent root, a short symlink or a device number.
-pub const I_BLOCK_SIZE: usize = 60;
+
 /// The extra bytes that hold all the fields known here.
 pub const FULL_EXTRA_ISIZE: u16 = 32;
 /// The most links an inode may have; directories beyond it count 1 under `dir_nlink`.

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The size of `i_block` in bytes: a block map, an extent root, a short symlink or a device number.
+pub const I_BLOCK_SIZE: usize = 60;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*

@@ -23,7 +23,7 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::clock::Clock;
 use sync::{Mutex, Rank};
 
-/// What happens when damage is met (ext4's option `errors=`).
+/// The reaction to damage (ext4's option `errors=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
     /// The error is recorded and the operation fails. The volume stays writable.
@@ -217,7 +217,7 @@ impl ErrorLog {
         self.summary.lock().clone()
     }
 
-    /// What happens when damage is met.
+    /// The reaction to damage.
     pub fn policy(&self) -> OnError {
         self.policy
     }

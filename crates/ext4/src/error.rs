@@ -23,7 +23,7 @@ pub enum Error {
     CorruptInode {
         /// The inode.
         ino: u32,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// A block of a directory is damaged.
@@ -33,7 +33,7 @@ pub enum Error {
         ino: u32,
         /// The block on the volume.
         block: u64,
-        /// What is wrong with it.
+        /// The damage of the block.
         error: FormatError,
     },
     /// An inode number of which the inode has been deleted, or never was.

@@ -55,7 +55,7 @@ pub struct MountOptions {
     /// Opens are checked against the flags immutable and append-only, which costs two requests for
     /// each.
     pub check_open: bool,
-    /// What happens after damage is found; `None` means the setting in the super block.
+    /// The reaction to damage; `None` means the setting in the super block.
     pub errors: Option<OnError>,
     /// Make every write synchronous.
     pub sync: bool,

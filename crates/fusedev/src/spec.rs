@@ -25,7 +25,7 @@ pub struct MountSpec {
     pub dev: bool,
     /// Lets programs be run.
     pub exec: bool,
-    /// Does not update access times.
+    /// Access times are not updated.
     pub noatime: bool,
     /// Makes every write synchronous.
     pub sync: bool,

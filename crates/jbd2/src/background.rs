@@ -2,7 +2,7 @@
 //! checkpoints before the log is full, so that commits need not wait for space.
 
 use crate::Journal;
-use crate::commit::CommitReason;
+use crate::transaction::CommitReason;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 use sync::thread::{self, JoinHandle};
@@ -114,7 +114,7 @@ fn wait(signal: &Signal, deadline: Instant) -> Requests {
     taken
 }
 
-/// Does the requested work. Returns `false` if the journal is gone or has stopped. The journal
+/// Carries out the requests. Returns `false` if the journal is gone or has stopped. The journal
 /// keeps errors.
 fn work(journal: &Weak<Journal>, requests: &Requests) -> bool {
     let Some(journal) = journal.upgrade() else {

@@ -18,12 +18,15 @@
 //! their buffers. So a buffer whose only reference is the cache's is clean and can be evicted.
 
 use crate::Tid;
-use crate::buffer_cache::OVERHEAD_BYTES;
 use block::{Buf, BufMut};
 use cache::{Budget, Kind};
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use sync::{Mutex, Rank};
+
+/// Approximate bytes that a buffer takes in addition to its content: fields, reference counts, slot
+/// in the map.
+const OVERHEAD_BYTES: u64 = 192;
 
 /// Computes a block's checksum, once per commit instead of once per change.
 #[derive(Clone, Copy)]

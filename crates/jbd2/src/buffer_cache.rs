@@ -22,9 +22,6 @@ const SHARDS: usize = 64;
 /// Runs of 32 neighbours share a shard. They are often read at once, are adjacent in memory then,
 /// and are evicted together, so that whole pages of memory become free.
 const RUN_BITS: u32 = 5;
-/// Approximate bytes that a buffer takes in addition to its content: fields, reference counts, slot
-/// in the map.
-pub(crate) const OVERHEAD_BYTES: u64 = 192;
 /// Most blocks of one read of a prefetch.
 const MAX_PREFETCH_RUN: usize = 256;
 

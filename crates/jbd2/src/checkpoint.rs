@@ -33,8 +33,8 @@
 //! - A block is in flight from before its write is submitted until that has completed. The entries
 //!   of a batch are looked up when the batch starts, so a revoked block is not written later.
 
-use crate::commit::Frozen;
 use crate::log_format::CommitState;
+use crate::transaction::Frozen;
 use crate::{Journal, JournalError, Tid};
 use block::{Bio, Buf, Class, Completion, IoError, Reason};
 use smallvec::smallvec;

@@ -43,35 +43,11 @@ use crate::format::checksum::Crc32Be;
 use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_u32, revoke};
 use crate::handle::Handle;
 use crate::log_format::CommitState;
-use crate::transaction::Transaction;
-use crate::{Buffer, FreedExtent, Journal, JournalError, Phase, Tid};
-use block::{Buf, BufMut, Durability, Reason, WriteMark};
+use crate::transaction::{Closed, CommitReason, Frozen, Transaction};
+use crate::{Journal, JournalError, Phase};
+use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CommitReason {
-    /// A caller waits until its changes are durable.
-    Requested,
-    /// The interval has passed, the transaction is full, or the log is about to be emptied.
-    Internal,
-}
-
-/// A block of a closed transaction.
-pub(crate) struct Frozen {
-    pub buffer: Arc<Buffer>,
-    pub data: Buf,
-}
-
-/// A transaction that no handle can join any more and that is not durable yet.
-pub(crate) struct Closed {
-    tid: Tid,
-    /// Data outside of the log that must be durable before the commit block.
-    data: WriteMark,
-    pub blocks: Vec<Frozen>,
-    pub revokes: Vec<u64>,
-    freed: Vec<FreedExtent>,
-}
 
 impl Journal {
     /// Commits the running transaction, unless it is empty.
@@ -97,7 +73,7 @@ impl Journal {
         }
     }
 
-    /// Does steps 4 and 5. Returns the log blocks used.
+    /// Steps 4 and 5. Returns the log blocks used.
     fn write_transaction(
         &self,
         state: &mut CommitState,
@@ -149,7 +125,7 @@ impl Journal {
         Ok(needed)
     }
 
-    /// Does steps 1 to 3. Returns `None` if there is nothing to commit.
+    /// Steps 1 to 3. Returns `None` if there is nothing to commit.
     fn close_running(&self, state: &CommitState) -> Option<Closed> {
         self.write_back_early(state, Phase::Early);
         let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
@@ -243,7 +219,7 @@ impl Journal {
         }
     }
 
-    /// Does step 6.
+    /// Step 6.
     fn publish(&self, _state: &CommitState, closed: Closed, log_blocks: u32) {
         let Closed {
             tid,

@@ -22,7 +22,7 @@ pub enum JournalError {
     Corrupt {
         /// Block number within the journal.
         block: u32,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
     /// A feature or property of the journal is not supported.

@@ -37,7 +37,6 @@
 use crate::background::Background;
 use crate::buffer_cache::BufferCache;
 use crate::checkpoint::CheckpointSet;
-use crate::commit::{CommitReason, Frozen};
 use crate::commit_lock::CommitLock;
 use crate::data::HeldData;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
@@ -46,6 +45,7 @@ use crate::log::LogMap;
 use crate::log_format::Formats;
 use crate::tid::AtomicTid;
 use crate::transaction::Transaction;
+use crate::transaction::{CommitReason, Frozen};
 use crate::{
     Buffer, Handle, JournalClient, JournalError, JournalExtent, JournalOptions, Overlay, Phase, Tid,
 };
@@ -326,9 +326,9 @@ impl Journal {
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
         self.commit_because(tid, CommitReason::Requested)
     }
-    /// Does a part of the next commit's work while the caller waits for other I/O: the client
-    /// writes its final state into buffers ([`Phase::Ahead`]). Does nothing while another thread
-    /// commits, and delays no handle.
+    /// Carries out a part of the next commit's work while the caller waits for other I/O: the
+    /// client writes its final state into buffers ([`Phase::Ahead`]). Does nothing while another
+    /// thread commits, and delays no handle.
     pub fn prepare_commit(&self) {
         if self.read_only || self.check().is_err() {
             return;

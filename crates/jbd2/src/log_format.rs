@@ -23,9 +23,9 @@
 //! - The super block that names a format is durable before the first transaction in that format.
 //! - An empty log has the default format.
 
-use crate::commit::{Closed, CommitReason};
 use crate::format::superblock::{Features, JournalSuperblock};
 use crate::format::{Layout, descriptor, revoke};
+use crate::transaction::{Closed, CommitReason};
 use crate::{AsyncCommit, Journal, JournalError};
 
 /// Blocks of the largest transaction that is committed with a single write, its commit block

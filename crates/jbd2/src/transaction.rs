@@ -14,7 +14,7 @@
 //!   holes.
 
 use crate::{Buffer, Tid};
-use block::{AtomicWriteMark, WriteMark};
+use block::{AtomicWriteMark, Buf, WriteMark};
 use std::collections::HashSet;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -151,6 +151,31 @@ impl Transaction {
     pub fn take_freed(&self) -> Vec<FreedExtent> {
         std::mem::take(&mut self.freed.lock())
     }
+}
+
+/// Why a transaction is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitReason {
+    /// A caller waits until its changes are durable.
+    Requested,
+    /// The interval has passed, the transaction is full, or the log is about to be emptied.
+    Internal,
+}
+
+/// A block of a closed transaction.
+pub(crate) struct Frozen {
+    pub buffer: Arc<Buffer>,
+    pub data: Buf,
+}
+
+/// A transaction that no handle can join any more and that is not durable yet.
+pub(crate) struct Closed {
+    pub tid: Tid,
+    /// Data outside of the log that must be durable before the commit block.
+    pub data: WriteMark,
+    pub blocks: Vec<Frozen>,
+    pub revokes: Vec<u64>,
+    pub freed: Vec<FreedExtent>,
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use ext4_format::types::{FsBlock, GroupNo};
 use ext4_format::{bitmap, extent};
 
-/// Formats a device. What was on it is lost.
+/// Formats a device. Its contents are lost.
 ///
 /// # Errors
 /// `Invalid` if the options do not fit the device (too small, too many inodes …), `Unsupported`

@@ -42,11 +42,11 @@ pub struct Slice {
     /// For a sync, the page behind the last one to look at. A file that grows all the time cannot
     /// keep the sync from ending.
     pub end: u64,
-    /// What to do while another thread writes the inode.
+    /// The behaviour while another thread writes the inode.
     pub on_locked: OnLocked,
 }
 
-/// What a call does that finds an inode locked by another writer of its pages.
+/// The behaviour of a call that finds an inode locked by another writer of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLocked {
     /// Report it: the caller's plug may hold I/O that the lock's holder waits for.

@@ -37,7 +37,7 @@ const SHARED_WINDOW: usize = 1;
 /// How often a sync retries blocked inodes.
 const SYNC_RETRIES: u32 = 50;
 
-/// What the flusher has learnt of its device.
+/// The bandwidth and the failures of the device.
 pub(crate) struct DeviceHealth {
     bandwidth: Bandwidth,
     /// Failed batches in a row.
@@ -74,7 +74,7 @@ pub(crate) struct PausedPass {
     pub(crate) enough: u64,
 }
 
-/// What the flusher keeps between passes. It outlives a pass that panics.
+/// The state of the flusher between passes. It outlives a pass that panics.
 pub(crate) struct PassState<F: WritebackFs> {
     pub(crate) queues: IoQueues<F>,
     pub(crate) batches: Batches<F>,

@@ -26,7 +26,7 @@ pub enum Flushers {
     Shared,
 }
 
-/// What a thread does after a turn of a flusher.
+/// The next action of a thread after a turn of a flusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Give it another turn: it may have more to do.

@@ -68,7 +68,7 @@ pub(crate) enum Balanced {
     LetThrough,
 }
 
-/// What a writer has to do.
+/// The action of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Nothing.
@@ -80,7 +80,7 @@ pub(crate) enum Action {
 }
 
 impl DirtyLimits {
-    /// What a writer to the device has to do at `now` that has dirtied `pages` since its last call.
+    /// The action of a writer to the device at `now` that has dirtied `pages` since its last call.
     pub(crate) fn action(&self, share: &Share, t: Thresholds, now: Duration, pages: u64) -> Action {
         let dirty = self.dirty.approximate();
         if dirty <= t.background || share.closed.load(Relaxed) {

@@ -1,4 +1,4 @@
-//! What a workload runs on: a volume in this process, or directories of mounted file systems.
+//! Targets of a workload: a volume in this process, or directories of mounted file systems.
 
 pub(crate) mod counters;
 mod fsync_queue;

@@ -146,7 +146,7 @@ pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Map> {
     fs.witness("extents_lookup", inode.ino, found)
 }
 
-/// Does [`lookup`] from a root on. In a tree of depth 0 it searches 4 entries and does not use the
+/// [`lookup`] from a root on. In a tree of depth 0 it searches 4 entries and does not use the
 /// journal.
 fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: FileBlock) -> Result<Map> {
     let (mut view, mut end, mut bytes) = (*root, END, None);
@@ -237,7 +237,7 @@ pub(crate) fn convert(
     }
 }
 
-/// Does [`convert`] from the start of the range as far as the handle's credits allow. Returns the
+/// [`convert`] from the start of the range as far as the handle's credits allow. Returns the
 /// file block at which it stopped: the range's end if all is done.
 fn convert_some(
     fs: &Fs,

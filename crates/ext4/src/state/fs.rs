@@ -42,7 +42,7 @@ pub struct MountOptions {
     pub async_commit: AsyncCommit,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
-    /// What happens when damage is met; `None`: the setting of the super block.
+    /// The reaction to damage; `None`: the setting of the super block.
     pub errors: Option<OnError>,
     /// The source of time.
     pub clock: Arc<dyn Clock>,

@@ -71,7 +71,7 @@ pub(crate) struct FileData {
     pub dirty_state: DirtyState,
     /// Whether it is in [`super::UnlandedFiles`].
     pub unlanded_listed: AtomicBool,
-    /// What is not durable yet.
+    /// Data and metadata that are not durable yet.
     pub durability: Durability,
     pub errors: ErrSeq,
     /// A write in place has failed, and not all pages were written since. Such pages do not go

@@ -13,7 +13,7 @@ const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
 
-/// What a write has to do after it has stored its pages.
+/// The work of a write after it has stored its pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AfterWrite {
     /// The mode has a set-user-ID or set-group-ID bit, which a write clears.

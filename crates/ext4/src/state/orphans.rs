@@ -74,7 +74,7 @@ pub(crate) struct OrphanEntry {
     pub next: u32,
 }
 
-/// What became of orphans at mount.
+/// The orphans that a mount found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrphanReport {
     /// Unlinked inodes that were deleted.

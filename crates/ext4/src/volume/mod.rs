@@ -86,13 +86,13 @@ pub struct VolumeInfo {
     pub errors: bool,
     /// The record of errors.
     pub error_summary: ErrorSummary,
-    /// What happens when damage is met.
+    /// The reaction to damage.
     pub on_error: OnError,
     /// Times it was mounted for writing.
     pub mount_count: u16,
     /// Time of mkfs, in seconds since 1970.
     pub created: u64,
-    /// What journal recovery did at this mount.
+    /// The report of journal recovery at this mount.
     pub recovery: RecoveryReport,
     /// Orphans that were deleted or truncated at this mount.
     pub orphans: OrphanReport,

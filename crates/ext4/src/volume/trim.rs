@@ -7,9 +7,9 @@ use ext4_format::types::GroupNo;
 const BATCH_BYTES: u64 = 64 << 20;
 
 impl Fs {
-    /// Tells the device which blocks between the bytes `start` and `start + len` are free, in runs
-    /// of at least `min_len` bytes: how many bytes it was told of. Blocks whose freeing has not
-    /// committed are left out.
+    /// Discards free blocks between the bytes `start` and `start + len`, in runs of at least
+    /// `min_len` bytes. Returns how many bytes were discarded. Blocks that were freed by a
+    /// transaction that has not committed are left out.
     ///
     /// # Errors
     /// `Invalid` for a range beyond the volume, one of less than a block, and a `min_len` of more

@@ -92,7 +92,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
     fs.journal.prepare_commit();
     let left = fs.changed_inodes.pending_blocks();
     assert!((5..=6).contains(&left), "of the rest: {left}");
-    // What changes after that is not lost.
+    // A later change is not lost.
     let private = SetAttr {
         mode: Some(0o600),
         ..SetAttr::default()
@@ -238,7 +238,7 @@ fn a_slice_goes_on_where_the_last_one_ended() {
     write(&fs, &file, 0..10);
     let slice = |pages| left_after(&fs, &file, pages, Reason::Background);
     assert_eq!(slice(4), [4, 5, 6, 7, 8, 9]);
-    // Whoever writes the same pages again and again does not hold back those behind them.
+    // A writer of the same pages again and again does not hold back the pages behind them.
     write(&fs, &file, 0..4);
     assert_eq!(slice(4), [0, 1, 2, 3, 8, 9]);
     // Round the end, to the beginning.

@@ -129,7 +129,7 @@ struct Dirty {
     first_block: Buf,
 }
 
-/// Does steps 1 and 2. Returns `None` for a clean journal.
+/// Steps 1 and 2. Returns `None` for a clean journal.
 fn examine(
     queue: &Queue,
     extents: &[JournalExtent],

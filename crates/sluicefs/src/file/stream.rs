@@ -52,7 +52,7 @@ impl Write for &File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.stream_write(&mut self.position(), buf)
     }
-    /// Does nothing. [`File::sync_all`] makes data durable.
+    /// A no-op: [`File::sync_all`] makes data durable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -350,7 +350,7 @@ impl ByHand {
         let clock = clock.clone();
         ByHand { fs, clock, flusher }
     }
-    /// Does what there is to do now, at most `most` pieces of it.
+    /// Carries out the work that there is now, at most `most` pieces of it.
     pub fn step(&mut self, most: usize) {
         for _ in 0..most {
             let dev = self.fs.dev().clone();

@@ -270,8 +270,8 @@ fn a_slow_device_neither_slows_nine_fast_ones_nor_fills_memory() {
         let even = model.thresholds.hard / 10;
         model.run(Duration::from_secs(60));
         let after = model.devices[0].share.dirty_pages();
-        // What it had before the others were known to be faster drains, in batches of seconds at
-        // first; it gets no more than a part of an even share.
+        // The excess from before the others were known to be faster drains, in batches of seconds
+        // at first; it gets no more than a part of an even share.
         assert!(
             after < before || after < even / 2,
             "{before}, {after} of {even}"

@@ -129,7 +129,7 @@ impl Opened {
             .map_err(|e| e.raw_os_error())
     }
 
-    /// Tells the host that the bytes are unused; `EOPNOTSUPP` if the host has no discard.
+    /// Discards the bytes on the host; `EOPNOTSUPP` if the host has no discard.
     pub(super) fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
         match self.punch_hole(offset, len)? {
             true => Ok(()),

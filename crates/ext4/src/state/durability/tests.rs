@@ -283,7 +283,7 @@ fn gated() -> (Arc<Fs>, Arc<AtomicBool>) {
     (mount(disk.queue()), closed)
 }
 
-/// What a timed commit finds of a file that was emptied and rewritten: it waits until the new
+/// A timed commit after a file was emptied and rewritten waits until the new
 /// contents have landed.
 fn commit_waits(begin: impl FnOnce(&Arc<Fs>, &InodeRef) + Send) {
     let (fs, closed) = gated();
