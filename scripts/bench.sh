@@ -59,8 +59,8 @@ compare() { # name of the table, then arguments of sluice bench compare
 fsync() {
   local t ways=bulk,async,blocking
   for t in 1 4; do
-    title "fs_mark -S5: $t threads × 10,000 × 4 KiB, then open, fsync and close each"
-    compare "fsync-$t" --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 -t "$t" --fsync $ways
+    title "fs_mark -S5: $t threads, 40,000 files of 4 KiB in all, then open, fsync and close each"
+    compare "fsync-$t" --images written --only sluice,ext4,xfs fsmark -S5 -n $((40000 / t)) -s 4096 -t "$t" --fsync $ways
   done
   title "The same with one thread on a modelled SSD, and with 1,000 files on a modelled disk"
   compare fsync-ssd --device sim:ssd,size=8GiB --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync $ways
@@ -274,7 +274,15 @@ page() {
       if ((getline text < file) > 0) {print ""; do print text; while ((getline text < file) > 0); print ""; skip = 1; close(file)}
     }' "$page" >"$work/page.md"
   cat "$work/page.md" >"$page"
+  picture
   [ ! -f "$out/benchmarks.svg" ] || cp "$out/benchmarks.svg" "$(dirname "$page")/benchmarks.svg"
+}
+
+# The picture of both results, if both were measured.
+picture() {
+  if [ -f "$out/fsync-1.json" ] && [ -f "$out/nosync.json" ]; then
+    "$sluice" bench picture "$out/fsync-1.json" "$out/nosync.json" >"$out/benchmarks.svg"
+  fi
 }
 
 for part in $parts; do
@@ -285,6 +293,4 @@ for part in $parts; do
     *) echo "bench: unknown part $part" >&2; exit 2 ;;
   esac
 done
-if [ -f "$out/fsync-1.json" ] && [ -f "$out/nosync.json" ]; then
-  "$sluice" bench picture "$out/fsync-1.json" "$out/nosync.json" >"$out/benchmarks.svg"
-fi
+picture
