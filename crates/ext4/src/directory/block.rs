@@ -57,10 +57,11 @@ impl<'a> Dir<'a> {
         }
         // A directory has no holes, and a search without an index reads all its blocks.
         if u64::from(blocks) > fs.geo.blocks_count {
-            return Err(Error::CorruptInode {
+            let error = Error::CorruptInode {
                 ino: inode.ino.0,
                 what: "the directory is larger than the volume",
-            });
+            };
+            return Err(fs.blame("directory_open", inode.ino, error));
         }
         let has_index_flag = flags.contains(InodeFlags::INDEX);
         Ok(Dir {

@@ -568,22 +568,16 @@ proptest! {
 }
 
 #[test]
-fn lookups_in_a_root_are_fast() {
-    // The limit is generous: only a look-up that allocates or takes locks exceeds it.
+fn lookups_in_a_root_read_no_node() {
     let mut test = TestTree::new(6);
     fragmented(&mut test, 4, 1);
-    let started = std::time::Instant::now();
-    let mut mapped = 0u32;
-    for n in 0..1_000_000u32 {
-        let view = View::new(&test.root, None).unwrap();
-        let block = FileBlock(std::hint::black_box(n % 8));
-        let map = lookup_from(&test.store, &view, block).unwrap();
-        mapped += u32::from(matches!(map, Map::Mapped { .. }));
+    // A read of a node fails.
+    assert!(test.store.nodes.borrow().is_empty());
+    let view = View::new(&test.root, None).unwrap();
+    for n in 0..8 {
+        let map = lookup_from(&test.store, &view, FileBlock(n)).unwrap();
+        assert_eq!(matches!(map, Map::Mapped { .. }), n % 2 == 0, "block {n}");
     }
-    let each_ns = started.elapsed().as_nanos() / 1_000_000;
-    eprintln!("{each_ns} ns each");
-    assert_eq!(mapped, 500_000);
-    assert!(each_ns < 2000, "{each_ns} ns");
     assert_eq!(node::max_len(false), 32_768);
 }
 

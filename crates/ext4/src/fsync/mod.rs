@@ -14,8 +14,7 @@ mod auto_da_alloc;
 mod queued;
 mod tree;
 
-use crate::state::Needed;
-use crate::state::Route;
+use crate::state::{Needed, Route};
 use crate::{Fs, Inode, InodeRef, Result};
 use block::Reason;
 use std::sync::Arc;

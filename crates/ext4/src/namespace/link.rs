@@ -3,7 +3,7 @@
 use super::locks::{lock_victim, wait_until_unlocked};
 use super::{
     Change, LinkChange, Unlink, check_may_change, check_may_rename, check_new_name, check_old_name,
-    update_directory_inode,
+    contains_itself, update_directory_inode,
 };
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::{self, ORPHAN_CREDITS};
@@ -122,10 +122,7 @@ impl Fs {
         }
         check_may_rename(&victim)?;
         if victim.ino == dir.ino {
-            return Err(Error::CorruptInode {
-                ino: dir.ino.0,
-                what: "the directory contains itself",
-            });
+            return Err(self.blame("remove_name", dir.ino, contains_itself(dir.ino)));
         }
         let Some(_victim_exclusive) = lock_victim(&victim) else {
             return Ok(Some(victim.clone()));

@@ -146,6 +146,14 @@ fn check_directory(dir: &Inode) -> Result<()> {
     }
 }
 
+/// The error of a directory that has an entry for itself, other than ".".
+fn contains_itself(ino: crate::Ino) -> Error {
+    Error::CorruptInode {
+        ino: ino.0,
+        what: "the directory contains itself",
+    }
+}
+
 /// Checks that a name can be a new one: not "." or "..", which exist, and valid.
 fn check_new_name(name: &[u8]) -> Result<()> {
     match name {

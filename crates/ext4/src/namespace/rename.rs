@@ -25,12 +25,11 @@ use super::create::ParentAttributes;
 use super::locks::{InodeGuard, lock_two, lock_victim, wait_until_unlocked};
 use super::{
     Change, LinkChange, NewInode, RenameFlags, Unlink, check_may_change, check_may_rename,
-    check_old_name, check_subdirectory_fits, kind_of, update_directory_inode,
+    check_old_name, check_subdirectory_fits, contains_itself, kind_of, update_directory_inode,
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::state::NAMESPACE_BLOCKS;
-use crate::state::decode_rdev;
+use crate::state::{NAMESPACE_BLOCKS, decode_rdev};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, Timestamp};
 use ext4_format::types::Ino;
@@ -236,7 +235,7 @@ impl Fs {
         let locked = [from.dir.ino, to.dir.ino];
         let source_guard;
         if source_moves {
-            source_guard = lock_moved(&source, &locked)?;
+            source_guard = self.lock_moved(&source, &locked)?;
             if source_guard.is_none() {
                 return Ok(Err(Retry::Busy(source.clone())));
             }
@@ -245,7 +244,7 @@ impl Fs {
         if let Some(target) = &target
             && (target_moves || !exchange)
         {
-            target_guard = lock_moved(target, &locked)?;
+            target_guard = self.lock_moved(target, &locked)?;
             if target_guard.is_none() {
                 return Ok(Err(Retry::Busy(target.clone())));
             }
@@ -444,6 +443,19 @@ impl Fs {
         Ok(())
     }
 
+    /// Locks an inode that moves or is replaced, while the directories `locked` are locked; `None`
+    /// if its lock is busy.
+    fn lock_moved<'a>(
+        &self,
+        inode: &'a InodeRef,
+        locked: &[Ino],
+    ) -> Result<Option<InodeGuard<'a>>> {
+        if locked.contains(&inode.ino) {
+            return Err(self.blame("rename", inode.ino, contains_itself(inode.ino)));
+        }
+        Ok(lock_victim(inode))
+    }
+
     /// Returns whether `dir` is `ancestor` or a descendant of it. The caller holds `rename_lock`,
     /// so ".." of no directory changes.
     fn is_within(&self, dir: &InodeRef, ancestor: Ino) -> Result<bool> {
@@ -498,16 +510,4 @@ fn check_entry_kind(inode: &Inode, is_dir: bool) -> Result<()> {
         ino: inode.ino.0,
         what: "the directory entry has another type than the inode",
     })
-}
-
-/// Locks an inode that moves or is replaced, while the directories `locked` are locked; `None` if
-/// its lock is busy.
-fn lock_moved<'a>(inode: &'a InodeRef, locked: &[Ino]) -> Result<Option<InodeGuard<'a>>> {
-    if locked.contains(&inode.ino) {
-        return Err(Error::CorruptInode {
-            ino: inode.ino.0,
-            what: "the directory contains itself",
-        });
-    }
-    Ok(lock_victim(inode))
 }

@@ -218,8 +218,8 @@ impl Fs {
         Ok(self.queue.flush(Reason::Other)?)
     }
 
-    /// Stops without writing anything more, as if the process had been killed, for tests of
-    /// recovery.
+    /// Stops without writing anything more, as if the process had been killed. For a volume whose
+    /// device has another owner now, and for tests of recovery.
     pub fn crash(&self) {
         *self.unmounted.lock() = Some(Err(Error::ReadOnly));
         // In this order: an fsync on a read-only volume looks for the journal's error.
