@@ -6,13 +6,14 @@
 
 use crate::cow::{BLOCK, Cow};
 use ext4::{Fs, MountOptions, NewInode, SetXattrMode};
-use mkfs::MkfsOptions;
 use ext4_format::extent::ExtentNode;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{InodeFields, InodeFlags};
-use ext4_format::{Geometry, GroupNo, Ino, Superblock};
+use ext4_format::{Geometry, Superblock};
+use mkfs::MkfsOptions;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
+use units::{GroupNo, Ino};
 
 /// The kind of a block, which decides on its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,12 +249,12 @@ impl Base {
     fn walk(&self, node: &ExtentNode<'_>, nodes: &mut Vec<u64>, blocks: &mut Vec<(u32, u64)>) {
         for extent in node.extents() {
             blocks.extend(
-                (0..extent.len).map(|i| (extent.file_block + i, extent.start + u64::from(i))),
+                (0..extent.len).map(|i| (extent.file_block.0 + i, extent.start.0 + u64::from(i))),
             );
         }
         for index in node.indexes() {
-            nodes.push(index.child);
-            let bytes = self.block(index.child);
+            nodes.push(index.child.0);
+            let bytes = self.block(index.child.0);
             if let Ok(child) = ExtentNode::parse(bytes, node.depth() - 1) {
                 self.walk(&child, nodes, blocks);
             }

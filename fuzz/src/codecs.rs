@@ -8,9 +8,10 @@ use ext4_format::group_desc::GroupDesc;
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{self, DeviceNumber, InodeFields};
 use ext4_format::superblock::Access;
-use ext4_format::{FileBlock, FsBlock, Geometry, GroupNo, Ino, Seed, Superblock};
+use ext4_format::{Geometry, Seed, Superblock};
 use ext4_format::{bitmap as bits, orphan_file as orphans, symlink, xattr as xattrs};
 use std::sync::LazyLock;
+use units::{FileBlock, FsBlock, GroupNo, Ino};
 
 const SEED: Option<Seed> = Some(Seed(0x1234_5678));
 const INODES: u32 = 4096;
@@ -94,9 +95,10 @@ pub fn inode(data: &[u8]) {
 }
 
 fn use_node(node: &ExtentNode<'_>, block: u32) {
-    let mut end = 0;
+    let block = FileBlock(block);
+    let mut end = FileBlock::FIRST;
     for extent in node.extents() {
-        assert!(u64::from(extent.file_block) >= end && extent.is_valid());
+        assert!(extent.file_block >= end && extent.is_valid());
         end = extent.end();
         assert_eq!(extent.map(block).is_some(), extent.contains(block));
     }

@@ -4,10 +4,11 @@ use crate::bases::{Base, Role};
 use crate::cow::{BLOCK, Cow};
 use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::inode::InodeFields;
-use ext4_format::{FileBlock, FsBlock, Geometry, GroupNo, Ino, Seed, Superblock};
+use ext4_format::{Geometry, Seed, Superblock};
 use ext4_format::{dir_entry, extent, htree, inode, orphan_file, xattr};
 use jbd2::format::superblock::JournalSuperblock;
 use jbd2::format::{Checksums, Header, Layout, block_type, checksum, descriptor, put_u16, put_u32};
+use units::{FileBlock, FsBlock, GroupNo, Ino};
 
 /// Mends every block of `device` that differs from `base`.
 pub fn mend(device: &Cow, base: &Base) {
@@ -182,7 +183,7 @@ impl Mender<'_> {
                             return;
                         }
                         let copy = journal[at as usize];
-                        self.copy(copy, tag.block);
+                        self.copy(copy, tag.block.0);
                         let data = self.device.get(copy);
                         let sum =
                             checksum::of_logged_block(layout.seed, header.sequence, &data[..]);

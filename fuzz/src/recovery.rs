@@ -14,22 +14,23 @@ use jbd2::{JournalError, JournalExtent, Tid};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::UNIX_EPOCH;
+use units::{FileBlock, FsBlock};
 
 const VOLUME: u64 = 2048;
 const LOG: u32 = 1024;
 const UUID: [u8; 16] = [7; 16];
 /// The first blocks of the journal's two halves.
-const HALVES: [u64; 2] = [300, 1400];
+const HALVES: [FsBlock; 2] = [FsBlock(300), FsBlock(1400)];
 
 fn extents() -> [JournalExtent; 2] {
     [0, 1].map(|nth| JournalExtent {
-        logical: nth * LOG / 2,
+        logical: FileBlock(nth * LOG / 2),
         physical: HALVES[nth as usize],
         len: LOG / 2,
     })
 }
 
-fn home_of(log_block: u32) -> u64 {
+fn home_of(log_block: u32) -> FsBlock {
     HALVES[(log_block / (LOG / 2)) as usize] + u64::from(log_block % (LOG / 2))
 }
 
@@ -37,14 +38,14 @@ fn home_of(log_block: u32) -> u64 {
 static EMPTY: LazyLock<Arc<Vec<u8>>> = LazyLock::new(|| {
     let mut image = vec![0; VOLUME as usize * BLOCK];
     let sb = jbd2::format::superblock::format_new(LOG, BLOCK as u32, UUID, 0);
-    let at = home_of(0) as usize * BLOCK;
+    let at = home_of(0).offset(BLOCK as u32) as usize;
     image[at..at + sb.len()].copy_from_slice(&sb);
     Arc::new(image)
 });
 
 /// The super block's bytes with the features of a layout, and the layout.
 fn begin(choice: u8, start: u32, sequence: Tid) -> (Vec<u8>, Layout) {
-    let mut sb = EMPTY[home_of(0) as usize * BLOCK..][..1024].to_vec();
+    let mut sb = EMPTY[home_of(0).offset(BLOCK as u32) as usize..][..1024].to_vec();
     let bits64 = if choice & 4 != 0 { incompat::BITS64 } else { 0 };
     let (compatible, sums) = match choice & 3 {
         0 => (0, 0),
@@ -77,10 +78,10 @@ struct Writer {
     sequence: Tid,
     sum_v1: checksum::Crc32Be,
     /// Copies and revoke records of the transaction.
-    copies: Vec<(u64, Option<Vec<u8>>)>,
-    revokes: Vec<u64>,
+    copies: Vec<(FsBlock, Option<Vec<u8>>)>,
+    revokes: Vec<FsBlock>,
     /// The blocks of complete transactions.
-    model: BTreeMap<u64, Vec<u8>>,
+    model: BTreeMap<FsBlock, Vec<u8>>,
     /// The transaction has something that no writer writes, and so had a complete one.
     absurd: bool,
     refused: bool,
@@ -91,7 +92,7 @@ impl Writer {
     /// Writes a log block, if there is room for it.
     fn put(&mut self, block: &[u8]) {
         self.device
-            .edit(home_of(self.at), |bytes| bytes.copy_from_slice(block));
+            .edit(home_of(self.at).0, |bytes| bytes.copy_from_slice(block));
         self.written.push(self.at);
         self.at = if self.at + 1 == LOG { 1 } else { self.at + 1 };
         self.left -= 1;
@@ -108,10 +109,10 @@ impl Writer {
                 6 => u64::from(input.u16()) % VOLUME,
                 _ => input.number(),
             };
-            let home = match self.layout.bits64 {
+            let home = FsBlock(match self.layout.bits64 {
                 true => home,
                 false => home & u64::from(u32::MAX),
-            };
+            });
             let mut content = vec![input.u8(); BLOCK];
             if choice & 8 != 0 {
                 put_u32(&mut content, 0, MAGIC);
@@ -125,7 +126,7 @@ impl Writer {
             let journal = extents();
             let within =
                 |e: &JournalExtent| (e.physical..e.physical + u64::from(e.len)).contains(&home);
-            self.absurd |= home >= VOLUME || journal.iter().any(within);
+            self.absurd |= home >= FsBlock(VOLUME) || journal.iter().any(within);
             tags.push(descriptor::Tag {
                 block: home,
                 escaped,
@@ -147,8 +148,8 @@ impl Writer {
 
     fn revoke(&mut self, input: &mut Bytes<'_>) {
         let count = usize::from(input.u8() % 16);
-        let blocks: Vec<u64> = (0..count)
-            .map(|_| u64::from(input.u8() % 40) + 10)
+        let blocks: Vec<FsBlock> = (0..count)
+            .map(|_| FsBlock(u64::from(input.u8() % 40) + 10))
             .collect();
         let mut block = vec![0; BLOCK];
         revoke::write(&self.layout, self.sequence, &blocks, &mut block);
@@ -190,7 +191,7 @@ pub fn run(data: &[u8]) {
     };
     let device = Cow::new(&EMPTY);
     let (sb, layout) = begin(choice, start, sequence);
-    device.edit(home_of(0), |bytes| bytes[..1024].copy_from_slice(&sb));
+    device.edit(home_of(0).0, |bytes| bytes[..1024].copy_from_slice(&sb));
     let mut log = Writer {
         device: device.clone(),
         layout,
@@ -220,7 +221,7 @@ pub fn run(data: &[u8]) {
                     continue;
                 };
                 let (offset, value) = (usize::from(input.u16()) % BLOCK, input.u8());
-                device.edit(home_of(at), |bytes| bytes[offset] ^= value);
+                device.edit(home_of(at).0, |bytes| bytes[offset] ^= value);
                 damaged = true;
             }
             _ => {
@@ -246,7 +247,7 @@ fn judge(device: &Cow, log: &Writer, damaged: bool) {
         (Ok((overlay, report)), Ok(again)) => {
             assert_eq!(report, again);
             assert_eq!(report.replayed, overlay.blocks().count() as u64);
-            let replayed: BTreeMap<u64, Vec<u8>> = overlay
+            let replayed: BTreeMap<FsBlock, Vec<u8>> = overlay
                 .blocks()
                 .map(|block| {
                     let content = overlay
@@ -260,11 +261,11 @@ fn judge(device: &Cow, log: &Writer, damaged: bool) {
             let mut expected = before;
             for (block, content) in &replayed {
                 let copy: &[u8; BLOCK] = content[..].try_into().expect("a block");
-                expected.insert(*block, Box::new(*copy));
+                expected.insert(block.0, Box::new(*copy));
             }
             // The journal's super block marks the log as empty.
-            after.remove(&home_of(0));
-            expected.remove(&home_of(0));
+            after.remove(&home_of(0).0);
+            expected.remove(&home_of(0).0);
             assert!(
                 after == expected,
                 "other blocks were written than those of the log"

@@ -3,13 +3,14 @@
 use ext4_format::extent::ExtentNode;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::InodeFields;
-use ext4_format::{Geometry, GroupNo, Ino, Superblock};
+use ext4_format::{Geometry, Superblock};
 use jbd2::Tid;
 use jbd2::format::{Layout, commit, descriptor, put_u32, revoke};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
+use units::{FsBlock, GroupNo, Ino, Span};
 
 const BLOCK: usize = 4096;
 /// Offsets in the journal's super block.
@@ -23,7 +24,7 @@ const RECOVER: u32 = 4;
 pub struct LogWriter {
     file: File,
     /// The volume blocks of the journal, in order.
-    homes: Vec<u64>,
+    homes: Vec<FsBlock>,
     layout: Layout,
     at: usize,
 }
@@ -57,18 +58,18 @@ impl LogWriter {
     }
 
     /// Blocks of the volume that belong to the journal.
-    pub fn journal(&self) -> &[u64] {
+    pub fn journal(&self) -> &[FsBlock] {
         &self.homes
     }
 
     fn put(&mut self, block: &[u8]) {
-        let offset = self.homes[self.at] * BLOCK as u64;
+        let offset = self.homes[self.at].offset(BLOCK as u32);
         self.file.write_all_at(block, offset).expect("a log block");
         self.at += 1;
     }
 
     /// Writes a descriptor of at most 508 blocks, whose copies are holes of the image.
-    pub fn descriptor(&mut self, homes: &[u64]) {
+    pub fn descriptor(&mut self, homes: &[FsBlock]) {
         let tags: Vec<_> = homes
             .iter()
             .map(|&block| descriptor::Tag {
@@ -85,7 +86,7 @@ impl LogWriter {
     }
 
     /// Writes a revoke block of at most 1020 blocks.
-    pub fn revoke(&mut self, blocks: &[u64]) {
+    pub fn revoke(&mut self, blocks: &[FsBlock]) {
         let mut block = vec![0; BLOCK];
         revoke::write(&self.layout, Tid(1), blocks, &mut block);
         self.put(&block);
@@ -96,7 +97,7 @@ impl LogWriter {
         let mut block = vec![0; BLOCK];
         commit::write(&self.layout, Tid(1), UNIX_EPOCH, 0, &mut block);
         self.put(&block);
-        let offset = self.homes[0] * BLOCK as u64;
+        let offset = self.homes[0].offset(BLOCK as u32);
         let mut head = vec![0; BLOCK];
         self.file
             .read_exact_at(&mut head, offset)
@@ -116,7 +117,7 @@ impl LogWriter {
 }
 
 /// The volume blocks of the journal, in order.
-fn journal_blocks(file: &File) -> Vec<u64> {
+fn journal_blocks(file: &File) -> Vec<FsBlock> {
     let read = |offset: u64, len: usize| {
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, offset).expect("the image");
@@ -126,7 +127,7 @@ fn journal_blocks(file: &File) -> Vec<u64> {
     let geo = Geometry::from_superblock(&superblock).expect("a geometry");
     let (block, offset) = geo.group_desc_location(GroupNo(0));
     let raw = read(
-        block.0 * BLOCK as u64 + u64::from(offset),
+        block.offset(BLOCK as u32) + u64::from(offset),
         usize::from(geo.desc_size),
     );
     let desc = GroupDesc::decode(&raw, geo.desc_size).expect("a descriptor");
@@ -134,14 +135,14 @@ fn journal_blocks(file: &File) -> Vec<u64> {
         .inode_location(Ino(8), desc.inode_table)
         .expect("the journal's inode");
     let raw = read(
-        block.0 * BLOCK as u64 + u64::from(offset),
+        block.offset(BLOCK as u32) + u64::from(offset),
         usize::from(geo.inode_size),
     );
     let fields = InodeFields::decode(&geo, &raw).expect("the journal's inode");
     let root = ExtentNode::parse_root(&fields.i_block).expect("extents");
     let mut leaves = Vec::new();
     for index in root.indexes() {
-        leaves.push(read(index.child * BLOCK as u64, BLOCK));
+        leaves.push(read(index.child.offset(BLOCK as u32), BLOCK));
     }
     let nodes: Vec<ExtentNode<'_>> = match root.depth() {
         0 => vec![root],
@@ -152,7 +153,6 @@ fn journal_blocks(file: &File) -> Vec<u64> {
         depth => panic!("an extent tree of depth {depth}"),
     };
     let extents = nodes.iter().flat_map(ExtentNode::extents);
-    extents
-        .flat_map(|e| e.start..e.start + u64::from(e.len))
-        .collect()
+    let runs = extents.map(|e| e.start..e.start + u64::from(e.len));
+    runs.flat_map(|run| run.numbers()).collect()
 }

@@ -12,6 +12,7 @@ use testkit::oracle::{Mke2fs, debugfs};
 use testkit::scratch::Scratch;
 use testkit::volume::{self, mount_with, options};
 use testkit::watchdog::Watchdog;
+use units::FsBlock;
 
 const BUDGET: u64 = 32 << 20;
 /// Memory outside of the budget: stacks, rings, the allocator.
@@ -82,11 +83,13 @@ fn volume(image: &Path, size: u64, journal: u32) {
 }
 
 /// Numbers of blocks outside of the journal and of the metadata of the first groups.
-fn homes(log: &LogWriter, from: u64) -> impl Iterator<Item = u64> + use<> {
+fn homes(log: &LogWriter, from: u64) -> impl Iterator<Item = FsBlock> + use<> {
     let journal = log.journal();
     let (first, last) = (journal[0], *journal.last().expect("a journal"));
-    let metadata = 520_000..540_000;
-    (from..).filter(move |b| !(first..=last).contains(b) && !metadata.contains(b))
+    let metadata = FsBlock(520_000)..FsBlock(540_000);
+    (from..)
+        .map(FsBlock)
+        .filter(move |b| !(first..=last).contains(b) && !metadata.contains(b))
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn a_sparse_log_takes_no_memory_for_its_copies() {
     let mut homes = homes(&log, 100_000);
     let mut seen = 0;
     while log.left() > 600 {
-        let part: Vec<u64> = homes.by_ref().take(508).collect();
+        let part: Vec<FsBlock> = homes.by_ref().take(508).collect();
         seen += part.len();
         log.descriptor(&part);
     }
@@ -125,10 +128,10 @@ fn revoke_records_take_no_memory_of_their_own() {
     volume(&image, 1 << 30, 64);
     let mut log = LogWriter::new(&image);
     let mut next = 0;
-    let victims: Vec<u64> = homes(&log, 100_000).take(100).collect();
+    let victims: Vec<FsBlock> = homes(&log, 100_000).take(100).collect();
     log.descriptor(&victims);
     while log.left() > 2 {
-        let part: Vec<u64> = (next..next + 1020).collect();
+        let part: Vec<FsBlock> = (next..next + 1020).map(FsBlock).collect();
         next += 1020;
         log.revoke(&part);
     }
@@ -155,7 +158,7 @@ fn a_log_beyond_the_budget_is_refused_by_name() {
     let mut log = LogWriter::new(&image);
     let mut homes = homes(&log, 100_000);
     while log.left() > 600 {
-        let part: Vec<u64> = homes.by_ref().take(508).collect();
+        let part: Vec<FsBlock> = homes.by_ref().take(508).collect();
         log.descriptor(&part);
     }
     log.finish();

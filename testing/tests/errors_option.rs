@@ -17,7 +17,7 @@ fn damaged(scratch: &Scratch, errors: &str) -> (Disk, u32) {
     let disk = Disk::new(32 << 20);
     mkfs::format(&disk.queue(), &MkfsOptions::default()).unwrap();
     let fs = Fs::mount(disk.queue(), options()).unwrap();
-    let ino = put(&fs, "bad", &[1; 9000]).unwrap().ino();
+    let ino = put(&fs, "bad", &[1; 9000]).unwrap().ino().0;
     put(&fs, "good", &[2; 9000]).unwrap();
     fs.unmount().unwrap();
     drop(fs);

@@ -5,7 +5,7 @@
 //! of super block, descriptors and inodes are set right after the damage, as an attacker would.
 
 use ext4::{Error, Fs, MountOptions, Result, SetXattrMode};
-use ext4_format::{Geometry, GroupNo, Superblock};
+use ext4_format::{Geometry, Superblock};
 use mkfs::MkfsOptions;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -206,7 +206,7 @@ fn fix_checksums(image: &mut [u8]) {
         return;
     };
     for group in 0..geometry.groups.min(4) {
-        let (block, offset) = geometry.group_desc_location(GroupNo(group));
+        let (block, offset) = geometry.group_desc_location(units::GroupNo(group));
         let at = (block.0 as usize)
             .saturating_mul(BLOCK)
             .saturating_add(offset as usize);
@@ -214,14 +214,14 @@ fn fix_checksums(image: &mut [u8]) {
         let Some(raw) = image.get_mut(at..at.saturating_add(size)) else {
             continue;
         };
-        ext4_format::group_desc::update_checksum(&geometry, GroupNo(group), raw);
+        ext4_format::group_desc::update_checksum(&geometry, units::GroupNo(group), raw);
         let Ok(desc) = ext4_format::group_desc::GroupDesc::decode(raw, geometry.desc_size) else {
             continue;
         };
         let table = desc.inode_table.0 as usize;
         let size = usize::from(geometry.inode_size);
         for index in 0..geometry.inodes_per_group.min(4096) {
-            let Some(ino) = geometry.ino_at(GroupNo(group), index) else {
+            let Some(ino) = geometry.ino_at(units::GroupNo(group), index) else {
                 break;
             };
             let at = table

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use sync::{Mutex, Rank};
+use units::page;
 
 /// The use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl Budget {
     pub fn new(bytes: u64) -> Arc<Budget> {
         // Below 8 MiB a batch would be a page or less. Small budgets are counted exactly instead.
         let batch = match (bytes / 2048).min(CHARGE_BATCH) {
-            small if small <= block::PAGE_SIZE as u64 => 0,
+            small if small <= page::BYTES => 0,
             batch => batch as i64,
         };
         Arc::new(Budget {

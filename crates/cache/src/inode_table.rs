@@ -16,12 +16,12 @@ use crate::loading::Loading;
 use crate::lru::Lru;
 use crate::pins::{Pins, Unpinned};
 use crate::{Budget, Kind, Mapping, Shrinker};
-use block::PAGE_SIZE;
 use crossbeam_queue::ArrayQueue;
 use runs::Runs;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use units::{Ino, page};
 
 /// Bytes of a file that is evicted whole (64 KiB).
 const SMALL_FILE: u64 = 64 << 10;
@@ -108,14 +108,14 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Pins a cached inode. Takes no lock.
     #[inline]
-    pub fn get(&self, ino: u32) -> Option<InodeRef<T>> {
+    pub fn get(&self, ino: Ino) -> Option<InodeRef<T>> {
         pinned(self.inodes.get(ino)?)
     }
     /// Pins a cached inode, or loads it with `load`. Concurrent callers load a number once. `load`
     /// may block and may get other inodes, but not this one.
     pub fn get_or_load<E>(
         &self,
-        ino: u32,
+        ino: Ino,
         load: impl FnOnce() -> Result<T, E>,
     ) -> Result<InodeRef<T>, E> {
         if let Some(found) = self.get(ino) {
@@ -129,7 +129,7 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Adds a new inode. A live one of this number must not exist: debug builds panic, release
     /// builds remove the old one first.
-    pub fn insert(&self, ino: u32, inode: T) -> InodeRef<T> {
+    pub fn insert(&self, ino: Ino, inode: T) -> InodeRef<T> {
         let _claim = self.loading.claim(ino);
         if self.settle(ino).is_some() {
             debug_assert!(false, "inode {ino} is inserted while it is alive");
@@ -138,7 +138,7 @@ impl<T: CachedInode> InodeTable<T> {
         self.publish(ino, inode)
     }
     /// Removes a deleted inode from the table. Holders keep it; the last unpin makes it dead.
-    pub fn remove(&self, ino: u32) {
+    pub fn remove(&self, ino: Ino) {
         if let Some(inode) = self.inodes.remove(ino) {
             inode.pins().remove();
             self.leave_lru(ino, &inode);
@@ -146,7 +146,7 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Removes an inode without users, dirty or not, from the table, because the caller deletes it.
     /// Returns `false` if it is in use again, or if another thread removed it.
-    pub fn retire(&self, ino: u32, inode: &Arc<T>) -> bool {
+    pub fn retire(&self, ino: Ino, inode: &Arc<T>) -> bool {
         let pins = inode.pins();
         if !pins.kill() {
             return false;
@@ -207,7 +207,7 @@ impl<T: CachedInode> InodeTable<T> {
 
     /// Pins the live inode of this number; removes a dead one. The caller has the claim, so no
     /// other thread inserts one.
-    fn settle(&self, ino: u32) -> Option<InodeRef<T>> {
+    fn settle(&self, ino: Ino) -> Option<InodeRef<T>> {
         let held = self.inodes.get(ino)?;
         let pinned = self.pin(&held);
         if pinned.is_none() {
@@ -216,7 +216,7 @@ impl<T: CachedInode> InodeTable<T> {
         pinned
     }
     /// Inserts an inode of a claimed number, pinned once.
-    fn publish(&self, ino: u32, inode: T) -> InodeRef<T> {
+    fn publish(&self, ino: Ino, inode: T) -> InodeRef<T> {
         let footprint = inode.footprint().min(u32::MAX as usize) as u32;
         inode.mapping().charge_inode(footprint);
         let inode = self.place(inode);
@@ -229,18 +229,18 @@ impl<T: CachedInode> InodeTable<T> {
         InodeRef(inode)
     }
     /// Takes a dead inode out, unless somebody did.
-    fn take_out(&self, ino: u32, inode: &Arc<T>) -> bool {
+    fn take_out(&self, ino: Ino, inode: &Arc<T>) -> bool {
         let won = self.inodes.remove_same(ino, inode);
         if won {
             self.leave_lru(ino, inode);
         }
         won
     }
-    fn leave_lru(&self, ino: u32, inode: &T) {
+    fn leave_lru(&self, ino: Ino, inode: &T) {
         self.lru.remove(ino, inode.pins().slot.load(Relaxed));
     }
     /// The clock's hand is at this inode: spare it, take pages of it, or take it. Bytes freed.
-    fn visit(&self, ino: u32, want: u64) -> u64 {
+    fn visit(&self, ino: Ino, want: u64) -> u64 {
         let Some(inode) = self.inodes.get(ino) else {
             return 0;
         };
@@ -249,8 +249,8 @@ impl<T: CachedInode> InodeTable<T> {
         }
         let mapping = inode.mapping();
         if mapping.pages() > 0 {
-            let pages = want.div_ceil(PAGE_SIZE as u64);
-            let freed = mapping.reclaim(pages) * PAGE_SIZE as u64;
+            let pages = want.div_ceil(page::BYTES);
+            let freed = mapping.reclaim(pages) * page::BYTES;
             // The inode of a small file is evicted with the last page. If pages were freed in one
             // turn and inodes in the next, memory of one kind would be returned to the system while
             // the other kind needs it.
@@ -259,7 +259,7 @@ impl<T: CachedInode> InodeTable<T> {
         }
         self.evict(ino, inode)
     }
-    fn evict(&self, ino: u32, inode: Arc<T>) -> u64 {
+    fn evict(&self, ino: Ino, inode: Arc<T>) -> u64 {
         let pins = inode.pins();
         if !pins.kill() {
             return 0;
@@ -282,7 +282,7 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Loads the next inodes of the clock's hand into the processor's cache at once. These loads
     /// are independent and overlap; those of successive visits do not.
-    fn fetch(&self, inos: &[u32]) {
+    fn fetch(&self, inos: &[Ino]) {
         let mut sum = 0;
         self.inodes.with_each(inos, |inode| {
             sum += u64::from(inode.pins().count()) + inode.mapping().pages();

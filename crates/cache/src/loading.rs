@@ -7,11 +7,12 @@
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use sync::{Condvar, Mutex, Rank};
+use units::Ino;
 
 const SHARDS: u32 = 32;
 
 struct Shard {
-    claimed: Mutex<SmallVec<[u32; 8]>>,
+    claimed: Mutex<SmallVec<[Ino; 8]>>,
     released: Condvar,
 }
 
@@ -33,13 +34,13 @@ pub(crate) struct Loading {
 /// The right to insert an inode of this number into the table. Released on drop.
 pub(crate) struct Claim<'a> {
     shard: &'a Shard,
-    ino: u32,
+    ino: Ino,
 }
 
 impl Loading {
     /// Claims a number; waits while another thread has it.
-    pub(crate) fn claim(&self, ino: u32) -> Claim<'_> {
-        let shard = &*self.shards[(ino % SHARDS) as usize];
+    pub(crate) fn claim(&self, ino: Ino) -> Claim<'_> {
+        let shard = &*self.shards[(ino.0 % SHARDS) as usize];
         let mut claimed = shard.claimed.lock();
         while claimed.contains(&ino) {
             shard.released.wait(&mut claimed);

@@ -7,6 +7,7 @@
 
 use crossbeam_utils::CachePadded;
 use sync::{Mutex, Rank};
+use units::Ino;
 
 /// Shards, by inode number.
 const SHARDS: u32 = 16;
@@ -14,11 +15,11 @@ const SHARDS: u32 = 16;
 /// sequence, so they are adjacent in memory. They are evicted together, which frees whole pages.
 const RUN_BITS: u32 = 10;
 /// Not an inode number.
-const FREE: u32 = 0;
+const FREE: Ino = Ino(0);
 
 #[derive(Default)]
 struct Clock {
-    ring: Vec<u32>,
+    ring: Vec<Ino>,
     free: Vec<u32>,
     hand: usize,
 }
@@ -38,11 +39,11 @@ impl Default for Lru {
 }
 
 impl Lru {
-    fn shard(&self, ino: u32) -> &Mutex<Clock> {
-        &self.shards[((ino >> RUN_BITS) % SHARDS) as usize]
+    fn shard(&self, ino: Ino) -> &Mutex<Clock> {
+        &self.shards[((ino.0 >> RUN_BITS) % SHARDS) as usize]
     }
     /// Adds an inode. Returns its slot, which the caller passes to [`Lru::remove`].
-    pub(crate) fn insert(&self, ino: u32) -> u32 {
+    pub(crate) fn insert(&self, ino: Ino) -> u32 {
         let mut clock = self.shard(ino).lock();
         match clock.free.pop() {
             Some(slot) => {
@@ -56,7 +57,7 @@ impl Lru {
         }
     }
     /// Removes an inode.
-    pub(crate) fn remove(&self, ino: u32, slot: u32) {
+    pub(crate) fn remove(&self, ino: Ino, slot: u32) {
         let mut clock = self.shard(ino).lock();
         let held = std::mem::replace(&mut clock.ring[slot as usize], FREE);
         assert_eq!(held, ino, "an LRU slot belongs to another inode");
@@ -71,7 +72,7 @@ impl Lru {
         self.shards[shard].lock().ring.len()
     }
     /// Advances a shard's hand by up to `max` slots, and adds the inodes there to `out`.
-    pub(crate) fn advance(&self, shard: usize, max: usize, out: &mut Vec<u32>) {
+    pub(crate) fn advance(&self, shard: usize, max: usize, out: &mut Vec<Ino>) {
         let mut clock = self.shards[shard].lock();
         let clock = &mut *clock;
         for _ in 0..max.min(clock.ring.len()) {
@@ -94,7 +95,10 @@ mod tests {
     #[test]
     fn a_turn_visits_each_inode_once_and_slots_are_reused() {
         let lru = Lru::default();
-        let slots: Vec<_> = (1..1000).map(|ino| (ino, lru.insert(ino))).collect();
+        let slots: Vec<_> = (1..1000)
+            .map(Ino)
+            .map(|ino| (ino, lru.insert(ino)))
+            .collect();
         for (ino, slot) in &slots[..500] {
             lru.remove(*ino, *slot);
         }
@@ -113,6 +117,6 @@ mod tests {
             lru.advance(shard, lru.turn(shard), &mut seen);
         }
         seen.sort();
-        assert_eq!(seen, (1..1000).collect::<Vec<_>>());
+        assert_eq!(seen, (1..1000).map(Ino).collect::<Vec<_>>());
     }
 }

@@ -7,8 +7,8 @@ use ext4_format::bitmap;
 use ext4_format::features::IncompatFeatures;
 use ext4_format::group_desc::GroupFlags;
 use ext4_format::inode::FileType;
-use ext4_format::types::GroupNo;
 use std::fmt::Write;
+use units::GroupNo;
 
 /// Most differences of one bitmap that a message names.
 const DIFFERENCES_MAX: usize = 64;
@@ -55,7 +55,7 @@ impl Checker<'_> {
         let place = Place::group(number.0);
         let uninit = desc.flags.contains(GroupFlags::BLOCK_UNINIT) && geo.has_group_csum();
         if group.block_bitmap_ok {
-            let block = desc.block_bitmap.0;
+            let block = desc.block_bitmap;
             let place = place.clone().at_block(block);
             let bytes = if uninit && sound {
                 self.implied_bitmap(number)
@@ -129,7 +129,7 @@ impl Checker<'_> {
         }
         let uninit = desc.flags.contains(GroupFlags::INODE_UNINIT) && geo.has_group_csum();
         if bitmap_ok {
-            let block = desc.inode_bitmap.0;
+            let block = desc.inode_bitmap;
             let place = place.clone().at_block(block);
             let bytes = if uninit && sound {
                 vec![0; self.v.block_size()]

@@ -10,9 +10,9 @@ use ext4_format::dir_entry::{self, TAIL_SIZE, Tail};
 use ext4_format::dirhash;
 use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::FileType;
-use ext4_format::types::{GroupNo, Ino};
 use std::collections::HashSet;
 use std::hash::BuildHasher;
+use units::{FileBlock, FsBlock, GroupNo, Ino};
 
 /// Most names of one directory that are kept to find duplicates (8 bytes each). Then the list
 /// starts again.
@@ -87,15 +87,15 @@ impl Checker<'_> {
             state.index = self.load_index(&dir, &map, seed)?;
         }
         let size = self.v.block_size();
-        let mut expected = 0;
+        let mut expected = FileBlock::FIRST;
         let mut next = blocks.start;
         while next < blocks.end {
             let (_, start) = self.directory_blocks[next];
             let most = (READ_MAX / size).min(blocks.end - next);
             let run = self.directory_blocks[next..next + most]
                 .iter()
-                .zip(start..)
-                .take_while(|((_, block), expected)| block == expected)
+                .zip(0..)
+                .take_while(|((_, block), nth)| *block == start + *nth)
                 .count();
             let bytes = self.v.read_blocks(start, run as u32)?;
             for (nth, bytes) in bytes.chunks_exact(size).enumerate() {
@@ -115,12 +115,18 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn check_block(&mut self, state: &mut State, file_block: u32, block: u64, bytes: &[u8]) {
+    fn check_block(
+        &mut self,
+        state: &mut State,
+        file_block: FileBlock,
+        block: FsBlock,
+        bytes: &[u8],
+    ) {
         let place = Place::inode(state.ino).at_block(block);
         match &state.index {
             Some(index) if index.is_node(file_block) => {
                 // The walk of the tree checked its checksum and entries. Only the root has names.
-                if file_block == 0 {
+                if file_block == FileBlock::FIRST {
                     self.check_records(state, file_block, block, bytes, 2);
                 }
                 return;
@@ -137,15 +143,14 @@ impl Checker<'_> {
         // If the tree cannot be followed, its nodes look like empty blocks.
         let is_stray_node = state.index.is_none()
             && self.directories[state.at].indexed
-            && ext4_format::htree::guess_kind(bytes, ext4_format::types::FileBlock(file_block))
-                .is_some();
+            && ext4_format::htree::guess_kind(bytes, file_block).is_some();
         if is_stray_node {
-            if file_block == 0 {
+            if file_block == FileBlock::FIRST {
                 self.check_records(state, file_block, block, bytes, 2);
             }
             return;
         }
-        if let Err(error) = dir_entry::verify_checksum(state.seed, bytes, block) {
+        if let Err(error) = dir_entry::verify_checksum(state.seed, bytes, block.0) {
             self.problem(Kind::Directory, place, describe(&error));
         }
         self.check_records(state, file_block, block, bytes, usize::MAX);
@@ -155,8 +160,8 @@ impl Checker<'_> {
     fn check_records(
         &mut self,
         state: &mut State,
-        file_block: u32,
-        block: u64,
+        file_block: FileBlock,
+        block: FsBlock,
         bytes: &[u8],
         most: usize,
     ) {
@@ -180,7 +185,7 @@ impl Checker<'_> {
                 }
             };
             offset += record.len;
-            let first_of_directory = file_block == 0 && nth < 2;
+            let first_of_directory = file_block == FileBlock::FIRST && nth < 2;
             if first_of_directory {
                 self.check_dot(state, &place, &record, nth);
             } else if record.ino != 0 {
@@ -188,7 +193,7 @@ impl Checker<'_> {
             }
             nth += 1;
         }
-        if file_block == 0 && nth < 2 {
+        if file_block == FileBlock::FIRST && nth < 2 {
             self.problem(
                 Kind::Directory,
                 Place::inode(state.ino).at_block(block),
@@ -257,7 +262,7 @@ impl Checker<'_> {
         &mut self,
         state: &mut State,
         place: &Place,
-        file_block: u32,
+        file_block: FileBlock,
         record: &Record<'_>,
     ) {
         let geo = &self.v.geo;

@@ -3,6 +3,7 @@
 use ext4_format::error::FormatError;
 use serde::Serialize;
 use std::fmt;
+use units::FsBlock;
 
 /// Findings that a report keeps; more are only counted.
 pub const MAX_FINDINGS: usize = 10_000;
@@ -107,16 +108,16 @@ impl Place {
         }
     }
     /// Returns the place of a block.
-    pub fn block(block: u64) -> Place {
+    pub fn block(block: FsBlock) -> Place {
         Place {
-            block: Some(block),
+            block: Some(block.0),
             ..Place::default()
         }
     }
     /// Adds a block.
     #[must_use]
-    pub fn at_block(mut self, block: u64) -> Place {
-        self.block = Some(block);
+    pub fn at_block(mut self, block: FsBlock) -> Place {
+        self.block = Some(block.0);
         self
     }
     /// Adds a byte in the block.

@@ -7,14 +7,14 @@ use crate::state::{Checker, Group};
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
-use ext4_format::types::{FsBlock, GroupNo};
+use units::{FsBlock, GroupNo};
 
 impl Checker<'_> {
     /// Reads the descriptors. [`Checker::check_groups`] checks them.
     pub fn load_groups(&mut self) -> Result<(), Error> {
         let geo = &self.v.geo;
         let size = usize::from(geo.desc_size);
-        let first = geo.first_data_block + 1;
+        let first = FsBlock(geo.first_data_block + 1);
         let mut groups = Vec::new();
         let per_read = 256u32;
         let mut at = 0;
@@ -96,7 +96,7 @@ impl Checker<'_> {
             wrong.push(format!("s_creator_os is {}", sb.creator_os.get()));
         }
         for message in wrong {
-            self.problem(Kind::SuperBlock, Place::block(0), message);
+            self.problem(Kind::SuperBlock, Place::block(FsBlock(0)), message);
         }
     }
 
@@ -108,10 +108,8 @@ impl Checker<'_> {
             if !self.v.geo.has_super(group) {
                 continue;
             }
-            let block = self.v.geo.group_first_block(group).0;
-            let bytes = self
-                .v
-                .read_device(block * u64::from(size), SUPERBLOCK_SIZE)?;
+            let block = self.v.geo.group_first_block(group);
+            let bytes = self.v.read_device(block.offset(size), SUPERBLOCK_SIZE)?;
             let place = Place::group(group.0).at_block(block);
             let mine = &self.v.sb;
             let message = match Superblock::parse(&bytes) {
@@ -148,15 +146,15 @@ impl Checker<'_> {
         let table_blocks = u64::from(geo.itable_blocks_per_group());
         for number in (0..geo.groups).map(GroupNo) {
             let supers = geo.super_blocks_in_group(number);
-            self.claim_metadata(geo.group_first_block(number).0, u64::from(supers));
+            self.claim_metadata(geo.group_first_block(number), u64::from(supers));
         }
-        let multi_mount = self.v.sb.mmp_block.get();
+        let multi_mount = FsBlock(self.v.sb.mmp_block.get());
         if geo.incompat.contains(IncompatFeatures::MMP) {
             if self.v.contains(multi_mount, 1) {
                 self.claim_metadata(multi_mount, 1);
             } else {
                 let message = format!("s_mmp_block is {multi_mount}, which is not on the volume");
-                self.problem(Kind::SuperBlock, Place::block(0), message);
+                self.problem(Kind::SuperBlock, Place::block(FsBlock(0)), message);
             }
         }
         for number in (0..geo.groups).map(GroupNo) {
@@ -202,9 +200,9 @@ impl Checker<'_> {
                 self.problem(Kind::GroupDescriptor, place(), message);
             }
             for (ok, what, start, len) in [
-                (ok.0, "block bitmap", desc.block_bitmap.0, 1),
-                (ok.1, "inode bitmap", desc.inode_bitmap.0, 1),
-                (ok.2, "inode table", desc.inode_table.0, table_blocks),
+                (ok.0, "block bitmap", desc.block_bitmap, 1),
+                (ok.1, "inode bitmap", desc.inode_bitmap, 1),
+                (ok.2, "inode table", desc.inode_table, table_blocks),
             ] {
                 if ok && !self.claim_metadata(start, len) {
                     self.problem(
@@ -218,17 +216,17 @@ impl Checker<'_> {
         }
     }
 
-    fn claim_metadata(&mut self, start: u64, len: u64) -> bool {
-        self.metadata.set_run(start, len, &mut |_| {});
+    fn claim_metadata(&mut self, start: FsBlock, len: u64) -> bool {
+        self.metadata.set_run(start.0, len, &mut |_| {});
         self.claim(start, len)
     }
 
     /// Returns a description of the metadata that a block belongs to, if any.
-    pub fn owner_of_metadata(&self, block: u64) -> Option<String> {
+    pub fn owner_of_metadata(&self, block: FsBlock) -> Option<String> {
         let geo = &self.v.geo;
         let table_blocks = u64::from(geo.itable_blocks_per_group());
-        if let Ok(number) = geo.group_of_block(FsBlock(block)) {
-            let first = geo.group_first_block(number).0;
+        if let Ok(number) = geo.group_of_block(block) {
+            let first = geo.group_first_block(number);
             if block - first < u64::from(geo.super_blocks_in_group(number)) {
                 return Some(format!(
                     "the super block and group descriptors of group {}",
@@ -238,8 +236,7 @@ impl Checker<'_> {
         }
         self.groups.iter().enumerate().find_map(|(number, group)| {
             let desc = &group.desc;
-            let within =
-                |ok: bool, at: FsBlock, len: u64| ok && (at.0..at.0 + len).contains(&block);
+            let within = |ok: bool, at: FsBlock, len: u64| ok && (at..at + len).contains(&block);
             let what = if within(group.block_bitmap_ok, desc.block_bitmap, 1) {
                 "block bitmap"
             } else if within(group.inode_bitmap_ok, desc.inode_bitmap, 1) {

@@ -9,6 +9,7 @@ use ext4_format::dirhash::HashVersion;
 use ext4_format::features::IncompatFeatures;
 use ext4_format::htree::{self, DxNode, MAX_LEVELS, MAX_LEVELS_LARGEDIR, NodeKind};
 use std::collections::HashMap;
+use units::{FileBlock, FsBlock};
 
 /// The role of a block in the tree.
 #[derive(Clone, Copy)]
@@ -21,18 +22,18 @@ enum Role {
 /// A tree with a valid root.
 pub(crate) struct Index {
     pub version: HashVersion,
-    roles: HashMap<u32, Role>,
+    roles: HashMap<FileBlock, Role>,
 }
 
 impl Index {
-    pub fn is_node(&self, file_block: u32) -> bool {
+    pub fn is_node(&self, file_block: FileBlock) -> bool {
         matches!(self.roles.get(&file_block), Some(Role::Node))
     }
-    pub fn is_leaf(&self, file_block: u32) -> bool {
+    pub fn is_leaf(&self, file_block: FileBlock) -> bool {
         matches!(self.roles.get(&file_block), Some(Role::Leaf(..)))
     }
     /// Returns the range of hashes of a leaf.
-    pub fn range(&self, file_block: u32) -> Option<(u32, Option<u32>)> {
+    pub fn range(&self, file_block: FileBlock) -> Option<(u32, Option<u32>)> {
         match self.roles.get(&file_block) {
             Some(Role::Leaf(low, high)) => Some((*low, *high)),
             _ => None,
@@ -44,10 +45,10 @@ impl Index {
 struct Walk<'a> {
     dir: &'a Directory,
     /// File block and volume block, sorted by file block.
-    map: &'a [(u32, u64)],
+    map: &'a [(FileBlock, FsBlock)],
     seed: Option<Seed>,
     tail: Tail,
-    roles: HashMap<u32, Role>,
+    roles: HashMap<FileBlock, Role>,
 }
 
 impl Checker<'_> {
@@ -55,11 +56,11 @@ impl Checker<'_> {
     pub fn load_index(
         &mut self,
         dir: &Directory,
-        map: &[(u32, u64)],
+        map: &[(FileBlock, FsBlock)],
         seed: Option<Seed>,
     ) -> Result<Option<Index>, Error> {
         let place = Place::inode(dir.ino);
-        let Some(&(0, block)) = map.first() else {
+        let Some(&(FileBlock::FIRST, block)) = map.first() else {
             return Ok(None);
         };
         let bytes = self.v.read_block(block)?;
@@ -76,7 +77,7 @@ impl Checker<'_> {
                 return Ok(None);
             }
         };
-        if let Err(error) = htree::verify_checksum(seed, &bytes, NodeKind::Root, block) {
+        if let Err(error) = htree::verify_checksum(seed, &bytes, NodeKind::Root, block.0) {
             self.problem(Kind::HashTree, place.clone(), describe(&error));
         }
         let version = match self.v.geo.dir_hash_version(info.hash_version) {
@@ -91,7 +92,7 @@ impl Checker<'_> {
             map,
             seed,
             tail,
-            roles: HashMap::from([(0, Role::Node)]),
+            roles: HashMap::from([(FileBlock::FIRST, Role::Node)]),
         };
         self.walk_index(&mut walk, &root, block, info.indirect_levels, (0, None))?;
         Ok(Some(Index {
@@ -104,7 +105,7 @@ impl Checker<'_> {
         &mut self,
         walk: &mut Walk<'_>,
         node: &DxNode<'_>,
-        block: u64,
+        block: FsBlock,
         levels: u8,
         (low, high): (u32, Option<u32>),
     ) -> Result<(), Error> {
@@ -122,7 +123,7 @@ impl Checker<'_> {
                 );
             }
             before = from;
-            let child = entry.block.0;
+            let child = entry.block;
             let found = walk.map.binary_search_by_key(&child, |(block, _)| *block);
             let Some(&(_, child_block)) = found.ok().and_then(|at| walk.map.get(at)) else {
                 self.problem(
@@ -152,7 +153,8 @@ impl Checker<'_> {
             match htree::parse_node(&bytes, walk.tail) {
                 Ok(parsed) => {
                     let kind = NodeKind::Interior;
-                    if let Err(error) = htree::verify_checksum(walk.seed, &bytes, kind, child_block)
+                    if let Err(error) =
+                        htree::verify_checksum(walk.seed, &bytes, kind, child_block.0)
                     {
                         self.problem(Kind::HashTree, at_child, describe(&error));
                     }

@@ -9,8 +9,8 @@ use crate::volume::READ_MAX;
 use ext4_format::error::FormatError;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, verify_checksum};
-use ext4_format::types::{GroupNo, Ino};
 use std::fmt::Write;
+use units::{FileBlock, FsBlock, GroupNo, Ino, Span};
 
 /// Most directory blocks that are kept in memory (16 bytes each).
 const DIRECTORY_BLOCKS_MAX: usize = 16 << 20;
@@ -21,53 +21,51 @@ const GOOD_OLD: usize = 128;
 struct Claiming<'a> {
     claims: &'a mut Claims,
     report: &'a mut Report,
-    directory_blocks: Option<&'a mut Vec<(u32, u64)>>,
+    directory_blocks: Option<&'a mut Vec<(FileBlock, FsBlock)>>,
     ino: u32,
     /// Number of data blocks and of blocks of the tree.
     blocks: u64,
     /// End of the mapped file blocks.
-    end: u64,
+    end: FileBlock,
     /// The last file block that is not unwritten.
-    last_written: Option<u64>,
+    last_written: Option<FileBlock>,
     unwritten: bool,
-    first_block: Option<u64>,
+    first_block: Option<FsBlock>,
     overflow: bool,
 }
 
 impl Sink for Claiming<'_> {
-    fn node(&mut self, block: u64) -> bool {
+    fn node(&mut self, block: FsBlock) -> bool {
         self.blocks += 1;
         self.claims.claim(block, 1)
     }
 
-    fn data(&mut self, file_block: u64, start: u64, len: u64, unwritten: bool) {
-        self.blocks += len;
-        self.claims.claim(start, len);
-        self.end = self.end.max(file_block + len);
-        if file_block == 0 {
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, unwritten: bool) {
+        let run = start..start + u64::from(len);
+        self.blocks += run.length();
+        self.claims.claim(start, run.length());
+        let end = file_block.saturating_add(len);
+        self.end = self.end.max(end);
+        if file_block == FileBlock::FIRST {
             self.first_block = Some(start);
         }
         if unwritten {
             self.unwritten = true;
         } else {
-            self.last_written = self.last_written.max(Some(file_block + len - 1));
+            self.last_written = self.last_written.max((file_block..end).last());
         }
         if let Some(blocks) = &mut self.directory_blocks {
             if blocks.len() + len as usize > DIRECTORY_BLOCKS_MAX {
                 self.overflow = true;
                 return;
             }
-            let file_blocks = (file_block..).map(|block| block as u32);
-            blocks.extend(file_blocks.zip(start..start + len));
+            blocks.extend((file_block..end).numbers().zip(run.numbers()));
         }
     }
 
-    fn wrong(&mut self, block: Option<u64>, message: String) {
-        let place = Place::inode(self.ino);
-        let place = match block {
-            Some(block) => place.at_block(block),
-            None => place,
-        };
+    fn wrong(&mut self, block: Option<FsBlock>, message: String) {
+        let mut place = Place::inode(self.ino);
+        place.block = block.map(|block| block.0);
         self.report.problem(Kind::Mapping, place, message);
     }
 }
@@ -88,7 +86,7 @@ impl Checker<'_> {
         let Ok((block, offset)) = geo.inode_location(ino, group.desc.inode_table) else {
             return Ok(None);
         };
-        let bytes = self.v.read_block(block.0)?;
+        let bytes = self.v.read_block(block)?;
         let at = offset as usize;
         let raw = bytes.get(at..at + usize::from(geo.inode_size));
         Ok(raw.map(|raw| (raw.to_vec(), InodeFields::decode(geo, raw))))
@@ -134,7 +132,7 @@ impl Checker<'_> {
             if !group.table_ok {
                 continue;
             }
-            let first = group.desc.inode_table.0;
+            let first = group.desc.inode_table;
             let inodes = group.inodes_in_use(geo.inodes_per_group, geo.has_group_csum());
             let blocks = inodes.div_ceil(geo.inodes_per_block());
             let mut at = 0;
@@ -350,14 +348,14 @@ impl Checker<'_> {
             directory_blocks: is_dir.then_some(&mut self.directory_blocks),
             ino: ino.0,
             blocks: 0,
-            end: 0,
+            end: FileBlock::FIRST,
             last_written: None,
             unwritten: false,
             first_block: None,
             overflow: false,
         };
         mapping::walk(&self.v, ino, fields, &mut sink)?;
-        let (blocks, end, first_block) = (sink.blocks, sink.end, sink.first_block);
+        let (blocks, end, first_block) = (sink.blocks, u64::from(sink.end), sink.first_block);
         let (last_written, unwritten) = (sink.last_written, sink.unwritten);
         if sink.overflow {
             let what = format!("blocks of directory inode {}: there are too many", ino.0);
@@ -407,7 +405,7 @@ impl Checker<'_> {
         place: &Place,
         bytes: u64,
         end: u64,
-        first_block: Option<u64>,
+        first_block: Option<FsBlock>,
     ) -> Result<(), Error> {
         let message = match first_block {
             Some(block) if end == 1 => wrong_target(&self.v.read_block(block)?, bytes),
@@ -453,7 +451,7 @@ impl Checker<'_> {
                 ino: ino.0,
             };
             if fields.file_acl.0 != 0 {
-                sink.touch(fields.file_acl.0, 1);
+                sink.touch(fields.file_acl, 1);
             }
             let mapped = matches!(
                 fields.mode.file_type(),
@@ -470,7 +468,7 @@ impl Checker<'_> {
                 _ => format!(
                     "blocks {} to {} have several owners:",
                     run.start,
-                    run.start + run.len - 1
+                    run.start.0 + run.len - 1
                 ),
             };
             let mut before = " ";
@@ -494,10 +492,10 @@ impl Checker<'_> {
 fn wrong_file_size(
     fields: &InodeFields,
     block_size: u64,
-    last_written: Option<u64>,
+    last_written: Option<FileBlock>,
 ) -> Option<String> {
     let bytes = fields.size;
-    let last = last_written.unwrap_or(0);
+    let last = last_written.map_or(0, u64::from);
     let most = match fields.flags.contains(InodeFlags::EXTENTS) {
         true => block_size << 32,
         false => block_map_end(block_size) * block_size,
@@ -537,7 +535,7 @@ struct Owning<'a> {
 }
 
 impl Owning<'_> {
-    fn touch(&mut self, start: u64, len: u64) {
+    fn touch(&mut self, start: FsBlock, len: u64) {
         let first = self
             .runs
             .partition_point(|run| run.start + run.len <= start);
@@ -553,12 +551,12 @@ impl Owning<'_> {
 }
 
 impl Sink for Owning<'_> {
-    fn node(&mut self, block: u64) -> bool {
+    fn node(&mut self, block: FsBlock) -> bool {
         self.touch(block, 1);
-        !self.nodes.set(block)
+        !self.nodes.set(block.0)
     }
-    fn data(&mut self, _file_block: u64, start: u64, len: u64, _unwritten: bool) {
-        self.touch(start, len);
+    fn data(&mut self, _file_block: FileBlock, start: FsBlock, len: u32, _unwritten: bool) {
+        self.touch(start, len.into());
     }
-    fn wrong(&mut self, _block: Option<u64>, _message: String) {}
+    fn wrong(&mut self, _block: Option<FsBlock>, _message: String) {}
 }

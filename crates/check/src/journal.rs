@@ -6,10 +6,10 @@ use crate::finding::{Kind, Place};
 use crate::mapping::{self, Sink};
 use crate::state::Checker;
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
-use ext4_format::types::Ino;
 use jbd2::format::superblock::JournalSuperblock;
 use jbd2::{JournalError, JournalExtent};
 use std::collections::HashSet;
+use units::{FileBlock, FsBlock, Ino};
 
 /// Most extents of a journal.
 const MAX_EXTENTS: usize = 1 << 16;
@@ -19,35 +19,35 @@ const MIN_BLOCKS: u64 = 1024;
 #[derive(Default)]
 struct Extents {
     runs: Vec<JournalExtent>,
-    nodes: HashSet<u64>,
+    nodes: HashSet<FsBlock>,
     damaged: bool,
 }
 
 impl Sink for Extents {
-    fn node(&mut self, block: u64) -> bool {
+    fn node(&mut self, block: FsBlock) -> bool {
         self.nodes.len() < MAX_EXTENTS && self.nodes.insert(block)
     }
-    fn data(&mut self, file_block: u64, start: u64, len: u64, unwritten: bool) {
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, unwritten: bool) {
         let next = self
             .runs
             .last()
-            .map_or(0, |run| u64::from(run.logical) + u64::from(run.len));
+            .map_or(FileBlock::FIRST, |run| run.logical.saturating_add(run.len));
         if unwritten || file_block != next || self.runs.len() == MAX_EXTENTS {
             self.damaged = true;
             return;
         }
         match self.runs.last_mut() {
             Some(run) if run.physical + u64::from(run.len) == start => {
-                run.len = run.len.saturating_add(len as u32);
+                run.len = run.len.saturating_add(len);
             }
             _ => self.runs.push(JournalExtent {
-                logical: file_block as u32,
+                logical: file_block,
                 physical: start,
-                len: len as u32,
+                len,
             }),
         }
     }
-    fn wrong(&mut self, _block: Option<u64>, _message: String) {
+    fn wrong(&mut self, _block: Option<FsBlock>, _message: String) {
         self.damaged = true;
     }
 }

@@ -3,7 +3,7 @@
 use crate::finding::{Kind, Place};
 use crate::state::{Checker, Row};
 use ext4_format::inode::{FileType, LINK_MAX};
-use ext4_format::types::Ino;
+use units::Ino;
 
 impl Checker<'_> {
     pub fn check_links(&mut self) {

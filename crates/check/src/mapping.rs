@@ -5,7 +5,8 @@ use crate::volume::Volume;
 use block::IoError;
 use ext4_format::extent::{self, ExtentNode};
 use ext4_format::inode::{InodeFields, InodeFlags};
-use ext4_format::types::Ino;
+use std::ops::Range;
+use units::{FileBlock, FsBlock, Ino};
 
 /// Most messages about one inode's mapping. A damaged tree may cause thousands.
 const MESSAGES: usize = 32;
@@ -14,11 +15,11 @@ const MESSAGES: usize = 32;
 pub(crate) trait Sink {
     /// Receives a block of the tree or map itself. Returns `false` if the walk must not read it,
     /// because it was read before (a loop or a shared block).
-    fn node(&mut self, block: u64) -> bool;
+    fn node(&mut self, block: FsBlock) -> bool;
     /// Receives a run of data blocks of the volume.
-    fn data(&mut self, file_block: u64, start: u64, len: u64, unwritten: bool);
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, unwritten: bool);
     /// Receives damage in this block of the tree, or in the inode itself.
-    fn wrong(&mut self, block: Option<u64>, message: String);
+    fn wrong(&mut self, block: Option<FsBlock>, message: String);
 }
 
 struct Walk<'a, S: Sink> {
@@ -51,7 +52,7 @@ pub(crate) fn walk<S: Sink>(
 }
 
 impl<S: Sink> Walk<'_, S> {
-    fn wrong(&mut self, block: Option<u64>, message: String) {
+    fn wrong(&mut self, block: Option<FsBlock>, message: String) {
         self.said += 1;
         if self.said <= MESSAGES {
             self.sink.wrong(block, message);
@@ -61,7 +62,7 @@ impl<S: Sink> Walk<'_, S> {
     fn extents(&mut self) -> Result<(), IoError> {
         let i_block = self.fields.i_block;
         match ExtentNode::parse_root(&i_block) {
-            Ok(root) => self.extent_node(&root, None, (0, 1 << 32)),
+            Ok(root) => self.extent_node(&root, None, FileBlock::FIRST..FileBlock::END),
             Err(error) => {
                 self.wrong(None, describe(&error));
                 Ok(())
@@ -73,18 +74,18 @@ impl<S: Sink> Walk<'_, S> {
     fn extent_node(
         &mut self,
         node: &ExtentNode<'_>,
-        block: Option<u64>,
-        (start, end): (u64, u64),
+        block: Option<FsBlock>,
+        range: Range<FileBlock>,
     ) -> Result<(), IoError> {
         if node.depth() == 0 {
             for extent in node.extents() {
-                let first = u64::from(extent.file_block);
-                if first < start || extent.end() > end {
+                let first = extent.file_block;
+                if first < range.start || extent.end() > range.end {
                     self.wrong(
                         block,
                         format!(
                             "the extent of file blocks {first} to {} is outside of its leaf's range",
-                            extent.end() - 1
+                            extent.last()
                         ),
                     );
                 }
@@ -94,24 +95,22 @@ impl<S: Sink> Walk<'_, S> {
                         format!(
                             "the extent of file block {first} maps blocks {} to {}, which are not on the volume",
                             extent.start,
-                            extent.start + u64::from(extent.len) - 1
+                            extent.start.0 + u64::from(extent.len) - 1
                         ),
                     );
                     continue;
                 }
                 self.sink
-                    .data(first, extent.start, u64::from(extent.len), extent.unwritten);
+                    .data(first, extent.start, extent.len, extent.unwritten);
             }
             return Ok(());
         }
         let count = node.len();
         for at in 0..count {
             let Some(entry) = node.index(at) else { break };
-            let first = u64::from(entry.file_block);
-            let next = node
-                .index(at + 1)
-                .map_or(end, |next| u64::from(next.file_block));
-            if first < start || next > end {
+            let first = entry.file_block;
+            let next = node.index(at + 1).map_or(range.end, |next| next.file_block);
+            if first < range.start || next > range.end {
                 self.wrong(
                     block,
                     format!("the index entry of file block {first} is outside of its node's range"),
@@ -130,7 +129,7 @@ impl<S: Sink> Walk<'_, S> {
             }
             let bytes = self.v.read_block(child)?;
             let seed = self.v.geo.inode_csum_seed(self.ino, self.fields.generation);
-            if let Err(error) = extent::verify_checksum(seed, &bytes, child) {
+            if let Err(error) = extent::verify_checksum(seed, &bytes, child.0) {
                 self.wrong(Some(child), describe(&error));
             }
             match ExtentNode::parse(&bytes, node.depth() - 1) {
@@ -140,7 +139,7 @@ impl<S: Sink> Walk<'_, S> {
                         _ => parsed.index(0).map(|e| e.file_block),
                     };
                     if let Some(starts) = starts
-                        && u64::from(starts) != first
+                        && starts != first
                     {
                         self.wrong(
                             Some(child),
@@ -152,7 +151,8 @@ impl<S: Sink> Walk<'_, S> {
                     if parsed.is_empty() {
                         self.wrong(Some(child), "the leaf is empty".to_owned());
                     }
-                    self.extent_node(&parsed, Some(child), (first.max(start), next.min(end)))?;
+                    let range = first.max(range.start)..next.min(range.end);
+                    self.extent_node(&parsed, Some(child), range)?;
                 }
                 Err(error) => self.wrong(Some(child), describe(&error)),
             }
@@ -162,8 +162,8 @@ impl<S: Sink> Walk<'_, S> {
 
     fn block_map(&mut self) -> Result<(), IoError> {
         let i_block = self.fields.i_block;
-        let per_block = u64::from(self.v.geo.block_size / 4);
-        let mut file_block = 0u64;
+        let per_block = self.v.geo.block_size / 4;
+        let mut file_block = FileBlock::FIRST;
         for (slot, entry) in i_block.chunks_exact(4).enumerate() {
             let block = le32(entry);
             let (levels, covers) = match slot {
@@ -173,22 +173,22 @@ impl<S: Sink> Walk<'_, S> {
                 _ => (3, per_block * per_block * per_block),
             };
             self.mapped(None, block, levels, file_block)?;
-            file_block += covers;
+            file_block = file_block.saturating_add(covers);
         }
         Ok(())
     }
 
     fn mapped(
         &mut self,
-        within: Option<u64>,
+        within: Option<FsBlock>,
         block: u32,
         levels: u32,
-        file_block: u64,
+        file_block: FileBlock,
     ) -> Result<(), IoError> {
         if block == 0 {
             return Ok(());
         }
-        let block = u64::from(block);
+        let block = FsBlock(block.into());
         if !self.v.contains(block, 1) {
             self.wrong(
                 within,
@@ -206,13 +206,13 @@ impl<S: Sink> Walk<'_, S> {
             return Ok(());
         }
         let bytes = self.v.read_block(block)?;
-        let covers = u64::from(self.v.geo.block_size / 4).pow(levels - 1);
+        let covers = (self.v.geo.block_size / 4).pow(levels - 1);
         for (nth, entry) in (0..).zip(bytes.chunks_exact(4)) {
             self.mapped(
                 Some(block),
                 le32(entry),
                 levels - 1,
-                file_block + nth * covers,
+                file_block.saturating_add(nth * covers),
             )?;
         }
         Ok(())

@@ -7,31 +7,32 @@ use crate::mapping::{self, Sink};
 use crate::state::Checker;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::orphan_file;
-use ext4_format::types::{FsBlock, Ino};
 use std::collections::HashSet;
+use units::{FileBlock, FsBlock, Ino, Span};
 
 /// Most orphans that are kept.
 const ORPHANS_MAX: usize = 1 << 20;
 /// Most blocks of an orphan file.
-const FILE_BLOCKS_MAX: u64 = 1 << 12;
+const FILE_BLOCKS_MAX: usize = 1 << 12;
 
 #[derive(Default)]
 struct Blocks {
-    nodes: HashSet<u64>,
-    blocks: Vec<u64>,
-    end: u64,
+    nodes: HashSet<FsBlock>,
+    blocks: Vec<FsBlock>,
+    end: FileBlock,
 }
 
 impl Sink for Blocks {
-    fn node(&mut self, block: u64) -> bool {
-        self.nodes.len() < FILE_BLOCKS_MAX as usize && self.nodes.insert(block)
+    fn node(&mut self, block: FsBlock) -> bool {
+        self.nodes.len() < FILE_BLOCKS_MAX && self.nodes.insert(block)
     }
-    fn data(&mut self, file_block: u64, start: u64, len: u64, _unwritten: bool) {
-        let room = FILE_BLOCKS_MAX.saturating_sub(self.blocks.len() as u64);
-        self.blocks.extend(start..start + len.min(room));
-        self.end = self.end.max(file_block + len);
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, _unwritten: bool) {
+        let room = FILE_BLOCKS_MAX.saturating_sub(self.blocks.len());
+        let run = start..start + u64::from(len);
+        self.blocks.extend(run.numbers().take(room));
+        self.end = self.end.max(file_block.saturating_add(len));
     }
-    fn wrong(&mut self, _block: Option<u64>, _message: String) {}
+    fn wrong(&mut self, _block: Option<FsBlock>, _message: String) {}
 }
 
 impl Checker<'_> {
@@ -109,7 +110,7 @@ impl Checker<'_> {
             mapping::walk(&self.v, ino, &fields, &mut found)?;
         }
         let blocks = fields.size / u64::from(self.v.geo.block_size);
-        if blocks == 0 || found.end != blocks || found.blocks.len() as u64 != blocks {
+        if blocks == 0 || u64::from(found.end) != blocks || found.blocks.len() as u64 != blocks {
             self.problem(
                 Kind::Orphans,
                 place,
@@ -121,7 +122,7 @@ impl Checker<'_> {
         for block in found.blocks {
             let bytes = self.v.read_block(block)?;
             let place = place.clone().at_block(block);
-            if let Err(error) = orphan_file::verify(seed, &bytes, FsBlock(block)) {
+            if let Err(error) = orphan_file::verify(seed, &bytes, block) {
                 self.problem(Kind::Orphans, place, describe(&error));
                 continue;
             }

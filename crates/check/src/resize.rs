@@ -4,7 +4,7 @@ use crate::Error;
 use crate::finding::{Kind, Place};
 use crate::state::Checker;
 use ext4_format::features::CompatFeatures;
-use ext4_format::types::{GroupNo, Ino};
+use units::{FsBlock, GroupNo, Ino};
 
 /// Index of the double indirect block in `i_block`.
 const DOUBLY: usize = 13 * 4;
@@ -41,12 +41,12 @@ impl Checker<'_> {
         if !fields.mode.is_regular()
             || fields.links_count == 0
             || others
-            || !self.v.contains(u64::from(root), 1)
+            || !self.v.contains(FsBlock(root.into()), 1)
         {
             self.problem(Kind::ResizeInode, place, "it is no map of reserved blocks");
             return Ok(());
         }
-        let root = u64::from(root);
+        let root = FsBlock(root.into());
         self.claim(root, 1);
         let entries = u64::from(geo.block_size / 4);
         let table = self.v.read_block(root)?;
@@ -79,14 +79,14 @@ impl Checker<'_> {
             }
         }
         for nth in 0..u64::from(reserved) {
-            let block = self.v.read_block(first + nth)?;
+            let block = self.v.read_block(FsBlock(first + nth))?;
             for slot in 0..entries as usize {
                 let found = u64::from(le32(&block, slot * 4));
                 let expected = backups.get(slot).map_or(0, |backup| first + nth + backup);
                 if found != expected {
                     self.problem(
                         Kind::ResizeInode,
-                        place.clone().at_block(first + nth),
+                        place.clone().at_block(FsBlock(first + nth)),
                         format!("entry {slot} leads to block {found}, should be {expected}"),
                     );
                     return Ok(());

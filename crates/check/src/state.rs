@@ -6,6 +6,7 @@ use crate::volume::Volume;
 use crate::{Error, Progress};
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use std::collections::{HashMap, HashSet};
+use units::{FileBlock, FsBlock};
 
 /// A group, and which of its places are valid.
 pub(crate) struct Group {
@@ -87,7 +88,7 @@ pub(crate) struct Directory {
 /// A run of blocks with more than one owner.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
-    pub start: u64,
+    pub start: FsBlock,
     pub len: u64,
 }
 
@@ -104,8 +105,8 @@ pub(crate) struct Checker<'a> {
     pub orphans: HashSet<u32>,
     pub directories: Vec<Directory>,
     /// File block and volume block, in the order of `directories`.
-    pub directory_blocks: Vec<(u32, u64)>,
-    pub attribute_blocks: HashMap<u64, AttributeBlock>,
+    pub directory_blocks: Vec<(FileBlock, FsBlock)>,
+    pub attribute_blocks: HashMap<FsBlock, AttributeBlock>,
 }
 
 impl<'a> Checker<'a> {
@@ -154,7 +155,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Claims blocks of the volume. Returns `false` if one of them was claimed before.
-    pub fn claim(&mut self, start: u64, len: u64) -> bool {
+    pub fn claim(&mut self, start: FsBlock, len: u64) -> bool {
         self.claims.claim(start, len)
     }
 }
@@ -168,9 +169,10 @@ pub(crate) struct Claims {
 
 impl Claims {
     /// Claims blocks. Returns `false` if one of them was claimed before.
-    pub fn claim(&mut self, start: u64, len: u64) -> bool {
+    pub fn claim(&mut self, start: FsBlock, len: u64) -> bool {
         let shared = &mut self.shared;
-        self.taken.set_run(start, len, &mut |block| {
+        self.taken.set_run(start.0, len, &mut |block| {
+            let block = FsBlock(block);
             let has_room = shared.len() < SHARED_MAX;
             match shared.last_mut() {
                 Some(run) if run.start + run.len == block => run.len += 1,

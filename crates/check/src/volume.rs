@@ -10,6 +10,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use jbd2::{JournalError, Overlay};
 use std::sync::Arc;
+use units::FsBlock;
 
 /// Most bytes of one read.
 pub(crate) const READ_MAX: usize = 1 << 20;
@@ -44,7 +45,7 @@ impl Volume {
         if bytes > queue.capacity() {
             report.problem(
                 Kind::SuperBlock,
-                Place::block(0),
+                Place::block(FsBlock(0)),
                 format!(
                     "the volume has {bytes} bytes by its super block but the device {}: it was cut off",
                     queue.capacity()
@@ -83,12 +84,13 @@ impl Volume {
     }
 
     /// Reads adjacent blocks as a mount would see them. Bytes beyond the device's end are zeroes.
-    pub fn read_blocks(&self, first: u64, count: u32) -> Result<Vec<u8>, IoError> {
+    pub fn read_blocks(&self, first: FsBlock, count: u32) -> Result<Vec<u8>, IoError> {
         let size = self.geo.block_size as usize;
-        let mut bytes = self.read_device(first * size as u64, count as usize * size)?;
+        let mut bytes =
+            self.read_device(first.offset(self.geo.block_size), count as usize * size)?;
         if !self.overlay.is_empty() {
-            for (block, place) in (first..).zip(bytes.chunks_exact_mut(size)) {
-                match self.overlay.read(&self.queue, block) {
+            for (nth, place) in (0..).zip(bytes.chunks_exact_mut(size)) {
+                match self.overlay.read(&self.queue, first + nth) {
                     Ok(Some(newer)) if newer.len() == size => place.copy_from_slice(&newer),
                     Err(JournalError::Io(error)) => return Err(error),
                     _ => {}
@@ -98,7 +100,7 @@ impl Volume {
         Ok(bytes)
     }
 
-    pub fn read_block(&self, block: u64) -> Result<Vec<u8>, IoError> {
+    pub fn read_block(&self, block: FsBlock) -> Result<Vec<u8>, IoError> {
         self.read_blocks(block, 1)
     }
 
@@ -107,18 +109,18 @@ impl Volume {
     }
 
     /// Returns whether these blocks are on the volume, after the boot block.
-    pub fn contains(&self, start: u64, len: u64) -> bool {
-        start >= self.geo.first_data_block
-            && start != 0
+    pub fn contains(&self, start: FsBlock, len: u64) -> bool {
+        start.0 >= self.geo.first_data_block
+            && start.0 != 0
             && start
                 .checked_add(len)
-                .is_some_and(|end| end <= self.geo.blocks_count)
+                .is_some_and(|end| end.0 <= self.geo.blocks_count)
     }
 
     /// Reads the super block again, after the replay of the journal.
     pub fn reload(&mut self) -> Result<(), Error> {
         let size = self.block_size();
-        let block = SUPERBLOCK_OFFSET / size as u64;
+        let block = FsBlock(SUPERBLOCK_OFFSET / size as u64);
         let at = (SUPERBLOCK_OFFSET % size as u64) as usize;
         let bytes = self.read_block(block)?;
         if let Some(Ok(sb)) = bytes.get(at..at + SUPERBLOCK_SIZE).map(Superblock::parse)
@@ -178,7 +180,7 @@ fn find_superblock(queue: &Queue, report: &mut Report) -> Result<Superblock, Err
     {
         sb.update_checksum();
         if Superblock::parse(sb.as_bytes()).is_ok() {
-            report.problem(Kind::SuperBlock, Place::block(0), describe(&error));
+            report.problem(Kind::SuperBlock, Place::block(FsBlock(0)), describe(&error));
             return Ok(sb);
         }
     }
@@ -195,7 +197,7 @@ fn find_superblock(queue: &Queue, report: &mut Report) -> Result<Superblock, Err
         {
             report.problem(
                 Kind::SuperBlock,
-                Place::block(SUPERBLOCK_OFFSET / size),
+                Place::block(FsBlock(SUPERBLOCK_OFFSET / size)),
                 format!("{error}; the backup in block {} is used instead", at / size),
             );
             sb.block_group_nr = 0.into();

@@ -4,8 +4,8 @@ use crate::Error;
 use crate::finding::{Kind, Place, describe};
 use crate::state::{AttributeBlock, Checker};
 use ext4_format::inode::{InodeFields, in_inode_xattr_area};
-use ext4_format::types::Ino;
 use ext4_format::xattr::{self, XattrEntry};
+use units::{FsBlock, Ino};
 
 impl Checker<'_> {
     /// Checks an inode's attributes. Returns the number of their blocks.
@@ -32,8 +32,8 @@ impl Checker<'_> {
         if block.0 == 0 {
             return Ok(0);
         }
-        let place = Place::inode(ino.0).at_block(block.0);
-        if !self.v.contains(block.0, 1) {
+        let place = Place::inode(ino.0).at_block(block);
+        if !self.v.contains(block, 1) {
             self.problem(
                 Kind::Attributes,
                 place,
@@ -41,12 +41,12 @@ impl Checker<'_> {
             );
             return Ok(0);
         }
-        if let Some(known) = self.attribute_blocks.get_mut(&block.0) {
+        if let Some(known) = self.attribute_blocks.get_mut(&block) {
             known.seen += 1;
             return Ok(1);
         }
-        self.claim(block.0, 1);
-        let bytes = self.v.read_block(block.0)?;
+        self.claim(block, 1);
+        let bytes = self.v.read_block(block)?;
         if let Err(error) = xattr::verify_block_checksum(self.v.geo.csum_seed, &bytes, block) {
             self.problem(Kind::Attributes, place.clone(), describe(&error));
         }
@@ -62,7 +62,7 @@ impl Checker<'_> {
             self.problem(Kind::Attributes, place.clone(), message);
         }
         self.attribute_blocks.insert(
-            block.0,
+            block,
             AttributeBlock {
                 refcount,
                 seen: 1,
@@ -74,7 +74,7 @@ impl Checker<'_> {
 
     /// Checks the reference count of each attribute block.
     pub fn check_attribute_counts(&mut self) {
-        let mut wrong: Vec<(u64, u32, u32, u32)> = self
+        let mut wrong: Vec<(FsBlock, u32, u32, u32)> = self
             .attribute_blocks
             .iter()
             // 0: the block could not be read, which was reported before.

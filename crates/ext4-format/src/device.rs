@@ -1,7 +1,7 @@
 //! Device numbers in the `i_block` of device inodes.
 
 use crate::bytes::{get_u32, put_u32};
-use crate::types::I_BLOCK_SIZE;
+use crate::i_block::I_BLOCK_SIZE;
 
 /// A device's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

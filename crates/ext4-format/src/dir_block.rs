@@ -7,7 +7,7 @@ use crate::checksum::{Seed, compare, crc32c};
 use crate::dir_record::{put_record, rec_len_for, set_rec_len};
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
-use crate::types::Ino;
+use units::Ino;
 
 /// The size of the checksum record at the end of a block.
 pub const TAIL_SIZE: usize = 12;

@@ -13,7 +13,7 @@ use crate::bytes::{get, put, put_u32, saturating_u32};
 use crate::dir_record::{MIN_REC_LEN, decode_rec_len, put_record, set_rec_len};
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
-use crate::types::Ino;
+use units::Ino;
 
 pub use crate::dir_block::{
     TAIL_SIZE, Tail, has_tail, init_dot_dotdot, init_empty, init_tail, update_checksum, usable_len,

@@ -4,7 +4,7 @@
 
 use crate::bytes::{put, put_u16, put_u32, saturating_u32};
 use crate::inode::FileType;
-use crate::types::Ino;
+use units::Ino;
 
 /// The longest name in bytes.
 pub const NAME_MAX: usize = 255;

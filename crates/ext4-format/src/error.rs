@@ -5,6 +5,7 @@
 //! block. `offset` is in bytes from the start of the structure that was parsed.
 
 use thiserror::Error;
+use units::FileBlock;
 
 /// The result of every fallible codec in this crate.
 pub type Result<T> = std::result::Result<T, FormatError>;
@@ -131,7 +132,7 @@ pub enum FormatError {
         /// Position of the entry in its node.
         index: u16,
         /// First file block of the extent.
-        file_block: u32,
+        file_block: FileBlock,
         /// Its length in blocks.
         len: u32,
     },
@@ -141,7 +142,7 @@ pub enum FormatError {
         /// Position of the entry in its node.
         index: u16,
         /// First file block of the entry.
-        file_block: u32,
+        file_block: FileBlock,
     },
     /// The entries of a hash tree node are out of order or their number is impossible.
     #[error("htree node: {count} entries, limit {limit}")]

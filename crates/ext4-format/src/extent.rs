@@ -7,6 +7,7 @@ use crate::bytes::{get_u16, get_u32, hi32, join32, lo16, lo32, put_u16, put_u32}
 use crate::checksum::{Seed, compare, crc32c};
 use crate::error::{FormatError, Result};
 use crate::inode::I_BLOCK_SIZE;
+use units::{FileBlock, FsBlock};
 
 /// `eh_magic`.
 pub const EXTENT_MAGIC: u16 = 0xf30a;
@@ -21,50 +22,50 @@ pub const ROOT_CAPACITY: u16 = 4;
 
 const HEADER: usize = 12;
 const ENTRY: usize = 12;
-const MAX_FS_BLOCK: u64 = 1 << 48;
+const MAX_FS_BLOCK: FsBlock = FsBlock(1 << 48);
 
 /// A run of file blocks mapped to a run of volume blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// First file block.
-    pub file_block: u32,
+    pub file_block: FileBlock,
     /// Length in blocks.
     pub len: u32,
     /// Allocated but never written: reads as zeroes.
     pub unwritten: bool,
     /// First volume block.
-    pub start: u64,
+    pub start: FsBlock,
 }
 
 impl Extent {
     /// Returns the last file block of the extent.
     #[must_use]
-    pub fn last(&self) -> u32 {
+    pub fn last(&self) -> FileBlock {
         self.file_block.saturating_add(self.len.saturating_sub(1))
     }
 
-    /// Returns the file block after the extent; a `u64`, as it may be 2^32.
+    /// Returns the file block after the extent: of a valid one [`FileBlock::END`] at most.
     #[must_use]
-    pub fn end(&self) -> u64 {
-        u64::from(self.file_block).saturating_add(u64::from(self.len))
+    pub fn end(&self) -> FileBlock {
+        self.file_block.saturating_add(self.len)
     }
 
     /// Returns whether `file_block` lies in the extent.
     #[must_use]
-    pub fn contains(&self, file_block: u32) -> bool {
-        file_block >= self.file_block && u64::from(file_block) < self.end()
+    pub fn contains(&self, file_block: FileBlock) -> bool {
+        (self.file_block..self.end()).contains(&file_block)
     }
 
     /// Returns the volume block of `file_block`, or `None` outside the extent.
     #[must_use]
-    pub fn map(&self, file_block: u32) -> Option<u64> {
+    pub fn map(&self, file_block: FileBlock) -> Option<FsBlock> {
         let offset = file_block
             .checked_sub(self.file_block)
             .filter(|offset| *offset < self.len)?;
         self.start.checked_add(u64::from(offset))
     }
 
-    /// Returns whether the lengths and addresses are ones that the format can hold.
+    /// Returns whether length and addresses are valid. As in Linux, none is [`FileBlock::END`].
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let max = if self.unwritten {
@@ -74,7 +75,7 @@ impl Extent {
         };
         let disk_end = self.start.checked_add(u64::from(self.len));
         (1..=max).contains(&self.len)
-            && self.end() <= 1 << 32
+            && self.file_block.checked_add(self.len).is_some()
             && disk_end.is_some_and(|end| end <= MAX_FS_BLOCK)
     }
 }
@@ -83,9 +84,9 @@ impl Extent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExtentIndex {
     /// The first file block that the child covers.
-    pub file_block: u32,
+    pub file_block: FileBlock,
     /// The child's volume block.
-    pub child: u64,
+    pub child: FsBlock,
 }
 
 /// Returns how many entries fit in a node of `bytes` bytes: 4 in a root, 340 in a block of 4 KiB.
@@ -175,7 +176,7 @@ impl<'a> ExtentNode<'a> {
     }
 
     fn check_leaf(&self) -> Result<()> {
-        let mut next = 0u64;
+        let mut next = FileBlock::FIRST;
         for (index, extent) in (0..).zip(self.extents()) {
             let Extent {
                 file_block, len, ..
@@ -187,7 +188,7 @@ impl<'a> ExtentNode<'a> {
                     len,
                 });
             }
-            if u64::from(file_block) < next {
+            if file_block < next {
                 return Err(FormatError::ExtentOrder { index, file_block });
             }
             next = extent.end();
@@ -196,15 +197,15 @@ impl<'a> ExtentNode<'a> {
     }
 
     fn check_index(&self) -> Result<()> {
-        let mut next = 0u64;
+        let mut last = None;
         for (index, entry) in (0..).zip(self.indexes()) {
-            if u64::from(entry.file_block) < next {
+            if last >= Some(entry.file_block) {
                 return Err(FormatError::ExtentOrder {
                     index,
                     file_block: entry.file_block,
                 });
             }
-            next = u64::from(entry.file_block).saturating_add(1);
+            last = Some(entry.file_block);
         }
         Ok(())
     }
@@ -256,14 +257,14 @@ impl<'a> ExtentNode<'a> {
         let raw_len = u32::from(get_u16(entry, 4)?);
         let unwritten = raw_len > MAX_WRITTEN_LEN;
         Some(Extent {
-            file_block: get_u32(entry, 0)?,
+            file_block: FileBlock(get_u32(entry, 0)?),
             len: if unwritten {
                 raw_len.saturating_sub(MAX_WRITTEN_LEN)
             } else {
                 raw_len
             },
             unwritten,
-            start: join32(u32::from(get_u16(entry, 6)?), get_u32(entry, 8)?),
+            start: FsBlock(join32(u32::from(get_u16(entry, 6)?), get_u32(entry, 8)?)),
         })
     }
 
@@ -272,8 +273,8 @@ impl<'a> ExtentNode<'a> {
     pub fn index(&self, index: usize) -> Option<ExtentIndex> {
         let entry = self.entry(index).filter(|_| self.depth > 0)?;
         Some(ExtentIndex {
-            file_block: get_u32(entry, 0)?,
-            child: join32(u32::from(get_u16(entry, 8)?), get_u32(entry, 4)?),
+            file_block: FileBlock(get_u32(entry, 0)?),
+            child: FsBlock(join32(u32::from(get_u16(entry, 8)?), get_u32(entry, 4)?)),
         })
     }
 
@@ -295,12 +296,12 @@ impl<'a> ExtentNode<'a> {
     /// Of a leaf this is the extent that contains the block, if any does; of another node, the
     /// child to descend to.
     #[must_use]
-    pub fn search(&self, file_block: u32) -> Option<usize> {
+    pub fn search(&self, file_block: FileBlock) -> Option<usize> {
         let (mut low, mut high) = (0usize, self.len());
         while low < high {
             let middle = low.midpoint(high);
             let first = entry_offset(middle).and_then(|offset| get_u32(self.bytes, offset))?;
-            if first <= file_block {
+            if FileBlock(first) <= file_block {
                 low = middle.saturating_add(1);
             } else {
                 high = middle;
@@ -376,10 +377,10 @@ pub fn set_extents(bytes: &mut [u8], extents: &[Extent]) -> Result<()> {
     }
     let encode = |extent: &Extent, entry: &mut [u8]| {
         let flag = if extent.unwritten { MAX_WRITTEN_LEN } else { 0 };
-        put_u32(entry, 0, extent.file_block)?;
+        put_u32(entry, 0, extent.file_block.0)?;
         put_u16(entry, 4, lo16(extent.len.saturating_add(flag)))?;
-        put_u16(entry, 6, lo16(hi32(extent.start)))?;
-        put_u32(entry, 8, lo32(extent.start))
+        put_u16(entry, 6, lo16(hi32(extent.start.0)))?;
+        put_u32(entry, 8, lo32(extent.start.0))
     };
     set_entries(bytes, max, extents, 0, encode)
 }
@@ -400,9 +401,9 @@ pub fn set_indexes(bytes: &mut [u8], depth: u16, indexes: &[ExtentIndex]) -> Res
     }
     let max = usable_max(bytes)?;
     let encode = |index: &ExtentIndex, entry: &mut [u8]| {
-        put_u32(entry, 0, index.file_block)?;
-        put_u32(entry, 4, lo32(index.child))?;
-        put_u16(entry, 8, lo16(hi32(index.child)))?;
+        put_u32(entry, 0, index.file_block.0)?;
+        put_u32(entry, 4, lo32(index.child.0))?;
+        put_u16(entry, 8, lo16(hi32(index.child.0)))?;
         put_u16(entry, 10, 0)
     };
     set_entries(bytes, max, indexes, depth, encode)
@@ -482,10 +483,10 @@ mod tests {
 
     fn extent(file_block: u32, len: u32, unwritten: bool) -> Extent {
         Extent {
-            file_block,
+            file_block: FileBlock(file_block),
             len,
             unwritten,
-            start: 1 << 40,
+            start: FsBlock(1 << 40),
         }
     }
 
@@ -496,16 +497,17 @@ mod tests {
         let extents = [
             extent(0, MAX_WRITTEN_LEN, false),
             extent(MAX_WRITTEN_LEN, MAX_UNWRITTEN_LEN, true),
-            extent(u32::MAX, 1, true),
+            extent(u32::MAX - 1, 1, true),
         ];
         set_extents(&mut root, &extents).unwrap();
         let node = ExtentNode::parse_root(&root).unwrap();
         assert_eq!(node.extents().collect::<Vec<_>>(), extents);
         assert_eq!(node.max(), usize::from(ROOT_CAPACITY));
-        assert_eq!(node.search(u32::MAX - 1), Some(1));
+        assert_eq!(node.search(FileBlock(u32::MAX - 2)), Some(1));
         let too_long = extent(0, MAX_WRITTEN_LEN, true);
         assert!(set_extents(&mut root, &[too_long]).is_err());
         assert!(set_extents(&mut root, &[extent(0, 1, false); 5]).is_err());
+        assert!(set_extents(&mut root, &[extent(u32::MAX, 1, false)]).is_err());
     }
 
     #[test]
@@ -528,15 +530,8 @@ mod tests {
             let mut block = vec![0; size];
             init(&mut block, 1).unwrap();
             let seed = Some(Seed(7));
-            set_indexes(
-                &mut block,
-                1,
-                &[ExtentIndex {
-                    file_block: 0,
-                    child: 99,
-                }],
-            )
-            .unwrap();
+            let (file_block, child) = (FileBlock::FIRST, FsBlock(99));
+            set_indexes(&mut block, 1, &[ExtentIndex { file_block, child }]).unwrap();
             update_checksum(seed, &mut block);
             verify_checksum(seed, &block, 5).unwrap();
             block[13] ^= 1;

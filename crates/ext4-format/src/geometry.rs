@@ -9,7 +9,7 @@ use crate::dirhash::HashVersion;
 use crate::error::{FormatError, Result};
 use crate::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use crate::superblock::{SuperFlags, Superblock};
-use crate::types::{FsBlock, GroupNo, Ino};
+use units::{FsBlock, GroupNo, Ino};
 
 /// The shape of a volume.
 #[derive(Debug, Clone)]

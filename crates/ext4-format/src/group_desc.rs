@@ -7,7 +7,7 @@ use crate::checksum::{Seed, compare, crc16, crc32c};
 use crate::error::{FormatError, Result};
 use crate::features::RoCompatFeatures;
 use crate::geometry::Geometry;
-use crate::types::{FsBlock, GroupNo};
+use units::{FsBlock, GroupNo};
 
 /// The size of a descriptor without `64bit`, in bytes.
 pub const MIN_DESC_SIZE: u16 = 32;

@@ -14,7 +14,7 @@ use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32};
 use crate::checksum::{Seed, compare};
 use crate::dir_entry::{self, Tail};
 use crate::error::{FormatError, Result};
-use crate::types::{FileBlock, Ino};
+use units::{FileBlock, Ino};
 
 /// The most levels of nodes below the root, with `large_dir`.
 pub const MAX_LEVELS_LARGEDIR: u8 = 2;

@@ -11,13 +11,13 @@ use crate::checksum::compare;
 use crate::error::{FormatError, Result};
 use crate::features::{IncompatFeatures, RoCompatFeatures};
 use crate::geometry::Geometry;
-use crate::types::{FsBlock, Ino};
+use units::{FsBlock, Ino};
 
 pub use crate::device::DeviceNumber;
+pub use crate::i_block::I_BLOCK_SIZE;
 pub use crate::inode_flags::InodeFlags;
 pub use crate::mode::{FileType, InodeMode};
 pub use crate::timestamp::Timestamp;
-pub use crate::types::I_BLOCK_SIZE;
 
 /// The size of the record without any extra fields, in bytes.
 pub const GOOD_OLD_INODE_SIZE: usize = 128;

@@ -6,7 +6,7 @@
 use crate::bytes::{get_u32, put_u32};
 use crate::checksum::{Seed, compare};
 use crate::error::{FormatError, Result};
-use crate::types::{FsBlock, Ino};
+use units::{FsBlock, Ino};
 
 /// The magic number in the tail.
 pub const ORPHAN_MAGIC: u32 = 0x0b10_ca04;

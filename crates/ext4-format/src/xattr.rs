@@ -12,7 +12,7 @@
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32, saturating_u32};
 use crate::checksum::{Seed, compare};
 use crate::error::{FormatError, Result};
-use crate::types::FsBlock;
+use units::FsBlock;
 
 /// The magic number of both places.
 pub const XATTR_MAGIC: u32 = 0xea02_0000;

@@ -40,7 +40,6 @@ pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;
 pub use error::{Error, Result};
 pub use ext4_format::inode::{FileType, Timestamp};
-pub use ext4_format::types::Ino;
 pub use file_io::{FallocateMode, SeekWhence};
 pub use fsync::SyncTarget;
 pub use jbd2::AsyncCommit;

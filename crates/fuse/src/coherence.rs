@@ -47,6 +47,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use sync::time::now;
+use units::Ino;
 
 /// Bytes of a page of the kernel's cache. A kernel with larger pages drops more.
 const PAGE: u64 = 4096;
@@ -68,7 +69,7 @@ const PART_OF_PAGE_WAIT: Duration = Duration::from_millis(5);
 /// A range of a file, in bytes.
 #[derive(Clone, Copy)]
 struct Range {
-    ino: u32,
+    ino: Ino,
     offset: u64,
     len: u64,
 }
@@ -104,7 +105,7 @@ enum Invalidation {
 struct Records {
     /// Number of records. It is read without the lock.
     count: AtomicUsize,
-    by_ino: Mutex<FxHashMap<u32, Record>>,
+    by_ino: Mutex<FxHashMap<Ino, Record>>,
 }
 
 impl Records {
@@ -113,7 +114,7 @@ impl Records {
     }
 
     /// Notes that a cached read or write will be carried out.
-    fn note_cached(&self, ino: u32) {
+    fn note_cached(&self, ino: Ino) {
         if self.is_empty() {
             return;
         }
@@ -125,7 +126,7 @@ impl Records {
     }
 
     /// Notes that a direct write has been carried out. Returns the pages to drop.
-    fn note_direct(&self, ino: u32) -> Invalidation {
+    fn note_direct(&self, ino: Ino) -> Invalidation {
         let mut by_ino = self.by_ino.lock();
         let record = by_ino.entry(ino).or_insert_with(|| {
             self.count.fetch_add(1, Ordering::SeqCst);
@@ -151,7 +152,7 @@ impl Records {
     }
 
     /// Returns whether a cached write that has just been carried out may have lost its pages.
-    fn may_be_stale(&self, ino: u32) -> bool {
+    fn may_be_stale(&self, ino: Ino) -> bool {
         let is_recent = |record: &Record| {
             let recently = |at: Instant| now().duration_since(at) < RECENT;
             record.dropping > 0 || record.dropped.is_some_and(recently)
@@ -160,14 +161,14 @@ impl Records {
     }
 
     /// Notes the start of a notification.
-    fn begin_drop(&self, ino: u32) {
+    fn begin_drop(&self, ino: Ino) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino) {
             record.dropping += 1;
         }
     }
 
     /// Notes the end of a notification.
-    fn end_drop(&self, ino: u32) {
+    fn end_drop(&self, ino: Ino) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino) {
             record.dropping = record.dropping.saturating_sub(1);
             record.dropped = Some(now());
@@ -176,14 +177,14 @@ impl Records {
 
     /// Notes that the reply to a cached write is sent before its notification has ended, which may
     /// drop pages of the next write.
-    fn note_late(&self, ino: u32) {
+    fn note_late(&self, ino: Ino) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino) {
             record.dropped = Some(now());
         }
     }
 
     /// Notes that all pages have been dropped, except those of reads and writes after `cached_io`.
-    fn note_dropped(&self, ino: u32, cached_io: u64) {
+    fn note_dropped(&self, ino: Ino, cached_io: u64) {
         if let Some(record) = self.by_ino.lock().get_mut(&ino)
             && record.cached_io == cached_io
         {
@@ -191,7 +192,7 @@ impl Records {
         }
     }
 
-    fn forget(&self, ino: u32) {
+    fn forget(&self, ino: Ino) {
         if !self.is_empty() && self.by_ino.lock().remove(&ino).is_some() {
             self.count.fetch_sub(1, Ordering::SeqCst);
         }
@@ -285,12 +286,12 @@ impl Coherence {
     }
 
     /// Notes that a read or write through the kernel's page cache will be carried out.
-    pub fn note_cached(&self, ino: u32) {
+    pub fn note_cached(&self, ino: Ino) {
         self.shared.records.note_cached(ino);
     }
 
     /// Removes the record of a file that the kernel has forgotten, with all its pages.
-    pub fn forget(&self, ino: u32) {
+    pub fn forget(&self, ino: Ino) {
         self.shared.records.forget(ino);
     }
 
@@ -298,7 +299,7 @@ impl Coherence {
     /// cache, then calls `reply`: before this returns, or later on another thread.
     pub fn after_direct_write(
         &self,
-        ino: u32,
+        ino: Ino,
         (offset, len): (u64, u64),
         reply: impl FnOnce() + Send + 'static,
     ) {
@@ -328,7 +329,7 @@ impl Coherence {
 
     /// Drops `len` bytes at `offset`, which a cached write has written, from the kernel's page
     /// cache if the write may have lost its pages. The caller then replies.
-    pub fn after_cached_write(&self, ino: u32, (offset, len): (u64, u64)) {
+    pub fn after_cached_write(&self, ino: Ino, (offset, len): (u64, u64)) {
         if !self.shared.records.may_be_stale(ino) {
             return;
         }
@@ -370,53 +371,53 @@ mod tests {
     #[test]
     fn files_without_direct_writes_have_no_record() {
         let records = Records::default();
-        records.note_cached(7);
+        records.note_cached(Ino(7));
         assert!(records.is_empty());
-        assert!(matches!(records.note_direct(7), Invalidation::Range));
+        assert!(matches!(records.note_direct(Ino(7)), Invalidation::Range));
         assert!(!records.is_empty());
-        records.forget(8);
-        records.forget(7);
+        records.forget(Ino(8));
+        records.forget(Ino(7));
         assert!(records.is_empty());
     }
 
     #[test]
     fn a_file_with_only_direct_writes_needs_no_notification() {
         let records = Records::default();
-        let mut drops = (0..QUIET_WRITES).map(|_| records.note_direct(7));
+        let mut drops = (0..QUIET_WRITES).map(|_| records.note_direct(Ino(7)));
         let all = drops.find(|drop| matches!(drop, Invalidation::All(_)));
         let Some(Invalidation::All(at)) = all else {
             panic!("all pages are never dropped");
         };
         assert!(drops.next().is_none());
         // Until this notification has ended, other writes send theirs.
-        assert!(matches!(records.note_direct(7), Invalidation::Range));
-        records.note_dropped(7, at);
-        assert!(matches!(records.note_direct(7), Invalidation::Nothing));
-        records.note_cached(7);
-        assert!(matches!(records.note_direct(7), Invalidation::Range));
+        assert!(matches!(records.note_direct(Ino(7)), Invalidation::Range));
+        records.note_dropped(Ino(7), at);
+        assert!(matches!(records.note_direct(Ino(7)), Invalidation::Nothing));
+        records.note_cached(Ino(7));
+        assert!(matches!(records.note_direct(Ino(7)), Invalidation::Range));
     }
 
     #[test]
     fn a_cached_write_after_a_notification_may_have_lost_its_pages() {
         let records = Records::default();
-        assert!(!records.may_be_stale(7));
-        records.note_direct(7);
-        assert!(!records.may_be_stale(7));
-        records.begin_drop(7);
-        assert!(records.may_be_stale(7) && !records.may_be_stale(8));
-        records.end_drop(7);
-        assert!(records.may_be_stale(7));
+        assert!(!records.may_be_stale(Ino(7)));
+        records.note_direct(Ino(7));
+        assert!(!records.may_be_stale(Ino(7)));
+        records.begin_drop(Ino(7));
+        assert!(records.may_be_stale(Ino(7)) && !records.may_be_stale(Ino(8)));
+        records.end_drop(Ino(7));
+        assert!(records.may_be_stale(Ino(7)));
     }
 
     #[test]
     fn a_cached_read_during_the_notification_counts() {
         let records = Records::default();
-        let at = (0..QUIET_WRITES).find_map(|_| match records.note_direct(7) {
+        let at = (0..QUIET_WRITES).find_map(|_| match records.note_direct(Ino(7)) {
             Invalidation::All(at) => Some(at),
             _ => None,
         });
-        records.note_cached(7);
-        records.note_dropped(7, at.unwrap());
-        assert!(matches!(records.note_direct(7), Invalidation::Range));
+        records.note_cached(Ino(7));
+        records.note_dropped(Ino(7), at.unwrap());
+        assert!(matches!(records.note_direct(Ino(7)), Invalidation::Range));
     }
 }

@@ -15,12 +15,13 @@
 //! The thread that removes the last link and a thread that counts a lookup both read the link count
 //! *after* their own step. So at least one of the two sees the other's step and pins the inode.
 
-use ext4::{DeletedInodes, Error, Ino, InodeRef, Result};
+use ext4::{DeletedInodes, Error, InodeRef, Result};
 use fusedev::NodeId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use units::Ino;
 
 const SHARDS: usize = 64;
 
@@ -30,7 +31,7 @@ struct Node {
     pin: Option<InodeRef>,
 }
 
-type Shard = FxHashMap<u32, Node>;
+type Shard = FxHashMap<Ino, Node>;
 
 /// The state of a node after a forget.
 pub(crate) enum Forgotten {
@@ -60,15 +61,15 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    fn shard(&self, ino: u32) -> &Mutex<Shard> {
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
         // One thread often creates inodes with adjacent numbers. They share a shard, which stays in
         // the cache of that thread's processor.
-        &self.shards[(ino as usize / 64) % SHARDS]
+        &self.shards[(ino.0 as usize / 64) % SHARDS]
     }
 
     /// Counts a lookup, before its reply. The caller then reads the link count of the inode, and
     /// calls [`Nodes::keep`] if it is 0.
-    pub fn count(&self, ino: u32) {
+    pub fn count(&self, ino: Ino) {
         self.shard(ino).lock().entry(ino).or_default().lookups += 1;
     }
 
@@ -88,7 +89,7 @@ impl Nodes {
 
     /// Subtracts `lookups` from the count of `ino`.
     #[must_use]
-    pub fn forget(&self, ino: u32, lookups: u64) -> Forgotten {
+    pub fn forget(&self, ino: Ino, lookups: u64) -> Forgotten {
         let mut shard = self.shard(ino).lock();
         let Entry::Occupied(mut entry) = shard.entry(ino) else {
             if !self.cleared.load(Ordering::Relaxed) {
@@ -129,16 +130,19 @@ impl Nodes {
 
 /// The inode number of a node. FUSE's root is node 1; ext4's root is inode 2. ext4's inode 1, the
 /// list of bad blocks, has no name.
-pub(crate) fn ino_of(node: NodeId) -> Result<u32> {
+pub(crate) fn ino_of(node: NodeId) -> Result<Ino> {
     match node {
-        NodeId::ROOT => Ok(Ino::ROOT.0),
-        NodeId(n) => u32::try_from(n).map_err(|_| Error::Invalid("no such node")),
+        NodeId::ROOT => Ok(Ino::ROOT),
+        NodeId(n) => match u32::try_from(n) {
+            Ok(ino) => Ok(Ino(ino)),
+            Err(_) => Err(Error::Invalid("no such node")),
+        },
     }
 }
 
 /// The node of an inode number.
-pub(crate) fn node_of(ino: u32) -> NodeId {
-    if ino == Ino::ROOT.0 {
+pub(crate) fn node_of(ino: Ino) -> NodeId {
+    if ino == Ino::ROOT {
         NodeId::ROOT
     } else {
         NodeId(u64::from(ino))
@@ -159,16 +163,16 @@ mod tests {
     #[test]
     fn counts_are_exact() {
         let nodes = Nodes::default();
-        for ino in 11..5000 {
+        for ino in (11..5000).map(Ino) {
             nodes.count(ino);
             nodes.count(ino);
         }
         assert_eq!(nodes.len(), 4989);
-        for ino in 11..5000 {
+        for ino in (11..5000).map(Ino) {
             assert!(matches!(nodes.forget(ino, 1), Forgotten::Known));
         }
         assert_eq!(nodes.len(), 4989);
-        for ino in 11..4000 {
+        for ino in (11..4000).map(Ino) {
             assert!(matches!(nodes.forget(ino, 1), Forgotten::Gone(None)));
         }
         assert_eq!(nodes.len(), 1000);
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn inodes_are_spread_over_the_shards() {
         let nodes = Nodes::default();
-        for ino in 0..64 * 1024 {
+        for ino in (0..64 * 1024).map(Ino) {
             nodes.count(ino);
         }
         for shard in &nodes.shards {

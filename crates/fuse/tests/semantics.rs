@@ -395,7 +395,7 @@ print(said)
     mounted.fs().drop_caches();
     // Loads the inodes by number, as the server does for handles.
     for ino in 100..1000 {
-        let error = mounted.fs().inode(ino).map(drop).unwrap_err();
+        let error = mounted.fs().inode(units::Ino(ino)).map(drop).unwrap_err();
         assert!(matches!(error, ext4::Error::Stale), "inode {ino}: {error}");
     }
     mounted.unmount();

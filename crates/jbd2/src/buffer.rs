@@ -23,6 +23,7 @@ use cache::{Budget, Kind};
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use sync::{Mutex, Rank};
+use units::FsBlock;
 
 /// Approximate bytes that a buffer takes in addition to its content: fields, reference counts, slot
 /// in the map.
@@ -32,7 +33,7 @@ const OVERHEAD_BYTES: u64 = 192;
 #[derive(Clone, Copy)]
 pub struct Seal {
     /// Called as `seal(seed, block number, bytes)` on the content for the log.
-    pub seal: fn(u32, u64, &mut [u8]),
+    pub seal: fn(u32, FsBlock, &mut [u8]),
     /// Seed of the checksum.
     pub seed: u32,
 }
@@ -49,7 +50,7 @@ pub(crate) enum Load {
 
 /// One metadata block in memory.
 pub struct Buffer {
-    block: u64,
+    block: FsBlock,
     block_size: u32,
     budget: Arc<Budget>,
     state: Mutex<State>,
@@ -75,25 +76,25 @@ struct State {
 
 impl Buffer {
     /// Returns a buffer whose content is being read.
-    pub(crate) fn loading(block: u64, block_size: u32, budget: &Arc<Budget>) -> Buffer {
+    pub(crate) fn loading(block: FsBlock, block_size: u32, budget: &Arc<Budget>) -> Buffer {
         Buffer::with(block, block_size, budget, None, Load::Loading)
     }
     /// Returns a buffer of zeroes.
-    pub(crate) fn zeroed(block: u64, block_size: u32, budget: &Arc<Budget>) -> Buffer {
+    pub(crate) fn zeroed(block: FsBlock, block_size: u32, budget: &Arc<Budget>) -> Buffer {
         let data = BufMut::zeroed(block_size as usize).freeze();
         let buffer = Buffer::with(block, block_size, budget, Some(data), Load::Ready);
         buffer.verified.store(true, Ordering::Relaxed);
         buffer
     }
     /// Returns a buffer of file data.
-    pub(crate) fn of_data(block: u64, content: Buf, budget: &Arc<Budget>) -> Buffer {
+    pub(crate) fn of_data(block: FsBlock, content: Buf, budget: &Arc<Budget>) -> Buffer {
         let block_size = content.len() as u32;
         let mut buffer = Buffer::with(block, block_size, budget, Some(content), Load::Ready);
         buffer.is_data = true;
         buffer
     }
     fn with(
-        block: u64,
+        block: FsBlock,
         block_size: u32,
         budget: &Arc<Budget>,
         data: Option<Buf>,
@@ -118,7 +119,7 @@ impl Buffer {
     }
 
     /// Returns the block number on the volume.
-    pub fn block(&self) -> u64 {
+    pub fn block(&self) -> FsBlock {
         self.block
     }
     /// Returns the current content.

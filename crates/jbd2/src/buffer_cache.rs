@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, Rank, RwLock};
+use units::FsBlock;
 
 const SHARDS: usize = 64;
 /// Runs of 32 neighbours share a shard. They are often read at once, are adjacent in memory then,
@@ -25,7 +26,7 @@ const RUN_BITS: u32 = 5;
 /// Most blocks of one read of a prefetch.
 const MAX_PREFETCH_RUN: usize = 256;
 
-type BlockMap = FxHashMap<u64, Arc<Buffer>>;
+type BlockMap = FxHashMap<FsBlock, Arc<Buffer>>;
 
 struct Shard {
     map: RwLock<BlockMap>,
@@ -78,12 +79,12 @@ impl BufferCache {
         cache
     }
 
-    fn shard(&self, block: u64) -> &Shard {
-        &self.shards[(block >> RUN_BITS) as usize % SHARDS]
+    fn shard(&self, block: FsBlock) -> &Shard {
+        &self.shards[(block.0 >> RUN_BITS) as usize % SHARDS]
     }
 
     /// Returns a block's buffer if it is cached, loaded or not.
-    fn lookup(&self, block: u64) -> Option<Arc<Buffer>> {
+    fn lookup(&self, block: FsBlock) -> Option<Arc<Buffer>> {
         self.shard(block).map.read().get(&block).cloned()
     }
     /// Waits until a buffer's read has ended. Returns whether it has its content.
@@ -99,7 +100,7 @@ impl BufferCache {
         buffer.load_state() == Load::Ready
     }
     /// Puts a loading buffer into the map. Returns `None` if the map has a buffer of the block.
-    fn insert_loading(&self, block: u64) -> Option<Arc<Buffer>> {
+    fn insert_loading(&self, block: FsBlock) -> Option<Arc<Buffer>> {
         let mut map = self.shard(block).map.write();
         if map.contains_key(&block) {
             return None;
@@ -132,7 +133,7 @@ impl BufferCache {
     }
 
     /// Returns a block's buffer, from the cache or the device.
-    pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
+    pub fn get(&self, block: FsBlock) -> Result<Arc<Buffer>, JournalError> {
         loop {
             if let Some(buffer) = self.lookup(block) {
                 if self.wait_loaded(&buffer) {
@@ -162,7 +163,7 @@ impl BufferCache {
     pub fn overlay(&self) -> &Overlay {
         &self.overlay
     }
-    fn read(&self, block: u64) -> Result<block::Buf, JournalError> {
+    fn read(&self, block: FsBlock) -> Result<block::Buf, JournalError> {
         if let Some(data) = self.overlay.read(&self.queue, block)? {
             return Ok(data);
         }
@@ -173,7 +174,7 @@ impl BufferCache {
             len: size as u64,
             errno: 0,
         };
-        let offset = block.checked_mul(size as u64).ok_or(bad)?;
+        let offset = block.checked_offset(self.block_size).ok_or(bad)?;
         let mut bufs =
             self.queue
                 .read(offset, size, size, Class::Metadata, Reason::MetadataRead)?;
@@ -182,7 +183,7 @@ impl BufferCache {
 
     /// Returns a block's buffer without reading it; its content is undefined. The caller replaces
     /// it.
-    pub fn get_or_create(&self, block: u64) -> Arc<Buffer> {
+    pub fn get_or_create(&self, block: FsBlock) -> Arc<Buffer> {
         loop {
             if let Some(buffer) = self.lookup(block) {
                 // A read in progress would overwrite the new content.
@@ -204,7 +205,7 @@ impl BufferCache {
 
     /// Removes a block from the cache, even if its buffer is in use. Returns the buffer if it was
     /// cached and loaded.
-    pub fn remove(&self, block: u64) -> Option<Arc<Buffer>> {
+    pub fn remove(&self, block: FsBlock) -> Option<Arc<Buffer>> {
         loop {
             let buffer = self.lookup(block)?;
             if !self.wait_loaded(&buffer) {
@@ -216,8 +217,8 @@ impl BufferCache {
     }
 
     /// Starts to read those of `blocks` that are not cached.
-    pub fn prefetch(self: &Arc<Self>, blocks: &[u64]) {
-        let mut missing: Vec<u64> = blocks
+    pub fn prefetch(self: &Arc<Self>, blocks: &[FsBlock]) {
+        let mut missing: Vec<FsBlock> = blocks
             .iter()
             .copied()
             .filter(|block| !self.overlay.contains(*block))
@@ -226,7 +227,7 @@ impl BufferCache {
                 // A read beyond the end of the device would fail.
                 let end = block
                     .checked_add(1)
-                    .and_then(|next| next.checked_mul(u64::from(self.block_size)));
+                    .and_then(|next| next.checked_offset(self.block_size));
                 end.is_some_and(|end| end <= self.queue.capacity())
             })
             .collect();
@@ -257,7 +258,7 @@ impl BufferCache {
     }
     fn prefetch_bio(self: &Arc<Self>, run: Vec<Arc<Buffer>>) -> Bio {
         let size = self.block_size as usize;
-        let offset = run[0].block() * size as u64;
+        let offset = run[0].block().offset(self.block_size);
         let bufs: SmallVec<[BufMut; 1]> = run.iter().map(|_| BufMut::scratch(size)).collect();
         let end = Arc::new(PrefetchRun {
             cache: self.clone(),

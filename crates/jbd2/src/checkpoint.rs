@@ -41,6 +41,7 @@ use smallvec::smallvec;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
+use units::FsBlock;
 
 /// Most blocks of a batch. A larger batch would merge better, but a commit that revokes one of its
 /// blocks waits for the batch.
@@ -67,8 +68,8 @@ struct Logged {
 
 /// The committed blocks that are not home, and the part of the log in use.
 pub(crate) struct CheckpointSet {
-    entries: BTreeMap<u64, Entry>,
-    in_flight: HashSet<u64>,
+    entries: BTreeMap<FsBlock, Entry>,
+    in_flight: HashSet<FsBlock>,
     /// Oldest first.
     logged: VecDeque<Logged>,
     /// First log block of the next transaction.
@@ -96,7 +97,7 @@ impl CheckpointSet {
         self.used
     }
     /// Returns whether a block is being written home.
-    pub fn in_flight(&self, block: u64) -> bool {
+    pub fn in_flight(&self, block: FsBlock) -> bool {
         self.in_flight.contains(&block)
     }
     /// Returns the number of blocks that are not home.
@@ -107,7 +108,8 @@ impl CheckpointSet {
     /// home.
     pub fn is_within(&self, blocks: usize, runs: usize) -> bool {
         let mut previous = None;
-        let begins_run = |block: &&u64| previous.replace(**block).is_none_or(|p| p + 1 != **block);
+        let begins_run =
+            |block: &&FsBlock| previous.replace(**block).is_none_or(|p| p + 1 != **block);
         self.blocks() <= blocks && self.entries.keys().filter(begins_run).count() <= runs
     }
     /// Adds a committed transaction. Replaced contents are appended to `replaced`.
@@ -131,7 +133,7 @@ impl CheckpointSet {
         }
     }
     /// Removes a block that was freed: it must not be written home any more.
-    pub fn forget(&mut self, block: u64) -> Option<Frozen> {
+    pub fn forget(&mut self, block: FsBlock) -> Option<Frozen> {
         debug_assert!(!self.in_flight(block));
         self.entries.remove(&block).map(|entry| entry.frozen)
     }
@@ -143,7 +145,7 @@ impl CheckpointSet {
     }
     /// Removes `up_to` and older transactions from the log, and those of `blocks` whose newest
     /// content they committed. Returns these contents.
-    fn release(&mut self, up_to: Tid, blocks: &[u64]) -> Vec<Frozen> {
+    fn release(&mut self, up_to: Tid, blocks: &[FsBlock]) -> Vec<Frozen> {
         while let Some(oldest) = self.logged.front()
             && up_to.reached(oldest.tid)
         {
@@ -222,7 +224,7 @@ impl Journal {
             let Some(last) = set.logged.back() else {
                 return Ok(());
             };
-            let blocks: Vec<u64> = set.entries.keys().copied().collect();
+            let blocks: Vec<FsBlock> = set.entries.keys().copied().collect();
             (last.tid, blocks)
         };
         let mut written = 0;
@@ -258,8 +260,8 @@ impl Journal {
 
     /// Writes home those blocks of the sorted `batch` whose newest content is of `up_to` or older,
     /// and waits. Returns their number.
-    fn write_home(&self, batch: &[u64], up_to: Tid) -> Result<u64, JournalError> {
-        let contents: Vec<(u64, Buf)> = {
+    fn write_home(&self, batch: &[FsBlock], up_to: Tid) -> Result<u64, JournalError> {
+        let contents: Vec<(FsBlock, Buf)> = {
             let mut set = self.set.lock();
             let contents: Vec<_> = batch
                 .iter()
@@ -286,7 +288,7 @@ impl Journal {
         Ok(contents.len() as u64)
     }
 
-    fn submit_home(&self, contents: &[(u64, Buf)]) -> Result<(), IoError> {
+    fn submit_home(&self, contents: &[(FsBlock, Buf)]) -> Result<(), IoError> {
         if contents.is_empty() {
             return Ok(());
         }
@@ -295,7 +297,7 @@ impl Journal {
         let mut bios: Vec<Bio> = contents
             .iter()
             .map(|(block, data)| {
-                let offset = block * self.block_size() as u64;
+                let offset = block.offset(self.block_size() as u32);
                 Bio::write(
                     offset,
                     smallvec![data.clone()],

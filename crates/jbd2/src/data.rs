@@ -30,10 +30,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Rank, RwLock};
+use units::FsBlock;
 
 /// The held blocks.
 pub(crate) struct HeldData {
-    blocks: RwLock<BTreeMap<u64, Arc<Buffer>>>,
+    blocks: RwLock<BTreeMap<FsBlock, Arc<Buffer>>>,
     /// The size of `blocks`, readable without the lock. It is 0 most of the time.
     count: AtomicUsize,
 }
@@ -49,7 +50,7 @@ impl Default for HeldData {
 
 impl HeldData {
     /// Returns the buffer of a block and makes the block held.
-    fn hold(&self, block: u64, content: &Buf, budget: &Arc<Budget>) -> Arc<Buffer> {
+    fn hold(&self, block: FsBlock, content: &Buf, budget: &Arc<Budget>) -> Arc<Buffer> {
         let mut blocks = self.blocks.write();
         let buffer = blocks
             .entry(block)
@@ -60,7 +61,7 @@ impl HeldData {
     }
 
     /// Returns the first held block of a range and its content.
-    fn first(&self, range: Range<u64>) -> Option<(u64, Buf)> {
+    fn first(&self, range: Range<FsBlock>) -> Option<(FsBlock, Buf)> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -70,12 +71,12 @@ impl HeldData {
     }
 
     /// Removes the blocks of a range.
-    fn take(&self, range: Range<u64>) -> Vec<Arc<Buffer>> {
+    fn take(&self, range: Range<FsBlock>) -> Vec<Arc<Buffer>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
         let mut blocks = self.blocks.write();
-        let found: Vec<u64> = blocks.range(range).map(|(&block, _)| block).collect();
+        let found: Vec<FsBlock> = blocks.range(range).map(|(&block, _)| block).collect();
         let taken = found.iter().filter_map(|block| blocks.remove(block));
         let taken = taken.collect();
         self.count.store(blocks.len(), Ordering::Release);
@@ -99,7 +100,7 @@ impl Journal {
     /// Returns the first held block of `blocks` and its content. Call this before a read from the
     /// device: a block that is not held stays so until it is logged.
     #[inline]
-    pub fn held_data(&self, blocks: Range<u64>) -> Option<(u64, Buf)> {
+    pub fn held_data(&self, blocks: Range<FsBlock>) -> Option<(FsBlock, Buf)> {
         self.held.first(blocks)
     }
 }
@@ -110,7 +111,7 @@ impl Handle<'_> {
     ///
     /// No write in place may be in flight, and `content` must not be the buffer that the block has
     /// already.
-    pub fn log_data(&self, block: u64, content: Buf) {
+    pub fn log_data(&self, block: FsBlock, content: Buf) {
         let journal = self.journal();
         let buffer = journal.held.hold(block, &content, &journal.budget);
         if buffer.replace(self.tid(), content) {
@@ -119,7 +120,7 @@ impl Handle<'_> {
     }
 
     /// Revokes the held blocks of a range of data blocks that were freed.
-    pub fn forget_data(&self, blocks: Range<u64>) {
+    pub fn forget_data(&self, blocks: Range<FsBlock>) {
         for buffer in self.journal().held.take(blocks) {
             self.revoked(&buffer);
         }

@@ -12,6 +12,7 @@ use block::WriteMark;
 use std::cell::Cell;
 use std::sync::Arc;
 use sync::ShardedLockReadGuard;
+use units::FsBlock;
 
 thread_local! {
     /// Whether this thread holds a handle. Debug builds check that handles do not nest.
@@ -107,12 +108,12 @@ impl<'j> Handle<'j> {
         true
     }
     /// Returns a metadata block, from the cache or the device.
-    pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
+    pub fn get(&self, block: FsBlock) -> Result<Arc<Buffer>, JournalError> {
         self.journal.get(block)
     }
     /// Makes a new metadata block of zeroes, without a read, and cancels a pending revoke of it.
     /// Uses a credit if this is the block's first change in the transaction.
-    pub fn create(&self, block: u64) -> Arc<Buffer> {
+    pub fn create(&self, block: FsBlock) -> Arc<Buffer> {
         let cache = &self.journal.cache;
         let buffer = cache.get_or_create(block);
         if buffer.reset(self.tid()) {
@@ -153,7 +154,7 @@ impl<'j> Handle<'j> {
         }
     }
     /// Removes a freed metadata block from the transaction and the cache, and adds a revoke record.
-    pub fn forget(&self, block: u64) {
+    pub fn forget(&self, block: FsBlock) {
         match self.journal.cache.remove(block) {
             Some(buffer) => self.revoked(&buffer),
             None => self.transaction().revoke(block),

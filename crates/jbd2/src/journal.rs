@@ -55,6 +55,7 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use sync::ShardedLock;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Condvar, Mutex, Rank};
+use units::FsBlock;
 
 /// Counters since the journal was opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -301,12 +302,11 @@ impl Journal {
         self.max_transaction
     }
     /// Returns a metadata block, from the cache or the device.
-    pub fn get(&self, block: u64) -> Result<Arc<Buffer>, JournalError> {
+    pub fn get(&self, block: FsBlock) -> Result<Arc<Buffer>, JournalError> {
         self.cache.get(block)
     }
-    /// Starts to read those of `blocks` that are not cached, adjacent ones in one request, and does
-    /// not wait.
-    pub fn prefetch(&self, blocks: &[u64]) {
+    /// Starts to read those of `blocks` that are not cached, adjacent ones in one request.
+    pub fn prefetch(&self, blocks: &[FsBlock]) {
         self.cache.prefetch(blocks);
     }
     /// Returns the running transaction's number.

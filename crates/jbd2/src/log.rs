@@ -3,14 +3,16 @@
 use crate::JournalError;
 use block::{Bio, Buf, Class, Completion, Durability, Queue, Reason};
 use smallvec::SmallVec;
+use std::ops::Range;
+use units::{FileBlock, FsBlock};
 
 /// A run of the journal's blocks on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalExtent {
     /// First block within the journal.
-    pub logical: u32,
+    pub logical: FileBlock,
     /// First block on the volume.
-    pub physical: u64,
+    pub physical: FsBlock,
     /// Length in blocks.
     pub len: u32,
 }
@@ -27,7 +29,7 @@ pub(crate) struct LogMap {
     /// Sorted by `logical`.
     extents: Vec<JournalExtent>,
     /// The same extents as sorted ranges of the volume's blocks: first block and end.
-    homes: Vec<(u64, u64)>,
+    homes: Vec<Range<FsBlock>>,
     block_size: u32,
     blocks: u32,
 }
@@ -45,17 +47,17 @@ impl LogMap {
                 "blocks of {block_size} bytes"
             )));
         }
-        let volume_blocks = queue.capacity() / u64::from(block_size);
+        let volume_end = FsBlock(queue.capacity() / u64::from(block_size));
         let mut extents = extents.to_vec();
         extents.sort_by_key(|extent| extent.logical);
         extents.retain(|extent| extent.len > 0);
         let mut next = 0u32;
         for extent in &extents {
-            if extent.logical != next {
+            if extent.logical.0 != next {
                 return bad(next, "the journal's extents leave a gap or overlap");
             }
             match extent.physical.checked_add(u64::from(extent.len)) {
-                Some(end) if end <= volume_blocks => {}
+                Some(end) if end <= volume_end => {}
                 _ => return bad(next, "an extent of the journal lies beyond the volume"),
             }
             next = match next.checked_add(extent.len) {
@@ -71,10 +73,10 @@ impl LogMap {
                 "a journal of {next} blocks; mke2fs makes at most {MAX_BLOCKS}"
             )));
         }
-        let run = |e: &JournalExtent| (e.physical, e.physical + u64::from(e.len));
-        let mut homes: Vec<(u64, u64)> = extents.iter().map(run).collect();
-        homes.sort_unstable();
-        if homes.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+        let run = |e: &JournalExtent| e.physical..e.physical + u64::from(e.len);
+        let mut homes: Vec<Range<FsBlock>> = extents.iter().map(run).collect();
+        homes.sort_unstable_by_key(|run| (run.start, run.end));
+        if homes.windows(2).any(|pair| pair[0].end > pair[1].start) {
             return bad(0, "two extents of the journal share blocks");
         }
         Ok(LogMap {
@@ -101,9 +103,9 @@ impl LogMap {
     }
 
     /// Returns whether a block of the volume belongs to the journal.
-    pub fn contains(&self, block: u64) -> bool {
-        let after = self.homes.partition_point(|(first, _)| *first <= block);
-        after > 0 && block < self.homes[after - 1].1
+    pub fn contains(&self, block: FsBlock) -> bool {
+        let after = self.homes.partition_point(|run| run.start <= block);
+        after > 0 && block < self.homes[after - 1].end
     }
 
     /// Returns the byte offset of journal block `logical` on the device, and the length of the run
@@ -111,10 +113,10 @@ impl LogMap {
     pub fn run(&self, logical: u32) -> (u64, u32) {
         let i = self
             .extents
-            .partition_point(|extent| extent.logical + (extent.len - 1) < logical);
+            .partition_point(|extent| extent.logical.0 + (extent.len - 1) < logical);
         let extent = self.extents[i];
-        let skip = logical - extent.logical;
-        let offset = (extent.physical + u64::from(skip)) * u64::from(self.block_size);
+        let skip = logical - extent.logical.0;
+        let offset = (extent.physical + u64::from(skip)).offset(self.block_size);
         (offset, extent.len - skip)
     }
 

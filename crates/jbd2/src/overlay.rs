@@ -11,6 +11,7 @@ use crate::{Journal, JournalError};
 use block::{Buf, Queue};
 use std::ops::Range;
 use std::sync::Arc;
+use units::FsBlock;
 
 /// Blocks whose newest content is in the log. Clones share the list.
 #[derive(Clone, Default)]
@@ -19,7 +20,7 @@ pub struct Overlay(Option<Arc<Inner>>);
 struct Inner {
     log: LogMap,
     /// Sorted by home.
-    copies: Vec<(u64, Place)>,
+    copies: Vec<(FsBlock, Place)>,
     _grant: Grant,
 }
 
@@ -28,7 +29,7 @@ impl Overlay {
     pub fn new() -> Overlay {
         Overlay::default()
     }
-    pub(crate) fn of_log(log: LogMap, copies: Vec<(u64, Place)>, grant: Grant) -> Overlay {
+    pub(crate) fn of_log(log: LogMap, copies: Vec<(FsBlock, Place)>, grant: Grant) -> Overlay {
         debug_assert!(copies.is_sorted_by_key(|(home, _)| *home));
         Overlay(Some(Arc::new(Inner {
             log,
@@ -37,11 +38,11 @@ impl Overlay {
         })))
     }
 
-    fn copies(&self) -> &[(u64, Place)] {
+    fn copies(&self) -> &[(FsBlock, Place)] {
         self.0.as_ref().map_or(&[], |inner| &inner.copies)
     }
     /// Returns the homes of its blocks in ascending order.
-    pub fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn blocks(&self) -> impl Iterator<Item = FsBlock> + '_ {
         self.copies().iter().map(|(home, _)| *home)
     }
     /// Returns whether there are no blocks.
@@ -49,16 +50,16 @@ impl Overlay {
         self.copies().is_empty()
     }
     /// Returns whether the newest content of a block is in the log.
-    pub fn contains(&self, block: u64) -> bool {
+    pub fn contains(&self, block: FsBlock) -> bool {
         self.find(block).is_some()
     }
-    fn find(&self, block: u64) -> Option<Place> {
+    fn find(&self, block: FsBlock) -> Option<Place> {
         let copies = self.copies();
         let at = copies.binary_search_by_key(&block, |(home, _)| *home);
         Some(copies[at.ok()?].1)
     }
     /// Returns the first block of a range whose newest content is in the log.
-    pub fn first(&self, range: Range<u64>) -> Option<u64> {
+    pub fn first(&self, range: Range<FsBlock>) -> Option<FsBlock> {
         let copies = self.copies();
         let at = copies.partition_point(|(home, _)| *home < range.start);
         let home = copies.get(at)?.0;
@@ -69,7 +70,7 @@ impl Overlay {
     ///
     /// # Errors
     /// [`JournalError::Io`].
-    pub fn read(&self, queue: &Queue, block: u64) -> Result<Option<Buf>, JournalError> {
+    pub fn read(&self, queue: &Queue, block: FsBlock) -> Result<Option<Buf>, JournalError> {
         let (Some(inner), Some(place)) = (&self.0, self.find(block)) else {
             return Ok(None);
         };
@@ -89,7 +90,10 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`].
     #[inline]
-    pub fn data_in_log(&self, blocks: Range<u64>) -> Result<Option<(u64, Buf)>, JournalError> {
+    pub fn data_in_log(
+        &self,
+        blocks: Range<FsBlock>,
+    ) -> Result<Option<(FsBlock, Buf)>, JournalError> {
         let overlay = self.cache.overlay();
         if let Some(block) = overlay.first(blocks.clone()) {
             let content = overlay.read(&self.queue, block)?;

@@ -19,12 +19,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{Mutex, Rank};
+use units::FsBlock;
 
 /// Blocks of the volume that a transaction freed. They may be used again once it has committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedExtent {
     /// First block.
-    pub start: u64,
+    pub start: FsBlock,
     /// Length in blocks.
     pub len: u32,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Transaction {
     members: AtomicU32,
     /// Unused credits of the running handles.
     reserved: AtomicU32,
-    revokes: Mutex<HashSet<u64>>,
+    revokes: Mutex<HashSet<FsBlock>>,
     /// Size of `revokes`, readable without its lock.
     revoke_count: AtomicU32,
     freed: Mutex<Vec<FreedExtent>>,
@@ -99,12 +100,12 @@ impl Transaction {
         self.members.fetch_sub(1, Ordering::Relaxed);
     }
     /// Adds a revoke record.
-    pub fn revoke(&self, block: u64) {
+    pub fn revoke(&self, block: FsBlock) {
         if self.revokes.lock().insert(block) {
             self.revoke_count.fetch_add(1, Ordering::Relaxed);
         }
     }
-    fn unrevoke(&self, block: u64) {
+    fn unrevoke(&self, block: FsBlock) {
         if self.revokes.lock().remove(&block) {
             self.revoke_count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -142,8 +143,8 @@ impl Transaction {
         std::mem::take(&mut self.buffers.lock())
     }
     /// Takes the revoked blocks, sorted, when the transaction is closed.
-    pub fn take_revokes(&self) -> Vec<u64> {
-        let mut revokes: Vec<u64> = self.revokes.lock().drain().collect();
+    pub fn take_revokes(&self) -> Vec<FsBlock> {
+        let mut revokes: Vec<FsBlock> = self.revokes.lock().drain().collect();
         revokes.sort_unstable();
         revokes
     }
@@ -174,7 +175,7 @@ pub(crate) struct Closed {
     /// Data outside of the log that must be durable before the commit block.
     pub data: WriteMark,
     pub blocks: Vec<Frozen>,
-    pub revokes: Vec<u64>,
+    pub revokes: Vec<FsBlock>,
     pub freed: Vec<FreedExtent>,
 }
 
@@ -186,11 +187,20 @@ mod tests {
     fn adjacent_frees_become_one() {
         let transaction = Transaction::new(Tid(1));
         for (start, len) in [(10, 5), (15, 1), (0, 0), (20, 2)] {
-            transaction.free(FreedExtent { start, len });
+            transaction.free(FreedExtent {
+                start: FsBlock(start),
+                len,
+            });
         }
         let (first, second) = (
-            FreedExtent { start: 10, len: 6 },
-            FreedExtent { start: 20, len: 2 },
+            FreedExtent {
+                start: FsBlock(10),
+                len: 6,
+            },
+            FreedExtent {
+                start: FsBlock(20),
+                len: 2,
+            },
         );
         assert_eq!(transaction.take_freed(), [first, second]);
     }

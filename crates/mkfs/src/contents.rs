@@ -10,9 +10,9 @@ use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{
     self, FileType, I_BLOCK_SIZE, InodeFields, InodeFlags, InodeMode, Timestamp,
 };
-use ext4_format::types::{FsBlock, GroupNo, Ino};
 use ext4_format::{bitmap, orphan_file};
 use jbd2::format::superblock::format_new;
+use units::{FileBlock, FsBlock, GroupNo, Ino};
 
 /// The inode after `lost+found`.
 pub(crate) const ORPHAN_FILE: Ino = Ino(12);
@@ -78,7 +78,7 @@ impl<'a> Contents<'a> {
         placed: &Placed,
     ) -> Result<InodeFields> {
         let mut extents: Vec<Extent> = Vec::new();
-        let mut file_block = 0;
+        let mut file_block = FileBlock::FIRST;
         for (start, len) in &placed.runs {
             let (mut start, mut len) = (*start, *len);
             while len > 0 {
@@ -87,7 +87,7 @@ impl<'a> Contents<'a> {
                     file_block,
                     len: step,
                     unwritten: false,
-                    start,
+                    start: FsBlock(start),
                 });
                 file_block += step;
                 start += u64::from(step);
@@ -108,8 +108,8 @@ impl<'a> Contents<'a> {
                 writer.put(child, &node);
                 extent::init(&mut i_block, 1)?;
                 let index = ExtentIndex {
-                    file_block: 0,
-                    child: child.0,
+                    file_block: FileBlock::FIRST,
+                    child,
                 };
                 extent::set_indexes(&mut i_block, 1, &[index])?;
             }

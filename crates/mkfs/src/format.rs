@@ -13,8 +13,8 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use ext4_format::inode::Timestamp;
 use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
-use ext4_format::types::{FsBlock, GroupNo};
 use ext4_format::{bitmap, extent};
+use units::{FsBlock, GroupNo};
 
 /// Formats a device. Its contents are lost.
 ///

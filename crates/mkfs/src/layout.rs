@@ -12,8 +12,8 @@
 use crate::{Error, Result};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
-use ext4_format::types::{FsBlock, GroupNo};
 use std::collections::BTreeMap;
+use units::{FsBlock, GroupNo};
 
 /// A run of blocks: first block and length.
 pub(crate) type Run = (u64, u64);

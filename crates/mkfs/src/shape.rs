@@ -8,7 +8,7 @@ use crate::features::Features;
 use crate::{Error, MkfsOptions, Result};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::is_sparse_super_group;
-use ext4_format::types::GroupNo;
+use units::GroupNo;
 
 /// The first inode that is not reserved.
 pub(crate) const FIRST_INO: u32 = 11;

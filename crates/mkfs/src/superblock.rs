@@ -12,7 +12,7 @@ use ext4_format::superblock::{
     CHECKSUM_CRC32C, DefaultMountOpts, MAGIC, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State,
     SuperFlags, Superblock,
 };
-use ext4_format::types::Ino;
+use units::Ino;
 use zerocopy::FromZeros;
 
 /// Returns all of the superblock that does not depend on the layout.

@@ -2,9 +2,9 @@
 
 use crate::Result;
 use block::{Bio, Buf, BufMut, Class, Completion, Plug, Queue, Reason};
-use ext4_format::types::FsBlock;
 use smallvec::smallvec;
 use std::sync::Arc;
+use units::FsBlock;
 
 /// Collects blocks and submits them.
 pub(crate) struct Writer<'q> {

@@ -196,7 +196,7 @@ fn walk<'p>(
                 if let Some(trail) = trail {
                     trail.pop();
                 }
-                if dir.ino() != ext4::Ino::ROOT.0 {
+                if dir.ino() != units::Ino::ROOT {
                     dir = fs.parent(&dir)?;
                 }
             }

@@ -15,20 +15,20 @@
 use crate::Flushers;
 use crate::bandwidth::{INITIAL_PAGES_PER_SEC, Rates};
 use crate::window::WINDOW;
-use block::PAGE_SIZE;
 use cache::{Budget, ShardedCounter};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use sync::{Mutex, Rank};
+use units::page;
 
 /// Pages that a shard of the counters holds back, at most.
 const COUNT_BATCH: u64 = 32;
 /// Pages of the smallest part, where an even part is at least four times as much (4 MiB).
-const MIN_PART: u64 = (4 << 20) / PAGE_SIZE as u64;
+const MIN_PART: u64 = (4 << 20) / page::BYTES;
 /// Pages of a flusher's batch, at most (16 MiB) and at least (128 KiB).
-const BATCH_PAGES: u64 = (16 << 20) / PAGE_SIZE as u64;
-const MIN_BATCH_PAGES: u64 = (128 << 10) / PAGE_SIZE as u64;
+const BATCH_PAGES: u64 = (16 << 20) / page::BYTES;
+const MIN_BATCH_PAGES: u64 = (128 << 10) / page::BYTES;
 /// Pages of a shared thread's batch, at most: pdflush wrote that many before it turned to the next
 /// device.
 const SHARED_BATCH_PAGES: u64 = 1024;
@@ -91,7 +91,7 @@ pub(crate) struct Share {
 }
 
 fn batch(budget: &Budget) -> i64 {
-    let pages = budget.limit() / PAGE_SIZE as u64;
+    let pages = budget.limit() / page::BYTES;
     (pages / 4096).min(COUNT_BATCH) as i64
 }
 

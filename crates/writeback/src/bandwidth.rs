@@ -14,9 +14,10 @@
 //!   throttled to the guess for long.
 
 use std::time::Duration;
+use units::page;
 
 /// The initial guess, in pages per second: 100 MB/s, as in the kernel.
-pub(crate) const INITIAL_PAGES_PER_SEC: u64 = 100_000_000 / block::PAGE_SIZE as u64;
+pub(crate) const INITIAL_PAGES_PER_SEC: u64 = 100_000_000 / page::BYTES;
 /// Busy time that makes a sample.
 const SAMPLE: Duration = Duration::from_millis(200);
 /// Busy time that makes the first sample.

@@ -31,6 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::{AtomicUsize, Ordering};
+use units::PageIndex;
 
 /// Slices of inodes in a batch at most.
 const BATCH_SLICES: usize = 1024;
@@ -218,8 +219,8 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
         let mut slice = Slice {
             pages: 0,
             reason: Reason::Sync,
-            from: 0,
-            end: u64::MAX,
+            from: PageIndex::FIRST,
+            end: PageIndex::END,
             on_locked: OnLocked::Skip,
         };
         let mut pages = 0;

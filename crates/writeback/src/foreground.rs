@@ -14,13 +14,13 @@ use crate::backing_dev::BackingDev;
 use crate::batches::{BatchCount, BatchOwner, BatchWriter, Batches, PendingBatch};
 use crate::interface::{OnLocked, Reason, WritebackFs};
 use crate::window::WINDOW;
-use block::PAGE_SIZE;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
+use units::page;
 
 /// Pages of a batch at most (4 MiB).
-const BATCH_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
+const BATCH_PAGES: u64 = (4 << 20) / page::BYTES;
 /// Sweeps over the files: see the module's third step.
 const SWEEPS: usize = 2;
 

@@ -4,6 +4,7 @@ use crate::dirty_list::DirtyState;
 use block::Plug;
 use cache::{ErrSeq, Mapping};
 use std::sync::Arc;
+use units::PageIndex;
 
 /// Why pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +39,10 @@ pub struct Slice {
     pub reason: Reason,
     /// For a sync, the first page to look at. Otherwise the file system continues after its last
     /// slice of the inode.
-    pub from: u64,
+    pub from: PageIndex,
     /// For a sync, the page behind the last one to look at. A file that grows all the time cannot
     /// keep the sync from ending.
-    pub end: u64,
+    pub end: PageIndex,
     /// The behaviour while another thread writes the inode.
     pub on_locked: OnLocked,
 }
@@ -68,7 +69,7 @@ pub struct Progress<E> {
     /// The inode is locked, and [`OnLocked::Skip`] was asked for.
     pub locked: bool,
     /// For a sync: the page behind the last one submitted, where the sweep continues.
-    pub next: u64,
+    pub next: PageIndex,
     /// Nothing could be written, and waiting does not help. The pages stay dirty.
     pub failed: Option<E>,
 }
@@ -93,7 +94,7 @@ pub trait WritebackFs: Send + Sync + Sized + 'static {
     /// Whether the inode has dirty pages to write back.
     fn is_dirty(inode: &Self::Inode) -> bool;
     /// The page behind the last one that calls which have returned may have dirtied.
-    fn end(inode: &Self::Inode) -> u64;
+    fn end(inode: &Self::Inode) -> PageIndex;
     /// The error number of `error`.
     fn errno(error: &Self::Error) -> i32;
     /// The error of a page write that failed with `errno`.

@@ -31,6 +31,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::Ordering;
+use units::PageIndex;
 
 /// Batches that a shared thread leaves in flight on a device.
 const SHARED_WINDOW: usize = 1;
@@ -399,8 +400,8 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let slice = Slice {
             pages: self.writer.owner.batch_pages as usize,
             reason: self.reason,
-            from: 0,
-            end: u64::MAX,
+            from: PageIndex::FIRST,
+            end: PageIndex::END,
             on_locked: OnLocked::Skip,
         };
         self.writer.write_slice(inode, slice, u64::MAX)

@@ -7,10 +7,10 @@ use crate::interface::WritebackFs;
 use crate::sync::Group;
 use crate::threads::{self, Flushers, SharedThread};
 use crate::tunables::Tunables;
-use block::PAGE_SIZE;
 use std::io;
 use std::sync::Arc;
 use sync::atomic::Ordering;
+use units::page;
 
 /// Reclaim writes dirty pages back early if they take more than this part of the budget: one 32nd.
 const RECLAIM_PART: u64 = 32;
@@ -53,7 +53,7 @@ impl<F: WritebackFs> BackingDev<F> {
     /// Has the flusher write half of what is dirty, because the budget is exceeded. Does nothing
     /// where too little is dirty to matter. Cheap where it was called already.
     pub fn kick_reclaim(&self) {
-        let dirty = self.limits.to_write() * PAGE_SIZE as u64;
+        let dirty = self.limits.to_write() * page::BYTES;
         if dirty > self.limits.budget().limit() / RECLAIM_PART
             && !self.is_idle()
             && !self.control.reclaim.swap(true, Ordering::SeqCst)

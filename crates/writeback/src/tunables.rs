@@ -11,10 +11,10 @@
 //! | `dirty_expire_centisecs`, `dirty_writeback_centisecs` | the same in hundredths, as the kernel's files have them |
 
 use crate::balance::Thresholds;
-use block::PAGE_SIZE;
 use std::fmt;
 use std::io;
 use std::time::Duration;
+use units::page;
 
 /// The parameters. They can be changed while mounted.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl Default for Tunables {
 }
 
 /// Lower bound of `dirty_bytes` and `dirty_background_bytes`.
-const MIN_BYTES: u64 = 2 * PAGE_SIZE as u64;
+const MIN_BYTES: u64 = 2 * page::BYTES;
 
 impl Tunables {
     /// The names that [`Tunables::set`] knows.
@@ -139,7 +139,7 @@ impl Tunables {
     /// The thresholds for a memory budget of `budget` bytes. A background threshold that is not
     /// below the hard one becomes half of it, as in the kernel.
     pub(crate) fn thresholds(&self, budget: u64) -> Thresholds {
-        let page = PAGE_SIZE as u64;
+        let page = page::BYTES;
         let percent = |ratio: u32| (u128::from(budget) * u128::from(ratio) / 100) as u64;
         let hard = self
             .dirty_bytes

@@ -11,6 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use units::Ino;
 
 /// Mount options with little memory, so that reclaim runs.
 pub fn options() -> MountOptions {
@@ -308,7 +309,7 @@ pub fn mkdir_all(fs: &Fs, path: &str) -> Result<InodeRef> {
 ///
 /// # Errors
 /// The engine's.
-pub fn list(fs: &Fs, dir: &InodeRef) -> Result<Vec<(Vec<u8>, u32, FileType)>> {
+pub fn list(fs: &Fs, dir: &InodeRef) -> Result<Vec<(Vec<u8>, Ino, FileType)>> {
     let mut found = Vec::new();
     fs.read_dir(dir, 0, &mut |entry| {
         if entry.name != b"." && entry.name != b".." {

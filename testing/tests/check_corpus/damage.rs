@@ -10,12 +10,12 @@ use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::htree::NodeKind;
 use ext4_format::inode::{self, InodeFields};
 use ext4_format::superblock::Superblock;
-use ext4_format::types::{FsBlock, GroupNo, Ino};
 use ext4_format::{dir_entry, extent, htree, orphan_file, xattr};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use testkit::needs::run_ok;
 use testkit::oracle::text;
+use units::{FsBlock, GroupNo, Ino};
 
 const BLOCK: u64 = 4096;
 

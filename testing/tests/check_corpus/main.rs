@@ -260,7 +260,7 @@ fn a_cyclic_extent_tree_is_checked_in_time() {
     use ext4_format::geometry::Geometry;
     use ext4_format::inode::{self, InodeFields};
     use ext4_format::superblock::Superblock;
-    use ext4_format::types::Ino;
+    use units::FileBlock;
     let disk = testkit::disk::Disk::new(48 << 20);
     mkfs::format(&disk.queue(), &mkfs::MkfsOptions::default()).unwrap();
     let fs = ext4::Fs::mount(disk.queue(), testkit::volume::options()).unwrap();
@@ -272,7 +272,7 @@ fn a_cyclic_extent_tree_is_checked_in_time() {
     let bytes = disk.bytes();
     let geo = Geometry::from_superblock(&Superblock::parse(&bytes[1024..2048]).unwrap()).unwrap();
     let desc = ext4_format::group_desc::GroupDesc::decode(&bytes[4096..], geo.desc_size).unwrap();
-    let (block, offset) = geo.inode_location(Ino(ino), desc.inode_table).unwrap();
+    let (block, offset) = geo.inode_location(ino, desc.inode_table).unwrap();
     let at = block.0 as usize * 4096 + offset as usize;
     let mut raw = bytes[at..at + usize::from(geo.inode_size)].to_vec();
     let mut fields = InodeFields::decode(&geo, &raw).unwrap();
@@ -281,14 +281,14 @@ fn a_cyclic_extent_tree_is_checked_in_time() {
         .extent(0)
         .unwrap()
         .start;
-    let seed = geo.inode_csum_seed(Ino(ino), fields.generation);
+    let seed = geo.inode_csum_seed(ino, fields.generation);
     // The root has depth 5. The nodes are former blocks of the file; each has entries for all nodes
     // of the next level.
     let nodes = |level: u64| (0..12).map(move |nth| first + level * 12 + nth);
     extent::init(&mut fields.i_block, 5).unwrap();
     let lead = |level: u64, count: usize| -> Vec<ExtentIndex> {
         let entry = |(at, child)| ExtentIndex {
-            file_block: at,
+            file_block: FileBlock(at),
             child,
         };
         (0..)
@@ -299,12 +299,12 @@ fn a_cyclic_extent_tree_is_checked_in_time() {
     };
     extent::set_indexes(&mut fields.i_block, 5, &lead(0, 4)).unwrap();
     fields.encode(&geo, &mut raw).unwrap();
-    inode::update_checksum(&geo, Ino(ino), &mut raw).unwrap();
+    inode::update_checksum(&geo, ino, &mut raw).unwrap();
     disk.edit(|bytes| {
         bytes[at..at + raw.len()].copy_from_slice(&raw);
         for level in 0..5u16 {
             for node in nodes(u64::from(level)) {
-                let place = &mut bytes[node as usize * 4096..][..4096];
+                let place = &mut bytes[node.offset(4096) as usize..][..4096];
                 let depth = 4 - level;
                 extent::init(place, depth).unwrap();
                 if depth > 0 {
@@ -320,7 +320,7 @@ fn a_cyclic_extent_tree_is_checked_in_time() {
         report
             .findings
             .iter()
-            .any(|f| f.object == kind && f.place.inode == Some(ino))
+            .any(|f| f.object == kind && f.place.inode == Some(ino.0))
     };
     assert!(
         named(check::Kind::SharedBlock) && named(check::Kind::Mapping),

@@ -25,7 +25,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 /// Bytes in a page of the page cache, and the capacity and alignment of every buffer.
-pub const PAGE_SIZE: usize = 4096;
+pub const PAGE_SIZE: usize = units::page::BYTES as usize;
 
 /// More references than this are a leak. Beyond it the count could wrap, and memory in use would be
 /// reused.

@@ -14,6 +14,7 @@ use papaya::HashMap;
 use rustc_hash::FxBuildHasher;
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
+use units::Ino;
 
 const RUN_BITS: u32 = 5;
 /// Numbers in a run.
@@ -37,8 +38,8 @@ impl<T> Default for Run<T> {
 }
 
 impl<T> Run<T> {
-    fn slot(&self, number: u32) -> &Slot<T> {
-        &self.slots[number as usize % RUN]
+    fn slot(&self, number: Ino) -> &Slot<T> {
+        &self.slots[number.0 as usize % RUN]
     }
     /// Counts one more object. Returns `false` if the run is dead.
     fn hold(&self) -> bool {
@@ -80,15 +81,15 @@ impl<T> Runs<T> {
         self.runs.pin().values().map(held).sum()
     }
     /// Returns a reference to the object of this number.
-    pub fn get(&self, number: u32) -> Option<Arc<T>> {
+    pub fn get(&self, number: Ino) -> Option<Arc<T>> {
         let runs = self.runs.pin();
-        runs.get(&(number >> RUN_BITS))?.slot(number).get()
+        runs.get(&(number.0 >> RUN_BITS))?.slot(number).get()
     }
     /// Calls `call` for the existing objects of these numbers.
-    pub fn with_each(&self, numbers: &[u32], mut call: impl FnMut(&T)) {
+    pub fn with_each(&self, numbers: &[Ino], mut call: impl FnMut(&T)) {
         let runs = self.runs.pin();
-        for near in numbers.chunk_by(|a, b| a >> RUN_BITS == b >> RUN_BITS) {
-            let Some(run) = runs.get(&(near[0] >> RUN_BITS)) else {
+        for near in numbers.chunk_by(|a, b| a.0 >> RUN_BITS == b.0 >> RUN_BITS) {
+            let Some(run) = runs.get(&(near[0].0 >> RUN_BITS)) else {
                 continue;
             };
             for &number in near {
@@ -97,10 +98,10 @@ impl<T> Runs<T> {
         }
     }
     /// Inserts an object. Returns it if the number has one.
-    pub fn insert(&self, number: u32, object: Arc<T>) -> Option<Arc<T>> {
+    pub fn insert(&self, number: Ino, object: Arc<T>) -> Option<Arc<T>> {
         let runs = self.runs.pin();
         let run = loop {
-            let run = runs.get_or_insert_with(number >> RUN_BITS, Arc::default);
+            let run = runs.get_or_insert_with(number.0 >> RUN_BITS, Arc::default);
             if run.hold() {
                 break run;
             }
@@ -114,17 +115,17 @@ impl<T> Runs<T> {
         refused
     }
     /// Removes the object of this number.
-    pub fn remove(&self, number: u32) -> Option<Arc<T>> {
+    pub fn remove(&self, number: Ino) -> Option<Arc<T>> {
         let runs = self.runs.pin();
-        let run = runs.get(&(number >> RUN_BITS))?;
+        let run = runs.get(&(number.0 >> RUN_BITS))?;
         let removed = run.slot(number).take()?;
         self.release(number, run);
         Some(removed)
     }
     /// Removes an object if it is the one of this number. Returns whether it was.
-    pub fn remove_same(&self, number: u32, object: &Arc<T>) -> bool {
+    pub fn remove_same(&self, number: Ino, object: &Arc<T>) -> bool {
         let runs = self.runs.pin();
-        let Some(run) = runs.get(&(number >> RUN_BITS)) else {
+        let Some(run) = runs.get(&(number.0 >> RUN_BITS)) else {
             return false;
         };
         let was = run.slot(number).take_same(object);
@@ -133,15 +134,15 @@ impl<T> Runs<T> {
         }
         was
     }
-    fn release(&self, number: u32, run: &Arc<Run<T>>) {
+    fn release(&self, number: Ino, run: &Arc<Run<T>>) {
         if run.release() {
             self.take_out(number, run);
         }
     }
     /// Removes a dead run.
-    fn take_out(&self, number: u32, ended: &Arc<Run<T>>) {
+    fn take_out(&self, number: Ino, ended: &Arc<Run<T>>) {
         let is_it = |_: &u32, run: &Arc<Run<T>>| Arc::ptr_eq(run, ended);
-        let _ = self.runs.pin().remove_if(&(number >> RUN_BITS), is_it);
+        let _ = self.runs.pin().remove_if(&(number.0 >> RUN_BITS), is_it);
     }
     /// The objects.
     pub fn objects(&self) -> impl Iterator<Item = Arc<T>> {
@@ -158,23 +159,27 @@ mod tests {
     #[test]
     fn inserted_objects_are_found_and_others_are_not() {
         let runs = Runs::default();
-        let numbers = || (1..10 * RUN as u32).step_by(3).chain([u32::MAX]);
+        let numbers = || (1..10 * RUN as u32).step_by(3).chain([u32::MAX]).map(Ino);
         for number in numbers() {
             assert!(runs.insert(number, Arc::new(number)).is_none());
         }
         assert_eq!(runs.len(), numbers().count());
-        assert_eq!(runs.get(4).as_deref(), Some(&4));
-        assert!(runs.get(5).is_none());
-        let mut objects: Vec<u32> = runs.objects().map(|object| *object).collect();
+        assert_eq!(runs.get(Ino(4)).as_deref(), Some(&Ino(4)));
+        assert!(runs.get(Ino(5)).is_none());
+        let mut objects: Vec<Ino> = runs.objects().map(|object| *object).collect();
         objects.sort_unstable();
         assert_eq!(objects, numbers().collect::<Vec<_>>());
         let mut each = Vec::new();
-        runs.with_each(&[1, 2, 4, 700, 7, u32::MAX], |number| each.push(*number));
+        let wanted = [1, 2, 4, 700, 7, u32::MAX].map(Ino);
+        runs.with_each(&wanted, |number| each.push(number.0));
         assert_eq!(each, [1, 4, 7, u32::MAX]);
-        let refused = runs.insert(4, Arc::new(44)).unwrap();
-        assert_eq!(*refused, 44);
-        assert_eq!(runs.get(4).as_deref(), Some(&4));
-        assert!(!runs.remove_same(4, &refused), "another has its number");
+        let refused = runs.insert(Ino(4), Arc::new(Ino(44))).unwrap();
+        assert_eq!(*refused, Ino(44));
+        assert_eq!(runs.get(Ino(4)).as_deref(), Some(&Ino(4)));
+        assert!(
+            !runs.remove_same(Ino(4), &refused),
+            "another has its number"
+        );
         for number in numbers() {
             assert!(runs.remove(number).is_some());
             assert!(runs.remove(number).is_none());
@@ -192,7 +197,7 @@ mod tests {
                 let runs = &runs;
                 scope.spawn(move || {
                     for round in 0..20_000u32 {
-                        let (a, b) = (thread, thread + 16);
+                        let (a, b) = (Ino(thread), Ino(thread + 16));
                         assert!(runs.insert(a, Arc::new(round)).is_none());
                         if round % 3 == 0 {
                             let object = Arc::new(round + 1);

@@ -2,6 +2,7 @@ use super::*;
 use crate::Kind;
 use block::BufMut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use units::PageIndex;
 
 /// State of each number: live objects, and the version "on disk".
 #[derive(Default)]
@@ -11,7 +12,7 @@ struct World {
     idle: AtomicU64,
 }
 struct Inode {
-    ino: u32,
+    ino: Ino,
     pins: Pins,
     mapping: Mapping,
     clean: AtomicBool,
@@ -32,9 +33,9 @@ impl CachedInode for Inode {
             // The object is evicted from here on: the next one of this number may become alive.
             assert_eq!(
                 self.value.load(Relaxed),
-                self.world.disk[self.ino as usize].load(Relaxed)
+                self.world.disk[self.ino.0 as usize].load(Relaxed)
             );
-            self.world.alive[self.ino as usize].fetch_sub(1, Relaxed);
+            self.world.alive[self.ino.0 as usize].fetch_sub(1, Relaxed);
         }
         clean
     }
@@ -71,11 +72,11 @@ impl Setup {
             assert_eq!(others, 0, "two live objects of inode {ino}");
             Ok(self.make(ino))
         };
-        self.table.get_or_load(ino, load).unwrap()
+        self.table.get_or_load(Ino(ino), load).unwrap()
     }
     fn make(&self, ino: u32) -> Inode {
         Inode {
-            ino,
+            ino: Ino(ino),
             pins: Pins::default(),
             mapping: Mapping::new(self.budget.clone()),
             clean: AtomicBool::new(true),
@@ -92,7 +93,7 @@ impl Setup {
 fn an_inode_is_loaded_once_and_found_again() {
     let t = setup(10);
     let a = t.load(3);
-    let b = t.table.get(3).unwrap();
+    let b = t.table.get(Ino(3)).unwrap();
     assert!(Arc::ptr_eq(&a, &b));
     assert_eq!(a.pins.count(), 2);
     let c = b.clone();
@@ -100,8 +101,8 @@ fn an_inode_is_loaded_once_and_found_again() {
     assert_eq!(t.world.idle.load(Relaxed), 0);
     drop(c);
     assert_eq!(t.world.idle.load(Relaxed), 1);
-    assert!(t.table.get(4).is_none());
-    assert_eq!(t.table.get_or_load(5, || Err(7)).err(), Some(7));
+    assert!(t.table.get(Ino(4)).is_none());
+    assert_eq!(t.table.get_or_load(Ino(5), || Err(7)).err(), Some(7));
     assert_eq!(t.table.len(), 1);
     assert_eq!(t.budget.used(), 300);
 }
@@ -110,7 +111,7 @@ fn an_inode_is_loaded_once_and_found_again() {
 fn small_files_are_evicted_whole_and_used_ones_are_spared() {
     let t = setup(40);
     for ino in 1..=20 {
-        t.load(ino).mapping.insert_clean(0, t.page());
+        t.load(ino).mapping.insert_clean(PageIndex(0), t.page());
     }
     // Insertion sets the mark of use; the first turn clears it.
     assert_eq!(t.table.shrink(10 * 4096), 10 * (4096 + 300));
@@ -130,7 +131,7 @@ fn small_files_are_evicted_whole_and_used_ones_are_spared() {
 fn pages_of_a_larger_file_are_evicted_before_its_inode() {
     let t = setup(4);
     for page in 0..17 {
-        t.load(1).mapping.insert_clean(page, t.page());
+        t.load(1).mapping.insert_clean(PageIndex(page), t.page());
     }
     while t.budget.used_by(Kind::Pages) > 0 {
         assert!(t.table.shrink(17 * 4096) > 0);
@@ -155,10 +156,10 @@ fn the_memory_of_an_evicted_inode_is_reused() {
     assert_eq!(t.table.spares.len(), 1);
     let next = t.load(2);
     assert_eq!(Arc::as_ptr(&next), place);
-    assert_eq!((next.ino, t.budget.used()), (2, 300));
+    assert_eq!((next.ino, t.budget.used()), (Ino(2), 300));
     drop(next);
     // The memory of an inode with another reference is not reused.
-    let held = t.table.get(2).map(|inode| Arc::clone(&inode)).unwrap();
+    let held = t.table.get(Ino(2)).map(|inode| Arc::clone(&inode)).unwrap();
     assert_eq!(t.table.shrink(1), 300);
     assert_ne!(Arc::as_ptr(&t.load(3)), Arc::as_ptr(&held));
     drop(held);
@@ -171,18 +172,18 @@ fn the_memory_of_an_evicted_inode_is_reused() {
 fn a_removed_inode_lives_until_its_last_unpin() {
     let t = setup(10);
     let held = t.load(3);
-    t.table.remove(3);
-    assert!(t.table.get(3).is_none());
+    t.table.remove(Ino(3));
+    assert!(t.table.get(Ino(3)).is_none());
     let weak = Arc::downgrade(&held);
     let arc = Arc::clone(&held);
     assert!(t.table.pin(&arc).is_some());
-    let next = t.table.insert(3, t.make(3));
+    let next = t.table.insert(Ino(3), t.make(3));
     drop(held);
     assert!(t.table.pin(&arc).is_none());
     assert_eq!(t.world.idle.load(Relaxed), 0);
     drop(arc);
     drop(next);
-    t.table.remove(3);
+    t.table.remove(Ino(3));
     assert_eq!(t.table.len(), 0);
     drop(weak);
     assert_eq!(t.budget.used(), 0);
@@ -226,7 +227,7 @@ fn concurrent_loads_writes_and_evictions_lose_nothing() {
                     }
                     let inode = match random >> 60 {
                         0..8 => t.load(ino),
-                        _ => match t.table.get(ino) {
+                        _ => match t.table.get(Ino(ino)) {
                             Some(inode) => inode,
                             None => continue,
                         },

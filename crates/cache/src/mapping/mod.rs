@@ -30,13 +30,14 @@ mod page;
 mod tree;
 
 use crate::{Budget, Kind};
-use block::{Buf, PAGE_SIZE};
+use block::Buf;
 use page::Page;
 use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 use tree::Tree;
+use units::{PageIndex, Span};
 
 /// The tags of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,8 +61,8 @@ pub enum Delalloc {
 
 /// A page picked for writeback.
 pub struct DirtyPage {
-    /// Page number in the file.
-    pub index: u64,
+    /// Where the page is in the file.
+    pub index: PageIndex,
     /// The content; it does not change.
     pub buf: Buf,
     /// The page has a reservation instead of a block.
@@ -102,8 +103,6 @@ enum Index {
     Many(Box<Tree>),
 }
 
-/// The highest page number of a file.
-const MAX_INDEX: u64 = u32::MAX as u64;
 /// Chunks that a reclaim visits before it releases the lock for a moment.
 const RECLAIM_CHUNKS: usize = 64;
 
@@ -118,20 +117,6 @@ pub struct Mapping {
     /// Bytes charged for the inode.
     inode_bytes: AtomicU32,
     index: Mutex<Index>,
-}
-
-fn narrow(index: u64) -> Option<u32> {
-    u32::try_from(index).ok()
-}
-fn must_narrow(index: u64) -> u32 {
-    assert!(
-        index <= MAX_INDEX,
-        "page {index} is beyond the largest file"
-    );
-    index as u32
-}
-fn clamp(range: Range<u64>) -> Range<u64> {
-    range.start..range.end.min(MAX_INDEX + 1)
 }
 
 impl Mapping {
@@ -213,7 +198,7 @@ impl Mapping {
             self.tagged
                 .store(writeback << 32 | dirty, Ordering::Release);
         }
-        let bytes = tally.pages.unsigned_abs() * PAGE_SIZE as u64;
+        let bytes = tally.pages.unsigned_abs() * units::page::BYTES;
         match tally.pages {
             0 => (),
             1.. => self.budget.charge(Kind::Pages, bytes),
@@ -222,8 +207,7 @@ impl Mapping {
     }
 
     /// Returns the content of a cached page and marks the page as referenced.
-    pub fn get(&self, index: u64) -> Option<Buf> {
-        let index = narrow(index)?;
+    pub fn get(&self, index: PageIndex) -> Option<Buf> {
         match &mut *self.index.lock() {
             Index::Empty => None,
             Index::One(page) => (page.index == index).then(|| {
@@ -235,12 +219,16 @@ impl Mapping {
     }
     /// Calls `each` for the pages of `range` in order, with the content or `None`. The mapping is
     /// locked meanwhile: `each` must not call it.
-    pub fn get_range(&self, range: Range<u64>, mut each: impl FnMut(u64, Option<&Buf>)) {
+    pub fn get_range(
+        &self,
+        range: Range<PageIndex>,
+        mut each: impl FnMut(PageIndex, Option<&Buf>),
+    ) {
         match &mut *self.index.lock() {
-            Index::Empty => range.for_each(|index| each(index, None)),
+            Index::Empty => range.numbers().for_each(|index| each(index, None)),
             Index::One(page) => {
-                for index in range {
-                    let found = u64::from(page.index) == index;
+                for index in range.numbers() {
+                    let found = page.index == index;
                     if found {
                         page.reference();
                     }
@@ -251,8 +239,7 @@ impl Mapping {
         }
     }
     /// The tags of a cached page.
-    pub fn state(&self, index: u64) -> Option<PageState> {
-        let index = narrow(index)?;
+    pub fn state(&self, index: PageIndex) -> Option<PageState> {
         match &*self.index.lock() {
             Index::Empty => None,
             Index::One(page) => (page.index == index).then(|| page.state()),
@@ -261,8 +248,8 @@ impl Mapping {
     }
     /// Caches a page read from the device. Returns the cached content: that of an earlier page if
     /// there is one.
-    pub fn insert_clean(&self, index: u64, buf: Buf) -> Buf {
-        let index = must_narrow(index);
+    pub fn insert_clean(&self, index: PageIndex, buf: Buf) -> Buf {
+        debug_assert!(index < PageIndex::END, "a page behind the largest file");
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
         let kept = match &mut *guard {
@@ -279,8 +266,8 @@ impl Mapping {
     }
     /// Stores a page's whole content and makes the page dirty. Returns the state before, or the
     /// default if the page was not cached.
-    pub fn store_dirty(&self, index: u64, buf: Buf, delalloc: Delalloc) -> PageState {
-        let index = must_narrow(index);
+    pub fn store_dirty(&self, index: PageIndex, buf: Buf, delalloc: Delalloc) -> PageState {
+        debug_assert!(index < PageIndex::END, "a page behind the largest file");
         let mut tally = Tally::default();
         let mut guard = self.index.lock();
         let (before, replaced) = match &mut *guard {
@@ -306,11 +293,10 @@ impl Mapping {
     /// locked meanwhile: `change` must not call it.
     pub fn modify(
         &self,
-        index: u64,
+        index: PageIndex,
         delalloc: Delalloc,
         change: impl FnOnce(&mut [u8]),
     ) -> Option<PageState> {
-        let index = narrow(index)?;
         let mut tally = Tally::default();
         let mut guard = self.index.lock();
         let before = match &mut *guard {
@@ -329,10 +315,7 @@ impl Mapping {
     }
     /// Changes the bytes of a cached page, not its tags (for zeroes behind the end of the file).
     /// Returns whether the page is cached.
-    pub fn patch(&self, index: u64, change: impl FnOnce(&mut [u8])) -> bool {
-        let Some(index) = narrow(index) else {
-            return false;
-        };
+    pub fn patch(&self, index: PageIndex, change: impl FnOnce(&mut [u8])) -> bool {
         let mut guard = self.index.lock();
         let buf = match &mut *guard {
             Index::One(page) if page.index == index => Some(&mut page.buf),
@@ -346,7 +329,7 @@ impl Mapping {
         found
     }
     /// The first dirty page at or after `from` that is not under writeback.
-    pub fn next_dirty(&self, from: u64) -> Option<u64> {
+    pub fn next_dirty(&self, from: PageIndex) -> Option<PageIndex> {
         if self.dirty_pages() == 0 {
             return None;
         }
@@ -354,72 +337,74 @@ impl Mapping {
     }
     /// The first page at or after `from` that is cached and dirty, delalloc or under writeback (for
     /// SEEK_DATA).
-    pub fn next_unlanded(&self, from: u64) -> Option<u64> {
+    pub fn next_unlanded(&self, from: PageIndex) -> Option<PageIndex> {
         self.seek(from, Seek::Unlanded)
     }
-    fn seek(&self, from: u64, seek: Seek) -> Option<u64> {
-        let from = narrow(from)?;
+    fn seek(&self, from: PageIndex, seek: Seek) -> Option<PageIndex> {
         match &*self.index.lock() {
             Index::Empty => None,
-            Index::One(page) => {
-                (page.index >= from && page.matches(seek)).then_some(page.index.into())
-            }
-            Index::Many(tree) => tree.seek(from, seek).map(u64::from),
+            Index::One(page) => (page.index >= from && page.matches(seek)).then_some(page.index),
+            Index::Many(tree) => tree.seek(from, seek),
         }
     }
     /// Picks up to `max` dirty pages of `range` that are not under writeback, in order. Clears
     /// dirty and sets writeback. Returns their number.
-    pub fn take_dirty(&self, range: Range<u64>, max: usize, out: &mut Vec<DirtyPage>) -> usize {
+    pub fn take_dirty(
+        &self,
+        range: Range<PageIndex>,
+        max: usize,
+        out: &mut Vec<DirtyPage>,
+    ) -> usize {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
         let before = out.len();
         match &mut *guard {
             Index::Empty => (),
             Index::One(page) => {
-                if max > 0 && range.contains(&page.index.into()) && page.matches(Seek::Takeable) {
+                if max > 0 && range.contains(&page.index) && page.matches(Seek::Takeable) {
                     out.push(page.take(&mut tally));
                 }
             }
-            Index::Many(tree) => tree.take_dirty(clamp(range), max, out, &mut tally),
+            Index::Many(tree) => tree.take_dirty(range, max, out, &mut tally),
         }
         self.apply(&tally, &mut guard);
         out.len() - before
     }
     /// Ends a successful writeback of `range`: clears writeback and delalloc of pages under
     /// writeback. Returns their number.
-    pub fn end_writeback(&self, range: Range<u64>) -> u64 {
+    pub fn end_writeback(&self, range: Range<PageIndex>) -> u64 {
         let tally = self.finish(range, Page::end_writeback, Tree::end_writeback);
         tally.writeback.unsigned_abs()
     }
     /// Ends a failed writeback of `range`: clears writeback and sets dirty. Returns the number of
     /// pages that became dirty.
-    pub fn fail_writeback(&self, range: Range<u64>) -> u64 {
+    pub fn fail_writeback(&self, range: Range<PageIndex>) -> u64 {
         let tally = self.finish(range, Page::fail_writeback, Tree::fail_writeback);
         tally.dirty.unsigned_abs()
     }
     fn finish(
         &self,
-        range: Range<u64>,
+        range: Range<PageIndex>,
         one: impl FnOnce(&mut Page, &mut Tally),
-        many: impl FnOnce(&mut Tree, Range<u64>, &mut Tally),
+        many: impl FnOnce(&mut Tree, Range<PageIndex>, &mut Tally),
     ) -> Tally {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
         match &mut *guard {
             Index::Empty => (),
             Index::One(page) => {
-                if range.contains(&page.index.into()) {
+                if range.contains(&page.index) {
                     one(page, &mut tally);
                 }
             }
-            Index::Many(tree) => many(tree, clamp(range), &mut tally),
+            Index::Many(tree) => many(tree, range, &mut tally),
         }
         self.apply(&tally, &mut guard);
         tally
     }
     /// Removes all pages of `range`, dirty ones too (truncate, punch). The caller has waited for
     /// writeback.
-    pub fn remove(&self, range: Range<u64>) -> Removed {
+    pub fn remove(&self, range: Range<PageIndex>) -> Removed {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
         let mut trash = tree::Trash::default();
@@ -427,13 +412,13 @@ impl Mapping {
         match &mut *guard {
             Index::Empty => (),
             Index::One(page) => {
-                if range.contains(&page.index.into()) {
+                if range.contains(&page.index) {
                     removed = page.removed(&mut tally);
                     trash.index = std::mem::replace(&mut *guard, Index::Empty);
                 }
             }
             Index::Many(tree) => {
-                tree.remove(clamp(range), &mut tally, &mut removed, &mut trash);
+                tree.remove(range, &mut tally, &mut removed, &mut trash);
                 Self::collapse(&mut guard, &mut trash);
             }
         }
@@ -442,20 +427,20 @@ impl Mapping {
         removed
     }
     /// Removes the clean pages of `range` that are not under writeback. Returns their number.
-    pub fn invalidate(&self, range: Range<u64>) -> u64 {
+    pub fn invalidate(&self, range: Range<PageIndex>) -> u64 {
         let mut guard = self.index.lock();
         let mut tally = Tally::default();
         let mut trash = tree::Trash::default();
         match &mut *guard {
             Index::Empty => (),
             Index::One(page) => {
-                if range.contains(&page.index.into()) && page.evictable() {
+                if range.contains(&page.index) && page.evictable() {
                     page.removed(&mut tally);
                     trash.index = std::mem::replace(&mut *guard, Index::Empty);
                 }
             }
             Index::Many(tree) => {
-                tree.invalidate(clamp(range), &mut tally, &mut trash);
+                tree.invalidate(range, &mut tally, &mut trash);
                 Self::collapse(&mut guard, &mut trash);
             }
         }
@@ -520,7 +505,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let bytes = self.pages() * PAGE_SIZE as u64;
+        let bytes = self.pages() * units::page::BYTES;
         if bytes > 0 {
             self.budget.uncharge(Kind::Pages, bytes);
         }

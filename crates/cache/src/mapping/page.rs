@@ -2,6 +2,7 @@
 
 use super::{Delalloc, DirtyPage, PageState, Removed, Seek, Tally};
 use block::Buf;
+use units::PageIndex;
 
 const DIRTY: u8 = 1;
 const WRITEBACK: u8 = 2;
@@ -20,19 +21,19 @@ impl Delalloc {
 /// A page with its number and tags.
 pub(super) struct Page {
     pub(super) buf: Buf,
-    pub(super) index: u32,
+    pub(super) index: PageIndex,
     tags: u8,
 }
 
 impl Page {
-    pub(super) fn clean(index: u32, buf: Buf) -> Page {
+    pub(super) fn clean(index: PageIndex, buf: Buf) -> Page {
         Page {
             buf,
             index,
             tags: 0,
         }
     }
-    pub(super) fn dirty(index: u32, buf: Buf, delalloc: Delalloc) -> Page {
+    pub(super) fn dirty(index: PageIndex, buf: Buf, delalloc: Delalloc) -> Page {
         Page {
             buf,
             index,
@@ -79,7 +80,7 @@ impl Page {
         tally.dirty -= 1;
         tally.writeback += 1;
         DirtyPage {
-            index: self.index.into(),
+            index: self.index,
             buf: self.buf.clone(),
             delalloc: self.tags & DELALLOC != 0,
         }

@@ -4,6 +4,12 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
+const ALL: Range<PageIndex> = PageIndex::FIRST..PageIndex::END;
+const LAST: PageIndex = PageIndex(u32::MAX - 1);
+
+fn pages(range: Range<u32>) -> Range<PageIndex> {
+    PageIndex(range.start)..PageIndex(range.end)
+}
 fn page(byte: u8) -> Buf {
     BufMut::copy_of(&[byte; 64]).freeze()
 }
@@ -11,10 +17,10 @@ fn mapping() -> (Arc<Budget>, Mapping) {
     let budget = Budget::new(1 << 30);
     (budget.clone(), Mapping::new(budget))
 }
-fn take(mapping: &Mapping, range: Range<u64>, max: usize) -> Vec<u64> {
+fn take(mapping: &Mapping, range: Range<PageIndex>, max: usize) -> Vec<u32> {
     let mut out = Vec::new();
     assert_eq!(mapping.take_dirty(range, max, &mut out), out.len());
-    out.iter().map(|page| page.index).collect()
+    out.iter().map(|page| page.index.0).collect()
 }
 
 #[test]
@@ -26,26 +32,26 @@ fn a_small_file_fits_a_cache_line() {
 fn a_write_to_a_page_under_writeback_copies_it() {
     for others in [0, 5] {
         let (_, mapping) = mapping();
-        mapping.store_dirty(7, page(1), Delalloc::Set);
+        mapping.store_dirty(PageIndex(7), page(1), Delalloc::Set);
         for other in 0..others {
-            mapping.insert_clean(100 + other, page(9));
+            mapping.insert_clean(PageIndex(100 + other), page(9));
         }
         let mut out = Vec::new();
-        mapping.take_dirty(0..u64::MAX, 10, &mut out);
+        mapping.take_dirty(ALL, 10, &mut out);
         let before = mapping
-            .modify(7, Delalloc::Keep, |bytes| bytes[0] = 2)
+            .modify(PageIndex(7), Delalloc::Keep, |bytes| bytes[0] = 2)
             .unwrap();
         assert!(before.writeback && before.delalloc && !before.dirty);
         assert_eq!(out[0].buf[0], 1);
-        assert_eq!(mapping.get(7).unwrap()[0], 2);
+        assert_eq!(mapping.get(PageIndex(7)).unwrap()[0], 2);
         // The page is not picked again until the first write has completed.
-        assert_eq!(mapping.next_dirty(0), None);
-        assert_eq!(take(&mapping, 0..100, 10), []);
-        assert_eq!(mapping.end_writeback(7..8), 1);
-        assert_eq!(mapping.next_dirty(0), Some(7));
-        assert!(!mapping.state(7).unwrap().delalloc);
-        assert_eq!(take(&mapping, 0..100, 10), [7]);
-        assert_eq!(mapping.fail_writeback(0..100), 1);
+        assert_eq!(mapping.next_dirty(PageIndex(0)), None);
+        assert_eq!(take(&mapping, pages(0..100), 10), []);
+        assert_eq!(mapping.end_writeback(pages(7..8)), 1);
+        assert_eq!(mapping.next_dirty(PageIndex(0)), Some(PageIndex(7)));
+        assert!(!mapping.state(PageIndex(7)).unwrap().delalloc);
+        assert_eq!(take(&mapping, pages(0..100), 10), [7]);
+        assert_eq!(mapping.fail_writeback(pages(0..100)), 1);
         assert_eq!((mapping.dirty_pages(), mapping.writeback_pages()), (1, 0));
     }
 }
@@ -53,7 +59,7 @@ fn a_write_to_a_page_under_writeback_copies_it() {
 #[test]
 fn has_unlanded_sees_a_page_between_dirty_and_writeback() {
     let (_, mapping) = mapping();
-    mapping.store_dirty(0, page(1), Delalloc::Keep);
+    mapping.store_dirty(PageIndex(0), page(1), Delalloc::Keep);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -62,8 +68,8 @@ fn has_unlanded_sees_a_page_between_dirty_and_writeback() {
             }
         });
         for _ in 0..200_000 {
-            assert_eq!(take(&mapping, 0..1, 1), [0]);
-            mapping.fail_writeback(0..1);
+            assert_eq!(take(&mapping, pages(0..1), 1), [0]);
+            mapping.fail_writeback(pages(0..1));
         }
         over.store(true, Ordering::Relaxed);
     });
@@ -72,13 +78,13 @@ fn has_unlanded_sees_a_page_between_dirty_and_writeback() {
 #[test]
 fn the_last_page_of_the_largest_file() {
     let (_, mapping) = mapping();
-    mapping.store_dirty(MAX_INDEX, page(1), Delalloc::Keep);
-    mapping.store_dirty(0, page(1), Delalloc::Keep);
-    assert_eq!(mapping.next_dirty(1), Some(MAX_INDEX));
-    assert_eq!(take(&mapping, 1..u64::MAX, 10), [MAX_INDEX]);
-    assert_eq!(mapping.end_writeback(0..u64::MAX), 1);
-    assert!(mapping.get(MAX_INDEX + 1).is_none());
-    assert_eq!(mapping.remove(0..u64::MAX).pages, 2);
+    mapping.store_dirty(LAST, page(1), Delalloc::Keep);
+    mapping.store_dirty(PageIndex(0), page(1), Delalloc::Keep);
+    assert_eq!(mapping.next_dirty(PageIndex(1)), Some(LAST));
+    assert_eq!(take(&mapping, PageIndex(1)..PageIndex::END, 10), [LAST.0]);
+    assert_eq!(mapping.end_writeback(ALL), 1);
+    assert!(mapping.get(PageIndex::END).is_none());
+    assert_eq!(mapping.remove(ALL).pages, 2);
     assert_eq!(mapping.pages(), 0);
 }
 
@@ -87,10 +93,10 @@ fn the_clock_spares_a_referenced_page_once() {
     for count in [1, 2, 200] {
         let (budget, mapping) = mapping();
         for index in 0..count {
-            mapping.insert_clean(index, page(0));
+            mapping.insert_clean(PageIndex(index), page(0));
         }
-        mapping.get(0);
-        assert_eq!(mapping.reclaim(1000), count - 1);
+        mapping.get(PageIndex(0));
+        assert_eq!(mapping.reclaim(1000), u64::from(count - 1));
         assert_eq!(mapping.reclaim(1000), 1);
         assert_eq!((mapping.pages(), budget.used()), (0, 0));
     }
@@ -100,7 +106,7 @@ fn the_clock_spares_a_referenced_page_once() {
 fn reclaim_frees_no_more_than_asked() {
     let (_, mapping) = mapping();
     for index in 0..1000 {
-        mapping.insert_clean(index, page(0));
+        mapping.insert_clean(PageIndex(index), page(0));
     }
     assert_eq!(mapping.reclaim(10), 10);
     assert_eq!(mapping.reclaim(100), 100);
@@ -111,16 +117,16 @@ fn reclaim_frees_no_more_than_asked() {
 fn writeback_of_a_mostly_clean_file_scans_dirty_chunks_only() {
     let (_, mapping) = mapping();
     for index in 0..1 << 18 {
-        mapping.insert_clean(index, page(0));
+        mapping.insert_clean(PageIndex(index), page(0));
     }
     let start = std::time::Instant::now();
-    for round in 0..10_000u64 {
-        let index = round * 26 % (1 << 18);
+    for round in 0..10_000 {
+        let index = PageIndex(round * 26 % (1 << 18));
         mapping.store_dirty(index, page(1), Delalloc::Keep);
-        assert_eq!(mapping.next_dirty(0), Some(index));
-        assert_eq!(mapping.next_unlanded(0), Some(index));
-        assert_eq!(take(&mapping, 0..u64::MAX, 100), [index]);
-        assert_eq!(mapping.end_writeback(0..u64::MAX), 1);
+        assert_eq!(mapping.next_dirty(PageIndex(0)), Some(index));
+        assert_eq!(mapping.next_unlanded(PageIndex(0)), Some(index));
+        assert_eq!(take(&mapping, ALL, 100), [index.0]);
+        assert_eq!(mapping.end_writeback(ALL), 1);
     }
     // Scans of 4,096 chunks in each round would take seconds.
     assert!(start.elapsed().as_millis() < 1000, "{:?}", start.elapsed());
@@ -128,34 +134,35 @@ fn writeback_of_a_mostly_clean_file_scans_dirty_chunks_only() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Get(u64),
-    InsertClean(u64, u8),
-    StoreDirty(u64, u8, bool),
-    Modify(u64, u8, bool),
-    Patch(u64, u8),
-    NextDirty(u64),
-    NextUnlanded(u64),
-    TakeDirty(Range<u64>, usize),
-    End(Range<u64>),
-    Fail(Range<u64>),
-    Remove(Range<u64>),
-    Invalidate(Range<u64>),
+    Get(PageIndex),
+    InsertClean(PageIndex, u8),
+    StoreDirty(PageIndex, u8, bool),
+    Modify(PageIndex, u8, bool),
+    Patch(PageIndex, u8),
+    NextDirty(PageIndex),
+    NextUnlanded(PageIndex),
+    TakeDirty(Range<PageIndex>, usize),
+    End(Range<PageIndex>),
+    Fail(Range<PageIndex>),
+    Remove(Range<PageIndex>),
+    Invalidate(Range<PageIndex>),
     Reclaim(u64),
 }
 
 /// Page numbers that are adjacent, at chunk borders, and far apart.
-fn index() -> impl Strategy<Value = u64> {
+fn index() -> impl Strategy<Value = PageIndex> {
     prop_oneof![
-        4 => 0..6u64,
-        4 => 60..70u64,
-        2 => 120..200u64,
-        1 => 1_000_000..1_000_003u64,
-        1 => MAX_INDEX - 2..=MAX_INDEX,
+        4 => 0..6u32,
+        4 => 60..70u32,
+        2 => 120..200u32,
+        1 => 1_000_000..1_000_003u32,
+        1 => LAST.0 - 2..=LAST.0,
     ]
+    .prop_map(PageIndex)
 }
-fn range() -> impl Strategy<Value = Range<u64>> {
+fn range() -> impl Strategy<Value = Range<PageIndex>> {
     (index(), index(), any::<bool>()).prop_map(|(a, b, open)| match open {
-        true => a..u64::MAX,
+        true => a..PageIndex::END,
         false => a.min(b)..a.max(b) + 1,
     })
 }
@@ -198,7 +205,7 @@ impl ModelPage {
         self.state.dirty && !self.state.writeback
     }
 }
-type Model = BTreeMap<u64, ModelPage>;
+type Model = BTreeMap<PageIndex, ModelPage>;
 
 fn run(steps: &[Step]) {
     let (budget, mapping) = mapping();
@@ -216,11 +223,11 @@ fn run(steps: &[Step]) {
         for (index, page) in &model {
             assert_eq!(mapping.state(*index), Some(page.state), "{step:?}");
         }
-        assert_eq!(budget.used(), model.len() as u64 * PAGE_SIZE as u64);
+        assert_eq!(budget.used(), model.len() as u64 * units::page::BYTES);
     }
     let mut seen = 0;
-    mapping.get_range(0..300, |index, buf| {
-        assert_eq!(index, seen);
+    mapping.get_range(pages(0..300), |index, buf| {
+        assert_eq!(index.0, seen);
         seen += 1;
         assert_eq!(
             buf.map(|buf| buf[0]),

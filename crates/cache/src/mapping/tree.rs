@@ -6,10 +6,11 @@
 //! [`Tree::change`] makes every change of a chunk and updates both sets.
 
 use super::page::Page;
-use super::{Delalloc, DirtyPage, Index, MAX_INDEX, PageState, Removed, Seek, Tally};
+use super::{Delalloc, DirtyPage, Index, PageState, Removed, Seek, Tally};
 use block::Buf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use units::{PageIndex, Span};
 
 /// Pages of a chunk: the bits of a bitmap.
 const CHUNK: u32 = 64;
@@ -61,26 +62,34 @@ fn bits(mut word: u64) -> impl Iterator<Item = u32> {
         (bit < 64).then_some(bit)
     })
 }
-fn key_of(index: u32) -> u32 {
-    index / CHUNK
+fn key_of(index: PageIndex) -> u32 {
+    index.0 / CHUNK
 }
-fn bit_of(index: u32) -> u64 {
-    1 << (index % CHUNK)
+fn slot_of(index: PageIndex) -> usize {
+    (index.0 % CHUNK) as usize
 }
-fn page_of(key: u32, bit: u32) -> u64 {
-    u64::from(key) * u64::from(CHUNK) + u64::from(bit)
+fn bit_of(index: PageIndex) -> u64 {
+    1 << slot_of(index)
 }
-/// Chunk numbers that `range` touches (`range` is not empty and below 2^32).
-fn keys(range: &Range<u64>) -> std::ops::RangeInclusive<u32> {
-    let chunk = u64::from(CHUNK);
-    (range.start / chunk) as u32..=((range.end - 1) / chunk) as u32
+fn page_of(key: u32, bit: u32) -> PageIndex {
+    PageIndex(key * CHUNK + bit)
+}
+/// Chunk numbers that `range` touches (`range` is not empty).
+fn keys(range: &Range<PageIndex>) -> std::ops::RangeInclusive<u32> {
+    key_of(range.start)..=(range.end.0 - 1) / CHUNK
 }
 /// The bits of chunk `key` that lie in `range`.
-fn mask(range: &Range<u64>, key: u32) -> u64 {
-    let first = page_of(key, 0);
-    let from = range.start.saturating_sub(first).min(64);
-    let to = range.end.saturating_sub(first).min(64);
-    let below = |bit: u64| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };
+fn mask(range: &Range<PageIndex>, key: u32) -> u64 {
+    let first = page_of(key, 0).0;
+    let from = range.start.0.saturating_sub(first).min(CHUNK);
+    let to = range.end.0.saturating_sub(first).min(CHUNK);
+    let below = |bit: u32| {
+        if bit == CHUNK {
+            u64::MAX
+        } else {
+            (1 << bit) - 1
+        }
+    };
     below(to) & !below(from)
 }
 
@@ -184,48 +193,49 @@ impl Tree {
             chunk.writeback = tag(state.writeback);
             chunk.delalloc = tag(state.delalloc);
             chunk.referenced = tag(page.referenced());
-            chunk.slots[(page.index % CHUNK) as usize] = Some(page.buf);
+            chunk.slots[slot_of(page.index)] = Some(page.buf);
         });
     }
 
-    pub(super) fn get(&mut self, index: u32) -> Option<&Buf> {
+    pub(super) fn get(&mut self, index: PageIndex) -> Option<&Buf> {
         let chunk = self.chunks.get_mut(&key_of(index))?;
         chunk.referenced |= bit_of(index) & chunk.present;
-        chunk.slots[(index % CHUNK) as usize].as_ref()
+        chunk.slots[slot_of(index)].as_ref()
     }
 
-    pub(super) fn get_range(&mut self, range: Range<u64>, mut each: impl FnMut(u64, Option<&Buf>)) {
-        let mut index = range.start;
-        while index < range.end {
-            let key = index / u64::from(CHUNK);
-            let end = range.end.min((key + 1) * u64::from(CHUNK));
-            let chunk = (index <= MAX_INDEX)
-                .then(|| self.chunks.get_mut(&(key as u32)))
-                .flatten();
-            match chunk {
-                None => (index..end).for_each(|index| each(index, None)),
+    pub(super) fn get_range(
+        &mut self,
+        range: Range<PageIndex>,
+        mut each: impl FnMut(PageIndex, Option<&Buf>),
+    ) {
+        let mut rest = range;
+        while !rest.is_empty() {
+            let key = key_of(rest.start);
+            let left = CHUNK - rest.start.0 % CHUNK;
+            let part = rest.first_of(left);
+            rest.start = part.end;
+            match self.chunks.get_mut(&key) {
+                None => part.numbers().for_each(|index| each(index, None)),
                 Some(chunk) => {
-                    chunk.referenced |= mask(&(index..end), key as u32) & chunk.present;
-                    for index in index..end {
-                        let slot = index % u64::from(CHUNK);
-                        each(index, chunk.slots[slot as usize].as_ref());
+                    chunk.referenced |= mask(&part, key) & chunk.present;
+                    for index in part.numbers() {
+                        each(index, chunk.slots[slot_of(index)].as_ref());
                     }
                 }
             }
-            index = end;
         }
     }
 
-    pub(super) fn state(&self, index: u32) -> Option<PageState> {
+    pub(super) fn state(&self, index: PageIndex) -> Option<PageState> {
         let chunk = self.chunks.get(&key_of(index))?;
         let bit = bit_of(index);
         (chunk.present & bit != 0).then(|| chunk.state(bit))
     }
 
-    pub(super) fn insert_clean(&mut self, index: u32, buf: Buf, tally: &mut Tally) -> Buf {
+    pub(super) fn insert_clean(&mut self, index: PageIndex, buf: Buf, tally: &mut Tally) -> Buf {
         // A clean page changes neither set.
         let chunk = self.chunks.entry(key_of(index)).or_insert_with(Chunk::new);
-        let slot = &mut chunk.slots[(index % CHUNK) as usize];
+        let slot = &mut chunk.slots[slot_of(index)];
         if let Some(held) = slot {
             return held.clone();
         }
@@ -237,14 +247,14 @@ impl Tree {
 
     pub(super) fn store_dirty(
         &mut self,
-        index: u32,
+        index: PageIndex,
         buf: Buf,
         delalloc: Delalloc,
         tally: &mut Tally,
     ) -> (PageState, Option<Buf>) {
         let bit = bit_of(index);
         self.change(key_of(index), |chunk| {
-            let replaced = chunk.slots[(index % CHUNK) as usize].replace(buf);
+            let replaced = chunk.slots[slot_of(index)].replace(buf);
             if replaced.is_some() {
                 chunk.referenced |= bit;
             } else {
@@ -255,15 +265,15 @@ impl Tree {
         })
     }
 
-    pub(super) fn buf_mut(&mut self, index: u32) -> Option<&mut Buf> {
+    pub(super) fn buf_mut(&mut self, index: PageIndex) -> Option<&mut Buf> {
         let chunk = self.chunks.get_mut(&key_of(index))?;
-        chunk.slots[(index % CHUNK) as usize].as_mut()
+        chunk.slots[slot_of(index)].as_mut()
     }
 
     /// Makes a cached page dirty.
     pub(super) fn make_dirty(
         &mut self,
-        index: u32,
+        index: PageIndex,
         delalloc: Delalloc,
         tally: &mut Tally,
     ) -> PageState {
@@ -274,22 +284,22 @@ impl Tree {
         })
     }
 
-    pub(super) fn seek(&self, from: u32, seek: Seek) -> Option<u32> {
+    pub(super) fn seek(&self, from: PageIndex, seek: Seek) -> Option<PageIndex> {
         let set = match seek {
             Seek::Takeable => &self.dirty,
             Seek::Unlanded => &self.unlanded,
         };
-        let range = u64::from(from)..MAX_INDEX + 1;
+        let range = from..PageIndex::END;
         // At most one chunk of the set has matches only before `from`.
         set.range(key_of(from)..).find_map(|&key| {
             let found = self.chunks[&key].matching(seek) & mask(&range, key);
-            (found != 0).then(|| page_of(key, found.trailing_zeros()) as u32)
+            (found != 0).then(|| page_of(key, found.trailing_zeros()))
         })
     }
 
     pub(super) fn take_dirty(
         &mut self,
-        range: Range<u64>,
+        range: Range<PageIndex>,
         max: usize,
         out: &mut Vec<DirtyPage>,
         tally: &mut Tally,
@@ -316,7 +326,7 @@ impl Tree {
         });
     }
 
-    pub(super) fn end_writeback(&mut self, range: Range<u64>, tally: &mut Tally) {
+    pub(super) fn end_writeback(&mut self, range: Range<PageIndex>, tally: &mut Tally) {
         self.each_of(Seek::Unlanded, range, |_, wanted, chunk| {
             let landed = chunk.writeback & wanted;
             tally.writeback -= i64::from(landed.count_ones());
@@ -326,7 +336,7 @@ impl Tree {
         });
     }
 
-    pub(super) fn fail_writeback(&mut self, range: Range<u64>, tally: &mut Tally) {
+    pub(super) fn fail_writeback(&mut self, range: Range<PageIndex>, tally: &mut Tally) {
         self.each_of(Seek::Unlanded, range, |_, wanted, chunk| {
             let failed = chunk.writeback & wanted;
             tally.writeback -= i64::from(failed.count_ones());
@@ -342,7 +352,7 @@ impl Tree {
     fn each_of(
         &mut self,
         seek: Seek,
-        range: Range<u64>,
+        range: Range<PageIndex>,
         mut each: impl FnMut(u32, u64, &mut Chunk) -> bool,
     ) {
         if range.is_empty() {
@@ -366,7 +376,7 @@ impl Tree {
 
     pub(super) fn remove(
         &mut self,
-        range: Range<u64>,
+        range: Range<PageIndex>,
         tally: &mut Tally,
         removed: &mut Removed,
         trash: &mut Trash,
@@ -374,7 +384,12 @@ impl Tree {
         self.evict_from(range, tally, trash, |_| u64::MAX, removed);
     }
 
-    pub(super) fn invalidate(&mut self, range: Range<u64>, tally: &mut Tally, trash: &mut Trash) {
+    pub(super) fn invalidate(
+        &mut self,
+        range: Range<PageIndex>,
+        tally: &mut Tally,
+        trash: &mut Trash,
+    ) {
         let mut removed = Removed::default();
         self.evict_from(range, tally, trash, |chunk| chunk.evictable(), &mut removed);
     }
@@ -382,7 +397,7 @@ impl Tree {
     /// Evicts the pages that `which` selects of each chunk that `range` touches.
     fn evict_from(
         &mut self,
-        range: Range<u64>,
+        range: Range<PageIndex>,
         tally: &mut Tally,
         trash: &mut Trash,
         which: impl Fn(&Chunk) -> u64,

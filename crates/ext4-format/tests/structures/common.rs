@@ -7,10 +7,11 @@ use ext4_format::extent::{Extent, ExtentNode};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{InodeFields, InodeFlags};
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use ext4_format::{FsBlock, Geometry, GroupNo, Ino, Superblock};
+use ext4_format::{Geometry, Superblock};
 use testkit::needs::run_ok;
 use testkit::oracle::{debugfs_script, repair, text};
 use testkit::scratch::Scratch;
+use units::{FsBlock, GroupNo, Ino};
 
 /// Arguments of an image.
 pub struct Recipe {
@@ -208,8 +209,8 @@ impl Image {
         let mut extents: Vec<Extent> = node.extents().collect();
         for index in node.indexes() {
             let depth = node.depth() - 1;
-            tree.push((FsBlock(index.child), depth));
-            let child = ExtentNode::parse(self.block(FsBlock(index.child)), depth).unwrap();
+            tree.push((index.child, depth));
+            let child = ExtentNode::parse(self.block(index.child), depth).unwrap();
             extents.extend(self.extents(&child, tree));
         }
         extents
@@ -223,7 +224,7 @@ impl Image {
             let extents = self.extents(&root, &mut Vec::new());
             return extents
                 .iter()
-                .flat_map(|extent| (0..extent.len).map(|n| FsBlock(extent.start + u64::from(n))))
+                .flat_map(|extent| (0..extent.len).map(|n| extent.start + u64::from(n)))
                 .collect();
         }
         let word =

@@ -12,11 +12,12 @@ use ext4_format::extent::{self, Extent, ExtentIndex, ExtentNode};
 use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{self, DeviceNumber, InodeFields};
-use ext4_format::{FileBlock, FsBlock, Geometry, GroupNo, Ino, Seed, Superblock};
+use ext4_format::{Geometry, Seed, Superblock};
 use ext4_format::{orphan_file, symlink, xattr};
 use testkit::needs::have_e2fsprogs;
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
+use units::{FileBlock, FsBlock, GroupNo, Ino};
 
 /// Flips bits, overwrites fields with special values, copies pieces over others, and may cut the
 /// end.
@@ -136,18 +137,18 @@ fn exercise(geometry: &Geometry, bytes: &[u8], rng: &mut Rng) {
     let _ = extent::verify_checksum(seed, bytes, 1);
     extent::update_checksum(seed, &mut copy);
     let some = Extent {
-        file_block: 1,
+        file_block: FileBlock(1),
         len: 2,
         unwritten: false,
-        start: 3,
+        start: FsBlock(3),
     };
     let _ = extent::set_extents(&mut copy, &[some; 7]);
     let _ = extent::set_indexes(
         &mut copy,
         1,
         &[ExtentIndex {
-            file_block: 0,
-            child: 9,
+            file_block: FileBlock(0),
+            child: FsBlock(9),
         }; 3],
     );
 
@@ -198,11 +199,14 @@ fn exercise_extents(node: &ExtentNode<'_>, rng: &mut Rng) {
         let _ = (
             extent.last(),
             extent.end(),
-            extent.map(rng.next_u64() as u32),
-            extent.contains(9),
+            extent.map(FileBlock(rng.next_u64() as u32)),
+            extent.contains(FileBlock(9)),
         );
     }
-    let _ = (node.indexes().count(), node.search(rng.next_u64() as u32));
+    let _ = (
+        node.indexes().count(),
+        node.search(FileBlock(rng.next_u64() as u32)),
+    );
     let _ = (node.extent(usize::MAX), node.index(usize::MAX));
 }
 

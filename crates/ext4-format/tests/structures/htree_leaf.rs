@@ -6,7 +6,7 @@
 use ext4_format::dir_entry::{self, Tail};
 use ext4_format::error::{FormatError, Result};
 use ext4_format::inode::FileType;
-use ext4_format::types::Ino;
+use units::Ino;
 
 /// An entry taken out of its block.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,11 +6,10 @@ use ext4_format::extent::{self, ExtentNode};
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use ext4_format::htree;
 use ext4_format::inode::{self, DeviceNumber, FileType, InodeFields, InodeFlags};
-use ext4_format::{
-    FileBlock, FsBlock, GroupNo, Ino, Superblock, bitmap, dirhash, orphan_file, symlink, xattr,
-};
+use ext4_format::{Superblock, bitmap, dirhash, orphan_file, symlink, xattr};
 use testkit::needs::have_e2fsprogs;
 use testkit::scratch::Scratch;
+use units::{FileBlock, FsBlock, GroupNo, Ino};
 
 /// Counts of a walk. The test fails if a walk visits nothing.
 #[derive(Default, Debug)]

@@ -8,10 +8,11 @@ use crate::common::{Image, RECIPES, Recipe, make_image};
 use ext4_format::dir_entry::{self, Tail};
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{self, FileType, InodeFlags};
-use ext4_format::{FileBlock, FsBlock, Geometry, Ino, Seed, dirhash};
+use ext4_format::{Geometry, Seed, dirhash};
 use testkit::needs::have_e2fsprogs;
 use testkit::oracle::{debugfs_script, e2fsck};
 use testkit::scratch::Scratch;
+use units::{FileBlock, FsBlock, Ino};
 
 /// A hash tree in memory, grown by the steps that a file system takes.
 struct Tree<'a> {

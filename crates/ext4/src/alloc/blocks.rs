@@ -20,10 +20,10 @@ use super::{BlockRun, Claim, Groups};
 use crate::{Error, Result};
 use ext4_format::bitmap;
 use ext4_format::error::FormatError;
-use ext4_format::types::{FsBlock, GroupNo};
 use jbd2::{FreedExtent, Handle};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
+use units::{FsBlock, GroupNo};
 
 /// The most groups that a search for a whole run looks at.
 const GROUPS_FOR_WHOLE_RUN: u32 = 4096;
@@ -388,7 +388,7 @@ impl Groups {
             self.note_changed(number, group);
             let run = self.run_of(number, bits);
             handle.free_blocks(FreedExtent {
-                start: run.start.0,
+                start: run.start,
                 len: run.len,
             });
             Ok(())
@@ -399,7 +399,7 @@ impl Groups {
     pub fn released(&self, freed: &[FreedExtent]) {
         for extent in freed {
             let run = BlockRun {
-                start: FsBlock(extent.start),
+                start: extent.start,
                 len: extent.len,
             };
             let _ = self.per_group(run, |number, group, bits| {

@@ -21,11 +21,11 @@ use ext4_format::bitmap;
 use ext4_format::error::FormatError;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
-use ext4_format::types::GroupNo;
 use jbd2::{Buffer, Handle, Journal, Tid};
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::{Mutex, Rank};
+use units::GroupNo;
 
 /// A block group.
 ///
@@ -176,7 +176,7 @@ impl BlockState {
             system_bits().for_each(|(start, len)| map.set(start, len));
             map
         } else {
-            let buffer = journal.get(desc.block_bitmap.0)?;
+            let buffer = journal.get(desc.block_bitmap)?;
             let mut current = desc.clone();
             current.block_bitmap_csum = self.csum;
             buffer.verify_once(|bytes| {
@@ -212,7 +212,7 @@ impl BlockState {
     ) -> Result<&'a Arc<Buffer>> {
         if self.uninit {
             let bits = geo.blocks_in_group(group);
-            let buffer = handle.create(desc.block_bitmap.0);
+            let buffer = handle.create(desc.block_bitmap);
             handle.modify(&buffer, None, |bytes| {
                 for (start, len) in system.within(geo.group_first_block(group), bits) {
                     bitmap::set_range(bytes, start, len);
@@ -255,7 +255,7 @@ impl InodeState {
             return Err(bitmap_error(INODE_BITMAP, group, "was found damaged before").into());
         }
         if self.bitmap.is_none() && !self.uninit {
-            let buffer = journal.get(desc.inode_bitmap.0)?;
+            let buffer = journal.get(desc.inode_bitmap)?;
             let mut current = desc.clone();
             current.inode_bitmap_csum = self.csum;
             let free = self.free;

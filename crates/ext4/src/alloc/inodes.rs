@@ -11,10 +11,10 @@ use super::group::{Group, INODE_BITMAP, InodeState, bitmap_error, publish, reser
 use crate::{Error, Result};
 use ext4_format::bitmap;
 use ext4_format::inode::FileType;
-use ext4_format::types::{FsBlock, GroupNo, Ino};
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
 use sync::atomic::Ordering;
+use units::{FsBlock, GroupNo, Ino};
 
 fn corrupt(what: &'static str, group: GroupNo) -> Error {
     bitmap_error(INODE_BITMAP, group, what).into()
@@ -156,7 +156,7 @@ impl Groups {
             let what = "was never written, but the group descriptor counts inodes in use";
             return Err(corrupt(what, number));
         }
-        let buffer = handle.create(group.desc.inode_bitmap.0);
+        let buffer = handle.create(group.desc.inode_bitmap);
         handle.modify(&buffer, None, |bytes| {
             bitmap::set_range(bytes, 0, reserved);
             bitmap::set_range(bytes, inodes, u32::MAX);

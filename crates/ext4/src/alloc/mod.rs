@@ -46,7 +46,6 @@ use crate::{Error, Result};
 use cache::{Budget, Kind};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc};
-use ext4_format::types::{FsBlock, GroupNo, Ino};
 use group::Group;
 use jbd2::Journal;
 pub(crate) use space::Claim;
@@ -55,6 +54,7 @@ use std::sync::{Arc, OnceLock};
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 use system::SystemBlocks;
+use units::{FsBlock, GroupNo, Ino, Span};
 
 /// A run of contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,8 +172,9 @@ impl Groups {
         let first_ino = superblock.first_ino.get();
         debug_assert_eq!(first_ino, geo.first_ino.0);
         let charge = MetadataCharge::of_groups(budget, geo)?;
-        let gdt_first = geo.first_data_block + 1;
-        let gdt: Vec<u64> = (gdt_first..gdt_first + u64::from(geo.gdt_blocks)).collect();
+        let gdt_first = FsBlock(geo.first_data_block + 1);
+        let gdt = gdt_first..gdt_first + u64::from(geo.gdt_blocks);
+        let gdt: Vec<FsBlock> = gdt.numbers().collect();
         // The chunks bound the I/O in flight for the table of a huge volume.
         let mut groups = Vec::with_capacity(geo.groups as usize);
         let per_block = geo.block_size / u32::from(geo.desc_size);
@@ -181,7 +182,7 @@ impl Groups {
             journal.prefetch(blocks);
             for block in blocks {
                 let data = journal.get(*block)?.data();
-                let first = (block - gdt_first) as u32 * per_block;
+                let first = (*block - gdt_first) as u32 * per_block;
                 for group in (first..geo.groups.min(first + per_block)).map(GroupNo) {
                     let at = geo.group_desc_location(group).1 as usize;
                     let raw = data.get(at..).unwrap_or_default();

@@ -16,9 +16,9 @@
 //! this costs no seeks. Threads that fill different directories do not share a bitmap's lock.
 
 use super::Groups;
-use ext4_format::types::{GroupNo, Ino};
 use std::ops::Range;
 use sync::atomic::Ordering;
+use units::{GroupNo, Ino};
 
 /// The most clusters that a search looks at.
 const CLUSTERS_MAX: u32 = 64;

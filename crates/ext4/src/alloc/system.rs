@@ -6,7 +6,7 @@
 use super::BlockRun;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
-use ext4_format::types::{FsBlock, GroupNo};
+use units::{FsBlock, GroupNo};
 
 /// Runs of system blocks, sorted and disjoint.
 pub(super) struct SystemBlocks {

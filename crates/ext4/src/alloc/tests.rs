@@ -31,7 +31,7 @@ impl JournalClient for Volume {
     fn write_back_state(&self, handle: &Handle<'_>, _phase: Phase) {
         self.groups.write_back_state(handle).unwrap();
         let block = SUPERBLOCK_OFFSET / u64::from(self.geo.block_size);
-        let buffer = handle.get(block).unwrap();
+        let buffer = handle.get(FsBlock(block)).unwrap();
         let counts = self.groups.counts();
         let mut sb = self.superblock.lock();
         sb.set_free_blocks_count(counts.free_blocks);

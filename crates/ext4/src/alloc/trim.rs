@@ -6,9 +6,9 @@
 use super::free_map::BitRun;
 use super::{BlockRun, Groups};
 use crate::{Error, Result};
-use ext4_format::types::GroupNo;
 use std::ops::Range;
 use sync::atomic::Ordering;
+use units::GroupNo;
 
 /// A run that is being discarded.
 pub(crate) struct TrimRun<'a> {

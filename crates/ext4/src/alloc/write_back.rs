@@ -9,9 +9,9 @@ use super::Groups;
 use super::group::Group;
 use crate::Result;
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
-use ext4_format::types::GroupNo;
 use jbd2::Handle;
 use sync::atomic::Ordering;
+use units::GroupNo;
 
 impl Groups {
     /// Adds a group to the list of changed groups. The caller holds the lock of the changed state,
@@ -80,7 +80,7 @@ impl Groups {
         else {
             return Ok(());
         };
-        let buffer = handle.get(block.0)?;
+        let buffer = handle.get(block)?;
         handle.modify(&buffer, None, |bytes| {
             for (number, desc) in &descs {
                 let at = self.geo.group_desc_location(*number).1 as usize;
@@ -129,7 +129,7 @@ impl Groups {
         self.pending
             .fetch_sub(unwritten.len() as u32, Ordering::Relaxed);
         for block in unwritten {
-            handle.create(desc.inode_table.0 + u64::from(block));
+            handle.create(desc.inode_table + u64::from(block));
         }
         Ok(desc)
     }

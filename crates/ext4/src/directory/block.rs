@@ -7,11 +7,11 @@ use ext4_format::error::FormatError;
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{FileType, InodeFlags};
-use ext4_format::types::{FileBlock, FsBlock, Ino};
 use extents::{ExtentState, Map};
 use jbd2::{Buffer, Handle, Seal};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use units::{FileBlock, FsBlock, Ino};
 
 /// The kind of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +33,13 @@ pub(super) struct Dir<'a> {
     pub indexed: bool,
 }
 
-fn seal_leaf(seed: u32, _block: u64, bytes: &mut [u8]) {
+fn seal_leaf(seed: u32, _block: FsBlock, bytes: &mut [u8]) {
     dir_entry::update_checksum(Some(Seed(seed)), bytes);
 }
-fn seal_root(seed: u32, _block: u64, bytes: &mut [u8]) {
+fn seal_root(seed: u32, _block: FsBlock, bytes: &mut [u8]) {
     htree::update_checksum(Some(Seed(seed)), bytes, NodeKind::Root);
 }
-fn seal_interior(seed: u32, _block: u64, bytes: &mut [u8]) {
+fn seal_interior(seed: u32, _block: FsBlock, bytes: &mut [u8]) {
     htree::update_checksum(Some(Seed(seed)), bytes, NodeKind::Interior);
 }
 
@@ -127,7 +127,7 @@ impl<'a> Dir<'a> {
     pub fn corrupt(&self, buffer: &Buffer, error: FormatError) -> Error {
         let error = Error::CorruptDirectory {
             ino: self.inode.ino.0,
-            block: buffer.block(),
+            block: buffer.block().0,
             error,
         };
         self.fs.blame("directory_block", self.inode.ino, error)
@@ -156,9 +156,9 @@ impl<'a> Dir<'a> {
     }
     /// Returns file block `at`, verified as a block of `kind`.
     pub fn get(&self, at: FileBlock, kind: BlockKind) -> Result<Arc<Buffer>> {
-        let buffer = self.fs.journal.get(self.locate(at)?.0)?;
+        let buffer = self.fs.journal.get(self.locate(at)?)?;
         buffer
-            .verify_once(|bytes| self.verify(bytes, at, kind, buffer.block()))
+            .verify_once(|bytes| self.verify(bytes, at, kind, buffer.block().0))
             .map_err(|e| self.corrupt(&buffer, e))?;
         Ok(buffer)
     }
@@ -168,21 +168,19 @@ impl<'a> Dir<'a> {
         if !self.has_index_flag {
             return self.get(at, BlockKind::Leaf).map(Some);
         }
-        let buffer = self.fs.journal.get(self.locate(at)?.0)?;
+        let buffer = self.fs.journal.get(self.locate(at)?)?;
         let node = htree::guess_kind(&buffer.data(), at);
         if node.is_none() {
             buffer
-                .verify_once(|bytes| self.verify(bytes, at, BlockKind::Leaf, buffer.block()))
+                .verify_once(|bytes| self.verify(bytes, at, BlockKind::Leaf, buffer.block().0))
                 .map_err(|e| self.corrupt(&buffer, e))?;
         }
         Ok(node.is_none().then_some(buffer))
     }
     /// Starts reading blocks that are needed soon. Errors are reported by the reads that follow.
     pub fn prefetch(&self, blocks: impl Iterator<Item = FileBlock>) {
-        let wanted: SmallVec<[u64; 32]> = blocks
-            .filter_map(|at| self.locate(at).ok())
-            .map(|block| block.0)
-            .collect();
+        let wanted: SmallVec<[FsBlock; 32]> =
+            blocks.filter_map(|at| self.locate(at).ok()).collect();
         self.fs.journal.prefetch(&wanted);
     }
 
@@ -287,7 +285,7 @@ impl<'a> Dir<'a> {
             match self.append_one(handle, inode, at, goal) {
                 Ok(block) => {
                     goal = FsBlock(block.0.saturating_add(1));
-                    added.push(handle.create(block.0));
+                    added.push(handle.create(block));
                 }
                 Err(error) => {
                     self.unmap_appended(handle, inode, at);
@@ -328,7 +326,7 @@ impl<'a> Dir<'a> {
         if end.0 == self.blocks {
             return;
         }
-        let range = u64::from(self.blocks)..u64::from(end);
+        let range = FileBlock(self.blocks)..end;
         if let Err(error) = extents::remove(self.fs, handle, inode, range) {
             // Nothing refers to the blocks; e2fsck finds them beyond the directory's size.
             tracing::error!(

@@ -6,9 +6,9 @@ use super::{Place, Slot};
 use crate::{Error, Result};
 use ext4_format::dir_entry;
 use ext4_format::htree::NodeKind;
-use ext4_format::types::FileBlock;
 use jbd2::Buffer;
 use std::sync::Arc;
+use units::FileBlock;
 
 const READ_AHEAD_BLOCKS: u32 = 16;
 

@@ -41,16 +41,16 @@ use crate::{Error, Fs, Inode, Result};
 use block::Dir;
 use ext4_format::dir_entry;
 use ext4_format::inode::FileType;
-use ext4_format::types::{FileBlock, Ino};
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
 use tree::Path;
+use units::{FileBlock, Ino};
 
 /// An entry returned by reading a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
     /// Inode number.
-    pub ino: u32,
+    pub ino: Ino,
     /// The type of the inode; a regular file if neither the entry nor the inode gives it.
     pub kind: FileType,
     /// Name, without a slash or NUL, 1 to 255 bytes.

@@ -23,10 +23,10 @@ use ext4_format::error::FormatError;
 use ext4_format::features::CompatFeatures;
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{FileType, InodeFlags};
-use ext4_format::types::{FileBlock, Ino};
 use jbd2::{Buffer, Handle};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
+use units::{FileBlock, Ino};
 
 /// The entry to add.
 pub(super) struct NewEntry<'a> {

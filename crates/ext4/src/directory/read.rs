@@ -27,7 +27,7 @@ use ext4_format::dir_entry;
 use ext4_format::dirhash::{self, HashVersion};
 use ext4_format::error::FormatError;
 use ext4_format::inode::FileType;
-use ext4_format::types::{FileBlock, Ino};
+use units::{FileBlock, Ino};
 
 /// The bits of a position for the rank among names with equal hash bits.
 const RANK_BITS: u32 = 12;
@@ -56,7 +56,7 @@ struct ChunkEntry {
     name: u32,
     name_len: u8,
     kind: Option<FileType>,
-    ino: u32,
+    ino: Ino,
 }
 
 impl Chunk {
@@ -67,7 +67,7 @@ impl Chunk {
             name: entry.offset + dir_entry::HEADER as u32,
             name_len: entry.name.len() as u8,
             kind: entry.file_type,
-            ino: entry.ino.0,
+            ino: entry.ino,
         });
     }
     fn name<'a>(leaves: &'a [Buf], entry: &ChunkEntry) -> &'a [u8] {
@@ -141,7 +141,7 @@ pub(crate) fn read(
             if let Some(parent) = dots
                 && pos <= at
                 && !each(DirEntry {
-                    ino: if at == 0 { inode.ino.0 } else { parent.0 },
+                    ino: if at == 0 { inode.ino } else { parent },
                     kind: FileType::Directory,
                     name,
                     next: at + 1,

@@ -13,10 +13,10 @@ use ext4_format::dir_entry::{self, Probe};
 use ext4_format::dirhash::{self, DirHash, HashVersion};
 use ext4_format::error::FormatError;
 use ext4_format::htree::{self, NodeKind};
-use ext4_format::types::FileBlock;
 use jbd2::Buffer;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use units::FileBlock;
 
 /// A node on the path to a leaf.
 #[derive(Clone)]

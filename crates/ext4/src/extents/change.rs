@@ -2,12 +2,12 @@
 
 use super::ExtentState;
 use super::node::max_len;
-use super::tree::{END, NodesMut, Path, Tree};
+use super::tree::{NodesMut, Path, Tree};
 use crate::{Error, Result};
 use ext4_format::extent::Extent;
-use ext4_format::types::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 use std::ops::Range;
+use units::{FileBlock, FsBlock, Span};
 
 /// Extents that replace others. The most are three, when an extent is split twice.
 type Pieces = SmallVec<[Extent; 4]>;
@@ -26,7 +26,7 @@ fn append(pieces: &mut Pieces, extent: Extent) {
             .len
             .min(max_len(last.unwritten).saturating_sub(last.len));
         last.len += merged;
-        let rest = u64::from(extent.file_block + merged)..extent.end();
+        let rest = extent.file_block + merged..extent.end();
         if let Some(rest) = intersect(&extent, rest) {
             pieces.push(rest);
         }
@@ -37,20 +37,18 @@ fn append(pieces: &mut Pieces, extent: Extent) {
 
 /// Returns whether `b` follows `a` directly, in the file and on the volume, in the same state.
 fn is_contiguous(a: &Extent, b: &Extent) -> bool {
-    a.end() == u64::from(b.file_block)
-        && a.start + u64::from(a.len) == b.start
-        && a.unwritten == b.unwritten
+    a.end() == b.file_block && a.start + u64::from(a.len) == b.start && a.unwritten == b.unwritten
 }
 
 /// Returns the part of an extent within a range of file blocks.
-fn intersect(extent: &Extent, range: Range<u64>) -> Option<Extent> {
-    let start = range.start.max(u64::from(extent.file_block));
+fn intersect(extent: &Extent, range: Range<FileBlock>) -> Option<Extent> {
+    let start = range.start.max(extent.file_block);
     let end = range.end.min(extent.end());
     (start < end).then(|| Extent {
-        file_block: start as u32,
-        len: (end - start) as u32,
+        file_block: start,
+        len: end - start,
         unwritten: extent.unwritten,
-        start: extent.start + (start - u64::from(extent.file_block)),
+        start: extent.start + u64::from(start - extent.file_block),
     })
 }
 
@@ -60,27 +58,24 @@ pub(super) struct Removed {
     /// The removed extents. The caller frees their blocks.
     pub extents: SmallVec<[Extent; 16]>,
     /// The end of the range that is left to remove; the range's start if nothing is left.
-    pub end: u64,
+    pub end: FileBlock,
 }
 
 impl<S: NodesMut> Tree<'_, S> {
     /// Adds an extent that maps a hole.
     pub fn insert(&mut self, extent: Extent) -> Result<()> {
-        if !extent.is_valid() || !self.store.on_volume(FsBlock(extent.start), extent.len) {
+        if extent.file_block.checked_add(extent.len).is_none() {
+            return Err(Error::FileTooLarge);
+        }
+        if !extent.is_valid() || !self.store.on_volume(extent.start, extent.len) {
             return Err(Error::Internal(
                 "an extent to insert is outside of the file or the volume",
             ));
         }
-        // Linux reserves the block number 2^32 - 1 for "end of file".
-        if extent.end() >= END {
-            return Err(Error::FileTooLarge);
-        }
-        let path = self.descend(FileBlock(extent.file_block))?;
-        let next = path
-            .next
-            .map_or(path.end, |next| u64::from(next.file_block));
-        let prev_end = path.prev.map_or(0, |prev| prev.end());
-        if prev_end > u64::from(extent.file_block) || extent.end() > next {
+        let path = self.descend(extent.file_block)?;
+        let next = path.next.map_or(path.end, |next| next.file_block);
+        let prev_end = path.prev.map_or(FileBlock::FIRST, |prev| prev.end());
+        if prev_end > extent.file_block || extent.end() > next {
             return Err(self.store.corrupt("blocks are mapped twice"));
         }
         let at = path.at;
@@ -89,20 +84,21 @@ impl<S: NodesMut> Tree<'_, S> {
 
     /// Converts the first extent in `range` that is not in `state`, as far as it is in the range.
     /// Returns the file block to continue at, or the range's end.
-    pub fn convert_first(&mut self, range: Range<u64>, state: ExtentState) -> Result<u64> {
+    pub fn convert_first(
+        &mut self,
+        range: Range<FileBlock>,
+        state: ExtentState,
+    ) -> Result<FileBlock> {
         let unwritten = state.is_unwritten();
         let mut from = range.start;
         while from < range.end {
-            let path = self.descend(FileBlock(from as u32))?;
+            let path = self.descend(from)?;
             let found = path.prev.filter(|prev| prev.end() > from);
             let Some(extent) = found.or(path.next) else {
                 from = path.end;
                 continue;
             };
-            let (start, end) = (
-                from.max(u64::from(extent.file_block)),
-                range.end.min(extent.end()),
-            );
+            let (start, end) = (from.max(extent.file_block), range.end.min(extent.end()));
             if start >= end || extent.unwritten == unwritten {
                 from = extent.end();
                 continue;
@@ -112,12 +108,12 @@ impl<S: NodesMut> Tree<'_, S> {
             } else {
                 path.at
             };
-            let end = end.min(start + u64::from(max_len(unwritten)));
+            let end = end.min(start.saturating_add(max_len(unwritten)));
             let mut pieces = Pieces::new();
-            pieces.extend(intersect(&extent, 0..start));
+            pieces.extend(intersect(&extent, FileBlock::FIRST..start));
             let converted = intersect(&extent, start..end);
             pieces.extend(converted.map(|part| Extent { unwritten, ..part }));
-            pieces.extend(intersect(&extent, end..END));
+            pieces.extend(intersect(&extent, end..FileBlock::END));
             self.replace(path, at, 1, &pieces)?;
             return Ok(end);
         }
@@ -130,31 +126,31 @@ impl<S: NodesMut> Tree<'_, S> {
     /// The first extent is removed in any case.
     pub fn remove_last(
         &mut self,
-        range: &Range<u64>,
+        range: &Range<FileBlock>,
         may_remove: &mut dyn FnMut(&Extent) -> bool,
     ) -> Result<Removed> {
         let mut removed = Removed {
             end: range.start,
             ..Removed::default()
         };
-        let Some(last) = range.end.checked_sub(1).filter(|_| range.start < range.end) else {
+        let Some(last) = range.last() else {
             return Ok(removed);
         };
-        let path = self.descend(FileBlock(last as u32))?;
+        let path = self.descend(last)?;
         let Some(extent) = path.prev else {
             return Ok(removed);
         };
         let Some(removed_part) = intersect(&extent, range.clone()) else {
             return Ok(removed);
         };
-        removed.end = u64::from(removed_part.file_block);
+        removed.end = removed_part.file_block;
         removed.extents.push(removed_part);
         may_remove(&removed_part);
-        let goal = FsBlock(extent.start);
+        let goal = extent.start;
         if removed_part.len < extent.len {
             let mut pieces = Pieces::new();
-            pieces.extend(intersect(&extent, 0..removed.end));
-            pieces.extend(intersect(&extent, removed_part.end()..END));
+            pieces.extend(intersect(&extent, FileBlock::FIRST..removed.end));
+            pieces.extend(intersect(&extent, removed_part.end()..FileBlock::END));
             let at = path.at - 1;
             self.splice(path, at, 1, &pieces, goal)?;
             return Ok(removed);
@@ -162,10 +158,10 @@ impl<S: NodesMut> Tree<'_, S> {
         let before = self.leaf_entries(&path)?;
         let before = before.get(..path.at - 1).unwrap_or_default();
         for extent in before.iter().rev() {
-            if u64::from(extent.file_block) < range.start || !may_remove(extent) {
+            if extent.file_block < range.start || !may_remove(extent) {
                 break;
             }
-            removed.end = u64::from(extent.file_block);
+            removed.end = extent.file_block;
             removed.extents.push(*extent);
         }
         let (at, count) = (path.at - removed.extents.len(), removed.extents.len());
@@ -211,7 +207,7 @@ impl<S: NodesMut> Tree<'_, S> {
             append(&mut pieces, after);
             old += 1;
         }
-        let goal = FsBlock(new.first().map_or(0, |extent| extent.start));
+        let goal = new.first().map_or(FsBlock(0), |extent| extent.start);
         self.splice(path, at, old, &pieces, goal)
     }
 }

@@ -32,7 +32,6 @@ use crate::alloc::BlockRun;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::extent::{EXTENT_MAGIC, Extent};
 use ext4_format::inode::{FileType, InodeFlags};
-use ext4_format::types::{FileBlock, FsBlock};
 use jbd2::Handle;
 use node::View;
 pub(crate) use promise::Changes;
@@ -40,7 +39,8 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{Reader, Writer};
-use tree::{END, Nodes, Tree, descend};
+use tree::{Nodes, Tree, descend};
+use units::{FileBlock, FsBlock, Span};
 
 /// The result of [`lookup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,17 +74,6 @@ pub(crate) enum ExtentState {
 impl ExtentState {
     fn is_unwritten(self) -> bool {
         self == ExtentState::Unwritten
-    }
-}
-
-/// Returns the file block of a page. A page has one block, because both have 4 KiB.
-///
-/// # Errors
-/// `FileTooLarge` beyond the last file block.
-pub(crate) fn block_of_page(page: u64) -> Result<FileBlock> {
-    match u32::try_from(page) {
-        Ok(block) => Ok(FileBlock(block)),
-        Err(_) => Err(Error::FileTooLarge),
     }
 }
 
@@ -149,12 +138,12 @@ pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Map> {
 /// [`lookup`] from a root on. In a tree of depth 0 it searches 4 entries and does not use the
 /// journal.
 fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: FileBlock) -> Result<Map> {
-    let (mut view, mut end, mut bytes) = (*root, END, None);
+    let (mut view, mut end, mut bytes) = (*root, FileBlock::END, None);
     while view.depth() > 0 {
         let rank = view.rank(block);
         let Some(slot) = rank.checked_sub(1) else {
             // Only a root can start after the block.
-            return Ok(hole(block, view.key(0).map_or(end, u64::from)));
+            return Ok(hole(block, view.key(0).unwrap_or(end)));
         };
         let (_, child, child_end) = store.child(&view, slot, end)?;
         let (depth, key) = (view.depth() - 1, view.key(slot).unwrap_or_default());
@@ -164,27 +153,23 @@ fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: FileBlock) -> Result
     }
     let rank = view.rank(block);
     if let Some(extent) = rank.checked_sub(1).and_then(|at| view.extent(at))
-        && extent.contains(block.0)
+        && extent.contains(block)
     {
         let extent = store.check(extent)?;
-        let skip = block.0 - extent.file_block;
+        let skip = block - extent.file_block;
         return Ok(Map::Mapped {
-            start: FsBlock(extent.start + u64::from(skip)),
+            start: extent.start + u64::from(skip),
             len: extent.len - skip,
             unwritten: extent.unwritten,
         });
     }
-    Ok(hole(block, view.key(rank).map_or(end, u64::from)))
+    Ok(hole(block, view.key(rank).unwrap_or(end)))
 }
 
 /// Returns a hole from `block` to `end`.
-fn hole(block: FileBlock, end: u64) -> Map {
-    let len = end
-        .min(u64::from(u32::MAX))
-        .saturating_sub(u64::from(block));
-    Map::Hole {
-        len: (len as u32).max(1),
-    }
+fn hole(block: FileBlock, end: FileBlock) -> Map {
+    let len = end.checked_sub(block).unwrap_or(0);
+    Map::Hole { len: len.max(1) }
 }
 
 /// Maps the hole `block..block + len` to the volume blocks from `start` on. It merges the extent
@@ -204,10 +189,10 @@ pub(crate) fn insert(
     state: ExtentState,
 ) -> Result<()> {
     let extent = Extent {
-        file_block: block.0,
+        file_block: block,
         len,
         unwritten: state.is_unwritten(),
-        start: start.0,
+        start,
     };
     let changed = modify_tree(fs, handle, inode, i64::from(len), |tree, _| {
         tree.insert(extent)
@@ -227,7 +212,7 @@ pub(crate) fn convert(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    range: Range<u64>,
+    range: Range<FileBlock>,
     state: ExtentState,
 ) -> Result<()> {
     let end = range.end;
@@ -243,10 +228,9 @@ fn convert_some(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    range: Range<u64>,
+    range: Range<FileBlock>,
     state: ExtentState,
-) -> Result<u64> {
-    let range = range.start..range.end.min(END);
+) -> Result<FileBlock> {
     modify_tree(fs, handle, inode, 0, |tree, _| {
         let mut from = range.start;
         loop {
@@ -261,7 +245,7 @@ fn convert_some(
         // conversion to written do not count: their change is done.
         let own = match state {
             ExtentState::Unwritten => 0,
-            ExtentState::Written => range.end.saturating_sub(range.start),
+            ExtentState::Written => range.length(),
         };
         if inode.data.mapping.unlanded_pages() <= own {
             tree.collapse()?;
@@ -280,11 +264,11 @@ pub(crate) fn remove(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    range: Range<u64>,
-) -> Result<u64> {
+    range: Range<FileBlock>,
+) -> Result<FileBlock> {
     let journaled =
         inode.kind() != FileType::Regular || inode.flags().contains(InodeFlags::JOURNAL_DATA);
-    let mut left = range.start..range.end.min(END);
+    let mut left = range;
     let budget = handle.credits();
     let mut groups: SmallVec<[u64; 16]> = SmallVec::new();
     let mut extents = 0;
@@ -293,7 +277,8 @@ pub(crate) fn remove(
     // addition to the credits left, because a bitmap can enter the transaction after it changes.
     let mut may_remove = |extent: &Extent| {
         let per_group = u64::from(fs.geo.blocks_per_group.max(1));
-        for block in [extent.start, extent.start + u64::from(extent.len) - 1] {
+        let last = extent.start.0 + u64::from(extent.len) - 1;
+        for block in [extent.start.0, last] {
             let group = block.saturating_sub(fs.geo.first_data_block) / per_group;
             if !groups.contains(&group) {
                 groups.push(group);
@@ -320,9 +305,9 @@ pub(crate) fn remove(
                 let blocks = extent.start..extent.start + u64::from(extent.len);
                 handle.forget_data(blocks.clone());
                 if journaled {
-                    blocks.for_each(|block| handle.forget(block));
+                    blocks.numbers().for_each(|block| handle.forget(block));
                 }
-                let (start, len) = (FsBlock(extent.start), extent.len);
+                let (start, len) = (extent.start, extent.len);
                 fs.groups.free(handle, BlockRun { start, len })?;
             }
         }
@@ -375,10 +360,10 @@ fn modify_tree<R>(
 fn for_each(
     fs: &Fs,
     inode: &Inode,
-    range: Range<u64>,
+    range: Range<FileBlock>,
     each: &mut dyn FnMut(FileBlock, Map) -> bool,
 ) -> Result<()> {
-    let (mut from, end) = (range.start, range.end.min(END));
+    let (mut from, end) = (range.start, range.end);
     let mut extents: Vec<Extent> = Vec::new();
     while from < end {
         let next = {
@@ -388,19 +373,16 @@ fn for_each(
             fs.witness("extents_read", inode.ino, read)?
         };
         for extent in extents.drain(..) {
-            let (start, stop) = (
-                from.max(u64::from(extent.file_block)),
-                end.min(extent.end()),
-            );
+            let (start, stop) = (from.max(extent.file_block), end.min(extent.end()));
             if start >= end {
                 return Ok(());
             }
             let map = Map::Mapped {
-                start: FsBlock(extent.start + start - u64::from(extent.file_block)),
-                len: (stop - start) as u32,
+                start: extent.start + u64::from(start - extent.file_block),
+                len: stop - start,
                 unwritten: extent.unwritten,
             };
-            if !each(FileBlock(start as u32), map) {
+            if !each(start, map) {
                 return Ok(());
             }
         }
@@ -414,10 +396,10 @@ fn for_each(
 fn leaf_extents<S: Nodes>(
     store: &S,
     root: &[u8; 60],
-    from: u64,
+    from: FileBlock,
     extents: &mut Vec<Extent>,
-) -> Result<u64> {
-    let path = descend(store, root, FileBlock(from as u32))?;
+) -> Result<FileBlock> {
+    let path = descend(store, root, from)?;
     for extent in path.leaf_entries(store, root)? {
         if extent.end() > from {
             extents.push(extent);
@@ -428,11 +410,11 @@ fn leaf_extents<S: Nodes>(
 
 /// Returns the number of extents that map the file. Adjacent extents are not merged.
 fn count_extents(fs: &Fs, inode: &Inode) -> Result<u64> {
-    count_in(fs, inode, 0..END)
+    count_in(fs, inode, FileBlock::FIRST..FileBlock::END)
 }
 
 /// Returns the number of extents that map a range of the file.
-pub(crate) fn count_in(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<u64> {
+pub(crate) fn count_in(fs: &Fs, inode: &Inode, range: Range<FileBlock>) -> Result<u64> {
     let mut count = 0;
     for_each(fs, inode, range, &mut |_, _| {
         count += 1;

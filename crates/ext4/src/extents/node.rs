@@ -10,8 +10,8 @@ use ext4_format::error::FormatError;
 use ext4_format::extent::{
     self, EXTENT_MAGIC, Extent, MAX_DEPTH, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN,
 };
-use ext4_format::types::{FileBlock, FsBlock};
 use smallvec::SmallVec;
+use units::{FileBlock, FsBlock};
 
 /// Bytes of the header, and of an entry.
 const SIZE: usize = 12;
@@ -30,8 +30,8 @@ pub(super) fn key(raw: &Raw) -> FileBlock {
 pub(super) fn pack(extent: &Extent) -> Raw {
     let flag = if extent.unwritten { MAX_WRITTEN_LEN } else { 0 };
     let len = ((extent.len + flag) as u16).to_le_bytes();
-    let block = extent.file_block.to_le_bytes();
-    let start = extent.start.to_le_bytes();
+    let block = extent.file_block.0.to_le_bytes();
+    let start = extent.start.0.to_le_bytes();
     [
         block[0], block[1], block[2], block[3], len[0], len[1], start[4], start[5], start[0],
         start[1], start[2], start[3],
@@ -43,14 +43,16 @@ pub(super) fn unpack(raw: &Raw) -> Extent {
     let len = u32::from(u16::from_le_bytes([raw[4], raw[5]]));
     let unwritten = len > MAX_WRITTEN_LEN;
     Extent {
-        file_block: key(raw).0,
+        file_block: key(raw),
         len: if unwritten {
             len - MAX_WRITTEN_LEN
         } else {
             len
         },
         unwritten,
-        start: u64::from_le_bytes([raw[8], raw[9], raw[10], raw[11], raw[6], raw[7], 0, 0]),
+        start: FsBlock(u64::from_le_bytes([
+            raw[8], raw[9], raw[10], raw[11], raw[6], raw[7], 0, 0,
+        ])),
     }
 }
 
@@ -227,10 +229,10 @@ mod tests {
 
     fn sample(block: u32, len: u32, unwritten: bool) -> Extent {
         Extent {
-            file_block: block,
+            file_block: FileBlock(block),
             len,
             unwritten,
-            start: 0x1234_5678_9abc,
+            start: FsBlock(0x1234_5678_9abc),
         }
     }
 
@@ -259,7 +261,7 @@ mod tests {
         assert!(fill(&mut bytes, 2, &[pack_index(FileBlock(7), child)]));
         let node = extent::ExtentNode::parse(&bytes, 2).unwrap();
         let index = node.index(0).unwrap();
-        assert_eq!((index.file_block, index.child), (7, 0xabcd_1234_5678));
+        assert_eq!((index.file_block, index.child), (FileBlock(7), child));
         let view = View::new(&bytes, None).unwrap();
         assert_eq!(view.raw(0).map(unpack_child), Some(child));
     }

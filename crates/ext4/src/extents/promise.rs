@@ -34,9 +34,9 @@ use super::read_root;
 use crate::alloc::Claim;
 use crate::{Fs, Inode, Result};
 use ext4_format::extent::{self, MAX_DEPTH};
-use ext4_format::types::FsBlock;
 use jbd2::Handle;
 use std::sync::Arc;
+use units::FsBlock;
 
 /// The most entries that one change adds to a leaf: it splits an extent in three.
 const ENTRIES_PER_CHANGE: u64 = 2;

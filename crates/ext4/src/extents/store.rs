@@ -6,10 +6,10 @@ use crate::{Fs, Inode, Result};
 use block::Buf;
 use ext4_format::checksum::Seed;
 use ext4_format::extent::{self, ExtentNode};
-use ext4_format::types::{FsBlock, Ino};
 use jbd2::{Buffer, Handle, Seal};
 use std::cell::Cell;
 use std::sync::Arc;
+use units::{FsBlock, Ino};
 
 /// Read access to the nodes of an inode's tree.
 pub(super) struct Reader<'a> {
@@ -42,7 +42,7 @@ impl Reader<'_> {
     }
     fn verify(&self, buffer: &Buffer, depth: u16) -> Result<()> {
         buffer.verify_once(|bytes| {
-            extent::verify_checksum(self.seed(), bytes, buffer.block())?;
+            extent::verify_checksum(self.seed(), bytes, buffer.block().0)?;
             ExtentNode::parse(bytes, depth)?;
             Ok(())
         })
@@ -50,7 +50,7 @@ impl Reader<'_> {
 }
 
 /// Updates the checksum of a node before it is logged.
-fn seal_node(seed: u32, _block: u64, bytes: &mut [u8]) {
+fn seal_node(seed: u32, _block: FsBlock, bytes: &mut [u8]) {
     extent::update_checksum(Some(Seed(seed)), bytes);
 }
 
@@ -58,7 +58,7 @@ impl Nodes for Reader<'_> {
     type Node = Arc<Buffer>;
 
     fn get(&self, block: FsBlock, depth: u16) -> Result<Arc<Buffer>> {
-        let buffer = self.fs.journal.get(block.0)?;
+        let buffer = self.fs.journal.get(block)?;
         self.verify(&buffer, depth)?;
         Ok(buffer)
     }
@@ -80,7 +80,7 @@ impl Nodes for Writer<'_, '_> {
     type Node = Arc<Buffer>;
 
     fn get(&self, block: FsBlock, depth: u16) -> Result<Arc<Buffer>> {
-        let buffer = self.handle.get(block.0)?;
+        let buffer = self.handle.get(block)?;
         self.reader.verify(&buffer, depth)?;
         Ok(buffer)
     }
@@ -107,10 +107,10 @@ impl NodesMut for Writer<'_, '_> {
         let Reader { fs, inode } = self.reader;
         let block = fs.alloc_node(self.handle, inode, goal)?;
         self.nodes.set(self.nodes.get() + 1);
-        Ok((block, self.handle.create(block.0)))
+        Ok((block, self.handle.create(block)))
     }
     fn release(&self, block: FsBlock) -> Result<()> {
-        self.handle.forget(block.0);
+        self.handle.forget(block);
         let run = BlockRun {
             start: block,
             len: 1,

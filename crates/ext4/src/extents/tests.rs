@@ -3,16 +3,16 @@
 
 use super::node::{self, View, max_len};
 use super::promise::{Shape, worst_case};
-use super::tree::{END, Nodes, NodesMut, Tree, descend};
+use super::tree::{Nodes, NodesMut, Tree, descend};
 use super::{ExtentState, Map, empty_root, lookup_from};
 use crate::{Error, Result};
 use block::{Buf, BufMut};
 use ext4_format::extent::{Extent, ExtentNode};
-use ext4_format::types::{FileBlock, FsBlock, Ino};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use testkit::seed::Rng;
+use units::{FileBlock, FsBlock, Ino};
 
 /// The number of blocks of the fake volume.
 const VOLUME: u64 = 1 << 40;
@@ -93,12 +93,12 @@ fn all_extents(store: &MemoryNodes, root: &[u8; 60]) -> Vec<Extent> {
         let node = ExtentNode::parse(bytes, depth).unwrap();
         for (at, index) in node.indexes().enumerate() {
             *seen += 1;
-            let child = store.bytes(&FsBlock(index.child));
+            let child = store.bytes(&index.child);
             let view = View::new(&child, Some(depth - 1)).unwrap();
             assert!(!view.is_empty_leaf(), "an empty node stays");
             assert_eq!(
                 view.key(0),
-                Some(FileBlock(index.file_block)),
+                Some(index.file_block),
                 "entry {at} at depth {depth}"
             );
             walk(store, &child, depth - 1, seen, out);
@@ -110,7 +110,7 @@ fn all_extents(store: &MemoryNodes, root: &[u8; 60]) -> Vec<Extent> {
     walk(store, root, depth, &mut seen, &mut out);
     assert_eq!(seen, store.nodes.borrow().len(), "a node is lost");
     for pair in out.windows(2) {
-        assert!(pair[0].end() <= u64::from(pair[1].file_block), "{pair:?}");
+        assert!(pair[0].end() <= pair[1].file_block, "{pair:?}");
     }
     out
 }
@@ -125,7 +125,7 @@ type Model = BTreeMap<u32, (u64, bool)>;
 
 fn blocks_of(extents: &[Extent]) -> Model {
     let blocks = extents.iter().flat_map(|e| {
-        (0..e.len).map(move |n| (e.file_block + n, (e.start + u64::from(n), e.unwritten)))
+        (0..e.len).map(move |n| (e.file_block.0 + n, (e.start.0 + u64::from(n), e.unwritten)))
     });
     blocks.collect()
 }
@@ -144,11 +144,8 @@ fn check_lookups(
                 let next = model
                     .range(block..)
                     .next()
-                    .map_or(END, |(next, _)| u64::from(*next));
-                assert!(
-                    len > 0 && u64::from(block) + u64::from(len) <= next,
-                    "hole {block}+{len}"
-                );
+                    .map_or(FileBlock::END.0, |(next, _)| *next);
+                assert!(len > 0 && block + len <= next, "hole {block}+{len}");
             }
             (
                 Map::Mapped {
@@ -172,10 +169,10 @@ fn check_lookups(
 
 fn extent(file_block: u32, start: u64, len: u32, unwritten: bool) -> Extent {
     Extent {
-        file_block,
+        file_block: FileBlock(file_block),
         len,
         unwritten,
-        start,
+        start: FsBlock(start),
     }
 }
 
@@ -204,15 +201,15 @@ impl TestTree {
     fn depth(&self) -> u16 {
         View::new(&self.root, None).unwrap().depth()
     }
-    fn convert(&mut self, from: u64, to: u64, state: ExtentState) {
-        let mut at = from;
+    fn convert(&mut self, from: u32, to: u32, state: ExtentState) {
+        let (mut at, to) = (FileBlock(from), FileBlock(to));
         while at < to {
             at = self.tree().convert_first(at..to, state).unwrap();
         }
         self.tree().collapse().unwrap();
     }
-    fn remove(&mut self, from: u64, to: u64, batch: usize) -> Vec<Extent> {
-        let (mut left, mut gone) = (from..to, Vec::new());
+    fn remove(&mut self, from: u32, to: u32, batch: usize) -> Vec<Extent> {
+        let (mut left, mut gone) = (FileBlock(from)..FileBlock(to), Vec::new());
         while left.start < left.end {
             let mut room = batch;
             let removed = self.tree().remove_last(&left, &mut |_| {
@@ -307,13 +304,13 @@ fn run(entries: usize, ops: &[Op]) {
                     true => ExtentState::Unwritten,
                     false => ExtentState::Written,
                 };
-                test.convert(u64::from(block), u64::from(block + len), state);
+                test.convert(block, block + len, state);
                 model
                     .range_mut(block..block + len)
                     .for_each(|(_, found)| found.1 = unwritten);
             }
             Op::Remove { block, len, batch } => {
-                let removed = test.remove(u64::from(block), u64::from(block + len), batch);
+                let removed = test.remove(block, block + len, batch);
                 let rest = model.split_off(&block);
                 let (expected, keep): (Model, Model) =
                     rest.into_iter().partition(|(at, _)| *at < block + len);
@@ -324,7 +321,7 @@ fn run(entries: usize, ops: &[Op]) {
         assert_eq!(blocks_of(&test.extents()), model, "after {op:?}");
     }
     check_lookups(&test.store, &test.root, &model, 0..700);
-    test.remove(0, END, 3);
+    test.remove(0, u32::MAX, 3);
     assert_eq!(test.depth(), 0);
     assert!(test.store.nodes.borrow().is_empty());
 }
@@ -370,7 +367,7 @@ fn every_depth_grows_and_shrinks() {
                 "half-full nodes"
             );
         }
-        assert_eq!(test.remove(0, END, 100).len(), 50_000);
+        assert_eq!(test.remove(0, u32::MAX, 100).len(), 50_000);
         assert_eq!((test.depth(), test.store.nodes.borrow().len()), (0, 0));
     }
 }
@@ -404,7 +401,7 @@ fn running_out_of_space_changes_nothing() {
     for at in (1..800).step_by(2) {
         let middle = extent(at, (1 << 30) + u64::from(at) * 3, 1, true);
         match test.tree().insert(middle) {
-            Ok(()) => assert_eq!(test.remove(u64::from(at), u64::from(at) + 1, 1).len(), 1),
+            Ok(()) => assert_eq!(test.remove(at, at + 1, 1).len(), 1),
             Err(error) => {
                 assert!(matches!(error, Error::NoSpace));
                 failed += 1;
@@ -485,7 +482,7 @@ fn the_last_block_is_reserved() {
     assert_eq!(map, Map::Hole { len: 1 });
     let map = lookup_from(&test.store, &view, FileBlock(0)).unwrap();
     assert_eq!(map, Map::Hole { len: u32::MAX - 1 });
-    assert_eq!(test.remove(0, END, 1).len(), 1);
+    assert_eq!(test.remove(0, u32::MAX, 1).len(), 1);
 }
 
 #[test]
@@ -554,9 +551,9 @@ proptest! {
             }
         }
         let _ = test.tree().insert(extent(block, 1 << 30, 3, false));
-        let range = u64::from(block)..u64::from(block) + 50;
+        let range = FileBlock(block)..FileBlock(block + 50);
         let _ = test.tree().convert_first(range, ExtentState::Unwritten);
-        let mut left = 0..END;
+        let mut left = FileBlock::FIRST..FileBlock::END;
         for _ in 0..500 {
             match test.tree().remove_last(&left, &mut |_| true) {
                 Ok(removed) => left.end = removed.end,
@@ -610,7 +607,7 @@ fn the_worst_case_bounds_the_nodes_of_every_order() {
             most = most.min(made + worst_case(shape, (blocks.len() - done) as u64));
             match unwritten {
                 true => {
-                    let range = u64::from(*block)..u64::from(*block) + 1;
+                    let range = FileBlock(*block)..FileBlock(*block + 1);
                     test.tree()
                         .convert_first(range, ExtentState::Written)
                         .unwrap();

@@ -28,11 +28,8 @@ use super::node::{self, Raw, Raws, View};
 use crate::{Error, Result};
 use block::Buf;
 use ext4_format::extent::{Extent, MAX_DEPTH};
-use ext4_format::types::{FileBlock, FsBlock, Ino};
 use smallvec::SmallVec;
-
-/// The end of the range of file blocks.
-pub(super) const END: u64 = 1 << 32;
+use units::{FileBlock, FsBlock, Ino};
 
 /// Read access to the nodes other than the root.
 pub(super) trait Nodes {
@@ -56,7 +53,7 @@ pub(super) trait Nodes {
     }
     /// Checks an extent. The node may have changed since it was verified as a whole.
     fn check(&self, extent: Extent) -> Result<Extent> {
-        if extent.is_valid() && self.on_volume(FsBlock(extent.start), extent.len) {
+        if extent.is_valid() && self.on_volume(extent.start, extent.len) {
             Ok(extent)
         } else {
             Err(self.corrupt("an extent is outside of the volume"))
@@ -64,11 +61,16 @@ pub(super) trait Nodes {
     }
     /// Returns the block, the node and the range's end of the child of entry `at` of `parent`. The
     /// range of `parent` ends at `end`.
-    fn child(&self, parent: &View<'_>, at: usize, end: u64) -> Result<(FsBlock, Self::Node, u64)> {
+    fn child(
+        &self,
+        parent: &View<'_>,
+        at: usize,
+        end: FileBlock,
+    ) -> Result<(FsBlock, Self::Node, FileBlock)> {
         let raw = parent
             .raw(at)
             .ok_or_else(|| self.corrupt("an extent node is empty"))?;
-        let end = parent.key(at + 1).map_or(end, u64::from);
+        let end = parent.key(at + 1).unwrap_or(end);
         let block = node::unpack_child(raw);
         if !self.on_volume(block, 1) {
             return Err(self.corrupt("an extent node is outside of the volume"));
@@ -78,14 +80,20 @@ pub(super) trait Nodes {
         Ok((block, self.get(block, depth)?, end))
     }
     /// Returns the view of a child that must cover `key..end`.
-    fn view<'b>(&self, bytes: &'b Buf, depth: u16, key: FileBlock, end: u64) -> Result<View<'b>> {
+    fn view<'b>(
+        &self,
+        bytes: &'b Buf,
+        depth: u16,
+        key: FileBlock,
+        end: FileBlock,
+    ) -> Result<View<'b>> {
         let view = View::new(bytes, Some(depth))?;
         let Some(last) = view.len().checked_sub(1) else {
             return Ok(view);
         };
         let last_end = match depth {
             0 => view.extent(last).map(|extent| extent.end()),
-            _ => view.key(last).map(|key| u64::from(key) + 1),
+            _ => view.key(last).and_then(|key| key.checked_add(1)),
         };
         if view.key(0) != Some(key) || last_end.is_none_or(|last_end| last_end > end) {
             return Err(self.corrupt("an extent node does not cover the range in its parent"));
@@ -127,7 +135,7 @@ pub(super) struct Path<N> {
     /// The extent after `prev` in the same leaf.
     pub next: Option<Extent>,
     /// The end of the leaf's range.
-    pub end: u64,
+    pub end: FileBlock,
 }
 
 impl<N: Clone> Path<N> {
@@ -183,7 +191,7 @@ pub(super) fn descend<S: Nodes>(
         at: 0,
         prev: None,
         next: None,
-        end: END,
+        end: FileBlock::END,
     };
     let mut node = None;
     loop {
@@ -310,7 +318,7 @@ impl<S: NodesMut> Tree<'_, S> {
             }
             return Ok(());
         }
-        let is_append = at + old == level.entries && path.end == END;
+        let is_append = at + old == level.entries && path.end == FileBlock::END;
         let mut all = level.entries(self.store, self.root)?;
         all.drain(at..at + old);
         all.insert_many(at, new);
@@ -383,7 +391,7 @@ impl<S: NodesMut> Tree<'_, S> {
             if view.depth() == 0 || view.len() != 1 {
                 return Ok(());
             }
-            let (block, child, end) = self.store.child(&view, 0, END)?;
+            let (block, child, end) = self.store.child(&view, 0, FileBlock::END)?;
             let bytes = self.store.bytes(&child);
             let key = view.key(0).unwrap_or_default();
             let child = self.store.view(&bytes, view.depth() - 1, key, end)?;

@@ -5,11 +5,11 @@ use super::{
 };
 use crate::alloc::BlockRun;
 use crate::{Fs, InodeRef, MountOptions};
-use ext4_format::types::{FileBlock, FsBlock};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use testkit::volume::Image;
+use units::{FileBlock, FsBlock};
 
 struct Volume(Image);
 
@@ -82,8 +82,9 @@ fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, unwritten: boo
     run
 }
 
-fn unmap(fs: &Fs, file: &InodeRef, from: u64, to: u64, credits: u32) -> usize {
-    let (mut end, mut handles) = (to, 0);
+fn unmap(fs: &Fs, file: &InodeRef, from: u32, to: u32, credits: u32) -> usize {
+    let (from, mut end) = (FileBlock(from), FileBlock(to));
+    let mut handles = 0;
     while end > from {
         let handle = fs.journal.start(credits).unwrap();
         let left = remove(fs, &handle, file, from..end).unwrap();
@@ -171,7 +172,7 @@ fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
             len,
             unwritten,
         } => {
-            let (mut from, end) = (u64::from(block), u64::from(block + len));
+            let (mut from, end) = (FileBlock(block), FileBlock(block + len));
             while from < end {
                 let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
                 let state = state_of(unwritten);
@@ -182,13 +183,7 @@ fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
                 .for_each(|(_, found)| found.1 = unwritten);
         }
         Op::Unmap { block, len } => {
-            unmap(
-                fs,
-                file,
-                u64::from(block),
-                u64::from(block + len),
-                super::REMOVE_CREDITS,
-            );
+            unmap(fs, file, block, block + len, super::REMOVE_CREDITS);
             model.retain(|at, _| !(block..block + len).contains(at));
         }
         Op::Commit => fs.journal.commit(fs.journal.running_tid()).unwrap(),
@@ -208,7 +203,7 @@ proptest! {
             apply(&fs, &file, &mut model, op);
         }
         let mut seen = Vec::new();
-        for_each(&fs, &file, 0..1 << 32, &mut |block, map| {
+        for_each(&fs, &file, FileBlock::FIRST..FileBlock::END, &mut |block, map| {
             let Map::Mapped { start, len, unwritten } = map else { unreachable!() };
             seen.extend((0..len).map(|n| (block.0 + n, start.0 + u64::from(n), unwritten)));
             true
@@ -257,14 +252,14 @@ fn fifty_thousand_fragments_are_mapped_and_unmapped() {
         );
     }
     let before = fs.statfs().free;
-    assert!(unmap(&fs, &file, 30_000, 1 << 32, super::REMOVE_CREDITS) > 5);
+    assert!(unmap(&fs, &file, 30_000, u32::MAX, super::REMOVE_CREDITS) > 5);
     model.retain(|block, _| *block < 30_000);
     drop(file);
     assert_eq!(volume.check(fs), list(&model));
 
     let fs = volume.mount();
     let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
-    unmap(&fs, &file, 0, 1 << 32, 256);
+    unmap(&fs, &file, 0, u32::MAX, 256);
     assert_eq!(file.attr().blocks, 0);
     assert_eq!(*file.i_block.read(), super::empty_root());
     assert!(fs.statfs().free > before + u64::from(count));
@@ -296,6 +291,15 @@ fn a_damaged_node_is_an_error() {
         "{result:?}"
     );
     let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
-    assert!(convert(&fs, &handle, &file, 0..1, ExtentState::Unwritten).is_err());
-    assert!(remove(&fs, &handle, &file, 0..100).is_err());
+    assert!(
+        convert(
+            &fs,
+            &handle,
+            &file,
+            FileBlock(0)..FileBlock(1),
+            ExtentState::Unwritten
+        )
+        .is_err()
+    );
+    assert!(remove(&fs, &handle, &file, FileBlock(0)..FileBlock(100)).is_err());
 }

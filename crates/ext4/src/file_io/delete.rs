@@ -1,9 +1,9 @@
 //! Deleting unlinked inodes.
 
-use super::truncate::END;
 use crate::{Fs, Inode, Result, orphan, xattr};
 use ext4_format::inode::{FileType, InodeFields};
 use std::sync::Arc;
+use units::{FileBlock, PageIndex};
 
 impl Fs {
     /// Deletes the unlinked inodes without users. Called with no lock and no handle held.
@@ -18,8 +18,7 @@ impl Fs {
                 (inode, self.deletions.begin())
             };
             // It may have a user or a name again. Dropping that reference queues it again.
-            if self.is_read_only() || inode.links() > 0 || !self.inodes.retire(inode.ino.0, &inode)
-            {
+            if self.is_read_only() || inode.links() > 0 || !self.inodes.retire(inode.ino, &inode) {
                 continue;
             }
             if let Err(error) = self.delete_inode(&inode) {
@@ -35,10 +34,10 @@ impl Fs {
     pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.bdi.forget(inode);
         inode.data.readahead.quiesce();
-        self.drop_pages(inode, 0..u64::MAX);
+        self.drop_pages(inode, PageIndex::FIRST..PageIndex::END);
         let kind = inode.kind();
         if has_extents(inode) {
-            self.free_blocks(inode, 0..END)?;
+            self.free_blocks(inode, FileBlock::FIRST..FileBlock::END)?;
         }
         let handle = self
             .journal
@@ -49,7 +48,7 @@ impl Fs {
         inode.mark_dirty(self, &handle);
         // Before the number can be allocated again. Orphan recovery deletes inodes that are in the
         // table.
-        self.inodes.remove(inode.ino.0);
+        self.inodes.remove(inode.ino);
         self.groups.free_inode(&handle, inode.ino, kind)
     }
 }

@@ -6,11 +6,9 @@ use crate::state::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::PAGE_SIZE;
 use ext4_format::inode::FileType;
-use ext4_format::types::FsBlock;
 use std::ops::Range;
 use std::sync::Arc;
-
-const PAGE: u64 = PAGE_SIZE as u64;
+use units::{PageIndex, page};
 
 /// The operations of fallocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +77,7 @@ impl Fs {
     ) -> Result<()> {
         match mode {
             FallocateMode::Allocate { keep_size } => {
-                let result = self.allocate(inode, offset / PAGE..end.div_ceil(PAGE));
+                let result = self.allocate(inode, page::touching(offset..end));
                 // Blocks that were allocated before the volume was full stay, behind the end of the
                 // file.
                 result?;
@@ -106,77 +104,72 @@ impl Fs {
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
                     let changes = Changes::begin(self, inode);
-                    let extents = extents::count_in(self, inode, inner.clone())?;
+                    let extents = extents::count_in(self, inode, page::blocks(inner.clone()))?;
                     // Pages in flight may become extents before they are dropped.
                     let waiting = inode.data.mapping.unlanded_pages();
                     changes.promise(extents + waiting + 2, Claim::Margin)?;
                     self.unwrite(inode, inner)?;
                 }
-                self.allocate(inode, offset / PAGE..end.div_ceil(PAGE))?;
+                self.allocate(inode, page::touching(offset..end))?;
                 self.grow_to(inode, end, keep_size)
             }
         }
     }
 
     /// Zeroes the parts of the range that do not fill a page. Returns the whole pages in between.
-    fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<Range<u64>> {
-        let inner = offset.div_ceil(PAGE)..end / PAGE;
-        if offset / PAGE == end / PAGE {
-            self.zero_in_page(
-                inode,
-                offset / PAGE,
-                (offset % PAGE) as usize..(end % PAGE) as usize,
-            )?;
-            return Ok(0..0);
+    fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<Range<PageIndex>> {
+        let (first, last) = (PageIndex::of(offset), PageIndex::of(end));
+        let (from, to) = (page::within(offset), page::within(end));
+        if first == last {
+            self.zero_in_page(inode, first, from..to)?;
+            return Ok(PageIndex::FIRST..PageIndex::FIRST);
         }
-        if !offset.is_multiple_of(PAGE) {
-            self.zero_in_page(inode, offset / PAGE, (offset % PAGE) as usize..PAGE_SIZE)?;
+        if from > 0 {
+            self.zero_in_page(inode, first, from..PAGE_SIZE)?;
         }
-        self.zero_in_page(inode, end / PAGE, 0..(end % PAGE) as usize)?;
-        Ok(inner)
+        self.zero_in_page(inode, last, 0..to)?;
+        Ok(page::inside(offset..end))
     }
 
     /// Maps the holes of `pages` to unwritten blocks.
-    fn allocate(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
+    fn allocate(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) -> Result<()> {
         // Blocks that were picked for pages in flight must be recorded before holes are searched.
         let _lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         let changes = Changes::begin(self, inode);
-        let mut at = pages.start;
+        let blocks = page::blocks(pages);
+        let mut at = blocks.start;
         let mut goal = self.groups.goal_for(inode.ino);
-        while at < pages.end {
-            let block = extents::block_of_page(at)?;
-            match extents::lookup(self, inode, block)? {
+        while at < blocks.end {
+            match extents::lookup(self, inode, at)? {
                 Map::Mapped { start, len, .. } => {
-                    at += u64::from(len);
-                    goal = FsBlock(start.0 + u64::from(len));
+                    at += len;
+                    goal = start + u64::from(len);
                 }
                 Map::Hole { len } => {
-                    let want = u64::from(len)
-                        .min(pages.end - at)
-                        .min(u64::from(extents::MAX_UNWRITTEN_LEN));
+                    let want = len.min(blocks.end - at).min(extents::MAX_UNWRITTEN_LEN);
                     changes.promise(1, Claim::Ordinary)?;
                     // Pages in the range may have promises of their own; this one is in addition.
-                    self.groups.reserve(want)?;
-                    let picked = self.groups.pick(goal, want as u32);
+                    self.groups.reserve(want.into())?;
+                    let picked = self.groups.pick(goal, want);
                     let result = picked.and_then(|run| {
                         let mapped = self
                             .journal
                             .start(extents::INSERT_CREDITS + 8)
                             .map_err(Error::from)
                             .and_then(|handle| {
-                                self.map_picked(&handle, inode, block, run, ExtentState::Unwritten)
+                                self.map_picked(&handle, inode, at, run, ExtentState::Unwritten)
                             });
                         if mapped.is_err() {
                             self.groups.unpick(run);
                         }
                         mapped.map(|()| run)
                     });
-                    let kept = result.as_ref().map_or(0, |run| u64::from(run.len));
-                    self.groups.unreserve(want - kept);
+                    let kept = result.as_ref().map_or(0, |run| run.len);
+                    self.groups.unreserve(u64::from(want - kept));
                     let run = result?;
-                    at += u64::from(run.len);
-                    goal = FsBlock(run.start.0 + u64::from(run.len));
+                    at += run.len;
+                    goal = run.start + u64::from(run.len);
                 }
             }
         }
@@ -185,22 +178,22 @@ impl Fs {
 
     /// Removes `pages` and makes the mapped parts of them unwritten. The caller has promised the
     /// nodes.
-    fn unwrite(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<()> {
+    fn unwrite(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) -> Result<()> {
         let lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
-        let mut at = pages.start;
-        while at < pages.end {
-            let block = extents::block_of_page(at)?;
-            match extents::lookup(self, inode, block)? {
+        let blocks = page::blocks(pages);
+        let mut at = blocks.start;
+        while at < blocks.end {
+            match extents::lookup(self, inode, at)? {
                 Map::Hole { len }
                 | Map::Mapped {
                     len,
                     unwritten: true,
                     ..
                 } => {
-                    let end = pages.end.min(at + u64::from(len.max(1)));
+                    let end = blocks.end.min(at.saturating_add(len));
                     let handle = self.journal.start(2)?;
-                    self.forget_pages(inode, at..end, &lock);
+                    self.forget_pages(inode, page::of_blocks(at..end), &lock);
                     inode.grow(self, &handle, 0);
                     at = end;
                 }
@@ -209,13 +202,12 @@ impl Fs {
                     unwritten: false,
                     ..
                 } => {
-                    let end = pages
-                        .end
-                        .min(at + u64::from(len.min(extents::MAX_UNWRITTEN_LEN)));
+                    let most = len.min(extents::MAX_UNWRITTEN_LEN);
+                    let end = blocks.end.min(at.saturating_add(most));
                     let handle = self.journal.start(extents::INSERT_CREDITS + 4)?;
                     extents::convert(self, &handle, inode, at..end, ExtentState::Unwritten)?;
                     inode.mark_dirty(self, &handle);
-                    self.forget_pages(inode, at..end, &lock);
+                    self.forget_pages(inode, page::of_blocks(at..end), &lock);
                     inode.grow(self, &handle, 0);
                     at = end;
                 }

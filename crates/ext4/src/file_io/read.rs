@@ -8,10 +8,10 @@ use ext4_format::inode::FileType;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
+use units::{PageIndex, Span, page};
 
-const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages in one read request at most (1 MiB).
-const MAX_READ_PAGES: u64 = 256;
+const MAX_READ_PAGES: u32 = 256;
 
 /// Where a run of pages is.
 enum Run {
@@ -40,11 +40,11 @@ impl Fs {
             return Ok(0);
         }
         let buf = &mut buf[..len];
-        let pages = offset / PAGE..(offset + len as u64).div_ceil(PAGE);
+        let pages = page::touching(offset..offset + len as u64);
         let ahead = inode
             .data
             .readahead
-            .advance(pages.clone(), size.div_ceil(PAGE));
+            .advance(pages.clone(), PageIndex::after(size));
         if !ahead.is_empty() {
             // While another thread changes the file, readahead is left out.
             if let Some(_shared) = inode.lock.try_read() {
@@ -63,14 +63,20 @@ impl Fs {
     }
 
     /// Copies cached pages from the start of `pages`. Returns the first page that is not cached.
-    fn copy_cached(&self, inode: &Inode, pages: Range<u64>, offset: u64, out: &mut [u8]) -> u64 {
+    fn copy_cached(
+        &self,
+        inode: &Inode,
+        pages: Range<PageIndex>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> PageIndex {
         let mut at = pages.start;
         while at < pages.end {
             // References are taken under the mapping's lock; bytes are copied without it.
             let mut found = SmallVec::<[Buf; 16]>::new();
-            let end = pages.end.min(at + 16);
+            let part = (at..pages.end).first_of(16);
             let mut missed = false;
-            inode.data.mapping.get_range(at..end, |_, buf| match buf {
+            inode.data.mapping.get_range(part, |_, buf| match buf {
                 Some(buf) if !missed => found.push(buf.clone()),
                 _ => missed = true,
             });
@@ -92,10 +98,10 @@ impl Fs {
     fn read_missing(
         &self,
         inode: &InodeRef,
-        pages: Range<u64>,
+        pages: Range<PageIndex>,
         offset: u64,
         out: &mut [u8],
-    ) -> Result<u64> {
+    ) -> Result<PageIndex> {
         if inode.data.readahead.wait_for(pages.start)
             && inode.data.mapping.state(pages.start).is_some()
         {
@@ -105,13 +111,12 @@ impl Fs {
         if inode.data.mapping.state(pages.start).is_some() {
             return Ok(pages.start);
         }
-        let end = pages.end.min(pages.start + MAX_READ_PAGES);
-        let end = next_cached(inode, pages.start..end);
-        let (run, count) = self.run_at(inode, pages.start, end)?;
-        let pages = pages.start..pages.start + count;
+        let end = next_cached(inode, pages.first_of(MAX_READ_PAGES));
+        let (run, end) = self.run_at(inode, pages.start..end)?;
+        let pages = pages.start..end;
         match run {
             Run::Zeroes => {
-                for index in pages.clone() {
+                for index in pages.numbers() {
                     if let Some(buf) = inode.data.mapping.get(index) {
                         copy_page(&buf, index, offset, out);
                     } else {
@@ -132,12 +137,12 @@ impl Fs {
                 let size = inode.size();
                 let bufs = self.queue.read(
                     from,
-                    (count * PAGE) as usize,
+                    (pages.length() * page::BYTES) as usize,
                     PAGE_SIZE,
                     Class::Data,
                     Reason::Read,
                 )?;
-                for (index, buf) in pages.clone().zip(bufs) {
+                for (index, buf) in pages.numbers().zip(bufs) {
                     let buf = inode
                         .data
                         .mapping
@@ -150,23 +155,25 @@ impl Fs {
         Ok(pages.end)
     }
 
-    /// Finds where the pages from `index` to `end` at most are, and how many are there.
-    fn run_at(&self, inode: &Inode, index: u64, end: u64) -> Result<(Run, u64)> {
-        let block = extents::block_of_page(index)?;
-        Ok(match extents::lookup(self, inode, block)? {
+    /// Finds where the first of `pages` is, and the end of those that are there with it.
+    fn run_at(&self, inode: &Inode, pages: Range<PageIndex>) -> Result<(Run, PageIndex)> {
+        let blocks = page::blocks(pages);
+        let first = blocks.start;
+        let end_of = |len: u32| first.saturating_add(len).min(blocks.end).page();
+        Ok(match extents::lookup(self, inode, first)? {
             Map::Hole { len }
             | Map::Mapped {
                 len,
                 unwritten: true,
                 ..
-            } => (Run::Zeroes, u64::from(len).min(end - index)),
+            } => (Run::Zeroes, end_of(len)),
             Map::Mapped { start, len, .. } => {
-                let len = u64::from(len).min(end - index);
-                let device = Run::Device(start.0 * u64::from(self.geo.block_size));
-                match self.journal.data_in_log(start.0..start.0 + len)? {
-                    None => (device, len),
-                    Some((held, content)) if held == start.0 => (Run::Logged(content), 1),
-                    Some((held, _)) => (device, held - start.0),
+                let len = len.min(blocks.length() as u32);
+                let device = Run::Device(start.offset(self.geo.block_size));
+                match self.journal.data_in_log(start..start + u64::from(len))? {
+                    None => (device, end_of(len)),
+                    Some((held, content)) if held == start => (Run::Logged(content), end_of(1)),
+                    Some((held, _)) => (device, end_of((held - start) as u32)),
                 }
             }
         })
@@ -177,14 +184,14 @@ impl Fs {
     pub(crate) fn page_for_update(
         &self,
         inode: &Inode,
-        index: u64,
+        index: PageIndex,
         size: u64,
     ) -> Result<Option<Buf>> {
         if inode.data.mapping.state(index).is_some() {
             return Ok(None);
         }
-        let run = match index * PAGE < size {
-            true => self.run_at(inode, index, index + 1)?.0,
+        let run = match index.offset() < size {
+            true => self.run_at(inode, index..index + 1)?.0,
             false => Run::Zeroes,
         };
         Ok(match run {
@@ -201,7 +208,7 @@ impl Fs {
 
     /// Requests those of `pages` that are on the device and not cached. The caller holds the
     /// inode's lock shared.
-    fn start_readahead(&self, inode: &Arc<Inode>, pages: Range<u64>) {
+    fn start_readahead(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) {
         let mut plug = self.queue.plug();
         let mut at = pages.start;
         while at < pages.end {
@@ -209,15 +216,18 @@ impl Fs {
                 at += 1;
                 continue;
             }
-            let end = next_cached(inode, at..pages.end.min(at + MAX_READ_PAGES));
-            let Ok((run, count)) = self.run_at(inode, at, end) else {
+            let end = next_cached(inode, (at..pages.end).first_of(MAX_READ_PAGES));
+            let Ok((run, end)) = self.run_at(inode, at..end) else {
                 return;
             };
             if let Run::Device(from) = run {
-                let range = at..at + count;
-                let bufs = range.clone().map(|_| BufMut::scratch(PAGE_SIZE)).collect();
+                let range = at..end;
+                let bufs = range
+                    .numbers()
+                    .map(|_| BufMut::scratch(PAGE_SIZE))
+                    .collect();
                 inode.data.readahead.begin(range.clone());
-                let end = Arc::new(Arrival {
+                let arrival = Arc::new(Arrival {
                     inode: inode.clone(),
                     range,
                 });
@@ -226,11 +236,11 @@ impl Fs {
                     bufs,
                     Class::Data,
                     Reason::Readahead,
-                    end,
+                    arrival,
                     0,
                 ));
             }
-            at += count;
+            at = end;
         }
         plug.flush();
         self.budget.make_room();
@@ -239,7 +249,7 @@ impl Fs {
 
 /// The first cached page of a range, or its end. The device is read only up to there. While the
 /// inode's lock is held shared, a page that is not cached cannot be dirtied, written and evicted.
-fn next_cached(inode: &Inode, pages: Range<u64>) -> u64 {
+fn next_cached(inode: &Inode, pages: Range<PageIndex>) -> PageIndex {
     let mut end = pages.end;
     inode.data.mapping.get_range(pages, |index, buf| {
         if buf.is_some() {
@@ -251,10 +261,10 @@ fn next_cached(inode: &Inode, pages: Range<u64>) -> u64 {
 
 /// The part of page `index` that `out` (which begins at byte `offset` of the file) covers: ranges
 /// in page and `out`.
-fn overlap(index: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
-    let page = index * PAGE;
+fn overlap(index: PageIndex, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
+    let page = index.offset();
     let start = page.max(offset);
-    let end = (page + PAGE).min(offset + len as u64);
+    let end = (page + page::BYTES).min(offset + len as u64);
     (
         (start - page) as usize..(end - page) as usize,
         (start - offset) as usize..(end - offset) as usize,
@@ -262,7 +272,7 @@ fn overlap(index: u64, offset: u64, len: usize) -> (Range<usize>, Range<usize>) 
 }
 
 /// Zeroes the bytes behind the end of the file in a page from the device.
-fn trim(inode: &Inode, mut buf: Buf, index: u64, size: u64) -> Buf {
+fn trim(inode: &Inode, mut buf: Buf, index: PageIndex, size: u64) -> Buf {
     let live = live_bytes(index, size);
     if is_stale_behind(inode, &buf, live) {
         buf.make_mut()[live..].fill(0);
@@ -270,12 +280,12 @@ fn trim(inode: &Inode, mut buf: Buf, index: u64, size: u64) -> Buf {
     buf
 }
 
-fn copy_page(buf: &Buf, index: u64, offset: u64, out: &mut [u8]) {
+fn copy_page(buf: &Buf, index: PageIndex, offset: u64, out: &mut [u8]) {
     let (from, to) = overlap(index, offset, out.len());
     out[to].copy_from_slice(&buf[from]);
 }
 
-fn fill_page(index: u64, offset: u64, out: &mut [u8]) {
+fn fill_page(index: PageIndex, offset: u64, out: &mut [u8]) {
     let (_, to) = overlap(index, offset, out.len());
     out[to].fill(0);
 }

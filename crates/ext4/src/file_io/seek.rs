@@ -2,9 +2,7 @@
 
 use crate::extents::{self, Map};
 use crate::{Error, Fs, Inode, InodeRef, Result};
-use block::PAGE_SIZE;
-
-const PAGE: u64 = PAGE_SIZE as u64;
+use units::PageIndex;
 
 /// The target of a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +24,14 @@ impl Fs {
         if offset >= size {
             return Err(Error::NoData);
         }
-        let pages = size.div_ceil(PAGE);
-        let mut at = offset / PAGE;
-        while at < pages {
-            let (data, end) = self.data_run(inode, at)?;
+        let end = PageIndex::after(size);
+        let mut at = PageIndex::of(offset);
+        while at < end {
+            let (data, next) = self.data_run(inode, at)?;
             match whence {
-                SeekWhence::Data if data => return Ok(offset.max(at * PAGE)),
-                SeekWhence::Hole if !data => return Ok(offset.max(at * PAGE).min(size)),
-                _ => at = end,
+                SeekWhence::Data if data => return Ok(offset.max(at.offset())),
+                SeekWhence::Hole if !data => return Ok(offset.max(at.offset()).min(size)),
+                _ => at = next,
             }
         }
         match whence {
@@ -43,14 +41,14 @@ impl Fs {
     }
 
     /// Whether page `at` is data, and the first page for which the answer may differ.
-    fn data_run(&self, inode: &Inode, at: u64) -> Result<(bool, u64)> {
+    fn data_run(&self, inode: &Inode, at: PageIndex) -> Result<(bool, PageIndex)> {
         // The pages before the tree: a page that is recorded in between is in the tree before it
         // loses its tags. The caller excludes writers, so that no page becomes dirty.
         let unlanded = inode.data.mapping.next_unlanded(at);
-        let block = extents::block_of_page(at)?;
+        let block = at.block();
         let (mapped, end) = match extents::lookup(self, inode, block)? {
-            Map::Mapped { len, unwritten, .. } => (!unwritten, at + u64::from(len.max(1))),
-            Map::Hole { len } => (false, at + u64::from(len.max(1))),
+            Map::Mapped { len, unwritten, .. } => (!unwritten, block.saturating_add(len).page()),
+            Map::Hole { len } => (false, block.saturating_add(len).page()),
         };
         if mapped {
             return Ok((true, end));

@@ -10,10 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::Ordering;
-
-const PAGE: u64 = PAGE_SIZE as u64;
-/// The end of the file blocks.
-pub(super) const END: u64 = 1 << 32;
+use units::{FileBlock, PageIndex, page};
 
 impl Fs {
     /// Sets the size in bytes: cuts the file off, or extends it by a hole.
@@ -39,9 +36,9 @@ impl Fs {
             return self.grow_to(inode, size, false);
         }
         // The bytes behind the new end in its page must read as zeroes if the file grows again.
-        let tail = (size % PAGE) as usize;
+        let tail = page::within(size);
         if tail > 0 {
-            self.zero_in_page(inode, size / PAGE, tail..PAGE_SIZE)?;
+            self.zero_in_page(inode, PageIndex::of(size), tail..PAGE_SIZE)?;
         }
         // Held until the tail is logged, so that no thread writes it in place.
         let lock = inode.data.writeback_lock.lock();
@@ -56,10 +53,10 @@ impl Fs {
     /// device they are zero already, unless another system wrote there.
     pub(crate) fn zero_tail(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let old = inode.size();
-        if size <= old || old.is_multiple_of(PAGE) {
+        if size <= old || page::within(old) == 0 {
             return Ok(());
         }
-        self.zero_in_page(inode, old / PAGE, (old % PAGE) as usize..PAGE_SIZE)?;
+        self.zero_in_page(inode, PageIndex::of(old), page::within(old)..PAGE_SIZE)?;
         if inode.data.stale_tail.swap(false, Ordering::Relaxed) {
             let lock = inode.data.writeback_lock.lock();
             self.wait_writeback(inode);
@@ -79,32 +76,31 @@ impl Fs {
         handle: &Handle<'_>,
         inode: &Arc<Inode>,
         size: u64,
-        _lock: &MutexGuard<'_, u32>,
+        _lock: &MutexGuard<'_, PageIndex>,
     ) -> Result<()> {
-        let page = size / PAGE;
+        let page = PageIndex::of(size);
         // A block that cannot be written in place must not go through the log.
-        if size.is_multiple_of(PAGE) || inode.data.write_failed.load(Ordering::Acquire) {
+        if page::within(size) == 0 || inode.data.write_failed.load(Ordering::Acquire) {
             return Ok(());
         }
         let Some(content) = inode.data.mapping.get(page) else {
             return Ok(());
         };
-        let block = extents::block_of_page(page)?;
         if let Map::Mapped {
             start,
             unwritten: false,
             ..
-        } = extents::lookup(self, inode, block)?
+        } = extents::lookup(self, inode, page.block())?
         {
             // A copy: the page itself may be logged later, and each buffer is counted once.
-            handle.log_data(start.0, BufMut::copy_of(&content).freeze());
+            handle.log_data(start, BufMut::copy_of(&content).freeze());
         }
         Ok(())
     }
 
     /// Removes pages in any state, after writeback in flight has ended, and returns their
     /// reservations.
-    pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<u64>) {
+    pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) {
         let lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
         self.forget_pages(inode, pages, &lock);
@@ -117,8 +113,8 @@ impl Fs {
     pub(super) fn forget_pages(
         &self,
         inode: &Arc<Inode>,
-        pages: Range<u64>,
-        _lock: &MutexGuard<'_, u32>,
+        pages: Range<PageIndex>,
+        _lock: &MutexGuard<'_, PageIndex>,
     ) {
         let removed = inode.data.mapping.remove(pages);
         self.bdi.sub_dirty(removed.dirty);
@@ -138,40 +134,45 @@ impl Fs {
     /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode
     /// is an orphan from the first to the last of them: after a crash in between the next mount
     /// completes the truncation. The first transaction has the zeroes behind the end, too.
-    fn cut_to(&self, inode: &Arc<Inode>, size: u64, lock: MutexGuard<'_, u32>) -> Result<()> {
-        let range = size.div_ceil(PAGE)..END;
+    fn cut_to(&self, inode: &Arc<Inode>, size: u64, lock: MutexGuard<'_, PageIndex>) -> Result<()> {
+        let pages = PageIndex::after(size)..PageIndex::END;
+        let blocks = page::blocks(pages.clone());
         let handle = self.journal.start(self.step_credits())?;
         inode.cut(size, self.now());
         let done = self
             .log_tail(&handle, inode, size, &lock)
-            .and_then(|()| extents::remove(self, &handle, inode, range.clone()));
+            .and_then(|()| extents::remove(self, &handle, inode, blocks.clone()));
         inode.mark_dirty(self, &handle);
-        self.forget_pages(inode, range.start..u64::MAX, &lock);
+        self.forget_pages(inode, pages, &lock);
         inode.grow(self, &handle, 0);
         let end = done?;
-        if end <= range.start {
+        if end <= blocks.start {
             return Ok(());
         }
         orphan::add(self, &handle, inode)?;
         drop((handle, lock));
-        self.free_blocks(inode, range.start..end)?;
+        self.free_blocks(inode, blocks.start..end)?;
         let handle = self.journal.start(orphan::ORPHAN_CREDITS)?;
         orphan::del(self, &handle, inode)
     }
 
-    /// Removes the pages of `range` and frees their blocks, in as many transactions as it takes.
-    pub(super) fn free_with_pages(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
+    /// Removes `pages` and frees their blocks, in as many transactions as it takes.
+    pub(super) fn free_with_pages(
+        &self,
+        inode: &Arc<Inode>,
+        pages: Range<PageIndex>,
+    ) -> Result<()> {
         let lock = inode.data.writeback_lock.lock();
         self.wait_writeback(inode);
-        self.free_in_steps(inode, range, |handle, freed| {
-            self.forget_pages(inode, freed, &lock);
+        self.free_in_steps(inode, page::blocks(pages), |handle, freed| {
+            self.forget_pages(inode, page::of_blocks(freed), &lock);
             // The size on disk may have waited for these pages.
             inode.grow(self, handle, 0);
         })
     }
 
     /// Frees the blocks of `range`, in as many transactions as it takes.
-    pub(super) fn free_blocks(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
+    pub(super) fn free_blocks(&self, inode: &Arc<Inode>, range: Range<FileBlock>) -> Result<()> {
         self.free_in_steps(inode, range, |_, _| ())
     }
 
@@ -180,8 +181,8 @@ impl Fs {
     fn free_in_steps(
         &self,
         inode: &Arc<Inode>,
-        range: Range<u64>,
-        freed: impl Fn(&Handle<'_>, Range<u64>),
+        range: Range<FileBlock>,
+        freed: impl Fn(&Handle<'_>, Range<FileBlock>),
     ) -> Result<()> {
         let mut end = range.end;
         while end > range.start {
@@ -198,8 +199,9 @@ impl Fs {
     /// Completes a truncation that a crash interrupted: frees the blocks behind `size`.
     pub(crate) fn truncate_blocks(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
-        self.drop_pages(inode, size.div_ceil(PAGE)..u64::MAX);
-        self.free_blocks(inode, size.div_ceil(PAGE)..END)?;
+        let pages = PageIndex::after(size)..PageIndex::END;
+        self.drop_pages(inode, pages.clone());
+        self.free_blocks(inode, page::blocks(pages))?;
         let handle = self.journal.start(orphan::ORPHAN_CREDITS)?;
         orphan::del(self, &handle, inode)
     }

@@ -9,8 +9,8 @@ use cache::{Delalloc, PageState};
 use ext4_format::inode::FileType;
 use std::ops::Range;
 use std::sync::Arc;
+use units::{PageIndex, Span, page};
 
-const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes written under one hold of the inode's lock. Between two holds the writer is slowed if too
 /// much is dirty.
 const CHUNK: usize = 4 << 20;
@@ -147,12 +147,12 @@ impl Fs {
         size: u64,
     ) -> (usize, u64, Result<()>) {
         let (mut done, mut dirtied) = (0, 0);
-        let end = (offset + data.len() as u64).div_ceil(PAGE);
+        let end = PageIndex::after(offset + data.len() as u64);
         let mut mapped = Mapped::new(self, inode, end);
         while done < data.len() {
             let position = offset + done as u64;
-            let index = position / PAGE;
-            let within = (position % PAGE) as usize;
+            let index = PageIndex::of(position);
+            let within = page::within(position);
             let part = &data[done..data.len().min(done + PAGE_SIZE - within)];
             match self.fill_page(inode, index, within, part, size, &mut mapped) {
                 Ok(before) => dirtied += u64::from(!before.dirty),
@@ -167,7 +167,7 @@ impl Fs {
     fn fill_page(
         &self,
         inode: &Arc<Inode>,
-        index: u64,
+        index: PageIndex,
         within: usize,
         part: &[u8],
         size: u64,
@@ -217,7 +217,7 @@ impl Fs {
     pub(crate) fn zero_in_page(
         &self,
         inode: &Arc<Inode>,
-        index: u64,
+        index: PageIndex,
         range: Range<usize>,
     ) -> Result<()> {
         if range.is_empty() {
@@ -227,9 +227,8 @@ impl Fs {
         let before = match inode.data.mapping.modify(index, Delalloc::Keep, zero) {
             Some(before) => before,
             None => {
-                let file_block = extents::block_of_page(index)?;
                 if !matches!(
-                    extents::lookup(self, inode, file_block)?,
+                    extents::lookup(self, inode, index.block())?,
                     Map::Mapped {
                         unwritten: false,
                         ..
@@ -270,38 +269,38 @@ struct Mapped<'a> {
     fs: &'a Fs,
     inode: &'a Arc<Inode>,
     /// The page behind the last one of the write.
-    end: u64,
-    run: Range<u64>,
+    end: PageIndex,
+    run: Range<PageIndex>,
     kind: Kind,
     /// The page behind the last one of the run for which nodes are promised.
-    promised: u64,
+    promised: PageIndex,
     changes: Option<Changes<'a>>,
 }
 
 impl<'a> Mapped<'a> {
-    fn new(fs: &'a Fs, inode: &'a Arc<Inode>, end: u64) -> Mapped<'a> {
+    fn new(fs: &'a Fs, inode: &'a Arc<Inode>, end: PageIndex) -> Mapped<'a> {
         Mapped {
             fs,
             inode,
             end,
-            run: 0..0,
+            run: PageIndex::FIRST..PageIndex::FIRST,
             kind: Kind::Written,
-            promised: 0,
+            promised: PageIndex::FIRST,
             changes: None,
         }
     }
 
     /// Promises the nodes that page `index` may need, before it becomes dirty. It is not cached.
     /// Returns whether it needs a block, too.
-    fn needs_block(&mut self, index: u64) -> Result<bool> {
+    fn needs_block(&mut self, index: PageIndex) -> Result<bool> {
         if !self.run.contains(&index) {
-            let block = extents::block_of_page(index)?;
+            let block = index.block();
             let (len, kind) = match extents::lookup(self.fs, self.inode, block)? {
                 Map::Hole { len } => (len, Kind::Hole),
                 Map::Mapped { len, unwritten, .. } if unwritten => (len, Kind::Unwritten),
                 Map::Mapped { len, .. } => (len, Kind::Written),
             };
-            self.run = index..index + u64::from(len.max(1));
+            self.run = index..block.saturating_add(len).page();
             self.kind = kind;
             self.promised = index;
         }
@@ -312,10 +311,10 @@ impl<'a> Mapped<'a> {
     }
 
     /// Promises nodes for the rest of the run, or only for this page where that is too much.
-    fn promise_nodes(&mut self, index: u64) -> Result<()> {
-        let rest = self.run.end.min(self.end).saturating_sub(index).max(1);
-        if self.kind == Kind::Hole && self.fs.root_has_room(self.inode, rest)? {
-            self.promised = index + rest;
+    fn promise_nodes(&mut self, index: PageIndex) -> Result<()> {
+        let rest = index..self.run.end.min(self.end).max(index + 1);
+        if self.kind == Kind::Hole && self.fs.root_has_room(self.inode, rest.length())? {
+            self.promised = rest.end;
             return Ok(());
         }
         // Preallocated space can be written on a full volume.
@@ -327,8 +326,8 @@ impl<'a> Mapped<'a> {
         let changes = self
             .changes
             .get_or_insert_with(|| Changes::begin(fs, inode));
-        match changes.promise(rest, claim) {
-            Ok(()) => self.promised = index + rest,
+        match changes.promise(rest.length(), claim) {
+            Ok(()) => self.promised = rest.end,
             Err(Error::NoSpace) => {
                 changes.promise(1, claim)?;
                 self.promised = index + 1;

@@ -36,7 +36,7 @@ impl Fs {
         let noted = std::mem::take(&mut *self.truncated_files.0.lock());
         let (mut to_write, mut unwritten) = (Vec::new(), Vec::new());
         for (ino, patience) in noted {
-            let Some(inode) = self.inodes.get(ino.0) else {
+            let Some(inode) = self.inodes.get(ino) else {
                 continue;
             };
             if !inode.has_unlanded() && inode.size() == 0 && patience > 0 {

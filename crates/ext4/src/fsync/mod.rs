@@ -18,6 +18,7 @@ use crate::state::{Needed, Route};
 use crate::{Fs, Inode, InodeRef, Result};
 use block::Reason;
 use std::sync::Arc;
+use units::page;
 
 /// A file or directory that is to be made durable.
 #[derive(Clone)]
@@ -30,7 +31,7 @@ pub struct SyncTarget {
 
 /// Pages of one call that go through the log, at most (64 KiB). They are written twice, here and by
 /// the checkpoint. That must cost less than a separate write in place; see docs/FSYNC.md.
-const LOG_PAGES: u64 = (64 << 10) / block::PAGE_SIZE as u64;
+const LOG_PAGES: u64 = (64 << 10) / page::BYTES;
 
 impl Fs {
     /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as

@@ -20,16 +20,15 @@
 
 use crate::state::Route;
 use crate::{Error, Fs, Inode, InodeRef, Result, directory};
-use block::PAGE_SIZE;
 use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::FileType;
-use ext4_format::types::Ino;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use units::{Ino, page};
 
 /// Files of unknown place are written, and not looked for, if they have at most this many dirty
 /// pages (4 MiB).
-const FEW_PAGES: u64 = (4 << 20) / PAGE_SIZE as u64;
+const FEW_PAGES: u64 = (4 << 20) / page::BYTES;
 
 /// Where a file lies.
 enum Place {
@@ -159,7 +158,7 @@ impl Fs {
     }
 
     fn parent_of(&self, dir: Ino) -> Result<Ino> {
-        let inode = self.inode(dir.0)?;
+        let inode = self.inode(dir)?;
         if let Some(parent) = inode.parent.get() {
             return Ok(parent);
         }
@@ -176,7 +175,7 @@ impl Fs {
         while let Some(dir) = dirs.pop() {
             let mut subdirs = Vec::new();
             let read = self.read_dir(&dir, 0, &mut |entry| {
-                let ino = Ino(entry.ino);
+                let ino = entry.ino;
                 match entry.kind {
                     FileType::Directory if !matches!(entry.name, b"." | b"..") => subdirs.push(ino),
                     FileType::Directory => {}
@@ -194,7 +193,7 @@ impl Fs {
             }
             for ino in subdirs {
                 if seen.insert(ino) {
-                    match self.inode(ino.0) {
+                    match self.inode(ino) {
                         Ok(dir) => dirs.push(dir),
                         // Removed since its entry was read.
                         Err(Error::Stale | Error::NotFound) => {}

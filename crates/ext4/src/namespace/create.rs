@@ -10,10 +10,10 @@ use crate::state::{NAMESPACE_BLOCKS, decode_rdev};
 use crate::xattr::{self, XATTR_CREDITS};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};
-use ext4_format::types::Ino;
 use jbd2::Handle;
 use std::sync::Arc;
 use sync::RwLockUpgradableReadGuard;
+use units::Ino;
 
 /// Credits for the allocation of an inode and for undoing it, without its entry.
 const NEW_INODE_CREDITS: u32 = ORPHAN_CREDITS + 4;
@@ -147,7 +147,7 @@ impl Fs {
             let shared = dir.lock.upgradable_read();
             let place = match find_new_name(self, dir, name)? {
                 NameState::Taken(ino) => {
-                    let inode = self.named_inode(ino.0)?;
+                    let inode = self.named_inode(ino)?;
                     inode.parent.set(dir.ino);
                     return Ok(Opened::Found(inode));
                 }
@@ -307,7 +307,7 @@ impl Fs {
         let mode = InodeMode::new(kind, permissions);
         let gid = parent.set_gid.unwrap_or(new.gid);
         let ino = self.groups.alloc_inode(handle, parent.ino, kind)?;
-        if self.inodes.get(ino.0).is_some() {
+        if self.inodes.get(ino).is_some() {
             // The inode is in use, so its bit in the bitmap stays set.
             return Err(Error::CorruptInode {
                 ino: ino.0,

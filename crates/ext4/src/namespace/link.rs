@@ -113,7 +113,7 @@ impl Fs {
         let _exclusive = dir.lock.write();
         check_may_change(dir, Change::Remove)?;
         let place = directory::find(self, dir, name)?;
-        let victim = self.named_inode(place.ino().ok_or(Error::NotFound)?.0)?;
+        let victim = self.named_inode(place.ino().ok_or(Error::NotFound)?)?;
         match (victim.kind(), removal) {
             (FileType::Directory, Removal::File) => return Err(Error::IsDirectory),
             (FileType::Directory, Removal::Directory) => {}

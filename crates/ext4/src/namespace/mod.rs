@@ -90,7 +90,7 @@ impl Fs {
         check_directory(dir)?;
         match directory::lookup(self, dir, name)? {
             Some((ino, _)) => {
-                let inode = self.named_inode(ino.0)?;
+                let inode = self.named_inode(ino)?;
                 if !matches!(name, b"." | b"..") {
                     inode.parent.set(dir.ino);
                 }
@@ -147,7 +147,7 @@ fn check_directory(dir: &Inode) -> Result<()> {
 }
 
 /// The error of a directory that has an entry for itself, other than ".".
-fn contains_itself(ino: crate::Ino) -> Error {
+fn contains_itself(ino: units::Ino) -> Error {
     Error::CorruptInode {
         ino: ino.0,
         what: "the directory contains itself",
@@ -311,6 +311,6 @@ fn kind_of(fs: &Fs, place: &directory::Place) -> Result<Option<FileType>> {
     match (place.ino(), place.kind()) {
         (None, _) => Ok(None),
         (Some(_), Some(kind)) => Ok(Some(kind)),
-        (Some(ino), None) => Ok(Some(fs.named_inode(ino.0)?.kind())),
+        (Some(ino), None) => Ok(Some(fs.named_inode(ino)?.kind())),
     }
 }

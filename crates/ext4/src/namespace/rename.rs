@@ -32,9 +32,9 @@ use crate::orphan::ORPHAN_CREDITS;
 use crate::state::{NAMESPACE_BLOCKS, decode_rdev};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, Timestamp};
-use ext4_format::types::Ino;
 use jbd2::Handle;
 use std::sync::Arc;
+use units::Ino;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -184,8 +184,8 @@ impl Fs {
         if replaces == Some(source_ino) {
             return Ok(Ok(()));
         }
-        let source = self.named_inode(source_ino.0)?;
-        let target = replaces.map(|ino| self.named_inode(ino.0)).transpose()?;
+        let source = self.named_inode(source_ino)?;
+        let target = replaces.map(|ino| self.named_inode(ino)).transpose()?;
         check_entry_kind(&source, source_is_dir)?;
         check_may_rename(&source)?;
         if let Some(target) = &target {
@@ -471,7 +471,7 @@ impl Fs {
                 return Ok(false);
             }
             let parent = directory::find_parent(self, &at)?.ino();
-            at = self.named_inode(parent.ok_or(Error::NotFound)?.0)?;
+            at = self.named_inode(parent.ok_or(Error::NotFound)?)?;
             if at.ino == marked {
                 return Err(Error::CorruptInode {
                     ino: dir.ino.0,

@@ -9,9 +9,9 @@ use crate::extents::{self, ExtentState, INSERT_CREDITS, Map};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::inode::{FileType, I_BLOCK_SIZE, InodeFlags, InodeMode};
 use ext4_format::symlink::{MAX_FAST_TARGET, fast_i_block};
-use ext4_format::types::FileBlock;
 use jbd2::Handle;
 use std::sync::Arc;
+use units::FileBlock;
 
 /// The longest target, in bytes (Linux's PATH_MAX less the final NUL).
 const MAX_TARGET: usize = 4095;
@@ -79,7 +79,7 @@ impl Fs {
             self.groups.free(handle, run)?;
             return Err(error);
         }
-        let buffer = handle.create(block.0);
+        let buffer = handle.create(block);
         handle.modify(&buffer, None, |bytes| {
             bytes[..target.len()].copy_from_slice(target);
         });
@@ -117,7 +117,7 @@ impl Fs {
             else {
                 return Err(corrupt("the symbolic link's target has no block"));
             };
-            let data = self.journal.get(start.0)?.data();
+            let data = self.journal.get(start)?.data();
             data.get(..len).map(<[u8]>::to_vec)
         }
         .ok_or_else(|| corrupt("the symbolic link's size is larger than its target's space"))?;

@@ -10,19 +10,19 @@ use crate::{Error, Fs, Inode, Result, extents};
 use ext4_format::checksum::Seed;
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::orphan_file;
-use ext4_format::types::{FileBlock, FsBlock, Ino};
 use jbd2::{Buffer, Handle, Seal};
 use std::sync::Arc;
 use sync::Rank;
 use sync::atomic::{AtomicBool, Ordering};
+use units::{FileBlock, FsBlock, Ino};
 
 /// The most blocks of an orphan file. The default of mke2fs is at most 512.
 const MAX_BLOCKS: u64 = 1 << 12;
 
 /// Updates the checksum of a block before it is logged.
-fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
+fn seal_block(seed: u32, block: FsBlock, bytes: &mut [u8]) {
     // The update fails only for blocks too small to have slots.
-    let _ = orphan_file::update_checksum(Some(Seed(seed)), bytes, FsBlock(block));
+    let _ = orphan_file::update_checksum(Some(Seed(seed)), bytes, block);
 }
 
 impl OrphanFile {
@@ -46,7 +46,7 @@ impl OrphanFile {
                     start,
                     unwritten: false,
                     ..
-                } => places.push(start.0),
+                } => places.push(start),
                 _ => return Err(damaged("the orphan file has a hole")),
             }
         }
@@ -67,7 +67,7 @@ impl OrphanFile {
                 taken[slot / 64] |= 1 << (slot % 64);
             }
             blocks.push(SlotBlock {
-                place: FsBlock(place),
+                place,
                 taken: Rank::OrphanSlots.mutex(taken),
             });
         }
@@ -76,7 +76,7 @@ impl OrphanFile {
     }
 
     fn verify(&self, buffer: &Buffer) -> Result<()> {
-        let place = FsBlock(buffer.block());
+        let place = buffer.block();
         buffer.verify_once(|bytes| orphan_file::verify(self.seed, bytes, place))?;
         Ok(())
     }
@@ -88,7 +88,7 @@ impl OrphanFile {
 
     /// Returns the place and the inode number of each taken slot of a block.
     pub fn orphans(&self, fs: &Fs, block: u32) -> Result<Vec<(OrphanPlace, Ino)>> {
-        let buffer = fs.journal.get(self.blocks[block as usize].place.0)?;
+        let buffer = fs.journal.get(self.blocks[block as usize].place)?;
         self.verify(&buffer)?;
         let data = buffer.data();
         let place = |slot| OrphanPlace::File {
@@ -128,7 +128,7 @@ impl OrphanFile {
     }
 
     fn set(&self, handle: &Handle<'_>, block: usize, slot: usize, ino: Option<Ino>) -> Result<()> {
-        let buffer: Arc<Buffer> = handle.get(self.blocks[block].place.0)?;
+        let buffer: Arc<Buffer> = handle.get(self.blocks[block].place)?;
         self.verify(&buffer)?;
         let seal = self.seed.map(|seed| Seal {
             seal: seal_block,

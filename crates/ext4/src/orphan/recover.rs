@@ -9,9 +9,9 @@ use crate::state::{OrphanFile, OrphanPlace};
 use crate::{Error, Fs, InodeRef, OrphanReport, Result};
 use ext4_format::error::FormatError;
 use ext4_format::features::CompatFeatures;
-use ext4_format::types::Ino;
 use std::collections::HashSet;
 use sync::atomic::Ordering;
+use units::Ino;
 
 /// Deletes or truncates the orphans that a crash left. A writable mount calls it once, before the
 /// volume has other users.

@@ -4,11 +4,11 @@ use super::{Piece, SmallFileStream};
 use crate::alloc::BlockRun;
 use crate::{Error, Inode};
 use block::{Buf, EndIo, IoError, Payload};
-use ext4_format::types::{FsBlock, Ino};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, Rank};
+use units::{FsBlock, Ino, PageIndex};
 
 /// Pages of a range that goes through the log, at most.
 pub(crate) const LOGGED_PAGES: u32 = 16;
@@ -39,7 +39,7 @@ pub(crate) enum Record {
 /// A range of one inode that is being written.
 pub(crate) struct Range {
     pub inode: Arc<Inode>,
-    pub first: u64,
+    pub first: PageIndex,
     pub pages: u32,
     /// Pages with a reserved block.
     pub reserved: u32,
@@ -50,8 +50,8 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    pub fn pages(&self) -> std::ops::Range<u64> {
-        self.first..self.first + u64::from(self.pages)
+    pub fn pages(&self) -> std::ops::Range<PageIndex> {
+        self.first..self.first + self.pages
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::damage::is_damage;
 use crate::{Error, Fs, Result};
-use ext4_format::types::Ino;
+use units::Ino;
 
 impl Fs {
     /// Records damage that an operation on inode `ino` has met. Returns the error.

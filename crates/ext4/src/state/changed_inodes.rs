@@ -12,18 +12,18 @@
 
 use crate::{Error, Fs, Inode, Result};
 use ext4_format::inode::{InodeFields, in_inode_xattr_area_mut, update_checksum};
-use ext4_format::types::Ino;
 use jbd2::{Handle, Phase};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
 use sync::{Mutex, Rank};
+use units::{FsBlock, Ino};
 
 const SHARDS: usize = u32::BITS as usize;
 
 type Inodes = SmallVec<[Arc<Inode>; 16]>;
-type Blocks = FxHashMap<u64, Inodes>;
+type Blocks = FxHashMap<FsBlock, Inodes>;
 
 /// Changed inodes by inode table block.
 pub(crate) struct ChangedInodes {
@@ -65,7 +65,7 @@ impl ChangedInodes {
         if shard.is_empty() {
             self.occupied.fetch_or(1 << at, Ordering::Release);
         }
-        let list = shard.entry(block.0).or_default();
+        let list = shard.entry(block).or_default();
         if list.is_empty() {
             self.blocks.fetch_add(1, Ordering::Relaxed);
         }
@@ -87,8 +87,9 @@ impl ChangedInodes {
         // In the last phase no handle is running, so no inode is added.
         let occupied = self.occupied.load(Ordering::Acquire);
         for at in (0..SHARDS).filter(|at| occupied & 1 << at != 0) {
-            let due =
-                |_: &u64, inodes: &mut Inodes| phase != Phase::Ahead || inodes.iter().all(landed);
+            let due = |_: &FsBlock, inodes: &mut Inodes| {
+                phase != Phase::Ahead || inodes.iter().all(landed)
+            };
             let mut shard = self.shards[at].lock();
             blocks.extend(shard.extract_if(due));
             if shard.is_empty() {
@@ -112,11 +113,8 @@ impl ChangedInodes {
     }
 }
 
-fn write_block(fs: &Fs, handle: &Handle<'_>, block: u64, inodes: &[Arc<Inode>]) -> Result<()> {
-    let buffer = if fs
-        .groups
-        .itable_block_is_fresh(ext4_format::types::FsBlock(block))
-    {
+fn write_block(fs: &Fs, handle: &Handle<'_>, block: FsBlock, inodes: &[Arc<Inode>]) -> Result<()> {
+    let buffer = if fs.groups.itable_block_is_fresh(block) {
         handle.create(block)
     } else {
         handle.get(block)?

@@ -43,7 +43,7 @@
 
 use super::{Batch, InodeMeta};
 use crate::{Fs, Inode, Result};
-use block::{AtomicWriteMark, PAGE_SIZE, WriteMark};
+use block::{AtomicWriteMark, WriteMark};
 use cache::{DirtyPage, Mapping};
 use jbd2::{Handle, Journal, Tid};
 use smallvec::SmallVec;
@@ -51,8 +51,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Mutex, MutexGuard, Rank};
-
-const PAGE: u64 = PAGE_SIZE as u64;
+use units::PageIndex;
 
 /// Batches that may have pages of a file.
 pub(crate) type Batches = SmallVec<[Arc<Batch>; 2]>;
@@ -148,8 +147,8 @@ impl Durability {
 
 impl Inode {
     /// The page behind the last one that calls which have returned may have dirtied.
-    pub(crate) fn end_page(&self) -> u64 {
-        self.size().div_ceil(PAGE)
+    pub(crate) fn end_page(&self) -> PageIndex {
+        PageIndex::after(self.size())
     }
 
     /// Whether any page is dirty, gathered, in flight or landed but not recorded (one atomic).
@@ -162,9 +161,9 @@ impl Inode {
     /// marks the inode dirty. `_lock` proves that the inode's `writeback_lock` is held.
     pub(crate) fn gather(
         &self,
-        _lock: &MutexGuard<'_, u32>,
+        _lock: &MutexGuard<'_, PageIndex>,
         batch: &Arc<Batch>,
-        range: Range<u64>,
+        range: Range<PageIndex>,
         max: usize,
         pages: &mut Vec<DirtyPage>,
     ) -> usize {
@@ -207,12 +206,12 @@ impl Inode {
         self: &Arc<Self>,
         fs: &Fs,
         handle: &Handle<'_>,
-        pages: Range<u64>,
+        pages: Range<PageIndex>,
         changed: bool,
     ) {
         let mut meta = self.meta.lock();
         debug_assert!(
-            pages.end <= meta.size.div_ceil(PAGE),
+            pages.end <= PageIndex::after(meta.size),
             "blocks behind the end"
         );
         // Named first: a thread that finds no unlanded page reads the number without the lock.
@@ -259,7 +258,7 @@ impl Inode {
     /// size on disk to the end.
     fn size_beyond_pages(&self) -> Option<SizeToSync> {
         let meta = self.meta.lock();
-        let last = meta.size.checked_sub(1)? / PAGE;
+        let last = PageIndex::of(meta.size.checked_sub(1)?);
         let state = self.data.mapping.state(last).unwrap_or_default();
         let waits = meta.fields.size < meta.size && !state.dirty && !state.writeback;
         waits.then_some(SizeToSync {
@@ -385,11 +384,11 @@ impl InodeMeta {
     }
 
     /// Pages were recorded, and have lost their writeback tag.
-    fn note_recorded(&mut self, mapping: &Mapping, pages: Range<u64>) {
+    fn note_recorded(&mut self, mapping: &Mapping, pages: Range<PageIndex>) {
         if mapping.unlanded_pages() == 0 {
             return self.follow_size(mapping);
         }
-        let end = (pages.end * PAGE).min(self.size);
+        let end = pages.end.offset().min(self.size);
         self.fields.size = self.fields.size.max(end);
     }
 

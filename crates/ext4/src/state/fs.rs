@@ -13,13 +13,13 @@ use ext4_format::features::RoCompatFeatures;
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::Timestamp;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use ext4_format::types::Ino;
 use jbd2::{AsyncCommit, Handle, Journal, RecoveryReport};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::clock::{Clock, SystemClock};
+use units::{FsBlock, Ino};
 use writeback::{BackingDev, Flushers, FsyncQueue, Tunables};
 
 /// How to mount.
@@ -148,7 +148,7 @@ impl Fs {
 
     /// The root directory.
     pub fn root(&self) -> Result<InodeRef> {
-        self.inode(Ino::ROOT.0)
+        self.inode(Ino::ROOT)
     }
 
     /// The super block was changed under `handle`. It is part of the handle's transaction.
@@ -188,8 +188,8 @@ impl Fs {
     }
 
     /// The block that holds the super block.
-    pub(crate) fn superblock_block(&self) -> u64 {
-        SUPERBLOCK_OFFSET / u64::from(self.geo.block_size)
+    pub(crate) fn superblock_block(&self) -> FsBlock {
+        FsBlock(SUPERBLOCK_OFFSET / u64::from(self.geo.block_size))
     }
 }
 

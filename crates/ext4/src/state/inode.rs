@@ -10,15 +10,15 @@ use ext4_format::inode::{
     DeviceNumber, FileType, InodeFields, InodeFlags, InodeMode, Timestamp, in_inode_xattr_area,
     verify_checksum,
 };
-use ext4_format::types::Ino;
 use jbd2::Handle;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Mutex, Rank, RwLock};
+use units::{FileBlock, FsBlock, Ino, PageIndex, page};
 use writeback::DirtyState;
 
 /// Units of 512 bytes, as `st_blocks` counts, in a page.
-const SECTORS_PER_PAGE: u64 = block::PAGE_SIZE as u64 / 512;
+const SECTORS_PER_PAGE: u64 = page::BYTES / 512;
 
 /// A pinned inode.
 pub type InodeRef = cache::InodeRef<Inode>;
@@ -79,9 +79,9 @@ pub(crate) struct FileData {
     pub write_failed: AtomicBool,
     /// Held while pages are gathered and blocks are picked for writeback. Contains the page after
     /// the flusher's last slice.
-    pub writeback_lock: Mutex<u32>,
+    pub writeback_lock: Mutex<PageIndex>,
     /// Where the allocator looks first: file block and volume block behind the last extent written.
-    pub goal: Mutex<Option<(u32, u64)>>,
+    pub goal: Mutex<Option<(FileBlock, FsBlock)>>,
     /// Blocks that unrecorded pages may need for nodes of the extent tree.
     pub nodes: NodePromise,
     /// State of sequential reading.
@@ -103,7 +103,7 @@ impl FileData {
             durability: Durability::default(),
             errors: ErrSeq::default(),
             write_failed: AtomicBool::new(false),
-            writeback_lock: Rank::InodeWriteback.mutex(0),
+            writeback_lock: Rank::InodeWriteback.mutex(PageIndex::FIRST),
             goal: Rank::InodeGoal.mutex(None),
             nodes: NodePromise::default(),
             readahead: Readahead::default(),
@@ -117,7 +117,7 @@ impl FileData {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Inode number.
-    pub ino: u32,
+    pub ino: Ino,
     /// Generation, for NFS file handles.
     pub generation: u32,
     /// Type and permission bits.
@@ -216,8 +216,8 @@ impl Inode {
     }
 
     /// The inode number.
-    pub fn ino(&self) -> u32 {
-        self.ino.0
+    pub fn ino(&self) -> Ino {
+        self.ino
     }
 
     /// The file type.
@@ -250,7 +250,7 @@ impl Inode {
             _ => 0,
         };
         Attr {
-            ino: self.ino.0,
+            ino: self.ino,
             generation: f.generation,
             mode: f.mode.0,
             kind: self.kind,
@@ -271,7 +271,7 @@ impl Inode {
 
     /// Bytes of dirty pages.
     pub fn unwritten_bytes(&self) -> u64 {
-        self.data.mapping.dirty_pages() * block::PAGE_SIZE as u64
+        self.data.mapping.dirty_pages() * page::BYTES
     }
 
     /// Registers a change of `meta` or `i_block` made under `handle`: the inode is serialised into
@@ -359,14 +359,14 @@ impl Fs {
             version: 1,
             i_block,
             generation: self.next_generation(),
-            file_acl: ext4_format::types::FsBlock(0),
+            file_acl: FsBlock(0),
             extra_isize,
             projid: 0,
         };
         let kind = fields.file_type()?;
         self.budget.make_room();
         let inode = Inode::assemble(self, ino, kind, fields, None);
-        let inode = self.inodes.insert(ino.0, inode);
+        let inode = self.inodes.insert(ino, inode);
         inode.mark_dirty(self, handle);
         Ok(inode)
     }
@@ -375,11 +375,11 @@ impl Fs {
     ///
     /// # Errors
     /// `CorruptInode` for a deleted inode: the entry is damage.
-    pub(crate) fn named_inode(&self, ino: u32) -> Result<InodeRef> {
+    pub(crate) fn named_inode(&self, ino: Ino) -> Result<InodeRef> {
         self.inode(ino).map_err(|error| match error {
             Error::Stale => {
                 let what = "is named by a directory but deleted";
-                self.blame("named_inode", Ino(ino), error.stale_is_damage(ino, what))
+                self.blame("named_inode", ino, error.stale_is_damage(ino.0, what))
             }
             other => other,
         })
@@ -389,25 +389,25 @@ impl Fs {
     ///
     /// # Errors
     /// `Stale` for a deleted inode: the number is from an old handle.
-    pub fn inode(&self, ino: u32) -> Result<InodeRef> {
+    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }
-        if ino != Ino::ROOT.0 && ino < self.geo.first_ino.0 {
+        if ino != Ino::ROOT && ino < self.geo.first_ino {
             return Err(Error::CorruptInode {
-                ino,
+                ino: ino.0,
                 what: "a reserved inode is used as a file",
             });
         }
-        self.load_inode(Ino(ino), false)
+        self.load_inode(ino, false)
     }
 
     /// Loads any inode, also a reserved one. `unlinked`: one without links is expected (an orphan).
     pub(crate) fn load_inode(&self, ino: Ino, unlinked: bool) -> Result<InodeRef> {
         self.budget.make_room();
-        let loaded = self.inodes.get_or_load(ino.0, || {
+        let loaded = self.inodes.get_or_load(ino, || {
             let (block, offset) = self.groups.inode_location(ino)?;
-            let buffer = self.journal.get(block.0)?;
+            let buffer = self.journal.get(block)?;
             let data = buffer.data();
             let raw = data
                 .get(offset..offset + usize::from(self.geo.inode_size))

@@ -6,8 +6,8 @@
 use super::{Inode, InodeMeta, OrphanPlace};
 use crate::{Error, Result};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, InodeMode, Timestamp};
-use ext4_format::types::FsBlock;
 use sync::atomic::Ordering;
+use units::FsBlock;
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;

@@ -2,11 +2,11 @@
 
 use crate::Inode;
 use ext4_format::checksum::Seed;
-use ext4_format::types::FsBlock;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use sync::atomic::{AtomicBool, AtomicU64};
 use sync::{Mutex, Rank};
+use units::FsBlock;
 
 /// Where an orphan is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The directory of a file, as far as it is known.
 
-use ext4_format::types::Ino;
 use sync::atomic::{AtomicU32, Ordering};
+use units::Ino;
 
 /// The directory through which an inode was last reached, set under the directory's lock. Correct
 /// or unknown for a directory and for a file with one name.

@@ -6,17 +6,20 @@
 //! waits for that first ([`Readahead::quiesce`]).
 
 use crate::Inode;
-use block::{EndIo, IoError, PAGE_SIZE, Payload};
+use block::{EndIo, IoError, Payload};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::Ordering;
 use sync::{Condvar, Mutex, Rank};
+use units::{PageIndex, Span, page};
 
 /// Pages of the first window.
-pub(crate) const MIN_WINDOW: u64 = 32;
+pub(crate) const MIN_WINDOW: u32 = 32;
 /// Pages of the largest window (4 MiB).
-pub(crate) const MAX_WINDOW: u64 = 1024;
+pub(crate) const MAX_WINDOW: u32 = 1024;
+
+const NONE: Range<PageIndex> = PageIndex::FIRST..PageIndex::FIRST;
 
 /// State of sequential reading of one inode.
 pub(crate) struct Readahead {
@@ -36,47 +39,47 @@ impl Default for Readahead {
 #[derive(Default)]
 struct State {
     /// The page that a sequential reader reads next.
-    next: u64,
+    next: PageIndex,
     /// The first page that was not requested yet.
-    requested: u64,
+    requested: PageIndex,
     /// Pages of the last window.
-    window: u64,
+    window: u32,
     /// Ranges in flight.
-    in_flight: SmallVec<[Range<u64>; 2]>,
+    in_flight: SmallVec<[Range<PageIndex>; 2]>,
 }
 
 impl Readahead {
     /// A reader reads `pages`. Returns the pages to request behind them, perhaps none.
-    pub fn advance(&self, pages: Range<u64>, end_of_file: u64) -> Range<u64> {
+    pub fn advance(&self, pages: Range<PageIndex>, end_of_file: PageIndex) -> Range<PageIndex> {
         let mut s = self.state.lock();
         let sequential = pages.start == s.next || pages.start + 1 == s.next;
         s.next = pages.end;
         if !sequential {
             s.window = 0;
             s.requested = pages.end;
-            return 0..0;
+            return NONE;
         }
         s.requested = s.requested.max(pages.start);
         // The reader is still far from the end of the requested pages.
         if s.requested > pages.end && s.requested - pages.end > s.window / 2 {
-            return 0..0;
+            return NONE;
         }
         s.window = (s.window * 2).clamp(MIN_WINDOW, MAX_WINDOW);
         let start = s.requested.max(pages.end);
-        let end = (start + s.window).min(end_of_file);
+        let end = start.saturating_add(s.window).min(end_of_file);
         if start >= end {
-            return 0..0;
+            return NONE;
         }
         s.requested = end;
         start..end
     }
 
     /// I/O for `range` is about to be submitted.
-    pub fn begin(&self, range: Range<u64>) {
+    pub fn begin(&self, range: Range<PageIndex>) {
         self.state.lock().in_flight.push(range);
     }
 
-    fn end(&self, range: &Range<u64>) {
+    fn end(&self, range: &Range<PageIndex>) {
         let mut s = self.state.lock();
         if let Some(at) = s.in_flight.iter().position(|r| r == range) {
             s.in_flight.swap_remove(at);
@@ -86,7 +89,7 @@ impl Readahead {
     }
 
     /// Waits while `page` is in flight. Returns whether it was.
-    pub fn wait_for(&self, page: u64) -> bool {
+    pub fn wait_for(&self, page: PageIndex) -> bool {
         let mut s = self.state.lock();
         let mut waited = false;
         while s.in_flight.iter().any(|r| r.contains(&page)) {
@@ -109,14 +112,14 @@ impl Readahead {
 /// Inserts pages that were read ahead into the mapping.
 pub(crate) struct Arrival {
     pub inode: Arc<Inode>,
-    pub range: Range<u64>,
+    pub range: Range<PageIndex>,
 }
 
 impl EndIo for Arrival {
     fn end_io(&self, _tag: u64, payload: Payload, result: Result<(), IoError>) {
         if let (Payload::Read(bufs), Ok(())) = (payload, result) {
             let size = self.inode.size();
-            for (index, mut buf) in self.range.clone().zip(bufs) {
+            for (index, mut buf) in self.range.numbers().zip(bufs) {
                 let live = live_bytes(index, size);
                 if is_stale_behind(&self.inode, &buf, live) {
                     buf[live..].fill(0);
@@ -141,7 +144,6 @@ pub(crate) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
 
 /// Bytes of page `index` before the end of a file of `size` bytes. The bytes behind are zero in
 /// memory.
-pub(crate) fn live_bytes(index: u64, size: u64) -> usize {
-    size.saturating_sub(index * PAGE_SIZE as u64)
-        .min(PAGE_SIZE as u64) as usize
+pub(crate) fn live_bytes(index: PageIndex, size: u64) -> usize {
+    size.saturating_sub(index.offset()).min(page::BYTES) as usize
 }

@@ -9,9 +9,9 @@
 
 use crate::Result;
 use crate::alloc::{BlockRun, Groups};
-use ext4_format::types::FsBlock;
 use std::sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
+use units::FsBlock;
 
 /// Blocks of a piece at most: a large request (1 MiB).
 const PIECE: u64 = 256;

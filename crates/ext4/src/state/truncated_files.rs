@@ -1,9 +1,9 @@
 //! Files that were truncated to zero (`fsync::auto_da_alloc`).
 
 use crate::{Fs, Inode};
-use ext4_format::types::Ino;
 use sync::atomic::Ordering;
 use sync::{Mutex, Rank};
+use units::Ino;
 
 /// Commits for which a truncated file without new contents is remembered.
 pub(crate) const PATIENCE: u8 = 2;

@@ -9,8 +9,8 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::inode::{InodeFields, InodeFlags, verify_checksum};
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use ext4_format::types::{FsBlock, Ino};
 use jbd2::JournalExtent;
+use units::{FsBlock, Ino};
 
 /// Extents that a journal may have; mke2fs makes a handful.
 const MAX_EXTENTS: usize = 4096;
@@ -41,10 +41,10 @@ pub(crate) fn read_superblock(queue: &Queue) -> Result<Superblock> {
     })
 }
 
-fn read_block(queue: &Queue, geo: &Geometry, block: u64) -> Result<Buf> {
+fn read_block(queue: &Queue, geo: &Geometry, block: FsBlock) -> Result<Buf> {
     let size = geo.block_size as usize;
     let mut bufs = queue.read(
-        block * size as u64,
+        block.offset(geo.block_size),
         size,
         size,
         Class::Metadata,
@@ -63,7 +63,7 @@ pub(crate) fn journal_extents(
     let corrupt = |what| Error::CorruptInode { ino: ino.0, what };
     let (group, _) = geo.inode_group(ino)?;
     let (block, offset) = geo.group_desc_location(group);
-    let data = read_block(queue, geo, block.0)?;
+    let data = read_block(queue, geo, block)?;
     let raw = data
         .get(offset as usize..offset as usize + usize::from(geo.desc_size))
         .ok_or(corrupt("its group descriptor lies beyond its block"))?;
@@ -71,7 +71,7 @@ pub(crate) fn journal_extents(
     let desc = GroupDesc::decode(raw, geo.desc_size)?;
     desc.validate(geo, group)?;
     let (block, offset) = geo.inode_location(ino, desc.inode_table)?;
-    let data = read_block(queue, geo, block.0)?;
+    let data = read_block(queue, geo, block)?;
     let raw = data
         .get(offset as usize..offset as usize + usize::from(geo.inode_size))
         .ok_or(corrupt("lies beyond its table"))?;
@@ -135,7 +135,7 @@ impl Walk<'_> {
         }
         let seed = self.geo.inode_csum_seed(self.ino, self.generation);
         for index in node.indexes() {
-            if !self.geo.contains_blocks(FsBlock(index.child), 1) {
+            if !self.geo.contains_blocks(index.child, 1) {
                 return Err(self.corrupt("an extent index points beyond the volume"));
             }
             self.nodes += 1;
@@ -143,7 +143,7 @@ impl Walk<'_> {
                 return Err(self.corrupt("the journal's extent tree has too many nodes"));
             }
             let data = read_block(self.queue, self.geo, index.child)?;
-            extent::verify_checksum(seed, &data, index.child)?;
+            extent::verify_checksum(seed, &data, index.child.0)?;
             let child = ExtentNode::parse(&data, depth - 1)?;
             self.collect(&child, depth - 1)?;
         }
@@ -152,7 +152,7 @@ impl Walk<'_> {
 
     fn collect_leaf(&mut self, node: &ExtentNode<'_>) -> Result<()> {
         for e in node.extents() {
-            let on_volume = self.geo.contains_blocks(FsBlock(e.start), u64::from(e.len));
+            let on_volume = self.geo.contains_blocks(e.start, u64::from(e.len));
             if !on_volume || self.extents.len() == MAX_EXTENTS {
                 return Err(self.corrupt("the journal has impossible extents"));
             }

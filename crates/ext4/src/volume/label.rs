@@ -2,7 +2,7 @@
 
 use crate::{Error, Fs, Result};
 use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
-use ext4_format::types::GroupNo;
+use units::GroupNo;
 use zerocopy::FromBytes;
 
 impl Fs {
@@ -40,7 +40,7 @@ impl Fs {
     /// right.
     fn set_label_of_copy(&self, group: GroupNo, name: [u8; 16]) -> Result<()> {
         let handle = self.journal.start(1)?;
-        let buffer = handle.get(self.geo.group_first_block(group).0)?;
+        let buffer = handle.get(self.geo.group_first_block(group))?;
         handle.modify(&buffer, None, |bytes| {
             let Some(place) = bytes.get_mut(..SUPERBLOCK_SIZE) else {
                 return;

@@ -16,6 +16,7 @@ use jbd2::{
     FreedExtent, Handle, JournalClient, JournalError, JournalStats, Phase, RecoveryReport, Tid,
 };
 use std::sync::Arc;
+use units::PageIndex;
 use writeback::Tunables;
 
 /// Blocks that the steps of a large sync leave to the commit of a concurrent small fsync (2 MiB).
@@ -238,7 +239,10 @@ impl Fs {
 
     /// Drops the cached clean pages of one file.
     pub fn invalidate(&self, inode: &InodeRef) {
-        inode.data.mapping.invalidate(0..u64::MAX);
+        inode
+            .data
+            .mapping
+            .invalidate(PageIndex::FIRST..PageIndex::END);
     }
 }
 

@@ -20,13 +20,13 @@ use cache::{Budget, InodeTable};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{Access, State, Superblock};
-use ext4_format::types::Ino;
 use jbd2::{
     Journal, JournalClient, JournalExtent, JournalOptions, LogFormat, Overlay, RecoveryReport,
 };
 use std::sync::{Arc, Weak};
 use sync::Rank;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use units::Ino;
 use writeback::{BackingDev, FsyncQueue};
 
 /// An open journal, and the report of its recovery.
@@ -160,11 +160,10 @@ impl Fs {
     /// Writes the super block in place, without the journal.
     fn write_superblock(&self) -> Result<()> {
         let block = self.superblock_block();
-        let size = self.geo.block_size as usize;
         let mut bytes = BufMut::copy_of(&self.journal.get(block)?.data());
         self.encode_superblock(&mut bytes);
         self.queue.write(
-            block * size as u64,
+            block.offset(self.geo.block_size),
             &[bytes.freeze()],
             Class::Metadata,
             Reason::Other,

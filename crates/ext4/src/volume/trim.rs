@@ -1,7 +1,7 @@
 //! Discarding free space (FITRIM).
 
 use crate::{Error, Fs, Result};
-use ext4_format::types::GroupNo;
+use units::GroupNo;
 
 /// Bytes discarded at a time. Less than this is kept from allocation meanwhile.
 const BATCH_BYTES: u64 = 64 << 20;

@@ -38,13 +38,14 @@ use crate::{Error, Fs, Inode, Result};
 use block::{IoError, Op, Plug};
 use cache::{ErrSeq, Mapping};
 use std::sync::Arc;
+use units::PageIndex;
 use writeback::{DirtyState, OnLocked, Progress, Reason, Slice, WritebackFs};
 
 /// The result of [`Fs::submit_pages`].
 pub(crate) struct Submitted {
     pub pages: usize,
     /// The page behind the last one submitted, where a sweep over the file continues.
-    pub next: u64,
+    pub next: PageIndex,
 }
 
 /// Whether there are dirty pages to write back. Pages behind the end do not count: the write that
@@ -54,7 +55,7 @@ fn is_dirty(inode: &Inode) -> bool {
     mapping.dirty_pages() > 0
         && (mapping.writeback_pages() > 0
             || mapping
-                .next_dirty(0)
+                .next_dirty(PageIndex::FIRST)
                 .is_some_and(|at| at < inode.end_page()))
 }
 
@@ -80,7 +81,7 @@ impl WritebackFs for Fs {
         is_dirty(inode)
     }
 
-    fn end(inode: &Inode) -> u64 {
+    fn end(inode: &Inode) -> PageIndex {
         inode.end_page()
     }
 

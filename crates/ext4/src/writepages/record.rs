@@ -4,10 +4,10 @@ use crate::alloc::BlockRun;
 use crate::extents::{self, ExtentState};
 use crate::state::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 use crate::{Error, Fs, Inode, Result};
-use ext4_format::types::FileBlock;
 use jbd2::{Handle, JournalError};
 use std::sync::Arc;
 use sync::atomic::Ordering;
+use units::{FileBlock, page};
 
 /// Credits of one handle that records ranges, at most. Most ranges use none, because another range
 /// has changed the same blocks. More credits would cause early commits where the journal is small.
@@ -127,16 +127,17 @@ impl Fs {
         match range.record {
             Record::Overwrite => changed = false,
             Record::Convert => {
-                extents::convert(self, handle, inode, range.pages(), ExtentState::Written)?;
+                let blocks = page::blocks(range.pages());
+                extents::convert(self, handle, inode, blocks, ExtentState::Written)?;
             }
             Record::Insert(run) => {
-                let block = FileBlock(range.first as u32);
+                let block = range.first.block();
                 self.map_picked(handle, inode, block, run, ExtentState::Written)?;
             }
         }
         if let Some((start, bufs)) = range.logged.take() {
-            for (block, buf) in (start.0..).zip(bufs) {
-                handle.log_data(block, buf);
+            for (nth, buf) in (0..).zip(bufs) {
+                handle.log_data(start + nth, buf);
             }
             changed = true;
         } else {

@@ -4,13 +4,13 @@ use super::Submitted;
 use crate::extents::{self, Map};
 use crate::state::{Batch, LOGGED_PAGES, Range, Record, Route};
 use crate::{Fs, Inode, Result};
-use block::{Bio, Buf, Class, PAGE_SIZE, Plug};
+use block::{Bio, Buf, Class, Plug};
 use cache::DirtyPage;
-use ext4_format::types::{FileBlock, FsBlock};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::Ordering;
+use units::{FileBlock, FsBlock, PageIndex, page};
 use writeback::{Reason, Slice};
 
 /// Files with at most this many dirty pages are placed in the small-file stream.
@@ -34,21 +34,21 @@ impl Fs {
     pub(super) fn submit_slice(
         &self,
         inode: &Arc<Inode>,
-        mut lock: MutexGuard<'_, u32>,
+        mut lock: MutexGuard<'_, PageIndex>,
         mut slice: Slice,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) -> Result<Submitted> {
-        slice.from = u64::from(*lock);
+        slice.from = *lock;
         let mut submitted = self.submit_pages(inode, &lock, slice, plug, batch)?;
         let pages = submitted.pages;
-        if slice.from > 0 && pages < slice.pages {
-            slice.from = 0;
+        if slice.from > PageIndex::FIRST && pages < slice.pages {
+            slice.from = PageIndex::FIRST;
             slice.pages -= pages;
             submitted = self.submit_pages(inode, &lock, slice, plug, batch)?;
             submitted.pages += pages;
         }
-        *lock = u32::try_from(submitted.next).unwrap_or(0);
+        *lock = submitted.next;
         Ok(submitted)
     }
 
@@ -56,7 +56,7 @@ impl Fs {
     pub(super) fn submit_pages(
         &self,
         inode: &Arc<Inode>,
-        lock: &MutexGuard<'_, u32>,
+        lock: &MutexGuard<'_, PageIndex>,
         slice: Slice,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
@@ -90,7 +90,7 @@ impl Fs {
             }
             let mut run = run.into_iter().peekable();
             while let Some(page) = run.peek() {
-                let left = (next - page.index) as u32;
+                let left = next - page.index;
                 match self.place(inode, page.index, left, small, route, batch) {
                     Ok(placed) => {
                         let pages = (&mut run).take(placed.pages as usize);
@@ -108,7 +108,7 @@ impl Fs {
                                 .fail_writeback(page.index..page.index + 1);
                             count += 1;
                         }
-                        self.bdi.sub_dirty(count - failed);
+                        self.bdi.sub_dirty(u64::from(count) - failed);
                         inode.data.errors.set(error.errno());
                         return Err(error);
                     }
@@ -122,13 +122,13 @@ impl Fs {
     fn place(
         &self,
         inode: &Arc<Inode>,
-        index: u64,
+        index: PageIndex,
         left: u32,
         small: bool,
         route: Route,
         batch: &Batch,
     ) -> Result<Placed> {
-        let file_block = extents::block_of_page(index)?;
+        let file_block = index.block();
         match extents::lookup(self, inode, file_block)? {
             Map::Mapped {
                 start,
@@ -155,15 +155,15 @@ impl Fs {
                     extents::MAX_LEN
                 };
                 let want = len.min(left).min(most);
-                let run = match self.goal(inode, file_block.0, small) {
+                let run = match self.goal(inode, file_block, small) {
                     Some(goal) => self.groups.pick(goal, want)?,
                     None => {
                         let first = || self.groups.goal_for(inode.ino);
                         batch.piece.lock().pick(&self.groups, want, first)?
                     }
                 };
-                let end = run.start.0 + u64::from(run.len);
-                *inode.data.goal.lock() = Some((file_block.0 + run.len, end));
+                let end = run.start + u64::from(run.len);
+                *inode.data.goal.lock() = Some((file_block + run.len, end));
                 Ok(Placed {
                     start: run.start,
                     pages: run.len,
@@ -180,29 +180,28 @@ impl Fs {
         if requested {
             return (true, len.min(LOGGED_PAGES));
         }
-        match self.journal.held_data(start.0..start.0 + u64::from(len)) {
+        match self.journal.held_data(start..start + u64::from(len)) {
             None => (false, len),
-            Some((held, _)) if held == start.0 => (true, 1),
-            Some((held, _)) => (false, (held - start.0) as u32),
+            Some((held, _)) if held == start => (true, 1),
+            Some((held, _)) => (false, (held - start) as u32),
         }
     }
 
     /// The goal for a block of a file; `None`: the small-file stream.
-    fn goal(&self, inode: &Inode, file_block: u32, small: bool) -> Option<FsBlock> {
+    fn goal(&self, inode: &Inode, file_block: FileBlock, small: bool) -> Option<FsBlock> {
         if let Some((block, goal)) = *inode.data.goal.lock()
             && block == file_block
         {
-            return Some(FsBlock(goal));
+            return Some(goal);
         }
         if small {
             return None;
         }
         // Directly behind the extent before it.
-        if file_block > 0
-            && let Ok(Map::Mapped { start, .. }) =
-                extents::lookup(self, inode, FileBlock(file_block - 1))
+        if let Some(before) = file_block.0.checked_sub(1).map(FileBlock)
+            && let Ok(Map::Mapped { start, .. }) = extents::lookup(self, inode, before)
         {
-            return Some(FsBlock(start.0 + 1));
+            return Some(start + 1);
         }
         Some(self.groups.goal_for(inode.ino))
     }
@@ -246,11 +245,11 @@ impl Fs {
         batch
             .pending
             .fetch_add(bufs.len().div_ceil(MAX_BIO_PAGES), Ordering::AcqRel);
-        let mut offset = placed.start.0 * u64::from(self.geo.block_size);
+        let mut offset = placed.start.offset(self.geo.block_size);
         let mut bufs = bufs.into_iter();
         while bufs.len() > 0 {
             let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(MAX_BIO_PAGES).collect();
-            let len = part.len() as u64 * PAGE_SIZE as u64;
+            let len = part.len() as u64 * page::BYTES;
             plug.add(Bio::write(
                 offset,
                 part,

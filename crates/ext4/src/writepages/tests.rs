@@ -4,11 +4,11 @@ use crate::extents::{self, Map};
 use crate::state::{Batch, Route};
 use crate::{Fs, InodeRef, MountOptions, SetAttr};
 use block::{PAGE_SIZE, Plug};
-use ext4_format::types::FileBlock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use testkit::volume::Image;
+use units::{FileBlock, PageIndex};
 use writeback::{OnLocked, Reason, Slice, WritebackFs};
 
 fn write(fs: &Arc<Fs>, file: &InodeRef, pages: std::ops::Range<u64>) {
@@ -29,26 +29,26 @@ fn submit(
     let slice = Slice {
         pages,
         reason,
-        from: 0,
-        end: u64::MAX,
+        from: PageIndex::FIRST,
+        end: PageIndex::END,
         on_locked: OnLocked::Skip,
     };
     fs.write_pages(file, slice, plug, batch).pages
 }
 
 /// The pages that are dirty after a slice of `pages` has landed.
-fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u64> {
+fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Vec<u32> {
     let batch = fs.new_batch(u64::MAX, Route::Home);
     let mut plug = fs.queue.plug();
     submit(fs, file, (pages, reason), &mut plug, &batch);
     plug.flush();
     batch.close();
     fs.finish(&batch).unwrap();
-    let mut next = 0;
+    let mut next = PageIndex::FIRST;
     std::iter::from_fn(|| {
         let dirty = file.data.mapping.next_dirty(next)?;
         next = dirty + 1;
-        Some(dirty)
+        Some(dirty.0)
     })
     .collect()
 }
@@ -210,7 +210,7 @@ fn batches_side_by_side_have_pieces_of_the_stream_of_their_own() {
 
     // Where a piece is in use they go on behind it, and not in each other's.
     let piece = crate::alloc::BlockRun {
-        start: ext4_format::types::FsBlock(start + 41),
+        start: units::FsBlock(start + 41),
         len: 600,
     };
     assert_eq!(fs.groups.pick(piece.start, piece.len).unwrap(), piece);

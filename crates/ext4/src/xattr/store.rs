@@ -19,13 +19,13 @@ use crate::{Error, Fs, Inode, Result};
 use block::BufMut;
 use ext4_format::checksum::Seed;
 use ext4_format::features::CompatFeatures;
-use ext4_format::types::FsBlock;
 use ext4_format::xattr::{
     Xattr, XattrEntry, build_block, build_ibody, fits_block, fits_ibody, parse_block, parse_ibody,
     set_refcount, space_for, update_block_checksum, verify_block_checksum,
 };
 use jbd2::{Buffer, Handle, Seal};
 use std::sync::Arc;
+use units::FsBlock;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attribute {
@@ -249,7 +249,7 @@ fn write_block(
     }
     let goal = fs.groups.goal_for(inode.ino);
     let place = fs.groups.alloc_metadata_block(handle, goal)?;
-    let buffer = handle.create(place.0);
+    let buffer = handle.create(place);
     handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
     release(fs, handle, inode)?;
     inode.set_xattr_block(place, i64::from(fs.geo.block_size / 512));
@@ -276,7 +276,7 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     })?;
     drop(buffer);
     if is_last {
-        handle.forget(place.0);
+        handle.forget(place);
         let run = BlockRun {
             start: place,
             len: 1,
@@ -289,8 +289,8 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
 }
 
 /// Updates the checksum of a block before it is logged.
-fn seal_block(seed: u32, block: u64, bytes: &mut [u8]) {
-    update_block_checksum(Some(Seed(seed)), bytes, FsBlock(block));
+fn seal_block(seed: u32, block: FsBlock, bytes: &mut [u8]) {
+    update_block_checksum(Some(Seed(seed)), bytes, block);
 }
 
 /// Returns the seal of attribute blocks. It has the volume's seed, because inodes share blocks.
@@ -312,7 +312,7 @@ fn get_block(fs: &Fs, inode: &Inode, place: FsBlock) -> Result<Arc<Buffer>> {
             what: "its attribute block is outside of the volume or is the file system's own",
         });
     }
-    let buffer = fs.journal.get(place.0)?;
+    let buffer = fs.journal.get(place)?;
     buffer.verify_once(|bytes| verify_block_checksum(fs.geo.csum_seed, bytes, place))?;
     Ok(buffer)
 }

@@ -9,6 +9,7 @@ use ext4::{InodeRef, Result};
 use fusedev::{Attr, DirEntries, Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use units::Ino;
 
 /// Bytes of an entry in a reply, without its name: `fuse_dirent`, and with attributes also
 /// `fuse_entry_out`.
@@ -18,7 +19,7 @@ const ENTRY_OUT_SIZE: usize = 128;
 const BATCH_BYTES: usize = 16 << 10;
 
 struct Found {
-    ino: u32,
+    ino: Ino,
     /// The file type bits of a mode.
     mode: u32,
     next: u64,

@@ -14,6 +14,7 @@
 use super::{Checksums, HEADER_BYTES, Header, Layout, block_type, get_u16, get_u32};
 use super::{put_u16, put_u32};
 use crate::Tid;
+use units::FsBlock;
 
 /// The copy's first four bytes were the magic and are replaced by zeroes.
 const ESCAPE: u32 = 0x1;
@@ -29,7 +30,7 @@ const UUID_BYTES: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The copy's home on the volume.
-    pub block: u64,
+    pub block: FsBlock,
     /// The copy's first four bytes were the magic.
     pub escaped: bool,
     /// The copy must not be replayed.
@@ -87,7 +88,7 @@ fn parse_tag(layout: &Layout, bytes: &[u8]) -> Option<(Tag, u32)> {
         0
     };
     let tag = Tag {
-        block: high << 32 | low,
+        block: FsBlock(high << 32 | low),
         escaped: flags & ESCAPE != 0,
         deleted: flags & DELETED != 0,
         checksum,
@@ -118,7 +119,7 @@ pub fn write(layout: &Layout, sequence: Tid, tags: &[Tag], uuid: &[u8; 16], bloc
         if i + 1 == tags.len() {
             flags |= LAST_TAG;
         }
-        put_u32(block, at, tag.block as u32);
+        put_u32(block, at, tag.block.0 as u32);
         match layout.checksums {
             Checksums::V3 => {
                 put_u32(block, at + 4, flags);
@@ -131,7 +132,7 @@ pub fn write(layout: &Layout, sequence: Tid, tags: &[Tag], uuid: &[u8; 16], bloc
             Checksums::None | Checksums::V1 => put_u16(block, at + 6, flags as u16),
         }
         if layout.bits64 {
-            put_u32(block, at + 8, (tag.block >> 32) as u32);
+            put_u32(block, at + 8, (tag.block.0 >> 32) as u32);
         }
         at += size;
         if i == 0 {
@@ -180,7 +181,7 @@ mod tests {
                 let high = if layout.bits64 { 5 << 32 } else { 0 };
                 let tags: Vec<Tag> = (0..count as u64)
                     .map(|i| Tag {
-                        block: high | (i + 100),
+                        block: FsBlock(high | (i + 100)),
                         escaped: i % 3 == 0,
                         deleted: false,
                         checksum: match layout.checksums {
@@ -218,7 +219,7 @@ mod tests {
     fn a_torn_descriptor_is_detected() {
         let layout = layouts()[7];
         let tag = Tag {
-            block: 9,
+            block: FsBlock(9),
             escaped: false,
             deleted: false,
             checksum: 1,

@@ -3,6 +3,7 @@
 
 use super::{HEADER_BYTES, Header, Layout, block_type, get_u32, get_u64, put_u32, put_u64};
 use crate::Tid;
+use units::FsBlock;
 
 const COUNT: usize = HEADER_BYTES;
 const ENTRIES: usize = HEADER_BYTES + 4;
@@ -25,7 +26,7 @@ pub fn entries_in_first_sector(layout: &Layout) -> usize {
 ///
 /// # Errors
 /// A description of the damage.
-pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<u64>, &'static str> {
+pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<FsBlock>, &'static str> {
     let used = get_u32(block, COUNT).ok_or("a revoke block is cut short")? as usize;
     if used < ENTRIES || used > layout.usable() {
         return Err("a revoke block claims more than it can hold");
@@ -41,11 +42,12 @@ pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<u64>, &'static str> {
                 get_u32(block, at).map(u64::from)
             }
         })
+        .map(FsBlock)
         .collect())
 }
 
 /// Writes a revoke block with `blocks`, at most [`entries_per_block`] of them.
-pub fn write(layout: &Layout, sequence: Tid, blocks: &[u64], block: &mut [u8]) {
+pub fn write(layout: &Layout, sequence: Tid, blocks: &[FsBlock], block: &mut [u8]) {
     assert!(blocks.len() <= entries_per_block(layout));
     block.fill(0);
     Header {
@@ -55,12 +57,12 @@ pub fn write(layout: &Layout, sequence: Tid, blocks: &[u64], block: &mut [u8]) {
     .write(block);
     let size = entry_bytes(layout);
     put_u32(block, COUNT, (ENTRIES + size * blocks.len()) as u32);
-    for (i, &number) in blocks.iter().enumerate() {
+    for (i, number) in blocks.iter().enumerate() {
         let at = ENTRIES + i * size;
         if layout.bits64 {
-            put_u64(block, at, number);
+            put_u64(block, at, number.0);
         } else {
-            put_u32(block, at, number as u32);
+            put_u32(block, at, number.0 as u32);
         }
     }
     layout.seal_tail(block);
@@ -83,7 +85,8 @@ mod tests {
                 };
                 for count in [0, 1, entries_per_block(&layout)] {
                     let high = if bits64 { 3 << 33 } else { 0 };
-                    let blocks: Vec<u64> = (0..count as u64).map(|i| high + i * 7).collect();
+                    let blocks: Vec<FsBlock> =
+                        (0..count as u64).map(|i| FsBlock(high + i * 7)).collect();
                     let mut block = vec![1; 1024];
                     write(&layout, Tid(5), &blocks, &mut block);
                     assert!(layout.tail_valid(&block));

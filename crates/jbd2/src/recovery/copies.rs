@@ -12,6 +12,7 @@
 use super::grant::Grant;
 use crate::JournalError;
 use std::collections::BTreeMap;
+use units::FsBlock;
 
 /// Bytes of an entry of the map in the worst case, a tree with half-full nodes.
 const MAP_ENTRY: u64 = 32;
@@ -48,14 +49,14 @@ const _: () = assert!(crate::log::MAX_BLOCKS < Place::REVOKED);
 /// The transaction that is being read.
 #[derive(Default)]
 pub(super) struct Pending {
-    copies: Vec<(u64, Place)>,
+    copies: Vec<(FsBlock, Place)>,
     /// Places of its revoke blocks.
     revokes: Vec<u32>,
 }
 
 /// The newest copies of complete transactions, and the transaction that is being read.
 pub(super) struct Copies {
-    map: BTreeMap<u64, Place>,
+    map: BTreeMap<FsBlock, Place>,
     revoked: u64,
     pending: Pending,
     grant: Grant,
@@ -72,7 +73,7 @@ impl Copies {
     }
 
     /// Adds a copy of block `home` at `place` to the transaction.
-    pub fn note_copy(&mut self, home: u64, place: Place) -> Result<(), JournalError> {
+    pub fn note_copy(&mut self, home: FsBlock, place: Place) -> Result<(), JournalError> {
         self.grant.grow(LIST_ENTRY)?;
         self.pending.copies.push((home, place));
         Ok(())
@@ -102,7 +103,7 @@ impl Copies {
     }
 
     /// Revokes the newest copy of block `home`, for the transaction that was just completed.
-    pub fn revoke(&mut self, home: u64) {
+    pub fn revoke(&mut self, home: FsBlock) {
         if let Some(place) = self.map.get_mut(&home)
             && !place.revoked()
         {
@@ -117,7 +118,7 @@ impl Copies {
     }
 
     /// Returns the copies that are not revoked, sorted by home, and the memory of the list.
-    pub fn into_list(mut self) -> Result<(Vec<(u64, Place)>, Grant), JournalError> {
+    pub fn into_list(mut self) -> Result<(Vec<(FsBlock, Place)>, Grant), JournalError> {
         self.pending = Pending::default();
         let entries = self.map.len() as u64;
         let count = (entries - self.revoked) as usize;
@@ -138,25 +139,25 @@ mod tests {
     fn the_newest_copy_is_listed_unless_it_is_revoked() {
         let budget = Budget::new(64 << 20);
         let mut copies = Copies::new(Grant::new(&budget));
-        copies.note_copy(7, Place::new(1, false)).unwrap();
-        copies.note_copy(8, Place::new(2, true)).unwrap();
+        copies.note_copy(FsBlock(7), Place::new(1, false)).unwrap();
+        copies.note_copy(FsBlock(8), Place::new(2, true)).unwrap();
         copies.complete().unwrap();
-        copies.note_copy(7, Place::new(3, false)).unwrap();
+        copies.note_copy(FsBlock(7), Place::new(3, false)).unwrap();
         copies.note_revoke_block(9).unwrap();
         assert_eq!(copies.complete().unwrap(), [9]);
-        copies.revoke(7);
-        copies.revoke(7);
-        copies.revoke(1000);
+        copies.revoke(FsBlock(7));
+        copies.revoke(FsBlock(7));
+        copies.revoke(FsBlock(1000));
         assert_eq!(copies.revoked(), 1);
         // Logged again later.
-        copies.note_copy(7, Place::new(12, true)).unwrap();
+        copies.note_copy(FsBlock(7), Place::new(12, true)).unwrap();
         copies.complete().unwrap();
-        copies.revoke(8);
+        copies.revoke(FsBlock(8));
         assert_eq!(copies.revoked(), 1);
         // This transaction is never completed.
-        copies.note_copy(9, Place::new(20, true)).unwrap();
+        copies.note_copy(FsBlock(9), Place::new(20, true)).unwrap();
         let (list, grant) = copies.into_list().unwrap();
-        assert_eq!(list, [(7, Place::new(12, true))]);
+        assert_eq!(list, [(FsBlock(7), Place::new(12, true))]);
         assert!(list[0].1.escaped() && list[0].1.at() == 12);
         drop(grant);
         assert_eq!(budget.used(), 0);
@@ -167,7 +168,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let mut copies = Copies::new(Grant::new(&budget));
         let refused = (0..1 << 20).find_map(|i| {
-            let noted = copies.note_copy(i, Place::new(1, false));
+            let noted = copies.note_copy(FsBlock(i), Place::new(1, false));
             noted.and_then(|()| copies.complete()).err()
         });
         assert!(matches!(refused, Some(JournalError::LogNeedsMemory { .. })));

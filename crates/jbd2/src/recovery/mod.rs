@@ -32,6 +32,7 @@ use cache::Budget;
 use scan::{LogReader, Scan};
 use smallvec::smallvec;
 use std::sync::Arc;
+use units::FsBlock;
 
 pub(crate) use copies::Place;
 pub(crate) use grant::Grant;
@@ -82,7 +83,7 @@ pub fn recover(
             .into_iter()
             .map(|(block, buf)| {
                 Bio::write(
-                    block * size,
+                    block.offset(block_size),
                     smallvec![buf],
                     Class::Metadata,
                     Reason::Recovery,
@@ -179,7 +180,7 @@ fn refuse_fast_commits(
 /// The copies to replay.
 struct Plan {
     /// Home and place of each copy, sorted by home.
-    copies: Vec<(u64, Place)>,
+    copies: Vec<(FsBlock, Place)>,
     /// The number after the last complete transaction.
     end: Tid,
     report: RecoveryReport,
@@ -209,7 +210,7 @@ impl Plan {
         queue: &Queue,
         log: &LogMap,
         batch_blocks: usize,
-        mut write: impl FnMut(Vec<(u64, Buf)>) -> Result<(), JournalError>,
+        mut write: impl FnMut(Vec<(FsBlock, Buf)>) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         self.copies.sort_unstable_by_key(|(_, place)| place.at());
         let mut reader = LogReader::new(queue, log, log.blocks());

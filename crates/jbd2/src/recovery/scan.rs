@@ -21,6 +21,7 @@ use crate::format::{Checksums, Header, Layout, block_type, commit, descriptor, r
 use crate::log::LogMap;
 use crate::{JournalError, Tid};
 use block::{Buf, Queue};
+use units::FsBlock;
 
 /// Most and fewest blocks of one read of the log.
 const MAX_READ_BLOCKS: u32 = 256;
@@ -168,7 +169,7 @@ struct Scanner<'a> {
     /// Blocks not read yet. The log is circular, so this bounds the scan.
     left: u32,
     /// End of the blocks that may be a home.
-    volume_blocks: u64,
+    volume_end: FsBlock,
     log: &'a LogMap,
     expected: Tid,
     pending: Pending,
@@ -194,7 +195,7 @@ pub(super) fn scan(
         bounds,
         at: sb.start(),
         left: bounds.1 - bounds.0,
-        volume_blocks: queue.capacity() / layout.block_size as u64,
+        volume_end: FsBlock(queue.capacity() / layout.block_size as u64),
         log,
         expected,
         pending: Pending::new(),
@@ -296,7 +297,7 @@ impl Scanner<'_> {
             if !descriptor::block_valid(&self.layout, &tag, self.expected, &copy) {
                 self.pending.damaged = true;
             }
-            if tag.block >= self.volume_blocks {
+            if tag.block >= self.volume_end {
                 self.pending.invalid = Some((at, "a tag names a block beyond the volume"));
             } else if self.log.contains(tag.block) {
                 self.pending.invalid = Some((at, "a tag names a block of the journal itself"));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use testkit::disk::Disk;
 use testkit::seed::Rng;
+use units::{FileBlock, FsBlock};
 
 pub const BLOCK: u32 = 4096;
 /// Blocks of a test volume.
@@ -17,8 +18,8 @@ pub fn extents(blocks: u32) -> Vec<JournalExtent> {
     let (a, b) = (blocks / 3, blocks / 2);
     let c = b + (blocks - b) / 2;
     let extent = |logical, physical, len| JournalExtent {
-        logical,
-        physical,
+        logical: FileBlock(logical),
+        physical: FsBlock(physical),
         len,
     };
     vec![
@@ -30,13 +31,13 @@ pub fn extents(blocks: u32) -> Vec<JournalExtent> {
 }
 
 /// The first block after all of [`extents`]; tests use it and those behind it.
-pub const FREE: u64 = 5000;
+pub const FREE: FsBlock = FsBlock(5000);
 
 /// The bytes of a volume of `blocks` blocks with a fresh journal of `log` blocks.
 pub fn volume(blocks: u64, log: u32, features: u32) -> Vec<u8> {
     let mut image = vec![0; blocks as usize * BLOCK as usize];
     let sb = jbd2::format::superblock::format_new(log, BLOCK, [7; 16], features);
-    let at = extents(log)[0].physical as usize * BLOCK as usize;
+    let at = extents(log)[0].physical.offset(BLOCK) as usize;
     image[at..at + sb.len()].copy_from_slice(&sb);
     image
 }
@@ -121,6 +122,6 @@ pub fn recovered(image: Vec<u8>, log: u32) -> (Vec<u8>, jbd2::RecoveryReport) {
     (image, report)
 }
 
-pub fn block_of(image: &[u8], block: u64) -> &[u8] {
-    &image[block as usize * BLOCK as usize..][..BLOCK as usize]
+pub fn block_of(image: &[u8], block: FsBlock) -> &[u8] {
+    &image[block.offset(BLOCK) as usize..][..BLOCK as usize]
 }

@@ -10,6 +10,7 @@ use jbd2::{Journal, Tid};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use testkit::seed::{Rng, seeds};
+use units::{FsBlock, Span};
 
 const LOG: u32 = 300;
 const GROUPS: u64 = 24;
@@ -17,13 +18,13 @@ const GROUP_BLOCKS: u64 = 3;
 const THREADS: u64 = 4;
 
 /// Blocks that one handle changes together: after a crash they agree.
-fn group_block(group: u64, i: u64) -> u64 {
+fn group_block(group: u64, i: u64) -> FsBlock {
     // Spread out, so that the blocks of a group are not adjacent.
     FREE + i * 200 + group * 3
 }
 /// A block that alternates between metadata and file data, which is written in place or through the
 /// log.
-fn turning_block(thread: u64) -> u64 {
+fn turning_block(thread: u64) -> FsBlock {
     FREE + 1000 + thread
 }
 
@@ -96,7 +97,7 @@ fn turn(rig: &Rig, claims: &Claims, thread: u64) {
     put(&mut buf, step);
     let content = buf.freeze();
     let in_place = || {
-        let offset = block * u64::from(BLOCK);
+        let offset = block.offset(BLOCK);
         let content = [content.clone()];
         let class = block::Class::Data;
         rig.queue
@@ -254,13 +255,13 @@ fn the_checker_notices_lost_and_torn_changes() {
     check(0, empty(), &none, &none);
     assert!(std::panic::catch_unwind(|| check(0, empty(), &one, &one)).is_err());
     let mut torn = empty();
-    let at = group_block(3, 1) as usize * BLOCK as usize;
+    let at = group_block(3, 1).offset(BLOCK) as usize;
     put(&mut torn[at..at + BLOCK as usize], 1);
     assert!(std::panic::catch_unwind(|| check(0, torn, &none, &one)).is_err());
 }
 
 /// Logs data for a block and commits.
-fn log_data(rig: &Rig, block: u64, byte: u8) {
+fn log_data(rig: &Rig, block: FsBlock, byte: u8) {
     let mut buf = block::BufMut::zeroed(BLOCK as usize);
     buf.fill(byte);
     let handle = rig.journal.start(1).unwrap();
@@ -275,7 +276,7 @@ fn data_is_held_until_the_log_that_has_it_is_out_of_use() {
     for options in [options(), async_commit(), adaptive()] {
         let rig = rig_with(volume(VOLUME, LOG, 0), LOG, options.clone());
         log_data(&rig, FREE, 1);
-        let held = || rig.journal.held_data(FREE - 5..FREE + 5);
+        let held = || rig.journal.held_data(FsBlock(FREE.0 - 5)..FREE + 5);
         assert!(held().is_some_and(|(block, data)| block == FREE && data[9] == 1));
         // The block is written home, but the super block still refers to the log that has it.
         // Replay would undo a write in place.
@@ -304,7 +305,7 @@ fn data_that_was_freed_is_not_replayed() {
         log_data(&rig, FREE, 1);
         log_data(&rig, FREE + 1, 1);
         let handle = rig.journal.start(1).unwrap();
-        handle.forget_data(FREE - 100..FREE + 1);
+        handle.forget_data(FsBlock(FREE.0 - 100)..FREE + 1);
         let tid = handle.tid();
         drop(handle);
         rig.journal.commit(tid).unwrap();
@@ -313,10 +314,9 @@ fn data_that_was_freed_is_not_replayed() {
         let mut buf = block::BufMut::zeroed(BLOCK as usize);
         buf.fill(2);
         let class = block::Class::Data;
-        let offset = FREE * u64::from(BLOCK);
         rig.queue
             .write(
-                offset,
+                FREE.offset(BLOCK),
                 &[buf.freeze()],
                 class,
                 Reason::Other,
@@ -368,7 +368,7 @@ fn commit_by_turns(rig: &Rig) -> (u64, Vec<u64>) {
             acknowledged += 1;
             let is_async = says_async(
                 &rig.disk
-                    .bytes_at(superblock as usize * BLOCK as usize, BLOCK as usize),
+                    .bytes_at(superblock.offset(BLOCK) as usize, BLOCK as usize),
             );
             if std::mem::replace(&mut was_async, is_async) != is_async {
                 changed.push(writes);
@@ -391,7 +391,7 @@ fn a_change_of_the_logs_form_loses_nothing_whenever_the_power_fails() {
     rig.journal.flush().unwrap();
     assert!(!says_async(
         &rig.disk
-            .bytes_at(superblock as usize * BLOCK as usize, BLOCK as usize)
+            .bytes_at(superblock.offset(BLOCK) as usize, BLOCK as usize)
     ));
     let mut recovered_async = [0, 0];
     // Each of the writes around a change fails, and all that follow.
@@ -438,7 +438,7 @@ fn an_interrupted_recovery_can_be_repeated() {
         let budget = Budget::new(64 << 20);
         let _ = jbd2::recover(&queue, &extents(LOG), BLOCK, &budget);
         let (again, _) = recovered(disk.crash(&mut Rng::from_seed(writes)), LOG);
-        for block in FREE..FREE + 30 {
+        for block in (FREE..FREE + 30).numbers() {
             assert_eq!(block_of(&again, block), block_of(&expected, block));
         }
     }
@@ -459,7 +459,7 @@ fn three_transactions(options: jbd2::JournalOptions) -> Vec<u8> {
 }
 
 fn log_block(image: &mut [u8], logical: u32) -> &mut [u8] {
-    let physical = extents(LOG)[0].physical as usize + logical as usize;
+    let physical = extents(LOG)[0].physical.0 as usize + logical as usize;
     &mut image[physical * BLOCK as usize..][..BLOCK as usize]
 }
 
@@ -521,7 +521,7 @@ fn hostile_logs_are_refused_or_ended_but_never_followed() {
         image
     };
     assert_eq!(recover_image(with(&[tag(FREE)])).unwrap().replayed, 1);
-    for beyond in [VOLUME, u64::MAX, 1 << 40] {
+    for beyond in [VOLUME, u64::MAX, 1 << 40].map(FsBlock) {
         let error = recover_image(with(&[tag(FREE), tag(beyond)])).unwrap_err();
         assert!(matches!(
             error,

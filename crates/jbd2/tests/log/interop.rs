@@ -14,9 +14,10 @@ use testkit::needs::{Need, have, have_e2fsprogs, run_ok, skipped};
 use testkit::oracle::{Mke2fs, debugfs, debugfs_script, repair, text};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
+use units::{FileBlock, FsBlock};
 
 /// A block in the free part of the images.
-const FREE: u64 = 9000;
+const FREE: FsBlock = FsBlock(9000);
 
 /// Makes a volume of `mib` MiB with these arguments of mke2fs. Returns `None` if e2fsprogs is not
 /// installed.
@@ -40,8 +41,8 @@ fn extents(image: &Path) -> Vec<JournalExtent> {
             let first = logical.next()?.ok()?;
             let last = logical.next().map_or(first, Result::unwrap);
             Some(JournalExtent {
-                logical: first,
-                physical: physical.split('-').next()?.parse().ok()?,
+                logical: FileBlock(first),
+                physical: FsBlock(physical.split('-').next()?.parse().ok()?),
                 len: last - first + 1,
             })
         })
@@ -67,7 +68,7 @@ fn recover(image: &Path, block_size: u32) -> jbd2::RecoveryReport {
     let bytes = fs::read(image).unwrap();
     for (block, buf) in logged {
         assert_eq!(
-            &bytes[(block * u64::from(block_size)) as usize..][..buf.len()],
+            &bytes[block.offset(block_size) as usize..][..buf.len()],
             &buf[..]
         );
     }
@@ -86,11 +87,10 @@ fn assert_same(ours: &Path, theirs: &Path, block_size: u32, except: &[u64]) {
         .collect();
     assert!(differ.is_empty(), "blocks {differ:?} differ");
 }
-fn block_at(image: &Path, block: u64) -> Vec<u8> {
+fn block_at(image: &Path, block: FsBlock) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK as usize];
     let file = fs::File::open(image).unwrap();
-    file.read_exact_at(&mut bytes, block * u64::from(BLOCK))
-        .unwrap();
+    file.read_exact_at(&mut bytes, block.offset(BLOCK)).unwrap();
     bytes
 }
 
@@ -141,7 +141,7 @@ fn logs_of_debugfs_replay_as_debugfs_replays_them() {
             let shown = debugfs(&theirs, "jr");
             let superblock = u64::from(block_size == 1024);
             let journal = extents(&image)[0].physical;
-            assert_same(&image, &theirs, block_size, &[superblock, journal]);
+            assert_same(&image, &theirs, block_size, &[superblock, journal.0]);
             let revoked = u64::from(revokes);
             assert_eq!(
                 (report.replayed, report.revoked),
@@ -153,7 +153,7 @@ fn logs_of_debugfs_replay_as_debugfs_replays_them() {
 }
 
 /// Commits a few transactions with all kinds of blocks, and drops the journal as a crash would.
-fn write_log(image: &Path, options: JournalOptions) -> Vec<(u64, Vec<u8>)> {
+fn write_log(image: &Path, options: JournalOptions) -> Vec<(FsBlock, Vec<u8>)> {
     let extents = extents(image);
     let queue = queue(image);
     let superblock = extents[0].physical;
@@ -307,7 +307,7 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
         assert!(report.revoked > 0, "{feature}: {report:?}");
         debugfs(&theirs, "jr");
         let journal = extents(&ours)[0].physical;
-        assert_same(&ours, &theirs, BLOCK, &[0, journal]);
+        assert_same(&ours, &theirs, BLOCK, &[0, journal.0]);
         debugfs(&ours, "feature -needs_recovery");
         let shown = repair(&ours, "-fy");
         // The next mount corrects the totals of the super block after a crash. All else is right.

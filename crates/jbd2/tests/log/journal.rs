@@ -12,8 +12,9 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::seed::Rng;
+use units::{FileBlock, FsBlock, Span};
 
-fn fill(journal: &Journal, block: u64, byte: u8) -> Tid {
+fn fill(journal: &Journal, block: FsBlock, byte: u8) -> Tid {
     let handle = journal.start(1).unwrap();
     let buffer = handle.get(block).unwrap();
     handle.modify(&buffer, None, |bytes| bytes.fill(byte));
@@ -54,7 +55,7 @@ fn write_data(rig: &Rig) {
     let buf = block::BufMut::zeroed(4096).freeze();
     rig.queue
         .write(
-            (FREE + 100) * 4096,
+            (FREE + 100).offset(BLOCK),
             &[buf],
             block::Class::Data,
             Reason::Other,
@@ -217,7 +218,7 @@ fn blocks_that_look_like_the_log_are_escaped() {
     let log = extents(1024);
     let mut log = log
         .iter()
-        .flat_map(|e| e.physical..e.physical + u64::from(e.len));
+        .flat_map(|e| (e.physical..e.physical + u64::from(e.len)).numbers());
     assert!(log.all(|block| block_of(&crashed, block)[..8] != forged[..8]));
     let (image, report) = recovered(crashed, 1024);
     assert_eq!(block_of(&image, FREE), &forged[..]);
@@ -238,7 +239,7 @@ fn forgotten_blocks_are_neither_replayed_nor_written_home() {
     let data = block::BufMut::copy_of(&[0xDD; 4096]).freeze();
     rig.queue
         .write(
-            FREE * 4096,
+            FREE.offset(BLOCK),
             &[data],
             block::Class::Data,
             Reason::Other,
@@ -263,12 +264,12 @@ fn forgotten_blocks_are_neither_replayed_nor_written_home() {
 
 /// A journal of 8,192 blocks in one piece, before [`BIG_FREE`].
 const BIG_LOG: u32 = 8192;
-const BIG_FREE: u64 = 9000;
+const BIG_FREE: FsBlock = FsBlock(9000);
 
 fn big_rig() -> Rig {
     let extents = vec![JournalExtent {
-        logical: 0,
-        physical: 16,
+        logical: FileBlock::FIRST,
+        physical: FsBlock(16),
         len: BIG_LOG,
     }];
     let mut image = vec![0; 16_000 * BLOCK as usize];
@@ -286,7 +287,7 @@ fn big_rig() -> Rig {
     }
 }
 
-fn log_data(journal: &Journal, block: u64, byte: u8) {
+fn log_data(journal: &Journal, block: FsBlock, byte: u8) {
     let handle = journal.start(1).unwrap();
     let content = block::BufMut::copy_of(&[byte; BLOCK as usize]).freeze();
     handle.log_data(block, content);
@@ -310,7 +311,7 @@ fn data_logged_again_during_a_checkpoint_stays_held() {
         if op != Op::Write {
             return None;
         }
-        let block = offset / u64::from(BLOCK);
+        let block = FsBlock(offset / u64::from(BLOCK));
         // The first home write: an fsync logs the file's block again, and asks for another
         // checkpoint.
         if (BIG_FREE..data).contains(&block) && seen.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -320,7 +321,7 @@ fn data_logged_again_during_a_checkpoint_stays_held() {
             });
         }
         // The second super block: only the first checkpoint is over.
-        if block == 16
+        if block == FsBlock(16)
             && seen.load(Ordering::SeqCst) > 0
             && superblocks.fetch_add(1, Ordering::SeqCst) == 1
         {
@@ -371,10 +372,10 @@ static SEALED: AtomicU32 = AtomicU32::new(0);
 
 #[test]
 fn blocks_are_sealed_once_per_commit_and_without_a_copy() {
-    fn seal(seed: u32, block: u64, bytes: &mut [u8]) {
+    fn seal(seed: u32, block: FsBlock, bytes: &mut [u8]) {
         SEALED.fetch_add(1, Ordering::Relaxed);
         bytes[..4].copy_from_slice(&seed.to_le_bytes());
-        bytes[4..12].copy_from_slice(&block.to_le_bytes());
+        bytes[4..12].copy_from_slice(&block.0.to_le_bytes());
     }
     let rig = rig(1024);
     let handle = rig.journal.start(1).unwrap();
@@ -390,7 +391,7 @@ fn blocks_are_sealed_once_per_commit_and_without_a_copy() {
     assert_eq!(SEALED.load(Ordering::Relaxed), 1);
     let data = buffer.data();
     assert_eq!(data[..4], 77u32.to_le_bytes());
-    assert_eq!(data[4..12], FREE.to_le_bytes());
+    assert_eq!(data[4..12], FREE.0.to_le_bytes());
     let (image, _) = recovered(rig.disk.crash(&mut Rng::from_seed(0)), 1024);
     assert_eq!(block_of(&image, FREE), &data[..]);
 }
@@ -427,7 +428,7 @@ fn a_small_log_wraps_around_under_load() {
     assert!(stats.logged_blocks > 3 * u64::from(log), "{stats:?}");
     rig.journal.commit(rig.journal.running_tid()).unwrap();
     let (image, _) = recovered(rig.disk.crash(&mut Rng::from_seed(8)), log);
-    for block in FREE..FREE + threads * 64 {
+    for block in (FREE..FREE + threads * 64).numbers() {
         let buffer = rig.journal.get(block).unwrap();
         assert_eq!(block_of(&image, block), &buffer.data()[..], "block {block}");
     }
@@ -435,7 +436,7 @@ fn a_small_log_wraps_around_under_load() {
     assert!(matches!(rig.journal.start(1), Err(JournalError::Closed)));
     let (home, report) = recovered(rig.disk.crash(&mut Rng::from_seed(9)), log);
     assert_eq!(report, jbd2::RecoveryReport::default());
-    for block in FREE..FREE + threads * 64 {
+    for block in (FREE..FREE + threads * 64).numbers() {
         assert_eq!(block_of(&home, block), block_of(&image, block));
     }
 }
@@ -527,10 +528,8 @@ fn the_clients_state_is_part_of_the_commit_and_frees_come_after_it() {
     let weak: std::sync::Weak<dyn JournalClient> = Arc::downgrade(&(client.clone() as Arc<_>));
     rig.journal.set_client(weak);
     let handle = rig.journal.start(1).unwrap();
-    let extent = FreedExtent {
-        start: 6000,
-        len: 3,
-    };
+    let (start, len) = (FsBlock(6000), 3);
+    let extent = FreedExtent { start, len };
     handle.free_blocks(extent);
     let tid = handle.tid();
     drop(handle);
@@ -742,10 +741,10 @@ fn the_budget_balances_when_blocks_change_while_committed() {
 fn prefetch_reads_neighbours_at_once() {
     let rig = rig(1024);
     let requests = rig.disk.counts().requests;
-    let blocks: Vec<u64> = (0..64).map(|i| FREE + i).chain([FREE + 100]).collect();
+    let blocks: Vec<FsBlock> = (0..64).map(|i| FREE + i).chain([FREE + 100]).collect();
     rig.journal.prefetch(&blocks);
     rig.journal.prefetch(&blocks);
-    rig.journal.prefetch(&[u64::MAX, 1 << 40]);
+    rig.journal.prefetch(&[u64::MAX, 1 << 40].map(FsBlock));
     for block in blocks {
         rig.journal.get(block).unwrap();
     }

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use units::Ino;
 
 /// Entries in a batch. The directory is locked while a batch is read.
 const BATCH: usize = 512;
@@ -24,7 +25,7 @@ pub struct ReadDir {
 /// An entry as it is stored in the directory.
 struct Found {
     name: OsString,
-    ino: u32,
+    ino: Ino,
     kind: ext4::FileType,
 }
 

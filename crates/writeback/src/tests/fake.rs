@@ -8,9 +8,10 @@ use ::sync::{Condvar, Mutex};
 use block::{Bio, Buf, BufMut, Class, DeviceUrl, EndIo, IoError, OpenMode, Payload, Plug, Queue};
 use cache::{Budget, Delalloc, ErrSeq, Mapping};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use units::PageIndex;
 
 pub const DEVICE_BYTES: u64 = 64 << 20;
 
@@ -29,11 +30,11 @@ pub struct Inode {
     /// The highest version whose page landed.
     pub landed: AtomicU64,
     /// Pages up to the last that was ever written.
-    end: AtomicU64,
+    end: AtomicU32,
 }
 
 /// Pages of an inode, and the version that is on its way.
-type Written = (Arc<Inode>, Range<u64>, u64);
+type Written = (Arc<Inode>, Range<PageIndex>, u64);
 
 pub struct Batch {
     pending: AtomicUsize,
@@ -145,15 +146,15 @@ impl FakeFs {
             panics: AtomicBool::new(false),
             locked: AtomicBool::new(false),
             landed: AtomicU64::new(0),
-            end: AtomicU64::new(0),
+            end: AtomicU32::new(0),
         })
     }
     /// Stores a version in a page and marks the inode dirty.
-    pub fn write(&self, inode: &Arc<Inode>, page: u64, version: u64) {
+    pub fn write(&self, inode: &Arc<Inode>, page: u32, version: u64) {
         inode.end.fetch_max(page + 1, SeqCst);
         let before = inode
             .mapping
-            .store_dirty(page, content(version), Delalloc::Keep);
+            .store_dirty(PageIndex(page), content(version), Delalloc::Keep);
         self.dev().add_dirty(u64::from(!before.dirty));
         self.dev().mark_dirty(inode);
     }
@@ -301,8 +302,8 @@ impl WritebackFs for FakeFs {
     fn is_dirty(inode: &Inode) -> bool {
         inode.mapping.dirty_pages() > 0
     }
-    fn end(inode: &Inode) -> u64 {
-        inode.end.load(SeqCst)
+    fn end(inode: &Inode) -> PageIndex {
+        PageIndex(inode.end.load(SeqCst))
     }
     fn batch_error(batch: &Batch, inode: &Inode) -> Option<i32> {
         let failed = batch.failures.lock();
@@ -373,7 +374,7 @@ impl ByHand {
         self.clock.advance(by);
         self.settle();
     }
-    pub fn files(&self, inos: Range<u32>, pages: u64) -> Vec<Arc<Inode>> {
+    pub fn files(&self, inos: Range<u32>, pages: u32) -> Vec<Arc<Inode>> {
         let file = |ino| {
             let inode = self.fs.inode(ino);
             (0..pages).for_each(|page| self.fs.write(&inode, page, 1));

@@ -6,6 +6,7 @@ use ::sync::Mutex;
 use ::sync::clock::ManualClock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use units::PageIndex;
 
 /// A file system without a flusher thread.
 fn fs() -> Arc<FakeFs> {
@@ -19,7 +20,7 @@ fn fs() -> Arc<FakeFs> {
 }
 
 /// Files with `pages` dirty pages each.
-fn files(fs: &Arc<FakeFs>, count: u32, pages: u64) -> Vec<Arc<Inode>> {
+fn files(fs: &Arc<FakeFs>, count: u32, pages: u32) -> Vec<Arc<Inode>> {
     let file = |ino| {
         let inode = fs.inode(ino);
         (0..pages).for_each(|page| fs.write(&inode, page, 1));
@@ -67,11 +68,13 @@ fn a_page_that_others_were_writing_is_written_again() {
     let fs = fs();
     let file = files(&fs, 1, 1).remove(0);
     // The flusher has page 0 in flight, and it is dirtied again.
-    file.mapping.take_dirty(0..1, 1, &mut Vec::new());
+    file.mapping
+        .take_dirty(PageIndex(0)..PageIndex(1), 1, &mut Vec::new());
     fs.write(&file, 0, 2);
     *fs.hook.lock() = Some(Box::new(|fs, inode| {
         if inode.landed.swap(1, SeqCst) == 0 {
-            fs.dev().sub_dirty(inode.mapping.end_writeback(0..1));
+            fs.dev()
+                .sub_dirty(inode.mapping.end_writeback(PageIndex(0)..PageIndex(1)));
         }
     }));
     assert_eq!(fsync(&fs, std::slice::from_ref(&file)), [Ok(())]);
@@ -83,7 +86,7 @@ fn a_file_that_grows_all_the_time_does_not_hold_back_its_fsync() {
     let fs = fs();
     let file = files(&fs, 1, 2000).remove(0);
     *fs.hook.lock() = Some(Box::new(|fs, inode| {
-        let end = FakeFs::end(inode);
+        let end = FakeFs::end(inode).0;
         (end..end + 1200).for_each(|page| fs.write(inode, page, 2));
     }));
     assert_eq!(fsync(&fs, std::slice::from_ref(&file)), [Ok(())]);

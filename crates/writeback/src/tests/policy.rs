@@ -3,6 +3,7 @@ use crate::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use units::PageIndex;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -116,8 +117,8 @@ fn a_file_that_is_written_all_the_time_holds_back_nobody() {
     *t.fs.hook.lock() = Some(Box::new(move |fs, inode| {
         clock.advance(50 * MS);
         if inode.ino == 0 {
-            let page = fs.log.lock().len() as u64;
-            fs.write(inode, page, page);
+            let page = fs.log.lock().len() as u32;
+            fs.write(inode, page, page.into());
         }
     }));
     t.clock.advance(31 * SECOND);
@@ -140,7 +141,7 @@ fn a_sync_writes_what_was_dirty_and_waits_for_no_more() {
     let late = t.fs.inode(100);
     let hook_late = late.clone();
     *t.fs.hook.lock() = Some(Box::new(move |fs, _| {
-        fs.write(&hook_late, fs.log.lock().len() as u64, 9);
+        fs.write(&hook_late, fs.log.lock().len() as u32, 9);
     }));
     let first = t.fs.dev().request_sync().unwrap();
     let same = t.fs.dev().request_sync().unwrap();
@@ -167,7 +168,7 @@ fn a_sync_ends_while_a_file_is_written_all_the_time() {
     let mut t = ByHand::new();
     let _hot = t.files(0..1, 3);
     *t.fs.hook.lock() = Some(Box::new(|fs, inode| {
-        let n = fs.log.lock().len() as u64;
+        let n = fs.log.lock().len() as u32;
         (0..50).for_each(|page| fs.write(inode, n * 50 + page, 2));
     }));
     let group = t.fs.dev().request_sync().unwrap();
@@ -183,7 +184,7 @@ fn beside_small_syncs_a_sync_goes_in_steps_and_ends() {
     let grows = t.files(1000..1001, 1000).remove(0);
     *t.fs.hook.lock() = Some(Box::new(|fs, inode| {
         if inode.ino == 1000 {
-            let end = FakeFs::end(inode);
+            let end = FakeFs::end(inode).0;
             (end..end + 300).for_each(|page| fs.write(inode, page, 2));
         }
     }));
@@ -364,13 +365,15 @@ fn a_sync_comes_back_for_a_page_that_others_were_writing() {
     let mut t = ByHand::new();
     let file = t.files(0..1, 2).remove(0);
     // An fsync has page 0 in flight, and it is dirtied again before the sync.
-    file.mapping.take_dirty(0..1, 1, &mut Vec::new());
+    file.mapping
+        .take_dirty(PageIndex(0)..PageIndex(1), 1, &mut Vec::new());
     t.fs.write(&file, 0, 2);
     let in_flight = std::sync::atomic::AtomicBool::new(true);
     *t.fs.hook.lock() = Some(Box::new(move |fs, inode| {
         // It lands when the sync has swept the file once.
         if in_flight.swap(false, SeqCst) {
-            fs.dev().sub_dirty(inode.mapping.end_writeback(0..1));
+            fs.dev()
+                .sub_dirty(inode.mapping.end_writeback(PageIndex(0)..PageIndex(1)));
         }
     }));
     let group = t.fs.dev().request_sync().unwrap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 /// Pages of a file, more than a batch of any device takes.
-const FILE_PAGES: u64 = 256;
+const FILE_PAGES: u32 = 256;
 
 /// Devices on a budget of 10,000 pages, of which 1,000 may be dirty before anything is written.
 fn devices<const N: usize>() -> [ByHand; N] {
@@ -51,7 +51,7 @@ fn a_shared_thread_gives_each_device_a_batch_in_turn() {
         }
     }
     // Each turn left its batch in flight, and waited for the one of the turn before.
-    let left = 10 * FILE_PAGES - 2 * batch;
+    let left = 10 * u64::from(FILE_PAGES) - 2 * batch;
     assert!(all.iter().all(|fs| fs.dev().dirty_pages() == left));
     // They stop at the background threshold, and look from time to time whether the last batches
     // have landed.

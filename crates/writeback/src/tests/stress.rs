@@ -5,6 +5,7 @@ use cache::Budget;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+use units::PageIndex;
 
 fn fs(budget_pages: u64) -> Arc<FakeFs> {
     FakeFs::new(Arc::new(SystemClock), budget_pages, Tunables::default())
@@ -93,7 +94,7 @@ fn nothing_is_lost(flushers: Flushers) {
                     let version = versions[file].load(SeqCst) + 1;
                     fs.write(&files[file], 0, version);
                     versions[file].store(version, SeqCst);
-                    for page in 0..random >> 59 {
+                    for page in 0..(random >> 59) as u32 {
                         fs.write(&files[file], 1 + page, 0);
                     }
                     fs.dev().balance_dirty_pages();
@@ -104,7 +105,7 @@ fn nothing_is_lost(flushers: Flushers) {
                         while temporary.mapping.writeback_pages() > 0 {
                             std::thread::yield_now();
                         }
-                        let removed = temporary.mapping.remove(0..u64::MAX);
+                        let removed = temporary.mapping.remove(PageIndex::FIRST..PageIndex::END);
                         fs.dev().sub_dirty(removed.dirty);
                     }
                 }

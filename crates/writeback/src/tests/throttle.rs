@@ -8,13 +8,13 @@ use crate::bandwidth::{Bandwidth, Rates};
 use crate::throttle::{Action, Balanced, MAX_PAUSE, note_dirtied};
 use crate::window::WINDOW;
 use ::sync::clock::{Clock, ManualClock};
-use block::PAGE_SIZE;
 use cache::Budget;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use units::page;
 
 /// Of the model.
 const STEP: Duration = Duration::from_millis(1);
@@ -298,7 +298,7 @@ fn thresholds() -> Thresholds {
     }
 }
 fn limits() -> (Arc<DirtyLimits>, Arc<Share>) {
-    let budget = Budget::new(10_000 * PAGE_SIZE as u64);
+    let budget = Budget::new(10_000 * page::BYTES);
     let limits = DirtyLimits::of(&budget);
     assert!(Arc::ptr_eq(&limits, &DirtyLimits::of(&budget)));
     let share = limits.join();

@@ -5,19 +5,24 @@ use std::fs;
 
 /// Each crate, and the crates of the workspace that it may depend on, from the lowest layer.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("units", &[]),
     ("sync", &[]),
-    ("ext4-format", &[]),
+    ("ext4-format", &["units"]),
     ("fusedev", &["sync"]),
-    ("block", &["sync"]),
+    ("block", &["units", "sync"]),
     ("sim", &["sync", "block"]),
-    ("cache", &["sync", "block"]),
-    ("writeback", &["sync", "block", "cache"]),
-    ("jbd2", &["sync", "block", "cache"]),
-    ("mkfs", &["sync", "block", "jbd2", "ext4-format"]),
-    ("check", &["sync", "block", "cache", "ext4-format", "jbd2"]),
+    ("cache", &["units", "sync", "block"]),
+    ("writeback", &["units", "sync", "block", "cache"]),
+    ("jbd2", &["units", "sync", "block", "cache"]),
+    ("mkfs", &["units", "sync", "block", "jbd2", "ext4-format"]),
+    (
+        "check",
+        &["units", "sync", "block", "cache", "ext4-format", "jbd2"],
+    ),
     (
         "ext4",
         &[
+            "units",
             "sync",
             "block",
             "cache",
@@ -30,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "sluicefs",
         &[
+            "units",
             "sync",
             "block",
             "sim",
@@ -43,6 +49,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "fuse",
         &[
+            "units",
             "sync",
             "block",
             "sim",

@@ -6,12 +6,12 @@ use crate::{Error, FallocateMode, Fs, InodeRef, MountOptions, NewInode, SeekWhen
 use block::devices::MemoryDevice;
 use block::{BufMut, Class, Durability, Op, PAGE_SIZE, Queue, Reason};
 use ext4_format::inode::InodeFlags;
-use ext4_format::types::FileBlock;
 use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use testkit::disk::Disk;
+use units::FileBlock;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Rounds of a race. A race window of a microsecond is met about once in some thousand rounds.

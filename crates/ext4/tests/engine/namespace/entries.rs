@@ -5,6 +5,7 @@ use ext4::{Error, Fs, InodeRef};
 use std::collections::BTreeMap;
 use testkit::seed::Rng;
 use testkit::volume::Image;
+use units::Ino;
 
 /// A name of about `len` bytes.
 fn name(number: usize, len: usize) -> Vec<u8> {
@@ -26,7 +27,7 @@ impl Linker {
             used: 0,
         }
     }
-    fn link(&mut self, fs: &Fs, dir: &InodeRef, name: &[u8]) -> u32 {
+    fn link(&mut self, fs: &Fs, dir: &InodeRef, name: &[u8]) -> Ino {
         if self.used.is_multiple_of(60_000) {
             let root = fs.root().unwrap();
             let target = format!("target{}", self.targets.len());
@@ -39,7 +40,7 @@ impl Linker {
     }
 }
 
-fn check_all(fs: &Fs, dir: &InodeRef, expected: &BTreeMap<Vec<u8>, u32>, batch: usize) {
+fn check_all(fs: &Fs, dir: &InodeRef, expected: &BTreeMap<Vec<u8>, Ino>, batch: usize) {
     for (name, ino) in expected {
         assert_eq!(fs.lookup(dir, name).unwrap().ino(), *ino, "{name:?}");
     }

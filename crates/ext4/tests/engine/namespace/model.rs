@@ -5,6 +5,7 @@ use ext4::{Error, Fs, InodeRef, NewInode, RenameFlags};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use testkit::volume::Image;
+use units::Ino;
 
 /// Objects of the model by number; 0 is the root.
 #[derive(Default)]
@@ -264,7 +265,7 @@ fn apply(fs: &Fs, model: &mut Model, op: &Op) {
 }
 
 /// Compares the whole tree: names, link counts, "..".
-fn compare(fs: &Fs, model: &Model, dir: usize, at: &InodeRef, seen: &mut BTreeMap<usize, u32>) {
+fn compare(fs: &Fs, model: &Model, dir: usize, at: &InodeRef, seen: &mut BTreeMap<usize, Ino>) {
     let entries = model.objects[dir].entries.as_ref().unwrap();
     let mut found = list(fs, at, 3);
     found.sort();

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use testkit::seed::Rng;
 use testkit::volume::Image;
+use units::Ino;
 
 /// Readers see every name that stays exactly once, while others are added and removed.
 #[test]
@@ -120,7 +121,7 @@ fn concurrent_creation_makes_one_file() {
     let root = fs.root().unwrap();
     let dir = mkdir(&fs, &root, "dir").unwrap();
     let arrived = AtomicUsize::new(0);
-    let made: Vec<Vec<Result<(u32, bool), Error>>> = std::thread::scope(|scope| {
+    let made: Vec<Vec<Result<(Ino, bool), Error>>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|_| {
                 let (fs, dir, arrived) = (&fs, &dir, &arrived);

@@ -5,6 +5,7 @@ use std::path::Path;
 use testkit::oracle::Mke2fs;
 use testkit::volume::{Image, new};
 pub use testkit::volume::{mkdir, touch};
+use units::Ino;
 
 /// A volume by mke2fs, with a copy of `tree`.
 pub fn by_mke2fs(bytes: u64, args: &[&str], tree: Option<&Path>) -> Image {
@@ -29,7 +30,7 @@ pub fn file() -> NewInode {
 }
 
 /// Lists a directory without "." and "..", in calls that take `batch` entries each.
-pub fn list(fs: &Fs, dir: &InodeRef, batch: usize) -> Vec<(Vec<u8>, u32)> {
+pub fn list(fs: &Fs, dir: &InodeRef, batch: usize) -> Vec<(Vec<u8>, Ino)> {
     let mut found = Vec::new();
     let mut pos = 0;
     loop {

@@ -1,14 +1,13 @@
-//! Types for numbers that must not be mixed up.
+//! The types.
 
 use std::fmt;
-
-/// The size of `i_block` in bytes: a block map, an extent root, a short symlink or a device number.
-pub const I_BLOCK_SIZE: usize = 60;
+use std::ops::{Add, AddAssign, Sub};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
@@ -23,6 +22,32 @@ macro_rules! number {
             }
         }
 
+        /// Overflow is that of the integer.
+        impl Add<$inner> for $name {
+            type Output = $name;
+            #[inline]
+            fn add(self, count: $inner) -> $name {
+                $name(self.0 + count)
+            }
+        }
+
+        /// Overflow is that of the integer.
+        impl AddAssign<$inner> for $name {
+            #[inline]
+            fn add_assign(&mut self, count: $inner) {
+                self.0 += count;
+            }
+        }
+
+        /// The distance between two numbers. Overflow is that of the integer.
+        impl Sub for $name {
+            type Output = $inner;
+            #[inline]
+            fn sub(self, earlier: $name) -> $inner {
+                self.0 - earlier.0
+            }
+        }
+
         impl $name {
             /// Returns this number plus `count`, or `None` past the type's end.
             #[must_use]
@@ -31,6 +56,12 @@ macro_rules! number {
                     Some(sum) => Some($name(sum)),
                     None => None,
                 }
+            }
+
+            /// Returns this number plus `count`, or the type's last number.
+            #[must_use]
+            pub const fn saturating_add(self, count: $inner) -> $name {
+                $name(self.0.saturating_add(count))
             }
 
             /// Returns the distance from `earlier` to this number, or `None` if `earlier` is later.
@@ -51,12 +82,45 @@ number! {
     FileBlock(u32)
 }
 number! {
+    /// The position of a page within a file, in pages of [`crate::page::BYTES`].
+    PageIndex(u32)
+}
+number! {
     /// An inode number; the first inode of a volume has number 1.
     Ino(u32)
 }
 number! {
     /// The number of a block group, from 0.
     GroupNo(u32)
+}
+
+impl FsBlock {
+    /// Returns the offset of the block's first byte on the volume. Overflow is that of the integer.
+    #[inline]
+    #[must_use]
+    pub const fn offset(self, block_size: u32) -> u64 {
+        self.0 * block_size as u64
+    }
+
+    /// [`FsBlock::offset`], or `None` past the last byte that has an offset.
+    #[must_use]
+    pub const fn checked_offset(self, block_size: u32) -> Option<u64> {
+        self.0.checked_mul(block_size as u64)
+    }
+}
+
+impl FileBlock {
+    /// The first block of a file.
+    pub const FIRST: FileBlock = FileBlock(0);
+    /// The end of the largest file. ext4 reserves this number, so no file has a block of it.
+    pub const END: FileBlock = FileBlock(u32::MAX);
+}
+
+impl PageIndex {
+    /// The first page of a file.
+    pub const FIRST: PageIndex = PageIndex(0);
+    /// The end of the largest file: no file has a page of this number.
+    pub const END: PageIndex = PageIndex(u32::MAX);
 }
 
 impl Ino {
