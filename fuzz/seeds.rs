@@ -1,5 +1,5 @@
-//! Writes the first inputs. Code that is built for libFuzzer links with it alone, so this looks
-//! like a target.
+//! Writes the first inputs. Code that is built for libFuzzer links only with it, so this program
+//! has the form of a target.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(init: fuzz::seeds::write(), |_data: &[u8]| {});

@@ -1,8 +1,8 @@
-//! Volumes that the fuzzer damages, and what each of their blocks is.
+//! The volumes that the fuzzer damages, and the kind of each of their blocks.
 //!
-//! They come from `SLUICE_FUZZ_BASES`, a directory of small images that `scripts/fuzz.sh` makes by
-//! mke2fs and debugfs. Each is furnished by the engine, and there is a clean one and an unclean one
-//! of it.
+//! The images are in the directory `SLUICE_FUZZ_BASES`; `scripts/fuzz.sh` makes them with mke2fs
+//! and debugfs. The engine adds files to each of them. Each exists twice: clean, and as after a
+//! crash.
 
 use crate::cow::{BLOCK, Cow};
 use ext4::{Fs, MountOptions, NewInode, SetXattrMode};
@@ -15,16 +15,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use units::{GroupNo, Ino};
 
-/// The kind of a block, which decides on its checksum.
+/// The kind of a block. It determines the block's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The super block.
     Super,
     /// Group descriptors, from this group on.
     Descs(u32),
-    /// A group's map of blocks.
+    /// A group's block bitmap.
     BlockBitmap(u32),
-    /// A group's map of inodes.
+    /// A group's inode bitmap.
     InodeBitmap(u32),
     /// Inodes, from this one on.
     Inodes(u32),
@@ -34,7 +34,7 @@ pub enum Role {
     Dir(u32, u32),
     /// Extended attributes.
     Xattr,
-    /// A block of the orphan file, which is this inode.
+    /// A block of the orphan file, with the file's inode number.
     Orphans(u32),
     /// The journal's super block.
     JournalSuper,
@@ -44,12 +44,12 @@ pub enum Role {
 
 /// A volume to damage.
 pub struct Base {
-    /// Its bytes.
+    /// The image.
     pub image: Arc<Vec<u8>>,
     pub geometry: Geometry,
     /// The kinds of its blocks.
     pub roles: BTreeMap<u64, Role>,
-    /// Blocks worth damaging.
+    /// Blocks of metadata that are not zero: the ones to damage.
     pub targets: Vec<u64>,
     /// The journal's blocks in their order.
     pub journal: Vec<u64>,
@@ -57,7 +57,7 @@ pub struct Base {
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(load);
 
-/// All of them, the first with checksums.
+/// All base volumes. The first has checksums.
 pub fn all() -> &'static [Base] {
     &BASES
 }
@@ -83,7 +83,7 @@ fn load() -> Vec<Base> {
     for image in images {
         for unclean in [false, true] {
             let device = Cow::new(&Arc::new(image.clone()));
-            furnish(&device, unclean);
+            add_structures(&device, unclean);
             bases.push(Base::new(flatten(&device)));
         }
     }
@@ -96,8 +96,9 @@ fn flatten(device: &Cow) -> Vec<u8> {
         .collect()
 }
 
-/// Adds what mke2fs and debugfs do not make: a hash tree, a fragmented file, orphans and a log.
-fn furnish(device: &Cow, unclean: bool) {
+/// Adds structures that mke2fs and debugfs do not make: a hash tree, a fragmented file, orphans and
+/// a log.
+fn add_structures(device: &Cow, unclean: bool) {
     let options = MountOptions {
         memory: 16 << 20,
         ..MountOptions::default()
@@ -164,7 +165,7 @@ impl Base {
             base.note_group(GroupNo(group), orphan_file);
         }
         let image = &base.image;
-        let holds_something = |block: u64| {
+        let is_not_zero = |block: u64| {
             image[block as usize * BLOCK..][..BLOCK]
                 .iter()
                 .any(|&b| b != 0)
@@ -173,7 +174,7 @@ impl Base {
             .roles
             .keys()
             .copied()
-            .filter(|&block| holds_something(block))
+            .filter(|&block| is_not_zero(block))
             .collect();
         base
     }

@@ -1,5 +1,4 @@
-//! A fuzzer's bytes, taken a piece at a time. At the end they are zeroes, so that every input means
-//! something.
+//! The reader of a fuzzer's input. After the end it returns zeroes, so every input is valid.
 
 /// The rest of an input.
 pub struct Bytes<'a>(pub &'a [u8]);
@@ -41,9 +40,9 @@ impl<'a> Bytes<'a> {
     pub fn below(&mut self, bound: usize) -> usize {
         self.u32() as usize % bound
     }
-    /// A number that is often a telling one.
+    /// A number. Limits of the format are frequent.
     pub fn number(&mut self) -> u64 {
-        const TELLING: [u64; 15] = [
+        const LIMITS: [u64; 15] = [
             0,
             1,
             2,
@@ -61,7 +60,7 @@ impl<'a> Bytes<'a> {
             u64::MAX,
         ];
         match self.u8() {
-            nth @ 0..=14 => TELLING[usize::from(nth)],
+            nth @ 0..=14 => LIMITS[usize::from(nth)],
             15..=63 => u64::from(self.u8()),
             64..=127 => u64::from(self.u16()),
             128..=191 => u64::from(self.u32()),

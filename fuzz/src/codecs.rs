@@ -1,4 +1,4 @@
-//! Each codec takes the bytes, and what comes out of it is used.
+//! Each codec reads the input as its structure, and the result is used.
 
 use crate::bytes::Bytes;
 use ext4_format::acl::Acl;
@@ -6,7 +6,7 @@ use ext4_format::dir_entry::{self, Tail};
 use ext4_format::extent::{self, ExtentNode};
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::htree::{self, NodeKind};
-use ext4_format::inode::{self, DeviceNumber, InodeFields};
+use ext4_format::inode::{self, DeviceNumber, FileType, InodeFields};
 use ext4_format::superblock::Access;
 use ext4_format::{Geometry, Seed, Superblock};
 use ext4_format::{bitmap as bits, orphan_file as orphans, symlink, xattr as xattrs};
@@ -53,7 +53,7 @@ pub fn superblock(data: &[u8]) {
     let _ = (geometry.max_file_size(), geometry.itable_blocks_per_group());
 }
 
-/// A group descriptor: it decodes to what it encodes.
+/// A group descriptor. Decoding reverses encoding.
 pub fn group_desc(data: &[u8]) {
     let mut bytes = data.to_vec();
     bytes.resize(64, 0);
@@ -68,7 +68,7 @@ pub fn group_desc(data: &[u8]) {
     }
 }
 
-/// An inode, what its block pointers hold, and its attributes.
+/// An inode, the structure in its `i_block`, and its attributes.
 pub fn inode(data: &[u8]) {
     let mut bytes = data.to_vec();
     bytes.resize(256, 0);
@@ -128,7 +128,7 @@ pub fn extent(data: &[u8]) {
     let _ = extent::verify_checksum(SEED, &bytes, 1);
 }
 
-/// A directory block: searches, and changes that leave a block which can be read.
+/// A directory block: searches, and changes. A changed block can be read.
 pub fn dir_entry(data: &[u8]) {
     let mut input = Bytes(data);
     let (change, at) = (input.u8(), u32::from(input.u16()));
@@ -167,7 +167,7 @@ pub fn dir_entry(data: &[u8]) {
     let _ = dir_entry::verify_checksum(SEED, &block, 1);
 }
 
-/// A hash tree's node as a root or within, and its growth.
+/// A node of a hash tree, as the root and as another node, and its growth.
 pub fn htree(data: &[u8]) {
     let mut input = Bytes(data);
     let (hash, at) = (input.u32(), usize::from(input.u8()));
@@ -246,8 +246,8 @@ pub fn acl(data: &[u8]) {
         assert_eq!(Acl::from_xattr(&acl.to_xattr()).expect("encoded"), acl);
         let _ = (
             acl.equiv_mode(),
-            acl.inherit(0o777, true),
-            acl.inherit(0, false),
+            acl.inherit(0o777, FileType::Directory),
+            acl.inherit(0, FileType::Regular),
         );
         let mut changed = acl.clone();
         changed.chmod(0o640);
@@ -268,7 +268,7 @@ pub fn orphan_file(data: &[u8]) {
     }
 }
 
-/// Bit maps against a model.
+/// Bitmaps, compared with a model.
 pub fn bitmap(data: &[u8]) {
     let mut input = Bytes(data);
     let (start, len) = (u32::from(input.u16()), u32::from(input.u16()));

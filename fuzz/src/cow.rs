@@ -1,4 +1,4 @@
-//! A device in memory over an image that is shared: only blocks that were written take memory.
+//! A copy-on-write device over a shared image: only changed blocks take memory.
 
 use block::{Device, IoError, Op, Payload, Queue, Request};
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ impl Cow {
             changed: Arc::default(),
         }
     }
-    /// A queue in front of it.
+    /// A queue for the device.
     pub fn queue(&self) -> Arc<Queue> {
         Queue::new(Box::new(self.clone()))
     }
-    /// Blocks of the image.
+    /// The number of blocks.
     pub fn blocks(&self) -> u64 {
         (self.base.len() / BLOCK) as u64
     }
@@ -48,7 +48,7 @@ impl Cow {
             bytes
         })
     }
-    /// Changes a block; numbers beyond the image change nothing.
+    /// Changes a block. A number beyond the image is ignored.
     pub fn edit(&self, block: u64, change: impl FnOnce(&mut [u8])) {
         if block < self.blocks() {
             let mut bytes = self.get(block);

@@ -1,20 +1,22 @@
-//! A whole volume: damaged by the input, mended, mounted, used and unmounted.
+//! A whole volume: the input damages it, its checksums are corrected, and it is mounted, used and
+//! unmounted.
 //!
-//! The input: which base, what to do (read-only or not, mended or not), edits, and then operations.
+//! The input selects a base and options (read-only, corrected checksums), then lists edits, then
+//! operations.
 
 use crate::bases::{self, Base};
 use crate::bytes::Bytes;
 use crate::cow::{BLOCK, Cow};
-use crate::{mend, operations};
+use crate::{checksums, operations};
 use ext4::{Fs, MountOptions};
 use std::time::{Duration, Instant};
 
-/// Memory of a mount.
+/// The memory budget of a mount.
 const MEMORY: u64 = 8 << 20;
-/// Edits of an input at most.
+/// The most edits of an input.
 const EDITS: u8 = 24;
 
-/// Damages, mends and uses a volume.
+/// Damages a volume, corrects its checksums and uses it.
 pub fn run(data: &[u8]) {
     let mut input = Bytes(data);
     let bases = bases::all();
@@ -24,9 +26,9 @@ pub fn run(data: &[u8]) {
     for _ in 0..input.u8() % EDITS {
         edit(&device, base, &mut input);
     }
-    // Unmended volumes fail at the first checksum; one in eight is enough.
+    // Volumes with wrong checksums fail at the first of them. One in eight is enough.
     if choice & 7 != 0 {
-        mend::mend(&device, base);
+        checksums::correct(&device, base);
     }
     let options = MountOptions {
         read_only: choice & 0x18 == 0x18,
@@ -64,7 +66,7 @@ fn pick(base: &Base, input: &mut Bytes<'_>) -> u64 {
     let nth = usize::from(input.u16());
     match nth & 0x8000 {
         0 => base.targets[nth % base.targets.len()],
-        // The super block, descriptors and what else lies first.
+        // The first blocks have the super block and the descriptors.
         _ => base.targets[nth % base.targets.len().min(8)],
     }
 }
@@ -101,7 +103,7 @@ fn edit(device: &Cow, base: &Base, input: &mut Bytes<'_>) {
             device.edit(block, |bytes| bytes[at] ^= value);
         }
         _ => {
-            // A number in place of another, where there is something.
+            // A field that is not zero gets another value.
             let (width, value) = ([1, 2, 4, 8][usize::from(kind >> 4 & 3)], input.number());
             device.edit(block, |bytes| {
                 let at = (at..BLOCK).find(|&i| bytes[i] != 0).unwrap_or(at);

@@ -1,4 +1,4 @@
-//! The blocks of the journal, each in every form that a log may have.
+//! The blocks of the journal, in each of their formats.
 
 use crate::bytes::Bytes;
 use jbd2::format::superblock::JournalSuperblock;
@@ -27,7 +27,7 @@ fn block(layout: &Layout, input: &Bytes<'_>) -> Vec<u8> {
     block
 }
 
-/// A descriptor block: as many tags as fit at most, and what is written is read.
+/// A descriptor block. It has no more tags than fit. Reading reverses writing.
 pub fn descriptor(data: &[u8]) {
     let mut input = Bytes(data);
     let layout = layout(&mut input);
@@ -95,7 +95,7 @@ pub fn commit(data: &[u8]) {
     ));
 }
 
-/// The journal's super block, as it is and with a right checksum.
+/// The journal's super block, unchanged and with a correct checksum.
 pub fn superblock(data: &[u8]) {
     let mut input = Bytes(data);
     let blocks = input.u32();
@@ -113,7 +113,7 @@ pub fn superblock(data: &[u8]) {
     assert!(sb.start() == 0 || (sb.first()..sb.log_end()).contains(&sb.start()));
     let _ = sb.layout();
     sb.set_tail(0, jbd2::Tid(9));
-    sb.upgrade(jbd2::LogFormat::ChecksumV3, true, &[1; 16]);
+    sb.upgrade(jbd2::LogFormat::ChecksumV3, 1 << 32, &[1; 16]);
     let encoded = *sb.encode();
     JournalSuperblock::parse(&encoded, 4096, blocks).expect("encoded");
 }

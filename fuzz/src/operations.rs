@@ -1,17 +1,17 @@
-//! Operations on a volume: a look at a part of the tree, then calls that the input chooses. Any of
-//! them may fail.
+//! Operations on a volume: a part of the tree is read, then the input selects calls. Each may fail.
 
 use crate::bytes::Bytes;
 use ext4::{
     FallocateMode, FileType, Fs, InodeRef, NewInode, RenameFlags, SeekWhence, SetXattrMode,
+    SyncKind,
 };
 
-/// Entries of the tree that are looked at.
+/// The most entries of the tree that are read.
 const LOOK: usize = 60;
-/// Calls of an input at most.
+/// The most calls of an input.
 const CALLS: usize = 48;
 
-/// Reads the tree, and makes the calls that the input chooses.
+/// Reads the tree, and makes the calls that the input selects.
 pub fn run(fs: &Fs, input: &mut Bytes<'_>) {
     let mut known = look(fs);
     if known.is_empty() {
@@ -28,7 +28,7 @@ pub fn run(fs: &Fs, input: &mut Bytes<'_>) {
     let _ = fs.sync();
 }
 
-/// Inodes of the tree, from the root on; each is asked for all it has.
+/// Returns inodes of the tree, from the root on. All attributes and contents of each are read.
 fn look(fs: &Fs) -> Vec<InodeRef> {
     let Ok(root) = fs.root() else {
         return Vec::new();
@@ -92,7 +92,7 @@ fn name(input: &mut Bytes<'_>) -> Vec<u8> {
     }
 }
 
-/// One call; the inode that it made or found, if any.
+/// Makes one call. Returns the inode that it created or found.
 fn call(fs: &Fs, known: &[InodeRef], input: &mut Bytes<'_>) -> Option<InodeRef> {
     let kind = input.u8();
     let mut pick = || &known[usize::from(input.u8()) % known.len()];
@@ -101,7 +101,7 @@ fn call(fs: &Fs, known: &[InodeRef], input: &mut Bytes<'_>) -> Option<InodeRef> 
         mode,
         ..NewInode::default()
     };
-    // Offsets and lengths that stay below a few MiB, and now and then any at all.
+    // Most offsets and lengths are below a few MiB; some are arbitrary.
     let mut offset = || match input.u8() {
         0..=15 => input.number(),
         _ => u64::from(input.u32() % (4 << 20)),
@@ -163,7 +163,8 @@ fn call(fs: &Fs, known: &[InodeRef], input: &mut Bytes<'_>) -> Option<InodeRef> 
             };
             let _ = fs.seek(inode, offset(), whence);
         }
-        22 => drop(fs.fsync(inode, kind & 0x20 != 0)),
+        22 if kind & 0x20 == 0 => drop(fs.fsync(inode, SyncKind::Fsync)),
+        22 => drop(fs.fsync(inode, SyncKind::Fdatasync)),
         _ if kind & 0x20 == 0 => drop(fs.sync()),
         _ => fs.drop_caches(),
     }

@@ -1,12 +1,13 @@
-//! Recovery of logs that the input describes block by block, against a model of a log.
+//! Recovery of logs that the input describes block by block, compared with a model of the log.
 //!
-//! Checksums are right unless the input damages a block afterwards. For every log, recovery in
+//! Checksums are correct unless the input damages a block afterwards. For every log, recovery in
 //! memory and on the device agree, a second recovery finds nothing to do, and no memory stays
 //! charged.
 
 use crate::bytes::Bytes;
 use crate::cow::{BLOCK, Cow};
 use cache::Budget;
+use jbd2::format::descriptor::CopyContent;
 use jbd2::format::superblock::JournalSuperblock;
 use jbd2::format::{Layout, MAGIC, checksum, commit, compat, descriptor, incompat, put_u32};
 use jbd2::format::{get_u32, revoke};
@@ -43,7 +44,7 @@ static EMPTY: LazyLock<Arc<Vec<u8>>> = LazyLock::new(|| {
     Arc::new(image)
 });
 
-/// The super block's bytes with the features of a layout, and the layout.
+/// A super block with the features of a layout, and the layout.
 fn begin(choice: u8, start: u32, sequence: Tid) -> (Vec<u8>, Layout) {
     let mut sb = EMPTY[home_of(0).offset(BLOCK as u32) as usize..][..1024].to_vec();
     let bits64 = if choice & 4 != 0 { incompat::BITS64 } else { 0 };
@@ -69,7 +70,7 @@ fn begin(choice: u8, start: u32, sequence: Tid) -> (Vec<u8>, Layout) {
     (sb, layout)
 }
 
-/// Writes the log, and knows what it means.
+/// Writes the log, and models its meaning.
 struct Writer {
     device: Cow,
     layout: Layout,
@@ -82,7 +83,7 @@ struct Writer {
     revokes: Vec<FsBlock>,
     /// The blocks of complete transactions.
     model: BTreeMap<FsBlock, Vec<u8>>,
-    /// The transaction has something that no writer writes, and so had a complete one.
+    /// This transaction or a complete one has something that no writer writes.
     absurd: bool,
     refused: bool,
     written: Vec<u32>,
@@ -118,9 +119,10 @@ impl Writer {
                 put_u32(&mut content, 0, MAGIC);
             }
             let mut logged = content.clone();
-            let escaped = get_u32(&content, 0) == Some(MAGIC);
-            if escaped {
+            let mut kind = CopyContent::Verbatim;
+            if get_u32(&content, 0) == Some(MAGIC) {
                 put_u32(&mut logged, 0, 0);
+                kind = CopyContent::Escaped;
             }
             let sum = checksum::of_logged_block(self.layout.seed, self.sequence, &logged);
             let journal = extents();
@@ -129,7 +131,7 @@ impl Writer {
             self.absurd |= home >= FsBlock(VOLUME) || journal.iter().any(within);
             tags.push(descriptor::Tag {
                 block: home,
-                escaped,
+                content: kind,
                 deleted: false,
                 checksum: sum,
             });
@@ -213,7 +215,7 @@ pub fn run(data: &[u8]) {
             6..=8 => log.revoke(&mut input),
             9..=13 => log.commit(),
             14 => {
-                // Damage of a block that is written already, behind its checksum's back.
+                // The damage of a written block leaves its checksum as it is.
                 let Some(&at) = log
                     .written
                     .get(usize::from(input.u16()) % log.written.len().max(1))

@@ -4,7 +4,7 @@ use crate::bases::{self, Role};
 use crate::cow::BLOCK;
 use std::path::Path;
 
-/// Writes them below the directory that `SLUICE_FUZZ_SEEDS` names, and ends the process.
+/// Writes the inputs below the directory that `SLUICE_FUZZ_SEEDS` names, and ends the process.
 pub fn write() {
     let dir = std::env::var_os("SLUICE_FUZZ_SEEDS").expect("SLUICE_FUZZ_SEEDS names a directory");
     write_below(Path::new(&dir));

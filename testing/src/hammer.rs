@@ -2,7 +2,7 @@
 
 use ext4::{FallocateMode, Fs, RenameFlags, SetAttr, SetXattrMode};
 use testkit::seed::Rng;
-use testkit::volume::{self, new};
+use testkit::volume::{self, any_sync, new};
 
 /// The number of directories, `d0` and so on, which the caller makes.
 pub const DIRS: u64 = 4;
@@ -52,7 +52,7 @@ fn contents(fs: &Fs, file: &ext4::InodeRef, rng: &mut Rng) -> ext4::Result<()> {
         3 => fs.append(file, &rng.bytes(len)).map(|_| ()),
         4 | 5 => fs.read(file, at, &mut vec![0; len]).map(|_| ()),
         6 => fs.truncate(file, at),
-        7 => fs.fsync(file, rng.one_in(2)),
+        7 => fs.fsync(file, any_sync(rng)),
         8 => fs.fallocate(file, FallocateMode::PunchHole, at, len as u64),
         _ => {
             fs.set_xattr(file, b"user.x", &rng.bytes(len % 300), SetXattrMode::Any)?;

@@ -74,7 +74,7 @@ impl LogWriter {
             .iter()
             .map(|&block| descriptor::Tag {
                 block,
-                escaped: false,
+                content: descriptor::CopyContent::Verbatim,
                 deleted: false,
                 checksum: 0,
             })

@@ -5,7 +5,7 @@ use crate::snapshot::{Compare, Snapshot};
 use ext4::{Error, FallocateMode, Fs, InodeRef, RenameFlags, Result, SetAttr, SetXattrMode};
 use std::collections::VecDeque;
 use testkit::seed::Rng;
-use testkit::volume::new;
+use testkit::volume::{any_sync, new};
 
 /// The engine and the model, below one directory of a volume.
 pub struct Pair {
@@ -437,9 +437,9 @@ impl Pair {
         let Some((_, file)) = self.file(fs) else {
             return;
         };
-        let data_only = self.rng.one_in(2);
+        let kind = any_sync(&mut self.rng);
         self.note(format!("fsync ino {}", file.ino()));
-        let ours = fs.fsync(&file, data_only);
+        let ours = fs.fsync(&file, kind);
         self.agree(ours, Ok(()));
     }
 

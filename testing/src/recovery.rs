@@ -2,7 +2,7 @@
 //! result.
 
 use crate::history::History;
-use ext4::Fs;
+use ext4::{Fs, SyncKind};
 use std::io::ErrorKind;
 use testkit::disk::{Disk, save};
 use testkit::kernel::KernelMount;
@@ -23,7 +23,7 @@ pub fn by_us(image: Vec<u8>, history: &History, at: usize, scratch: &Scratch) ->
     let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
     let checked = history.check(&fs, at);
     // The volume must also accept changes.
-    let used = put(&fs, "after", b"the crash").and_then(|file| fs.fsync(&file, false));
+    let used = put(&fs, "after", b"the crash").and_then(|file| fs.fsync(&file, SyncKind::Fsync));
     let unmounted = fs.unmount();
     checked?;
     used.map_err(|e| format!("after recovery: {e}"))?;

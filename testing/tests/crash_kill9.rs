@@ -4,7 +4,7 @@
 //! Once with the real daemon behind a FUSE mount, under the real fs_mark and a storm of renames;
 //! once inside this process, where the engine is stopped at any moment.
 
-use ext4::Fs;
+use ext4::{Fs, SyncKind};
 use mkfs::MkfsOptions;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -142,15 +142,15 @@ fn work_inside(fs: &Fs, round: usize, worker: usize, told: &Mutex<Told>) -> ext4
     for i in 1.. {
         let file = fs.create(&dir, i.to_string().as_bytes(), new(0o100_644))?;
         write_all(fs, &file, 0, &contents(i))?;
-        fs.fsync(&file, false)?;
+        fs.fsync(&file, SyncKind::Fsync)?;
         told.lock().unwrap().files.push((format!("{name}/{i}"), i));
         told.lock().unwrap().saved.begun = i;
         let file = fs.create(&dir, b"new", new(0o100_644))?;
         write_all(fs, &file, 0, &contents(i))?;
-        fs.fsync(&file, false)?;
+        fs.fsync(&file, SyncKind::Fsync)?;
         let flags = ext4::RenameFlags::Replace;
         fs.rename(&dir, b"new", &dir, b"saved", flags)?;
-        fs.fsync(&dir, false)?;
+        fs.fsync(&dir, SyncKind::Fsync)?;
         told.lock().unwrap().saved.acknowledged = i;
         if i % 5 == 0 {
             fs.unlink(&dir, (i - 1).to_string().as_bytes())?;

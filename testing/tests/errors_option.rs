@@ -1,7 +1,7 @@
 //! `errors=`: an error on a mounted volume is recorded in the super block as ext4 does. Then the
 //! mount continues or refuses changes, as the option says.
 
-use ext4::{Error, Fs, MountOptions, OnError};
+use ext4::{Error, Fs, MountOptions, OnError, SyncKind};
 use mkfs::MkfsOptions;
 use std::time::Duration;
 use testkit::disk::Disk;
@@ -102,7 +102,7 @@ fn damage_is_recorded_at_once_and_the_mount_continues() {
     assert_eq!(fs.info().error_summary.count, 3);
     // After a crash the log holds an older super block.
     let good = volume::at(&fs, "good").unwrap();
-    fs.fsync(&good, false).unwrap();
+    fs.fsync(&good, SyncKind::Fsync).unwrap();
     fs.crash();
     drop((good, fs));
     let fs = Fs::mount(disk.queue(), options()).unwrap();

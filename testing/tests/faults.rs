@@ -2,7 +2,7 @@
 //! written, no acknowledged change is lost, and nothing hangs.
 
 use block::{Class, Op};
-use ext4::{AsyncCommit, Error, Fs, MountOptions};
+use ext4::{AsyncCommit, Error, Fs, MountOptions, SyncKind};
 use mkfs::MkfsOptions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,19 +50,19 @@ fn a_failed_data_write_is_reported_until_it_succeeds() {
     // Too large for the log.
     let (first, second) = (rng.bytes(500_000), rng.bytes(700_001));
     let file = put(&fs, "file", &first).unwrap();
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     let other = put(&fs, "other", b"not concerned").unwrap();
-    fs.fsync(&other, false).unwrap();
+    fs.fsync(&other, SyncKind::Fsync).unwrap();
 
     disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Data).then_some(EIO));
     write_all(&fs, &file, 200_000, &second).unwrap();
     for attempt in 0..4 {
-        let error = fs.fsync(&file, attempt % 2 == 0);
+        let error = fs.fsync(&file, [SyncKind::Fdatasync, SyncKind::Fsync][attempt % 2]);
         let error = error.expect_err("the data is not on disk, so fsync must not say so");
         assert_eq!(error.errno(), EIO, "{error}");
     }
     assert!(fs.sync().is_err(), "sync says so too");
-    fs.fsync(&other, false)
+    fs.fsync(&other, SyncKind::Fsync)
         .expect("another file is not concerned");
     // The written data can still be read, and written again.
     let mut expected = first.clone();
@@ -78,9 +78,10 @@ fn a_failed_data_write_is_reported_until_it_succeeds() {
     disk.heal();
     // One more error is allowed, because no call may have returned the last failure. Then the data
     // is on disk.
-    let _ = fs.fsync(&file, false);
-    fs.fsync(&file, false).expect("the device works again");
-    fs.fsync(&file, false).expect("and so it stays");
+    let _ = fs.fsync(&file, SyncKind::Fsync);
+    fs.fsync(&file, SyncKind::Fsync)
+        .expect("the device works again");
+    fs.fsync(&file, SyncKind::Fsync).expect("and so it stays");
     fs.crash();
     drop((file, other, fs));
     let fs = mount(&disk);
@@ -100,16 +101,18 @@ fn a_small_file_whose_write_failed_keeps_out_of_the_log() {
     disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Data).then_some(EIO));
     assert!(fs.sync().is_err());
     for attempt in 0..4 {
-        let error = fs.fsync(&file, attempt % 2 == 0);
+        let error = fs.fsync(&file, [SyncKind::Fdatasync, SyncKind::Fsync][attempt % 2]);
         let error = error.expect_err("the data is not on disk, so fsync must not say so");
         assert_eq!(error.errno(), EIO, "{error}");
     }
     let other = put(&fs, "other", &[2; 5_000]).unwrap();
-    fs.fsync(&other, false).expect("it goes through the log");
+    fs.fsync(&other, SyncKind::Fsync)
+        .expect("it goes through the log");
     assert!(!fs.is_read_only());
     disk.heal();
-    let _ = fs.fsync(&file, false);
-    fs.fsync(&file, false).expect("the device works again");
+    let _ = fs.fsync(&file, SyncKind::Fsync);
+    fs.fsync(&file, SyncKind::Fsync)
+        .expect("the device works again");
     fs.crash();
     drop((file, other, fs));
     let fs = mount(&disk);
@@ -143,7 +146,7 @@ fn a_log_that_fills_up_takes_no_more_data() {
     let mut files = 0;
     while !in_place.load(Ordering::SeqCst) {
         let file = put(&fs, &format!("{files}"), &[files as u8; 16 << 12]).unwrap();
-        fs.fsync(&file, false).unwrap();
+        fs.fsync(&file, SyncKind::Fsync).unwrap();
         files += 1;
     }
     assert!(
@@ -169,17 +172,18 @@ fn a_failed_checkpoint_stops_the_journal_and_loses_nothing() {
     let disk = format(32 << 20);
     let fs = mount(&disk);
     let file = put(&fs, "file", &[1; 5_000]).unwrap();
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     disk.inject(|op, class, _, _| (op == Op::Write && class == Class::Metadata).then_some(EIO));
     // Fills the log.
     let fill = |i: usize| {
         let other = put(&fs, &format!("{i}"), &[2; 16 << 12])?;
-        fs.fsync(&other, false)
+        fs.fsync(&other, SyncKind::Fsync)
     };
     assert!((0..500).any(|i| fill(i).is_err()), "the log takes no end");
     assert!(fs.is_read_only());
     for _ in 0..3 {
-        fs.fsync(&file, false).expect_err("nothing is certain now");
+        fs.fsync(&file, SyncKind::Fsync)
+            .expect_err("nothing is certain now");
     }
     fs.drop_caches();
     assert_eq!(volume::contents(&fs, &file).unwrap(), [1; 5_000]);
@@ -210,8 +214,8 @@ fn the_next_fsync_reports_failed_writes_of_the_flusher() {
     std::thread::sleep(Duration::from_millis(600));
     disk.heal();
     // The flusher may have succeeded since. Then the failure before was reported or repaired.
-    let reported = fs.fsync(&file, false).is_err();
-    fs.fsync(&file, false).unwrap();
+    let reported = fs.fsync(&file, SyncKind::Fsync).is_err();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     eprintln!(
         "the flusher's failure was {}",
         if reported { "reported" } else { "repaired" }
@@ -228,7 +232,7 @@ fn a_failed_journal_write_makes_the_volume_read_only() {
         let disk = format(128 << 20);
         let fs = mount(&disk);
         let kept = put(&fs, "kept", b"fsynced before").unwrap();
-        fs.fsync(&kept, false).unwrap();
+        fs.fsync(&kept, SyncKind::Fsync).unwrap();
         disk.inject(move |o, class, _, _| {
             (o == op && (op == Op::Flush || class == Class::Journal)).then_some(EIO)
         });
@@ -239,7 +243,7 @@ fn a_failed_journal_write_makes_the_volume_read_only() {
                 scope.spawn(move || {
                     // Large data is written in place and flushed before the commit.
                     let file = put(fs, &format!("file{t}"), &[1; 200_000]);
-                    let reported = file.and_then(|file| fs.fsync(&file, false));
+                    let reported = file.and_then(|file| fs.fsync(&file, SyncKind::Fsync));
                     assert!(reported.is_err(), "the fsync of thread {t} succeeded");
                 });
             }
@@ -266,7 +270,7 @@ fn a_failed_journal_write_makes_the_volume_read_only() {
         let fs = mount(&disk);
         assert_eq!(volume::get(&fs, "kept").unwrap(), b"fsynced before");
         let file = put(&fs, "again", b"all is well").unwrap();
-        fs.fsync(&file, false).unwrap();
+        fs.fsync(&file, SyncKind::Fsync).unwrap();
         fs.unmount().unwrap();
         assert_disk_clean(&disk, "after the journal had failed");
     }
@@ -335,7 +339,7 @@ fn random_failures_of_everything_never_hang_or_panic() {
             let len = rng.index(30_000);
             let data = rng.bytes(len);
             if let Ok(file) = put(&fs, &name, &data)
-                && fs.fsync(&file, false).is_ok()
+                && fs.fsync(&file, SyncKind::Fsync).is_ok()
             {
                 acknowledged.push((name, data));
             }
@@ -386,7 +390,7 @@ fn fill(fs: &Fs, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
                             Err(e) => panic!("{name}: {e}"),
                         };
                         if i % 16 == 0 {
-                            fs.fsync(&file, false)
+                            fs.fsync(&file, SyncKind::Fsync)
                                 .unwrap_or_else(|e| panic!("fsync of {name}: {e}"));
                         }
                         written.insert(name, data);

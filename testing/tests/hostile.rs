@@ -4,7 +4,7 @@
 //! Volumes without metadata checksums let the damage go deep; on those with checksums the checksums
 //! of super block, descriptors and inodes are set right after the damage, as an attacker would.
 
-use ext4::{Error, Fs, MountOptions, Result, SetXattrMode};
+use ext4::{Fs, MountOptions, Result, SetXattrMode, SyncKind};
 use ext4_format::{Geometry, Superblock};
 use mkfs::MkfsOptions;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -301,7 +301,7 @@ fn change(fs: &Fs, files: &[ext4::InodeRef], rng: &mut Rng) -> Result<()> {
             2 => note(fs.append(file, b"appended").map(|_| ())),
             3 => note(fs.set_xattr(file, b"user.new", b"value", SetXattrMode::Any)),
             4 => note(fs.fallocate(file, ext4::FallocateMode::PunchHole, at, 9000)),
-            _ => note(fs.fsync(file, false)),
+            _ => note(fs.fsync(file, SyncKind::Fsync)),
         };
     }
     for i in 0..20 {
@@ -511,8 +511,8 @@ fn a_number_in_use_is_not_given_out_again() {
     let fs = volume::mount(&image).unwrap();
     let victim = volume::at(&fs, "victim").unwrap();
     let met = (0..8).find_map(|i| put(&fs, &format!("new{i}"), b"other").err());
-    let met = met.expect("its number is the first that the bitmap calls free");
-    assert!(matches!(met, Error::CorruptInode { .. }), "{met}");
+    let met = met.map_or_else(String::new, |error| error.to_string());
+    assert!(met.contains("free in the inode bitmap"), "{met}");
     assert_eq!(volume::contents(&fs, &victim).unwrap(), b"contents");
     put(&fs, "more", b"goes on").expect("other numbers are free");
 }

@@ -2,7 +2,7 @@
 //! and we read them again. Volumes that were not unmounted: the kernel and e2fsck recover ours, and
 //! we recover the kernel's.
 
-use ext4::{FallocateMode, Fs, NewInode, SetXattrMode};
+use ext4::{FallocateMode, Fs, NewInode, SetXattrMode, SyncKind};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use testing::snapshot::{Compare, Snapshot};
@@ -289,14 +289,18 @@ fn our_unclean_volume_is_recovered_by_the_kernel_and_by_e2fsck() {
             let data = rng.bytes(len);
             let file = put(&fs, &name, &data).unwrap();
             if i % 3 == 0 {
-                fs.fsync(&file, i % 2 == 0).unwrap();
+                let kind = match i % 2 {
+                    0 => SyncKind::Fdatasync,
+                    _ => SyncKind::Fsync,
+                };
+                fs.fsync(&file, kind).unwrap();
                 synced.push((name, data));
             }
         }
         let orphan = put(&fs, "orphan", &rng.bytes(500_000)).unwrap();
         volume::remove(&fs, "orphan").unwrap();
         let last = put(&fs, "last", b"last").unwrap();
-        fs.fsync(&last, false).unwrap();
+        fs.fsync(&last, SyncKind::Fsync).unwrap();
         synced.push(("last".into(), b"last".to_vec()));
         for i in 0..50 {
             put(&fs, &format!("unsynced{i}"), b"may be lost").unwrap();

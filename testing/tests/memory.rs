@@ -1,7 +1,7 @@
 //! The memory budget holds during writes of ten times as much, and while hundred thousands of files
 //! are created and deleted. All of it is one test, because resident memory is that of the process.
 
-use ext4::{Fs, MountOptions};
+use ext4::{Fs, MountOptions, SyncKind};
 use std::sync::Arc;
 use std::time::Duration;
 use testkit::needs::{Need, have};
@@ -57,7 +57,7 @@ fn stream(fs: &Fs) {
     for i in 0..(10 * BUDGET) >> 20 {
         fs.write(&file, i << 20, &chunk).unwrap();
     }
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     let mut buf = vec![0; 1 << 20];
     for i in 0..(10 * BUDGET) >> 20 {
         assert_eq!(fs.read(&file, i << 20, &mut buf).unwrap(), buf.len());

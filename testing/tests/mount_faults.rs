@@ -5,7 +5,7 @@
 //! checks everything only if the super block asks for it. `e2fsck -fn` then finds nothing.
 
 use block::Op;
-use ext4::{Fs, Result};
+use ext4::{Fs, Result, SyncKind};
 use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ fn crashed(features: &[&str]) -> Vec<u8> {
     for i in 0..ORPHANS {
         volume::remove(&fs, &format!("orphan{i}")).unwrap();
     }
-    fs.fsync(&kept, false).unwrap();
+    fs.fsync(&kept, SyncKind::Fsync).unwrap();
     fs.sync().unwrap();
     fs.crash();
     drop(held);
@@ -58,9 +58,9 @@ fn use_it(disk: &Disk) -> Result<()> {
     let fs = Fs::mount(disk.queue(), options())?;
     let work = || -> Result<()> {
         let file = put(&fs, "file", &[3; 20_000])?;
-        fs.fsync(&file, false)?;
+        fs.fsync(&file, SyncKind::Fsync)?;
         let doomed = put(&fs, "doomed", &[4; 20_000])?;
-        fs.fsync(&doomed, false)?;
+        fs.fsync(&doomed, SyncKind::Fsync)?;
         volume::remove(&fs, "doomed")?;
         fs.sync()?;
         drop(doomed);

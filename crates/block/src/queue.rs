@@ -82,8 +82,8 @@ impl Queue {
     /// Whether a plug may be held across several files, or flushes between two files (the
     /// `plug=off` ablation; see [`Plug::boundary`]). Bios that are submitted as one list (a commit,
     /// a checkpoint) are merged in both cases.
-    pub fn set_plugging(&self, on: bool) {
-        self.plugging.store(on, Ordering::Relaxed);
+    pub fn set_plugging(&self, plugging: bool) {
+        self.plugging.store(plugging, Ordering::Relaxed);
     }
 
     /// Whether a plug may be held across several files.
@@ -113,7 +113,7 @@ impl Queue {
     pub fn submit_batch(&self, bios: &mut Vec<Bio>) {
         self.refuse_bad(bios);
         if !has_conflict(bios) {
-            let requests = self.start(bios, false).0;
+            let requests = self.start(bios);
             if !requests.is_empty() {
                 self.device.submit(requests);
             }
@@ -121,7 +121,10 @@ impl Queue {
         }
         let mut parts = cut_at_conflicts(bios).into_iter().peekable();
         while let Some(mut part) = parts.next() {
-            let (requests, latch) = self.start(&mut part, parts.peek().is_some());
+            let (requests, latch) = match parts.peek() {
+                Some(_) => self.start_latched(&mut part),
+                None => (self.start(&mut part), None),
+            };
             if !requests.is_empty() {
                 self.device.submit(requests);
             }
@@ -213,7 +216,7 @@ impl Queue {
         if has_conflict(bios) {
             return self.submit_batch(bios);
         }
-        let mut requests = self.start(bios, false).0;
+        let mut requests = self.start(bios);
         match requests.len() {
             0 => {}
             1 => self.device.execute(requests.pop().expect("there is one")),
@@ -335,10 +338,17 @@ impl Queue {
         }
     }
 
-    /// Merges `bios` and starts to account for them. With `wait` it returns a latch for them.
-    fn start(&self, bios: &mut Vec<Bio>, wait: bool) -> (Vec<Request>, Option<Arc<Latch>>) {
+    /// Merges `bios` and starts to account for them.
+    fn start(&self, bios: &mut Vec<Bio>) -> Vec<Request> {
         let requests = merge(bios, self.device.max_request_bytes());
-        let latch = (wait && !requests.is_empty()).then(|| Latch::new(requests.len()));
+        let requests = requests.into_iter();
+        requests.map(|r| self.track(r, None)).collect()
+    }
+
+    /// [`Queue::start`] with a latch that waits for the requests; `None` if there are none.
+    fn start_latched(&self, bios: &mut Vec<Bio>) -> (Vec<Request>, Option<Arc<Latch>>) {
+        let requests = merge(bios, self.device.max_request_bytes());
+        let latch = (!requests.is_empty()).then(|| Latch::new(requests.len()));
         let requests = requests
             .into_iter()
             .map(|r| self.track(r, latch.clone()))

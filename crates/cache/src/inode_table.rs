@@ -169,7 +169,7 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Frees about `want` bytes: least recently used clean pages, and unpinned clean inodes. The
     /// inode of a small file is evicted with its pages, others one turn later. Returns the number
-    /// of freed bytes. Does not block.
+    /// of freed bytes. The call does not block.
     pub fn shrink(&self, want: u64) -> u64 {
         let freed = self.turn_clock(want);
         if freed < want {

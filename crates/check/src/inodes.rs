@@ -7,6 +7,7 @@ use crate::mapping::{self, Sink};
 use crate::state::{Checker, Claims, Directory, Row, Run};
 use crate::volume::READ_MAX;
 use ext4_format::error::FormatError;
+use ext4_format::extent::ExtentState;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, verify_checksum};
 use std::fmt::Write;
@@ -29,7 +30,7 @@ struct Claiming<'a> {
     end: FileBlock,
     /// The last file block that is not unwritten.
     last_written: Option<FileBlock>,
-    unwritten: bool,
+    has_unwritten: bool,
     first_block: Option<FsBlock>,
     overflow: bool,
 }
@@ -40,7 +41,7 @@ impl Sink for Claiming<'_> {
         self.claims.claim(block, 1)
     }
 
-    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, unwritten: bool) {
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, state: ExtentState) {
         let run = start..start + u64::from(len);
         self.blocks += run.length();
         self.claims.claim(start, run.length());
@@ -49,9 +50,8 @@ impl Sink for Claiming<'_> {
         if file_block == FileBlock::FIRST {
             self.first_block = Some(start);
         }
-        if unwritten {
-            self.unwritten = true;
-        } else {
+        self.has_unwritten |= state == ExtentState::Unwritten;
+        if state == ExtentState::Written {
             self.last_written = self.last_written.max((file_block..end).last());
         }
         if let Some(blocks) = &mut self.directory_blocks {
@@ -133,7 +133,7 @@ impl Checker<'_> {
                 continue;
             }
             let first = group.desc.inode_table;
-            let inodes = group.inodes_in_use(geo.inodes_per_group, geo.has_group_csum());
+            let inodes = group.inodes_in_use(&geo);
             let blocks = inodes.div_ceil(geo.inodes_per_block());
             let mut at = 0;
             while at < blocks {
@@ -350,13 +350,13 @@ impl Checker<'_> {
             blocks: 0,
             end: FileBlock::FIRST,
             last_written: None,
-            unwritten: false,
+            has_unwritten: false,
             first_block: None,
             overflow: false,
         };
         mapping::walk(&self.v, ino, fields, &mut sink)?;
         let (blocks, end, first_block) = (sink.blocks, u64::from(sink.end), sink.first_block);
-        let (last_written, unwritten) = (sink.last_written, sink.unwritten);
+        let (last_written, has_unwritten) = (sink.last_written, sink.has_unwritten);
         if sink.overflow {
             let what = format!("blocks of directory inode {}: there are too many", ino.0);
             self.report.unchecked.push(what);
@@ -371,7 +371,7 @@ impl Checker<'_> {
                         format!("the directory's size is {bytes}, should be {}", end * size),
                     );
                 }
-                if unwritten {
+                if has_unwritten {
                     self.problem(Kind::Mapping, place, "the directory has unwritten blocks");
                 }
                 let has_csum = self.v.geo.has_metadata_csum();
@@ -555,7 +555,7 @@ impl Sink for Owning<'_> {
         self.touch(block, 1);
         !self.nodes.set(block.0)
     }
-    fn data(&mut self, _file_block: FileBlock, start: FsBlock, len: u32, _unwritten: bool) {
+    fn data(&mut self, _file_block: FileBlock, start: FsBlock, len: u32, _state: ExtentState) {
         self.touch(start, len.into());
     }
     fn wrong(&mut self, _block: Option<FsBlock>, _message: String) {}

@@ -5,6 +5,7 @@ use crate::Error;
 use crate::finding::{Kind, Place};
 use crate::mapping::{self, Sink};
 use crate::state::Checker;
+use ext4_format::extent::ExtentState;
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use jbd2::format::superblock::JournalSuperblock;
 use jbd2::{JournalError, JournalExtent};
@@ -27,12 +28,12 @@ impl Sink for Extents {
     fn node(&mut self, block: FsBlock) -> bool {
         self.nodes.len() < MAX_EXTENTS && self.nodes.insert(block)
     }
-    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, unwritten: bool) {
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, state: ExtentState) {
         let next = self
             .runs
             .last()
             .map_or(FileBlock::FIRST, |run| run.logical.saturating_add(run.len));
-        if unwritten || file_block != next || self.runs.len() == MAX_EXTENTS {
+        if state == ExtentState::Unwritten || file_block != next || self.runs.len() == MAX_EXTENTS {
             self.damaged = true;
             return;
         }

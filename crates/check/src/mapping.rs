@@ -3,7 +3,7 @@
 use crate::finding::describe;
 use crate::volume::Volume;
 use block::IoError;
-use ext4_format::extent::{self, ExtentNode};
+use ext4_format::extent::{self, ExtentNode, ExtentState};
 use ext4_format::inode::{InodeFields, InodeFlags};
 use std::ops::Range;
 use units::{FileBlock, FsBlock, Ino};
@@ -17,7 +17,7 @@ pub(crate) trait Sink {
     /// because it was read before (a loop or a shared block).
     fn node(&mut self, block: FsBlock) -> bool;
     /// Receives a run of data blocks of the volume.
-    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, unwritten: bool);
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, state: ExtentState);
     /// Receives damage in this block of the tree, or in the inode itself.
     fn wrong(&mut self, block: Option<FsBlock>, message: String);
 }
@@ -101,7 +101,7 @@ impl<S: Sink> Walk<'_, S> {
                     continue;
                 }
                 self.sink
-                    .data(first, extent.start, extent.len, extent.unwritten);
+                    .data(first, extent.start, extent.len, extent.state);
             }
             return Ok(());
         }
@@ -199,7 +199,7 @@ impl<S: Sink> Walk<'_, S> {
             return Ok(());
         }
         if levels == 0 {
-            self.sink.data(file_block, block, 1, false);
+            self.sink.data(file_block, block, 1, ExtentState::Written);
             return Ok(());
         }
         if !self.sink.node(block) {

@@ -5,6 +5,7 @@ use crate::Error;
 use crate::finding::{Kind, Place, Report, describe};
 use crate::mapping::{self, Sink};
 use crate::state::Checker;
+use ext4_format::extent::ExtentState;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::orphan_file;
 use std::collections::HashSet;
@@ -26,7 +27,7 @@ impl Sink for Blocks {
     fn node(&mut self, block: FsBlock) -> bool {
         self.nodes.len() < FILE_BLOCKS_MAX && self.nodes.insert(block)
     }
-    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, _unwritten: bool) {
+    fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, _state: ExtentState) {
         let room = FILE_BLOCKS_MAX.saturating_sub(self.blocks.len());
         let run = start..start + u64::from(len);
         self.blocks.extend(run.numbers().take(room));

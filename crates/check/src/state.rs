@@ -4,6 +4,7 @@ use crate::chunked::{Bits, Table};
 use crate::finding::{Kind, Place, Report};
 use crate::volume::Volume;
 use crate::{Error, Progress};
+use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use std::collections::{HashMap, HashSet};
 use units::{FileBlock, FsBlock};
@@ -20,8 +21,9 @@ pub(crate) struct Group {
 
 impl Group {
     /// Returns the number of inodes at the start of the group that may be in use.
-    pub fn inodes_in_use(&self, per_group: u32, has_csum: bool) -> u32 {
-        if !has_csum || !self.sound {
+    pub fn inodes_in_use(&self, geo: &Geometry) -> u32 {
+        let per_group = geo.inodes_per_group;
+        if !geo.has_group_csum() || !self.sound {
             return per_group;
         }
         if self.desc.flags.contains(GroupFlags::INODE_UNINIT) {

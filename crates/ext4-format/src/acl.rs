@@ -5,7 +5,8 @@
 //! entries without an id are shorter. In the xattr format (version 2) all entries have an id field.
 
 use crate::bytes::{get_u16, get_u32};
-use crate::error::{FormatError, Result};
+use crate::error::{AclDefect, Result};
+use crate::mode::FileType;
 
 /// The version of ext4's format.
 pub const DISK_VERSION: u32 = 1;
@@ -93,10 +94,6 @@ pub struct InheritedAcl {
     pub default: Option<Acl>,
 }
 
-fn invalid(reason: &'static str) -> FormatError {
-    FormatError::InvalidAcl { reason }
-}
-
 impl Acl {
     /// Returns the list that is equivalent to the permissions in `mode`.
     #[must_use]
@@ -130,31 +127,28 @@ impl Acl {
         let named = count(AclTag::User(0).code()).saturating_add(count(AclTag::Group(0).code()));
         let masks = count(AclTag::Mask.code());
         let codes = self.entries.iter().map(|entry| entry.tag.code());
-        if self
-            .entries
-            .iter()
-            .any(|entry| entry.perm & !PERM_MASK != 0)
-        {
-            return Err(invalid("a permission has unknown bits"));
+        let mut perms = self.entries.iter().map(|entry| entry.perm);
+        if let Some(perm) = perms.find(|perm| perm & !PERM_MASK != 0) {
+            return Err(AclDefect::Permission(perm).into());
         }
         if self
             .entries
             .iter()
             .any(|entry| entry.tag.id() == Some(UNDEFINED_ID))
         {
-            return Err(invalid("a named entry has no id"));
+            return Err(AclDefect::NoId.into());
         }
         if !codes.is_sorted() {
-            return Err(invalid("the entries are out of order"));
+            return Err(AclDefect::Order.into());
         }
         if [AclTag::UserObj, AclTag::GroupObj, AclTag::Other]
             .iter()
             .any(|tag| count(tag.code()) != 1)
         {
-            return Err(invalid("owner, group and others need one entry each"));
+            return Err(AclDefect::ClassEntries.into());
         }
         if masks > 1 || (named > 0 && masks == 0) {
-            return Err(invalid("named entries need one mask"));
+            return Err(AclDefect::Masks(masks).into());
         }
         Ok(())
     }
@@ -168,10 +162,13 @@ impl Acl {
         let mut rest = after_version(bytes, DISK_VERSION)?;
         let mut entries = Vec::new();
         while !rest.is_empty() {
-            let cut = || invalid("the last entry is cut off");
+            let cut = || AclDefect::CutOff(entries.len());
             let code = get_u16(rest, 0).ok_or_else(cut)?;
             let perm = get_u16(rest, 2).ok_or_else(cut)?;
-            let tag = AclTag::from_code(code, 0).ok_or(invalid("unknown tag"))?;
+            let tag = AclTag::from_code(code, 0).ok_or(AclDefect::Tag {
+                entry: entries.len(),
+                tag: code,
+            })?;
             let (tag, len) = match tag.id() {
                 None => (tag, 4),
                 Some(_) => {
@@ -179,8 +176,8 @@ impl Acl {
                     (AclTag::from_code(code, id).unwrap_or(tag), 8)
                 }
             };
-            entries.push(AclEntry { tag, perm });
             rest = rest.get(len..).ok_or_else(cut)?;
+            entries.push(AclEntry { tag, perm });
         }
         let acl = Acl { entries };
         acl.validate()?;
@@ -196,13 +193,16 @@ impl Acl {
         let rest = after_version(bytes, XATTR_VERSION)?;
         let chunks = rest.chunks_exact(8);
         if !chunks.remainder().is_empty() {
-            return Err(invalid("the last entry is cut off"));
+            return Err(AclDefect::CutOff(chunks.len()).into());
         }
         let mut entries = Vec::new();
         for chunk in chunks {
             let read = || Some((get_u16(chunk, 0)?, get_u16(chunk, 2)?, get_u32(chunk, 4)?));
-            let (code, perm, id) = read().ok_or(invalid("the last entry is cut off"))?;
-            let tag = AclTag::from_code(code, id).ok_or(invalid("unknown tag"))?;
+            let (code, perm, id) = read().ok_or(AclDefect::CutOff(entries.len()))?;
+            let tag = AclTag::from_code(code, id).ok_or(AclDefect::Tag {
+                entry: entries.len(),
+                tag: code,
+            })?;
             entries.push(AclEntry { tag, perm });
         }
         let acl = Acl { entries };
@@ -309,25 +309,25 @@ impl Acl {
         mode
     }
 
-    /// Returns the lists and mode of a new file of mode `mode` in a directory with this default
-    /// list. The umask does not apply then.
+    /// Returns the lists and mode of a new file of type `kind` and mode `mode` in a directory with
+    /// this default list. The umask does not apply then.
     #[must_use]
-    pub fn inherit(&self, mode: u16, is_dir: bool) -> InheritedAcl {
+    pub fn inherit(&self, mode: u16, kind: FileType) -> InheritedAcl {
         let mut access = self.clone();
         let mode = access.create_masq(mode);
         let (_, is_minimal) = access.equiv_mode();
         InheritedAcl {
             mode,
             access: (!is_minimal).then_some(access),
-            default: is_dir.then(|| self.clone()),
+            default: (kind == FileType::Directory).then(|| self.clone()),
         }
     }
 }
 
 fn after_version(bytes: &[u8], version: u32) -> Result<&[u8]> {
-    let found = get_u32(bytes, 0).ok_or(invalid("no header"))?;
+    let found = get_u32(bytes, 0).ok_or(AclDefect::NoHeader)?;
     if found != version {
-        return Err(invalid("unknown version"));
+        return Err(AclDefect::Version(found).into());
     }
     Ok(bytes.get(4..).unwrap_or_default())
 }
@@ -368,14 +368,14 @@ mod tests {
         acl.chmod(0o640);
         assert_eq!(acl.equiv_mode(), (0o640, false));
         assert_eq!(Acl::from_mode(0o754).equiv_mode(), (0o754, true));
-        let inherited = named().inherit(0o100_644, false);
+        let inherited = named().inherit(0o100_644, FileType::Regular);
         assert_eq!(inherited.mode, 0o100_640);
         assert_eq!(inherited.default, None);
         assert_eq!(
             inherited.access.map(|acl| acl.equiv_mode()),
             Some((0o640, false))
         );
-        let plain = Acl::from_mode(0o770).inherit(0o777, true);
+        let plain = Acl::from_mode(0o770).inherit(0o777, FileType::Directory);
         assert_eq!(
             (plain.mode, plain.access.is_none(), plain.default.is_some()),
             (0o770, true, true)

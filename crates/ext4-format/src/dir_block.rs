@@ -79,8 +79,8 @@ pub fn verify_checksum(seed: Option<Seed>, block: &[u8], place: u64) -> Result<(
     compare("directory block", place, stored, compute(seed, block))
 }
 
-/// Writes the checksum of a leaf or linear directory block. Does nothing without a seed, nor to a
-/// block that has no tail (from before checksums were turned on).
+/// Writes the checksum of a leaf or linear directory block. Nothing changes without a seed, nor in
+/// a block without a tail (from before checksums were turned on).
 pub fn update_checksum(seed: Option<Seed>, block: &mut [u8]) {
     let Some(seed) = seed.filter(|_| has_tail(block)) else {
         return;

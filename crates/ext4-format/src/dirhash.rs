@@ -12,6 +12,15 @@ use crate::error::{FormatError, Result};
 /// The hash that means "past the last name" in readdir cookies; no name has it.
 pub const HASH_EOF: u32 = 0x7fff_ffff;
 
+/// How a hash takes the bytes of a name: as C's `char` of the machine that made the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Chars {
+    /// From -128 to 127.
+    Signed,
+    /// From 0 to 255.
+    Unsigned,
+}
+
 /// A hash function and how it takes bytes; the numbers are those on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashVersion {
@@ -30,20 +39,20 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// Returns the function that a directory's stored version means on a volume with or without the
-    /// unsigned-hash flag. Versions 3 to 5 are always unsigned.
+    /// Returns the function that a directory's stored version means on a volume whose hashes take
+    /// bytes as `chars`. Versions 3 to 5 are always unsigned.
     ///
     /// # Errors
     ///
     /// `OutOfRange` for other versions (6 is SipHash, of encrypted and case-folded directories).
-    pub fn resolve(stored: u8, unsigned: bool) -> Result<HashVersion> {
-        Ok(match (stored, unsigned) {
-            (0, false) => HashVersion::Legacy,
-            (1, false) => HashVersion::HalfMd4,
-            (2, false) => HashVersion::Tea,
-            (0, true) | (3, _) => HashVersion::LegacyUnsigned,
-            (1, true) | (4, _) => HashVersion::HalfMd4Unsigned,
-            (2, true) | (5, _) => HashVersion::TeaUnsigned,
+    pub fn resolve(stored: u8, chars: Chars) -> Result<HashVersion> {
+        Ok(match (stored, chars) {
+            (0, Chars::Signed) => HashVersion::Legacy,
+            (1, Chars::Signed) => HashVersion::HalfMd4,
+            (2, Chars::Signed) => HashVersion::Tea,
+            (0, Chars::Unsigned) | (3, _) => HashVersion::LegacyUnsigned,
+            (1, Chars::Unsigned) | (4, _) => HashVersion::HalfMd4Unsigned,
+            (2, Chars::Unsigned) | (5, _) => HashVersion::TeaUnsigned,
             _ => {
                 return Err(FormatError::OutOfRange {
                     structure: "htree root",
@@ -54,11 +63,11 @@ impl HashVersion {
         })
     }
 
-    fn is_unsigned(self) -> bool {
-        matches!(
-            self,
-            Self::LegacyUnsigned | Self::HalfMd4Unsigned | Self::TeaUnsigned
-        )
+    fn chars(self) -> Chars {
+        match self {
+            Self::Legacy | Self::HalfMd4 | Self::Tea => Chars::Signed,
+            Self::LegacyUnsigned | Self::HalfMd4Unsigned | Self::TeaUnsigned => Chars::Unsigned,
+        }
     }
 }
 
@@ -78,15 +87,15 @@ pub fn hash(version: HashVersion, seed: &[u32; 4], name: &[u8]) -> DirHash {
     if seed.iter().any(|word| *word != 0) {
         state = *seed;
     }
-    let unsigned = version.is_unsigned();
+    let chars = version.chars();
     let (major, minor) = match version {
-        HashVersion::Legacy | HashVersion::LegacyUnsigned => (legacy(name, unsigned), 0),
+        HashVersion::Legacy | HashVersion::LegacyUnsigned => (legacy(name, chars), 0),
         HashVersion::HalfMd4 | HashVersion::HalfMd4Unsigned => {
-            for_chunks::<8>(name, unsigned, |words| half_md4(&mut state, words));
+            for_chunks::<8>(name, chars, |words| half_md4(&mut state, words));
             (state[1], state[2])
         }
         HashVersion::Tea | HashVersion::TeaUnsigned => {
-            for_chunks::<4>(name, unsigned, |words| tea(&mut state, words));
+            for_chunks::<4>(name, chars, |words| tea(&mut state, words));
             (state[0], state[1])
         }
     };
@@ -102,18 +111,17 @@ pub fn hash(version: HashVersion, seed: &[u32; 4], name: &[u8]) -> DirHash {
 
 /// Returns a byte as the 32-bit word that C's integer promotion makes of it.
 #[inline]
-fn widen(byte: u8, unsigned: bool) -> u32 {
-    if unsigned {
-        u32::from(byte)
-    } else {
-        i32::from(byte.cast_signed()).cast_unsigned()
+fn widen(byte: u8, chars: Chars) -> u32 {
+    match chars {
+        Chars::Signed => i32::from(byte.cast_signed()).cast_unsigned(),
+        Chars::Unsigned => u32::from(byte),
     }
 }
 
-fn legacy(name: &[u8], unsigned: bool) -> u32 {
+fn legacy(name: &[u8], chars: Chars) -> u32 {
     let (mut current, mut previous) = (0x12a3_fe2d_u32, 0x37ab_e8f9_u32);
     for byte in name {
-        let mixed = current ^ widen(*byte, unsigned).wrapping_mul(7_152_373);
+        let mixed = current ^ widen(*byte, chars).wrapping_mul(7_152_373);
         let mut next = previous.wrapping_add(mixed);
         if next & 0x8000_0000 != 0 {
             next = next.wrapping_sub(0x7fff_ffff);
@@ -126,7 +134,7 @@ fn legacy(name: &[u8], unsigned: bool) -> u32 {
 
 /// Calls `compress` with the name in chunks of `N` big-endian words. An incomplete chunk is padded
 /// with bytes that hold the remaining length at the chunk's start.
-fn for_chunks<const N: usize>(name: &[u8], unsigned: bool, mut compress: impl FnMut(&[u32; N])) {
+fn for_chunks<const N: usize>(name: &[u8], chars: Chars, mut compress: impl FnMut(&[u32; N])) {
     let mut rest = name;
     while !rest.is_empty() {
         let pad = saturating_u32(rest.len()) & 0xff;
@@ -135,7 +143,7 @@ fn for_chunks<const N: usize>(name: &[u8], unsigned: bool, mut compress: impl Fn
         let (chunk, after) = rest.split_at(rest.len().min(N.saturating_mul(4)));
         for (word, bytes) in words.iter_mut().zip(chunk.chunks(4)) {
             *word = bytes.iter().fold(pad, |word, byte| {
-                (word << 8).wrapping_add(widen(*byte, unsigned))
+                (word << 8).wrapping_add(widen(*byte, chars))
             });
         }
         compress(&words);
@@ -398,10 +406,13 @@ mod tests {
     #[test]
     fn versions_resolve() {
         assert_eq!(
-            HashVersion::resolve(1, true),
+            HashVersion::resolve(1, Chars::Unsigned),
             Ok(HashVersion::HalfMd4Unsigned)
         );
-        assert_eq!(HashVersion::resolve(5, false), Ok(HashVersion::TeaUnsigned));
-        assert!(HashVersion::resolve(6, true).is_err());
+        assert_eq!(
+            HashVersion::resolve(5, Chars::Signed),
+            Ok(HashVersion::TeaUnsigned)
+        );
+        assert!(HashVersion::resolve(6, Chars::Unsigned).is_err());
     }
 }

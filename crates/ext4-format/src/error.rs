@@ -6,6 +6,7 @@
 
 use thiserror::Error;
 use units::FileBlock;
+use units::{FsBlock, GroupNo, Ino};
 
 /// The result of every fallible codec in this crate.
 pub type Result<T> = std::result::Result<T, FormatError>;
@@ -77,14 +78,14 @@ pub enum FormatError {
         value: u64,
     },
     /// A bitmap contradicts the rest of the volume.
-    #[error("{structure} of group {group}: {what}")]
+    #[error("{bitmap} bitmap of group {group}: {damage}")]
     Bitmap {
         /// Which bitmap.
-        structure: &'static str,
+        bitmap: BitmapKind,
         /// The group.
         group: u32,
         /// The contradiction.
-        what: &'static str,
+        damage: BitmapDamage,
     },
     /// A directory record's length is unaligned, too small for its name or crosses the block's end.
     #[error("directory entry at {offset}: bad record length {rec_len}")]
@@ -175,11 +176,8 @@ pub enum FormatError {
         computed: u32,
     },
     /// An access control list that POSIX.1e does not allow.
-    #[error("invalid ACL: {reason}")]
-    InvalidAcl {
-        /// The broken rule.
-        reason: &'static str,
-    },
+    #[error("invalid ACL: {0}")]
+    InvalidAcl(AclDefect),
     /// There is not enough room for a new entry. The structure is unchanged.
     #[error("{structure}: needs {need} bytes, has room for {have}")]
     NoRoom {
@@ -190,6 +188,153 @@ pub enum FormatError {
         /// Bytes available.
         have: u64,
     },
+}
+
+/// The bitmaps of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BitmapKind {
+    /// The bitmap of blocks in use.
+    #[error("block")]
+    Block,
+    /// The bitmap of inodes in use.
+    #[error("inode")]
+    Inode,
+}
+
+/// Not `#[from]`: the message contains the cause, so the cause is not its source as well.
+impl From<AclDefect> for FormatError {
+    fn from(defect: AclDefect) -> FormatError {
+        FormatError::InvalidAcl(defect)
+    }
+}
+
+/// A contradiction between a bitmap and the rest of the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BitmapDamage {
+    /// Damage was found and reported before. The group is not used.
+    #[error("was found damaged before")]
+    KnownDamaged,
+    /// The numbers of clear bits and of free objects by the group descriptor differ.
+    #[error("has {found} clear bits, but the group descriptor counts {counted} as free")]
+    FreeCount {
+        /// Clear bits.
+        found: u32,
+        /// Free objects by the group descriptor.
+        counted: u32,
+    },
+    /// The bitmap was never written, and the group descriptor counts inodes in use.
+    #[error(
+        "was never written, but the group descriptor counts inodes in use: {counted} of \
+         {expected} are free"
+    )]
+    NeverWritten {
+        /// Free inodes of a group without inodes in use.
+        expected: u32,
+        /// Free inodes by the group descriptor.
+        counted: u32,
+    },
+    /// A block of the file system itself is free.
+    #[error("block {block} of the file system itself is marked free")]
+    SystemBlockFree {
+        /// The first such block.
+        block: FsBlock,
+    },
+    /// The bitmap has no clear bit, and the group descriptor counts free inodes.
+    #[error("has no free inode, but the group descriptor counts {counted} free inodes")]
+    NoFreeInode {
+        /// Free inodes by the group descriptor.
+        counted: u32,
+    },
+    /// An inode that only the file system uses is free.
+    #[error("a reserved inode is marked free")]
+    ReservedInodeFree,
+    /// Blocks to be allocated are in use.
+    #[error("a block that is allocated is in use already: one of {len} from {start}")]
+    BlockInUse {
+        /// The first block to be allocated.
+        start: FsBlock,
+        /// The number of blocks.
+        len: u32,
+    },
+    /// Blocks to be freed are free.
+    #[error("a block that is to be freed is free already: one of {len} from {start}")]
+    BlockFree {
+        /// The first block to be freed.
+        start: FsBlock,
+        /// The number of blocks.
+        len: u32,
+    },
+    /// Blocks to be freed belong to the file system itself.
+    #[error("a block of the file system itself is to be freed: one of {len} from {start}")]
+    SystemBlockFreed {
+        /// The first block to be freed.
+        start: FsBlock,
+        /// The number of blocks.
+        len: u32,
+    },
+    /// An inode to be freed is free.
+    #[error("inode {ino}, which is to be freed, is free already")]
+    InodeFree {
+        /// The inode.
+        ino: Ino,
+    },
+    /// An inode that only the file system uses is to be freed.
+    #[error("inode {ino}, which is reserved, is to be freed")]
+    ReservedInodeFreed {
+        /// The inode.
+        ino: Ino,
+    },
+}
+
+impl BitmapDamage {
+    /// Returns the error for a group.
+    #[must_use]
+    pub const fn of(self, bitmap: BitmapKind, group: GroupNo) -> FormatError {
+        FormatError::Bitmap {
+            bitmap,
+            group: group.0,
+            damage: self,
+        }
+    }
+}
+
+/// The rule of POSIX.1e that an access control list breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AclDefect {
+    /// The list is shorter than its header.
+    #[error("no header")]
+    NoHeader,
+    /// The header has another version.
+    #[error("unknown version {0}")]
+    Version(u32),
+    /// The bytes end within an entry.
+    #[error("entry {0} is cut off")]
+    CutOff(usize),
+    /// An entry's tag is none of the known ones.
+    #[error("unknown tag {tag:#x} in entry {entry}")]
+    Tag {
+        /// Position of the entry, from 0.
+        entry: usize,
+        /// The tag.
+        tag: u16,
+    },
+    /// A permission has bits other than read, write and execute.
+    #[error("permission {0:#o} has unknown bits")]
+    Permission(u16),
+    /// An entry for a named user or group names none.
+    #[error("a named entry has no id")]
+    NoId,
+    /// The entries are not sorted by tag.
+    #[error("the entries are out of order")]
+    Order,
+    /// The entry of the owner, the group or others is missing or there twice.
+    #[error("owner, group and others need one entry each")]
+    ClassEntries,
+    /// A list with named entries has no mask, or a list has several.
+    #[error("named entries need one mask: there are {0}")]
+    Masks(usize),
 }
 
 impl FormatError {

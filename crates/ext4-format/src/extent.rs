@@ -3,6 +3,10 @@
 //! Depth 0 is a leaf, whose entries map runs of file blocks; deeper nodes have entries that point
 //! to child blocks. A node is checked once, when it is parsed; the view then reads without failing.
 
+mod state;
+
+pub use state::ExtentState;
+
 use crate::bytes::{get_u16, get_u32, hi32, join32, lo16, lo32, put_u16, put_u32};
 use crate::checksum::{Seed, compare, crc32c};
 use crate::error::{FormatError, Result};
@@ -31,8 +35,8 @@ pub struct Extent {
     pub file_block: FileBlock,
     /// Length in blocks.
     pub len: u32,
-    /// Allocated but never written: reads as zeroes.
-    pub unwritten: bool,
+    /// Whether the blocks hold data.
+    pub state: ExtentState,
     /// First volume block.
     pub start: FsBlock,
 }
@@ -68,13 +72,8 @@ impl Extent {
     /// Returns whether length and addresses are valid. As in Linux, none is [`FileBlock::END`].
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        let max = if self.unwritten {
-            MAX_UNWRITTEN_LEN
-        } else {
-            MAX_WRITTEN_LEN
-        };
         let disk_end = self.start.checked_add(u64::from(self.len));
-        (1..=max).contains(&self.len)
+        (1..=self.state.max_len()).contains(&self.len)
             && self.file_block.checked_add(self.len).is_some()
             && disk_end.is_some_and(|end| end <= MAX_FS_BLOCK)
     }
@@ -254,16 +253,11 @@ impl<'a> ExtentNode<'a> {
     #[must_use]
     pub fn extent(&self, index: usize) -> Option<Extent> {
         let entry = self.entry(index).filter(|_| self.depth == 0)?;
-        let raw_len = u32::from(get_u16(entry, 4)?);
-        let unwritten = raw_len > MAX_WRITTEN_LEN;
+        let (state, len) = ExtentState::of_raw_len(get_u16(entry, 4)?);
         Some(Extent {
             file_block: FileBlock(get_u32(entry, 0)?),
-            len: if unwritten {
-                raw_len.saturating_sub(MAX_WRITTEN_LEN)
-            } else {
-                raw_len
-            },
-            unwritten,
+            len,
+            state,
             start: FsBlock(join32(u32::from(get_u16(entry, 6)?), get_u32(entry, 8)?)),
         })
     }
@@ -376,9 +370,8 @@ pub fn set_extents(bytes: &mut [u8], extents: &[Extent]) -> Result<()> {
         }
     }
     let encode = |extent: &Extent, entry: &mut [u8]| {
-        let flag = if extent.unwritten { MAX_WRITTEN_LEN } else { 0 };
         put_u32(entry, 0, extent.file_block.0)?;
-        put_u16(entry, 4, lo16(extent.len.saturating_add(flag)))?;
+        put_u16(entry, 4, extent.state.raw_len(extent.len))?;
         put_u16(entry, 6, lo16(hi32(extent.start.0)))?;
         put_u32(entry, 8, lo32(extent.start.0))
     };
@@ -467,7 +460,7 @@ pub fn verify_checksum(seed: Option<Seed>, block: &[u8], place: u64) -> Result<(
     compare("extent block", place, stored, computed)
 }
 
-/// Writes the checksum of a node that fills a block. Does nothing without a seed.
+/// Writes the checksum of a node that fills a block. Without a seed nothing changes.
 pub fn update_checksum(seed: Option<Seed>, block: &mut [u8]) {
     let Some(seed) = seed else { return };
     let Some(offset) = tail_offset(block) else {
@@ -479,13 +472,14 @@ pub fn update_checksum(seed: Option<Seed>, block: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::ExtentState::{Unwritten, Written};
     use super::*;
 
-    fn extent(file_block: u32, len: u32, unwritten: bool) -> Extent {
+    fn extent(file_block: u32, len: u32, state: ExtentState) -> Extent {
         Extent {
             file_block: FileBlock(file_block),
             len,
-            unwritten,
+            state,
             start: FsBlock(1 << 40),
         }
     }
@@ -495,19 +489,19 @@ mod tests {
         let mut root = [0; I_BLOCK_SIZE];
         init(&mut root, 0).unwrap();
         let extents = [
-            extent(0, MAX_WRITTEN_LEN, false),
-            extent(MAX_WRITTEN_LEN, MAX_UNWRITTEN_LEN, true),
-            extent(u32::MAX - 1, 1, true),
+            extent(0, MAX_WRITTEN_LEN, Written),
+            extent(MAX_WRITTEN_LEN, MAX_UNWRITTEN_LEN, Unwritten),
+            extent(u32::MAX - 1, 1, Unwritten),
         ];
         set_extents(&mut root, &extents).unwrap();
         let node = ExtentNode::parse_root(&root).unwrap();
         assert_eq!(node.extents().collect::<Vec<_>>(), extents);
         assert_eq!(node.max(), usize::from(ROOT_CAPACITY));
         assert_eq!(node.search(FileBlock(u32::MAX - 2)), Some(1));
-        let too_long = extent(0, MAX_WRITTEN_LEN, true);
+        let too_long = extent(0, MAX_WRITTEN_LEN, Unwritten);
         assert!(set_extents(&mut root, &[too_long]).is_err());
-        assert!(set_extents(&mut root, &[extent(0, 1, false); 5]).is_err());
-        assert!(set_extents(&mut root, &[extent(u32::MAX, 1, false)]).is_err());
+        assert!(set_extents(&mut root, &[extent(0, 1, Written); 5]).is_err());
+        assert!(set_extents(&mut root, &[extent(u32::MAX, 1, Written)]).is_err());
     }
 
     #[test]
@@ -515,7 +509,7 @@ mod tests {
         for starts in [[0, 1], [5, 0], [3, 3]] {
             let mut root = [0; I_BLOCK_SIZE];
             init(&mut root, 0).unwrap();
-            set_extents(&mut root, &starts.map(|start| extent(start, 2, false))).unwrap();
+            set_extents(&mut root, &starts.map(|start| extent(start, 2, Written))).unwrap();
             let found = ExtentNode::parse_root(&root);
             assert!(
                 matches!(found, Err(FormatError::ExtentOrder { index: 1, .. })),

@@ -5,7 +5,7 @@
 //! disk too.
 
 use crate::checksum::Seed;
-use crate::dirhash::HashVersion;
+use crate::dirhash::{Chars, HashVersion};
 use crate::error::{FormatError, Result};
 use crate::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use crate::superblock::{SuperFlags, Superblock};
@@ -54,8 +54,8 @@ pub struct Geometry {
     pub hash_seed: [u32; 4],
     /// Hash version of new directories, as stored (without signedness).
     pub hash_version: u8,
-    /// Whether directory hashes treat bytes as unsigned.
-    pub hash_unsigned: bool,
+    /// How directory hashes take bytes.
+    pub hash_chars: Chars,
     /// The first inode that is not reserved.
     pub first_ino: Ino,
     /// Extra inode bytes that new inodes should have.
@@ -119,7 +119,10 @@ impl Geometry {
             uuid: superblock.uuid,
             hash_seed: superblock.hash_seed.map(|word| word.get()),
             hash_version: superblock.def_hash_version,
-            hash_unsigned: flags.contains(SuperFlags::UNSIGNED_HASH),
+            hash_chars: match flags.contains(SuperFlags::UNSIGNED_HASH) {
+                true => Chars::Unsigned,
+                false => Chars::Signed,
+            },
             first_ino: Ino(superblock.first_ino.get()),
             want_extra_isize: superblock
                 .want_extra_isize
@@ -337,7 +340,7 @@ impl Geometry {
     ///
     /// `OutOfRange` for a version that does not exist or is not supported.
     pub fn dir_hash_version(&self, stored_version: u8) -> Result<HashVersion> {
-        HashVersion::resolve(stored_version, self.hash_unsigned)
+        HashVersion::resolve(stored_version, self.hash_chars)
     }
 }
 

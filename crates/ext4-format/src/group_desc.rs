@@ -57,6 +57,25 @@ pub struct GroupDesc {
     pub checksum: u16,
 }
 
+/// The formats of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DescFormat {
+    /// Block numbers have 32 bits, counts 16.
+    Bits32,
+    /// The high halves of block numbers and counts follow.
+    Bits64,
+}
+
+impl DescFormat {
+    const fn of(desc_size: u16) -> DescFormat {
+        if desc_size >= MIN_DESC_SIZE_64BIT {
+            DescFormat::Bits64
+        } else {
+            DescFormat::Bits32
+        }
+    }
+}
+
 fn truncated(have: usize, desc_size: u16) -> FormatError {
     FormatError::Truncated {
         structure: "group descriptor",
@@ -76,13 +95,19 @@ impl GroupDesc {
         let raw = bytes
             .get(..usize::from(desc_size))
             .ok_or_else(|| truncated(bytes.len(), desc_size))?;
-        Self::decode_fields(raw, desc_size >= MIN_DESC_SIZE_64BIT)
+        Self::decode_fields(raw, DescFormat::of(desc_size))
             .ok_or_else(|| truncated(bytes.len(), desc_size))
     }
 
-    fn decode_fields(raw: &[u8], wide: bool) -> Option<GroupDesc> {
-        let high32 = |offset| if wide { get_u32(raw, offset) } else { Some(0) };
-        let high16 = |offset| if wide { get_u16(raw, offset) } else { Some(0) };
+    fn decode_fields(raw: &[u8], format: DescFormat) -> Option<GroupDesc> {
+        let high32 = |offset| match format {
+            DescFormat::Bits32 => Some(0),
+            DescFormat::Bits64 => get_u32(raw, offset),
+        };
+        let high16 = |offset| match format {
+            DescFormat::Bits32 => Some(0),
+            DescFormat::Bits64 => get_u16(raw, offset),
+        };
         Some(GroupDesc {
             block_bitmap: FsBlock(join32(high32(0x20)?, get_u32(raw, 0)?)),
             inode_bitmap: FsBlock(join32(high32(0x24)?, get_u32(raw, 4)?)),
@@ -112,11 +137,11 @@ impl GroupDesc {
         let raw = bytes
             .get_mut(..usize::from(desc_size))
             .ok_or_else(|| truncated(have, desc_size))?;
-        self.encode_fields(raw, desc_size >= MIN_DESC_SIZE_64BIT)
+        self.encode_fields(raw, DescFormat::of(desc_size))
             .ok_or_else(|| truncated(have, desc_size))
     }
 
-    fn encode_fields(&self, raw: &mut [u8], wide: bool) -> Option<()> {
+    fn encode_fields(&self, raw: &mut [u8], format: DescFormat) -> Option<()> {
         put_u32(raw, 0, lo32(self.block_bitmap.0))?;
         put_u32(raw, 4, lo32(self.inode_bitmap.0))?;
         put_u32(raw, 8, lo32(self.inode_table.0))?;
@@ -129,7 +154,7 @@ impl GroupDesc {
         put_u16(raw, 0x1a, lo16(self.inode_bitmap_csum))?;
         put_u16(raw, 0x1c, lo16(self.itable_unused))?;
         put_u16(raw, CHECKSUM_OFFSET, self.checksum)?;
-        if !wide {
+        if format == DescFormat::Bits32 {
             return Some(());
         }
         put_u32(raw, 0x20, hi32(self.block_bitmap.0))?;
@@ -356,7 +381,8 @@ pub fn verify_checksum(geometry: &Geometry, group: GroupNo, raw: &[u8]) -> Resul
     )
 }
 
-/// Writes the checksum of a raw descriptor. Does nothing without descriptor checksums.
+/// Writes the checksum of a raw descriptor. Without descriptor checksums nothing
+/// changes.
 pub fn update_checksum(geometry: &Geometry, group: GroupNo, raw: &mut [u8]) {
     if let Some(checksum) = checksum(geometry, group, raw) {
         // The checksum was computed over bytes on both sides of the field, so the field is there.

@@ -504,7 +504,7 @@ pub fn verify_checksum(seed: Option<Seed>, block: &[u8], kind: NodeKind, place: 
     compare("htree node", place, stored, computed)
 }
 
-/// Writes a node's checksum. Does nothing without a seed.
+/// Writes a node's checksum. Without a seed nothing changes.
 pub fn update_checksum(seed: Option<Seed>, block: &mut [u8], kind: NodeKind) {
     let Some(seed) = seed else { return };
     if let Some((_, computed, at)) = checksums(seed, block, kind) {

@@ -246,14 +246,12 @@ impl InodeFields {
             0
         };
         let mut put_time = |time: Timestamp, low: usize, extra: usize| {
-            let has_extra = fits(extra_isize, extra.saturating_add(4));
-            let (seconds, extra_bits) = time.encode(has_extra);
-            put_u32(raw, low, seconds)?;
-            if has_extra {
-                put_u32(raw, extra, extra_bits)
-            } else {
-                Some(())
+            if !fits(extra_isize, extra.saturating_add(4)) {
+                return put_u32(raw, low, time.encode_seconds());
             }
+            let (seconds, extra_bits) = time.encode();
+            put_u32(raw, low, seconds)?;
+            put_u32(raw, extra, extra_bits)
         };
         put_time(self.atime, 8, 0x8c)?;
         put_time(self.ctime, 0xc, 0x84)?;
@@ -397,7 +395,7 @@ pub fn verify_checksum(geometry: &Geometry, ino: Ino, raw: &[u8]) -> Result<()> 
     compare("inode", u64::from(ino.0), stored, computed)
 }
 
-/// Writes a raw inode's checksum. Does nothing without metadata checksums.
+/// Writes a raw inode's checksum. Without metadata checksums nothing changes.
 ///
 /// # Errors
 ///

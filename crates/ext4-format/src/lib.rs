@@ -35,6 +35,7 @@ pub mod dir_entry;
 mod dir_record;
 pub mod dirhash;
 pub mod error;
+pub mod error_record;
 pub mod extent;
 pub mod features;
 pub mod geometry;

@@ -1,5 +1,7 @@
 //! File types and permissions, as stored in inodes and directory entries.
 
+use std::fmt;
+
 /// The file type of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
@@ -17,6 +19,20 @@ pub enum FileType {
     Socket,
     /// A symbolic link.
     Symlink,
+}
+
+impl fmt::Display for FileType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FileType::Regular => "regular file",
+            FileType::Directory => "directory",
+            FileType::CharDevice => "character device",
+            FileType::BlockDevice => "block device",
+            FileType::Fifo => "FIFO",
+            FileType::Socket => "socket",
+            FileType::Symlink => "symbolic link",
+        })
+    }
 }
 
 impl FileType {

@@ -67,7 +67,7 @@ fn compute(seed: Seed, block: &[u8], place: FsBlock) -> Result<u32> {
     Ok(seed.extend(&place.0.to_le_bytes()).extend(slots).0)
 }
 
-/// Writes the checksum of a block that lies at `place`. Does nothing without a seed.
+/// Writes the checksum of a block that lies at `place`. Without a seed nothing changes.
 ///
 /// # Errors
 ///

@@ -27,14 +27,16 @@ impl Timestamp {
         }
     }
 
-    /// Returns the seconds and extra fields. Without an extra field seconds are limited to 32 bits.
-    pub(crate) fn encode(self, has_extra: bool) -> (u32, u32) {
-        let max = if has_extra {
-            Self::MAX_SECS
-        } else {
-            i64::from(i32::MAX)
-        };
-        let secs = self.secs.clamp(Self::MIN_SECS, max);
+    /// Returns the seconds field of an inode without an extra field. Seconds are limited to 32
+    /// bits.
+    pub(crate) fn encode_seconds(self) -> u32 {
+        let secs = self.secs.clamp(Self::MIN_SECS, i64::from(i32::MAX));
+        lo32(secs.cast_unsigned())
+    }
+
+    /// Returns the seconds and extra fields.
+    pub(crate) fn encode(self) -> (u32, u32) {
+        let secs = self.secs.clamp(Self::MIN_SECS, Self::MAX_SECS);
         let low = lo32(secs.cast_unsigned());
         let epoch = secs.saturating_sub(i64::from(low.cast_signed())) >> 32;
         let extra = (self.nanos.min(999_999_999) << 2) | (lo32(epoch.cast_unsigned()) & 3);
@@ -63,7 +65,7 @@ mod tests {
                 secs,
                 nanos: 999_999_999,
             };
-            let (low, extra) = time.encode(true);
+            let (low, extra) = time.encode();
             assert_eq!(Timestamp::decode(low, extra), time);
         }
     }
@@ -74,13 +76,13 @@ mod tests {
             secs: i64::MAX,
             nanos: u32::MAX,
         };
-        let (low, extra) = late.encode(true);
+        let (low, extra) = late.encode();
         let kept = Timestamp {
             secs: Timestamp::MAX_SECS,
             nanos: 999_999_999,
         };
         assert_eq!(Timestamp::decode(low, extra), kept);
-        let (low, _) = late.encode(false);
+        let low = late.encode_seconds();
         assert_eq!(Timestamp::decode(low, 0).secs, i64::from(i32::MAX));
     }
 }

@@ -542,7 +542,7 @@ pub fn verify_block_checksum(seed: Option<Seed>, block: &[u8], place: FsBlock) -
     compare("xattr block", place.0, stored, computed)
 }
 
-/// Writes the checksum of the attribute block that goes to `place`. Does nothing without a seed.
+/// Writes the checksum of the attribute block that goes to `place`. Without a seed nothing changes.
 pub fn update_block_checksum(seed: Option<Seed>, block: &mut [u8], place: FsBlock) {
     let checksum = seed.and_then(|seed| block_checksum(seed, block, place));
     if let Some(checksum) = checksum {

@@ -4,7 +4,7 @@
 //! and reads one large file. The device is formatted first. For profiles (`perf record`,
 //! callgrind).
 
-use ext4::{Fs, MountOptions, NewInode, Result};
+use ext4::{Fs, MountOptions, NewInode, Result, SyncKind};
 use mkfs::MkfsOptions;
 use std::sync::Arc;
 use std::time::Instant;
@@ -134,7 +134,7 @@ fn stream(fs: &Arc<Fs>, bytes: usize) -> Result<()> {
         fs.write(&file, (i << 20) as u64, &buf)?;
     }
     report("write, MiB", mib, start);
-    fs.fsync(&file, false)?;
+    fs.fsync(&file, SyncKind::Fsync)?;
     report("with fsync", mib, start);
     fs.invalidate(&file);
     let start = Instant::now();

@@ -14,7 +14,8 @@
 use crate::{Error, Result};
 use block::{BufMut, Class, Durability, PAGE_SIZE, Queue, Reason};
 use ext4_format::error::FormatError;
-use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
+pub use ext4_format::error_record::{ErrorRecord, ErrorSummary};
+use ext4_format::superblock::{Access, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use jbd2::{Journal, JournalError};
 use std::panic::Location;
 use std::str::FromStr;
@@ -68,88 +69,6 @@ impl FromStr for OnError {
     }
 }
 
-/// One recorded error.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorRecord {
-    /// Seconds since 1970.
-    pub time: u64,
-    /// The inode concerned (0: none).
-    pub ino: u32,
-    /// The block concerned (0: none).
-    pub block: u64,
-    /// The function that met it, at most 32 bytes.
-    pub func: String,
-    /// The line in its file.
-    pub line: u32,
-    /// The kind of error by e2fsprogs' number (2 EIO, 4 bad checksum, 5 damage).
-    pub code: u8,
-}
-
-/// The super block's record of errors.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorSummary {
-    /// Errors since e2fsck last ran.
-    pub count: u32,
-    /// The first of them.
-    pub first: ErrorRecord,
-    /// The last of them.
-    pub last: ErrorRecord,
-}
-
-impl ErrorSummary {
-    pub(crate) fn read(sb: &Superblock) -> ErrorSummary {
-        let text = |func: &[u8; 32]| {
-            let end = func.iter().position(|byte| *byte == 0).unwrap_or(32);
-            String::from_utf8_lossy(&func[..end]).into_owned()
-        };
-        let time = |low: u32, high: u8| u64::from(low) | u64::from(high) << 32;
-        ErrorSummary {
-            count: sb.error_count.get(),
-            first: ErrorRecord {
-                time: time(sb.first_error_time.get(), sb.first_error_time_hi),
-                ino: sb.first_error_ino.get(),
-                block: sb.first_error_block.get(),
-                func: text(&sb.first_error_func),
-                line: sb.first_error_line.get(),
-                code: sb.first_error_errcode,
-            },
-            last: ErrorRecord {
-                time: time(sb.last_error_time.get(), sb.last_error_time_hi),
-                ino: sb.last_error_ino.get(),
-                block: sb.last_error_block.get(),
-                func: text(&sb.last_error_func),
-                line: sb.last_error_line.get(),
-                code: sb.last_error_errcode,
-            },
-        }
-    }
-
-    fn write(&self, sb: &mut Superblock) {
-        let text = |func: &str| {
-            let mut bytes = [0; 32];
-            let len = func.len().min(32);
-            bytes[..len].copy_from_slice(&func.as_bytes()[..len]);
-            bytes
-        };
-        let (first, last) = (&self.first, &self.last);
-        sb.error_count = self.count.into();
-        sb.first_error_time = (first.time as u32).into();
-        sb.first_error_time_hi = (first.time >> 32) as u8;
-        sb.first_error_ino = first.ino.into();
-        sb.first_error_block = first.block.into();
-        sb.first_error_func = text(&first.func);
-        sb.first_error_line = first.line.into();
-        sb.first_error_errcode = first.code;
-        sb.last_error_time = (last.time as u32).into();
-        sb.last_error_time_hi = (last.time >> 32) as u8;
-        sb.last_error_ino = last.ino.into();
-        sb.last_error_block = last.block.into();
-        sb.last_error_func = text(&last.func);
-        sb.last_error_line = last.line.into();
-        sb.last_error_errcode = last.code;
-    }
-}
-
 /// e2fsprogs' number for an error.
 fn code(error: &Error) -> u8 {
     match error {
@@ -182,8 +101,8 @@ pub(crate) struct ErrorLog {
     journal: Arc<Journal>,
     clock: Arc<dyn Clock>,
     policy: OnError,
-    /// Whether the mount may write.
-    writable: bool,
+    /// The record is written by a mount that may write.
+    access: Access,
     summary: Mutex<ErrorSummary>,
     /// An error was met in this mount.
     met: AtomicBool,
@@ -197,7 +116,7 @@ impl ErrorLog {
         journal: Arc<Journal>,
         clock: Arc<dyn Clock>,
         policy: OnError,
-        writable: bool,
+        access: Access,
         superblock: &Superblock,
     ) -> Arc<ErrorLog> {
         Arc::new(ErrorLog {
@@ -205,7 +124,7 @@ impl ErrorLog {
             journal,
             clock,
             policy,
-            writable,
+            access,
             summary: Rank::ErrorLog.mutex(ErrorSummary::read(superblock)),
             met: AtomicBool::new(false),
             unsaved: AtomicBool::new(false),
@@ -257,8 +176,8 @@ impl ErrorLog {
     #[track_caller]
     pub fn record(&self, func: &'static str, ino: u32, error: &Error) {
         let (ino, block) = match error {
-            Error::CorruptInode { ino, .. } => (*ino, 0),
-            Error::CorruptDirectory { ino, block, .. } => (*ino, *block),
+            Error::CorruptInode { ino, .. } => (ino.0, 0),
+            Error::CorruptDirectory { ino, block, .. } => (ino.0, block.0),
             Error::Io(e) => (ino, e.offset / PAGE_SIZE as u64),
             _ => (ino, 0),
         };
@@ -293,7 +212,7 @@ impl ErrorLog {
     /// Writes the record into the super block on the device, and changes nothing else there. If the
     /// device fails, the next super block contains the record.
     pub fn save(&self) {
-        if self.writable
+        if self.access == Access::ReadWrite
             && let Err(error) = self.try_save()
         {
             tracing::error!("{}: the super block: {error}", self.queue.name());

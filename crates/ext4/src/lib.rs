@@ -38,7 +38,7 @@ mod xattr;
 
 pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;
-pub use error::{Error, Result};
+pub use error::{Error, InodeDamage, Result};
 pub use ext4_format::inode::{FileType, Timestamp};
 pub use file_io::{FallocateMode, SeekWhence};
 pub use fsync::SyncTarget;
@@ -46,6 +46,7 @@ pub use jbd2::AsyncCommit;
 pub use namespace::{NewInode, Opened, RenameFlags};
 pub use state::{
     Attr, DeletedInodes, Fs, Inode, InodeRef, MountOptions, OrphanReport, SetAttr, SetTime,
+    SyncKind, WriteMode,
 };
 pub use volume::{StatFs, VolumeInfo, VolumeStats};
 pub use xattr::SetXattrMode;

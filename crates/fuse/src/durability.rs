@@ -135,7 +135,7 @@ impl Durability {
             return self.fs.fsync_later(target, reply);
         }
         let _waiting = Waiting(&self.waiting);
-        let result = self.fs.fsync(&target.inode, target.data_only);
+        let result = self.fs.fsync(&target.inode, target.kind);
         // The reply may let the caller unmount, which needs the inode to be released.
         drop(target);
         reply(result);

@@ -40,6 +40,7 @@
 //! - A block is reported as free only when no checkpoint write of it is in flight or can start.
 
 use crate::format::checksum::Crc32Be;
+use crate::format::descriptor::CopyContent;
 use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_u32, revoke};
 use crate::handle::Handle;
 use crate::log_format::CommitState;
@@ -191,7 +192,7 @@ impl Journal {
             let at = bufs.len();
             bufs.reserve(part.len() + 1);
             for frozen in part {
-                let (buf, escaped) = escape(&frozen.data);
+                let (buf, content) = escape(&frozen.data);
                 let sum = if layout.block_checksums() {
                     checksum::of_logged_block(layout.seed, closed.tid, &buf)
                 } else {
@@ -200,7 +201,7 @@ impl Journal {
                 bufs.push(buf);
                 tags.push(descriptor::Tag {
                     block: frozen.buffer.block(),
-                    escaped,
+                    content,
                     deleted: false,
                     checksum: sum,
                 });
@@ -273,13 +274,12 @@ struct Encoded {
     sum_v1: u32,
 }
 
-/// Returns a block's content for the log and whether it was changed. Recovery could mistake a block
-/// that begins with the magic for a log block, so the magic is replaced by zeroes.
-fn escape(data: &Buf) -> (Buf, bool) {
+/// Returns the copy of a block for the log.
+fn escape(data: &Buf) -> (Buf, CopyContent) {
     if get_u32(data, 0) != Some(MAGIC) {
-        return (data.clone(), false);
+        return (data.clone(), CopyContent::Verbatim);
     }
     let mut copy = BufMut::copy_of(data);
     copy[..4].fill(0);
-    (copy.freeze(), true)
+    (copy.freeze(), CopyContent::Escaped)
 }

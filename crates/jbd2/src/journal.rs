@@ -47,7 +47,8 @@ use crate::tid::AtomicTid;
 use crate::transaction::Transaction;
 use crate::transaction::{CommitReason, Frozen};
 use crate::{
-    Buffer, Handle, JournalClient, JournalError, JournalExtent, JournalOptions, Overlay, Phase, Tid,
+    Buffer, Handle, JournalClient, JournalDamage, JournalError, JournalExtent, JournalOptions,
+    Overlay, Phase, Tid,
 };
 use block::{BufMut, Queue};
 use cache::Budget;
@@ -150,13 +151,10 @@ impl Journal {
         let first_block = log.read(&queue, 0, 1)?;
         let mut sb = JournalSuperblock::parse(&first_block[0], options.block_size, log.blocks())?;
         if sb.start() != 0 {
-            return Err(JournalError::Corrupt {
-                block: 0,
-                what: "the log has not been recovered",
-            });
+            return Err(JournalDamage::NotRecovered.at(0));
         }
-        let bits64 = queue.capacity() / u64::from(options.block_size) > u64::from(u32::MAX);
-        sb.upgrade(options.format, bits64, &options.uuid);
+        let volume_blocks = queue.capacity() / u64::from(options.block_size);
+        sb.upgrade(options.format, volume_blocks, &options.uuid);
         let journal = Journal::new(
             queue,
             log,
@@ -327,8 +325,8 @@ impl Journal {
         self.commit_because(tid, CommitReason::Requested)
     }
     /// Carries out a part of the next commit's work while the caller waits for other I/O: the
-    /// client writes its final state into buffers ([`Phase::Ahead`]). Does nothing while another
-    /// thread commits, and delays no handle.
+    /// client writes its final state into buffers ([`Phase::Ahead`]). The call returns at once
+    /// while another thread commits, and delays no handle.
     pub fn prepare_commit(&self) {
         if self.read_only || self.check().is_err() {
             return;
@@ -337,8 +335,8 @@ impl Journal {
             self.write_back_early(&state, Phase::Ahead);
         }
     }
-    /// Waits until transaction `full` is closed, and commits it if no other thread does. Does not
-    /// wait for another thread's log writes.
+    /// Waits until transaction `full` is closed, and commits it if no other thread does. It
+    /// does not wait for another thread's log writes.
     fn wait_until_closed(&self, full: Tid) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
         let closed = || self.running_tid() != full;

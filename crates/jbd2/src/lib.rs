@@ -35,7 +35,7 @@ mod transaction;
 
 pub use buffer::{Buffer, Seal};
 pub use client::{JournalClient, Phase};
-pub use error::JournalError;
+pub use error::{JournalDamage, JournalError};
 pub use handle::Handle;
 pub use journal::{Journal, JournalStats};
 pub use log::JournalExtent;

@@ -1,6 +1,6 @@
 //! The map from the journal's blocks to the volume, and I/O on them.
 
-use crate::JournalError;
+use crate::{JournalDamage, JournalError};
 use block::{Bio, Buf, Class, Completion, Durability, Queue, Reason};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -41,7 +41,7 @@ impl LogMap {
         block_size: u32,
         queue: &Queue,
     ) -> Result<LogMap, JournalError> {
-        let bad = |block, what| Err(JournalError::Corrupt { block, what });
+        let bad = |block, damage: JournalDamage| Err(damage.at(block));
         if !matches!(block_size, 1024 | 2048 | 4096) {
             return Err(JournalError::Unsupported(format!(
                 "blocks of {block_size} bytes"
@@ -54,19 +54,25 @@ impl LogMap {
         let mut next = 0u32;
         for extent in &extents {
             if extent.logical.0 != next {
-                return bad(next, "the journal's extents leave a gap or overlap");
+                return bad(
+                    next,
+                    JournalDamage::ExtentOrder {
+                        found: extent.logical,
+                    },
+                );
             }
-            match extent.physical.checked_add(u64::from(extent.len)) {
+            let (start, len) = (extent.physical, extent.len);
+            match start.checked_add(u64::from(len)) {
                 Some(end) if end <= volume_end => {}
-                _ => return bad(next, "an extent of the journal lies beyond the volume"),
+                _ => return bad(next, JournalDamage::ExtentBeyondVolume { start, len }),
             }
             next = match next.checked_add(extent.len) {
                 Some(next) => next,
-                None => return bad(next, "the journal's extents are too long"),
+                None => return bad(next, JournalDamage::ExtentsTooLong),
             };
         }
         if next == 0 {
-            return bad(0, "the journal has no blocks");
+            return bad(0, JournalDamage::NoBlocks);
         }
         if next > MAX_BLOCKS {
             return Err(JournalError::Unsupported(format!(
@@ -76,8 +82,9 @@ impl LogMap {
         let run = |e: &JournalExtent| e.physical..e.physical + u64::from(e.len);
         let mut homes: Vec<Range<FsBlock>> = extents.iter().map(run).collect();
         homes.sort_unstable_by_key(|run| (run.start, run.end));
-        if homes.windows(2).any(|pair| pair[0].end > pair[1].start) {
-            return bad(0, "two extents of the journal share blocks");
+        if let Some(pair) = homes.windows(2).find(|pair| pair[0].end > pair[1].start) {
+            let shared = pair[1].start;
+            return bad(0, JournalDamage::ExtentsShareBlocks { shared });
         }
         Ok(LogMap {
             extents,

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::layout::Run;
 use crate::write::Writer;
 use ext4_format::dir_entry::{self, Tail};
-use ext4_format::extent::{self, Extent, ExtentIndex};
+use ext4_format::extent::{self, Extent, ExtentIndex, ExtentState};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::GroupDesc;
 use ext4_format::inode::{
@@ -86,7 +86,7 @@ impl<'a> Contents<'a> {
                 extents.push(Extent {
                     file_block,
                     len: step,
-                    unwritten: false,
+                    state: ExtentState::Written,
                     start: FsBlock(start),
                 });
                 file_block += step;

@@ -5,7 +5,7 @@ use crate::layout::{Layout, Run};
 use crate::shape::{FIRST_INO, Shape};
 use crate::superblock;
 use crate::write::Writer;
-use crate::zeroed::Zeroed;
+use crate::zeroed::{Discarded, Zeroed};
 use crate::{Error, MkfsOptions, MkfsReport, Result};
 use block::{BufMut, Class, Durability, Queue, Reason};
 use ext4_format::features::CompatFeatures;
@@ -39,7 +39,10 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     layout.finish(&geo, inodes, 2);
 
     // Discarding is optional: a device without it works as well.
-    let discarded = options.discard && queue.discard(0, queue.capacity() & !511).is_ok();
+    let discarded = match options.discard && queue.discard(0, queue.capacity() & !511).is_ok() {
+        true => Discarded::WholeDevice,
+        false => Discarded::Nothing,
+    };
     wipe_old_signatures(queue)?;
     let zeroed = Zeroed::probe(queue, discarded);
     zero_tables(queue, &geo, &mut layout, &zeroed)?;

@@ -17,10 +17,17 @@ pub(crate) enum Zeroed {
     Unknown,
 }
 
+/// The part of a device that was discarded just before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Discarded {
+    WholeDevice,
+    Nothing,
+}
+
 impl Zeroed {
-    /// Examines the device. `discarded` tells whether the whole device was discarded before.
-    pub fn probe(queue: &Queue, discarded: bool) -> Zeroed {
-        if discarded && queue.device().discard_zeroes() {
+    /// Examines the device.
+    pub fn probe(queue: &Queue, discarded: Discarded) -> Zeroed {
+        if discarded == Discarded::WholeDevice && queue.device().discard_zeroes() {
             return Zeroed::Everything;
         }
         let name = queue.name();

@@ -13,9 +13,18 @@ use block::Op;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+/// How a flush enters the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlushEntry {
+    /// As any request, beside others.
+    Queued,
+    /// Alone, into the empty device.
+    Exclusive,
+}
+
 pub(crate) struct Admission {
     limit: usize,
-    queued_flush: bool,
+    flush_entry: FlushEntry,
     waiting: VecDeque<(Id, Io)>,
     undecided: usize,
     ends: BinaryHeap<Reverse<Ns>>,
@@ -24,15 +33,19 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(limit: u64, queued_flush: bool) -> Admission {
+    pub(crate) fn new(limit: u64, flush_entry: FlushEntry) -> Admission {
         Admission {
             limit: limit as usize,
-            queued_flush,
+            flush_entry,
             waiting: VecDeque::new(),
             undecided: 0,
             ends: BinaryHeap::new(),
             exclusive: false,
         }
+    }
+
+    fn enters_alone(&self, io: &Io) -> bool {
+        io.op == Op::Flush && self.flush_entry == FlushEntry::Exclusive
     }
 
     pub(crate) fn arrive(&mut self, id: Id, io: Io) {
@@ -46,7 +59,7 @@ impl Admission {
             self.ends.pop();
         }
         let inside = self.undecided + self.ends.len();
-        let alone = io.op == Op::Flush && !self.queued_flush;
+        let alone = self.enters_alone(io);
         let limit = if alone || self.exclusive {
             1
         } else {
@@ -69,7 +82,7 @@ impl Admission {
     /// The earliest time at which the next request may enter, according to the known ends.
     pub(crate) fn next_entry(&self) -> Option<Ns> {
         let (_, io) = self.waiting.front()?;
-        if !self.exclusive && (io.op != Op::Flush || self.queued_flush) {
+        if !self.exclusive && !self.enters_alone(io) {
             return self.ends.peek().map(|Reverse(end)| *end);
         }
         // The device must be empty. Unknown ends come later than the events that the device knows.

@@ -20,7 +20,7 @@
 //! - After a read the head stays and fills the buffer, until another request is served or
 //!   `lookahead` bytes are read. A read that continues the last one misses no revolution.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, FlushEntry};
 use crate::disk_cache::DirtyExtents;
 use crate::io::{Decision, Id, Io, Ns, earlier};
 use crate::link::Link;
@@ -85,7 +85,7 @@ impl Disk {
         Disk {
             capacity: capacity.max(1),
             now: 0,
-            admission: Admission::new(params.queue, false),
+            admission: Admission::new(params.queue, FlushEntry::Exclusive),
             link: Link::new(params.link_rate, params.command_ns),
             platter: Platter::new(params),
             free_at: 0,

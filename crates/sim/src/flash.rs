@@ -20,7 +20,7 @@
 //!   takes `flush_us`. If nothing was written since the last flush, it costs a command. With a
 //!   protected cache it takes only `flush_us`.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, FlushEntry};
 use crate::io::{Decision, Id, Io, Ns, earlier};
 use crate::link::{Link, ns_at};
 use crate::params::FlashParams;
@@ -108,7 +108,13 @@ impl Flash {
     pub(crate) fn new(params: &FlashParams) -> Flash {
         Flash {
             now: 0,
-            admission: Admission::new(params.queue, params.queued_flush == 1),
+            admission: Admission::new(
+                params.queue,
+                match params.queued_flush {
+                    0 => FlushEntry::Exclusive,
+                    _ => FlushEntry::Queued,
+                },
+            ),
             link: Link::new(params.link_rate, params.command_ns),
             units: vec![Unit::default(); params.channels as usize].into(),
             cache: Cache::default(),

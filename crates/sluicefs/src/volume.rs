@@ -10,7 +10,7 @@ use crate::file::File;
 use crate::path::LastLink;
 use crate::shared::{Defaults, Shared};
 use block::Queue;
-use ext4::{Fs, MountOptions, StatFs, SyncTarget, VolumeInfo, VolumeStats};
+use ext4::{Fs, MountOptions, StatFs, SyncKind, SyncTarget, VolumeInfo, VolumeStats};
 use std::borrow::Borrow;
 use std::io;
 use std::ops::Deref;
@@ -182,7 +182,7 @@ impl Volume {
             .filter(on_this_volume)
             .map(|file| SyncTarget {
                 inode: file.inode().clone(),
-                data_only: false,
+                kind: SyncKind::Fsync,
             })
             .collect();
         let mut results = self.fs().fsync_many(&targets).into_iter();

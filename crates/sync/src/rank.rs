@@ -115,8 +115,8 @@ mod held {
         static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Calls `body` with the locks that the thread holds. Does nothing while the thread's locals
-    /// are being destroyed.
+    /// Calls `body` with the locks that the thread holds. Returns `None` while the thread's
+    /// locals are being destroyed.
     fn with_held<R>(body: impl FnOnce(&mut Vec<Held>) -> R) -> Option<R> {
         HELD.try_with(|held| body(&mut held.borrow_mut())).ok()
     }

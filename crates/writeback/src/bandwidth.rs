@@ -49,6 +49,16 @@ pub(crate) struct Bandwidth {
     pages: u64,
 }
 
+/// A batch that has completed.
+#[derive(Clone, Copy)]
+pub(crate) struct Completed {
+    pub pages: u64,
+    /// Pages of a full batch.
+    pub full: u64,
+    /// No other batch is open or in flight.
+    pub is_last: bool,
+}
+
 impl Bandwidth {
     pub(crate) fn new() -> Bandwidth {
         Bandwidth {
@@ -64,21 +74,14 @@ impl Bandwidth {
     pub(crate) fn busy(&mut self, now: Duration) {
         self.busy_since.get_or_insert(now);
     }
-    /// A batch has completed. `whole`: it was a full one. `idle`: nothing else is in flight.
-    /// Returns the rates if they have changed.
-    pub(crate) fn completed(
-        &mut self,
-        pages: u64,
-        whole: bool,
-        idle: bool,
-        now: Duration,
-    ) -> Option<Rates> {
+    /// A batch has completed. Returns the rates if they have changed.
+    pub(crate) fn completed(&mut self, batch: Completed, now: Duration) -> Option<Rates> {
         let since = self.busy_since.take();
-        self.busy_since = (!idle).then_some(now);
-        if idle && !whole {
+        self.busy_since = (!batch.is_last).then_some(now);
+        if batch.is_last && batch.pages < batch.full {
             return None;
         }
-        self.pages += pages;
+        self.pages += batch.pages;
         self.gathered += since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         let enough = match self.measured {
             Duration::ZERO => FIRST_SAMPLE,
@@ -108,6 +111,14 @@ mod tests {
     use super::*;
     const MS: Duration = Duration::from_millis(1);
 
+    fn batch(pages: u64, full: u64, others: u32) -> Completed {
+        Completed {
+            pages,
+            full,
+            is_last: others == 0,
+        }
+    }
+
     #[test]
     fn follows_the_device_and_ignores_idle_time() {
         let mut bandwidth = Bandwidth::new();
@@ -118,7 +129,7 @@ mod tests {
                 bandwidth.busy(now);
                 now += 50 * MS;
                 last = bandwidth
-                    .completed(pages_per_batch, true, true, now)
+                    .completed(batch(pages_per_batch, pages_per_batch, 0), now)
                     .map(|rates| (rates.mean, rates.recent))
                     .or(last);
                 now += pause;
@@ -156,7 +167,7 @@ mod tests {
             };
             for &ms in completions {
                 now += ms * MS;
-                let rates = bandwidth.completed(100, true, false, now);
+                let rates = bandwidth.completed(batch(100, 100, 1), now);
                 if let Some(rates) = rates.filter(|_| second > 20) {
                     let all = 54.0 * 100.0 / 7.0;
                     let off = rates.mean as f64 / all;
@@ -173,15 +184,15 @@ mod tests {
         for _ in 0..100 {
             bandwidth.busy(now);
             now += 10 * MS;
-            assert_eq!(bandwidth.completed(1, false, true, now), None);
+            assert_eq!(bandwidth.completed(batch(1, 100, 0), now), None);
             now += 1000 * MS;
         }
         // Small batches count while others are in flight behind them.
         bandwidth.busy(now);
         now += 10 * MS;
-        assert_eq!(bandwidth.completed(20, false, false, now), None);
+        assert_eq!(bandwidth.completed(batch(20, 100, 1), now), None);
         now += 10 * MS;
-        let rates = bandwidth.completed(20, false, false, now).unwrap();
+        let rates = bandwidth.completed(batch(20, 100, 1), now).unwrap();
         assert_eq!((rates.mean, rates.recent), (2000, 2000));
     }
 }

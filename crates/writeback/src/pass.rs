@@ -19,7 +19,7 @@
 
 use crate::backing_dev::BackingDev;
 use crate::balance::Thresholds;
-use crate::bandwidth::Bandwidth;
+use crate::bandwidth::{Bandwidth, Completed};
 use crate::batches::{BatchCount, BatchOwner, BatchWriter, Batches, PendingBatch};
 use crate::dirty_list::{Entry, Written};
 use crate::interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
@@ -167,9 +167,12 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
         now: Duration,
     ) {
         self.note_oldest(batches, now);
-        let (whole, idle) = (batch.pages >= self.batch_pages, batches.is_empty());
-        let bandwidth = &mut self.health.bandwidth;
-        if let Some(rates) = bandwidth.completed(batch.pages, whole, idle, now) {
+        let completed = Completed {
+            pages: batch.pages,
+            full: self.batch_pages,
+            is_last: batches.is_empty(),
+        };
+        if let Some(rates) = self.health.bandwidth.completed(completed, now) {
             self.dev.share.set_bandwidth(rates);
             self.dev.limits.refresh(self.thresholds);
             self.update_batch_pages();

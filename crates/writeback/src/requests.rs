@@ -50,8 +50,8 @@ impl<F: WritebackFs> BackingDev<F> {
         self.foreground.wait();
         outcome
     }
-    /// Has the flusher write half of what is dirty, because the budget is exceeded. Does nothing
-    /// where too little is dirty to matter. Cheap where it was called already.
+    /// Makes the flusher write half of the dirty pages, because the budget is exceeded. The call
+    /// has no effect if too few pages are dirty to matter. A repeated call is cheap.
     pub fn kick_reclaim(&self) {
         let dirty = self.limits.to_write() * page::BYTES;
         if dirty > self.limits.budget().limit() / RECLAIM_PART

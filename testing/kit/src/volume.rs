@@ -4,14 +4,23 @@ use crate::kernel::KernelMount;
 use crate::needs::{Need, have};
 use crate::oracle::{self, Mke2fs};
 use crate::scratch::Scratch;
+use crate::seed::Rng;
 use block::Queue;
-use ext4::{Error, FileType, Fs, InodeRef, MountOptions, NewInode, Result, SetXattrMode};
+use ext4::{Error, FileType, Fs, InodeRef, MountOptions, NewInode, Result, SetXattrMode, SyncKind};
 use mkfs::MkfsOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::Ino;
+
+/// fsync or fdatasync.
+pub fn any_sync(rng: &mut Rng) -> SyncKind {
+    match rng.one_in(2) {
+        true => SyncKind::Fdatasync,
+        false => SyncKind::Fsync,
+    }
+}
 
 /// Mount options with little memory, so that reclaim runs.
 pub fn options() -> MountOptions {

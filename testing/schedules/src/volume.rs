@@ -3,7 +3,7 @@
 use crate::base;
 use crate::device::{Disk, Store};
 use crate::model::{Contents, FileId, Model, Rule, bytes};
-use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence};
+use ext4::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind};
 use std::sync::{Arc, Mutex as Unscheduled};
 use std::time::Duration;
 use sync::explore::calmly;
@@ -270,21 +270,21 @@ impl Volume {
     }
 
     /// fsync or fdatasync.
-    pub fn fsync(&self, file: &File, data_only: bool) {
+    pub fn fsync(&self, file: &File, kind: SyncKind) {
         let mark = self.model(|m, _| m.mark(&[file.id]));
-        let result = self.0.fs.fsync(&file.inode, data_only);
+        let result = self.0.fs.fsync(&file.inode, kind);
         if self.expect("fsync", result).is_some() {
             self.model(|m, at| m.acknowledge(mark, at));
         }
     }
 
     /// fsync of many files at once.
-    pub fn fsync_many(&self, files: &[&File], data_only: bool) {
+    pub fn fsync_many(&self, files: &[&File], kind: SyncKind) {
         let ids: Vec<_> = files.iter().map(|f| f.id).collect();
         let mark = self.model(|m, _| m.mark(&ids));
         let target = |file: &&File| ext4::SyncTarget {
             inode: file.inode.clone(),
-            data_only,
+            kind,
         };
         let targets: Vec<_> = files.iter().map(target).collect();
         let results = self.0.fs.fsync_many(&targets);

@@ -1,5 +1,5 @@
-//! Several threads on a device whose requests fail now and then. Nothing panics or hangs,
-//! acknowledged contents are there after recovery, and e2fsck finds nothing.
+//! Several threads on a device that fails some requests. No thread panics or hangs, acknowledged
+//! contents survive recovery, and e2fsck finds no damage.
 
 use super::{Clock, Outcome, Round, StopOnPanic};
 use crate::versions::contents;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use testkit::disk::Disk;
 use testkit::oracle::recover_by_e2fsck;
 use testkit::seed::Rng;
-use testkit::volume::{self, mkdir_all, options, put};
+use testkit::volume::{self, any_sync, mkdir_all, options, put};
 
 /// The part `faults`.
 pub fn run(mut round: Round) -> Outcome {
@@ -101,19 +101,19 @@ fn one_volume(round: &mut Round, operations: &AtomicU64) -> usize {
     failed
 }
 
-/// Recovers the volume by e2fsck. A recorded error may make it check everything, but it finds no
-/// damage.
+/// Recovers the volume with e2fsck. A recorded error makes e2fsck check the whole volume; it must
+/// find no damage.
 fn check_image(image: &std::path::Path, what: &str) {
-    if let Err(said) = recover_by_e2fsck(image) {
+    if let Err(output) = recover_by_e2fsck(image) {
         let recorded = ["contains a file system with errors", "Clear? yes"];
-        let damage = said.lines().any(|line| {
+        let damage = output.lines().any(|line| {
             line.ends_with("? yes") && !recorded.iter().any(|known| line.contains(known))
         });
-        assert!(!damage, "{what}: {said}");
+        assert!(!damage, "{what}: {output}");
     }
 }
 
-/// Makes files with an fsync each, until the time is over or the volume has stopped; returns the
+/// Creates files and syncs each, until the time is over or the volume has stopped. Returns the
 /// acknowledged ones.
 fn work(
     fs: &Fs,
@@ -131,7 +131,7 @@ fn work(
         let version = i * 64 + nth as u64;
         let path = format!("t{nth}/{i}");
         if let Ok(file) = put(fs, &path, &contents(version))
-            && fs.fsync(&file, rng.one_in(2)).is_ok()
+            && fs.fsync(&file, any_sync(&mut rng)).is_ok()
         {
             // The fsync of a new file covers its name.
             durable.push((path, version));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use testkit::oracle::assert_clean;
 use testkit::seed::Rng;
-use testkit::volume::{self, contents, mkfs, mount_with, new, options, put};
+use testkit::volume::{self, any_sync, contents, mkfs, mount_with, new, options, put};
 
 fn mount(image: &Path, memory: u64) -> Arc<Fs> {
     let options = MountOptions {
@@ -21,8 +21,8 @@ fn mount(image: &Path, memory: u64) -> Arc<Fs> {
     mount_with(image, options).expect("mount")
 }
 
-/// Syncs, drops caches and watches memory while the workers run; returns the most that the budget
-/// counted.
+/// Syncs, drops caches and watches memory while the workers run. Returns the peak of the budget in
+/// bytes.
 fn disturb(fs: &Fs, clock: &Clock, mut rng: Rng) -> u64 {
     let mut most = 0;
     while clock.runs() {
@@ -37,7 +37,7 @@ fn disturb(fs: &Fs, clock: &Clock, mut rng: Rng) -> u64 {
     most
 }
 
-/// Asserts that the budget was kept, but for batches of charges and pages in use.
+/// Asserts that the budget was kept. Batches of charges and pages in use may exceed it.
 fn assert_kept(most: u64, memory: u64) {
     let allowed = memory + memory / 4 + (4 << 20);
     assert!(
@@ -46,12 +46,12 @@ fn assert_kept(most: u64, memory: u64) {
     );
 }
 
-/// Threads with a model each, on one volume, with remounts.
+/// Threads on one volume, each with a model of its own files, with remounts.
 pub fn model(round: Round) -> Outcome {
     with_models(round, 48 << 20)
 }
 
-/// The same, with budgets from 4 MiB on.
+/// The part `model` with budgets from 4 MiB on.
 pub fn budget(mut round: Round) -> Outcome {
     let memory = (4 << 20) << round.rng.below(3);
     with_models(round, memory)
@@ -232,7 +232,7 @@ fn fill(fs: &Fs, nth: usize, mut rng: Rng, operations: &AtomicU64) {
             Err(e) => panic!("{path}: {e}"),
         };
         if rng.one_in(3) {
-            fs.fsync(&file, rng.one_in(2))
+            fs.fsync(&file, any_sync(&mut rng))
                 .unwrap_or_else(|e| panic!("fsync of {path}, whose write was accepted: {e}"));
             durable.push((path, data));
         }

@@ -1,4 +1,4 @@
-//! `./x stress`: random work for hours. Programs of others are part of the load and of the checks.
+//! `./x stress`: random work for hours. Other programs are part of the load and of the checks.
 //!
 //! A *round* is a part with a seed and a time. Each round is a process (`runner`), so that a panic,
 //! a hang or a leak affects only that round, and resident memory is its own. `./x stress --part

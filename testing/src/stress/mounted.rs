@@ -14,8 +14,8 @@ use testkit::volume::mkfs;
 
 /// Memory of the daemon's caches in these parts.
 pub const MEMORY: u64 = 64 << 20;
-/// Memory of the daemon outside of the budget: a request buffer for each thread, stacks, rings, the
-/// allocator.
+/// Memory of the daemon outside of the budget: request buffers, stacks, rings, and free memory of
+/// the allocator.
 const CONSTANT: u64 = 64 << 20;
 
 /// A volume that the daemon has mounted.
@@ -183,7 +183,7 @@ fn slot_bytes(file: u64, slot: u64, version: u64, bytes: &mut Aligned) {
     }
 }
 
-/// Each thread owns slots of the same files, writes them one way and reads them another.
+/// Each thread owns slots of shared files. It writes a slot in one way and reads it in another.
 pub fn mixed(mut round: Round) -> Outcome {
     let mut mounted = Mounted::new(&round, 1 << 30);
     let operations = AtomicU64::new(0);
@@ -289,7 +289,7 @@ fn verify(files: &[Shared], versions: &[Vec<u64>], when: &str) {
     }
 }
 
-/// Workers make files with an fsync each, the daemon is killed, and the acknowledged files are
+/// Workers create files and sync each, the daemon is killed, and the acknowledged files are
 /// checked.
 pub fn kill(mut round: Round) -> Outcome {
     let clock = Clock::new(round.time);
@@ -298,7 +298,7 @@ pub fn kill(mut round: Round) -> Outcome {
     while clock.runs() {
         let dir = mounted.dir.clone();
         let pause = Duration::from_millis(100 + round.rng.below(900));
-        let mut tolds = Vec::new();
+        let mut by_worker = Vec::new();
         let restart = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..round.threads)
                 .map(|worker| {
@@ -309,11 +309,11 @@ pub fn kill(mut round: Round) -> Outcome {
             std::thread::sleep(pause);
             peak = peak.max(mounted.peak());
             let restart = mounted.kill();
-            tolds.extend(workers.into_iter().map(|w| w.join().expect("a worker")));
+            by_worker.extend(workers.into_iter().map(|w| w.join().expect("a worker")));
             restart
         });
         mounted = restart();
-        for (worker, told) in tolds.iter().enumerate() {
+        for (worker, told) in by_worker.iter().enumerate() {
             acknowledged += told.files.len() as u64;
             for (name, version) in &told.files {
                 let found = fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));

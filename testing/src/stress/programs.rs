@@ -1,4 +1,4 @@
-//! Parts whose load is a program of others.
+//! Parts whose load is another program.
 
 use super::mounted::{MEMORY, Mounted};
 use super::{Outcome, Round};
@@ -49,9 +49,9 @@ pub fn fio(mut round: Round) -> Outcome {
     }
     let path = round.dir.join("job.fio");
     std::fs::write(&path, job).expect("a job");
-    let (code, said) = run("fio", &["--output-format=json", text(&path)]);
-    assert_eq!(code, 0, "fio: {}", tail(&said));
-    let operations = numbers_after(&said, "\"total_ios\" : ");
+    let (code, output) = run("fio", &["--output-format=json", text(&path)]);
+    assert_eq!(code, 0, "fio: {}", tail(&output));
+    let operations = numbers_after(&output, "\"total_ios\" : ");
     Outcome {
         operations,
         memory: mounted.finish("after fio"),
@@ -65,8 +65,7 @@ pub fn stress_ng(round: Round) -> Outcome {
     let mounted = Mounted::new(&round, 2 << 30);
     let listed = run("stress-ng", &["--class", "filesystem?"]).1;
     let names = listed.split_once(':').map_or("", |(_, names)| names);
-    // These mount other file systems, make devices, or do nothing below the directory that they are
-    // given.
+    // These mount other file systems, make devices, or do not use the given directory.
     let others = [
         "bind-mount",
         "binderfs",
@@ -98,12 +97,12 @@ pub fn stress_ng(round: Round) -> Outcome {
             "--temp-path",
             text(&mounted.dir),
         ];
-        let (code, said) = run("stress-ng", &args);
+        let (code, output) = run("stress-ng", &args);
         // 0: passed; 3 and 4: it cannot run here.
         match code {
             0 => ran.push(name),
             3 | 4 => refused.push(name),
-            _ => panic!("stress-ng --{name}: exit {code}\n{}", tail(&said)),
+            _ => panic!("stress-ng --{name}: exit {code}\n{}", tail(&output)),
         }
     }
     Outcome {
@@ -122,18 +121,18 @@ pub fn stress_ng(round: Round) -> Outcome {
 pub fn dbench(round: Round) -> Outcome {
     let mounted = Mounted::new(&round, 2 << 30);
     let seconds = round.time.as_secs().max(2).to_string();
-    let output = Command::new(tool("dbench").expect("dbench"))
+    let result = Command::new(tool("dbench").expect("dbench"))
         .args(["-D", text(&mounted.dir), "-t", &seconds])
         .arg(round.threads.to_string())
         .output()
         .expect("dbench runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "dbench: {}", tail(&said));
-    let failed: Vec<&str> = said.lines().filter(|l| l.contains("failed")).collect();
+    let output = String::from_utf8_lossy(&result.stdout).into_owned();
+    assert!(result.status.success(), "dbench: {}", tail(&output));
+    let failed: Vec<&str> = output.lines().filter(|l| l.contains("failed")).collect();
     assert!(failed.is_empty(), "dbench: {}", failed.join("\n"));
-    let throughput = said.lines().find(|line| line.starts_with("Throughput"));
+    let throughput = output.lines().find(|line| line.starts_with("Throughput"));
     Outcome {
-        operations: column_sum(&said),
+        operations: column_sum(&output),
         memory: mounted.finish("after dbench"),
         budget: MEMORY,
         note: throughput.unwrap_or("no throughput").to_owned(),
@@ -141,8 +140,8 @@ pub fn dbench(round: Round) -> Outcome {
 }
 
 /// The counts in dbench's table of operations.
-fn column_sum(said: &str) -> u64 {
-    let table = said
+fn column_sum(output: &str) -> u64 {
+    let table = output
         .lines()
         .skip_while(|line| !line.contains("Operation"))
         .skip(2);
@@ -164,7 +163,7 @@ fn numbers_after(text: &str, key: &str) -> u64 {
 }
 
 /// The end of a program's output.
-fn tail(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().collect();
+fn tail(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
     lines[lines.len().saturating_sub(30)..].join("\n")
 }

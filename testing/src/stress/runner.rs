@@ -118,8 +118,8 @@ fn bar(time: Duration, json: bool) -> ProgressBar {
 fn round(plan: &Plan, part: &Part, seed: u64, time: Duration, tick: &dyn Fn()) -> Done {
     let scratch = Scratch::new();
     let start = Instant::now();
-    let (said, answer) = (scratch.join("said"), scratch.join("answer"));
-    let file = std::fs::File::create(&said).expect("a log");
+    let (output, answer) = (scratch.join("output"), scratch.join("answer"));
+    let file = std::fs::File::create(&output).expect("a log");
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .arg("round")
         .args(["--part", part.name, "--seed", &seed.to_string()])
@@ -146,15 +146,15 @@ fn round(plan: &Plan, part: &Part, seed: u64, time: Duration, tick: &dyn Fn()) -
         tick();
     };
     detach(&scratch.join("mnt"));
-    let said = std::fs::read(&said).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said).into_owned();
+    let output = std::fs::read(&output).unwrap_or_default();
+    let output = String::from_utf8_lossy(&output).into_owned();
     let failure = match status {
         Some(status) if status.success() => None,
-        Some(status) => Some(format!("{status}\n{}", end_of(&said))),
-        None => Some(format!("not done after {most:?}\n{}", end_of(&said))),
+        Some(status) => Some(format!("{status}\n{}", end_of(&output))),
+        None => Some(format!("not done after {most:?}\n{}", end_of(&output))),
     };
     if failure.is_some() {
-        keep(plan, part, seed, &said, &scratch.join("image"));
+        keep(plan, part, seed, &output, &scratch.join("image"));
     }
     let outcome = std::fs::read(&answer).ok();
     Done {
@@ -177,17 +177,17 @@ fn detach(dir: &Path) {
     }
 }
 
-fn keep(plan: &Plan, part: &Part, seed: u64, said: &str, image: &Path) {
+fn keep(plan: &Plan, part: &Part, seed: u64, output: &str, image: &Path) {
     let _ = std::fs::create_dir_all(&plan.logs);
     let name = format!("{}-{seed}", part.name);
-    let _ = std::fs::write(plan.logs.join(format!("{name}.log")), said);
+    let _ = std::fs::write(plan.logs.join(format!("{name}.log")), output);
     if image.exists() {
         testkit::oracle::copy(image, &plan.logs.join(format!("{name}.img")));
     }
 }
 
-fn end_of(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().collect();
+fn end_of(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
     lines[lines.len().saturating_sub(25)..].join("\n")
 }
 

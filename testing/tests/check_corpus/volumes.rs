@@ -1,6 +1,7 @@
 //! Volumes for the check: one with every structure, which is damaged, and clean ones of many
 //! shapes.
 
+use ext4::SyncKind;
 use std::path::{Path, PathBuf};
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have, run, run_ok};
@@ -156,7 +157,7 @@ fn ours(scratch: &Scratch) -> PathBuf {
     let sparse = put(&fs, "sparse", b"").unwrap();
     for i in 0..700 {
         fs.write(&sparse, i * 8192, &[5; 4096]).unwrap();
-        fs.fsync(&sparse, true).unwrap();
+        fs.fsync(&sparse, SyncKind::Fdatasync).unwrap();
     }
     drop(sparse);
     fs.unmount().unwrap();

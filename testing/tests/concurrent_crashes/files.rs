@@ -1,7 +1,7 @@
 //! Files that several threads change and make durable, and their history.
 
 use crate::Engine;
-use ext4::{InodeRef, Result, SyncTarget};
+use ext4::{InodeRef, Result, SyncKind, SyncTarget};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use testing::history::{History, Ticket};
@@ -54,7 +54,7 @@ impl Shared {
     pub fn create(&self, path: &str, data: &[u8]) -> Result<File> {
         self.begin(path, Some(data));
         let inode = put(&self.fs, path, data)?;
-        self.fs.fsync(&inode, false)?;
+        self.fs.fsync(&inode, SyncKind::Fsync)?;
         self.history.lock().acknowledge(path, self.disk.position());
         Ok(File {
             path: path.to_owned(),
@@ -96,9 +96,9 @@ impl Shared {
         (state.inode.clone(), self.ticket(&file.path))
     }
 
-    pub fn fsync(&self, file: &File, data_only: bool) -> Result<()> {
+    pub fn fsync(&self, file: &File, kind: SyncKind) -> Result<()> {
         let (inode, ticket) = self.wanted(file);
-        self.fs.fsync(&inode, data_only)?;
+        self.fs.fsync(&inode, kind)?;
         self.settle(&ticket);
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Shared {
             .into_iter()
             .map(|inode| SyncTarget {
                 inode,
-                data_only: false,
+                kind: SyncKind::Fsync,
             })
             .collect();
         let results = self.fs.fsync_many(&targets);
@@ -127,7 +127,7 @@ impl Shared {
         let shared = self.clone();
         let target = SyncTarget {
             inode,
-            data_only: false,
+            kind: SyncKind::Fsync,
         };
         self.fs.fsync_later(target, move |result| {
             if result.is_ok() {

@@ -1,11 +1,11 @@
 //! The workloads.
 
 use crate::files::{File, Shared, State};
-use ext4::{FallocateMode, Result};
+use ext4::{FallocateMode, Result, SyncKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::seed::Rng;
-use testkit::volume::{new, put, remove, rename, write_all};
+use testkit::volume::{any_sync, new, put, remove, rename, write_all};
 
 const PAGE: usize = 4096;
 /// The interval of timed commits for [`rewrite`].
@@ -46,7 +46,7 @@ fn fill_log(shared: &Shared, rng: &mut Rng, over: &AtomicBool) -> Result<()> {
         for n in 0..count {
             fs.create(&dir, name(n).as_bytes(), new(0o100_644))?;
         }
-        fs.fsync(&dir, false)?;
+        fs.fsync(&dir, SyncKind::Fsync)?;
         for n in 0..count {
             fs.unlink(&dir, name(n).as_bytes())?;
         }
@@ -147,8 +147,8 @@ pub fn mixed(shared: &Shared, rng: &mut Rng) -> Result<()> {
                 0 => shared.sync(&files)?,
                 1 => shared.fsync_later(file),
                 2 => shared.fsync_many(&[file, rng.pick(&files)])?,
-                3..7 => shared.fsync(file, true)?,
-                7..11 => shared.fsync(file, false)?,
+                3..7 => shared.fsync(file, SyncKind::Fdatasync)?,
+                7..11 => shared.fsync(file, SyncKind::Fsync)?,
                 _ => change(shared, file, rng)?,
             }
         }
@@ -175,7 +175,7 @@ pub fn overwrites(shared: &Shared, rng: &mut Rng) -> Result<()> {
                 write(shared, file, &mut state, page * PAGE, PAGE, rng)?;
             }
             if !rng.one_in(8) {
-                shared.fsync(file, rng.one_in(2))?;
+                shared.fsync(file, any_sync(rng))?;
             }
         }
         Ok(())
@@ -196,7 +196,7 @@ pub fn relog(shared: &Shared, rng: &mut Rng) -> Result<()> {
             let file = rng.pick(&files);
             let at = rng.index(2) * PART;
             write(shared, file, &mut file.lock(), at, PART, rng)?;
-            shared.fsync(file, rng.one_in(2))?;
+            shared.fsync(file, any_sync(rng))?;
         }
         Ok(())
     })
@@ -216,7 +216,7 @@ pub fn resize(shared: &Shared, rng: &mut Rng) -> Result<()> {
             let longer = 1 + rng.index(5_000);
             let (part, appends) = (rng.bytes(longer), rng.one_in(4));
             std::thread::scope(|scope| {
-                let fsync = scope.spawn(|| shared.fs.fsync(&inode, true));
+                let fsync = scope.spawn(|| shared.fs.fsync(&inode, SyncKind::Fdatasync));
                 // Sleeping would take too long.
                 let began = Instant::now();
                 while began.elapsed() < delay {
@@ -233,7 +233,7 @@ pub fn resize(shared: &Shared, rng: &mut Rng) -> Result<()> {
                 }
                 fsync.join().unwrap()
             })?;
-            shared.fs.fsync(&inode, false)?;
+            shared.fs.fsync(&inode, SyncKind::Fsync)?;
             shared.settle(&shared.ticket(&path));
         }
         Ok(())
@@ -247,7 +247,7 @@ pub fn growth(shared: &Shared, rng: &mut Rng) -> Result<()> {
         for step in 0..120 {
             let file = &files[(step / 6) % files.len()];
             if thread % 2 == 1 {
-                shared.fsync(file, rng.one_in(2))?;
+                shared.fsync(file, any_sync(rng))?;
                 continue;
             }
             let mut state = file.lock();
@@ -289,14 +289,14 @@ pub fn replace(shared: &Shared, rng: &mut Rng) -> Result<()> {
             std::thread::scope(|scope| {
                 let others = rng.index(3);
                 let fsyncs: Vec<_> = (0..others)
-                    .map(|_| scope.spawn(|| shared.fs.fsync(&file, true)))
+                    .map(|_| scope.spawn(|| shared.fs.fsync(&file, SyncKind::Fdatasync)))
                     .collect();
                 shared.begin_atomic(&target, &data);
                 rename(&shared.fs, &new_name, &target)?;
                 fsyncs.into_iter().try_for_each(|f| f.join().unwrap())
             })?;
             if rng.one_in(3) {
-                shared.fs.fsync(&file, false)?;
+                shared.fs.fsync(&file, SyncKind::Fsync)?;
                 shared.settle(&shared.ticket(&target));
             }
         }

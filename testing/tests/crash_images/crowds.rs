@@ -1,7 +1,7 @@
 //! Workloads of several threads, which share commits.
 
 use crate::work::{Work, wait};
-use ext4::Result;
+use ext4::{Result, SyncKind};
 use testkit::volume::{self, put, write_all};
 
 /// Runs `each` on four threads at once.
@@ -51,7 +51,7 @@ impl Work {
                 self.begin(&old, None);
                 self.begin_atomic(&new, &data);
                 volume::rename(&self.fs, &old, &new)?;
-                self.fs.fsync(&dir, false)?;
+                self.fs.fsync(&dir, SyncKind::Fsync)?;
                 self.acknowledge(&old);
                 self.acknowledge(&new);
             }

@@ -3,7 +3,7 @@
 //! back the newest contents.
 
 use crate::work::Work;
-use ext4::{Error, FallocateMode, InodeRef, Result};
+use ext4::{Error, FallocateMode, InodeRef, Result, SyncKind};
 use testkit::volume::{self, contents, mkdir_all, new, put, remove, write_all};
 
 /// The first bytes of a descriptor block of the log.
@@ -90,7 +90,7 @@ impl Work {
             let name = format!("{n}-{}", "f".repeat(120));
             self.fs.create(&dir, name.as_bytes(), new(0o100_644))?;
         }
-        self.fs.fsync(&dir, false)?;
+        self.fs.fsync(&dir, SyncKind::Fsync)?;
         for (name, ..) in volume::list(&self.fs, &dir)? {
             self.fs.unlink(&dir, &name)?;
         }

@@ -12,7 +12,7 @@ mod names;
 mod syncs;
 mod work;
 
-use ext4::{AsyncCommit, Fs, MountOptions};
+use ext4::{AsyncCommit, Fs, MountOptions, SyncKind};
 use mkfs::MkfsOptions;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<
         // After a few more commits the log changes its form, during the workload.
         for i in 0..12u8 {
             let file = put(&fs, &format!("before{i}"), &[i]).unwrap();
-            fs.fsync(&file, false).unwrap();
+            fs.fsync(&file, SyncKind::Fsync).unwrap();
         }
     }
     disk.start_recording();

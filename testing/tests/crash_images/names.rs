@@ -1,7 +1,7 @@
 //! Workloads that change names.
 
 use crate::work::Work;
-use ext4::{RenameFlags, Result};
+use ext4::{RenameFlags, Result, SyncKind};
 use testkit::volume::{self, new, put, write_all};
 
 impl Work {
@@ -20,7 +20,7 @@ impl Work {
             self.fs
                 .rename(&root, b"saved.tmp", &root, b"saved", replace)?;
             if i % 2 == 0 {
-                self.fs.fsync(&root, false)?;
+                self.fs.fsync(&root, SyncKind::Fsync)?;
                 self.acknowledge("saved");
                 self.acknowledge("saved.tmp");
             }
@@ -70,7 +70,7 @@ impl Work {
                     self.fsync("other", &other)?;
                 }
                 2 => {
-                    self.fs.fsync(&root, false)?;
+                    self.fs.fsync(&root, SyncKind::Fsync)?;
                     self.acknowledge(&name);
                     self.acknowledge(&tmp);
                 }

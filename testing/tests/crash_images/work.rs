@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use testing::history::{History, Ticket};
 use testkit::disk::Disk;
 use testkit::seed::Rng;
-use testkit::volume::put;
+use testkit::volume::{any_sync, put};
 
 /// The engine on a recorded disk, and the history of its files.
 pub struct Work {
@@ -77,7 +77,7 @@ impl Work {
     }
 
     pub fn fsync(&mut self, path: &str, file: &InodeRef) -> Result<()> {
-        self.fs.fsync(file, self.rng.one_in(2))?;
+        self.fs.fsync(file, any_sync(&mut self.rng))?;
         self.acknowledge(path);
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Work {
     fn target(&mut self, path: &str, file: &InodeRef) -> (SyncTarget, Ticket) {
         let target = SyncTarget {
             inode: file.clone(),
-            data_only: self.rng.one_in(2),
+            kind: any_sync(&mut self.rng),
         };
         (target, self.history.lock().ticket(path))
     }

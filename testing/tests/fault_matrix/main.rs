@@ -7,7 +7,7 @@
 mod faults;
 mod script;
 
-use ext4::AsyncCommit;
+use ext4::{AsyncCommit, SyncKind};
 use faults::{Counts, Fault, KINDS, Kind};
 use script::{Changed, Script, Style, owners};
 use std::time::Duration;
@@ -171,7 +171,7 @@ impl Run<'_> {
             "sync forgets the error"
         );
         let other = self.script.untouched().map_err(|e| e.to_string())?;
-        let result = fs.fsync(&other, false);
+        let result = fs.fsync(&other, SyncKind::Fsync);
         ensure!(result.is_ok(), "an untouched file: {result:?}");
         Ok(())
     }

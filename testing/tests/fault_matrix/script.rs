@@ -1,7 +1,7 @@
 //! The script: rounds of files that are created, written in place or appended to, and then fsynced
 //! in one of several ways. The bytes of a failed write name their file.
 
-use ext4::{AsyncCommit, Fs, InodeRef, MountOptions, Result, SyncTarget};
+use ext4::{AsyncCommit, Fs, InodeRef, MountOptions, Result, SyncKind, SyncTarget};
 use mkfs::MkfsOptions;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Changed {
     pub id: u16,
     pub file: InodeRef,
     pub created: bool,
-    pub data_only: bool,
+    pub sync: SyncKind,
 }
 
 /// A volume on a failing device, and its history.
@@ -138,7 +138,7 @@ impl Script {
                 id,
                 file,
                 created: true,
-                data_only: i % 2 == 0,
+                sync: alternating(i),
             });
         }
         for in_place in [true, false] {
@@ -160,7 +160,7 @@ impl Script {
                 id: i as u16,
                 file,
                 created: false,
-                data_only: round.is_multiple_of(2),
+                sync: alternating(round),
             });
         }
         Ok(changed)
@@ -181,7 +181,7 @@ impl Script {
         let ticket = |file: &Changed| self.history.ticket(&file.path);
         let tickets: Vec<Ticket> = files.iter().map(ticket).collect();
         let (fs, disk) = (&self.fs, &self.disk);
-        let one = |f: &Changed| (fs.fsync(&f.file, f.data_only), disk.position());
+        let one = |f: &Changed| (fs.fsync(&f.file, f.sync), disk.position());
         let results: Vec<(Result<()>, usize)> = match style {
             Style::Blocking => files.iter().map(one).collect(),
             Style::Threads => std::thread::scope(|scope| {
@@ -224,10 +224,17 @@ impl Script {
     }
 }
 
+fn alternating(number: usize) -> SyncKind {
+    match number % 2 {
+        0 => SyncKind::Fdatasync,
+        _ => SyncKind::Fsync,
+    }
+}
+
 fn target(changed: &Changed) -> SyncTarget {
     SyncTarget {
         inode: changed.file.clone(),
-        data_only: changed.data_only,
+        kind: changed.sync,
     }
 }
 

@@ -99,12 +99,7 @@ impl Chunk {
     }
 
     /// Advises the kernel which page size to back an unused chunk with.
-    fn advise(self, huge: bool) {
-        let advice = if huge {
-            Advice::LinuxHugepage
-        } else {
-            Advice::LinuxNoHugepage
-        };
+    fn advise_size(self, advice: Advice) {
         // SAFETY: `CHUNK` mapped bytes, whose contents the advice does not change. It is a hint and
         // its refusal harmless.
         let _ = unsafe { madvise(self.0.as_ptr().cast(), CHUNK, advice) };
@@ -188,7 +183,10 @@ impl Global {
             None => {
                 let chunk = self.new_chunk();
                 let huge = HUGE_PAGES.wanted();
-                chunk.advise(huge);
+                chunk.advise_size(match huge {
+                    true => Advice::LinuxHugepage,
+                    false => Advice::LinuxNoHugepage,
+                });
                 (chunk, 0, huge.then_some(Untouched(chunk)))
             }
         };

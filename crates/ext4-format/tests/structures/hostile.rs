@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::common::{Image, RECIPES, make_image};
 use ext4_format::acl::Acl;
 use ext4_format::dir_entry::{self, Tail};
-use ext4_format::extent::{self, Extent, ExtentIndex, ExtentNode};
+use ext4_format::extent::{self, Extent, ExtentIndex, ExtentNode, ExtentState};
 use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::htree::{self, NodeKind};
-use ext4_format::inode::{self, DeviceNumber, InodeFields};
+use ext4_format::inode::{self, DeviceNumber, FileType, InodeFields};
 use ext4_format::{Geometry, Seed, Superblock};
 use ext4_format::{orphan_file, symlink, xattr};
 use testkit::needs::have_e2fsprogs;
@@ -139,7 +139,7 @@ fn exercise(geometry: &Geometry, bytes: &[u8], rng: &mut Rng) {
     let some = Extent {
         file_block: FileBlock(1),
         len: 2,
-        unwritten: false,
+        state: ExtentState::Written,
         start: FsBlock(3),
     };
     let _ = extent::set_extents(&mut copy, &[some; 7]);
@@ -163,7 +163,7 @@ fn exercise(geometry: &Geometry, bytes: &[u8], rng: &mut Rng) {
         .flatten()
     {
         assert_eq!(Acl::from_disk(&acl.to_disk()).unwrap(), acl);
-        let _ = (acl.equiv_mode(), acl.inherit(0o777, true));
+        let _ = (acl.equiv_mode(), acl.inherit(0o777, FileType::Directory));
     }
 }
 

@@ -15,11 +15,11 @@
 //! The criteria that relax and the skip by the longest run follow Linux's `fs/ext4/mballoc.c`.
 
 use super::free_map::BitRun;
-use super::group::{BLOCK_BITMAP, BlockState, Group, bitmap_error, publish};
+use super::group::{BlockState, Group, publish};
 use super::{BlockRun, Claim, Groups};
 use crate::{Error, Result};
 use ext4_format::bitmap;
-use ext4_format::error::FormatError;
+use ext4_format::error::{BitmapDamage, BitmapKind, FormatError};
 use jbd2::{FreedExtent, Handle};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
@@ -293,8 +293,9 @@ impl Groups {
                 clear
             });
             if !was_clear {
-                let what = "a block that is allocated is in use already";
-                return Err(bitmap_error(BLOCK_BITMAP, number, what).into());
+                let BlockRun { start, len } = self.run_of(number, bits);
+                let damage = BitmapDamage::BlockInUse { start, len };
+                return Err(damage.of(BitmapKind::Block, number).into());
             }
             // Callers pick blocks before they record them. The counts stay right if they do not.
             let unpicked = state.map.as_mut().map_or(0, |map| {
@@ -363,8 +364,9 @@ impl Groups {
     pub fn free(&self, handle: &Handle<'_>, run: BlockRun) -> Result<()> {
         if self.is_system(run) {
             let group = self.geo.group_of_block(run.start)?;
-            let what = "a block of the file system itself is to be freed";
-            return Err(bitmap_error(BLOCK_BITMAP, group, what).into());
+            let (start, len) = (run.start, run.len);
+            let damage = BitmapDamage::SystemBlockFreed { start, len };
+            return Err(damage.of(BitmapKind::Block, group).into());
         }
         self.per_group(run, |number, group, bits| {
             let mut state = group.blocks.lock();
@@ -378,8 +380,9 @@ impl Groups {
                 set
             });
             if !was_set {
-                let what = "a block that is to be freed is free already";
-                return Err(bitmap_error(BLOCK_BITMAP, number, what).into());
+                let BlockRun { start, len } = self.run_of(number, bits);
+                let damage = BitmapDamage::BlockFree { start, len };
+                return Err(damage.of(BitmapKind::Block, number).into());
             }
             state.outstanding += bits.len;
             state.free += bits.len;

@@ -16,9 +16,9 @@
 
 use super::free_map::FreeMap;
 use super::system::SystemBlocks;
-use crate::Result;
+use crate::{Error, Result};
 use ext4_format::bitmap;
-use ext4_format::error::FormatError;
+use ext4_format::error::{BitmapDamage, BitmapKind};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use jbd2::{Buffer, Handle, Journal, Tid};
@@ -91,24 +91,6 @@ pub(super) struct InodeState {
     pub unwritten: Vec<u32>,
 }
 
-/// The name of the block bitmap in errors.
-pub(super) const BLOCK_BITMAP: &str = "block bitmap";
-/// The name of the inode bitmap in errors.
-pub(super) const INODE_BITMAP: &str = "inode bitmap";
-
-/// Returns the error for a damaged bitmap of a group.
-pub(super) fn bitmap_error(
-    structure: &'static str,
-    group: GroupNo,
-    what: &'static str,
-) -> FormatError {
-    FormatError::Bitmap {
-        structure,
-        group: group.0,
-        what,
-    }
-}
-
 impl Group {
     pub fn new(geo: &Geometry, desc: GroupDesc) -> Group {
         let lazy = geo.has_group_csum();
@@ -167,7 +149,9 @@ impl BlockState {
         desc: &GroupDesc,
     ) -> Result<()> {
         if self.damaged {
-            return Err(bitmap_error(BLOCK_BITMAP, group, "was found damaged before").into());
+            return Err(BitmapDamage::KnownDamaged
+                .of(BitmapKind::Block, group)
+                .into());
         }
         let bits = geo.blocks_in_group(group);
         let system_bits = || system.within(geo.group_first_block(group), bits);
@@ -181,9 +165,12 @@ impl BlockState {
             current.block_bitmap_csum = self.csum;
             buffer.verify_once(|bytes| {
                 current.verify_block_bitmap(geo, group, bytes)?;
-                if system_bits().any(|(start, len)| !bitmap::all_set(bytes, start, len)) {
-                    let what = "a block of the file system itself is marked free";
-                    return Err(bitmap_error(BLOCK_BITMAP, group, what));
+                let is_free = |&(start, len): &(u32, u32)| !bitmap::all_set(bytes, start, len);
+                if let Some((start, len)) = system_bits().find(is_free) {
+                    let bit = bitmap::find_next_zero(bytes, start, start + len).unwrap_or(start);
+                    let block = geo.group_first_block(group) + u64::from(bit);
+                    let damage = BitmapDamage::SystemBlockFree { block };
+                    return Err(damage.of(BitmapKind::Block, group));
                 }
                 Ok(())
             })?;
@@ -191,10 +178,12 @@ impl BlockState {
             self.bitmap = Some(buffer);
             map
         };
-        if map.count_zeros(0, bits) != self.free {
+        let found = map.count_zeros(0, bits);
+        if found != self.free {
             self.bitmap = None;
-            let what = "has another number of free blocks than the group descriptor";
-            return Err(bitmap_error(BLOCK_BITMAP, group, what).into());
+            let counted = self.free;
+            let damage = BitmapDamage::FreeCount { found, counted };
+            return Err(damage.of(BitmapKind::Block, group).into());
         }
         self.map = Some(map);
         Ok(())
@@ -223,9 +212,9 @@ impl BlockState {
             self.stale = true;
             self.bitmap = Some(buffer);
         }
-        self.bitmap
-            .as_ref()
-            .ok_or_else(|| bitmap_error(BLOCK_BITMAP, group, "is not loaded").into())
+        self.bitmap.as_ref().ok_or(Error::Internal(
+            "a block bitmap is used before it is loaded",
+        ))
     }
 
     /// Drops the map and the bitmap if they can be read again. Returns whether they were dropped.
@@ -252,22 +241,24 @@ impl InodeState {
         desc: &GroupDesc,
     ) -> Result<Option<&Arc<Buffer>>> {
         if self.damaged {
-            return Err(bitmap_error(INODE_BITMAP, group, "was found damaged before").into());
+            return Err(BitmapDamage::KnownDamaged
+                .of(BitmapKind::Inode, group)
+                .into());
         }
         if self.bitmap.is_none() && !self.uninit {
             let buffer = journal.get(desc.inode_bitmap)?;
             let mut current = desc.clone();
             current.inode_bitmap_csum = self.csum;
-            let free = self.free;
+            let counted = self.free;
             buffer.verify_once(|bytes| {
                 current.verify_inode_bitmap(geo, group, bytes)?;
                 if !bitmap::all_set(bytes, 0, reserved_inodes(geo, group)) {
-                    let what = "a reserved inode is marked free";
-                    return Err(bitmap_error(INODE_BITMAP, group, what));
+                    return Err(BitmapDamage::ReservedInodeFree.of(BitmapKind::Inode, group));
                 }
-                if bitmap::count_zeros(bytes, 0, geo.inodes_per_group) != free {
-                    let what = "has another number of free inodes than the group descriptor";
-                    return Err(bitmap_error(INODE_BITMAP, group, what));
+                let found = bitmap::count_zeros(bytes, 0, geo.inodes_per_group);
+                if found != counted {
+                    let damage = BitmapDamage::FreeCount { found, counted };
+                    return Err(damage.of(BitmapKind::Inode, group));
                 }
                 Ok(())
             })?;

@@ -7,17 +7,18 @@
 //! before the block is written, the commit writes zeroes.
 
 use super::Groups;
-use super::group::{Group, INODE_BITMAP, InodeState, bitmap_error, publish, reserved_inodes};
+use super::group::{Group, InodeState, publish, reserved_inodes};
 use crate::{Error, Result};
 use ext4_format::bitmap;
+use ext4_format::error::{BitmapDamage, BitmapKind};
 use ext4_format::inode::FileType;
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
 use sync::atomic::Ordering;
 use units::{FsBlock, GroupNo, Ino};
 
-fn corrupt(what: &'static str, group: GroupNo) -> Error {
-    bitmap_error(INODE_BITMAP, group, what).into()
+fn corrupt(damage: BitmapDamage, group: GroupNo) -> Error {
+    damage.of(BitmapKind::Inode, group).into()
 }
 
 impl Groups {
@@ -109,10 +110,8 @@ impl Groups {
             index.and_then(|index| Some((index, self.geo.ino_at(number, index)?)))
         else {
             self.mark_inodes_damaged(group, &mut state);
-            return Err(corrupt(
-                "has no free inode, but the group descriptor counts free inodes",
-                number,
-            ));
+            let counted = state.free;
+            return Err(corrupt(BitmapDamage::NoFreeInode { counted }, number));
         };
         state.hint = index + 1;
         state.free -= 1;
@@ -153,8 +152,11 @@ impl Groups {
         let inodes = self.geo.inodes_per_group;
         if state.free != inodes - reserved {
             self.mark_inodes_damaged(group, state);
-            let what = "was never written, but the group descriptor counts inodes in use";
-            return Err(corrupt(what, number));
+            let damage = BitmapDamage::NeverWritten {
+                expected: inodes - reserved,
+                counted: state.free,
+            };
+            return Err(corrupt(damage, number));
         }
         let buffer = handle.create(group.desc.inode_bitmap);
         handle.modify(&buffer, None, |bytes| {
@@ -191,11 +193,11 @@ impl Groups {
     pub fn free_inode(&self, handle: &Handle<'_>, ino: Ino, kind: FileType) -> Result<()> {
         let (number, index) = self.geo.inode_group(ino)?;
         if ino.0 < self.geo.first_ino.0 {
-            return Err(corrupt("a reserved inode is to be freed", number));
+            return Err(corrupt(BitmapDamage::ReservedInodeFreed { ino }, number));
         }
         let group = self.group(number)?;
         let mut state = group.inodes.lock();
-        let already_free = || corrupt("an inode that is to be freed is free already", number);
+        let already_free = || corrupt(BitmapDamage::InodeFree { ino }, number);
         if state.uninit {
             return Err(already_free());
         }

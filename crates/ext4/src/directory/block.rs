@@ -1,6 +1,6 @@
 //! A directory's blocks: reading with verification, changes with checksums, growth.
 
-use crate::{Error, Fs, Inode, Result, extents};
+use crate::{Error, Fs, Inode, InodeDamage, Result, extents};
 use ext4_format::Seed;
 use ext4_format::dir_entry::{self, Tail};
 use ext4_format::error::FormatError;
@@ -49,18 +49,16 @@ impl<'a> Dir<'a> {
         let (size, flags) = inode.fields(|f| (f.size, f.flags));
         let blocks = u32::try_from(size >> fs.geo.block_bits).unwrap_or(u32::MAX);
         if blocks == 0 || !size.is_multiple_of(u64::from(fs.geo.block_size)) {
-            let error = Error::CorruptInode {
-                ino: inode.ino.0,
-                what: "the directory's size is not a positive multiple of the block size",
-            };
+            let error = InodeDamage::DirectorySize { size }.of(inode.ino);
             return Err(fs.blame("directory_open", inode.ino, error));
         }
         // A directory has no holes, and a search without an index reads all its blocks.
         if u64::from(blocks) > fs.geo.blocks_count {
-            let error = Error::CorruptInode {
-                ino: inode.ino.0,
-                what: "the directory is larger than the volume",
-            };
+            let error = InodeDamage::DirectoryTooLarge {
+                blocks,
+                most: fs.geo.blocks_count,
+            }
+            .of(inode.ino);
             return Err(fs.blame("directory_open", inode.ino, error));
         }
         let has_index_flag = flags.contains(InodeFlags::INDEX);
@@ -126,8 +124,8 @@ impl<'a> Dir<'a> {
     #[track_caller]
     pub fn corrupt(&self, buffer: &Buffer, error: FormatError) -> Error {
         let error = Error::CorruptDirectory {
-            ino: self.inode.ino.0,
-            block: buffer.block().0,
+            ino: self.inode.ino,
+            block: buffer.block(),
             error,
         };
         self.fs.blame("directory_block", self.inode.ino, error)
@@ -135,23 +133,24 @@ impl<'a> Dir<'a> {
 
     /// Returns the volume block of file block `at`.
     pub fn locate(&self, at: FileBlock) -> Result<FsBlock> {
-        let corrupt = |what| {
+        let corrupt = |damage: InodeDamage| {
             let ino = self.inode.ino;
-            let error = Error::CorruptInode { ino: ino.0, what };
+            let error = damage.of(ino);
             self.fs.blame("directory_locate", ino, error)
         };
         if at.0 >= self.blocks {
-            return Err(corrupt(
-                "the directory's index refers to a block beyond the directory's end",
-            ));
+            return Err(corrupt(InodeDamage::IndexBeyondEnd {
+                file_block: at,
+                blocks: self.blocks,
+            }));
         }
         match extents::lookup(self.fs, self.inode, at)? {
             Map::Mapped {
                 start,
-                unwritten: false,
+                state: ExtentState::Written,
                 ..
             } => Ok(start),
-            _ => Err(corrupt("the directory has a hole")),
+            _ => Err(corrupt(InodeDamage::DirectoryHole { file_block: at })),
         }
     }
     /// Returns file block `at`, verified as a block of `kind`.

@@ -3,7 +3,7 @@
 use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, probe};
 use super::{Place, Slot};
-use crate::{Error, Result};
+use crate::{InodeDamage, Result};
 use ext4_format::dir_entry;
 use ext4_format::htree::NodeKind;
 use jbd2::Buffer;
@@ -36,10 +36,7 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
         }
     }
     room.or(last).ok_or_else(|| {
-        let error = Error::CorruptInode {
-            ino: dir.inode.ino.0,
-            what: "the directory has no block of entries",
-        };
+        let error = InodeDamage::NoLeaf { blocks: dir.blocks }.of(dir.inode.ino);
         dir.fs.blame("directory_find", dir.inode.ino, error)
     })
 }
@@ -66,10 +63,7 @@ pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
             slot,
         }),
         _ => {
-            let error = Error::CorruptInode {
-                ino: dir.inode.ino.0,
-                what: "the directory has no \"..\"",
-            };
+            let error = InodeDamage::NoParent.of(dir.inode.ino);
             Err(dir.fs.blame("directory_find_parent", dir.inode.ino, error))
         }
     }

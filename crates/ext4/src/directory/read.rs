@@ -21,7 +21,7 @@
 use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, cycle_error};
 use super::{DirEntry, linear, plan};
-use crate::{Error, Fs, Inode, Result};
+use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::Buf;
 use ext4_format::dir_entry;
 use ext4_format::dirhash::{self, HashVersion};
@@ -253,10 +253,10 @@ fn collect_hashed(
             }
         }
         if chunk.leaves.len() >= MAX_COLLISION_LEAVES {
-            return Err(Error::CorruptInode {
-                ino: dir.inode.ino.0,
-                what: "the directory has too many names with equal hashes",
-            });
+            return Err(InodeDamage::Collisions {
+                leaves: MAX_COLLISION_LEAVES as u32,
+            }
+            .of(dir.inode.ino));
         }
         leaf = path.advance(dir)?.ok_or_else(|| cycle_error(dir))?;
     }

@@ -7,7 +7,7 @@
 
 use super::block::{BlockKind, Dir};
 use super::{Place, Slot};
-use crate::{Error, Result};
+use crate::{Error, InodeDamage, Result};
 use block::Buf;
 use ext4_format::dir_entry::{self, Probe};
 use ext4_format::dirhash::{self, DirHash, HashVersion};
@@ -207,10 +207,7 @@ fn child_of(dir: &Dir<'_>, buffer: &Buffer, entry: Option<htree::DxEntry>) -> Re
 
 /// Returns the error for a tree with a cycle: more leaves were visited than exist.
 pub(super) fn cycle_error(dir: &Dir<'_>) -> Error {
-    let error = Error::CorruptInode {
-        ino: dir.inode.ino.0,
-        what: "the directory's index has a cycle",
-    };
+    let error = InodeDamage::IndexCycle.of(dir.inode.ino);
     dir.fs.blame("directory_index", dir.inode.ino, error)
 }
 

@@ -1,9 +1,8 @@
 //! Insert, convert and remove: changes of a leaf's extents by [`Tree::splice`].
 
 use super::ExtentState;
-use super::node::max_len;
 use super::tree::{NodesMut, Path, Tree};
-use crate::{Error, Result};
+use crate::{Error, InodeDamage, Result};
 use ext4_format::extent::Extent;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -24,7 +23,7 @@ fn append(pieces: &mut Pieces, extent: Extent) {
         // extents.
         let merged = extent
             .len
-            .min(max_len(last.unwritten).saturating_sub(last.len));
+            .min(last.state.max_len().saturating_sub(last.len));
         last.len += merged;
         let rest = extent.file_block + merged..extent.end();
         if let Some(rest) = intersect(&extent, rest) {
@@ -37,7 +36,7 @@ fn append(pieces: &mut Pieces, extent: Extent) {
 
 /// Returns whether `b` follows `a` directly, in the file and on the volume, in the same state.
 fn is_contiguous(a: &Extent, b: &Extent) -> bool {
-    a.end() == b.file_block && a.start + u64::from(a.len) == b.start && a.unwritten == b.unwritten
+    a.end() == b.file_block && a.start + u64::from(a.len) == b.start && a.state == b.state
 }
 
 /// Returns the part of an extent within a range of file blocks.
@@ -47,7 +46,7 @@ fn intersect(extent: &Extent, range: Range<FileBlock>) -> Option<Extent> {
     (start < end).then(|| Extent {
         file_block: start,
         len: end - start,
-        unwritten: extent.unwritten,
+        state: extent.state,
         start: extent.start + u64::from(start - extent.file_block),
     })
 }
@@ -76,7 +75,10 @@ impl<S: NodesMut> Tree<'_, S> {
         let next = path.next.map_or(path.end, |next| next.file_block);
         let prev_end = path.prev.map_or(FileBlock::FIRST, |prev| prev.end());
         if prev_end > extent.file_block || extent.end() > next {
-            return Err(self.store.corrupt("blocks are mapped twice"));
+            return Err(self.store.corrupt(InodeDamage::MappedTwice {
+                first: extent.file_block,
+                last: extent.last(),
+            }));
         }
         let at = path.at;
         self.replace(path, at, 0, &[extent])
@@ -89,7 +91,6 @@ impl<S: NodesMut> Tree<'_, S> {
         range: Range<FileBlock>,
         state: ExtentState,
     ) -> Result<FileBlock> {
-        let unwritten = state.is_unwritten();
         let mut from = range.start;
         while from < range.end {
             let path = self.descend(from)?;
@@ -99,7 +100,7 @@ impl<S: NodesMut> Tree<'_, S> {
                 continue;
             };
             let (start, end) = (from.max(extent.file_block), range.end.min(extent.end()));
-            if start >= end || extent.unwritten == unwritten {
+            if start >= end || extent.state == state {
                 from = extent.end();
                 continue;
             }
@@ -108,11 +109,11 @@ impl<S: NodesMut> Tree<'_, S> {
             } else {
                 path.at
             };
-            let end = end.min(start.saturating_add(max_len(unwritten)));
+            let end = end.min(start.saturating_add(state.max_len()));
             let mut pieces = Pieces::new();
             pieces.extend(intersect(&extent, FileBlock::FIRST..start));
             let converted = intersect(&extent, start..end);
-            pieces.extend(converted.map(|part| Extent { unwritten, ..part }));
+            pieces.extend(converted.map(|part| Extent { state, ..part }));
             pieces.extend(intersect(&extent, end..FileBlock::END));
             self.replace(path, at, 1, &pieces)?;
             return Ok(end);
@@ -192,7 +193,7 @@ impl<S: NodesMut> Tree<'_, S> {
         let mut pieces = Pieces::new();
         if let (Some(before), Some(first)) = (before, new.first())
             && is_contiguous(&before, first)
-            && before.len < max_len(before.unwritten)
+            && before.len < before.state.max_len()
         {
             pieces.push(before);
             (at, old) = (at - 1, old + 1);
@@ -202,7 +203,7 @@ impl<S: NodesMut> Tree<'_, S> {
         }
         if let (Some(after), Some(last)) = (after, pieces.last())
             && is_contiguous(last, &after)
-            && last.len + after.len <= max_len(after.unwritten)
+            && last.len + after.len <= after.state.max_len()
         {
             append(&mut pieces, after);
             old += 1;

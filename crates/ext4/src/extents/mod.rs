@@ -29,7 +29,8 @@ mod tree;
 mod volume_tests;
 
 use crate::alloc::BlockRun;
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
+pub(crate) use ext4_format::extent::ExtentState;
 use ext4_format::extent::{EXTENT_MAGIC, Extent};
 use ext4_format::inode::{FileType, InodeFlags};
 use jbd2::Handle;
@@ -51,8 +52,8 @@ pub(crate) enum Map {
         start: FsBlock,
         /// The number of file blocks from there on that are mapped contiguously.
         len: u32,
-        /// Whether the blocks read as zeroes: they are allocated but were never written.
-        unwritten: bool,
+        /// Whether the blocks hold data.
+        state: ExtentState,
     },
     /// The file block is not allocated.
     Hole {
@@ -60,21 +61,6 @@ pub(crate) enum Map {
         /// extent follows.
         len: u32,
     },
-}
-
-/// Whether the blocks of an extent hold data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExtentState {
-    /// The blocks hold data.
-    Written,
-    /// The blocks are allocated and read as zeroes.
-    Unwritten,
-}
-
-impl ExtentState {
-    fn is_unwritten(self) -> bool {
-        self == ExtentState::Unwritten
-    }
 }
 
 /// The most blocks in a written extent.
@@ -114,10 +100,7 @@ fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
                 return view;
             }
             if root.starts_with(&EXTENT_MAGIC.to_le_bytes()) && view.is_ok() {
-                return Err(Error::CorruptInode {
-                    ino: inode.ino.0,
-                    what: "it has an extent tree, but its extents flag is not set",
-                });
+                return Err(InodeDamage::NoExtentsFlag.of(inode.ino));
             }
             Err(Error::Unsupported(format!(
                 "inode {} has a block map of ext2 or ext3; convert the file to extents",
@@ -160,7 +143,7 @@ fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: FileBlock) -> Result
         return Ok(Map::Mapped {
             start: extent.start + u64::from(skip),
             len: extent.len - skip,
-            unwritten: extent.unwritten,
+            state: extent.state,
         });
     }
     Ok(hole(block, view.key(rank).unwrap_or(end)))
@@ -191,7 +174,7 @@ pub(crate) fn insert(
     let extent = Extent {
         file_block: block,
         len,
-        unwritten: state.is_unwritten(),
+        state,
         start,
     };
     let changed = modify_tree(fs, handle, inode, i64::from(len), |tree, _| {
@@ -380,7 +363,7 @@ fn for_each(
             let map = Map::Mapped {
                 start: extent.start + u64::from(start - extent.file_block),
                 len: stop - start,
-                unwritten: extent.unwritten,
+                state: extent.state,
             };
             if !each(start, map) {
                 return Ok(());

@@ -7,9 +7,7 @@
 
 use crate::{Error, Result};
 use ext4_format::error::FormatError;
-use ext4_format::extent::{
-    self, EXTENT_MAGIC, Extent, MAX_DEPTH, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN,
-};
+use ext4_format::extent::{self, EXTENT_MAGIC, Extent, ExtentState, MAX_DEPTH};
 use smallvec::SmallVec;
 use units::{FileBlock, FsBlock};
 
@@ -28,8 +26,7 @@ pub(super) fn key(raw: &Raw) -> FileBlock {
 
 /// Encodes an extent as an entry of a leaf.
 pub(super) fn pack(extent: &Extent) -> Raw {
-    let flag = if extent.unwritten { MAX_WRITTEN_LEN } else { 0 };
-    let len = ((extent.len + flag) as u16).to_le_bytes();
+    let len = extent.state.raw_len(extent.len).to_le_bytes();
     let block = extent.file_block.0.to_le_bytes();
     let start = extent.start.0.to_le_bytes();
     [
@@ -40,16 +37,11 @@ pub(super) fn pack(extent: &Extent) -> Raw {
 
 /// Decodes an entry of a leaf.
 pub(super) fn unpack(raw: &Raw) -> Extent {
-    let len = u32::from(u16::from_le_bytes([raw[4], raw[5]]));
-    let unwritten = len > MAX_WRITTEN_LEN;
+    let (state, len) = ExtentState::of_raw_len(u16::from_le_bytes([raw[4], raw[5]]));
     Extent {
         file_block: key(raw),
-        len: if unwritten {
-            len - MAX_WRITTEN_LEN
-        } else {
-            len
-        },
-        unwritten,
+        len,
+        state,
         start: FsBlock(u64::from_le_bytes([
             raw[8], raw[9], raw[10], raw[11], raw[6], raw[7], 0, 0,
         ])),
@@ -71,15 +63,6 @@ pub(super) fn unpack_child(raw: &Raw) -> FsBlock {
     FsBlock(u64::from_le_bytes([
         raw[4], raw[5], raw[6], raw[7], raw[8], raw[9], 0, 0,
     ]))
-}
-
-/// Returns the most blocks that a written or unwritten extent can have.
-pub(super) fn max_len(unwritten: bool) -> u32 {
-    if unwritten {
-        MAX_UNWRITTEN_LEN
-    } else {
-        MAX_WRITTEN_LEN
-    }
 }
 
 fn get_u16(bytes: &[u8], offset: usize) -> u16 {
@@ -227,11 +210,11 @@ pub(super) fn fill(bytes: &mut [u8], depth: u16, entries: &[Raw]) -> bool {
 mod tests {
     use super::*;
 
-    fn sample(block: u32, len: u32, unwritten: bool) -> Extent {
+    fn sample(block: u32, len: u32, state: ExtentState) -> Extent {
         Extent {
             file_block: FileBlock(block),
             len,
-            unwritten,
+            state,
             start: FsBlock(0x1234_5678_9abc),
         }
     }
@@ -240,9 +223,9 @@ mod tests {
     fn extents_read_as_the_codec_reads_them() {
         let mut bytes = [0; 60];
         let extents = [
-            sample(0, 32_768, false),
-            sample(40_000, 32_767, true),
-            sample(u32::MAX - 9, 9, true),
+            sample(0, 32_768, ExtentState::Written),
+            sample(40_000, 32_767, ExtentState::Unwritten),
+            sample(u32::MAX - 9, 9, ExtentState::Unwritten),
         ];
         let raws: Vec<Raw> = extents.iter().map(pack).collect();
         assert!(fill(&mut bytes, 0, &raws));
@@ -269,7 +252,7 @@ mod tests {
     #[test]
     fn a_splice_moves_the_entries_after_it() {
         let mut bytes = [0; 60];
-        let raw = |n| pack(&sample(n, 1, false));
+        let raw = |n| pack(&sample(n, 1, ExtentState::Written));
         assert!(fill(&mut bytes, 0, &[raw(1), raw(5)]));
         splice(&mut bytes, 1, 0, &[raw(3), raw(4)]);
         splice(&mut bytes, 0, 2, &[raw(2)]);

@@ -33,7 +33,7 @@ use super::node::View;
 use super::read_root;
 use crate::alloc::Claim;
 use crate::{Fs, Inode, Result};
-use ext4_format::extent::{self, MAX_DEPTH};
+use ext4_format::extent::{self, ExtentState, MAX_DEPTH};
 use jbd2::Handle;
 use std::sync::Arc;
 use units::FsBlock;
@@ -63,7 +63,8 @@ impl Shape {
             entries: root.len() as u64,
             root_max: root.max() as u64,
             node_max: u64::from(extent::capacity(block_size as usize)),
-            inserts_only: root.depth() == 0 && !extents.any(|extent| extent.unwritten),
+            inserts_only: root.depth() == 0
+                && !extents.any(|extent| extent.state == ExtentState::Unwritten),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The tree over tiny nodes in memory, so that few extents make deep trees, compared with a map of
 //! single blocks.
 
-use super::node::{self, View, max_len};
+use super::ExtentState::{self, Unwritten, Written};
+use super::node::View;
 use super::promise::{Shape, worst_case};
 use super::tree::{Nodes, NodesMut, Tree, descend};
-use super::{ExtentState, Map, empty_root, lookup_from};
+use super::{Map, empty_root, lookup_from};
 use crate::{Error, Result};
 use block::{Buf, BufMut};
 use ext4_format::extent::{Extent, ExtentNode};
@@ -45,7 +46,7 @@ impl Nodes for MemoryNodes {
     fn get(&self, block: FsBlock, _depth: u16) -> Result<FsBlock> {
         match self.nodes.borrow().contains_key(&block) {
             true => Ok(block),
-            false => Err(self.corrupt("no such node")),
+            false => Err(Error::Internal("no such node")),
         }
     }
     fn bytes(&self, node: &FsBlock) -> Buf {
@@ -77,7 +78,7 @@ impl NodesMut for MemoryNodes {
             .borrow_mut()
             .remove(&block)
             .map(drop)
-            .ok_or(self.corrupt("freed twice"))
+            .ok_or(Error::Internal("freed twice"))
     }
 }
 
@@ -121,11 +122,11 @@ impl View<'_> {
     }
 }
 
-type Model = BTreeMap<u32, (u64, bool)>;
+type Model = BTreeMap<u32, (u64, ExtentState)>;
 
 fn blocks_of(extents: &[Extent]) -> Model {
     let blocks = extents.iter().flat_map(|e| {
-        (0..e.len).map(move |n| (e.file_block.0 + n, (e.start.0 + u64::from(n), e.unwritten)))
+        (0..e.len).map(move |n| (e.file_block.0 + n, (e.start.0 + u64::from(n), e.state)))
     });
     blocks.collect()
 }
@@ -147,19 +148,12 @@ fn check_lookups(
                     .map_or(FileBlock::END.0, |(next, _)| *next);
                 assert!(len > 0 && block + len <= next, "hole {block}+{len}");
             }
-            (
-                Map::Mapped {
-                    start,
-                    len,
-                    unwritten,
-                },
-                Some(expected),
-            ) => {
-                assert_eq!((start.0, unwritten), *expected, "block {block}");
+            (Map::Mapped { start, len, state }, Some(expected)) => {
+                assert_eq!((start.0, state), *expected, "block {block}");
                 let last = block + len - 1;
                 assert_eq!(
                     model.get(&last),
-                    Some(&(start.0 + u64::from(len) - 1, unwritten))
+                    Some(&(start.0 + u64::from(len) - 1, state))
                 );
             }
             (map, expected) => panic!("block {block}: {map:?}, not {expected:?}"),
@@ -167,11 +161,11 @@ fn check_lookups(
     }
 }
 
-fn extent(file_block: u32, start: u64, len: u32, unwritten: bool) -> Extent {
+fn extent(file_block: u32, start: u64, len: u32, state: ExtentState) -> Extent {
     Extent {
         file_block: FileBlock(file_block),
         len,
-        unwritten,
+        state,
         start: FsBlock(start),
     }
 }
@@ -231,12 +225,12 @@ enum Op {
         block: u32,
         len: u32,
         near: bool,
-        unwritten: bool,
+        state: ExtentState,
     },
     Convert {
         block: u32,
         len: u32,
-        unwritten: bool,
+        state: ExtentState,
     },
     Remove {
         block: u32,
@@ -245,23 +239,22 @@ enum Op {
     },
 }
 
+fn any_state() -> impl Strategy<Value = ExtentState> {
+    prop_oneof![Just(Written), Just(Unwritten)]
+}
+
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let range = || (0u32..600, 1u32..12);
     let long = || (0u32..600, 1u32..120);
     let insert =
-        (range(), any::<bool>(), any::<bool>()).prop_map(|((block, len), near, unwritten)| {
-            Op::Insert {
-                block,
-                len,
-                near,
-                unwritten,
-            }
+        (range(), any::<bool>(), any_state()).prop_map(|((block, len), near, state)| Op::Insert {
+            block,
+            len,
+            near,
+            state,
         });
-    let convert = (long(), any::<bool>()).prop_map(|((block, len), unwritten)| Op::Convert {
-        block,
-        len,
-        unwritten,
-    });
+    let convert =
+        (long(), any_state()).prop_map(|((block, len), state)| Op::Convert { block, len, state });
     let remove =
         (long(), 1usize..5).prop_map(|((block, len), batch)| Op::Remove { block, len, batch });
     proptest::collection::vec(prop_oneof![6 => insert, 2 => convert, 1 => remove], 1..250)
@@ -277,7 +270,7 @@ fn run(entries: usize, ops: &[Op]) {
                 block,
                 len,
                 near,
-                unwritten,
+                state,
             } => {
                 let is_hole = model.range(block..block + len).next().is_none();
                 let behind = block.checked_sub(1).and_then(|prev| model.get(&prev));
@@ -288,26 +281,18 @@ fn run(entries: usize, ops: &[Op]) {
                         fresh
                     }
                 };
-                let result = test.tree().insert(extent(block, start, len, unwritten));
+                let result = test.tree().insert(extent(block, start, len, state));
                 assert_eq!(result.is_ok(), is_hole, "{op:?}: {result:?}");
                 if is_hole {
-                    let mapped = (0..len).map(|n| (block + n, (start + u64::from(n), unwritten)));
+                    let mapped = (0..len).map(|n| (block + n, (start + u64::from(n), state)));
                     model.extend(mapped);
                 }
             }
-            Op::Convert {
-                block,
-                len,
-                unwritten,
-            } => {
-                let state = match unwritten {
-                    true => ExtentState::Unwritten,
-                    false => ExtentState::Written,
-                };
+            Op::Convert { block, len, state } => {
                 test.convert(block, block + len, state);
                 model
                     .range_mut(block..block + len)
-                    .for_each(|(_, found)| found.1 = unwritten);
+                    .for_each(|(_, found)| found.1 = state);
             }
             Op::Remove { block, len, batch } => {
                 let removed = test.remove(block, block + len, batch);
@@ -338,7 +323,7 @@ proptest! {
 fn fragmented(test: &mut TestTree, count: u32, step: u32) {
     for n in 0..count {
         let at = (n * step) % count;
-        let one = extent(at * 2, (1 << 20) + u64::from(at) * 3, 1, false);
+        let one = extent(at * 2, (1 << 20) + u64::from(at) * 3, 1, Written);
         test.tree().insert(one).unwrap();
     }
 }
@@ -381,7 +366,7 @@ fn a_full_tree_is_an_error_and_unchanged() {
         let at = 1_000_000 - inserted;
         match test
             .tree()
-            .insert(extent(at * 2, u64::from(at) * 3 + 1, 1, false))
+            .insert(extent(at * 2, u64::from(at) * 3 + 1, 1, Written))
         {
             Ok(()) => inserted += 1,
             Err(error) => break error,
@@ -399,7 +384,7 @@ fn running_out_of_space_changes_nothing() {
     let before = test.extents();
     let mut failed = 0;
     for at in (1..800).step_by(2) {
-        let middle = extent(at, (1 << 30) + u64::from(at) * 3, 1, true);
+        let middle = extent(at, (1 << 30) + u64::from(at) * 3, 1, Unwritten);
         match test.tree().insert(middle) {
             Ok(()) => assert_eq!(test.remove(at, at + 1, 1).len(), 1),
             Err(error) => {
@@ -415,26 +400,26 @@ fn running_out_of_space_changes_nothing() {
 
 #[test]
 fn runs_merge_up_to_the_limit() {
-    for unwritten in [false, true] {
+    for state in [Written, Unwritten] {
         // Insert 1 GiB in pieces whose length does not divide the longest extent.
         let (mut test, total, piece) = (TestTree::new(6), 262_144, 300);
         for at in (0..total).step_by(piece) {
             let len = (piece as u32).min(total - at);
             test.tree()
-                .insert(extent(at, 5000 + u64::from(at), len, unwritten))
+                .insert(extent(at, 5000 + u64::from(at), len, state))
                 .unwrap();
         }
         let extents = test.extents();
         assert_eq!(
             extents.len(),
-            (total as usize).div_ceil(max_len(unwritten) as usize)
+            (total as usize).div_ceil(state.max_len() as usize)
         );
         assert!(
             extents
                 .iter()
                 .rev()
                 .skip(1)
-                .all(|e| e.len == max_len(unwritten))
+                .all(|e| e.len == state.max_len())
         );
     }
 }
@@ -444,38 +429,38 @@ fn a_gap_that_is_filled_makes_one_extent() {
     let mut test = TestTree::new(6);
     for at in [0, 20, 10] {
         test.tree()
-            .insert(extent(at, 100 + u64::from(at), 10, true))
+            .insert(extent(at, 100 + u64::from(at), 10, Unwritten))
             .unwrap();
     }
-    assert_eq!(test.extents(), [extent(0, 100, 30, true)]);
-    test.convert(10, 20, ExtentState::Written);
+    assert_eq!(test.extents(), [extent(0, 100, 30, Unwritten)]);
+    test.convert(10, 20, Written);
     assert_eq!(test.extents().len(), 3);
-    test.convert(0, 10, ExtentState::Written);
-    test.convert(20, 30, ExtentState::Written);
-    assert_eq!(test.extents(), [extent(0, 100, 30, false)]);
+    test.convert(0, 10, Written);
+    test.convert(20, 30, Written);
+    assert_eq!(test.extents(), [extent(0, 100, 30, Written)]);
 }
 
 #[test]
 fn the_longest_written_extent_converts_to_two_unwritten() {
     let mut test = TestTree::new(6);
-    test.tree().insert(extent(0, 100, 32_768, false)).unwrap();
-    test.convert(0, 32_768, ExtentState::Unwritten);
+    test.tree().insert(extent(0, 100, 32_768, Written)).unwrap();
+    test.convert(0, 32_768, Unwritten);
     let expected = [
-        extent(0, 100, 32_767, true),
-        extent(32_767, 32_867, 1, true),
+        extent(0, 100, 32_767, Unwritten),
+        extent(32_767, 32_867, 1, Unwritten),
     ];
     assert_eq!(test.extents(), expected);
-    test.convert(0, 32_768, ExtentState::Written);
-    assert_eq!(test.extents(), [extent(0, 100, 32_768, false)]);
+    test.convert(0, 32_768, Written);
+    assert_eq!(test.extents(), [extent(0, 100, 32_768, Written)]);
 }
 
 #[test]
 fn the_last_block_is_reserved() {
     let mut test = TestTree::new(6);
     test.tree()
-        .insert(extent(u32::MAX - 1, 100, 1, false))
+        .insert(extent(u32::MAX - 1, 100, 1, Written))
         .unwrap();
-    let result = test.tree().insert(extent(u32::MAX, 101, 1, false));
+    let result = test.tree().insert(extent(u32::MAX, 101, 1, Written));
     assert!(matches!(result, Err(Error::FileTooLarge)));
     let view = View::new(&test.root, None).unwrap();
     let map = lookup_from(&test.store, &view, FileBlock(u32::MAX)).unwrap();
@@ -489,11 +474,11 @@ fn the_last_block_is_reserved() {
 fn insertions_outside_of_the_file_or_volume_are_refused() {
     let mut test = TestTree::new(6);
     for bad in [
-        extent(0, 0, 1, false),
-        extent(0, VOLUME, 1, false),
-        extent(0, 5, 0, false),
-        extent(0, 5, 32_768, true),
-        extent(0, 5, 32_769, false),
+        extent(0, 0, 1, Written),
+        extent(0, VOLUME, 1, Written),
+        extent(0, 5, 0, Written),
+        extent(0, 5, 32_768, Unwritten),
+        extent(0, 5, 32_769, Written),
     ] {
         assert!(
             matches!(test.tree().insert(bad), Err(Error::Internal(_))),
@@ -550,9 +535,9 @@ proptest! {
                 nodes.values_mut().nth(node % count).unwrap().make_mut()[at] = value;
             }
         }
-        let _ = test.tree().insert(extent(block, 1 << 30, 3, false));
+        let _ = test.tree().insert(extent(block, 1 << 30, 3, Written));
         let range = FileBlock(block)..FileBlock(block + 50);
-        let _ = test.tree().convert_first(range, ExtentState::Unwritten);
+        let _ = test.tree().convert_first(range, Unwritten);
         let mut left = FileBlock::FIRST..FileBlock::END;
         for _ in 0..500 {
             match test.tree().remove_last(&left, &mut |_| true) {
@@ -575,7 +560,7 @@ fn lookups_in_a_root_read_no_node() {
         let map = lookup_from(&test.store, &view, FileBlock(n)).unwrap();
         assert_eq!(matches!(map, Map::Mapped { .. }), n % 2 == 0, "block {n}");
     }
-    assert_eq!(node::max_len(false), 32_768);
+    assert_eq!(Written.max_len(), 32_768);
 }
 
 /// Compares the nodes that changes allocate, in orders that cause many splits, with the bound of
@@ -587,7 +572,7 @@ fn the_worst_case_bounds_the_nodes_of_every_order() {
         let mut test = TestTree::new(8 + round % 60);
         let unwritten = round % 2 == 0;
         if unwritten {
-            let whole = extent(0, 1 << 20, 1 << 14, true);
+            let whole = extent(0, 1 << 20, 1 << 14, Unwritten);
             test.tree().insert(whole).unwrap();
         }
         let mut blocks: Vec<u32> = (0..600).map(|nth| nth * 3).collect();
@@ -608,12 +593,10 @@ fn the_worst_case_bounds_the_nodes_of_every_order() {
             match unwritten {
                 true => {
                     let range = FileBlock(*block)..FileBlock(*block + 1);
-                    test.tree()
-                        .convert_first(range, ExtentState::Written)
-                        .unwrap();
+                    test.tree().convert_first(range, Written).unwrap();
                 }
                 false => {
-                    let one = extent(*block, (1 << 20) + u64::from(*block) * 2, 1, false);
+                    let one = extent(*block, (1 << 20) + u64::from(*block) * 2, 1, Written);
                     test.tree().insert(one).unwrap();
                 }
             }

@@ -25,7 +25,7 @@
 //! relies on these splits when it computes how many nodes changes can need.
 
 use super::node::{self, Raw, Raws, View};
-use crate::{Error, Result};
+use crate::{Error, InodeDamage, Result};
 use block::Buf;
 use ext4_format::extent::{Extent, MAX_DEPTH};
 use smallvec::SmallVec;
@@ -45,18 +45,19 @@ pub(super) trait Nodes {
     fn ino(&self) -> Ino;
 
     /// Returns the error for an inconsistent tree.
-    fn corrupt(&self, what: &'static str) -> Error {
-        Error::CorruptInode {
-            ino: self.ino().0,
-            what,
-        }
+    fn corrupt(&self, damage: InodeDamage) -> Error {
+        damage.of(self.ino())
     }
     /// Checks an extent. The node may have changed since it was verified as a whole.
     fn check(&self, extent: Extent) -> Result<Extent> {
         if extent.is_valid() && self.on_volume(extent.start, extent.len) {
             Ok(extent)
         } else {
-            Err(self.corrupt("an extent is outside of the volume"))
+            Err(self.corrupt(InodeDamage::Extent {
+                file_block: extent.file_block,
+                start: extent.start,
+                len: extent.len,
+            }))
         }
     }
     /// Returns the block, the node and the range's end of the child of entry `at` of `parent`. The
@@ -67,13 +68,14 @@ pub(super) trait Nodes {
         at: usize,
         end: FileBlock,
     ) -> Result<(FsBlock, Self::Node, FileBlock)> {
-        let raw = parent
-            .raw(at)
-            .ok_or_else(|| self.corrupt("an extent node is empty"))?;
+        let empty = InodeDamage::NodeEmpty {
+            depth: parent.depth(),
+        };
+        let raw = parent.raw(at).ok_or_else(|| self.corrupt(empty))?;
         let end = parent.key(at + 1).unwrap_or(end);
         let block = node::unpack_child(raw);
         if !self.on_volume(block, 1) {
-            return Err(self.corrupt("an extent node is outside of the volume"));
+            return Err(self.corrupt(InodeDamage::NodeBlock { block }));
         }
         // A parent has a depth of at least 1; `View::new` checked the depth.
         let depth = parent.depth().saturating_sub(1);
@@ -96,7 +98,10 @@ pub(super) trait Nodes {
             _ => view.key(last).and_then(|key| key.checked_add(1)),
         };
         if view.key(0) != Some(key) || last_end.is_none_or(|last_end| last_end > end) {
-            return Err(self.corrupt("an extent node does not cover the range in its parent"));
+            return Err(self.corrupt(InodeDamage::NodeRange {
+                file_block: key,
+                depth,
+            }));
         }
         Ok(view)
     }
@@ -172,7 +177,11 @@ impl<N: Clone> Level<N> {
         };
         let view = View::new(bytes, Some(self.depth))?;
         if view.len() != self.entries {
-            return Err(store.corrupt("an extent node changed while it was used"));
+            return Err(store.corrupt(InodeDamage::NodeChanged {
+                depth: self.depth,
+                expected: self.entries as u32,
+                found: view.len() as u32,
+            }));
         }
         Ok(view.raws().into())
     }
@@ -269,7 +278,10 @@ impl<S: NodesMut> Tree<'_, S> {
             }
             if level.max < 2 + new.saturating_sub(old) {
                 // Two empty nodes could not hold the entries, so a header is wrong.
-                return Err(self.store.corrupt("an extent node has no room"));
+                return Err(self.store.corrupt(InodeDamage::NodeCapacity {
+                    depth: level.depth,
+                    most: level.max as u32,
+                }));
             }
             if level.node.is_none() && level.depth >= MAX_DEPTH {
                 return Err(Error::FileTooLarge);
@@ -324,9 +336,9 @@ impl<S: NodesMut> Tree<'_, S> {
         all.insert_many(at, new);
         let first = node::key(&all[0]);
         let Some((right_block, right)) = spare.pop() else {
-            return Err(self
-                .store
-                .corrupt("an extent node changed while it was used"));
+            return Err(Error::Internal(
+                "a split of extent nodes needs more nodes than were allocated",
+            ));
         };
         let depth = level.depth;
         if level.node.is_none() {
@@ -417,7 +429,8 @@ impl<S: NodesMut> Tree<'_, S> {
             None => View::new(self.root, Some(level.depth))?.key(0),
             Some((_, node)) => View::new(&self.store.bytes(node), Some(level.depth))?.key(0),
         };
-        key.ok_or_else(|| self.store.corrupt("an extent node is empty"))
+        let empty = InodeDamage::NodeEmpty { depth: level.depth };
+        key.ok_or_else(|| self.store.corrupt(empty))
     }
 }
 

@@ -21,7 +21,7 @@ impl Volume {
         Fs::mount(self.0.queue(), MountOptions::default()).unwrap()
     }
     /// Unmounts, runs e2fsck, and returns the map of "/file" that debugfs prints.
-    fn check(&self, fs: Arc<Fs>) -> Vec<(u32, u64, bool)> {
+    fn check(&self, fs: Arc<Fs>) -> Vec<(u32, u64, ExtentState)> {
         fs.unmount().unwrap();
         drop(fs);
         self.0.check();
@@ -30,8 +30,8 @@ impl Volume {
 }
 
 /// Parses the lines of debugfs's `ex -l`, such as "0/ 0 1/ 3 0 - 9 1000 - 1009 10 Uninit", into
-/// (file block, volume block, unwritten).
-fn blocks_in(text: &str) -> Vec<(u32, u64, bool)> {
+/// (file block, volume block, state).
+fn blocks_in(text: &str) -> Vec<(u32, u64, ExtentState)> {
     let mut blocks = Vec::new();
     for line in text.lines().skip(1) {
         let line = line.replace('/', " / ").replace('-', " - ");
@@ -40,8 +40,11 @@ fn blocks_in(text: &str) -> Vec<(u32, u64, bool)> {
         let [_, _, _, _, first, last, start, ..] = numbers[..] else {
             panic!("{line}");
         };
-        let unwritten = words.contains(&"Uninit");
-        blocks.extend((first..=last).map(|n| (n as u32, start + n - first, unwritten)));
+        let state = match words.contains(&"Uninit") {
+            true => ExtentState::Unwritten,
+            false => ExtentState::Written,
+        };
+        blocks.extend((first..=last).map(|n| (n as u32, start + n - first, state)));
     }
     blocks
 }
@@ -56,15 +59,8 @@ fn create(fs: &Arc<Fs>, blocks: u64) -> InodeRef {
     file
 }
 
-fn state_of(unwritten: bool) -> ExtentState {
-    match unwritten {
-        true => ExtentState::Unwritten,
-        false => ExtentState::Written,
-    }
-}
-
 /// Maps the file blocks from `block` on to at most `len` new volume blocks, and returns those.
-fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, unwritten: bool) -> BlockRun {
+fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, state: ExtentState) -> BlockRun {
     let handle = fs.journal.start(super::INSERT_CREDITS + 4).unwrap();
     let run = fs.groups.pick(FsBlock(goal), len).unwrap();
     fs.groups.reserve(run.len.into()).unwrap();
@@ -75,7 +71,7 @@ fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, unwritten: boo
         FileBlock(block),
         run.start,
         run.len,
-        state_of(unwritten),
+        state,
     )
     .unwrap();
     fs.groups.record(&handle, run).unwrap();
@@ -94,12 +90,12 @@ fn unmap(fs: &Fs, file: &InodeRef, from: u32, to: u32, credits: u32) -> usize {
     handles
 }
 
-type Model = BTreeMap<u32, (u64, bool)>;
+type Model = BTreeMap<u32, (u64, ExtentState)>;
 
-fn list(model: &Model) -> Vec<(u32, u64, bool)> {
+fn list(model: &Model) -> Vec<(u32, u64, ExtentState)> {
     model
         .iter()
-        .map(|(block, (start, unwritten))| (*block, *start, *unwritten))
+        .map(|(block, (start, state))| (*block, *start, *state))
         .collect()
 }
 
@@ -109,12 +105,12 @@ enum Op {
         block: u32,
         len: u32,
         behind: bool,
-        unwritten: bool,
+        state: ExtentState,
     },
     Convert {
         block: u32,
         len: u32,
-        unwritten: bool,
+        state: ExtentState,
     },
     Unmap {
         block: u32,
@@ -124,13 +120,17 @@ enum Op {
     Forget,
 }
 
+fn any_state() -> impl Strategy<Value = ExtentState> {
+    prop_oneof![Just(ExtentState::Written), Just(ExtentState::Unwritten)]
+}
+
 fn ops() -> impl Strategy<Value = Op> {
     let (at, short, long) = (|| 0u32..2000, 1u32..8, || 1u32..400);
     prop_oneof![
-        10 => (at(), short, any::<bool>(), any::<bool>())
-            .prop_map(|(block, len, behind, unwritten)| Op::Map { block, len, behind, unwritten }),
-        2 => (at(), long(), any::<bool>())
-            .prop_map(|(block, len, unwritten)| Op::Convert { block, len, unwritten }),
+        10 => (at(), short, any::<bool>(), any_state())
+            .prop_map(|(block, len, behind, state)| Op::Map { block, len, behind, state }),
+        2 => (at(), long(), any_state())
+            .prop_map(|(block, len, state)| Op::Convert { block, len, state }),
         1 => (at(), long()).prop_map(|(block, len)| Op::Unmap { block, len }),
         1 => Just(Op::Commit),
         1 => Just(Op::Forget),
@@ -147,7 +147,7 @@ fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
             block,
             len,
             behind,
-            unwritten,
+            state,
         } => {
             // The range is cut at the next mapped block. It is empty if `block` is mapped.
             let end = model
@@ -163,24 +163,18 @@ fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
                 Some((start, _)) if behind => start + 1,
                 _ => 5000 + u64::from(block) * 7 % 3000,
             };
-            let run = map(fs, file, block, len, goal, unwritten);
-            model
-                .extend((0..run.len).map(|n| (block + n, (run.start.0 + u64::from(n), unwritten))));
+            let run = map(fs, file, block, len, goal, state);
+            model.extend((0..run.len).map(|n| (block + n, (run.start.0 + u64::from(n), state))));
         }
-        Op::Convert {
-            block,
-            len,
-            unwritten,
-        } => {
+        Op::Convert { block, len, state } => {
             let (mut from, end) = (FileBlock(block), FileBlock(block + len));
             while from < end {
                 let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
-                let state = state_of(unwritten);
                 from = convert_some(fs, &handle, file, from..end, state).unwrap();
             }
             model
                 .range_mut(block..block + len)
-                .for_each(|(_, found)| found.1 = unwritten);
+                .for_each(|(_, found)| found.1 = state);
         }
         Op::Unmap { block, len } => {
             unmap(fs, file, block, block + len, super::REMOVE_CREDITS);
@@ -204,8 +198,8 @@ proptest! {
         }
         let mut seen = Vec::new();
         for_each(&fs, &file, FileBlock::FIRST..FileBlock::END, &mut |block, map| {
-            let Map::Mapped { start, len, unwritten } = map else { unreachable!() };
-            seen.extend((0..len).map(|n| (block.0 + n, start.0 + u64::from(n), unwritten)));
+            let Map::Mapped { start, len, state } = map else { unreachable!() };
+            seen.extend((0..len).map(|n| (block.0 + n, start.0 + u64::from(n), state)));
             true
         }).unwrap();
         prop_assert_eq!(&seen, &list(&model));
@@ -223,8 +217,12 @@ fn fifty_thousand_fragments_are_mapped_and_unmapped() {
     for n in 0..count {
         // Neither in order nor adjacent.
         let block = n * 7919 % count * 2;
-        let run = map(&fs, &file, block, 1, 3000, n % 2 == 0);
-        model.insert(block, (run.start.0, n % 2 == 0));
+        let state = match n % 2 {
+            0 => ExtentState::Unwritten,
+            _ => ExtentState::Written,
+        };
+        let run = map(&fs, &file, block, 1, 3000, state);
+        model.insert(block, (run.start.0, state));
     }
     assert_eq!(count_extents(&fs, &file).unwrap(), u64::from(count));
     let nodes = file.attr().blocks / 8 - u64::from(count);
@@ -235,15 +233,15 @@ fn fifty_thousand_fragments_are_mapped_and_unmapped() {
     // After a new mount the extents are the same, and they are removed in bounded steps.
     let fs = volume.mount();
     let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
-    for (block, (start, unwritten)) in model.iter().step_by(97) {
+    for (block, (start, state)) in model.iter().step_by(97) {
         let found = lookup(&fs, &file, FileBlock(*block)).unwrap();
-        let (start, unwritten) = (FsBlock(*start), *unwritten);
+        let (start, state) = (FsBlock(*start), *state);
         assert_eq!(
             found,
             Map::Mapped {
                 start,
                 len: 1,
-                unwritten
+                state
             }
         );
         assert_eq!(
@@ -273,7 +271,7 @@ fn a_damaged_node_is_an_error() {
     let fs = volume.mount();
     let file = create(&fs, 4000);
     for block in (0..1000).step_by(2) {
-        map(&fs, &file, block, 1, 3000, false);
+        map(&fs, &file, block, 1, 3000, ExtentState::Written);
     }
     let root = *file.i_block.read();
     let child = u64::from(u32::from_le_bytes([root[16], root[17], root[18], root[19]]));

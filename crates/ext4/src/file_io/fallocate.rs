@@ -3,7 +3,7 @@
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, ExtentState, Map};
 use crate::state::ANY_BLOCKS;
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode};
 use block::PAGE_SIZE;
 use ext4_format::inode::FileType;
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl Fs {
     ) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.data.readahead.quiesce();
-        inode.begin_write(false)?;
+        inode.begin_write(WriteMode::Anywhere)?;
         let done = self.change_blocks(inode, mode, offset, end);
         if done.is_err() {
             // The size on disk may have waited for pages that were dropped before the error.
@@ -84,7 +84,7 @@ impl Fs {
                 if !keep_size {
                     self.zero_tail(inode, end)?;
                 }
-                self.grow_to(inode, end, keep_size)
+                self.grow_to(inode, (!keep_size).then_some(end))
             }
             FallocateMode::PunchHole => {
                 let inner = self.zero_edges(inode, offset, end)?;
@@ -95,7 +95,7 @@ impl Fs {
                     changes.promise(1, Claim::Margin)?;
                     self.free_with_pages(inode, inner)?;
                 }
-                self.grow_to(inode, 0, true)
+                self.grow_to(inode, None)
             }
             FallocateMode::ZeroRange { keep_size } => {
                 if !keep_size {
@@ -111,7 +111,7 @@ impl Fs {
                     self.unwrite(inode, inner)?;
                 }
                 self.allocate(inode, page::touching(offset..end))?;
-                self.grow_to(inode, end, keep_size)
+                self.grow_to(inode, (!keep_size).then_some(end))
             }
         }
     }
@@ -188,7 +188,7 @@ impl Fs {
                 Map::Hole { len }
                 | Map::Mapped {
                     len,
-                    unwritten: true,
+                    state: ExtentState::Unwritten,
                     ..
                 } => {
                     let end = blocks.end.min(at.saturating_add(len));
@@ -199,7 +199,7 @@ impl Fs {
                 }
                 Map::Mapped {
                     len,
-                    unwritten: false,
+                    state: ExtentState::Written,
                     ..
                 } => {
                     let most = len.min(extents::MAX_UNWRITTEN_LEN);
@@ -216,11 +216,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Raises the size to `end` (unless `keep_size`) and sets the times.
-    pub(super) fn grow_to(&self, inode: &Arc<Inode>, end: u64, keep_size: bool) -> Result<()> {
+    /// Raises the size to `end`, if there is one, and sets the times.
+    pub(super) fn grow_to(&self, inode: &Arc<Inode>, end: Option<u64>) -> Result<()> {
         let handle = self.journal.start(2)?;
         inode.set_mtime(self.now());
-        inode.grow(self, &handle, if keep_size { 0 } else { end });
+        inode.grow(self, &handle, end.unwrap_or(0));
         Ok(())
     }
 }

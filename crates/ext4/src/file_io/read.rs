@@ -1,6 +1,6 @@
 //! Reading: from the page cache, or from the device or the log into it.
 
-use crate::extents::{self, Map};
+use crate::extents::{self, ExtentState, Map};
 use crate::state::{Arrival, is_stale_behind, live_bytes};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use block::{Bio, Buf, BufMut, Class, PAGE_SIZE, Reason};
@@ -164,7 +164,7 @@ impl Fs {
             Map::Hole { len }
             | Map::Mapped {
                 len,
-                unwritten: true,
+                state: ExtentState::Unwritten,
                 ..
             } => (Run::Zeroes, end_of(len)),
             Map::Mapped { start, len, .. } => {

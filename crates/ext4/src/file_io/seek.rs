@@ -1,6 +1,6 @@
 //! SEEK_DATA and SEEK_HOLE.
 
-use crate::extents::{self, Map};
+use crate::extents::{self, ExtentState, Map};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use units::PageIndex;
 
@@ -47,7 +47,10 @@ impl Fs {
         let unlanded = inode.data.mapping.next_unlanded(at);
         let block = at.block();
         let (mapped, end) = match extents::lookup(self, inode, block)? {
-            Map::Mapped { len, unwritten, .. } => (!unwritten, block.saturating_add(len).page()),
+            Map::Mapped { len, state, .. } => (
+                state == ExtentState::Written,
+                block.saturating_add(len).page(),
+            ),
             Map::Hole { len } => (false, block.saturating_add(len).page()),
         };
         if mapped {

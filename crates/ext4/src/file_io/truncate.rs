@@ -1,8 +1,8 @@
 //! Changing a file's size, and freeing blocks.
 
-use crate::extents::{self, Map};
+use crate::extents::{self, ExtentState, Map};
 use crate::state::ANY_BLOCKS;
-use crate::{Error, Fs, Inode, InodeRef, Result, orphan};
+use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, orphan};
 use block::{BufMut, PAGE_SIZE};
 use ext4_format::inode::FileType;
 use jbd2::Handle;
@@ -30,10 +30,10 @@ impl Fs {
     fn truncate_once(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.data.readahead.quiesce();
-        let old = inode.begin_write(false)?;
+        let old = inode.begin_write(WriteMode::Anywhere)?;
         if size >= old {
             self.zero_tail(inode, size)?;
-            return self.grow_to(inode, size, false);
+            return self.grow_to(inode, Some(size));
         }
         // The bytes behind the new end in its page must read as zeroes if the file grows again.
         let tail = page::within(size);
@@ -88,7 +88,7 @@ impl Fs {
         };
         if let Map::Mapped {
             start,
-            unwritten: false,
+            state: ExtentState::Written,
             ..
         } = extents::lookup(self, inode, page.block())?
         {

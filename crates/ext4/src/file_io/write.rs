@@ -1,9 +1,9 @@
 //! Writing into the page cache, with a reservation for each page without a block.
 
 use crate::alloc::Claim;
-use crate::extents::{self, Changes, Map};
+use crate::extents::{self, Changes, ExtentState, Map};
 use crate::state::ANY_BLOCKS;
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeRef, Result, SyncKind, WriteMode};
 use block::{BufMut, PAGE_SIZE};
 use cache::{Delalloc, PageState};
 use ext4_format::inode::FileType;
@@ -88,7 +88,7 @@ impl Fs {
             }
         }
         if is_sync {
-            self.fsync(inode, true)?;
+            self.fsync(inode, SyncKind::Fdatasync)?;
         }
         Ok((first, written))
     }
@@ -96,7 +96,10 @@ impl Fs {
     fn write_chunk(&self, inode: &Arc<Inode>, at: At, data: &[u8]) -> Result<Written> {
         let _exclusive = inode.lock.write();
         inode.data.readahead.quiesce();
-        let size = inode.begin_write(matches!(at, At::End))?;
+        let size = inode.begin_write(match at {
+            At::Offset(_) => WriteMode::Anywhere,
+            At::End => WriteMode::Append,
+        })?;
         let offset = match at {
             At::Offset(offset) => offset,
             At::End => size,
@@ -212,8 +215,8 @@ impl Fs {
         Ok(inode.data.mapping.store_dirty(index, buf, delalloc))
     }
 
-    /// Zeroes bytes `range` of page `index` and keeps the rest of the page. Does nothing for a
-    /// hole. The caller holds the inode's lock exclusively.
+    /// Zeroes bytes `range` of page `index` and keeps the rest of the page. A hole stays
+    /// one. The caller holds the inode's lock exclusively.
     pub(crate) fn zero_in_page(
         &self,
         inode: &Arc<Inode>,
@@ -230,7 +233,7 @@ impl Fs {
                 if !matches!(
                     extents::lookup(self, inode, index.block())?,
                     Map::Mapped {
-                        unwritten: false,
+                        state: ExtentState::Written,
                         ..
                     }
                 ) {
@@ -297,8 +300,10 @@ impl<'a> Mapped<'a> {
             let block = index.block();
             let (len, kind) = match extents::lookup(self.fs, self.inode, block)? {
                 Map::Hole { len } => (len, Kind::Hole),
-                Map::Mapped { len, unwritten, .. } if unwritten => (len, Kind::Unwritten),
-                Map::Mapped { len, .. } => (len, Kind::Written),
+                Map::Mapped { len, state, .. } => match state {
+                    ExtentState::Unwritten => (len, Kind::Unwritten),
+                    ExtentState::Written => (len, Kind::Written),
+                },
             };
             self.run = index..block.saturating_add(len).page();
             self.kind = kind;

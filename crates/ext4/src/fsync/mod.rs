@@ -15,7 +15,7 @@ mod queued;
 mod tree;
 
 use crate::state::{Needed, Route};
-use crate::{Fs, Inode, InodeRef, Result};
+use crate::{Fs, Inode, InodeRef, Result, SyncKind};
 use block::Reason;
 use std::sync::Arc;
 use units::page;
@@ -25,8 +25,8 @@ use units::page;
 pub struct SyncTarget {
     /// The file or directory.
     pub inode: InodeRef,
-    /// Leave out times, owner and mode, as fdatasync does.
-    pub data_only: bool,
+    /// The system call.
+    pub kind: SyncKind,
 }
 
 /// Pages of one call that go through the log, at most (64 KiB). They are written twice, here and by
@@ -34,18 +34,17 @@ pub struct SyncTarget {
 const LOG_PAGES: u64 = (64 << 10) / page::BYTES;
 
 impl Fs {
-    /// Makes a file (or directory) durable; `data_only` leaves out times, owner and mode, as
-    /// fdatasync does.
-    pub fn fsync(&self, inode: &InodeRef, data_only: bool) -> Result<()> {
+    /// Makes a file (or directory) durable.
+    pub fn fsync(&self, inode: &InodeRef, kind: SyncKind) -> Result<()> {
         self.check_journal()?;
         if self.is_read_only() {
             return Ok(());
         }
         self.bdi.note_fsync(inode.data.mapping.dirty_pages());
         let begin = inode.size_to_sync();
-        let route = self.route_for(std::iter::once((inode, data_only)));
+        let route = self.route_for(std::iter::once((inode, kind)));
         self.write_and_record(inode, route)?;
-        self.make_durable(inode.needed(self, data_only, begin)?)
+        self.make_durable(inode.needed(self, kind, begin)?)
     }
 
     /// Makes many files durable by one plug, one commit and one flush. Returns a result for each
@@ -59,15 +58,13 @@ impl Fs {
             return targets.iter().map(|_| Ok(())).collect();
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
-        let route = self.route_for(targets.iter().map(|t| (&t.inode, t.data_only)));
+        let route = self.route_for(targets.iter().map(|t| (&t.inode, t.kind)));
         let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
         let written = self.bdi.write_and_wait(self, &inodes, route);
         let needed: Vec<Result<Needed>> = written
             .into_iter()
             .zip(targets.iter().zip(begin))
-            .map(|(written, (t, begin))| {
-                written.and_then(|()| t.inode.needed(self, t.data_only, begin))
-            })
+            .map(|(written, (t, begin))| written.and_then(|()| t.inode.needed(self, t.kind, begin)))
             .collect();
         let all = needed.iter().flatten().copied().reduce(Needed::and);
         let done = self.make_durable(all.unwrap_or_default());
@@ -93,7 +90,10 @@ impl Fs {
     /// The way by which the data of these files becomes durable soonest. A few pages go through the
     /// log, which is written anyway. An overwrite that needs no commit goes home at once, and so
     /// does anything long.
-    fn route_for<'a>(&self, files: impl Iterator<Item = (&'a InodeRef, bool)> + Clone) -> Route {
+    fn route_for<'a>(
+        &self,
+        files: impl Iterator<Item = (&'a InodeRef, SyncKind)> + Clone,
+    ) -> Route {
         let pages: u64 = files
             .clone()
             .map(|(f, _)| f.data.mapping.dirty_pages())
@@ -102,8 +102,9 @@ impl Fs {
             return Route::Home;
         }
         let mut files = files;
-        let commits =
-            files.any(|(file, data_only)| !data_only || file.datasync_needs_commit(&self.journal));
+        let commits = files.any(|(file, kind)| {
+            kind == SyncKind::Fsync || file.datasync_needs_commit(&self.journal)
+        });
         match commits {
             true => Route::Log,
             false => Route::LogNew,

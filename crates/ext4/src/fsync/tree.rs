@@ -19,7 +19,7 @@
 //! dirty pages of the subtree.
 
 use crate::state::Route;
-use crate::{Error, Fs, Inode, InodeRef, Result, directory};
+use crate::{Error, Fs, Inode, InodeRef, Result, SyncKind, directory};
 use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::FileType;
 use std::collections::{HashMap, HashSet};
@@ -58,7 +58,7 @@ impl Fs {
     /// is not written, except that of files of unknown place with few dirty pages.
     pub fn sync_tree(&self, root: &InodeRef) -> Result<()> {
         if root.kind() != FileType::Directory {
-            return self.fsync(root, false);
+            return self.fsync(root, SyncKind::Fsync);
         }
         if root.ino == Ino::ROOT {
             return self.sync();

@@ -8,7 +8,7 @@ use crate::directory::{self, Place};
 use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::state::{NAMESPACE_BLOCKS, decode_rdev};
 use crate::xattr::{self, XATTR_CREDITS};
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};
 use jbd2::Handle;
 use std::sync::Arc;
@@ -309,10 +309,7 @@ impl Fs {
         let ino = self.groups.alloc_inode(handle, parent.ino, kind)?;
         if self.inodes.get(ino).is_some() {
             // The inode is in use, so its bit in the bitmap stays set.
-            return Err(Error::CorruptInode {
-                ino: ino.0,
-                what: "it is in use, but it is free in the inode bitmap",
-            });
+            return Err(InodeDamage::FreeInBitmap.of(ino));
         }
         let made = self.new_inode(handle, ino, mode.0, new.uid, gid);
         let inode = match made {

@@ -18,6 +18,7 @@
 //! The immutable and append-only flags are checked here. Permissions are not: FUSE's
 //! `default_permissions` checks them.
 
+mod ancestors;
 mod create;
 mod link;
 mod locks;
@@ -26,7 +27,7 @@ mod symlink;
 
 pub use create::Opened;
 
-use crate::{DirEntry, Error, Fs, Inode, InodeRef, Result, directory};
+use crate::{DirEntry, Error, Fs, Inode, InodeDamage, InodeRef, Result, directory};
 use ext4_format::dir_entry::NAME_MAX;
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::inode::{FileType, InodeFlags, LINK_MAX, Timestamp};
@@ -148,10 +149,7 @@ fn check_directory(dir: &Inode) -> Result<()> {
 
 /// The error of a directory that has an entry for itself, other than ".".
 fn contains_itself(ino: units::Ino) -> Error {
-    Error::CorruptInode {
-        ino: ino.0,
-        what: "the directory contains itself",
-    }
+    InodeDamage::ContainsItself.of(ino)
 }
 
 /// Checks that a name can be a new one: not "." or "..", which exist, and valid.

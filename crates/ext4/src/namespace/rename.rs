@@ -30,7 +30,7 @@ use super::{
 use crate::directory::{self, CHANGE_CREDITS, Place};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::state::{NAMESPACE_BLOCKS, decode_rdev};
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
 use ext4_format::inode::{FileType, Timestamp};
 use jbd2::Handle;
 use std::sync::Arc;
@@ -174,8 +174,10 @@ impl Fs {
             None => Change::Add,
         };
         check_may_change(to.dir, change)?;
-        let source_is_dir = kind_of(self, &source_place)? == Some(FileType::Directory);
-        let target_is_dir = kind_of(self, &target_place)? == Some(FileType::Directory);
+        let source_kind = kind_of(self, &source_place)?;
+        let target_kind = kind_of(self, &target_place)?;
+        let source_is_dir = source_kind == Some(FileType::Directory);
+        let target_is_dir = target_kind == Some(FileType::Directory);
         let exchange = flags == RenameFlags::Exchange;
         let moves_directory = !same_dir && (source_is_dir || (exchange && target_is_dir));
         if moves_directory && rename_lock == RenameLock::NotHeld {
@@ -186,10 +188,10 @@ impl Fs {
         }
         let source = self.named_inode(source_ino)?;
         let target = replaces.map(|ino| self.named_inode(ino)).transpose()?;
-        check_entry_kind(&source, source_is_dir)?;
+        check_entry_kind(&source, source_kind)?;
         check_may_rename(&source)?;
         if let Some(target) = &target {
-            check_entry_kind(target, target_is_dir)?;
+            check_entry_kind(target, target_kind)?;
             check_may_rename(target)?;
         }
         let needs_data = written != Some(source_ino) && target.is_some() && !source_is_dir;
@@ -254,12 +256,14 @@ impl Fs {
         }
         let parent_of = |inode: &InodeRef, parent: Ino| -> Result<Place> {
             let place = directory::find_parent(self, inode)?;
-            match place.ino() == Some(parent) {
-                true => Ok(place),
-                false => Err(Error::CorruptInode {
-                    ino: inode.ino.0,
-                    what: "\"..\" is not the directory's parent",
-                }),
+            match place.ino() {
+                Some(found) if found == parent => Ok(place),
+                Some(found) => Err(InodeDamage::WrongParent {
+                    found,
+                    expected: parent,
+                }
+                .of(inode.ino)),
+                None => Err(InodeDamage::NoParent.of(inode.ino)),
             }
         };
         let source_parent = source_moves.then(|| parent_of(&source, from.dir.ino));
@@ -455,35 +459,6 @@ impl Fs {
         }
         Ok(lock_victim(inode))
     }
-
-    /// Returns whether `dir` is `ancestor` or a descendant of it. The caller holds `rename_lock`,
-    /// so ".." of no directory changes.
-    fn is_within(&self, dir: &InodeRef, ancestor: Ino) -> Result<bool> {
-        let mut at = dir.clone();
-        // Brent's algorithm detects a cycle of ".." on a damaged volume: the walk reaches the
-        // marked directory again.
-        let (mut marked, mut steps, mut limit) = (at.ino, 0u64, 1u64);
-        loop {
-            if at.ino == ancestor {
-                return Ok(true);
-            }
-            if at.ino == Ino::ROOT {
-                return Ok(false);
-            }
-            let parent = directory::find_parent(self, &at)?.ino();
-            at = self.named_inode(parent.ok_or(Error::NotFound)?)?;
-            if at.ino == marked {
-                return Err(Error::CorruptInode {
-                    ino: dir.ino.0,
-                    what: "the parents of the directory form a cycle",
-                });
-            }
-            steps += 1;
-            if steps == limit {
-                (marked, steps, limit) = (at.ino, 0, limit * 2);
-            }
-        }
-    }
 }
 
 /// Returns the change of a directory's link count for a change of its number of subdirectories.
@@ -502,12 +477,15 @@ fn update_ctime(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, now: Timestamp
 }
 
 /// Checks that the type of an entry, which earlier checks used, is that of its inode.
-fn check_entry_kind(inode: &Inode, is_dir: bool) -> Result<()> {
-    if (inode.kind() == FileType::Directory) == is_dir {
-        return Ok(());
+fn check_entry_kind(inode: &Inode, entry: Option<FileType>) -> Result<()> {
+    match entry {
+        Some(entry) if (entry == FileType::Directory) != inode.is_dir() => {
+            Err(InodeDamage::EntryType {
+                entry,
+                inode: inode.kind(),
+            }
+            .of(inode.ino))
+        }
+        _ => Ok(()),
     }
-    Err(Error::CorruptInode {
-        ino: inode.ino.0,
-        what: "the directory entry has another type than the inode",
-    })
 }

@@ -6,7 +6,7 @@
 use super::NewInode;
 use super::create::CreateRequest;
 use crate::extents::{self, ExtentState, INSERT_CREDITS, Map};
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
 use ext4_format::inode::{FileType, I_BLOCK_SIZE, InodeFlags, InodeMode};
 use ext4_format::symlink::{MAX_FAST_TARGET, fast_i_block};
 use jbd2::Handle;
@@ -96,11 +96,8 @@ impl Fs {
         if !InodeMode::is_symlink(mode) {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let corrupt = |what| {
-            let error = Error::CorruptInode {
-                ino: inode.ino.0,
-                what,
-            };
+        let corrupt = |damage: InodeDamage| {
+            let error = damage.of(inode.ino);
             self.blame("readlink", inode.ino, error)
         };
         let len = usize::try_from(size).unwrap_or(usize::MAX);
@@ -111,22 +108,22 @@ impl Fs {
             let map = extents::lookup(self, inode, FileBlock(0))?;
             let Map::Mapped {
                 start,
-                unwritten: false,
+                state: ExtentState::Written,
                 ..
             } = map
             else {
-                return Err(corrupt("the symbolic link's target has no block"));
+                return Err(corrupt(InodeDamage::TargetUnmapped));
             };
             let data = self.journal.get(start)?.data();
             data.get(..len).map(<[u8]>::to_vec)
         }
-        .ok_or_else(|| corrupt("the symbolic link's size is larger than its target's space"))?;
+        .ok_or_else(|| corrupt(InodeDamage::TargetSize { size }))?;
         // The kernel reads the target as a C string.
         if let Some(end) = target.iter().position(|&byte| byte == 0) {
             target.truncate(end);
         }
         if target.is_empty() {
-            return Err(corrupt("the symbolic link's target is empty"));
+            return Err(corrupt(InodeDamage::TargetEmpty));
         }
         Ok(target)
     }

@@ -6,7 +6,7 @@
 //! taken again before its old number is cleared.
 
 use crate::state::{OrphanFile, OrphanPlace, SlotBlock, orphans_present};
-use crate::{Error, Fs, Inode, Result, extents};
+use crate::{Fs, Inode, InodeDamage, Result, extents};
 use ext4_format::checksum::Seed;
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::orphan_file;
@@ -28,26 +28,24 @@ fn seal_block(seed: u32, block: FsBlock, bytes: &mut [u8]) {
 impl OrphanFile {
     /// Reads the orphan file `inode` and its taken slots.
     pub fn load(fs: &Fs, inode: &Inode) -> Result<OrphanFile> {
-        let damaged = |what| Error::CorruptInode {
-            ino: inode.ino.0,
-            what,
-        };
+        let damaged = |damage: InodeDamage| damage.of(inode.ino);
         let (size, is_regular) = inode.fields(|f| (f.size, f.mode.is_regular()));
         let count = size / u64::from(fs.geo.block_size.max(1));
-        if !is_regular || count == 0 || count > MAX_BLOCKS {
-            return Err(damaged(
-                "the orphan file is not a regular file, or its size is invalid",
-            ));
+        if !is_regular {
+            return Err(damaged(InodeDamage::OrphanFileType));
+        }
+        if count == 0 || count > MAX_BLOCKS {
+            return Err(damaged(InodeDamage::OrphanFileSize { size }));
         }
         let mut places = Vec::new();
-        for block in 0..count as u32 {
-            match extents::lookup(fs, inode, FileBlock(block))? {
+        for file_block in (0..count as u32).map(FileBlock) {
+            match extents::lookup(fs, inode, file_block)? {
                 extents::Map::Mapped {
                     start,
-                    unwritten: false,
+                    state: extents::ExtentState::Written,
                     ..
                 } => places.push(start),
-                _ => return Err(damaged("the orphan file has a hole")),
+                _ => return Err(damaged(InodeDamage::OrphanFileHole { file_block })),
             }
         }
         fs.journal.prefetch(&places);
@@ -86,17 +84,13 @@ impl OrphanFile {
         self.blocks.len() as u32
     }
 
-    /// Returns the place and the inode number of each taken slot of a block.
-    pub fn orphans(&self, fs: &Fs, block: u32) -> Result<Vec<(OrphanPlace, Ino)>> {
+    /// Returns the taken slots of a block and the inode number in each.
+    pub fn orphans(&self, fs: &Fs, block: u32) -> Result<Vec<(u32, Ino)>> {
         let buffer = fs.journal.get(self.blocks[block as usize].place)?;
         self.verify(&buffer)?;
         let data = buffer.data();
-        let place = |slot| OrphanPlace::File {
-            block,
-            slot: slot as u32,
-        };
         let slots = orphan_file::slots(&data);
-        Ok(slots.map(|(slot, ino)| (place(slot), ino)).collect())
+        Ok(slots.map(|(slot, ino)| (slot as u32, ino)).collect())
     }
 
     /// Stores an inode number in a free slot; `None` if no slot is free.

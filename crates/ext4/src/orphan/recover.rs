@@ -5,13 +5,13 @@
 //! which also removes it from the list or its slot. So after a crash the next mount continues with
 //! the rest.
 
-use crate::state::{OrphanFile, OrphanPlace};
-use crate::{Error, Fs, InodeRef, OrphanReport, Result};
+use crate::state::{Links, OrphanFile, OrphanPlace};
+use crate::{Error, Fs, InodeDamage, InodeRef, OrphanReport, Result};
 use ext4_format::error::FormatError;
 use ext4_format::features::CompatFeatures;
 use std::collections::HashSet;
 use sync::atomic::Ordering;
-use units::Ino;
+use units::{FileBlock, Ino};
 
 /// Deletes or truncates the orphans that a crash left. A writable mount calls it once, before the
 /// volume has other users.
@@ -28,8 +28,8 @@ pub(crate) fn recover(fs: &Fs) -> Result<OrphanReport> {
     if fs.geo.compat.contains(CompatFeatures::ORPHAN_FILE) {
         let ino = Ino(fs.superblock.lock().orphan_file_inum.get());
         let inode = fs
-            .load_inode(ino, false)
-            .map_err(|error| error.stale_is_damage(ino.0, "the orphan file's inode is deleted"))?;
+            .load_inode(ino, Links::Required)
+            .map_err(|error| error.stale_is_damage(ino, InodeDamage::OrphanFileDeleted))?;
         let file = OrphanFile::load(fs, &inode)?;
         // Recovery runs once, so the file is not set yet.
         let _ = fs.orphan_state.file.set(file);
@@ -59,10 +59,7 @@ impl Recovery<'_> {
             }
             let inode = self.load("s_last_orphan or i_dtime", ino)?;
             if !self.seen.insert(ino.0) {
-                return Err(Error::CorruptInode {
-                    ino: ino.0,
-                    what: "the inode is on the orphan list twice",
-                });
+                return Err(InodeDamage::OrphanListedTwice.of(ino));
             }
             let next = inode.fields(|f| f.dtime);
             self.fs.orphan_state.list.lock().set_head(&inode, next);
@@ -76,15 +73,16 @@ impl Recovery<'_> {
         };
         // One block at a time bounds the memory: a hostile file may hold millions of numbers.
         for block in 0..file.blocks() {
-            for (place, ino) in file.orphans(self.fs, block)? {
+            for (slot, ino) in file.orphans(self.fs, block)? {
                 let inode = self.load("an inode number of the orphan file", ino)?;
                 if !self.seen.insert(ino.0) {
-                    return Err(Error::CorruptInode {
-                        ino: ino.0,
-                        what: "the inode is recorded as an orphan twice",
-                    });
+                    return Err(InodeDamage::OrphanRecordedTwice {
+                        block: FileBlock(block),
+                        slot,
+                    }
+                    .of(ino));
                 }
-                self.recover_inode(&inode, place)?;
+                self.recover_inode(&inode, OrphanPlace::File { block, slot })?;
             }
         }
         Ok(())
@@ -102,12 +100,9 @@ impl Recovery<'_> {
             }));
         }
         if !self.fs.groups.inode_in_use(ino)? {
-            return Err(Error::CorruptInode {
-                ino: ino.0,
-                what: "the inode is recorded as an orphan, but it is free",
-            });
+            return Err(InodeDamage::OrphanFree.of(ino));
         }
-        self.fs.load_inode(ino, true)
+        self.fs.load_inode(ino, Links::Optional)
     }
 
     /// Deletes or truncates an orphan, which removes its record.

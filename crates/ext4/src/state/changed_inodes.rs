@@ -141,10 +141,7 @@ fn write_block(fs: &Fs, handle: &Handle<'_>, block: FsBlock, inodes: &[Arc<Inode
         for snapshot in &snapshots {
             let raw = bytes
                 .get_mut(snapshot.offset..snapshot.offset + size)
-                .ok_or(Error::CorruptInode {
-                    ino: snapshot.ino.0,
-                    what: "lies beyond its table",
-                })?;
+                .ok_or(Error::Internal("an inode lies beyond its block"))?;
             snapshot.fields.encode(&fs.geo, raw)?;
             let area = in_inode_xattr_area_mut(&fs.geo, raw)?;
             match &snapshot.inline_xattrs {

@@ -130,12 +130,21 @@ impl TidCell {
     }
 }
 
+/// The system calls that make a file durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// Contents and all metadata.
+    Fsync,
+    /// Contents, and the metadata that is needed to read them: not times, owner and mode.
+    Fdatasync,
+}
+
 impl Durability {
-    /// A change of anything but data is part of transaction `tid`; `datasync` where fdatasync waits
-    /// for it.
-    pub fn changed_in(&self, tid: Tid, datasync: bool) {
+    /// A change of anything but data is part of transaction `tid`. Fsync waits for it, and
+    /// fdatasync only if `least` is `Fdatasync`.
+    pub fn changed_in(&self, tid: Tid, least: SyncKind) {
         self.tid.set(tid);
-        if datasync {
+        if least == SyncKind::Fdatasync {
             self.datasync_tid.set(tid);
         }
     }
@@ -201,13 +210,13 @@ impl Inode {
     }
 
     /// Landed → recorded: `pages` have landed, and their blocks are recorded under `handle`.
-    /// `changed`: that changed what fdatasync waits for.
+    /// Fdatasync waits for that if `least` is `Fdatasync`.
     pub(crate) fn recorded(
         self: &Arc<Self>,
         fs: &Fs,
         handle: &Handle<'_>,
         pages: Range<PageIndex>,
-        changed: bool,
+        least: SyncKind,
     ) {
         let mut meta = self.meta.lock();
         debug_assert!(
@@ -215,7 +224,7 @@ impl Inode {
             "blocks behind the end"
         );
         // Named first: a thread that finds no unlanded page reads the number without the lock.
-        match changed || meta.fields.size < meta.size {
+        match least == SyncKind::Fdatasync || meta.fields.size < meta.size {
             true => self.mark_dirty(fs, handle),
             false => self.mark_dirty_attributes(fs, handle),
         }
@@ -289,12 +298,12 @@ impl Inode {
     pub(crate) fn needed(
         self: &Arc<Self>,
         fs: &Fs,
-        data_only: bool,
+        kind: SyncKind,
         begin: SizeToSync,
     ) -> Result<Needed> {
         self.follow_size(fs)?;
         self.follow_to(fs, begin)?;
-        let tid = if data_only {
+        let tid = if kind == SyncKind::Fdatasync {
             &self.data.durability.datasync_tid
         } else {
             if self.lazy_times.load(Ordering::Relaxed) {

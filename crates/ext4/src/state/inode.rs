@@ -4,7 +4,7 @@
 
 use super::durability::Durability;
 use super::{NodePromise, OrphanPlace, ParentHint, Readahead};
-use crate::{Error, Fs, Result};
+use crate::{Error, Fs, InodeDamage, Result, SyncKind};
 use cache::{Budget, CachedInode, ErrSeq, Mapping, Pins};
 use ext4_format::inode::{
     DeviceNumber, FileType, InodeFields, InodeFlags, InodeMode, Timestamp, in_inode_xattr_area,
@@ -278,13 +278,17 @@ impl Inode {
     /// its table block before the handle's transaction commits. Call it *after* the change, or with
     /// the lock of `meta` held: a commit may serialise the inode at any moment after the call.
     pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
-        self.data.durability.changed_in(handle.tid(), true);
+        self.data
+            .durability
+            .changed_in(handle.tid(), SyncKind::Fdatasync);
         self.register_dirty(fs);
     }
 
     /// [`Inode::mark_dirty`] for a change that fdatasync does not wait for (times, owner, mode).
     pub(crate) fn mark_dirty_attributes(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
-        self.data.durability.changed_in(handle.tid(), false);
+        self.data
+            .durability
+            .changed_in(handle.tid(), SyncKind::Fsync);
         self.register_dirty(fs);
     }
 
@@ -316,6 +320,15 @@ pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
         major: (rdev >> 8) & 0xfff,
         minor: (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00),
     }
+}
+
+/// The links that an inode must have to be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// At least one.
+    Required,
+    /// None is enough: the inode may be an orphan.
+    Optional,
 }
 
 impl Fs {
@@ -378,8 +391,8 @@ impl Fs {
     pub(crate) fn named_inode(&self, ino: Ino) -> Result<InodeRef> {
         self.inode(ino).map_err(|error| match error {
             Error::Stale => {
-                let what = "is named by a directory but deleted";
-                self.blame("named_inode", ino, error.stale_is_damage(ino.0, what))
+                let damage = InodeDamage::NamedButDeleted;
+                self.blame("named_inode", ino, error.stale_is_damage(ino, damage))
             }
             other => other,
         })
@@ -394,16 +407,16 @@ impl Fs {
             return Ok(inode);
         }
         if ino != Ino::ROOT && ino < self.geo.first_ino {
-            return Err(Error::CorruptInode {
-                ino: ino.0,
-                what: "a reserved inode is used as a file",
-            });
+            return Err(InodeDamage::Reserved.of(ino));
         }
-        self.load_inode(ino, false)
+        self.load_inode(ino, Links::Required)
     }
 
-    /// Loads any inode, also a reserved one. `unlinked`: one without links is expected (an orphan).
-    pub(crate) fn load_inode(&self, ino: Ino, unlinked: bool) -> Result<InodeRef> {
+    /// Loads any inode, also a reserved one.
+    ///
+    /// # Errors
+    /// `Stale` for an inode without links, if they are required.
+    pub(crate) fn load_inode(&self, ino: Ino, links: Links) -> Result<InodeRef> {
         self.budget.make_room();
         let loaded = self.inodes.get_or_load(ino, || {
             let (block, offset) = self.groups.inode_location(ino)?;
@@ -411,21 +424,19 @@ impl Fs {
             let data = buffer.data();
             let raw = data
                 .get(offset..offset + usize::from(self.geo.inode_size))
-                .ok_or(Error::CorruptInode {
-                    ino: ino.0,
-                    what: "lies beyond its table",
-                })?;
+                .ok_or(Error::Internal("an inode lies beyond its block"))?;
             verify_checksum(&self.geo, ino, raw)?;
             let fields = InodeFields::decode(&self.geo, raw)?;
-            if fields.links_count == 0 && !unlinked {
+            if fields.links_count == 0 && links == Links::Required {
                 return Err(Error::Stale);
             }
             let kind = fields.file_type()?;
             if kind != FileType::Directory && fields.size > self.geo.max_file_size() {
-                return Err(Error::CorruptInode {
-                    ino: ino.0,
-                    what: "has an impossible size",
-                });
+                return Err(InodeDamage::Size {
+                    size: fields.size,
+                    most: self.geo.max_file_size(),
+                }
+                .of(ino));
             }
             let area = in_inode_xattr_area(&self.geo, raw)?;
             let inline = area.iter().any(|&b| b != 0).then(|| area.into());

@@ -24,6 +24,15 @@ pub(crate) struct AfterWrite {
     pub is_sync: bool,
 }
 
+/// The writes that a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Writes at any offset, and other changes of the contents.
+    Anywhere,
+    /// Writes at the end of the file only.
+    Append,
+}
+
 impl Inode {
     /// Reads several fields at one moment.
     pub(crate) fn fields<T>(&self, read: impl FnOnce(&InodeFields) -> T) -> T {
@@ -103,10 +112,10 @@ impl Inode {
     /// Checks that the flags allow a write, and returns the size.
     ///
     /// # Errors
-    /// `NotPermitted` for an immutable file, and for an append-only one unless `append`.
-    pub(crate) fn begin_write(&self, append: bool) -> Result<u64> {
+    /// `NotPermitted` for an immutable file, and for an append-only one unless `mode` is `Append`.
+    pub(crate) fn begin_write(&self, mode: WriteMode) -> Result<u64> {
         let meta = self.meta.lock();
-        check_flags_allow_write(meta.fields.flags, append)?;
+        check_flags_allow_write(meta.fields.flags, mode)?;
         Ok(meta.size)
     }
     /// A write has stored its pages up to byte `end`. Raises the size and sets the times.
@@ -175,12 +184,12 @@ impl Inode {
             .intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
     }
 
-    /// Whether the file may be opened for writing; `append`: all writes go to its end.
+    /// Checks that the file may be opened for writes of this kind.
     ///
     /// # Errors
-    /// `NotPermitted` for an immutable file, and for an append-only one without `append`.
-    pub fn check_may_open_for_writing(&self, append: bool) -> Result<()> {
-        check_flags_allow_write(self.flags(), append)
+    /// `NotPermitted` for an immutable file, and for an append-only one unless `mode` is `Append`.
+    pub fn check_may_open_for_writing(&self, mode: WriteMode) -> Result<()> {
+        check_flags_allow_write(self.flags(), mode)
     }
 }
 
@@ -190,8 +199,12 @@ impl InodeMeta {
     }
 }
 
-fn check_flags_allow_write(flags: InodeFlags, append: bool) -> Result<()> {
-    if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append) {
+fn check_flags_allow_write(flags: InodeFlags, mode: WriteMode) -> Result<()> {
+    let forbidden = match mode {
+        WriteMode::Anywhere => InodeFlags::IMMUTABLE | InodeFlags::APPEND,
+        WriteMode::Append => InodeFlags::IMMUTABLE,
+    };
+    if flags.intersects(forbidden) {
         return Err(Error::NotPermitted);
     }
     Ok(())

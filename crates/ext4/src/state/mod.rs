@@ -38,13 +38,15 @@ mod unlanded_files;
 pub use batch::Route;
 pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 pub(crate) use changed_inodes::ChangedInodes;
+pub use durability::SyncKind;
 pub(crate) use durability::{Needed, WaitingSizes};
 pub(crate) use fs::orphans_present;
 pub use fs::{Fs, MountOptions};
 pub use full::DeletedInodes;
 pub(crate) use full::{ANY_BLOCKS, DeletedInodesSlot, Deletions, NAMESPACE_BLOCKS};
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
-pub(crate) use inode::{InodeMeta, decode_rdev};
+pub(crate) use inode::{InodeMeta, Links, decode_rdev};
+pub use inode_fields::WriteMode;
 pub(crate) use node_promise::NodePromise;
 pub use orphans::OrphanReport;
 pub(crate) use orphans::{

@@ -1,7 +1,7 @@
 //! Finding the journal: the super block, one group descriptor, the journal's inode and its extents
 //! are read directly from the device, because blocks are otherwise read through the journal.
 
-use crate::{Error, Result};
+use crate::{Error, InodeDamage, Result};
 use block::{Buf, Class, PAGE_SIZE, Queue, Reason};
 use ext4_format::error::FormatError;
 use ext4_format::extent::{self, ExtentNode};
@@ -10,7 +10,7 @@ use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::inode::{InodeFields, InodeFlags, verify_checksum};
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::JournalExtent;
-use units::{FsBlock, Ino};
+use units::{FileBlock, FsBlock, Ino};
 
 /// Extents that a journal may have; mke2fs makes a handful.
 const MAX_EXTENTS: usize = 4096;
@@ -60,13 +60,13 @@ pub(crate) fn journal_extents(
     geo: &Geometry,
     ino: Ino,
 ) -> Result<Vec<JournalExtent>> {
-    let corrupt = |what| Error::CorruptInode { ino: ino.0, what };
+    let corrupt = |damage: InodeDamage| damage.of(ino);
     let (group, _) = geo.inode_group(ino)?;
     let (block, offset) = geo.group_desc_location(group);
     let data = read_block(queue, geo, block)?;
     let raw = data
         .get(offset as usize..offset as usize + usize::from(geo.desc_size))
-        .ok_or(corrupt("its group descriptor lies beyond its block"))?;
+        .ok_or(Error::Internal("a group descriptor lies beyond its block"))?;
     group_desc::verify_checksum(geo, group, raw)?;
     let desc = GroupDesc::decode(raw, geo.desc_size)?;
     desc.validate(geo, group)?;
@@ -74,7 +74,7 @@ pub(crate) fn journal_extents(
     let data = read_block(queue, geo, block)?;
     let raw = data
         .get(offset as usize..offset as usize + usize::from(geo.inode_size))
-        .ok_or(corrupt("lies beyond its table"))?;
+        .ok_or(Error::Internal("an inode lies beyond its block"))?;
     verify_checksum(geo, ino, raw)?;
     let fields = InodeFields::decode(geo, raw)?;
     if !fields.flags.contains(InodeFlags::EXTENTS) {
@@ -97,14 +97,18 @@ pub(crate) fn journal_extents(
         .iter()
         .map(|e: &JournalExtent| u64::from(e.len))
         .sum();
-    let contiguous = extents.iter().try_fold(0u64, |at, e| {
-        (u64::from(e.logical) == at).then_some(at + u64::from(e.len))
-    });
-    if contiguous.is_none()
-        || blocks * u64::from(geo.block_size) < fields.size
-        || blocks > u64::from(u32::MAX)
-    {
-        return Err(corrupt("the journal has holes"));
+    let mut end = FileBlock::FIRST;
+    for extent in &extents {
+        if extent.logical != end {
+            return Err(corrupt(InodeDamage::JournalHole { file_block: end }));
+        }
+        end = end.saturating_add(extent.len);
+    }
+    if blocks * u64::from(geo.block_size) < fields.size || blocks > u64::from(u32::MAX) {
+        return Err(corrupt(InodeDamage::JournalSize {
+            blocks,
+            size: fields.size,
+        }));
     }
     Ok(extents)
 }
@@ -122,11 +126,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn corrupt(&self, what: &'static str) -> Error {
-        Error::CorruptInode {
-            ino: self.ino.0,
-            what,
-        }
+    fn corrupt(&self, damage: InodeDamage) -> Error {
+        damage.of(self.ino)
     }
 
     fn collect(&mut self, node: &ExtentNode<'_>, depth: u16) -> Result<()> {
@@ -135,12 +136,13 @@ impl Walk<'_> {
         }
         let seed = self.geo.inode_csum_seed(self.ino, self.generation);
         for index in node.indexes() {
-            if !self.geo.contains_blocks(index.child, 1) {
-                return Err(self.corrupt("an extent index points beyond the volume"));
+            let block = index.child;
+            if !self.geo.contains_blocks(block, 1) {
+                return Err(self.corrupt(InodeDamage::NodeBlock { block }));
             }
             self.nodes += 1;
             if self.nodes > MAX_NODES {
-                return Err(self.corrupt("the journal's extent tree has too many nodes"));
+                return Err(self.corrupt(InodeDamage::TooManyNodes { most: MAX_NODES }));
             }
             let data = read_block(self.queue, self.geo, index.child)?;
             extent::verify_checksum(seed, &data, index.child.0)?;
@@ -152,9 +154,17 @@ impl Walk<'_> {
 
     fn collect_leaf(&mut self, node: &ExtentNode<'_>) -> Result<()> {
         for e in node.extents() {
-            let on_volume = self.geo.contains_blocks(e.start, u64::from(e.len));
-            if !on_volume || self.extents.len() == MAX_EXTENTS {
-                return Err(self.corrupt("the journal has impossible extents"));
+            if !self.geo.contains_blocks(e.start, u64::from(e.len)) {
+                return Err(self.corrupt(InodeDamage::Extent {
+                    file_block: e.file_block,
+                    start: e.start,
+                    len: e.len,
+                }));
+            }
+            if self.extents.len() == MAX_EXTENTS {
+                return Err(self.corrupt(InodeDamage::TooManyExtents {
+                    most: MAX_EXTENTS as u32,
+                }));
             }
             self.extents.push(JournalExtent {
                 logical: e.file_block,

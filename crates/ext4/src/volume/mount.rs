@@ -36,6 +36,15 @@ struct Opened {
     recovery: RecoveryReport,
 }
 
+/// The condition in which a mount leaves the volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    /// Everything is written, the log is empty, and no orphan is left.
+    Clean,
+    /// The next mount or e2fsck has work.
+    NeedsRecovery,
+}
+
 impl Fs {
     /// Mounts the volume on the device behind `queue`: replays the journal and deletes orphans.
     pub fn mount(queue: Arc<Queue>, options: MountOptions) -> Result<Arc<Fs>> {
@@ -46,7 +55,11 @@ impl Fs {
             .budget
             .clone()
             .unwrap_or_else(|| Budget::of_memory(options.memory));
-        let opened = open_journal(&queue, &geo, &superblock, read_only, &budget, &options)?;
+        let access = match read_only {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        let opened = open_journal(&queue, &geo, &superblock, access, &budget, &options)?;
         if opened.recovery.replayed > 0 && !read_only {
             let before = superblock;
             superblock = bootstrap::read_superblock(&queue)?;
@@ -59,7 +72,7 @@ impl Fs {
             opened.journal.clone(),
             options.clock.clone(),
             options.errors.unwrap_or_else(|| OnError::of(&superblock)),
-            !read_only,
+            access,
             &superblock,
         );
         groups.set_error_log(errors.clone());
@@ -198,15 +211,18 @@ impl Fs {
         self.become_read_only("unmounted");
         self.journal.close()?;
         let left = orphan::any(self);
-        self.mark_clean(synced.is_ok() && !left)?;
+        let condition = match synced.is_ok() && !left {
+            true => Condition::Clean,
+            false => Condition::NeedsRecovery,
+        };
+        self.write_last_superblock(condition)?;
         synced
     }
 
-    /// Writes the last super block of a mount. Only here is needs_recovery cleared: if everything
-    /// was written, the log is empty and no orphan is left. Otherwise it stays for the next mount
-    /// and for e2fsck.
-    fn mark_clean(&self, is_clean: bool) -> Result<()> {
-        if is_clean {
+    /// Writes the last super block of a mount. Only here is needs_recovery cleared. Otherwise it
+    /// stays for the next mount and for e2fsck.
+    fn write_last_superblock(&self, condition: Condition) -> Result<()> {
+        if condition == Condition::Clean {
             let mut sb = self.superblock.lock();
             let incompat = sb.incompat() - IncompatFeatures::RECOVER;
             sb.set_incompat(incompat);
@@ -278,7 +294,7 @@ fn open_journal(
     queue: &Arc<Queue>,
     geo: &Geometry,
     sb: &Superblock,
-    read_only: bool,
+    access: Access,
     budget: &Arc<Budget>,
     mount: &MountOptions,
 ) -> Result<Opened> {
@@ -300,7 +316,7 @@ fn open_journal(
     };
     let blocks = extents.iter().map(|e: &JournalExtent| e.len).sum();
     let mut recovery = RecoveryReport::default();
-    let journal = if read_only {
+    let journal = if access == Access::ReadOnly {
         let mut overlay = Overlay::default();
         if needs_recovery && !extents.is_empty() {
             (overlay, recovery) = jbd2::recover_to_memory(queue, &extents, geo.block_size, budget)?;

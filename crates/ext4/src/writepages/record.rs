@@ -3,7 +3,7 @@
 use crate::alloc::BlockRun;
 use crate::extents::{self, ExtentState};
 use crate::state::{Batch, LOGGED_PAGES, Outcome, Range, Record};
-use crate::{Error, Fs, Inode, Result};
+use crate::{Error, Fs, Inode, Result, SyncKind};
 use jbd2::{Handle, JournalError};
 use std::sync::Arc;
 use sync::atomic::Ordering;
@@ -123,9 +123,9 @@ impl Fs {
 
     fn record_range(&self, handle: &Handle<'_>, range: &mut Range) -> Result<()> {
         let inode = &range.inode;
-        let mut changed = true;
+        let mut least = SyncKind::Fdatasync;
         match range.record {
-            Record::Overwrite => changed = false,
+            Record::Overwrite => least = SyncKind::Fsync,
             Record::Convert => {
                 let blocks = page::blocks(range.pages());
                 extents::convert(self, handle, inode, blocks, ExtentState::Written)?;
@@ -139,7 +139,7 @@ impl Fs {
             for (nth, buf) in (0..).zip(bufs) {
                 handle.log_data(start + nth, buf);
             }
-            changed = true;
+            least = SyncKind::Fdatasync;
         } else {
             // Completed, but a volatile cache may still lose it.
             let written = self.queue.written();
@@ -158,7 +158,7 @@ impl Fs {
         );
         let left = range.reserved.saturating_sub(kept);
         self.groups.unreserve(u64::from(left));
-        inode.recorded(self, handle, range.pages(), changed);
+        inode.recorded(self, handle, range.pages(), least);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! From dirty pages to bios.
 
 use super::Submitted;
-use crate::extents::{self, Map};
+use crate::extents::{self, ExtentState, Map};
 use crate::state::{Batch, LOGGED_PAGES, Range, Record, Route};
 use crate::{Fs, Inode, Result};
 use block::{Bio, Buf, Class, Plug};
@@ -23,7 +23,25 @@ struct Placed {
     start: FsBlock,
     pages: u32,
     record: Record,
-    logged: bool,
+    path: WritePath,
+}
+
+/// The place that data is written to first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WritePath {
+    /// Its blocks.
+    InPlace,
+    /// The log. A checkpoint writes the blocks.
+    Log,
+}
+
+/// The place of new blocks.
+#[derive(Clone, Copy)]
+enum Placement {
+    /// In the stream of small files.
+    Stream,
+    /// Near other blocks of the file, or in the inode's group.
+    NearFile,
 }
 
 impl Fs {
@@ -74,7 +92,11 @@ impl Fs {
             true => Route::Home,
             false => batch.route,
         };
-        let small = pages.len() <= SMALL_FILE_PAGES && inode.data.mapping.dirty_pages() == 0;
+        let is_small = pages.len() <= SMALL_FILE_PAGES && inode.data.mapping.dirty_pages() == 0;
+        let placement = match is_small {
+            true => Placement::Stream,
+            false => Placement::NearFile,
+        };
         let submitted = Submitted {
             pages: pages.len(),
             next: pages.last().map_or(slice.from, |page| page.index + 1),
@@ -91,7 +113,7 @@ impl Fs {
             let mut run = run.into_iter().peekable();
             while let Some(page) = run.peek() {
                 let left = next - page.index;
-                match self.place(inode, page.index, left, small, route, batch) {
+                match self.place(inode, page.index, left, placement, route, batch) {
                     Ok(placed) => {
                         let pages = (&mut run).take(placed.pages as usize);
                         self.submit_range(inode, pages, placed, slice.reason, plug, batch);
@@ -124,38 +146,36 @@ impl Fs {
         inode: &Arc<Inode>,
         index: PageIndex,
         left: u32,
-        small: bool,
+        placement: Placement,
         route: Route,
         batch: &Batch,
     ) -> Result<Placed> {
         let file_block = index.block();
         match extents::lookup(self, inode, file_block)? {
-            Map::Mapped {
-                start,
-                len,
-                unwritten,
-            } => {
-                let (record, requested) = match unwritten {
-                    true => (Record::Convert, route != Route::Home),
-                    false => (Record::Overwrite, route == Route::Log),
+            Map::Mapped { start, len, state } => {
+                let (record, wants_log) = match state {
+                    ExtentState::Unwritten => (Record::Convert, route != Route::Home),
+                    ExtentState::Written => (Record::Overwrite, route == Route::Log),
                 };
-                let (logged, pages) = self.route(start, len.min(left), requested);
+                let len = len.min(left);
+                let (path, pages) = match wants_log {
+                    true => (WritePath::Log, len.min(LOGGED_PAGES)),
+                    false => self.path_of_held(start, len),
+                };
                 Ok(Placed {
                     start,
                     pages,
                     record,
-                    logged,
+                    path,
                 })
             }
             Map::Hole { len } => {
-                let logged = route != Route::Home;
-                let most = if logged {
-                    LOGGED_PAGES
-                } else {
-                    extents::MAX_LEN
+                let (path, most) = match route {
+                    Route::Home => (WritePath::InPlace, extents::MAX_LEN),
+                    Route::Log | Route::LogNew => (WritePath::Log, LOGGED_PAGES),
                 };
                 let want = len.min(left).min(most);
-                let run = match self.goal(inode, file_block, small) {
+                let run = match self.goal(inode, file_block, placement) {
                     Some(goal) => self.groups.pick(goal, want)?,
                     None => {
                         let first = || self.groups.goal_for(inode.ino);
@@ -168,33 +188,30 @@ impl Fs {
                     start: run.start,
                     pages: run.len,
                     record: Record::Insert(run),
-                    logged,
+                    path,
                 })
             }
         }
     }
 
-    /// Whether mapped blocks are written through the log, because that is `requested` or because
-    /// they are held, and how many from the first on go the same way.
-    fn route(&self, start: FsBlock, len: u32, requested: bool) -> (bool, u32) {
-        if requested {
-            return (true, len.min(LOGGED_PAGES));
-        }
+    /// Returns the path of mapped blocks that need not go through the log, and how many from the
+    /// first on take it. Blocks that the log holds go through it again.
+    fn path_of_held(&self, start: FsBlock, len: u32) -> (WritePath, u32) {
         match self.journal.held_data(start..start + u64::from(len)) {
-            None => (false, len),
-            Some((held, _)) if held == start => (true, 1),
-            Some((held, _)) => (false, (held - start) as u32),
+            None => (WritePath::InPlace, len),
+            Some((held, _)) if held == start => (WritePath::Log, 1),
+            Some((held, _)) => (WritePath::InPlace, (held - start) as u32),
         }
     }
 
     /// The goal for a block of a file; `None`: the small-file stream.
-    fn goal(&self, inode: &Inode, file_block: FileBlock, small: bool) -> Option<FsBlock> {
+    fn goal(&self, inode: &Inode, file_block: FileBlock, placement: Placement) -> Option<FsBlock> {
         if let Some((block, goal)) = *inode.data.goal.lock()
             && block == file_block
         {
             return Some(goal);
         }
-        if small {
+        if let Placement::Stream = placement {
             return None;
         }
         // Directly behind the extent before it.
@@ -225,9 +242,9 @@ impl Fs {
         }
         let Some(first) = first else { return };
         let count = bufs.len();
-        let (logged, bufs) = match placed.logged {
-            true => (Some((placed.start, bufs)), SmallVec::new()),
-            false => (None, bufs),
+        let (logged, bufs) = match placed.path {
+            WritePath::Log => (Some((placed.start, bufs)), SmallVec::new()),
+            WritePath::InPlace => (None, bufs),
         };
         let tag = {
             let mut ranges = batch.ranges.lock();

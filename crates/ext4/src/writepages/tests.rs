@@ -2,7 +2,7 @@
 
 use crate::extents::{self, Map};
 use crate::state::{Batch, Route};
-use crate::{Fs, InodeRef, MountOptions, SetAttr};
+use crate::{Fs, InodeRef, MountOptions, SetAttr, SyncKind};
 use block::{PAGE_SIZE, Plug};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,7 +100,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
     fs.set_attr(&landed[0], &private).unwrap();
     assert!(fs.changed_inodes.pending_blocks() > left);
     rest.iter().for_each(|file| fs.write_back(file).unwrap());
-    fs.fsync(&files[0], false).unwrap();
+    fs.fsync(&files[0], SyncKind::Fsync).unwrap();
     fs.crash();
     drop((files, fs));
     let fs = mount(&image);

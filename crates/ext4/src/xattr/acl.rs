@@ -82,7 +82,7 @@ pub(crate) fn inherit_acl(
         return Ok(());
     };
     let mode = inode.mode();
-    let inherited = default.inherit(mode.0, kind == FileType::Directory);
+    let inherited = default.inherit(mode.0, kind);
     if let Some(default) = &inherited.default {
         write(fs, handle, inode, INDEX_POSIX_ACL_DEFAULT, Some(default))?;
     }

@@ -18,7 +18,7 @@ mod store;
 pub(crate) use acl::{chmod_acl, inherit_acl};
 
 use crate::state::NAMESPACE_BLOCKS;
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode};
 use ext4_format::acl::Acl;
 use ext4_format::inode::FileType;
 use ext4_format::xattr::{
@@ -145,7 +145,7 @@ impl Fs {
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
         let (index, rest) = resolve(name)?;
-        inode.begin_write(false)?;
+        inode.begin_write(WriteMode::Anywhere)?;
         let kind = inode.kind();
         if is_forbidden(inode, index) {
             return Err(Error::NotPermitted);

@@ -15,7 +15,7 @@
 
 use super::SetXattrMode;
 use crate::alloc::BlockRun;
-use crate::{Error, Fs, Inode, Result};
+use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::BufMut;
 use ext4_format::checksum::Seed;
 use ext4_format::features::CompatFeatures;
@@ -307,10 +307,7 @@ fn get_block(fs: &Fs, inode: &Inode, place: FsBlock) -> Result<Arc<Buffer>> {
         len: 1,
     };
     if !fs.geo.contains_blocks(place, 1) || fs.groups.is_system(run) {
-        return Err(Error::CorruptInode {
-            ino: inode.ino.0,
-            what: "its attribute block is outside of the volume or is the file system's own",
-        });
+        return Err(InodeDamage::XattrBlock { block: place }.of(inode.ino));
     }
     let buffer = fs.journal.get(place)?;
     buffer.verify_once(|bytes| verify_block_checksum(fs.geo.csum_seed, bytes, place))?;

@@ -151,9 +151,12 @@ impl Server {
 /// The error number of a reply. Errors of the volume and of the device are logged.
 fn errno(error: Error) -> Errno {
     match &error {
-        Error::Corrupt(_) | Error::CorruptInode { .. } | Error::Io(_) | Error::Journal(_) => {
-            tracing::error!("{error}");
-        }
+        Error::Corrupt(_)
+        | Error::CorruptInode { .. }
+        | Error::CorruptDirectory { .. }
+        | Error::Io(_)
+        | Error::Journal(_)
+        | Error::Internal(_) => tracing::error!("{error}"),
         _ => {}
     }
     Errno::from_raw_os_error(error.errno())

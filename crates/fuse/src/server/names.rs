@@ -3,7 +3,7 @@
 use super::Server;
 use super::attr::{TTL, no_entry};
 use crate::nodes::node_of;
-use ext4::{Error, InodeRef, NewInode, RenameFlags, Result};
+use ext4::{Error, InodeRef, NewInode, RenameFlags, Result, SyncKind, WriteMode};
 use fusedev::{Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -47,7 +47,7 @@ impl Server {
     /// Makes a change of names durable if the directory has the flag for that.
     fn sync_names(&self, dir: &InodeRef) -> Result<()> {
         match dir.syncs_names() {
-            true => self.fs.fsync(dir, false),
+            true => self.fs.fsync(dir, SyncKind::Fsync),
             false => Ok(()),
         }
     }
@@ -88,7 +88,10 @@ impl Server {
             libc::O_RDONLY => Ok(()),
             _ => self
                 .inode(node)?
-                .check_may_open_for_writing(flags & libc::O_APPEND != 0),
+                .check_may_open_for_writing(match flags & libc::O_APPEND {
+                    0 => WriteMode::Anywhere,
+                    _ => WriteMode::Append,
+                }),
         }
     }
 

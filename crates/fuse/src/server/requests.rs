@@ -14,7 +14,7 @@ use super::names::New;
 use super::{Server, errno, volume_ioctls};
 use crate::durability::SyncIoctl;
 use crate::nodes::ino_of;
-use ext4::{Result, SyncTarget};
+use ext4::{Result, SyncKind, SyncTarget};
 use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request, WriteKind};
 use std::sync::atomic::Ordering;
 
@@ -161,7 +161,11 @@ impl fusedev::Server for Server {
             }
             Operation::StatFs => reply.statfs(&self.statfs()),
             Operation::Fsync { data_only } => answer(reply, self.inode(node), |reply, inode| {
-                let target = SyncTarget { inode, data_only };
+                let kind = match data_only {
+                    true => SyncKind::Fdatasync,
+                    false => SyncKind::Fsync,
+                };
+                let target = SyncTarget { inode, kind };
                 self.durability
                     .fsync(target, |result| answer_empty(reply, result));
             }),
@@ -261,9 +265,14 @@ impl Server {
         let ino = inode.ino();
         let written = self.write(&inode, offset, data, short_write);
         // O_SYNC contains the bit of O_DSYNC.
-        let data_only = flags & libc::O_SYNC != libc::O_SYNC;
-        let sync =
-            (written.is_ok() && self.must_sync(flags)).then_some(SyncTarget { inode, data_only });
+        let sync_kind = match flags & libc::O_SYNC {
+            libc::O_SYNC => SyncKind::Fsync,
+            _ => SyncKind::Fdatasync,
+        };
+        let sync = (written.is_ok() && self.must_sync(flags)).then_some(SyncTarget {
+            inode,
+            kind: sync_kind,
+        });
         let range = (offset, data.len() as u64);
         if kind == WriteKind::WriteThrough {
             self.coherence.after_cached_write(ino, range);

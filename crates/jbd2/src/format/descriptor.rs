@@ -26,13 +26,23 @@ const DELETED: u32 = 0x4;
 const LAST_TAG: u32 = 0x8;
 const UUID_BYTES: usize = 16;
 
+/// How a copy in the log differs from the block that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyContent {
+    /// Not at all.
+    Verbatim,
+    /// Zeroes replace the first four bytes, which are the magic. Recovery could mistake the copy
+    /// for a block of the log otherwise.
+    Escaped,
+}
+
 /// Describes a copy in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The copy's home on the volume.
     pub block: FsBlock,
-    /// The copy's first four bytes were the magic.
-    pub escaped: bool,
+    /// How the copy differs from the block.
+    pub content: CopyContent,
     /// The copy must not be replayed.
     pub deleted: bool,
     /// Checksum of the copy's bytes in the log: all of it (v3) or the low 16 bits (v2).
@@ -89,7 +99,10 @@ fn parse_tag(layout: &Layout, bytes: &[u8]) -> Option<(Tag, u32)> {
     };
     let tag = Tag {
         block: FsBlock(high << 32 | low),
-        escaped: flags & ESCAPE != 0,
+        content: match flags & ESCAPE {
+            0 => CopyContent::Verbatim,
+            _ => CopyContent::Escaped,
+        },
         deleted: flags & DELETED != 0,
         checksum,
     };
@@ -110,7 +123,7 @@ pub fn write(layout: &Layout, sequence: Tid, tags: &[Tag], uuid: &[u8; 16], bloc
     let mut at = HEADER_BYTES;
     for (i, tag) in tags.iter().enumerate() {
         let mut flags = 0;
-        if tag.escaped {
+        if tag.content == CopyContent::Escaped {
             flags |= ESCAPE;
         }
         if i > 0 {
@@ -182,7 +195,10 @@ mod tests {
                 let tags: Vec<Tag> = (0..count as u64)
                     .map(|i| Tag {
                         block: FsBlock(high | (i + 100)),
-                        escaped: i % 3 == 0,
+                        content: match i % 3 {
+                            0 => CopyContent::Escaped,
+                            _ => CopyContent::Verbatim,
+                        },
                         deleted: false,
                         checksum: match layout.checksums {
                             Checksums::V3 => 0x1234_5678 + i as u32,
@@ -220,7 +236,7 @@ mod tests {
         let layout = layouts()[7];
         let tag = Tag {
             block: FsBlock(9),
-            escaped: false,
+            content: CopyContent::Verbatim,
             deleted: false,
             checksum: 1,
         };

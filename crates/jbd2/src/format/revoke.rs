@@ -2,7 +2,7 @@
 //! replayed.
 
 use super::{HEADER_BYTES, Header, Layout, block_type, get_u32, get_u64, put_u32, put_u64};
-use crate::Tid;
+use crate::{JournalDamage, Tid};
 use units::FsBlock;
 
 const COUNT: usize = HEADER_BYTES;
@@ -25,11 +25,15 @@ pub fn entries_in_first_sector(layout: &Layout) -> usize {
 /// Reads a revoke block. The caller has checked its header and tail.
 ///
 /// # Errors
-/// A description of the damage.
-pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<FsBlock>, &'static str> {
-    let used = get_u32(block, COUNT).ok_or("a revoke block is cut short")? as usize;
-    if used < ENTRIES || used > layout.usable() {
-        return Err("a revoke block claims more than it can hold");
+/// The damage.
+pub fn parse(layout: &Layout, block: &[u8]) -> Result<Vec<FsBlock>, JournalDamage> {
+    let cut = JournalDamage::RevokeCut { bytes: block.len() };
+    let used = get_u32(block, COUNT).ok_or(cut)? as usize;
+    if !(ENTRIES..=layout.usable()).contains(&used) {
+        return Err(JournalDamage::RevokeCount {
+            used: used as u32,
+            usable: layout.usable() as u32,
+        });
     }
     let size = entry_bytes(layout);
     Ok((ENTRIES..used)

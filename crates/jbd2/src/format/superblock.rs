@@ -4,7 +4,7 @@
 //! versions survive.
 
 use super::{Checksums, Header, Layout, block_type, checksum, compat, get_u32, incompat, put_u32};
-use crate::{JournalError, LogFormat, Tid};
+use crate::{JournalDamage, JournalError, LogFormat, Tid};
 
 /// Bytes of the super block, for all block sizes.
 pub const SUPERBLOCK_BYTES: usize = 1024;
@@ -64,11 +64,11 @@ impl JournalSuperblock {
         block_size: u32,
         blocks: u32,
     ) -> Result<JournalSuperblock, JournalError> {
-        let bad = |what| JournalError::Corrupt { block: 0, what };
+        let bad = |damage: JournalDamage| damage.at(0);
         let raw = bytes
             .get(..SUPERBLOCK_BYTES)
-            .ok_or(bad("the super block is cut short"))?;
-        let header = Header::parse(raw).ok_or(bad("the super block has no magic"))?;
+            .ok_or(bad(JournalDamage::SuperblockCut { bytes: bytes.len() }))?;
+        let header = Header::parse(raw).ok_or(bad(JournalDamage::SuperblockMagic))?;
         let mut sb = JournalSuperblock {
             raw: Box::new([0; SUPERBLOCK_BYTES]),
         };
@@ -77,7 +77,7 @@ impl JournalSuperblock {
             block_type::SUPERBLOCK_V2 => {}
             // Version 1 has no features, and its bytes from here on are undefined.
             block_type::SUPERBLOCK_V1 => sb.raw[COMPAT..].fill(0),
-            _ => return Err(bad("block 0 is not a super block")),
+            found => return Err(bad(JournalDamage::SuperblockType { found })),
         }
         let unknown = sb.incompat() & !incompat::KNOWN;
         if unknown != 0 {
@@ -94,11 +94,11 @@ impl JournalSuperblock {
         let v2 = sb.has_incompat(incompat::CSUM_V2);
         let v3 = sb.has_incompat(incompat::CSUM_V3);
         if v2 && v3 {
-            return Err(bad("checksums v2 and v3 are both set"));
+            return Err(bad(JournalDamage::ChecksumsV2AndV3));
         }
         if v2 || v3 {
             if sb.compat() & compat::CHECKSUM != 0 {
-                return Err(bad("checksums v1 and a later version are both set"));
+                return Err(bad(JournalDamage::ChecksumsV1AndLater));
             }
             if sb.raw[CHECKSUM_TYPE] != CRC32C_TYPE {
                 return Err(JournalError::Unsupported(format!(
@@ -106,25 +106,32 @@ impl JournalSuperblock {
                     sb.raw[CHECKSUM_TYPE]
                 )));
             }
-            if sb.get(CHECKSUM) != sb.sum() {
-                return Err(bad("the super block's checksum is wrong"));
+            let (stored, computed) = (sb.get(CHECKSUM), sb.sum());
+            if stored != computed {
+                return Err(bad(JournalDamage::SuperblockChecksum { stored, computed }));
             }
         }
         if sb.get(BLOCK_SIZE) != block_size {
-            return Err(bad("the journal's block size is not the volume's"));
+            return Err(bad(JournalDamage::BlockSize {
+                found: sb.get(BLOCK_SIZE),
+                expected: block_size,
+            }));
         }
         if sb.max_len() > blocks {
-            return Err(bad("the journal claims more blocks than its file has"));
+            return Err(bad(JournalDamage::Length {
+                claimed: sb.max_len(),
+                blocks,
+            }));
         }
         if sb.first() == 0 {
-            return Err(bad("the log starts in the super block"));
+            return Err(bad(JournalDamage::LogInSuperblock));
         }
-        let end = sb.log_end();
-        if sb.first().checked_add(8).is_none_or(|least| end < least) {
-            return Err(bad("the log has too few blocks"));
+        let (first, start, end) = (sb.first(), sb.start(), sb.log_end());
+        if first.checked_add(8).is_none_or(|least| end < least) {
+            return Err(bad(JournalDamage::LogTooShort { first, end }));
         }
-        if sb.start() != 0 && (sb.start() < sb.first() || sb.start() >= end) {
-            return Err(bad("the log's start lies outside of it"));
+        if start != 0 && !(first..end).contains(&start) {
+            return Err(bad(JournalDamage::LogStart { start, first, end }));
         }
         Ok(sb)
     }
@@ -247,9 +254,10 @@ impl JournalSuperblock {
     pub fn set_errno(&mut self, errno: i32) {
         self.put(ERRNO, errno as u32);
     }
-    /// Sets the features with which SluiceFS writes an empty log. `bits64` turns on block numbers
-    /// of 64 bits, which are never turned off. A journal without a UUID gets `uuid`.
-    pub fn upgrade(&mut self, format: LogFormat, bits64: bool, uuid: &[u8; 16]) {
+    /// Sets the features with which SluiceFS writes an empty log. A volume of 2^32 blocks or more
+    /// turns on block numbers of 64 bits, which are never turned off. A journal without a UUID gets
+    /// `uuid`.
+    pub fn upgrade(&mut self, format: LogFormat, volume_blocks: u64, uuid: &[u8; 16]) {
         assert_eq!(
             self.start(),
             0,
@@ -265,7 +273,7 @@ impl JournalSuperblock {
             features.incompat |= incompat::CSUM_V3 | incompat::BITS64;
             features.checksum_type = CRC32C_TYPE;
         }
-        if bits64 {
+        if volume_blocks > u64::from(u32::MAX) {
             features.incompat |= incompat::BITS64;
         }
         self.set_features(features);
@@ -395,7 +403,7 @@ mod tests {
                 assert_eq!(sb.uuid(), [9; 16]);
                 (sb.incompat(), sb.compat(), sb.layout().checksums)
             };
-            sb.upgrade(LogFormat::Kept, false, &[1; 16]);
+            sb.upgrade(LogFormat::Kept, 1024, &[1; 16]);
             let (incompat, ..) = reread(&mut sb);
             assert_eq!(incompat, before | incompat::REVOKE);
             // To a log with asynchronous commits, and back.
@@ -409,7 +417,7 @@ mod tests {
             assert_eq!(sb.features(), kept);
             // Whatever there was before, as after a crash with asynchronous commits.
             for sb in [&mut crashed, &mut sb] {
-                sb.upgrade(LogFormat::ChecksumV3, false, &[1; 16]);
+                sb.upgrade(LogFormat::ChecksumV3, 1024, &[1; 16]);
                 assert_eq!(reread(sb), (V3, 0, Checksums::V3));
             }
         }

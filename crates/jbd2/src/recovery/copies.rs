@@ -11,6 +11,7 @@
 
 use super::grant::Grant;
 use crate::JournalError;
+use crate::format::descriptor::CopyContent;
 use std::collections::BTreeMap;
 use units::FsBlock;
 
@@ -19,8 +20,8 @@ const MAP_ENTRY: u64 = 32;
 /// Bytes of an entry of a list.
 const LIST_ENTRY: u64 = 16;
 
-/// A copy's place in the log, and whether the copy is escaped (its first four bytes were the
-/// magic). A journal has at most [`crate::log::MAX_BLOCKS`] blocks, so the upper bits are free.
+/// A copy's place in the log, and whether the copy is escaped. A journal has at most
+/// [`crate::log::MAX_BLOCKS`] blocks, so the upper bits are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place(u32);
 
@@ -28,9 +29,12 @@ impl Place {
     const ESCAPED: u32 = 1 << 31;
     const REVOKED: u32 = 1 << 30;
 
-    pub fn new(at: u32, escaped: bool) -> Place {
+    pub fn new(at: u32, content: CopyContent) -> Place {
         debug_assert!(at < Place::REVOKED);
-        Place(at | if escaped { Place::ESCAPED } else { 0 })
+        match content {
+            CopyContent::Verbatim => Place(at),
+            CopyContent::Escaped => Place(at | Place::ESCAPED),
+        }
     }
     /// Returns the block of the journal.
     pub fn at(self) -> u32 {
@@ -132,6 +136,7 @@ impl Copies {
 
 #[cfg(test)]
 mod tests {
+    use super::CopyContent::{Escaped, Verbatim};
     use super::*;
     use cache::Budget;
 
@@ -139,10 +144,16 @@ mod tests {
     fn the_newest_copy_is_listed_unless_it_is_revoked() {
         let budget = Budget::new(64 << 20);
         let mut copies = Copies::new(Grant::new(&budget));
-        copies.note_copy(FsBlock(7), Place::new(1, false)).unwrap();
-        copies.note_copy(FsBlock(8), Place::new(2, true)).unwrap();
+        copies
+            .note_copy(FsBlock(7), Place::new(1, Verbatim))
+            .unwrap();
+        copies
+            .note_copy(FsBlock(8), Place::new(2, Escaped))
+            .unwrap();
         copies.complete().unwrap();
-        copies.note_copy(FsBlock(7), Place::new(3, false)).unwrap();
+        copies
+            .note_copy(FsBlock(7), Place::new(3, Verbatim))
+            .unwrap();
         copies.note_revoke_block(9).unwrap();
         assert_eq!(copies.complete().unwrap(), [9]);
         copies.revoke(FsBlock(7));
@@ -150,14 +161,18 @@ mod tests {
         copies.revoke(FsBlock(1000));
         assert_eq!(copies.revoked(), 1);
         // Logged again later.
-        copies.note_copy(FsBlock(7), Place::new(12, true)).unwrap();
+        copies
+            .note_copy(FsBlock(7), Place::new(12, Escaped))
+            .unwrap();
         copies.complete().unwrap();
         copies.revoke(FsBlock(8));
         assert_eq!(copies.revoked(), 1);
         // This transaction is never completed.
-        copies.note_copy(FsBlock(9), Place::new(20, true)).unwrap();
+        copies
+            .note_copy(FsBlock(9), Place::new(20, Escaped))
+            .unwrap();
         let (list, grant) = copies.into_list().unwrap();
-        assert_eq!(list, [(FsBlock(7), Place::new(12, true))]);
+        assert_eq!(list, [(FsBlock(7), Place::new(12, Escaped))]);
         assert!(list[0].1.escaped() && list[0].1.at() == 12);
         drop(grant);
         assert_eq!(budget.used(), 0);
@@ -168,7 +183,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let mut copies = Copies::new(Grant::new(&budget));
         let refused = (0..1 << 20).find_map(|i| {
-            let noted = copies.note_copy(FsBlock(i), Place::new(1, false));
+            let noted = copies.note_copy(FsBlock(i), Place::new(1, Verbatim));
             noted.and_then(|()| copies.complete()).err()
         });
         assert!(matches!(refused, Some(JournalError::LogNeedsMemory { .. })));

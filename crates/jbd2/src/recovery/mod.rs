@@ -54,7 +54,7 @@ pub struct RecoveryReport {
     pub revoked: u64,
 }
 
-/// Replays the log onto the volume and empties it. Does nothing for a clean journal.
+/// Replays the log onto the volume and empties it. A clean journal stays as it is.
 ///
 /// # Errors
 /// Nothing was written in these cases:

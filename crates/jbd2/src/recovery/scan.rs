@@ -19,7 +19,7 @@ use crate::format::checksum::Crc32Be;
 use crate::format::superblock::JournalSuperblock;
 use crate::format::{Checksums, Header, Layout, block_type, commit, descriptor, revoke};
 use crate::log::LogMap;
-use crate::{JournalError, Tid};
+use crate::{JournalDamage, JournalError, Tid};
 use block::{Buf, Queue};
 use units::FsBlock;
 
@@ -60,7 +60,7 @@ enum Next {
     End,
     /// The log is corrupt if a later transaction is complete. Otherwise it ends before this
     /// transaction.
-    EndUnlessLater(&'static str),
+    EndUnlessLater(JournalDamage),
     /// Note the tags and skip the copies after them.
     TakeTags,
     /// Note the revoke records.
@@ -77,21 +77,21 @@ const DECISIONS: [(Found, Next); 10] = [
     (Found::Descriptor, Next::TakeTags),
     (
         Found::DamagedDescriptor,
-        Next::EndUnlessLater("a descriptor block's checksum is wrong"),
+        Next::EndUnlessLater(JournalDamage::DescriptorChecksum),
     ),
     (Found::Revoke, Next::TakeRevokes),
     (
         Found::DamagedRevoke,
-        Next::EndUnlessLater("a revoke block's checksum is wrong"),
+        Next::EndUnlessLater(JournalDamage::RevokeChecksum),
     ),
     (Found::Commit, Next::Complete),
     (
         Found::DamagedCommit,
-        Next::EndUnlessLater("a commit block's checksum is wrong"),
+        Next::EndUnlessLater(JournalDamage::CommitChecksum),
     ),
     (
         Found::CommitOfDamaged,
-        Next::EndUnlessLater("a logged block's checksum is wrong"),
+        Next::EndUnlessLater(JournalDamage::CopyChecksum),
     ),
 ];
 
@@ -145,7 +145,7 @@ struct Pending {
     /// The checksum of a copy is wrong.
     damaged: bool,
     /// A tag that no implementation writes. It is an error if the transaction is complete.
-    invalid: Option<(u32, &'static str)>,
+    invalid: Option<(u32, JournalDamage)>,
 }
 impl Pending {
     fn new() -> Pending {
@@ -214,14 +214,14 @@ impl Scanner<'_> {
         while let Some((at, block)) = self.next_block()? {
             match decide(self.classify(&block)) {
                 Next::End => break,
-                Next::EndUnlessLater(what) => {
+                Next::EndUnlessLater(damage) => {
                     if self.later_commit()? {
-                        return Err(JournalError::Corrupt { block: at, what });
+                        return Err(damage.at(at));
                     }
                     tracing::warn!(
                         log_block = at,
                         tid = %self.expected,
-                        what,
+                        %damage,
                         "the last transaction of the log is torn and is ignored"
                     );
                     break;
@@ -297,14 +297,15 @@ impl Scanner<'_> {
             if !descriptor::block_valid(&self.layout, &tag, self.expected, &copy) {
                 self.pending.damaged = true;
             }
-            if tag.block >= self.volume_end {
-                self.pending.invalid = Some((at, "a tag names a block beyond the volume"));
-            } else if self.log.contains(tag.block) {
-                self.pending.invalid = Some((at, "a tag names a block of the journal itself"));
+            let home = tag.block;
+            if home >= self.volume_end {
+                self.pending.invalid = Some((at, JournalDamage::TagBeyondVolume { home }));
+            } else if self.log.contains(home) {
+                self.pending.invalid = Some((at, JournalDamage::TagInJournal { home }));
             }
             if !tag.deleted {
-                let place = Place::new(copy_at, tag.escaped);
-                self.result.copies.note_copy(tag.block, place)?;
+                let place = Place::new(copy_at, tag.content);
+                self.result.copies.note_copy(home, place)?;
             }
         }
         Ok(true)
@@ -312,12 +313,12 @@ impl Scanner<'_> {
 
     fn complete(&mut self, block: &[u8]) -> Result<(), JournalError> {
         let pending = std::mem::replace(&mut self.pending, Pending::new());
-        if let Some((block, what)) = pending.invalid {
-            return Err(JournalError::Corrupt { block, what });
+        if let Some((block, damage)) = pending.invalid {
+            return Err(damage.at(block));
         }
         let copies = &mut self.result.copies;
         for at in copies.complete()? {
-            let corrupt = |what| JournalError::Corrupt { block: at, what };
+            let corrupt = |damage: JournalDamage| damage.at(at);
             let block = self.revoke_reader.block(at)?;
             for home in revoke::parse(&self.layout, block).map_err(corrupt)? {
                 copies.revoke(home);

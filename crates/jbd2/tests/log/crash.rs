@@ -505,7 +505,7 @@ fn hostile_logs_are_refused_or_ended_but_never_followed() {
     };
     let tag = |block| descriptor::Tag {
         block,
-        escaped: false,
+        content: descriptor::CopyContent::Verbatim,
         deleted: false,
         checksum: 0,
     };

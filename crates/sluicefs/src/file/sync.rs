@@ -2,7 +2,7 @@
 
 use super::handle::File;
 use crate::completion::SyncCompletion;
-use ext4::SyncTarget;
+use ext4::{SyncKind, SyncTarget};
 use std::io;
 
 impl File {
@@ -12,7 +12,7 @@ impl File {
     /// Errors of this sync and of earlier writeback of the file. The data stays dirty, and each
     /// sync fails until the data is on the device.
     pub fn sync_all(&self) -> io::Result<()> {
-        self.ctx("sync", self.shared.fs.fsync(&self.inode, false))
+        self.ctx("sync", self.shared.fs.fsync(&self.inode, SyncKind::Fsync))
     }
 
     /// Makes the contents durable, and the metadata that is needed to read them.
@@ -20,7 +20,10 @@ impl File {
     /// # Errors
     /// As [`File::sync_all`].
     pub fn sync_data(&self) -> io::Result<()> {
-        self.ctx("sync", self.shared.fs.fsync(&self.inode, true))
+        self.ctx(
+            "sync",
+            self.shared.fs.fsync(&self.inode, SyncKind::Fdatasync),
+        )
     }
 
     /// As [`File::sync_all`], without waiting. Syncs that are queued at the same time share large
@@ -29,19 +32,19 @@ impl File {
     ///
     /// The sync may or may not include data that is written after the call.
     pub fn sync_all_async(&self) -> SyncCompletion {
-        self.sync_later(false)
+        self.sync_later(SyncKind::Fsync)
     }
 
     /// As [`File::sync_data`], without waiting; see [`File::sync_all_async`].
     pub fn sync_data_async(&self) -> SyncCompletion {
-        self.sync_later(true)
+        self.sync_later(SyncKind::Fdatasync)
     }
 
-    fn sync_later(&self, data_only: bool) -> SyncCompletion {
+    fn sync_later(&self, kind: SyncKind) -> SyncCompletion {
         let (sender, completion) = SyncCompletion::new(self.from.clone(), self.name.clone());
         let target = SyncTarget {
             inode: self.inode.clone(),
-            data_only,
+            kind,
         };
         self.shared.fs.fsync_later(target, move |outcome| {
             // The receiver may have been dropped.

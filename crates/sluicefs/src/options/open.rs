@@ -4,7 +4,7 @@ use crate::dir::Dir;
 use crate::error::Cause;
 use crate::file::{Access, File};
 use crate::path::{Last, LastLink, Parent, resolve, walk_parent};
-use ext4::{Error, FileType, InodeRef, NewInode, Opened, SetAttr};
+use ext4::{Error, FileType, InodeRef, NewInode, Opened, SetAttr, WriteMode};
 use std::io;
 use std::path::Path;
 
@@ -236,7 +236,10 @@ impl OpenOptions {
             _ => return Err(Error::NotSupported.into()),
         }
         if self.write || self.append {
-            inode.check_may_open_for_writing(self.append)?;
+            inode.check_may_open_for_writing(match self.append {
+                true => WriteMode::Append,
+                false => WriteMode::Anywhere,
+            })?;
         }
         if self.truncate {
             let empty = SetAttr {

@@ -4,7 +4,7 @@
 
 use crate::Flushers;
 use crate::balance::{DirtyLimits, Share, Thresholds};
-use crate::bandwidth::{Bandwidth, Rates};
+use crate::bandwidth::{Bandwidth, Completed, Rates};
 use crate::throttle::{Action, Balanced, MAX_PAUSE, note_dirtied};
 use crate::window::WINDOW;
 use ::sync::clock::{Clock, ManualClock};
@@ -160,13 +160,16 @@ impl Device {
             limits.settle(pages);
             limits.sub(&self.share, pages);
             self.landed += pages;
-            let whole = pages >= limits.batch_pages(&self.share, t, Flushers::PerDevice);
-            let idle = self.in_flight.is_empty();
+            let completed = Completed {
+                pages,
+                full: limits.batch_pages(&self.share, t, Flushers::PerDevice),
+                is_last: self.in_flight.is_empty(),
+            };
             match self.in_flight.front() {
                 Some((next, _)) => self.share.set_oldest_batch(*next, now),
                 None => self.share.clear_oldest_batch(),
             }
-            if let Some(rates) = self.bandwidth.completed(pages, whole, idle, now) {
+            if let Some(rates) = self.bandwidth.completed(completed, now) {
                 self.share.set_bandwidth(rates);
                 limits.refresh(t);
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Crates whose threads the deterministic scheduler runs.
 const ENGINE: &[&str] = &["block", "cache", "ext4", "jbd2", "writeback"];
 /// Crates that other programs link.
-const LIBRARIES: &[&str] = &[
+pub const LIBRARIES: &[&str] = &[
     "block",
     "cache",
     "check",

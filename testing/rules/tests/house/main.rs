@@ -5,3 +5,4 @@ mod comments;
 mod layers;
 mod locks;
 mod modules;
+mod parameters;

@@ -3,9 +3,11 @@
 use super::{Scenario, join, plain, start};
 use crate::model::Rule;
 use crate::volume::{Mounting, Volume};
+use ext4::SyncKind;
 use std::time::Duration;
 use sync::thread;
 use testkit::seed::Rng;
+use testkit::volume::any_sync;
 
 /// Sectors in a page.
 const PAGE: usize = 8;
@@ -105,17 +107,17 @@ fn checkpoint_held(volume: &Volume, rng: &mut Rng) {
     let overwrites = start(volume, "overwrites", move |volume| {
         for _ in 0..rounds {
             volume.write(&a, 0, PAGE);
-            volume.fsync(&a, false);
+            volume.fsync(&a, SyncKind::Fsync);
         }
         // The write is in place, unless the block is held.
         thread::sleep(Duration::from_millis(1));
         volume.write(&a, 0, PAGE);
-        volume.fsync(&a, true);
+        volume.fsync(&a, SyncKind::Fdatasync);
     });
     let others = start(volume, "others", move |volume| {
         for _ in 0..rounds {
             volume.write(&b, 0, PAGE);
-            volume.fsync(&b, false);
+            volume.fsync(&b, SyncKind::Fsync);
         }
     });
     join([overwrites, others]);
@@ -130,14 +132,12 @@ fn fsync_twice(volume: &Volume, rng: &mut Rng) {
         file
     });
     let rounds = 1 + rng.below(3) as usize;
-    let data_only = rng.one_in(2);
+    let kind = any_sync(rng);
     for round in 0..rounds {
         volume.write(&file, round * PAGE, PAGE);
         let threads = [(); 2].map(|()| {
             let file = file.clone();
-            start(volume, "fsync", move |volume| {
-                volume.fsync(&file, data_only)
-            })
+            start(volume, "fsync", move |volume| volume.fsync(&file, kind))
         });
         join(threads);
     }
@@ -160,7 +160,7 @@ fn rename_over(volume: &Volume, rng: &mut Rng) {
             fsync = Some(start(volume, "writeback", move |volume| {
                 let result = match by_sync {
                     true => volume.fs().sync(),
-                    false => volume.fs().fsync(&inode, true),
+                    false => volume.fs().fsync(&inode, SyncKind::Fdatasync),
                 };
                 if let Err(error) = result {
                     volume.violation(format!("sync: {error}"));
@@ -168,7 +168,7 @@ fn rename_over(volume: &Volume, rng: &mut Rng) {
             }));
         });
         join(fsync);
-        volume.fsync(&file, false);
+        volume.fsync(&file, SyncKind::Fsync);
     }
 }
 
@@ -184,13 +184,13 @@ fn grow_beside_fsync(
         volume.write(&file, 0, PAGE);
         file
     });
-    let data_only = rng.one_in(2);
+    let kind = any_sync(rng);
     let rounds = 1 + rng.below(2) as usize;
     let fsync = {
         let file = file.clone();
         start(volume, "fsync", move |volume| {
             for _ in 0..rounds {
-                volume.fsync(&file, data_only);
+                volume.fsync(&file, kind);
             }
         })
     };
@@ -198,7 +198,7 @@ fn grow_beside_fsync(
         grow(volume, &file, round);
     }
     join([fsync]);
-    volume.fsync(&file, false);
+    volume.fsync(&file, SyncKind::Fsync);
 }
 
 /// Defect 3.
@@ -229,12 +229,12 @@ fn remove(volume: &Volume, rng: &mut Rng) {
         volume.write(&file, PAGE, (2 + rng.index(4)) * PAGE);
         file
     });
-    let (by_sync, data_only) = (rng.one_in(3), rng.one_in(2));
+    let (by_sync, kind) = (rng.one_in(3), any_sync(rng));
     let fsync = {
         let file = file.clone();
         start(volume, "fsync", move |volume| match by_sync {
             true => volume.sync(),
-            false => volume.fsync(&file, data_only),
+            false => volume.fsync(&file, kind),
         })
     };
     let at = (1 + rng.index(3)) * PAGE;
@@ -254,12 +254,10 @@ fn set_len_write(volume: &Volume, rng: &mut Rng) {
         volume.truncate(&file, 16 * PAGE);
         file
     });
-    let data_only = rng.one_in(2);
+    let kind = any_sync(rng);
     let fsync = {
         let file = file.clone();
-        start(volume, "fsync", move |volume| {
-            volume.fsync(&file, data_only)
-        })
+        start(volume, "fsync", move |volume| volume.fsync(&file, kind))
     };
     for _ in 0..2 {
         volume.write(&file, rng.index(12) * PAGE, PAGE);
@@ -278,7 +276,9 @@ fn seek_data(volume: &Volume, rng: &mut Rng) {
     });
     let writes = {
         let file = file.clone();
-        start(volume, "fsync", move |volume| volume.fsync(&file, true))
+        start(volume, "fsync", move |volume| {
+            volume.fsync(&file, SyncKind::Fdatasync)
+        })
     };
     for _ in 0..3 {
         volume.seek_data(&file, 0, at);

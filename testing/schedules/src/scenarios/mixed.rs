@@ -3,9 +3,11 @@
 use super::{Scenario, join, plain, start};
 use crate::model::Rule;
 use crate::volume::{File, Mounting, Volume};
+use ext4::SyncKind;
 use std::time::Duration;
 use sync::thread;
 use testkit::seed::Rng;
+use testkit::volume::any_sync;
 
 const PAGE: usize = 8;
 
@@ -90,7 +92,7 @@ fn contents(volume: &Volume, rng: &mut Rng) {
             for _ in 0..3 + rng.below(3) {
                 change(volume, &file, &mut rng);
                 if rng.one_in(3) {
-                    volume.fsync(&file, rng.one_in(2));
+                    volume.fsync(&file, any_sync(&mut rng));
                 }
             }
             volume.read_back(&file);
@@ -103,9 +105,9 @@ fn contents(volume: &Volume, rng: &mut Rng) {
                 match rng.below(8) {
                     0 => volume.sync(),
                     1 => volume.sync_tree(),
-                    2 => volume.fsync_many(&[&files[0], &files[1]], rng.one_in(2)),
+                    2 => volume.fsync_many(&[&files[0], &files[1]], any_sync(&mut rng)),
                     3 => thread::sleep(Duration::from_millis(100 * (1 + rng.below(60)))),
-                    _ => volume.fsync(&files[kind], rng.one_in(2)),
+                    _ => volume.fsync(&files[kind], any_sync(&mut rng)),
                 }
             }
         }));
@@ -126,7 +128,13 @@ fn log_wraps(volume: &Volume, rng: &mut Rng) {
         start(volume, "writer", move |volume| {
             for _ in 0..8 {
                 volume.write(&file, rng.index(3) * PAGE, PAGE);
-                volume.fsync(&file, rng.one_in(3));
+                volume.fsync(
+                    &file,
+                    match rng.one_in(3) {
+                        true => SyncKind::Fdatasync,
+                        false => SyncKind::Fsync,
+                    },
+                );
                 if rng.one_in(8) {
                     volume.truncate(&file, rng.index(3) * PAGE);
                 }
@@ -152,12 +160,12 @@ fn names(volume: &Volume, rng: &mut Rng) {
             let new = format!("new{round}");
             let fsync = fork.one_in(3);
             file = volume.replace(&file, "target", &new, sectors, |inode| {
-                if fsync && let Err(error) = volume.fs().fsync(inode, false) {
+                if fsync && let Err(error) = volume.fs().fsync(inode, SyncKind::Fsync) {
                     volume.violation(format!("fsync: {error}"));
                 }
             });
             if fork.one_in(2) {
-                volume.fsync(&file, false);
+                volume.fsync(&file, SyncKind::Fsync);
             }
         }
     });
@@ -168,7 +176,7 @@ fn names(volume: &Volume, rng: &mut Rng) {
             let file = volume.create(&name, Rule::Sectors);
             volume.write(&file, 0, (1 + fork.index(2)) * PAGE);
             match fork.below(3) {
-                0 => volume.fsync(&file, false),
+                0 => volume.fsync(&file, SyncKind::Fsync),
                 1 => volume.unlink(&file, &name),
                 _ => {}
             }
@@ -203,7 +211,7 @@ fn reclaim(volume: &Volume, rng: &mut Rng) {
             for _ in 0..4 {
                 volume.write(&file, rng.index(24) * PAGE, 4 * PAGE);
                 match rng.below(3) {
-                    0 => volume.fsync(&file, true),
+                    0 => volume.fsync(&file, SyncKind::Fdatasync),
                     _ => volume.read_back(&file),
                 }
             }
@@ -229,14 +237,16 @@ fn unmount(volume: &Volume, rng: &mut Rng) {
     }
     let target = ext4::SyncTarget {
         inode: files[0].inode.clone(),
-        data_only: rng.one_in(2),
+        kind: any_sync(rng),
     };
     volume.fs().fsync_later(target, |_| {});
     let mut threads: Vec<_> = files
         .iter()
         .map(|file| {
             let file = file.clone();
-            start(volume, "fsync", move |volume| volume.fsync(&file, false))
+            start(volume, "fsync", move |volume| {
+                volume.fsync(&file, SyncKind::Fsync)
+            })
         })
         .collect();
     if rng.one_in(2) {

@@ -2,7 +2,7 @@
 //! races one step at a time; these run at full speed, on real threads.
 
 use crate::extents::{self, Map};
-use crate::{Error, FallocateMode, Fs, InodeRef, MountOptions, NewInode, SeekWhence};
+use crate::{Error, FallocateMode, Fs, InodeRef, MountOptions, NewInode, SeekWhence, SyncKind};
 use block::devices::MemoryDevice;
 use block::{BufMut, Class, Durability, Op, PAGE_SIZE, Queue, Reason};
 use ext4_format::inode::InodeFlags;
@@ -109,9 +109,9 @@ fn pages_behind_the_end_wait_for_the_size() {
         || {
             fs.append(&file, &[2; 300 * PAGE_SIZE]).unwrap();
         },
-        || fs.fsync(&file, true).unwrap(),
+        || fs.fsync(&file, SyncKind::Fdatasync).unwrap(),
         |_| {
-            fs.fsync(&file, true).unwrap();
+            fs.fsync(&file, SyncKind::Fdatasync).unwrap();
             let end = end.load(Ordering::Acquire);
             assert_eq!(sizes(&file), (end, end));
             assert!(!file.has_unlanded());
@@ -131,7 +131,7 @@ fn an_fsync_waits_for_pages_that_another_has_gathered() {
     let file = create(&fs, "file");
     let early = AtomicU64::new(0);
     let fsync = || {
-        fs.fsync(&file, true).unwrap();
+        fs.fsync(&file, SyncKind::Fdatasync).unwrap();
         // Nothing is written beside the two, so after either of them nothing may be left.
         early.fetch_add(u64::from(file.has_unlanded()), Ordering::Relaxed);
     };
@@ -156,12 +156,12 @@ fn size_follows(change: impl Fn(&Fs, &InodeRef) + Sync) {
         *slot.lock().unwrap() = new;
     };
     let after = |round| {
-        fs.fsync(&file(), false).unwrap();
+        fs.fsync(&file(), SyncKind::Fsync).unwrap();
         let (size, on_disk) = sizes(&file());
         assert_eq!(on_disk, size, "round {round}");
         fs.unlink(&root, format!("{round}").as_bytes()).unwrap();
     };
-    let fsync = || fs.fsync(&file(), false).unwrap();
+    let fsync = || fs.fsync(&file(), SyncKind::Fsync).unwrap();
     race(ROUNDS, before, fsync, || change(&fs, &file()), after);
     drop((slot, root));
     fs.unmount().unwrap();
@@ -235,7 +235,7 @@ fn a_volume_that_is_dropped_without_unmount_is_as_after_a_crash() {
     let fs = mount(queue.clone());
     let durable = create(&fs, "durable");
     fs.write(&durable, 0, &[7; PAGE_SIZE]).unwrap();
-    fs.fsync(&durable, false).unwrap();
+    fs.fsync(&durable, SyncKind::Fsync).unwrap();
     let lost = create(&fs, "lost");
     drop((durable, lost, fs));
     let fs = Fs::mount(queue, MountOptions::default()).unwrap();
@@ -257,7 +257,7 @@ fn data_is_no_hole_while_it_lands() {
         fs.truncate(&file, 0).unwrap();
         fs.write(&file, 0, &[7; PAGE_SIZE]).unwrap();
     };
-    let fsync = || fs.fsync(&file, true).unwrap();
+    let fsync = || fs.fsync(&file, SyncKind::Fdatasync).unwrap();
     let seek = || match fs.seek(&file, 0, SeekWhence::Data) {
         Ok(0) => {}
         Ok(_) | Err(Error::NoData) => _ = holes.fetch_add(1, Ordering::Relaxed),
@@ -289,7 +289,7 @@ fn commit_waits(begin: impl FnOnce(&Arc<Fs>, &InodeRef) + Send) {
     let (fs, closed) = gated();
     let file = create(&fs, "file");
     fs.write(&file, 0, b"old").unwrap();
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     fs.truncate(&file, 0).unwrap();
     fs.write(&file, 0, b"new").unwrap();
     closed.store(true, Ordering::Release);
@@ -339,7 +339,7 @@ fn a_truncation_is_durable_with_the_zeroes_behind_the_end() {
     let fs = mount(queue.clone());
     let file = create(&fs, "file");
     fs.write(&file, 0, &[7; PAGE_SIZE]).unwrap();
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     fs.journal.flush().unwrap();
     assert_eq!(on_device(&fs, &file), [7; PAGE_SIZE]);
     fs.truncate(&file, 100).unwrap();
@@ -398,14 +398,14 @@ fn freed_blocks_of_a_file_that_is_marked_for_journaling_are_revoked() {
     let fs = mount(queue.clone());
     let file = create(&fs, "file");
     fs.write(&file, 0, &[1; 3 * PAGE_SIZE]).unwrap();
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     file.meta.lock().fields.flags |= InodeFlags::JOURNAL_DATA;
     fs.truncate(&file, 0).unwrap();
     fs.sync().unwrap();
     let heir = create(&fs, "heir");
     let data = vec![2; 100 * PAGE_SIZE];
     fs.write(&heir, 0, &data).unwrap();
-    fs.fsync(&heir, false).unwrap();
+    fs.fsync(&heir, SyncKind::Fsync).unwrap();
     fs.crash();
     drop((file, heir, fs));
     let fs = Fs::mount(queue, MountOptions::default()).unwrap();

@@ -2,6 +2,7 @@
 
 use crate::fsync::volume::{Disk, all, cost, get, put, through_the_log, write};
 use block::Op;
+use ext4::SyncKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +33,7 @@ fn clean_files_and_files_named_twice_cost_nothing_more() {
     let disk = Disk::new();
     let fs = disk.mount();
     let clean = put(&fs, "clean", b"before");
-    fs.fsync(&clean, false).unwrap();
+    fs.fsync(&clean, SyncKind::Fsync).unwrap();
     let dirty = put(&fs, "dirty", b"now");
     let files = [clean.clone(), dirty.clone(), dirty, clean];
     let (once, results) = cost(&fs, || fs.fsync_many(&all(&files)));
@@ -81,10 +82,10 @@ fn an_error_fails_only_the_fsync_of_its_file() {
     let disk = Disk::new();
     let fs = disk.mount();
     let victim = put(&fs, "victim", &[1; LARGE]);
-    let at = first_write(&disk, || fs.fsync(&victim, false).unwrap());
+    let at = first_write(&disk, || fs.fsync(&victim, SyncKind::Fsync).unwrap());
     // Separates the next files from the victim on the device.
     let spacer = put(&fs, "spacer", &[2; LARGE]);
-    fs.fsync(&spacer, false).unwrap();
+    fs.fsync(&spacer, SyncKind::Fsync).unwrap();
 
     write(&fs, &victim, 0, &[3; LARGE]);
     let mut files = vec![put(&fs, "a", b"a"), victim.clone(), put(&fs, "b", b"b")];
@@ -98,7 +99,10 @@ fn an_error_fails_only_the_fsync_of_its_file() {
         assert_eq!(results[1].as_ref().unwrap_err().errno(), 5);
         write(&fs, &files[0], 0, b"A");
     }
-    assert!(fs.fsync(&victim, true).is_err(), "from every caller");
+    assert!(
+        fs.fsync(&victim, SyncKind::Fdatasync).is_err(),
+        "from every caller"
+    );
     disk.heal();
     files.push(victim);
     assert!(fs.fsync_many(&all(&files)).iter().all(Result::is_ok));
@@ -112,7 +116,7 @@ fn a_stopped_journal_fails_the_fsync_of_every_file_that_needs_it() {
     let disk = Disk::new();
     let fs = disk.mount();
     let durable = put(&fs, "durable", b"before");
-    fs.fsync(&durable, false).unwrap();
+    fs.fsync(&durable, SyncKind::Fsync).unwrap();
     let files: Vec<_> = (0..5)
         .map(|i| put(&fs, &format!("{i}"), b"never"))
         .collect();

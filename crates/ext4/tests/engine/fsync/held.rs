@@ -2,7 +2,7 @@
 
 use crate::fsync::volume::{Disk, all, contents, cost, get, put, through_the_log, write};
 use block::Op;
-use ext4::{AsyncCommit, FallocateMode, Fs, InodeRef};
+use ext4::{AsyncCommit, FallocateMode, Fs, InodeRef, SyncKind};
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
@@ -17,7 +17,7 @@ fn in_both_forms(test: impl Fn(Disk)) {
 /// Mounts, with the journal marked as in use.
 fn mount(disk: &Disk) -> Arc<Fs> {
     let fs = disk.mount();
-    fs.fsync(&put(&fs, "first", b""), false).unwrap();
+    fs.fsync(&put(&fs, "first", b""), SyncKind::Fsync).unwrap();
     fs
 }
 
@@ -29,7 +29,7 @@ fn held(disk: &Disk, fs: &Fs, name: &str, data: &[u8]) -> InodeRef {
 }
 
 fn fsync_by_log(disk: &Disk, fs: &Fs, file: &InodeRef) {
-    let (cost, done) = cost(fs, || fs.fsync(file, false));
+    let (cost, done) = cost(fs, || fs.fsync(file, SyncKind::Fsync));
     done.unwrap();
     assert_eq!(cost, through_the_log(disk));
 }
@@ -65,7 +65,7 @@ fn logged_data_is_read_from_the_log() {
         let mut expected = data;
         expected[2 * PAGE + 50..2 * PAGE + 57].copy_from_slice(b"changed");
         assert!(contents(&fs, &file) == expected);
-        fs.fsync(&file, true).unwrap();
+        fs.fsync(&file, SyncKind::Fdatasync).unwrap();
         let fs = disk.crash(fs);
         assert!(get(&fs, "file") == expected);
     });
@@ -77,7 +77,7 @@ fn a_file_that_is_held_in_parts() {
         let fs = mount(&disk);
         let mut data = pattern(300 * PAGE, 2);
         let file = put(&fs, "file", &data);
-        fs.fsync(&file, false).unwrap();
+        fs.fsync(&file, SyncKind::Fsync).unwrap();
         for page in [0, 5, 6, 100, 299] {
             let new = pattern(PAGE, 100 + page);
             write(&fs, &file, (page * PAGE) as u64, &new);
@@ -89,7 +89,7 @@ fn a_file_that_is_held_in_parts() {
         // Overwrites the whole file, partly in place, partly through the log.
         let data = pattern(300 * PAGE, 3);
         write(&fs, &file, 0, &data);
-        fs.fsync(&file, true).unwrap();
+        fs.fsync(&file, SyncKind::Fdatasync).unwrap();
         fs.invalidate(&file);
         assert!(contents(&fs, &file) == data);
         let fs = disk.crash(fs);
@@ -114,7 +114,7 @@ fn an_overwrite_by_writeback_is_newer_after_a_crash() {
         // The log is empty, so the write is in place.
         let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
         write(&fs, &file, 0, &[6; PAGE]);
-        let (cost, done) = cost(&fs, || fs.fsync(&file, true));
+        let (cost, done) = cost(&fs, || fs.fsync(&file, SyncKind::Fdatasync));
         done.unwrap();
         assert_eq!((cost.writes, cost.flushes, cost.commits), (1, 1, 0));
     });
@@ -183,7 +183,7 @@ fn truncated_punched_and_rewritten_pages() {
         fs.truncate(&file, 100).unwrap();
         fs.truncate(&file, 3 * PAGE as u64).unwrap();
         write(&fs, &file, 2 * PAGE as u64, &[9; 10]);
-        fs.fsync(&file, true).unwrap();
+        fs.fsync(&file, SyncKind::Fdatasync).unwrap();
         let mut expected = pattern(12 * PAGE, 5)[..100].to_vec();
         expected.resize(3 * PAGE, 0);
         expected[2 * PAGE..2 * PAGE + 10].fill(9);
@@ -225,7 +225,7 @@ fn the_checkpoint_writes_logged_data_home() {
         let fs = mount(&disk);
         for i in 0..200 {
             let file = put(&fs, &format!("{i}"), &pattern(3 * PAGE, i));
-            fs.fsync(&file, false).unwrap();
+            fs.fsync(&file, SyncKind::Fsync).unwrap();
         }
         fs.unmount().unwrap();
         drop(fs);
@@ -250,7 +250,11 @@ fn the_log_may_be_filled_many_times() {
                     for round in 0..600usize {
                         let page = round * 13 % 50;
                         write(fs, &file, (page * PAGE) as u64, &pattern(PAGE, t + round));
-                        fs.fsync(&file, round % 3 > 0).unwrap();
+                        let kind = match round % 3 {
+                            0 => SyncKind::Fsync,
+                            _ => SyncKind::Fdatasync,
+                        };
+                        fs.fsync(&file, kind).unwrap();
                         if round % 7 == 0 {
                             fs.invalidate(&file);
                             let back = read_at(fs, &file, page * PAGE, PAGE);
@@ -277,7 +281,7 @@ fn bulk_and_alone() {
         let fs = mount(&disk);
         let files: Vec<_> = (0..40)
             .map(|i| put(&fs, &format!("{i}"), &[i; PAGE]))
-            .inspect(|file| fs.fsync(file, false).unwrap())
+            .inspect(|file| fs.fsync(file, SyncKind::Fsync).unwrap())
             .collect();
         for (i, file) in files.iter().enumerate() {
             write(&fs, file, 0, &[100 + i as u8; PAGE]);
@@ -299,12 +303,12 @@ fn every_fsync_reports_a_failed_journal_write() {
         held(&disk, &fs, "durable", &[1; PAGE]);
         let file = put(&fs, "file", &[2; PAGE]);
         disk.inject(|op, _, _| (op == Op::Write).then_some(5));
-        for data_only in [false, true, false] {
-            fs.fsync(&file, data_only).unwrap_err();
+        for kind in [SyncKind::Fsync, SyncKind::Fdatasync, SyncKind::Fsync] {
+            fs.fsync(&file, kind).unwrap_err();
             assert!(fs.is_read_only());
         }
         disk.heal();
-        fs.fsync(&file, true).unwrap_err();
+        fs.fsync(&file, SyncKind::Fdatasync).unwrap_err();
         // The data can still be read, although it is not on the device.
         fs.invalidate(&file);
         assert_eq!(contents(&fs, &file), [2; PAGE]);

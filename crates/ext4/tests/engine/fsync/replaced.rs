@@ -1,14 +1,14 @@
 //! Files that are emptied and written again without an fsync.
 
 use crate::fsync::volume::{Disk, get, put, write};
-use ext4::{Fs, InodeRef};
+use ext4::{Fs, InodeRef, SyncKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A durable file that was emptied and has its new contents only in memory.
 fn replaced(fs: &Arc<Fs>) -> InodeRef {
     let file = put(fs, "config", b"old");
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     fs.truncate(&file, 0).unwrap();
     write(fs, &file, 0, &[7; 10_000]);
     file
@@ -32,7 +32,7 @@ fn close_starts_writeback_of_a_rewritten_file() {
     wait_until("it does not land", || fs.stats().dirty_pages == 0);
     // The next commit covers them.
     let other = put(&fs, "other", b"x");
-    fs.fsync(&other, false).unwrap();
+    fs.fsync(&other, SyncKind::Fsync).unwrap();
     drop((file, other));
     let fs = disk.crash(fs);
     assert_eq!(get(&fs, "config"), [7; 10_000]);
@@ -48,7 +48,7 @@ fn a_file_that_was_not_emptied_is_not_written_on_close() {
     let (tell, told) = std::sync::mpsc::channel();
     let other = ext4::SyncTarget {
         inode: put(&fs, "other", b"x"),
-        data_only: false,
+        kind: SyncKind::Fsync,
     };
     fs.fsync_later(other, move |result| tell.send(result).unwrap());
     told.recv().unwrap().unwrap();
@@ -64,7 +64,7 @@ fn a_timed_commit_covers_the_contents_and_the_truncation() {
         let fs = disk.mount_with(|options| options.commit_interval = soon);
         let name = format!("config{attempt}");
         let file = put(&fs, &name, b"old");
-        fs.fsync(&file, false).unwrap();
+        fs.fsync(&file, SyncKind::Fsync).unwrap();
         let before = commits(&fs);
         fs.truncate(&file, 0).unwrap();
         write(&fs, &file, 0, &[7; 10_000]);

@@ -2,7 +2,7 @@
 
 use crate::fsync::volume::{Disk, all, contents, cost, create, get, mkdir, put, write};
 use block::Op;
-use ext4::{Fs, InodeRef};
+use ext4::{Fs, InodeRef, SyncKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -48,10 +48,10 @@ fn a_large_sync_goes_in_steps_during_small_ones() {
         cost.flushes
     };
     assert_eq!(flushes("alone"), 1);
-    fs.fsync(&put(&fs, "large", &vec![1; 8 << 20]), false)
+    fs.fsync(&put(&fs, "large", &vec![1; 8 << 20]), SyncKind::Fsync)
         .unwrap();
     assert_eq!(flushes("beside large"), 1);
-    fs.fsync(&put(&fs, "small", b"x"), false).unwrap();
+    fs.fsync(&put(&fs, "small", b"x"), SyncKind::Fsync).unwrap();
     let beside = flushes("beside");
     assert!(
         (3..=6).contains(&beside),
@@ -121,7 +121,7 @@ fn no_large_sync_fills_the_device_during_small_ones() {
             files.push(create(&fs, &dir, "large"));
             write(&fs, &files[4000], 0, &vec![7; 16 << 20]);
             if beside {
-                fs.fsync(&put(&fs, &format!("small {name}"), b"x"), false)
+                fs.fsync(&put(&fs, &format!("small {name}"), b"x"), SyncKind::Fsync)
                     .unwrap();
             } else {
                 clock.advance(Duration::from_secs(1));
@@ -154,7 +154,7 @@ fn a_step_with_many_changes_is_committed() {
             .for_each(|file| write(&fs, file, 0, &[1; 4096]));
         clock.advance(Duration::from_secs(1));
         if beside {
-            fs.fsync(&put(&fs, "small", b"x"), false).unwrap();
+            fs.fsync(&put(&fs, "small", b"x"), SyncKind::Fsync).unwrap();
         }
         let (cost, results) = cost(&fs, || fs.fsync_many(&all(&spread)));
         assert!(results.iter().all(Result::is_ok));
@@ -173,7 +173,7 @@ fn a_large_sync_ends_during_endless_small_ones() {
         scope.spawn(|| {
             while !ended.load(Ordering::Acquire) {
                 write(&fs, &small, 0, b"y");
-                fs.fsync(&small, false).unwrap();
+                fs.fsync(&small, SyncKind::Fsync).unwrap();
             }
         });
         for (name, large) in LARGE {
@@ -190,7 +190,7 @@ fn a_large_sync_ends_during_endless_small_ones() {
 fn a_failed_flush_between_steps_fails_all_files() {
     let disk = Disk::new();
     let fs = disk.mount_with(|options| options.clock = Arc::new(Stopped::default()));
-    fs.fsync(&put(&fs, "small", b"x"), false).unwrap();
+    fs.fsync(&put(&fs, "small", b"x"), SyncKind::Fsync).unwrap();
     let files = many(&fs, "f");
     let mut failed = false;
     disk.inject(move |op, _, _| {

@@ -1,7 +1,7 @@
 //! A volume in memory, and the requests that an operation costs.
 
 use block::{Op, StatsSnapshot};
-use ext4::{AsyncCommit, Fs, InodeRef, MountOptions, SyncTarget};
+use ext4::{AsyncCommit, Fs, InodeRef, MountOptions, SyncKind, SyncTarget};
 use mkfs::MkfsOptions;
 use std::sync::Arc;
 use sync::Mutex;
@@ -138,7 +138,7 @@ pub fn contents(fs: &Fs, file: &InodeRef) -> Vec<u8> {
 pub fn all(files: &[InodeRef]) -> Vec<SyncTarget> {
     let target = |inode: &InodeRef| SyncTarget {
         inode: inode.clone(),
-        data_only: false,
+        kind: SyncKind::Fsync,
     };
     files.iter().map(target).collect()
 }

@@ -202,7 +202,7 @@ fn damage_is_reported_with_its_place() {
         match error {
             Error::CorruptDirectory {
                 ino: i, block: b, ..
-            } => assert_eq!((i, b), (ino, block)),
+            } => assert_eq!((i.0, b.0), (ino, block)),
             other => panic!("{other}"),
         }
         drop((dir, root));

@@ -1,7 +1,7 @@
 //! Freed space can be used at once.
 
 use crate::space::volume::{PAGE, check_page, create, fill, open, put_page};
-use ext4::{Error, FallocateMode, Fs, InodeRef, NewInode, SetXattrMode};
+use ext4::{Error, FallocateMode, Fs, InodeRef, NewInode, SetXattrMode, SyncKind};
 use std::sync::Arc;
 use testkit::volume::{Image, mkdir, quiet};
 
@@ -27,7 +27,7 @@ fn writes_again(free: impl Fn(&Fs)) {
     let file = create(&fs, "new");
     let full = (0..pages).find(|index| !put_page(&fs, &file, 2, *index));
     assert_eq!(full, None, "of {pages}, {} free", fs.statfs().free);
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     drop(file);
     image.unmount(fs);
     let fs = image.mount_with(quiet());
@@ -80,7 +80,7 @@ fn a_large_write_uses_all_freed_blocks() {
     let file = create(&fs, "new");
     let data = vec![3; (pages as usize) * PAGE];
     assert_eq!(fs.write(&file, 0, &data).unwrap(), data.len());
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     drop(file);
     image.unmount(fs);
 }

@@ -1,7 +1,7 @@
 //! An acknowledged write never gets ENOSPC later.
 
 use crate::space::volume::{PAGE, check_page, create, fill, open, put_page};
-use ext4::{Error, FallocateMode};
+use ext4::{Error, FallocateMode, SyncKind};
 use testkit::volume::{Image, mkdir, quiet};
 
 #[test]
@@ -19,7 +19,7 @@ fn directories_take_no_blocks_promised_to_data() {
             Err(error) => panic!("{error}"),
         }
     }
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     drop((file, dirs));
     image.unmount(fs);
     let fs = image.mount_with(quiet());
@@ -47,7 +47,7 @@ fn nodes_for_separate_pages_are_promised_with_them() {
     }
     assert!(files.len() > 1_000, "{}", files.len());
     for (file, _) in &files {
-        fs.fsync(file, false).unwrap();
+        fs.fsync(file, SyncKind::Fsync).unwrap();
     }
     let pages: Vec<u64> = files.iter().map(|(_, pages)| *pages).collect();
     drop(files);
@@ -72,10 +72,10 @@ fn every_other_page(order: impl Fn(u64) -> u64) {
         }
         written.push(order(nth) * 2);
         if nth % 5 == 0 {
-            fs.fsync(&file, true).unwrap();
+            fs.fsync(&file, SyncKind::Fdatasync).unwrap();
         }
     }
-    fs.fsync(&file, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
     // No more than a node for a hundred extents.
     let nodes = file.attr().blocks / 8 - written.len() as u64;
     assert!(
@@ -121,8 +121,8 @@ fn allocated_space_can_be_written_on_a_full_volume() {
     for index in (0..pages).step_by(2) {
         assert!(put_page(&fs, &file, 1, index), "page {index}");
     }
-    fs.fsync(&file, false).unwrap();
-    fs.fsync(&rest, false).unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
+    fs.fsync(&rest, SyncKind::Fsync).unwrap();
     drop((file, rest));
     image.unmount(fs);
     let fs = image.mount_with(quiet());

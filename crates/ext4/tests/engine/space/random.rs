@@ -3,11 +3,11 @@
 //! Each thread changes its own files and has a model of their pages. All share the space.
 
 use crate::space::volume::{PAGE, open, page};
-use ext4::{Error, FallocateMode, Fs, InodeRef, SyncTarget};
+use ext4::{Error, FallocateMode, Fs, InodeRef, SyncKind, SyncTarget};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use testkit::seed::{Rng, seeds};
-use testkit::volume::{Image, busy, mkdir, quiet};
+use testkit::volume::{Image, any_sync, busy, mkdir, quiet};
 
 /// The model of a file: the salts of its nonzero pages, and its size in pages.
 #[derive(Default)]
@@ -127,7 +127,7 @@ impl Worker<'_> {
                 0
             }
             93..99 => {
-                fs.fsync(file, rng.below(2) == 0).unwrap();
+                fs.fsync(file, any_sync(rng)).unwrap();
                 0
             }
             _ => {
@@ -244,7 +244,7 @@ fn run(seed: u64, mib: u64, threads: u64, steps: u64, is_busy: bool) -> u64 {
         for (key, (file, model)) in files {
             targets.push(SyncTarget {
                 inode: file,
-                data_only: false,
+                kind: SyncKind::Fsync,
             });
             models.push((format!("{name}-{key}"), model));
         }

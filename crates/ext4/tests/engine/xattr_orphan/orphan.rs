@@ -1,5 +1,5 @@
 use crate::xattr_orphan::volume::{KINDS, by_mke2fs, find};
-use ext4::{Error, Fs, InodeRef, MountOptions, NewInode, SetAttr};
+use ext4::{Error, Fs, InodeDamage, InodeRef, MountOptions, NewInode, SetAttr, SyncKind};
 use std::io::Write;
 use std::sync::Arc;
 use testkit::volume::Image;
@@ -35,7 +35,7 @@ fn files_unlinked_while_open_are_deleted_after_a_crash() {
             .filter(|(n, _)| n % 7 != 0)
             .collect();
         fs.sync().unwrap();
-        fs.fsync(&keep, false).unwrap();
+        fs.fsync(&keep, SyncKind::Fsync).unwrap();
         let crashed = image.copy();
         drop((files, keep, root));
         fs.unmount().unwrap();
@@ -191,23 +191,28 @@ fn damaged_lists_are_refused() {
     let (a, b) = image.with(|fs| (find(fs, "a").ino(), find(fs, "b").ino()));
     let refused = |image: &Image| {
         let result = Fs::mount(image.queue(), MountOptions::default());
-        assert!(
-            matches!(result, Err(Error::Corrupt(_) | Error::CorruptInode { .. })),
-            "{:?}",
-            result.err()
-        );
+        result.err().expect("the volume is refused")
     };
     for head in [u32::MAX, 1_000_000, 2, 8] {
         let bad = image.copy();
         bad.debugfs(&format!("set_super_value last_orphan {head}"));
-        refused(&bad);
+        let error = refused(&bad);
+        assert!(matches!(error, Error::Corrupt(_)), "{error}");
     }
     let looped = image.copy();
     looped.debugfs(&format!("set_super_value last_orphan {a}"));
     looped.debugfs(&format!("set_inode_field <{a}> dtime {b}"));
     looped.debugfs(&format!("set_inode_field <{b}> dtime {a}"));
-    refused(&looped);
+    let error = refused(&looped);
+    let twice = InodeDamage::OrphanListedTwice;
+    assert!(
+        matches!(error, Error::CorruptInode { ino, damage } if (ino, damage) == (a, twice)),
+        "{error}"
+    );
     let free = image.copy();
-    free.debugfs(&format!("set_super_value last_orphan {}", b + 50));
-    refused(&free);
+    let ino = b + 50;
+    free.debugfs(&format!("set_super_value last_orphan {ino}"));
+    let expected =
+        format!("inode {ino}: the inode is recorded as an orphan, but it is free; run e2fsck");
+    assert_eq!(refused(&free).to_string(), expected);
 }

@@ -1,9 +1,14 @@
 //! Errors of the file system, each with the `errno` that a system call would give.
 
+mod inode_damage;
+
+pub use inode_damage::InodeDamage;
+
 use block::IoError;
 use ext4_format::error::FormatError;
 use jbd2::JournalError;
 use std::io;
+use units::{FsBlock, Ino};
 
 /// Result of an operation of the file system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -19,20 +24,20 @@ pub enum Error {
     #[error("{0}; run e2fsck")]
     Corrupt(FormatError),
     /// A structure on the volume is damaged in a way that shows only beside others.
-    #[error("inode {ino}: {what}; run e2fsck")]
+    #[error("inode {ino}: {damage}; run e2fsck")]
     CorruptInode {
         /// The inode.
-        ino: u32,
-        /// The damage.
-        what: &'static str,
+        ino: Ino,
+        /// The damage and its place.
+        damage: InodeDamage,
     },
     /// A block of a directory is damaged.
     #[error("inode {ino}: directory block {block}: {error}; run e2fsck")]
     CorruptDirectory {
         /// The directory's inode.
-        ino: u32,
+        ino: Ino,
         /// The block on the volume.
-        block: u64,
+        block: FsBlock,
         /// The damage of the block.
         error: FormatError,
     },
@@ -103,9 +108,9 @@ pub enum Error {
 
 impl Error {
     /// A deleted inode that a structure on the volume refers to is damage, not a stale handle.
-    pub(crate) fn stale_is_damage(self, ino: u32, what: &'static str) -> Error {
+    pub(crate) fn stale_is_damage(self, ino: Ino, damage: InodeDamage) -> Error {
         match self {
-            Error::Stale => Error::CorruptInode { ino, what },
+            Error::Stale => damage.of(ino),
             other => other,
         }
     }

@@ -1,4 +1,4 @@
-//! Sets right the checksums of blocks that were damaged, as an attacker would.
+//! Corrects the checksums of damaged blocks, as an attacker would.
 
 use crate::bases::{Base, Role};
 use crate::cow::{BLOCK, Cow};
@@ -10,14 +10,14 @@ use jbd2::format::superblock::JournalSuperblock;
 use jbd2::format::{Checksums, Header, Layout, block_type, checksum, descriptor, put_u16, put_u32};
 use units::{FileBlock, FsBlock, GroupNo, Ino};
 
-/// Mends every block of `device` that differs from `base`.
-pub fn mend(device: &Cow, base: &Base) {
-    let mut mender = Mender {
+/// Corrects the checksum of each block of `device` that differs from `base`.
+pub fn correct(device: &Cow, base: &Base) {
+    let mut corrector = Corrector {
         device,
         base,
         geometry: base.geometry.clone(),
     };
-    mender.superblock();
+    corrector.superblock();
     let changed = device.changed();
     let is_log = |role: &Role| matches!(role, Role::Log(_) | Role::JournalSuper);
     let roles: Vec<(u64, Role)> = changed
@@ -26,29 +26,29 @@ pub fn mend(device: &Cow, base: &Base) {
         .collect();
     // A block whose checksum is stored in another block comes before that block.
     for &(block, role) in &roles {
-        device.edit(block, |bytes| mender.leaf(block, role, bytes));
+        device.edit(block, |bytes| corrector.leaf(block, role, bytes));
     }
     for &(block, role) in &roles {
         match role {
             Role::BlockBitmap(group) | Role::InodeBitmap(group) => {
-                mender.bitmap(block, role, group)
+                corrector.bitmap(block, role, group)
             }
-            Role::Descs(first) => device.edit(block, |bytes| mender.descs(first, bytes)),
+            Role::Descs(first) => device.edit(block, |bytes| corrector.descs(first, bytes)),
             _ => {}
         }
     }
     if roles.iter().any(|(_, role)| is_log(role)) {
-        mender.log();
+        corrector.log();
     }
 }
 
-struct Mender<'a> {
+struct Corrector<'a> {
     device: &'a Cow,
     base: &'a Base,
     geometry: Geometry,
 }
 
-impl Mender<'_> {
+impl Corrector<'_> {
     fn superblock(&mut self) {
         let Ok(mut superblock) = Superblock::parse_unverified(&self.device.get(0)[1024..2048])
         else {
@@ -60,7 +60,7 @@ impl Mender<'_> {
                 bytes[1024..2048].copy_from_slice(superblock.as_bytes())
             });
         }
-        // Everything else lies where it did; what may have changed is the seed of the checksums.
+        // The geometry is that of the base. Only the seed of the checksums may differ.
         if let Ok(superblock) = Superblock::parse(superblock.as_bytes())
             && let Ok(geometry) = Geometry::from_superblock(&superblock)
         {
@@ -70,7 +70,7 @@ impl Mender<'_> {
         }
     }
 
-    /// The seed of an inode's blocks, by the generation that it has now.
+    /// The seed of an inode's blocks, from its present generation.
     fn seed(&self, ino: u32) -> Option<Seed> {
         let geo = &self.base.geometry;
         let (group, _) = geo.inode_group(Ino(ino)).ok()?;
@@ -89,7 +89,7 @@ impl Mender<'_> {
         self.geometry.inode_csum_seed(Ino(ino), generation)
     }
 
-    /// Blocks that hold their own checksum.
+    /// Corrects a block that contains its own checksum.
     fn leaf(&self, block: u64, role: Role, bytes: &mut [u8]) {
         match role {
             Role::Inodes(first) => {
@@ -115,7 +115,7 @@ impl Mender<'_> {
         }
     }
 
-    /// A bit map's checksum is in the group's descriptor.
+    /// Corrects a bitmap's checksum, which is in the group's descriptor.
     fn bitmap(&self, block: u64, role: Role, group: u32) {
         let bitmap = self.device.get(block);
         let geo = &self.geometry;
@@ -141,7 +141,7 @@ impl Mender<'_> {
         }
     }
 
-    /// The journal's super block, and the log from its start to its end.
+    /// Corrects the journal's super block, and the log from its start to its end.
     fn log(&self) {
         let journal = &self.base.journal;
         let Some(&head) = journal.first() else {
@@ -205,7 +205,7 @@ impl Mender<'_> {
         }
     }
 
-    /// A copy in the log carries the checksum that it has at home.
+    /// Corrects a copy in the log: it contains the same checksum as its home.
     fn copy(&self, copy: u64, home: u64) {
         let Some(&role) = self.base.roles.get(&home) else {
             return;
@@ -223,7 +223,7 @@ impl Mender<'_> {
     }
 }
 
-/// The checksum of the tag at `offset`, where there is one.
+/// Sets the checksum of the tag at `offset`, if tags have one.
 fn set_tag(layout: &Layout, block: &mut [u8], offset: usize, sum: u32) {
     if offset + 16 > block.len() {
         return;
