@@ -53,6 +53,8 @@ pub enum Reason {
     Checkpoint,
     /// Data or metadata that no thread waits for yet.
     Readahead,
+    /// Dirty data, written while writers are slowed because too much of it exists.
+    Throttled,
     /// Dirty data, written because more of it exists than the background threshold.
     Background,
     /// Dirty data, written because it is older than the expiry time.
@@ -70,7 +72,7 @@ impl Reason {
     pub(crate) const COUNT: usize = Reason::ALL.len();
 
     /// All reasons, from the most urgent to the least.
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 13] = [
         Reason::Read,
         Reason::MetadataRead,
         Reason::Journal,
@@ -78,6 +80,7 @@ impl Reason {
         Reason::Reclaim,
         Reason::Checkpoint,
         Reason::Readahead,
+        Reason::Throttled,
         Reason::Background,
         Reason::Periodic,
         Reason::Recovery,
@@ -95,6 +98,7 @@ impl Reason {
             Reason::Reclaim => "reclaim",
             Reason::Checkpoint => "checkpoint",
             Reason::Readahead => "readahead",
+            Reason::Throttled => "throttled",
             Reason::Background => "background",
             Reason::Periodic => "periodic",
             Reason::Recovery => "recovery",

@@ -17,6 +17,9 @@ pub type SizeHistogram = Histogram<9, 16>;
 pub type LatencyHistogram = Histogram<0, 24>;
 
 impl<const FIRST: u32, const CLASSES: usize> Histogram<FIRST, CLASSES> {
+    /// The least value of the last class, which has no end.
+    pub const LAST: u64 = 1 << (FIRST as usize + CLASSES - 1);
+
     /// The classes from the smallest: least value and count. A class ends where the next begins;
     /// the first also counts smaller values, and the last all larger ones.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {

@@ -157,9 +157,11 @@ impl Budget {
         shrinkers.push(shrinker);
     }
     /// Reclaims a batch of clean memory if the limit is exceeded. Returns whether the budget is
-    /// within its limit now. The caller holds no locks.
+    /// within its limit now. The caller may hold locks up to [`Rank::Group`]: shrinkers wait for
+    /// higher ones only.
     #[inline]
     pub fn make_room(&self) -> bool {
+        Rank::BufferMap.assert_may_wait();
         let limit = self.limit();
         if self.inodes_freed.approximate() > slack(limit) {
             self.trim_heap();

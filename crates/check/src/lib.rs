@@ -93,6 +93,24 @@ pub fn check(
     let mut report = Report::default();
     let volume = volume::Volume::open(queue, options, &mut report)?;
     let mut checker = Checker::new(volume, report, progress);
-    checker.run()?;
+    run(&mut checker)?;
     Ok(checker.into_report())
+}
+
+/// Carries out all parts of the check.
+fn run(checker: &mut Checker<'_>) -> Result<(), Error> {
+    checker.load_groups()?;
+    checker.replay_journal_in_memory()?;
+    checker.check_superblock();
+    checker.check_backups()?;
+    checker.check_groups();
+    checker.find_orphans()?;
+    checker.check_inodes()?;
+    checker.check_resize_inode()?;
+    checker.name_shared_blocks()?;
+    checker.check_directories()?;
+    checker.check_links();
+    checker.check_attribute_counts();
+    checker.check_bitmaps()?;
+    Ok(())
 }

@@ -1,9 +1,9 @@
 //! The state that the passes share, and the order of the passes.
 
+use crate::Progress;
 use crate::chunked::{Bits, Table};
 use crate::finding::{Kind, Place, Report};
 use crate::volume::Volume;
-use crate::{Error, Progress};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use std::collections::{HashMap, HashSet};
@@ -129,23 +129,6 @@ impl<'a> Checker<'a> {
             directory_blocks: Vec::new(),
             attribute_blocks: HashMap::new(),
         }
-    }
-
-    pub fn run(&mut self) -> Result<(), Error> {
-        self.load_groups()?;
-        self.replay_journal_in_memory()?;
-        self.check_superblock();
-        self.check_backups()?;
-        self.check_groups();
-        self.find_orphans()?;
-        self.check_inodes()?;
-        self.check_resize_inode()?;
-        self.name_shared_blocks()?;
-        self.check_directories()?;
-        self.check_links();
-        self.check_attribute_counts();
-        self.check_bitmaps()?;
-        Ok(())
     }
 
     pub fn into_report(self) -> Report {

@@ -40,13 +40,13 @@
 use crate::nodes::node_of;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use fusedev::{Notifier, guarded};
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 use sync::time::now;
+use sync::{Mutex, Rank};
 use units::Ino;
 
 /// Bytes of a page of the kernel's cache. A kernel with larger pages drops more.
@@ -101,11 +101,19 @@ enum Invalidation {
     All(u64),
 }
 
-#[derive(Default)]
 struct Records {
     /// Number of records. It is read without the lock.
     count: AtomicUsize,
     by_ino: Mutex<FxHashMap<Ino, Record>>,
+}
+
+impl Default for Records {
+    fn default() -> Records {
+        Records {
+            count: AtomicUsize::new(0),
+            by_ino: Rank::FuseCoherence.mutex(FxHashMap::default()),
+        }
+    }
 }
 
 impl Records {

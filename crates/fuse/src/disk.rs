@@ -15,12 +15,12 @@ use block::{
 use fusedev::{
     Attr, DirEntries, Entry, Errno, Features, MountSpec, NodeId, Operation, Reply, Request, guarded,
 };
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use sync::{Mutex, Rank};
 
 /// The file's name.
 const NAME: &str = "disk";
@@ -117,7 +117,7 @@ struct Pending(Mutex<Option<Reply>>);
 
 impl Pending {
     fn new(reply: Reply) -> Arc<Pending> {
-        Arc::new(Pending(Mutex::new(Some(reply))))
+        Arc::new(Pending(Rank::FusePending.mutex(Some(reply))))
     }
 }
 

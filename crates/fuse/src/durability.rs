@@ -14,7 +14,6 @@
 use crate::panics::stop_on_panic;
 use anyhow::{Context, Result};
 use ext4::{Fs, InodeRef, SyncTarget};
-use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use sync::time::now;
+use sync::{Mutex, Rank};
 
 /// Most bytes that a serving thread writes for an fsync.
 const SMALL_FSYNC: u64 = 1 << 20;
@@ -124,7 +124,7 @@ impl Durability {
             fs,
             may_wait: threads > 1,
             waiting: AtomicBool::new(false),
-            announcements: Mutex::default(),
+            announcements: Rank::FuseAnnouncements.mutex(Vec::new()),
         }
     }
 

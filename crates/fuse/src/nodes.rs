@@ -17,10 +17,10 @@
 
 use ext4::{DeletedInodes, Error, InodeRef, Result};
 use fusedev::NodeId;
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sync::{Mutex, Rank};
 use units::Ino;
 
 const SHARDS: usize = 64;
@@ -55,7 +55,7 @@ impl Default for Nodes {
         Nodes {
             kept: AtomicUsize::new(0),
             cleared: AtomicBool::new(false),
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: std::array::from_fn(|_| Rank::FuseNodes.mutex(Shard::default())),
         }
     }
 }

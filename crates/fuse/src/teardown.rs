@@ -55,14 +55,13 @@ use anyhow::{Context, Result};
 use block::Writes;
 use ext4::Fs;
 use fusedev::{UnmountMode, unmount};
-use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use sync::Rank;
+use sync::{Condvar, Mutex, Rank};
 
 /// How long the open files of a detached mount are served.
 const DETACHED_GRACE: Duration = Duration::from_secs(2);
@@ -111,7 +110,7 @@ pub(crate) struct Teardown {
     serving: Mutex<Option<JoinHandle<io::Result<()>>>>,
     served: Option<ServedVolume>,
     /// Held during the unmount of the volume, so that a second caller waits for the result.
-    volume: sync::Mutex<Volume>,
+    volume: Mutex<Volume>,
 }
 
 impl Teardown {
@@ -119,9 +118,9 @@ impl Teardown {
     pub fn new(dir: PathBuf, served: Option<ServedVolume>) -> Arc<Teardown> {
         Arc::new(Teardown {
             dir,
-            connection: Mutex::new(Connection::Up),
+            connection: Rank::FuseConnection.mutex(Connection::Up),
             down: Condvar::new(),
-            serving: Mutex::new(None),
+            serving: Rank::FuseServing.mutex(None),
             served,
             volume: Rank::Teardown.mutex(Volume::Mounted),
         })

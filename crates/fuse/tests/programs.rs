@@ -4,6 +4,7 @@ mod common;
 
 use common::{Image, can_mount, has, run};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The C headers, a few thousand files; without a C compiler the project's own sources.
 fn source_tree() -> &'static str {
@@ -126,6 +127,9 @@ const STRESSORS: &[&str] = &[
     "xattr",
 ];
 
+/// The longest time of all stressors together.
+const STRESSORS_LIMIT: Duration = Duration::from_secs(300);
+
 #[test]
 fn stressors_find_nothing() {
     if !can_mount() || !has("stress-ng") {
@@ -140,12 +144,16 @@ fn stressors_find_nothing() {
         .collect();
     assert!(known.len() > 20, "only {known:?}");
     let mut failed = Vec::new();
+    let end = Instant::now() + STRESSORS_LIMIT;
     for some in known.chunks(6) {
+        let left = end.saturating_duration_since(Instant::now()).as_secs();
+        assert!(left > 0, "the stressors took {STRESSORS_LIMIT:?}");
         let what: Vec<String> = some.iter().map(|s| format!("--{s} 1")).collect();
         let output = common::sh(
             mounted.dir(),
             &format!(
-                "stress-ng --temp-path . --timeout 1 --verify --iomix-bytes 32m --hdd-bytes 64m {} 2>&1",
+                "timeout --kill-after=10 {left} \
+                 stress-ng --temp-path . --timeout 1 --verify --iomix-bytes 32m --hdd-bytes 64m {} 2>&1",
                 what.join(" ")
             ),
         );

@@ -24,7 +24,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+use sync::{Mutex, Rank};
 
 /// Bytes of the longest message: options, or an error.
 const MESSAGE: usize = 8 << 10;
@@ -40,7 +41,7 @@ static HELPER: OnceLock<Mutex<OwnedFd>> = OnceLock::new();
 /// Makes this process mount and unmount through the helper at the other end of `socket`, a
 /// SOCK_SEQPACKET. Later calls have no effect.
 pub fn use_helper(socket: OwnedFd) {
-    let _ = HELPER.set(Mutex::new(socket));
+    let _ = HELPER.set(Rank::MountHelper.mutex(socket));
 }
 
 /// Runs as the helper for the directory `dir` until the other end of `socket` is closed.
@@ -108,7 +109,7 @@ fn ask(
     rest: &[u8],
     fd: Option<BorrowedFd<'_>>,
 ) -> Option<io::Result<Option<OwnedFd>>> {
-    let socket = HELPER.get()?.lock().unwrap_or_else(PoisonError::into_inner);
+    let socket = HELPER.get()?.lock();
     let asked = (|| {
         let message = [&[request][..], rest].concat();
         send(&socket, &message, fd)?;

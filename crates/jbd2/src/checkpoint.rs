@@ -33,12 +33,11 @@
 //! - A block is in flight from before its write is submitted until that has completed. The entries
 //!   of a batch are looked up when the batch starts, so a revoked block is not written later.
 
-use crate::log_format::CommitState;
+use crate::state::log_format::CommitState;
 use crate::transaction::Frozen;
 use crate::{Journal, JournalError, Tid};
 use block::{Bio, Buf, Class, Completion, IoError, Reason};
 use smallvec::smallvec;
-use std::collections::{BTreeMap, HashSet, VecDeque};
 use sync::MutexGuard;
 use sync::atomic::Ordering;
 use units::FsBlock;
@@ -51,126 +50,6 @@ const LOG_PARTS: usize = 8;
 /// Attempts to write a batch before the journal stops.
 const ATTEMPTS: u32 = 3;
 
-struct Entry {
-    frozen: Frozen,
-    /// The transaction that committed this content.
-    tid: Tid,
-}
-
-/// A committed transaction of the log.
-struct Logged {
-    tid: Tid,
-    /// First log block.
-    start: u32,
-    /// Number of log blocks.
-    len: u32,
-}
-
-/// The committed blocks that are not home, and the part of the log in use.
-pub(crate) struct CheckpointSet {
-    entries: BTreeMap<FsBlock, Entry>,
-    in_flight: HashSet<FsBlock>,
-    /// Oldest first.
-    logged: VecDeque<Logged>,
-    /// First log block of the next transaction.
-    head: u32,
-    /// Log blocks in use.
-    used: u32,
-}
-
-impl CheckpointSet {
-    pub fn new(first: u32) -> CheckpointSet {
-        CheckpointSet {
-            entries: BTreeMap::new(),
-            in_flight: HashSet::new(),
-            logged: VecDeque::new(),
-            head: first,
-            used: 0,
-        }
-    }
-    /// Returns the first log block of the next transaction.
-    pub fn head(&self) -> u32 {
-        self.head
-    }
-    /// Returns the number of log blocks in use.
-    pub fn used(&self) -> u32 {
-        self.used
-    }
-    /// Returns whether a block is being written home.
-    pub fn in_flight(&self, block: FsBlock) -> bool {
-        self.in_flight.contains(&block)
-    }
-    /// Returns the number of blocks that are not home.
-    pub fn blocks(&self) -> usize {
-        self.entries.len()
-    }
-    /// Returns whether at most so many blocks, in at most so many runs of adjacent blocks, are not
-    /// home.
-    pub fn is_within(&self, blocks: usize, runs: usize) -> bool {
-        let mut previous = None;
-        let begins_run =
-            |block: &&FsBlock| previous.replace(**block).is_none_or(|p| p + 1 != **block);
-        self.blocks() <= blocks && self.entries.keys().filter(begins_run).count() <= runs
-    }
-    /// Adds a committed transaction. Replaced contents are appended to `replaced`.
-    pub fn logged(
-        &mut self,
-        tid: Tid,
-        len: u32,
-        next_head: u32,
-        blocks: Vec<Frozen>,
-        replaced: &mut Vec<Frozen>,
-    ) {
-        debug_assert!(self.logged.back().is_none_or(|last| last.tid.next() == tid));
-        let start = std::mem::replace(&mut self.head, next_head);
-        self.logged.push_back(Logged { tid, start, len });
-        self.used += len;
-        for frozen in blocks {
-            let block = frozen.buffer.block();
-            if let Some(old) = self.entries.insert(block, Entry { frozen, tid }) {
-                replaced.push(old.frozen);
-            }
-        }
-    }
-    /// Removes a block that was freed: it must not be written home any more.
-    pub fn forget(&mut self, block: FsBlock) -> Option<Frozen> {
-        debug_assert!(!self.in_flight(block));
-        self.entries.remove(&block).map(|entry| entry.frozen)
-    }
-    /// Returns the log's start without `up_to` and older transactions: the oldest of the others, or
-    /// the head if there is none.
-    fn start_after(&self, up_to: Tid) -> u32 {
-        let next = self.logged.iter().find(|t| !up_to.reached(t.tid));
-        next.map_or(self.head, |t| t.start)
-    }
-    /// Removes `up_to` and older transactions from the log, and those of `blocks` whose newest
-    /// content they committed. Returns these contents.
-    fn release(&mut self, up_to: Tid, blocks: &[FsBlock]) -> Vec<Frozen> {
-        while let Some(oldest) = self.logged.front()
-            && up_to.reached(oldest.tid)
-        {
-            self.used -= oldest.len;
-            self.logged.pop_front();
-        }
-        let mut released = Vec::new();
-        for block in blocks {
-            if let Some(entry) = self.entries.get(block)
-                && up_to.reached(entry.tid)
-                && let Some(entry) = self.entries.remove(block)
-            {
-                released.push(entry.frozen);
-            }
-        }
-        released
-    }
-    /// Removes everything, when the journal is dropped.
-    pub fn release_all(&mut self) {
-        for (_, entry) in std::mem::take(&mut self.entries) {
-            entry.frozen.buffer.release(entry.frozen.data);
-        }
-    }
-}
-
 impl Journal {
     /// Makes room for `needed` log blocks, and in memory. Writes a checkpoint if necessary.
     pub(crate) fn ensure_log_space(&self, needed: u32) -> Result<(), JournalError> {
@@ -181,33 +60,23 @@ impl Journal {
                 most: len,
             });
         }
-        if self.set.lock().used + needed <= len && !self.metadata_fills(2) {
+        if self.set.lock().used() + needed <= len && !self.metadata_fills(2) {
             return Ok(());
         }
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         let lock = self.checkpointing.lock();
         // The background thread may have written a checkpoint while this thread waited.
-        if self.set.lock().used + needed > len || self.metadata_fills(2) {
+        if self.set.lock().used() + needed > len || self.metadata_fills(2) {
             self.checkpoint(&lock)?;
         }
-        assert!(self.set.lock().used + needed <= len);
+        assert!(self.set.lock().used() + needed <= len);
         Ok(())
     }
 
     /// Returns whether little log space or memory is left, because commits are faster than the
     /// checkpoint. Callers with an alternative must not use the log then.
     pub fn is_crowded(&self) -> bool {
-        self.set.lock().used > self.log_len() / 4 * 3 || self.metadata_fills(3)
-    }
-
-    /// Returns whether blocks that are not home take more than a `part`th of the memory budget.
-    pub(crate) fn metadata_fills(&self, part: u64) -> bool {
-        self.budget.pinned() > self.budget.limit() / part
-    }
-    /// Counts the change of the set's size since it had `before` blocks.
-    pub(crate) fn note_pinned(&self, before: usize, set: &CheckpointSet) {
-        let more = set.blocks() as i64 - before as i64;
-        self.budget.pin(more * self.block_size() as i64);
+        self.set.lock().used() > self.log_len() / 4 * 3 || self.metadata_fills(3)
     }
 
     /// Waits for a running checkpoint and then writes one.
@@ -219,13 +88,8 @@ impl Journal {
     /// Writes home all blocks that are committed now and moves the log's tail.
     pub(crate) fn checkpoint(&self, _lock: &MutexGuard<'_, ()>) -> Result<(), JournalError> {
         self.check()?;
-        let (up_to, blocks) = {
-            let set = self.set.lock();
-            let Some(last) = set.logged.back() else {
-                return Ok(());
-            };
-            let blocks: Vec<FsBlock> = set.entries.keys().copied().collect();
-            (last.tid, blocks)
+        let Some((up_to, blocks)) = self.set.lock().committed() else {
+            return Ok(());
         };
         let mut written = 0;
         let batch_blocks = BATCH_BLOCKS.min(self.log_len() as usize / LOG_PARTS).max(1);
@@ -261,20 +125,7 @@ impl Journal {
     /// Writes home those blocks of the sorted `batch` whose newest content is of `up_to` or older,
     /// and waits. Returns their number.
     fn write_home(&self, batch: &[FsBlock], up_to: Tid) -> Result<u64, JournalError> {
-        let contents: Vec<(FsBlock, Buf)> = {
-            let mut set = self.set.lock();
-            let contents: Vec<_> = batch
-                .iter()
-                .filter_map(|&block| {
-                    let entry = set.entries.get(&block)?;
-                    let covered = up_to.reached(entry.tid);
-                    covered.then(|| (block, entry.frozen.data.clone()))
-                })
-                .collect();
-            set.in_flight
-                .extend(contents.iter().map(|(block, ..)| block));
-            contents
-        };
+        let contents = self.set.lock().begin_batch(batch, up_to);
         let mut result = self.submit_home(&contents);
         for _ in 1..ATTEMPTS {
             if result.is_ok() {
@@ -282,7 +133,7 @@ impl Journal {
             }
             result = self.submit_home(&contents);
         }
-        self.set.lock().in_flight.clear();
+        self.set.lock().end_batch();
         self.set_changed.notify_all();
         result?;
         Ok(contents.len() as u64)
@@ -323,13 +174,13 @@ impl Journal {
 
     /// Marks the log as empty in the super block, after a checkpoint of everything.
     pub(crate) fn mark_empty(&self, state: &mut CommitState) -> Result<(), JournalError> {
-        assert_eq!(self.set.lock().used, 0, "the log is not empty");
+        assert_eq!(self.set.lock().used(), 0, "the log is not empty");
         let mut tail = self.tail.lock();
         if tail.start() == 0 {
             return Ok(());
         }
         tail.set_tail(0, self.running_tid());
-        self.reset_log_format(state, &mut tail);
+        self.formats.reset(state, &mut tail);
         self.write_superblock(&mut tail)
     }
 }

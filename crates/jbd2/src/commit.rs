@@ -42,15 +42,65 @@
 use crate::format::checksum::Crc32Be;
 use crate::format::descriptor::CopyContent;
 use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_u32, revoke};
-use crate::handle::Handle;
-use crate::log_format::CommitState;
+use crate::state::handle::assert_none_held;
+use crate::state::log_format::CommitState;
 use crate::transaction::{Closed, CommitReason, Frozen, Transaction};
-use crate::{Journal, JournalError, Phase};
+use crate::{Handle, Journal, JournalError, Phase, Tid};
 use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
 
 impl Journal {
+    /// Makes all transactions up to `tid` durable, and the data that they depend on
+    /// ([`Handle::depends_on`]).
+    ///
+    /// The calling thread commits unless another thread does. Concurrent callers share one commit.
+    /// Without changes, nothing is written or flushed.
+    pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
+        self.commit_because(tid, CommitReason::Requested)
+    }
+    /// Carries out a part of the next commit's work while the caller waits for other I/O: the
+    /// client writes its final state into buffers ([`Phase::Ahead`]). The call returns at once
+    /// while another thread commits, and delays no handle.
+    pub fn prepare_commit(&self) {
+        if self.read_only || self.check().is_err() {
+            return;
+        }
+        if let Some(state) = self.committing.try_lock() {
+            self.write_back_early(&state, Phase::Ahead);
+        }
+    }
+    pub(crate) fn commit_because(
+        &self,
+        tid: Tid,
+        reason: CommitReason,
+    ) -> Result<(), JournalError> {
+        assert_none_held("a commit is waited for");
+        if self.read_only || self.is_committed(tid) {
+            return Ok(());
+        }
+        let mut state = self.committing.lock();
+        if self.is_committed(tid) {
+            return Ok(());
+        }
+        let result = self.commit_running(&mut state, reason);
+        self.stop_on_error(result)
+    }
+    /// Commits the running transaction and writes a checkpoint of everything. The log is empty
+    /// afterwards.
+    pub fn flush(&self) -> Result<(), JournalError> {
+        assert_none_held("a flush is waited for");
+        if self.read_only {
+            return Ok(());
+        }
+        let mut state = self.committing.lock();
+        let result = self
+            .commit_running(&mut state, CommitReason::Internal)
+            .and_then(|()| self.checkpoint_all())
+            .and_then(|()| self.mark_empty(&mut state));
+        self.stop_on_error(result)
+    }
+
     /// Commits the running transaction, unless it is empty.
     pub(crate) fn commit_running(
         &self,

@@ -11,36 +11,46 @@
 //!        │                                   │
 //!   buffer_cache.rs, data.rs                 └── after a crash: recovery/ (scan, revoke, replay)
 //! ```
+//!
+//! A module uses those below it:
+//!
+//! ```text
+//!  open                            opens and closes a journal
+//!  background   start              the journal's thread; the start of a handle
+//!  commit
+//!  log_format                      chooses the format of the log
+//!  checkpoint   data
+//!  state                           Journal and Handle: their fields, locks and counters
+//!  buffer_cache
+//!  transaction   recovery
+//!  buffer   log
+//!  format   options   tid   error
+//! ```
 #![forbid(unsafe_code)]
 
 mod background;
 mod buffer;
 mod buffer_cache;
 mod checkpoint;
-mod client;
 mod commit;
-mod commit_lock;
 mod data;
 mod error;
 pub mod format;
-mod handle;
-mod journal;
 mod log;
 mod log_format;
+mod open;
 mod options;
-mod overlay;
 mod recovery;
+mod start;
+mod state;
 mod tid;
 mod transaction;
 
 pub use buffer::{Buffer, Seal};
-pub use client::{JournalClient, Phase};
 pub use error::{JournalDamage, JournalError};
-pub use handle::Handle;
-pub use journal::{Journal, JournalStats};
 pub use log::JournalExtent;
 pub use options::{AsyncCommit, JournalOptions, LogFormat};
-pub use overlay::Overlay;
-pub use recovery::{RecoveryReport, recover, recover_to_memory};
+pub use recovery::{Overlay, RecoveryReport, recover, recover_to_memory};
+pub use state::{Handle, Journal, JournalClient, JournalStats, Phase};
 pub use tid::Tid;
 pub use transaction::FreedExtent;

@@ -4,7 +4,7 @@
 use block::{Buf, BufMut, PAGE_SIZE};
 use std::collections::HashMap;
 use std::ops::Range;
-use sync::RwLock;
+use sync::{Rank, RwLock};
 
 /// Pages in a region (2 MiB), for which there is one table.
 const REGION_PAGES: u64 = 512;
@@ -27,7 +27,9 @@ type Region = [Option<Buf>; REGION_PAGES as usize];
 impl Pages {
     pub(crate) fn new() -> Pages {
         Pages {
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shards: (0..SHARDS)
+                .map(|_| Rank::SimPages.rw_lock(Tables::new()))
+                .collect(),
         }
     }
 

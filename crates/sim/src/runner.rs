@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use sync::thread::JoinHandle;
-use sync::{Condvar, Mutex, MutexGuard};
+use sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// Pending requests from which on submitters wait.
 const BACKLOG: usize = 4096;
@@ -56,7 +56,7 @@ type Locked<'a> = MutexGuard<'a, State>;
 impl Runner {
     pub(crate) fn start(model: Model) -> io::Result<Runner> {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
+            state: Rank::SimRunner.mutex(State {
                 schedule: Schedule::new(model),
                 pending: 0,
                 timer: 0,

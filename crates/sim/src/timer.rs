@@ -3,25 +3,21 @@
 //! A sleeping thread runs 15 to 60 µs after the time that it asked for (timer slack, leaving the
 //! idle state, the scheduler). Each wake-up measures this delay; the next sleep asks for an earlier
 //! time by that much, and the remainder is a busy wait.
-//!
-//! Times are readings of CLOCK_MONOTONIC and not of `sync::clock`, because the kernel's absolute
-//! sleep needs them.
 
 use crate::io::Ns;
-use rustix::thread::ClockId;
-use rustix::time::Timespec;
 use std::num::NonZeroU64;
+use std::time::Duration;
 use sync::atomic::{AtomicU64, Ordering};
+use sync::clock::{Clock, SystemClock};
 
 /// The longest busy wait. A longer wait is a sleep, which may end late.
 const MAX_SPIN: Ns = 5_000;
 /// The change of the lead after one wake-up.
 const STEP: Ns = 400;
 
-/// CLOCK_MONOTONIC.
+/// The time of the system's clock.
 pub(crate) fn now() -> Ns {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    SystemClock.monotonic().as_nanos() as Ns
 }
 
 /// How much earlier than needed a sleep must end: the delay that three of four wake-ups exceed.
@@ -51,13 +47,7 @@ impl Lead {
         if let Some(asked) = self.ask(now(), moment) {
             let slack = rustix::thread::current_timer_slack().ok();
             let _ = rustix::thread::set_current_timer_slack(Some(SLACK));
-            let request = Timespec {
-                tv_sec: (asked / 1_000_000_000) as i64,
-                tv_nsec: (asked % 1_000_000_000) as _,
-            };
-            while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &request)
-                == Err(rustix::io::Errno::INTR)
-            {}
+            SystemClock.sleep(Duration::from_nanos(asked.saturating_sub(now())));
             self.learn(asked, now());
             let _ = rustix::thread::set_current_timer_slack(slack.and_then(NonZeroU64::new));
         }

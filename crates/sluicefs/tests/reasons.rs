@@ -1,6 +1,7 @@
 //! Each request to the device is counted under the reason why it was sent.
 
 use block::{DeviceUrl, OpenMode, Queue};
+use cache::{Budget, Kind};
 use sluicefs::{IoReason, ReasonStats, Tunables, Volume, VolumeOptions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -135,6 +136,57 @@ fn old_dirty_data_is_counted_as_periodic() {
 
     await_reason(&queue, IoReason::Periodic);
     assert_eq!(counted(&queue, IoReason::Background).requests, 0);
+}
+
+/// Writes to a file until a request was counted under `reason`.
+fn write_until(volume: &Volume, queue: &Queue, reason: IoReason) {
+    let file = volume.create_file("/file").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    for n in 0.. {
+        if counted(queue, reason).requests > 0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no request for {reason:?}");
+        file.write_all_at(&vec![7; MIB], (n % 64) * MIB as u64)
+            .unwrap();
+    }
+}
+
+#[test]
+fn dirty_data_that_slows_its_writers_is_counted_as_throttled() {
+    let queue = device();
+    let tunables = Tunables {
+        dirty_background_bytes: Some(MIB as u64),
+        dirty_bytes: Some(2 * MIB as u64),
+        ..idle()
+    };
+    let volume = mount(&queue, tunables);
+
+    write_until(&volume, &queue, IoReason::Throttled);
+
+    assert_eq!(counted(&queue, IoReason::Reclaim).requests, 0);
+    assert_eq!(counted(&queue, IoReason::Periodic).requests, 0);
+}
+
+#[test]
+fn dirty_data_in_a_full_memory_is_counted_as_reclaim() {
+    let queue = device();
+    let budget = Budget::new(32 * MIB as u64);
+    let volume = VolumeOptions::new()
+        .tunables(idle())
+        .budget(budget.clone())
+        .mount(queue.clone())
+        .unwrap();
+    // Memory that cannot be reclaimed: fewer dirty pages than the background threshold fill the
+    // rest.
+    let taken = 16 * MIB as u64;
+    budget.charge(Kind::Pages, taken);
+
+    write_until(&volume, &queue, IoReason::Reclaim);
+
+    assert_eq!(counted(&queue, IoReason::Throttled).requests, 0);
+    assert_eq!(counted(&queue, IoReason::Background).requests, 0);
+    budget.uncharge(Kind::Pages, taken);
 }
 
 #[test]

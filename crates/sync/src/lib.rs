@@ -40,5 +40,5 @@ use ranked as locks;
 pub use locks::{
     Condvar, MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
     RwLockUpgradableReadGuard, RwLockWriteGuard, ShardedLock, ShardedLockReadGuard,
-    ShardedLockWriteGuard, WaitTimeoutResult,
+    ShardedLockWriteGuard, UnscheduledMutex, WaitTimeoutResult,
 };

@@ -8,10 +8,18 @@ pub use parking_lot::{
     RwLockUpgradableReadGuard, RwLockWriteGuard, WaitTimeoutResult,
 };
 
+/// A mutex that is never a point of a schedule.
+pub type UnscheduledMutex<T> = Mutex<T>;
+
 impl Rank {
     /// A mutex; this build does not check its rank.
     #[inline]
     pub const fn mutex<T>(self, value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+    /// The same in this build.
+    #[inline]
+    pub const fn unscheduled_mutex<T>(self, value: T) -> UnscheduledMutex<T> {
         Mutex::new(value)
     }
     /// A reader-writer lock; this build does not check its rank.

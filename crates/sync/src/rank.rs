@@ -64,34 +64,64 @@ ranks! {
     27 ErrorLog "ext4::ErrorLog::summary";
     28 FlusherControl "writeback::Control::requests";
     29 Unlinked "ext4::Fs::unlinked";
-    30 BatchErrors "ext4::Batch::errors";
-    30 BatchLanded "ext4::Batch::landed";
-    30 BatchRanges "ext4::Batch::ranges";
-    30 BufferWaiting "jbd2::BufferCache waiters";
-    30 ChangedGroups "ext4::alloc::Allocator::changed";
-    30 CommitWaiting "jbd2::CommitLock::waiting";
-    30 Completion "block::Completion, Countdown, merged bios";
-    30 ChangedInodes "ext4::ChangedInodes shards";
-    30 Deletions "ext4::Deletions::count";
-        30 DirtyList "writeback::BackingDev::b_dirty";
-    30 DirtyShares "writeback::DirtyLimits::shares";
-    30 FileBatches "ext4::Durability::batches";
-    30 FsyncQueue "writeback::FsyncQueue lanes";
-    30 InodeGoal "ext4::Inode::goal";
-    30 InodeLoading "cache::Loading shards";
-    30 InodeLru "cache::Lru shards";
-    30 JournalThread "jbd2::Background";
-    30 LostBlocks "jbd2::Journal::lost";
-    30 OrphanReport "ext4::Fs::orphans";
-    30 OrphanSlots "ext4::OrphanFile slots";
-    30 QueueGate "block::Queue write gate";
-    30 QueueState "block::Queue::flush_error";
-    30 ReadOnlyReason "ext4::Fs::read_only_reason";
-    30 Readahead "ext4::Inode::readahead";
-    30 Shrinkers "cache::Budget::shrinkers";
-    30 Trimming "cache::Budget::trimming";
-    30 TruncatedFiles "ext4::Fs::truncated_files";
-    30 Tunables "writeback::BackingDev::tunables";
+    30 DeviceFlush "block::FlushGate::running";
+    31 MountHelper "fusedev::helper::HELPER";
+    32 BatchErrors "ext4::Batch::errors";
+    32 BatchLanded "ext4::Batch::landed";
+    32 BatchRanges "ext4::Batch::ranges";
+    32 BufferWaiting "jbd2::BufferCache waiters";
+    32 ChangedGroups "ext4::alloc::Allocator::changed";
+    32 ChangedInodes "ext4::ChangedInodes shards";
+    32 CommitWaiting "jbd2::CommitLock::waiting";
+    32 Completion "block::Completion, Countdown, merged bios";
+    32 Deletions "ext4::Deletions::count";
+    32 DeviceInbox "block::devices::uring::Inbox::state";
+    32 DirtyLimitsList "writeback::DirtyLimits::of";
+    32 DirtyList "writeback::BackingDev::b_dirty";
+    32 DirtyShares "writeback::DirtyLimits::shares";
+    32 FileBatches "ext4::Durability::batches";
+    32 FlusherEnd "writeback::Lifetime::over";
+    32 FlusherWakeup "writeback::Wakeup::notified";
+    32 ForegroundList "writeback::ForegroundList::state";
+    32 FsyncQueue "writeback::FsyncQueue lanes";
+    32 FuseAnnouncements "fuse::Durability::announcements";
+    32 FuseCoherence "fuse::Records::by_ino";
+    32 FuseConnection "fuse::Teardown::connection";
+    32 FuseNodes "fuse::Nodes shards";
+    32 FusePending "fuse::Pending";
+    32 FuseServing "fuse::Teardown::serving";
+    32 InodeGoal "ext4::Inode::goal";
+    32 InodeLoading "cache::Loading shards";
+    32 InodeLru "cache::Lru shards";
+    32 JournalThread "jbd2::Background";
+    32 LostBlocks "jbd2::Journal::lost";
+    32 MemoryExtent "block::MemoryDevice extents";
+    32 OrphanReport "ext4::Fs::orphans";
+    32 OrphanSlots "ext4::OrphanFile slots";
+    32 QueueGate "block::Queue write gate";
+    32 QueueState "block::Queue::flush_error";
+    32 ReadOnlyReason "ext4::Fs::read_only_reason";
+    32 Readahead "ext4::Inode::readahead";
+    32 SharedFlusher "writeback::SharedThread::state";
+    32 Shrinkers "cache::Budget::shrinkers";
+    32 SimPages "sim::Pages shards";
+    32 SimRunner "sim::Runner state";
+    32 SyncGroup "writeback::Group::outcome";
+    32 Trimming "cache::Budget::trimming";
+    32 TruncatedFiles "ext4::Fs::truncated_files";
+    32 Tunables "writeback::BackingDev::tunables";
+    33 PagePool "block::buf::pool::GLOBAL";
+}
+
+impl Rank {
+    /// Panics in a debug build if the calling thread holds a lock of this or of a higher rank, and
+    /// so may not call code that waits for this one.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn assert_may_wait(self) {
+        #[cfg(debug_assertions)]
+        check(self, None);
+    }
 }
 
 #[cfg(debug_assertions)]

@@ -24,6 +24,11 @@ pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 /// parking_lot's, with a rank.
 pub type RwLockUpgradableReadGuard<'a, T> = lock_api::RwLockUpgradableReadGuard<'a, RawRwLock, T>;
 
+/// A mutex that is never a point of a schedule. It is for state of the process that outlives a run
+/// of the scheduler, so that a repeated run takes the same steps. No thread waits for another one
+/// while it holds the mutex.
+pub type UnscheduledMutex<T> = lock_api::Mutex<Ranked<parking_lot::RawMutex>, T>;
+
 /// A raw mutex and its rank.
 pub type RawMutex = Ranked<raw::RawMutex>;
 /// A raw reader-writer lock and its rank.
@@ -73,6 +78,11 @@ impl Rank {
     /// A mutex of this rank.
     pub const fn mutex<T>(self, value: T) -> Mutex<T> {
         Mutex::from_raw(Ranked::of(raw::RawMutex::INIT, self), value)
+    }
+    /// A mutex of this rank that is never a point of a schedule.
+    pub const fn unscheduled_mutex<T>(self, value: T) -> UnscheduledMutex<T> {
+        let lock = <parking_lot::RawMutex as lock_api::RawMutex>::INIT;
+        lock_api::Mutex::from_raw(Ranked::of(lock, self), value)
     }
     /// A reader-writer lock of this rank.
     pub const fn rw_lock<T>(self, value: T) -> RwLock<T> {

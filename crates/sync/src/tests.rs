@@ -36,6 +36,7 @@ fn ranks_ascend() {
 #[cfg(not(debug_assertions))]
 fn release_builds_have_the_plain_locks() {
     let _: parking_lot::Mutex<u8> = Rank::Completion.mutex(0);
+    let _: parking_lot::Mutex<u8> = Rank::PagePool.unscheduled_mutex(0);
     let _: parking_lot::RwLock<u8> = Rank::Completion.rw_lock(0);
     let _: crossbeam_utils::sync::ShardedLock<u8> = Rank::Completion.sharded_lock(0);
 }
@@ -89,6 +90,33 @@ mod checks {
         let (meta, group) = (Rank::InodeMeta.mutex(()), Rank::Group.mutex(()));
         let _group = group.try_lock().expect("open");
         panic_of(|| drop(meta.lock()));
+    }
+
+    #[test]
+    fn a_caller_of_code_that_takes_locks_is_checked() {
+        let group = Rank::Group.mutex(());
+        let _group = group.lock();
+        Rank::BufferMap.assert_may_wait();
+        let map = Rank::BufferMap.rw_lock(());
+        let _map = map.read();
+        panic_of(|| Rank::BufferMap.assert_may_wait());
+    }
+
+    #[test]
+    fn a_mutex_outside_of_schedules_is_checked() {
+        let (leaf, pool) = (
+            Rank::Completion.mutex(()),
+            Rank::PagePool.unscheduled_mutex(()),
+        );
+        let leaf_guard = leaf.lock();
+        drop(pool.lock());
+        drop(leaf_guard);
+        let _pool = pool.lock();
+        let message = panic_of(|| drop(leaf.lock()));
+        assert!(
+            message.contains("block::buf::pool::GLOBAL (rank 33) is held"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl DirtyLimits {
     }
     /// Returns the limits that all devices on this budget share.
     pub fn of(budget: &Arc<Budget>) -> Arc<DirtyLimits> {
-        static KNOWN: Mutex<Vec<Weak<DirtyLimits>>> = Mutex::new(Vec::new());
+        static KNOWN: Mutex<Vec<Weak<DirtyLimits>>> = Rank::DirtyLimitsList.mutex(Vec::new());
         let mut known = KNOWN.lock();
         known.retain(|limits| limits.strong_count() > 0);
         let found = known

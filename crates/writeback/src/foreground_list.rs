@@ -1,13 +1,21 @@
 //! Foreground writeback that is under way, for a sync to wait for.
 
 use std::collections::BTreeSet;
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// Foreground writeback that is under way.
-#[derive(Default)]
 pub(crate) struct ForegroundList {
     state: Mutex<ForegroundState>,
     ended: Condvar,
+}
+
+impl Default for ForegroundList {
+    fn default() -> ForegroundList {
+        ForegroundList {
+            state: Rank::ForegroundList.mutex(ForegroundState::default()),
+            ended: Condvar::new(),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -11,6 +11,8 @@ use units::PageIndex;
 pub enum Reason {
     /// More is dirty than the background threshold.
     Background,
+    /// Writers are slowed, because more is dirty than their limits allow.
+    Throttled,
     /// The data is older than `dirty_expire`.
     Periodic,
     /// A caller of sync or fsync waits.
@@ -23,6 +25,7 @@ impl From<Reason> for block::Reason {
     fn from(reason: Reason) -> block::Reason {
         match reason {
             Reason::Background => block::Reason::Background,
+            Reason::Throttled => block::Reason::Throttled,
             Reason::Periodic => block::Reason::Periodic,
             Reason::Sync => block::Reason::Sync,
             Reason::Reclaim => block::Reason::Reclaim,

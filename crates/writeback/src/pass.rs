@@ -315,7 +315,9 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             || owner.health.backoff_until > now
             || now >= self.until
             || match self.reason {
-                Reason::Background => !dev.limits.over_background(&dev.share, owner.thresholds),
+                Reason::Background | Reason::Throttled => {
+                    !dev.limits.over_background(&dev.share, owner.thresholds)
+                }
                 Reason::Reclaim => dev.limits.to_write() <= self.enough,
                 Reason::Periodic | Reason::Sync => false,
             }
@@ -402,12 +404,28 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         }
         let slice = Slice {
             pages: self.writer.owner.batch_pages as usize,
-            reason: self.reason,
+            reason: self.slice_reason(),
             from: PageIndex::FIRST,
             end: PageIndex::END,
             on_locked: OnLocked::Skip,
         };
         self.writer.write_slice(inode, slice, u64::MAX)
+    }
+
+    /// Why the next slice is written: a background pass may begin before writers are slowed, and
+    /// end after that.
+    fn slice_reason(&self) -> Reason {
+        let dev = self.dev;
+        match self.reason {
+            Reason::Background | Reason::Throttled => {
+                let thresholds = self.writer.owner.thresholds;
+                match dev.limits.over_freerun(&dev.share, thresholds) {
+                    true => Reason::Throttled,
+                    false => Reason::Background,
+                }
+            }
+            other => other,
+        }
     }
 
     /// The second round of a sync, and more rounds for inodes that are blocked.

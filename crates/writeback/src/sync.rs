@@ -12,7 +12,7 @@
 
 use std::io;
 use std::sync::Arc;
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// An error that can be reported to several callers. (`io::Error` cannot be cloned.)
 #[derive(Clone, Debug)]
@@ -38,10 +38,17 @@ impl SharedError {
 }
 
 /// Callers of sync that are served together.
-#[derive(Default)]
 pub(crate) struct Group {
     outcome: Mutex<Option<Result<(), SharedError>>>,
     ended: Condvar,
+}
+impl Default for Group {
+    fn default() -> Group {
+        Group {
+            outcome: Rank::SyncGroup.mutex(None),
+            ended: Condvar::new(),
+        }
+    }
 }
 impl Group {
     /// Ends the group. The first outcome counts.

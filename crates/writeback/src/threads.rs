@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 use sync::thread::{self, ThreadId};
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// Which threads write dirty data back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,10 +44,18 @@ pub(crate) trait Task: Send {
 }
 
 /// Wakes a thread of flushers. A notification without a waiter is kept for the next one.
-#[derive(Default)]
 pub(crate) struct Wakeup {
     notified: Mutex<bool>,
     changed: Condvar,
+}
+
+impl Default for Wakeup {
+    fn default() -> Wakeup {
+        Wakeup {
+            notified: Rank::FlusherWakeup.mutex(false),
+            changed: Condvar::new(),
+        }
+    }
 }
 
 impl Wakeup {
@@ -65,11 +73,20 @@ impl Wakeup {
 }
 
 /// Whether a flusher still exists, and on which thread it runs.
-#[derive(Default)]
 pub(crate) struct Lifetime {
     thread: OnceLock<ThreadId>,
     over: Mutex<bool>,
     ended: Condvar,
+}
+
+impl Default for Lifetime {
+    fn default() -> Lifetime {
+        Lifetime {
+            thread: OnceLock::new(),
+            over: Rank::FlusherEnd.mutex(false),
+            ended: Condvar::new(),
+        }
+    }
 }
 
 impl Lifetime {
@@ -119,10 +136,18 @@ pub(crate) fn spawn(
 }
 
 /// One thread for many flushers. It starts with the first and ends with the last.
-#[derive(Default)]
 pub(crate) struct SharedThread {
     pub(crate) wakeup: Arc<Wakeup>,
     state: Mutex<SharedState>,
+}
+
+impl Default for SharedThread {
+    fn default() -> SharedThread {
+        SharedThread {
+            wakeup: Arc::default(),
+            state: Rank::SharedFlusher.mutex(SharedState::default()),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -1,8 +1,10 @@
 //! Reads the sources of the workspace for the tests in `tests/house`.
 
+mod modules;
 mod ratchet;
 mod sources;
 
+pub use modules::{Edge, Edges, edges};
 pub use ratchet::{Ratchet, UPDATE};
 pub use sources::{Line, Source, root, rust_sources, text_files};
 

@@ -28,6 +28,14 @@ pub struct Source {
 }
 
 impl Source {
+    /// The file at `path` with the contents `text`.
+    pub fn parse(path: &str, text: &str) -> Source {
+        Source {
+            package: package(path),
+            lines: lines(path, text),
+            path: path.to_owned(),
+        }
+    }
     /// The path of the module within its crate: `["fs", "mount"]`. `None` outside of `src`.
     pub fn module(&self) -> Option<Vec<String>> {
         let prefix = match self.package.starts_with("testing") {
@@ -62,11 +70,7 @@ pub fn rust_sources() -> Vec<Source> {
     files
         .into_iter()
         .filter(|(path, _)| !ours(path))
-        .map(|(path, text)| Source {
-            package: package(&path),
-            lines: lines(&path, &text),
-            path,
-        })
+        .map(|(path, text)| Source::parse(&path, &text))
         .collect()
 }
 

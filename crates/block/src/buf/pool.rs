@@ -17,12 +17,12 @@
 
 use super::PAGE_SIZE;
 use super::huge::Hint;
-use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
+use sync::{Rank, UnscheduledMutex};
 
 /// Bytes in a chunk, and its alignment.
 const CHUNK: usize = 2 << 20;
@@ -140,7 +140,7 @@ struct Global {
     chunks: usize,
 }
 
-static GLOBAL: Mutex<Global> = Mutex::new(Global {
+static GLOBAL: UnscheduledMutex<Global> = Rank::PagePool.unscheduled_mutex(Global {
     free: Vec::new(),
     cold: Vec::new(),
     current: None,

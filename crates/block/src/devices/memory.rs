@@ -2,7 +2,7 @@
 
 use crate::{Device, IoError, Op, Request};
 use std::sync::OnceLock;
-use sync::RwLock;
+use sync::{Rank, RwLock};
 
 /// The unit of allocation and of locking, in bytes.
 const EXTENT: u64 = 64 << 10;
@@ -58,9 +58,10 @@ impl MemoryDevice {
     fn write(&self, offset: u64, data: &[u8]) {
         for_each_piece(offset, data.len() as u64, |at, range| {
             let data = &data[range];
+            let extent = |_| Rank::MemoryExtent.rw_lock(None);
             let region = self
                 .region(at)
-                .get_or_init(|| (0..REGION_EXTENTS).map(|_| RwLock::new(None)).collect());
+                .get_or_init(|| (0..REGION_EXTENTS).map(extent).collect());
             let mut extent = region[extent_index(at)].write();
             let bytes = extent.get_or_insert_with(|| vec![0; EXTENT as usize].into());
             let from = (at % EXTENT) as usize;

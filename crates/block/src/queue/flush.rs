@@ -3,13 +3,21 @@
 use crate::tracking::Shared;
 use crate::{Completion, IoError};
 use std::sync::Arc;
-use sync::{Condvar, Mutex};
+use sync::{Condvar, Mutex, Rank};
 
 /// Admits one flush at a time.
-#[derive(Default)]
 pub(super) struct FlushGate {
     running: Mutex<bool>,
     ended: Condvar,
+}
+
+impl Default for FlushGate {
+    fn default() -> FlushGate {
+        FlushGate {
+            running: Rank::DeviceFlush.mutex(false),
+            ended: Condvar::new(),
+        }
+    }
 }
 
 impl FlushGate {

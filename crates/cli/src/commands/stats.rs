@@ -3,6 +3,7 @@
 use crate::human;
 use crate::output::Output;
 use anyhow::{Context, Result};
+use block::LatencyHistogram;
 use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,8 +12,9 @@ use std::process::ExitCode;
 /// Show a mount's counters: device I/O, journal, memory
 ///
 /// Requests to the device are listed by the reason why they were sent, with their number, their
-/// bytes, how many are in flight now, and how long they took. The times are upper bounds: half of
-/// the requests, and 99 of 100, took less.
+/// bytes, how many are in flight now, and how long they took. The times are bounds: half of the
+/// requests, and 99 of 100, took less than the first time and the second. Times from 8.4 s on are
+/// not told apart.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,6 +30,7 @@ Reasons:
   reclaim         dirty data, written because memory is short
   checkpoint      blocks of the log written to their homes
   readahead       data or metadata that no thread waits for yet
+  throttled       dirty data, written while writers are slowed because there is too much of it
   background      dirty data, written because there is more than the background threshold
   periodic        dirty data, written because it is old
   recovery        reads of a log that needs recovery, and its replay
@@ -35,7 +38,7 @@ Reasons:
   other           super blocks written past the journal
 
 In JSON, latency_us has pairs: a time in microseconds, and the number of requests that took that
-long or up to twice as long.")]
+long or up to twice as long. The pair with 8388608 also counts all longer ones.")]
 pub struct Args {
     /// Where a volume is mounted
     dir: PathBuf,
@@ -121,7 +124,7 @@ fn print_reasons(by_reason: &Value, out: &mut Output) -> Result<()> {
             continue;
         };
         let n = |name: &str| stats[name].as_u64().unwrap_or(0);
-        let within = |share| latency_within(&stats["latency_us"], share).map_or("-".into(), micros);
+        let within = |share| bound(latency_class(&stats["latency_us"], share));
         writeln!(
             out,
             "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10}",
@@ -136,24 +139,33 @@ fn print_reasons(by_reason: &Value, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// The time in microseconds that `share` of the requests stayed below: the end of a class.
-fn latency_within(classes: &Value, share: f64) -> Option<u64> {
+/// The least time in microseconds of the class up to which `share` of the requests are counted.
+fn latency_class(classes: &Value, share: f64) -> Option<u64> {
     let pair = |class: &Value| Some((class[0].as_u64()?, class[1].as_u64()?));
     let classes: Vec<_> = classes.as_array()?.iter().filter_map(pair).collect();
     let all: u64 = classes.iter().map(|(_, count)| count).sum();
-    let mut below = 0;
+    let mut counted = 0;
     classes.into_iter().find_map(|(least, count)| {
-        below += count;
-        (below as f64 >= all as f64 * share).then_some(2 * least)
+        counted += count;
+        (counted as f64 >= all as f64 * share).then_some(least)
     })
 }
 
-/// `< 512 µs`, `< 4.1 ms`, `< 2.1 s`.
+/// The bound of a class: `< 512 µs`, `< 4.1 ms`, or `≥ 8.4 s` for the last class, which has no end.
+fn bound(class: Option<u64>) -> String {
+    match class {
+        None => "-".into(),
+        Some(least) if least >= LatencyHistogram::LAST => format!("≥ {}", micros(least)),
+        Some(least) => format!("< {}", micros(2 * least)),
+    }
+}
+
+/// `512 µs`, `4.1 ms`, `2.1 s`.
 fn micros(n: u64) -> String {
     match n {
-        0..1_000 => format!("< {n} µs"),
-        1_000..1_000_000 => format!("< {:.1} ms", n as f64 / 1e3),
-        _ => format!("< {:.1} s", n as f64 / 1e6),
+        0..1_000 => format!("{n} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", n as f64 / 1e3),
+        _ => format!("{:.1} s", n as f64 / 1e6),
     }
 }
 
@@ -165,16 +177,28 @@ mod tests {
     #[test]
     fn a_share_of_the_requests_took_less_than_the_end_of_their_class() {
         let classes = json!([[64, 50], [128, 49], [65536, 1]]);
-        assert_eq!(latency_within(&classes, 0.5), Some(128));
-        assert_eq!(latency_within(&classes, 0.99), Some(256));
-        assert_eq!(latency_within(&classes, 1.0), Some(131_072));
-        assert_eq!(latency_within(&json!([]), 0.5), None);
+        let within = |share| bound(latency_class(&classes, share));
+        assert_eq!(within(0.5), "< 128 µs");
+        assert_eq!(within(0.99), "< 256 µs");
+        assert_eq!(within(1.0), "< 131.1 ms");
+        assert_eq!(bound(latency_class(&json!([]), 0.5)), "-");
+    }
+
+    #[test]
+    fn the_last_class_has_no_end() {
+        let last = LatencyHistogram::LAST;
+        assert_eq!(bound(latency_class(&json!([[last, 1]]), 1.0)), "≥ 8.4 s");
+        let before = json!([[last / 2, 1]]);
+        assert_eq!(bound(latency_class(&before, 1.0)), "< 8.4 s");
+        // The class is the last one that the queue counts.
+        let classes = LatencyHistogram::default();
+        assert_eq!(classes.classes().last(), Some((last, 0)));
     }
 
     #[test]
     fn times_have_human_units() {
-        assert_eq!(micros(512), "< 512 µs");
-        assert_eq!(micros(4096), "< 4.1 ms");
-        assert_eq!(micros(2_097_152), "< 2.1 s");
+        assert_eq!(micros(512), "512 µs");
+        assert_eq!(micros(4096), "4.1 ms");
+        assert_eq!(micros(2_097_152), "2.1 s");
     }
 }

@@ -9,8 +9,10 @@
 //! ```
 //!
 //! Names with equal hash bits are ordered by their bytes and numbered by rank. So a reader whose
-//! buffer ends between them neither skips nor repeats a name. All leaves of one hash are collected
-//! together to compute the ranks. The legacy hash has no minor hash; the one of half MD4 is used.
+//! buffer ends between them neither skips nor repeats a name. Where names with equal bits are more
+//! than the ranks, they take the next positions of the same major hash, and the names there move
+//! on. All leaves of one major hash are collected together to compute the positions. The legacy
+//! hash has no minor hash; the one of half MD4 is used.
 //!
 //! Other directories (no `dir_index`, linear with several blocks, or an unknown hash) are read by
 //! byte offset. A removal only merges records, so reading can continue at any offset of an entry.
@@ -32,6 +34,8 @@ use units::{FileBlock, Ino};
 /// The bits of a position for the rank among names with equal hash bits.
 const RANK_BITS: u32 = 12;
 const RANK_MAX: u64 = (1 << RANK_BITS) - 1;
+/// The bits of a position below the major hash.
+const MAJOR_SHIFT: u32 = 32;
 /// The position of the first hash.
 const FIRST_HASH: u64 = 2;
 /// The most leaves that names with one hash may span. More such names are an attack on the hash.
@@ -76,30 +80,28 @@ impl Chunk {
         leaf.and_then(|leaf| leaf.get(start..start + usize::from(entry.name_len)))
             .unwrap_or_default()
     }
-    /// Sorts the entries by hash and name, adds ranks to equal hashes, drops the entries before
-    /// `from` and sets the position after each entry.
+    /// Sorts the entries by hash and name, gives each a position of its own, drops those before
+    /// `from` and sets the position after each entry. The chunk has all names of a major hash, or
+    /// none.
     fn sort_and_rank(&mut self, from: u64) {
         let Chunk { leaves, entries } = self;
         entries.sort_unstable_by(|a, b| {
             let by_name = || Chunk::name(leaves, a).cmp(Chunk::name(leaves, b));
             a.pos.cmp(&b.pos).then_with(by_name)
         });
-        let mut rank = 0;
-        for index in 0..entries.len() {
-            let key = entries[index].pos;
-            entries[index].pos = key | rank;
-            let follows = entries.get(index + 1).is_some_and(|next| next.pos == key);
-            rank = if follows { (rank + 1).min(RANK_MAX) } else { 0 };
+        for names in entries.chunk_by_mut(|a, b| major(a.pos) == major(b.pos)) {
+            let end = (major(names[0].pos) + 1) << MAJOR_SHIFT;
+            let (mut free, mut left) = (0, names.len() as u64);
+            for entry in names {
+                // The first position that is free, and leaves one for each of the other names.
+                entry.pos = entry.pos.max(free).min(end - left);
+                free = entry.pos + 1;
+                left -= 1;
+            }
         }
         entries.retain(|entry| entry.pos >= from);
-        for index in 0..entries.len() {
-            let pos = entries[index].pos;
-            // Names beyond the last rank share it. A reader that stops among them gets them again.
-            let shared = entries.get(index + 1).is_some_and(|next| next.pos == pos);
-            entries[index].pos = if shared { pos } else { pos + 1 };
-        }
         for entry in entries {
-            entry.pos += FIRST_HASH;
+            entry.pos += 1 + FIRST_HASH;
         }
     }
 }
@@ -213,7 +215,17 @@ fn key(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> u64 {
         }
         _ => hash.minor,
     };
-    (u64::from(hash.major >> 1) << 32) | (u64::from(minor) & !RANK_MAX)
+    (u64::from(hash.major >> 1) << MAJOR_SHIFT) | (u64::from(minor) & !RANK_MAX)
+}
+
+/// The major hash in a sort key or a position without [`FIRST_HASH`].
+fn major(key: u64) -> u64 {
+    key >> MAJOR_SHIFT
+}
+
+/// Whether a name with this sort key decides about positions from `from` on.
+fn matters(key: u64, from: u64) -> bool {
+    major(key) >= major(from)
 }
 
 /// Collects the entries of the leaf at a position, and of the leaves in which its last hash
@@ -230,7 +242,7 @@ fn collect_hashed(
         chunk.sort_and_rank(from);
         return Ok(None);
     };
-    let Ok(major) = u32::try_from(from >> 32) else {
+    let Ok(major) = u32::try_from(major(from)) else {
         return Ok(None);
     };
     let (mut path, mut leaf) = Path::descend(dir, root, major << 1)?;
@@ -249,7 +261,7 @@ fn collect_hashed(
             Some(hash) if hash & 1 != 0 => {}
             _ => {
                 chunk.sort_and_rank(from);
-                return Ok(next.map(|hash| (u64::from(hash >> 1) << 32) + FIRST_HASH));
+                return Ok(next.map(|hash| (u64::from(hash >> 1) << MAJOR_SHIFT) + FIRST_HASH));
             }
         }
         if chunk.leaves.len() >= MAX_COLLISION_LEAVES {
@@ -278,8 +290,7 @@ fn collect_leaf(
                 continue;
             }
             let key = key(dir, version, entry.name);
-            // Ranks need all names with equal bits, including those before `from`.
-            if key | RANK_MAX >= from {
+            if matters(key, from) {
                 chunk.push(key, &entry);
             }
         }
@@ -316,4 +327,90 @@ fn collect_linear(dir: &Dir<'_>, pos: u64, chunk: &mut Chunk) -> Result<Option<u
         chunk.leaves.push(data);
     }
     Ok(Some(base + (1 << bits)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::BufMut;
+
+    /// Entries with these sort keys as far as they matter from `from` on, each with a name of four
+    /// bytes, in a shuffled order.
+    fn chunk(keys: &[u64], from: u64) -> Chunk {
+        const NAMES: usize = 1024;
+        let leaf = |at: usize| {
+            let mut bytes = BufMut::zeroed(4 * NAMES);
+            for (name, number) in bytes.chunks_exact_mut(4).zip(at as u32 * NAMES as u32..) {
+                name.copy_from_slice(&number.to_be_bytes());
+            }
+            bytes.freeze()
+        };
+        let mut chunk = Chunk::default();
+        for (at, &pos) in keys.iter().enumerate() {
+            chunk.entries.push(ChunkEntry {
+                pos,
+                leaf: (at / NAMES) as u32,
+                name: (at % NAMES * 4) as u32,
+                name_len: 4,
+                kind: None,
+                ino: Ino(at as u32),
+            });
+        }
+        chunk.leaves = (0..keys.len().div_ceil(NAMES)).map(leaf).collect();
+        chunk.entries.retain(|entry| matters(entry.pos, from));
+        chunk.entries.sort_by_key(|entry| entry.ino.0 % 7);
+        chunk
+    }
+
+    /// The inode numbers that a reader gets whose buffer has room for `room` entries.
+    fn read_all(keys: &[u64], room: usize) -> Vec<u32> {
+        let (mut found, mut pos) = (Vec::new(), FIRST_HASH);
+        loop {
+            let mut chunk = chunk(keys, pos - FIRST_HASH);
+            chunk.sort_and_rank(pos - FIRST_HASH);
+            let Some(last) = chunk.entries.iter().take(room).next_back() else {
+                return found;
+            };
+            assert!(last.pos > pos);
+            pos = last.pos;
+            found.extend(chunk.entries.iter().take(room).map(|entry| entry.ino.0));
+        }
+    }
+
+    #[test]
+    fn names_beyond_the_last_rank_are_neither_repeated_nor_skipped() {
+        let at = |major: u64, minor: u64| (major << MAJOR_SHIFT) | (minor & !RANK_MAX);
+        let last = u64::from(u32::MAX);
+        let ranks = RANK_MAX + 1;
+        // The names of each group, and the start of the next group among its positions.
+        let groups = [
+            (at(5, 7 * ranks), 2 * ranks + 100),
+            (at(5, 8 * ranks), 50),
+            (at(5, last), ranks + 900),
+            (at(6, 0), 3),
+            (at(7, last), ranks),
+        ];
+        let keys: Vec<u64> = groups
+            .iter()
+            .flat_map(|&(key, names)| (0..names).map(move |_| key))
+            .collect();
+        for room in [1000, 997, 4096, 4097, keys.len()] {
+            let mut found = read_all(&keys, room);
+            assert_eq!(found.len(), keys.len(), "{room}");
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), keys.len(), "{room}");
+        }
+    }
+
+    #[test]
+    fn few_names_with_equal_bits_have_positions_by_rank() {
+        let keys = [1 << RANK_BITS, 3 << RANK_BITS, 1 << RANK_BITS];
+        let mut chunk = chunk(&keys, 0);
+        chunk.sort_and_rank(0);
+        let after = |pos: u64| pos + 1 + FIRST_HASH;
+        let found: Vec<u64> = chunk.entries.iter().map(|entry| entry.pos).collect();
+        let expected = [keys[0], keys[0] + 1, keys[1]];
+        assert_eq!(found, expected.map(after));
+    }
 }

@@ -85,6 +85,8 @@ const STEP_CREDITS: u32 = 18;
 const _: () = assert!(STEP_CREDITS + 4 < REMOVE_CREDITS && INSERT_CREDITS + 8 <= REMOVE_CREDITS);
 /// The most extents that one call of [`remove`] removes. It bounds the time that a handle is open.
 const REMOVE_EXTENTS: usize = 4096;
+/// The most extents that one call of [`convert`] converts, for the same reason.
+const CONVERT_EXTENTS: usize = 4096;
 /// The most journaled blocks that one call of [`remove`] frees: each needs a revoke record.
 const REMOVE_JOURNALED: u64 = 4096;
 
@@ -183,57 +185,42 @@ pub(crate) fn insert(
     fs.witness("extents_insert", inode.ino, changed)
 }
 
-/// Converts the mapped blocks of a range of file blocks to `state`. It splits extents at the ends
-/// of the range and merges extents with their neighbours. Holes stay.
+/// Converts the mapped blocks of a range of file blocks to `state`, as far as one handle allows. It
+/// splits extents at the ends of the range and merges extents with their neighbours. Holes stay.
+/// Returns the file block at which it stopped: the range's end if all is done. The caller continues
+/// from there with another handle.
 ///
-/// A range in one extent takes at most [`INSERT_CREDITS`]. A longer range takes that many for every
-/// extent, and extends the handle as needed.
-///
-/// # Errors
-/// `Internal` if the transaction has no room for the credits; part of the range is converted then.
+/// Each extent takes [`INSERT_CREDITS`]. The handle is extended as needed, and `keep` credits are
+/// left for the caller. At least one extent is converted.
 pub(crate) fn convert(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     range: Range<FileBlock>,
     state: ExtentState,
-) -> Result<()> {
-    let end = range.end;
-    match convert_some(fs, handle, inode, range, state)? {
-        stop if stop >= end => Ok(()),
-        _ => Err(Error::Internal("too many extents to convert in one handle")),
-    }
-}
-
-/// [`convert`] from the start of the range as far as the handle's credits allow. Returns the
-/// file block at which it stopped: the range's end if all is done.
-fn convert_some(
-    fs: &Fs,
-    handle: &Handle<'_>,
-    inode: &Arc<Inode>,
-    range: Range<FileBlock>,
-    state: ExtentState,
+    keep: u32,
 ) -> Result<FileBlock> {
     modify_tree(fs, handle, inode, 0, |tree, _| {
+        let wanted = INSERT_CREDITS + keep;
         let mut from = range.start;
-        loop {
+        for _ in 0..CONVERT_EXTENTS {
             from = tree.convert_first(from..range.end, state)?;
-            let has_credits =
-                || handle.credits() >= INSERT_CREDITS || handle.extend(INSERT_CREDITS);
+            let has_credits = || handle.credits() >= wanted || handle.extend(INSERT_CREDITS);
             if from >= range.end || !has_credits() {
                 break;
             }
         }
-        // The node reservation of other waiting pages assumes the present depth. The pages of this
-        // conversion to written do not count: their change is done.
+        let stop = from.min(range.end);
+        // The node reservation of other waiting pages assumes the present depth. The pages that
+        // were converted to written do not count: their change is done.
         let own = match state {
             ExtentState::Unwritten => 0,
-            ExtentState::Written => range.length(),
+            ExtentState::Written => (range.start..stop).length(),
         };
         if inode.data.mapping.unlanded_pages() <= own {
             tree.collapse()?;
         }
-        Ok(from)
+        Ok(stop)
     })
 }
 

@@ -1,8 +1,6 @@
 //! The tree on real volumes, with a journal and groups, checked by e2fsck and debugfs.
 
-use super::{
-    ExtentState, Map, convert, convert_some, count_extents, for_each, insert, lookup, remove,
-};
+use super::{ExtentState, Map, convert, count_extents, for_each, insert, lookup, remove};
 use crate::alloc::BlockRun;
 use crate::{Fs, InodeRef, MountOptions};
 use proptest::prelude::*;
@@ -170,7 +168,7 @@ fn apply(fs: &Arc<Fs>, file: &InodeRef, model: &mut Model, op: &Op) {
             let (mut from, end) = (FileBlock(block), FileBlock(block + len));
             while from < end {
                 let handle = fs.journal.start(super::INSERT_CREDITS).unwrap();
-                from = convert_some(fs, &handle, file, from..end, state).unwrap();
+                from = convert(fs, &handle, file, from..end, state, 0).unwrap();
             }
             model
                 .range_mut(block..block + len)
@@ -295,7 +293,8 @@ fn a_damaged_node_is_an_error() {
             &handle,
             &file,
             FileBlock(0)..FileBlock(1),
-            ExtentState::Unwritten
+            ExtentState::Unwritten,
+            0
         )
         .is_err()
     );

@@ -205,7 +205,8 @@ impl Fs {
                     let most = len.min(extents::MAX_UNWRITTEN_LEN);
                     let end = blocks.end.min(at.saturating_add(most));
                     let handle = self.journal.start(extents::INSERT_CREDITS + 4)?;
-                    extents::convert(self, &handle, inode, at..end, ExtentState::Unwritten)?;
+                    let state = ExtentState::Unwritten;
+                    let end = extents::convert(self, &handle, inode, at..end, state, 0)?;
                     inode.mark_dirty(self, &handle);
                     self.forget_pages(inode, page::of_blocks(at..end), &lock);
                     inode.grow(self, &handle, 0);

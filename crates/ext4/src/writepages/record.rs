@@ -86,7 +86,8 @@ impl Fs {
         outcome
     }
 
-    /// Records as many ranges as the handle has credits for. Returns how many.
+    /// Records as many ranges as the handle has credits for. Returns how many. The next one may be
+    /// recorded in part, and has only its other pages then.
     fn record_ranges(
         &self,
         handle: &Handle<'_>,
@@ -99,46 +100,61 @@ impl Fs {
             if done > 0 && handle.credits() < range.credits() {
                 break;
             }
-            done += 1;
             let result = match range.error {
                 Some(error) => Err(Error::Io(error)),
                 None => self.record_range(handle, range),
             };
             match result {
-                Ok(()) => {
+                Ok(pages) => {
                     self.settle_nodes(&range.inode);
                     self.unlanded_files.settle(&range.inode);
                     note_landed(&range.inode);
-                    landed += u64::from(range.pages);
+                    landed += u64::from(pages);
+                    if pages < range.pages {
+                        // Another handle continues with the rest.
+                        range.first += pages;
+                        range.pages -= pages;
+                        break;
+                    }
                 }
                 Err(error) => {
                     self.fail_range(range, &error);
                     outcome.push((range.inode.ino, error));
                 }
             }
+            done += 1;
         }
         self.bdi.sub_dirty(landed);
         done
     }
 
-    fn record_range(&self, handle: &Handle<'_>, range: &mut Range) -> Result<()> {
+    /// Records the first pages of a range: all of them, unless its unwritten extents are too many
+    /// for one handle. Returns their number.
+    fn record_range(&self, handle: &Handle<'_>, range: &mut Range) -> Result<u32> {
         let inode = &range.inode;
+        let mut pages = range.pages();
         let mut least = SyncKind::Fdatasync;
         match range.record {
             Record::Overwrite => least = SyncKind::Fsync,
             Record::Convert => {
-                let blocks = page::blocks(range.pages());
-                extents::convert(self, handle, inode, blocks, ExtentState::Written)?;
+                let state = ExtentState::Written;
+                let logged = range.logged.as_ref().map_or(0, |(_, bufs)| bufs.len());
+                let all = page::blocks(pages.clone());
+                let stop = extents::convert(self, handle, inode, all, state, logged as u32)?;
+                pages.end = stop.page();
             }
             Record::Insert(run) => {
                 let block = range.first.block();
                 self.map_picked(handle, inode, block, run, ExtentState::Written)?;
             }
         }
-        if let Some((start, bufs)) = range.logged.take() {
-            for (nth, buf) in (0..).zip(bufs) {
-                handle.log_data(start + nth, buf);
+        let count = pages.end - pages.start;
+        if let Some((start, bufs)) = &mut range.logged {
+            let part = bufs.drain(..bufs.len().min(count as usize));
+            for (nth, buf) in (0..).zip(part) {
+                handle.log_data(*start + nth, buf);
             }
+            *start += u64::from(count);
             least = SyncKind::Fdatasync;
         } else {
             // Completed, but a volatile cache may still lose it.
@@ -156,10 +172,12 @@ impl Fs {
             kept <= range.reserved,
             "blocks were picked without a promise"
         );
-        let left = range.reserved.saturating_sub(kept);
+        let rest = range.pages - count;
+        let left = range.reserved.saturating_sub(kept + rest);
+        range.reserved -= left;
         self.groups.unreserve(u64::from(left));
-        inode.recorded(self, handle, range.pages(), least);
-        Ok(())
+        inode.recorded(self, handle, pages, least);
+        Ok(count)
     }
 
     /// Maps a hole to picked blocks and records these. On failure nothing has changed, and the

@@ -1,8 +1,8 @@
 //! The flusher's slices of a file, taken by hand.
 
-use crate::extents::{self, Map};
+use crate::extents::{self, ExtentState, Map};
 use crate::state::{Batch, Route};
-use crate::{Fs, InodeRef, MountOptions, SetAttr, SyncKind};
+use crate::{FallocateMode, Fs, InodeRef, MountOptions, SetAttr, SyncKind};
 use block::{PAGE_SIZE, Plug};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,6 +78,84 @@ fn many_files(fs: &Arc<Fs>) -> Vec<InodeRef> {
     let files: Vec<_> = (0..160).map(|i| create(fs, &format!("{i}"))).collect();
     files.iter().for_each(|file| write(fs, file, 0..1));
     files
+}
+
+/// Replaces the blocks of a file by unwritten extents of one block each, in descending order.
+fn shatter(fs: &Arc<Fs>, file: &InodeRef, blocks: u32) {
+    let Map::Mapped { start, .. } = extents::lookup(fs, file, FileBlock(0)).unwrap() else {
+        panic!("a hole");
+    };
+    let mut end = FileBlock(blocks);
+    while end > FileBlock(0) {
+        let handle = fs.journal.start(extents::REMOVE_CREDITS).unwrap();
+        end = extents::remove(fs, &handle, file, FileBlock(0)..end).unwrap();
+    }
+    // Freed blocks can be used again when their transaction has committed.
+    fs.journal.commit(fs.journal.running_tid()).unwrap();
+    for block in 0..blocks {
+        let goal = start + u64::from(blocks - 1 - block);
+        let run = fs.groups.pick(goal, 1).unwrap();
+        let handle = fs.journal.start(extents::INSERT_CREDITS + 4).unwrap();
+        fs.map_picked(&handle, file, FileBlock(block), run, ExtentState::Unwritten)
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_range_of_very_many_unwritten_extents_is_recorded_in_several_handles() {
+    const PAGES: u32 = 20_000;
+    let image = Image::ours(512 << 20, &[]);
+    let fs = mount(&image);
+    let file = create(&fs, "file");
+    let bytes = u64::from(PAGES) * PAGE_SIZE as u64;
+    fs.fallocate(
+        &file,
+        FallocateMode::Allocate { keep_size: false },
+        0,
+        bytes,
+    )
+    .unwrap();
+    let page = [7; PAGE_SIZE];
+    for at in 0..u64::from(PAGES) {
+        fs.write(&file, at * PAGE_SIZE as u64, &page).unwrap();
+    }
+    let batch = fs.new_batch(u64::MAX, Route::Home);
+    let mut plug = fs.queue.plug();
+    let slice = (PAGES as usize, Reason::Background);
+    assert_eq!(submit(&fs, &file, slice, &mut plug, &batch), PAGES as usize);
+    drop(plug);
+    batch.close();
+    batch.wait_landed();
+    assert_eq!(batch.ranges.lock().len(), 1);
+    shatter(&fs, &file, PAGES);
+    // Nodes of the tree take a few of the blocks.
+    assert!(fs.extent_count(&file).unwrap() > 19_000);
+
+    fs.finish(&batch).unwrap();
+
+    assert_eq!(file.data.mapping.unlanded_pages(), 0);
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
+    fs.crash();
+    drop((file, fs));
+    let fs = mount(&image);
+    let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
+    for block in 0..PAGES {
+        let map = extents::lookup(&fs, &file, FileBlock(block)).unwrap();
+        let is_written = matches!(
+            map,
+            Map::Mapped {
+                state: ExtentState::Written,
+                ..
+            }
+        );
+        assert!(is_written, "{block}: {map:?}");
+    }
+    let mut data = [0; PAGE_SIZE];
+    fs.read(&file, bytes / 2, &mut data).unwrap();
+    assert_eq!(data, page);
+    drop(file);
+    fs.unmount().unwrap();
+    image.check();
 }
 
 #[test]

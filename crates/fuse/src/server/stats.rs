@@ -43,7 +43,7 @@ fn by_reason(stats: &ByReason) -> String {
 }
 
 /// `latency_us` has a pair for each class with requests: its least time and their number. A class
-/// ends at twice its least time.
+/// ends at twice its least time; the last one has no end.
 fn one_reason(stats: &ReasonStats) -> String {
     let classes = stats.latency.classes().filter(|(_, count)| *count > 0);
     let pairs: Vec<_> = classes

@@ -21,12 +21,15 @@
 
 mod copies;
 mod grant;
+mod overlay;
 mod scan;
+
+pub use overlay::Overlay;
 
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{MAGIC, fast_commit, incompat, put_u32};
 use crate::log::LogMap;
-use crate::{JournalError, JournalExtent, Overlay, Tid};
+use crate::{JournalError, JournalExtent, Tid};
 use block::{Bio, Buf, BufMut, Class, Completion, Queue, Reason};
 use cache::Budget;
 use scan::{LogReader, Scan};

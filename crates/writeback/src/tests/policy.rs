@@ -52,19 +52,34 @@ fn background_writes_down_to_its_threshold() {
     let files = t.files(0..50, 20);
     t.settle();
     assert_eq!(t.fs.written(), [], "at the threshold, not above");
-    let more = t.files(50..80, 20);
+    let more = t.files(50..70, 20);
     t.settle();
     let log = t.fs.take_log();
     assert!(log.iter().all(|slice| slice.reason == Reason::Background));
     assert!(t.fs.dev().dirty_pages() <= 1000);
     // The oldest went; the youngest stay until they are old.
     assert!(files[0].state.is_clean());
-    assert!(!more[29].state.is_clean());
+    assert!(!more[19].state.is_clean());
     let left = t.fs.dev().dirty_pages();
     t.advance(6 * SECOND);
     assert_eq!(t.fs.dev().dirty_pages(), left, "what is left is young");
     t.advance(30 * SECOND);
     assert_eq!(t.fs.dev().dirty_pages(), 0);
+}
+
+#[test]
+fn the_reason_tells_whether_writers_are_slowed() {
+    let mut t = ByHand::new();
+    // Writers are slowed above 1,500 pages.
+    let _files = t.files(0..80, 20);
+    t.settle();
+    let log = t.fs.take_log();
+    assert_eq!(log[0].reason, Reason::Throttled);
+    let _more = t.files(80..100, 20);
+    t.settle();
+    let log = t.fs.take_log();
+    assert!(log.iter().all(|slice| slice.reason == Reason::Background));
+    assert!(!log.is_empty());
 }
 
 #[test]

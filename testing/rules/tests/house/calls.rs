@@ -5,6 +5,17 @@ use std::collections::BTreeMap;
 
 /// Crates whose threads the deterministic scheduler runs.
 const ENGINE: &[&str] = &["block", "cache", "ext4", "jbd2", "writeback"];
+/// Crates whose locks have ranks.
+const RANKED: &[&str] = &[
+    "block",
+    "cache",
+    "ext4",
+    "fuse",
+    "fusedev",
+    "jbd2",
+    "sim",
+    "writeback",
+];
 /// Crates that other programs link.
 pub const LIBRARIES: &[&str] = &[
     "block",
@@ -45,23 +56,26 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "lock",
-        crates: ENGINE,
+        crates: RANKED,
         calls: &[
             "std::sync::Mutex",
             "std::sync::RwLock",
             "std::sync::Condvar",
+            "std::sync::{Condvar",
+            "std::sync::{Mutex",
+            "std::sync::{RwLock",
             "parking_lot::",
         ],
         instead: "use sync::{Mutex, RwLock, Condvar}, so that ranks are checked",
     },
     Rule {
         name: "rank",
-        crates: ENGINE,
+        crates: RANKED,
         calls: &[
             "Mutex::new(",
-            "Mutex::default(",
+            "Mutex::default",
             "RwLock::new(",
-            "RwLock::default(",
+            "RwLock::default",
         ],
         instead: "give the lock a rank: Rank::X.mutex(value) (docs/LOCKING.md)",
     },
@@ -116,6 +130,33 @@ fn product_code_does_not_make_these_calls() {
             );
             Violation::at(path, line, message)
         }));
+    }
+    expect_none(&violations);
+}
+
+#[test]
+fn no_lock_gets_its_value_from_a_derived_default() {
+    let mut violations = Vec::new();
+    for source in rust_sources() {
+        if !RANKED.contains(&source.package.as_str()) {
+            continue;
+        }
+        let mut is_derived = false;
+        for line in source.product() {
+            let code = line.code.trim_end();
+            if code.contains("derive(") {
+                is_derived = code.contains("Default");
+            }
+            if is_derived && (code.contains("Mutex<") || code.contains("RwLock<")) {
+                let message = "a derived Default gives the lock no rank: implement Default with \
+                               Rank::X.mutex(value) (docs/LOCKING.md)";
+                violations.push(Violation::at(&source.path, line.number, message));
+            }
+            // The end of the type.
+            if code == "}" || (code.ends_with(';') && !code.starts_with(' ')) {
+                is_derived = false;
+            }
+        }
     }
     expect_none(&violations);
 }

@@ -25,7 +25,6 @@ use super::direct::{errno_of_nothing, gather, write_flags};
 use super::open::Opened;
 use crate::{Op, Request};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
@@ -35,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use sync::{Condvar, Mutex, Rank};
 
 /// Entries of the submission ring; the completion ring has twice as many.
 const ENTRIES: u32 = 512;
@@ -88,7 +88,7 @@ impl Ring {
     /// `ENOSYS` or `EPERM`, for example, if io_uring is not available.
     pub(super) fn start(opened: Arc<Opened>) -> io::Result<Ring> {
         let inbox = Arc::new(Inbox {
-            state: Mutex::default(),
+            state: Rank::DeviceInbox.mutex(InboxState::default()),
             room: Condvar::new(),
             sleeping: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC)?,

@@ -2,12 +2,12 @@
 
 use super::open::Opened;
 use crate::Request;
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use sync::{Condvar, Mutex, Rank};
 
 /// The number of threads, and so of requests in flight.
 const THREADS: usize = 4;
@@ -20,11 +20,20 @@ pub(super) struct Threads {
     threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Inbox {
     state: Mutex<State>,
     work: Condvar,
     room: Condvar,
+}
+
+impl Default for Inbox {
+    fn default() -> Inbox {
+        Inbox {
+            state: Rank::DeviceInbox.mutex(State::default()),
+            work: Condvar::new(),
+            room: Condvar::new(),
+        }
+    }
 }
 
 #[derive(Default)]

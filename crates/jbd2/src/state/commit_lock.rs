@@ -4,7 +4,7 @@
 //! needs room for a handle does not wait that long: [`CommitLock::lock_unless`] returns as soon as
 //! the full transaction is closed.
 
-use crate::log_format::CommitState;
+use super::log_format::CommitState;
 use std::ops::{Deref, DerefMut};
 use sync::{Condvar, Mutex, MutexGuard, Rank};
 

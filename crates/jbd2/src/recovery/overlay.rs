@@ -4,10 +4,10 @@
 //! The overlay maps a block to the place of its newest copy in the log. It takes 16 bytes per block
 //! of the memory budget. Contents are read from the log on demand, and the caches above keep them.
 
+use super::{Grant, Place};
+use crate::JournalError;
 use crate::format::{MAGIC, put_u32};
 use crate::log::LogMap;
-use crate::recovery::{Grant, Place};
-use crate::{Journal, JournalError};
 use block::{Buf, Queue};
 use std::ops::Range;
 use std::sync::Arc;
@@ -79,26 +79,5 @@ impl Overlay {
             put_u32(buf.make_mut(), 0, MAGIC);
         }
         Ok(Some(buf))
-    }
-}
-
-impl Journal {
-    /// Returns the first block of `blocks` whose newest content is in the log, and that content: a
-    /// held block ([`Journal::held_data`]) or, on a read-only volume, a block of the unrecovered
-    /// log.
-    ///
-    /// # Errors
-    /// [`JournalError::Io`].
-    #[inline]
-    pub fn data_in_log(
-        &self,
-        blocks: Range<FsBlock>,
-    ) -> Result<Option<(FsBlock, Buf)>, JournalError> {
-        let overlay = self.cache.overlay();
-        if let Some(block) = overlay.first(blocks.clone()) {
-            let content = overlay.read(&self.queue, block)?;
-            return Ok(content.map(|content| (block, content)));
-        }
-        Ok(self.held_data(blocks))
     }
 }

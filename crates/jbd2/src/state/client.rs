@@ -1,6 +1,7 @@
 //! The calls from the journal up to the file system.
 
-use crate::{FreedExtent, Handle, JournalError, Tid};
+use super::handle::Handle;
+use crate::{FreedExtent, JournalError, Tid};
 
 /// When the client is asked to write its in-memory state into buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The journal of a volume: it starts handles, commits and writes checkpoints.
+//! The journal of a volume: its state. The modules above operate on it.
 //!
 //! # Locks, in the order in which they are taken
 //!
@@ -34,24 +34,30 @@
 //!   transaction fits.
 //! - The first error stops the journal for good: no later transaction is committed.
 
-use crate::background::Background;
+pub(crate) mod background;
+pub(crate) mod checkpoint_set;
+mod client;
+pub(crate) mod commit_lock;
+pub(crate) mod handle;
+mod held_data;
+pub(crate) mod log_format;
+
+pub use client::{JournalClient, Phase};
+pub use handle::Handle;
+
 use crate::buffer_cache::BufferCache;
-use crate::checkpoint::CheckpointSet;
-use crate::commit_lock::CommitLock;
-use crate::data::HeldData;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
-use crate::handle::assert_none_held;
 use crate::log::LogMap;
-use crate::log_format::Formats;
 use crate::tid::AtomicTid;
-use crate::transaction::Transaction;
-use crate::transaction::{CommitReason, Frozen};
-use crate::{
-    Buffer, Handle, JournalClient, JournalDamage, JournalError, JournalExtent, JournalOptions,
-    Overlay, Phase, Tid,
-};
+use crate::transaction::{Frozen, Transaction};
+use crate::{Buffer, JournalError, JournalOptions, Overlay, Tid};
+use background::Background;
 use block::{BufMut, Queue};
 use cache::Budget;
+use checkpoint_set::CheckpointSet;
+use commit_lock::CommitLock;
+use held_data::HeldData;
+use log_format::Formats;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use sync::ShardedLock;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,7 +91,7 @@ const MIN_TRANSACTION: u64 = 256;
 
 /// How the volume is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
+pub(crate) enum Access {
     ReadOnly,
     ReadWrite,
 }
@@ -94,13 +100,12 @@ enum Access {
 ///
 /// Dropping it without [`Journal::close`] writes nothing and leaves the volume as after a crash.
 pub struct Journal {
+    // Fixed while the journal is open.
     pub(crate) queue: Arc<Queue>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: JournalOptions,
-    pub(crate) cache: Arc<BufferCache>,
-    pub(crate) held: HeldData,
-    read_only: bool,
-
+    pub(crate) read_only: bool,
+    client: OnceLock<Weak<dyn JournalClient>>,
     pub(crate) log: LogMap,
     pub(crate) formats: Formats,
     /// The journal's UUID, which tags contain.
@@ -108,78 +113,40 @@ pub struct Journal {
     /// First block and end of the log.
     pub(crate) bounds: (u32, u32),
     /// Most blocks of a transaction; 0 on a read-only volume.
-    max_transaction: u32,
+    pub(crate) max_transaction: u32,
 
+    // Of the handles.
+    pub(crate) cache: Arc<BufferCache>,
+    pub(crate) held: HeldData,
     /// The running transaction. Handles hold the lock for reading.
     pub(crate) gate: ShardedLock<Arc<Transaction>>,
+    pub(crate) closed: AtomicBool,
+
+    // Of the commit.
+    pub(crate) committing: CommitLock,
     /// The number of the running transaction, readable without the gate.
     pub(crate) running: AtomicTid,
     /// The last durable transaction.
     pub(crate) committed: AtomicTid,
-    pub(crate) committing: CommitLock,
-    pub(crate) checkpointing: Mutex<()>,
-    pub(crate) tail: Mutex<JournalSuperblock>,
-    pub(crate) set: Mutex<CheckpointSet>,
-    /// Signalled when checkpoint writes have completed.
-    pub(crate) set_changed: Condvar,
-
     /// Blocks of a transaction that could not be written to the log. They stay in memory, so
     /// readers never see the older content of the device.
     pub(crate) lost: Mutex<Vec<Frozen>>,
 
-    client: OnceLock<Weak<dyn JournalClient>>,
-    failed: OnceLock<JournalError>,
-    closed: AtomicBool,
-    pub(crate) counters: Counters,
+    // Of the checkpoint, to which the commit adds.
+    pub(crate) checkpointing: Mutex<()>,
+    pub(crate) set: Mutex<CheckpointSet>,
+    /// Signalled when checkpoint writes have completed.
+    pub(crate) set_changed: Condvar,
+    pub(crate) tail: Mutex<JournalSuperblock>,
+
+    // Of all.
     pub(crate) background: Background,
+    pub(crate) counters: Counters,
+    failed: OnceLock<JournalError>,
 }
 
 impl Journal {
-    /// Opens a recovered journal, whose super block is journal block 0, and starts its background
-    /// thread. The first commit marks the log as in use.
-    ///
-    /// # Errors
-    /// [`JournalError::Corrupt`] if the log is not empty or the super block is damaged,
-    /// [`JournalError::Unsupported`], or [`JournalError::Io`].
-    pub fn open(
-        queue: Arc<Queue>,
-        extents: Vec<JournalExtent>,
-        budget: Arc<Budget>,
-        options: JournalOptions,
-    ) -> Result<Arc<Journal>, JournalError> {
-        let log = LogMap::new(&extents, options.block_size, &queue)?;
-        let first_block = log.read(&queue, 0, 1)?;
-        let mut sb = JournalSuperblock::parse(&first_block[0], options.block_size, log.blocks())?;
-        if sb.start() != 0 {
-            return Err(JournalDamage::NotRecovered.at(0));
-        }
-        let volume_blocks = queue.capacity() / u64::from(options.block_size);
-        sb.upgrade(options.format, volume_blocks, &options.uuid);
-        let journal = Journal::new(
-            queue,
-            log,
-            sb,
-            budget,
-            options,
-            Overlay::new(),
-            Access::ReadWrite,
-        );
-        journal.background.spawn(&journal);
-        Ok(journal)
-    }
-    /// Opens a journal for a read-only volume. Blocks are read through `overlay`, the blocks that a
-    /// replay of the log would write. Handles cannot start.
-    pub fn read_only(
-        queue: Arc<Queue>,
-        overlay: Overlay,
-        budget: Arc<Budget>,
-        options: JournalOptions,
-    ) -> Arc<Journal> {
-        let log = LogMap::empty(options.block_size);
-        let sb = JournalSuperblock::fresh(1024, options.block_size, options.uuid, 0);
-        Journal::new(queue, log, sb, budget, options, overlay, Access::ReadOnly)
-    }
-    fn new(
+    pub(crate) fn new(
         queue: Arc<Queue>,
         log: LogMap,
         sb: JournalSuperblock,
@@ -240,38 +207,6 @@ impl Journal {
         self.client().map_or(0, |client| client.pending_blocks())
     }
 
-    /// Joins the running transaction. May wait for a commit or for log space, so the caller must
-    /// not hold a lock that these need.
-    ///
-    /// # Errors
-    /// [`JournalError::TooLarge`] for more than [`Journal::max_credits`], or an error that says why
-    /// nothing can be changed.
-    pub fn start(&self, credits: u32) -> Result<Handle<'_>, JournalError> {
-        assert_none_held("a handle is started");
-        if self.read_only {
-            return Err(JournalError::ReadOnly);
-        }
-        if credits > self.max_transaction {
-            return Err(JournalError::TooLarge {
-                asked: credits,
-                most: self.max_transaction,
-            });
-        }
-        loop {
-            self.check()?;
-            let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-            // Under the gate: `close` sets this while it has the gate for itself.
-            if self.closed.load(Ordering::Relaxed) {
-                return Err(JournalError::Closed);
-            }
-            if self.reserve(&gate, credits) {
-                return Ok(Handle::counted(self, gate, credits));
-            }
-            let full = gate.tid;
-            drop(gate);
-            self.wait_until_closed(full)?;
-        }
-    }
     /// Reserves credits in a transaction. Returns `false` if there is no room.
     ///
     /// Requests a commit once the transaction and the client's pending blocks fill half of the
@@ -316,83 +251,9 @@ impl Journal {
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         gate.members() + self.pending_blocks()
     }
-    /// Makes all transactions up to `tid` durable, and the data that they depend on
-    /// ([`Handle::depends_on`]).
-    ///
-    /// The calling thread commits unless another thread does. Concurrent callers share one commit.
-    /// Without changes, nothing is written or flushed.
-    pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
-        self.commit_because(tid, CommitReason::Requested)
-    }
-    /// Carries out a part of the next commit's work while the caller waits for other I/O: the
-    /// client writes its final state into buffers ([`Phase::Ahead`]). The call returns at once
-    /// while another thread commits, and delays no handle.
-    pub fn prepare_commit(&self) {
-        if self.read_only || self.check().is_err() {
-            return;
-        }
-        if let Some(state) = self.committing.try_lock() {
-            self.write_back_early(&state, Phase::Ahead);
-        }
-    }
-    /// Waits until transaction `full` is closed, and commits it if no other thread does. It
-    /// does not wait for another thread's log writes.
-    fn wait_until_closed(&self, full: Tid) -> Result<(), JournalError> {
-        assert_none_held("a commit is waited for");
-        let closed = || self.running_tid() != full;
-        let Some(mut state) = self.committing.lock_unless(closed) else {
-            return Ok(());
-        };
-        let result = self.commit_running(&mut state, CommitReason::Internal);
-        self.stop_on_error(result)
-    }
-    pub(crate) fn commit_because(
-        &self,
-        tid: Tid,
-        reason: CommitReason,
-    ) -> Result<(), JournalError> {
-        assert_none_held("a commit is waited for");
-        if self.read_only || self.is_committed(tid) {
-            return Ok(());
-        }
-        let mut state = self.committing.lock();
-        if self.is_committed(tid) {
-            return Ok(());
-        }
-        let result = self.commit_running(&mut state, reason);
-        self.stop_on_error(result)
-    }
     /// Returns whether `tid` is durable.
     pub fn is_committed(&self, tid: Tid) -> bool {
         self.committed.load().reached(tid)
-    }
-    /// Commits the running transaction and writes a checkpoint of everything. The log is empty
-    /// afterwards.
-    pub fn flush(&self) -> Result<(), JournalError> {
-        assert_none_held("a flush is waited for");
-        if self.read_only {
-            return Ok(());
-        }
-        let mut state = self.committing.lock();
-        let result = self
-            .commit_running(&mut state, CommitReason::Internal)
-            .and_then(|()| self.checkpoint_all())
-            .and_then(|()| self.mark_empty(&mut state));
-        self.stop_on_error(result)
-    }
-    /// Flushes, marks the journal clean and stops the background thread. No handle can start
-    /// afterwards.
-    pub fn close(&self) -> Result<(), JournalError> {
-        assert_none_held("the journal is closed");
-        {
-            let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-            if self.closed.swap(true, Ordering::Relaxed) {
-                return Ok(());
-            }
-        }
-        let result = self.flush();
-        self.background.stop();
-        result
     }
     /// Stops the journal after an error of the client.
     pub fn abort(&self, why: &JournalError) {
@@ -476,6 +337,15 @@ impl Journal {
         let mut buf = BufMut::zeroed(self.block_size());
         buf[..SUPERBLOCK_BYTES].copy_from_slice(sb.encode());
         self.log.write_fua(&self.queue, 0, buf.freeze())
+    }
+    /// Returns whether blocks that are not home take more than a `part`th of the memory budget.
+    pub(crate) fn metadata_fills(&self, part: u64) -> bool {
+        self.budget.pinned() > self.budget.limit() / part
+    }
+    /// Counts the change of the set's size since it had `before` blocks.
+    pub(crate) fn note_pinned(&self, before: usize, set: &CheckpointSet) {
+        let more = set.blocks() as i64 - before as i64;
+        self.budget.pin(more * self.block_size() as i64);
     }
     /// Returns the bytes in a block.
     pub(crate) fn block_size(&self) -> usize {

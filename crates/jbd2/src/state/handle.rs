@@ -6,8 +6,9 @@
 //!                                └── drop while the thread panics ──▶ the journal stops
 //! ```
 
+use super::Journal;
 use crate::transaction::Transaction;
-use crate::{Buffer, FreedExtent, Journal, JournalError, Seal, Tid};
+use crate::{Buffer, FreedExtent, JournalError, Seal, Tid};
 use block::WriteMark;
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,0 +1,53 @@
+//! The start of a handle, which may wait for a commit.
+
+use crate::state::handle::assert_none_held;
+use crate::transaction::CommitReason;
+use crate::{Handle, Journal, JournalError, Tid};
+use std::sync::PoisonError;
+use sync::atomic::Ordering;
+
+impl Journal {
+    /// Joins the running transaction. May wait for a commit or for log space, so the caller must
+    /// not hold a lock that these need.
+    ///
+    /// # Errors
+    /// [`JournalError::TooLarge`] for more than [`Journal::max_credits`], or an error that says why
+    /// nothing can be changed.
+    pub fn start(&self, credits: u32) -> Result<Handle<'_>, JournalError> {
+        assert_none_held("a handle is started");
+        if self.read_only {
+            return Err(JournalError::ReadOnly);
+        }
+        if credits > self.max_transaction {
+            return Err(JournalError::TooLarge {
+                asked: credits,
+                most: self.max_transaction,
+            });
+        }
+        loop {
+            self.check()?;
+            let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            // Under the gate: `close` sets this while it has the gate for itself.
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(JournalError::Closed);
+            }
+            if self.reserve(&gate, credits) {
+                return Ok(Handle::counted(self, gate, credits));
+            }
+            let full = gate.tid;
+            drop(gate);
+            self.wait_until_closed(full)?;
+        }
+    }
+    /// Waits until transaction `full` is closed, and commits it if no other thread does. It
+    /// does not wait for another thread's log writes.
+    fn wait_until_closed(&self, full: Tid) -> Result<(), JournalError> {
+        assert_none_held("a commit is waited for");
+        let closed = || self.running_tid() != full;
+        let Some(mut state) = self.committing.lock_unless(closed) else {
+            return Ok(());
+        };
+        let result = self.commit_running(&mut state, CommitReason::Internal);
+        self.stop_on_error(result)
+    }
+}
