@@ -1,13 +1,33 @@
 //! Latency of single calls: a histogram with two significant figures.
 
-use crate::Latency;
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Longer calls are recorded with this duration.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// Latency of one kind of call, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Latency {
+    /// Calls.
+    pub count: u64,
+    /// Mean.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Maximum.
+    pub max_us: f64,
+}
+
 /// The durations of calls of one kind.
+#[derive(Clone)]
 pub struct Recorder(Histogram<u64>);
 
 impl Default for Recorder {

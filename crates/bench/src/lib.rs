@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`fsmark`] | the work of fs_mark, with its flags and columns |
 //! | [`randwrite`] | random writers on many files and devices, with sampled rates |
+//! | [`interfere`] | a reader that a writer joins, second by second |
 //! | [`compare`] | one workload on several file systems, in turns |
 //! | [`target`] | the file systems that workloads run on, and device counters |
 //! | [`present`] | results as text, Markdown, HTML and SVG |
@@ -15,6 +16,8 @@
 mod clock;
 pub mod compare;
 pub mod fsmark;
+pub mod interfere;
+mod interference;
 mod latency;
 mod measure;
 mod meminfo;
@@ -28,9 +31,11 @@ pub mod target;
 mod threads;
 mod workload;
 
+pub use interference::{Interference, Interval, Period, Throttle, Transfer};
+pub use latency::Latency;
 pub use measure::{Observer, Progress};
 pub use pace::{DevicePace, Pace};
-pub use report::{Device, Latency, Loop, Phase, Report, Sample, SizeClass, Time};
+pub use report::{Device, Loop, Phase, Report, Sample, SizeClass, Time};
 pub use small_files::SmallFiles;
 pub use stream::Stream;
 pub use workload::Workload;

@@ -1,7 +1,7 @@
 //! Measures one run: its time, its phases, and a sample every tenth of a second.
 
 use crate::target::Target;
-use crate::{Phase, Report, Sample, Time, clock};
+use crate::{Device, Phase, Report, Sample, Time, clock};
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -162,21 +162,55 @@ impl Run<'_> {
         Ok(done)
     }
 
+    /// Corrects the count of the phase that has just ended.
+    pub fn counted(&mut self, count: u64) {
+        if let Some(phase) = self.report.phases.last_mut() {
+            phase.count = count;
+            phase.per_sec = phase.time.per_sec(count);
+        }
+    }
+
+    /// Now, as the start of the work that the totals of the report cover.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            time: clock::times(),
+            device: self.target.device(),
+        }
+    }
+
     /// Sets the totals of the report: `files` with `bytes` of data together are durable now.
     pub fn durable(&mut self, files: u64, bytes: u64) {
-        let time = clock::times() - self.start;
+        let start = Mark {
+            time: self.start,
+            device: None,
+        };
+        self.durable_since(&start, files, bytes);
+    }
+
+    /// As [`Run::durable`], but the totals cover only the work since `start`.
+    pub fn durable_since(&mut self, start: &Mark, files: u64, bytes: u64) {
+        let time = clock::times() - start.time;
         self.report.files = files;
         self.report.bytes = bytes;
         self.report.files_per_sec = time.per_sec(files);
         self.report.bytes_per_sec = time.per_sec(bytes);
         self.report.time = time;
-        self.report.device = self.target.device();
+        self.report.device = self.target.device().map(|now| match &start.device {
+            Some(before) => now.since(before),
+            None => now,
+        });
     }
 
     /// The report so far.
     pub fn report(&mut self) -> &mut Report {
         &mut self.report
     }
+}
+
+/// Times and device counters at one moment of a run.
+pub struct Mark {
+    time: Time,
+    device: Option<Device>,
 }
 
 struct Sampler<'a> {

@@ -1,5 +1,7 @@
 //! The results of a run. They serialise as one JSON object; a comparison reads that of its workers.
 
+use crate::interference::Interference;
+use crate::latency::Latency;
 use crate::pace::Pace;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -39,6 +41,9 @@ pub struct Report {
     /// The rates of the writers of randwrite, together and on each device.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paces: Vec<Pace>,
+    /// The reader and the writer of interfere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interference: Option<Interference>,
     /// The run in intervals of a tenth of a second.
     pub samples: Vec<Sample>,
 }
@@ -154,6 +159,32 @@ impl Device {
         self.commits.map(|n| time.per_sec(n))
     }
 
+    /// The I/O since an earlier state of the same device.
+    #[must_use]
+    pub fn since(&self, earlier: &Device) -> Device {
+        let sizes = self.write_sizes.iter().map(|class| {
+            let mut before = earlier.write_sizes.iter();
+            let before = before.find(|other| other.least_bytes == class.least_bytes);
+            SizeClass {
+                least_bytes: class.least_bytes,
+                requests: class.requests - before.map_or(0, |before| before.requests),
+            }
+        });
+        Device {
+            write_ios: self.write_ios - earlier.write_ios,
+            write_bytes: self.write_bytes - earlier.write_bytes,
+            merged: self.merged - earlier.merged,
+            flushes: self.flushes - earlier.flushes,
+            read_ios: self.read_ios - earlier.read_ios,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            commits: self
+                .commits
+                .zip(earlier.commits)
+                .map(|(now, then)| now - then),
+            write_sizes: sizes.filter(|class| class.requests > 0).collect(),
+        }
+    }
+
     /// The sum of two devices.
     #[must_use]
     pub fn plus(&self, other: &Device) -> Device {
@@ -179,25 +210,6 @@ impl Device {
     }
 }
 
-/// Latency of one kind of call, in microseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Latency {
-    /// Calls.
-    pub count: u64,
-    /// Mean.
-    pub mean_us: f64,
-    /// Median.
-    pub p50_us: f64,
-    /// 90th percentile.
-    pub p90_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// 99.9th percentile.
-    pub p999_us: f64,
-    /// Maximum.
-    pub max_us: f64,
-}
-
 /// One interval of a run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
@@ -210,8 +222,9 @@ pub struct Sample {
 }
 
 impl Report {
-    /// Returns the round with the median wall-clock time. Each of its phases is replaced by that
-    /// phase's own median over all rounds.
+    /// Returns the round with the median wall-clock time; of interfere the one with the median of
+    /// [`Interference::p99_us`]. Each of its phases is replaced by that phase's own median over all
+    /// rounds.
     ///
     /// # Panics
     /// If there is no round.
@@ -223,7 +236,11 @@ impl Report {
                 phases.entry(i).or_default().push(phase.clone());
             }
         }
-        let mut report = middle(rounds, |r| r.time.wall_s);
+        let mut report = middle(rounds, |r| match &r.interference {
+            // No call has ended beside the writer: all of them took longer.
+            Some(found) if found.threads > 0 => found.p99_us().unwrap_or(f64::INFINITY),
+            _ => r.time.wall_s,
+        });
         report.phases = phases
             .into_values()
             .map(|all| middle(all, |p| p.time.wall_s))
@@ -246,6 +263,7 @@ fn middle<T>(mut all: Vec<T>, key: impl Fn(&T) -> f64) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interference::{Interval, Period};
 
     fn report(wall_s: f64, create_s: f64) -> Report {
         let time = |wall_s| Time {
@@ -278,6 +296,34 @@ mod tests {
         assert_eq!((median.time.wall_s, median.files), (2.0, 20));
         assert_eq!(median.phase("create").unwrap().time.wall_s, 0.2);
         assert!(median.phase("sync").is_none());
+    }
+
+    #[test]
+    fn the_median_round_of_interfere_has_the_median_latency() {
+        let round = |wall_s, p99_us: Option<f64>| {
+            let reader = p99_us.map(|p99_us| Latency {
+                p99_us,
+                ..Latency::default()
+            });
+            Report {
+                interference: Some(Interference {
+                    threads: 1,
+                    periods: vec![Interval {
+                        period: Period::Writer,
+                        reader,
+                        ..Interval::default()
+                    }],
+                    ..Interference::default()
+                }),
+                ..report(wall_s, wall_s)
+            }
+        };
+        let rounds = vec![
+            round(2.0, Some(10.0)),
+            round(1.0, Some(50.0)),
+            round(3.0, None),
+        ];
+        assert_eq!(Report::median(rounds).time.wall_s, 1.0);
     }
 
     #[test]
@@ -314,5 +360,8 @@ mod tests {
         let sum = one(&[(4096, 1)], Some(2)).plus(&one(&[(512, 4), (4096, 1)], None));
         assert_eq!(sum.write_sizes, sizes(&[(512, 4), (4096, 2)]));
         assert_eq!((sum.write_ios, sum.commits), (2, Some(2)));
+        let since = sum.since(&one(&[(4096, 2)], Some(1)));
+        assert_eq!(since.write_sizes, sizes(&[(512, 4)]));
+        assert_eq!((since.write_ios, since.commits), (1, Some(1)));
     }
 }

@@ -1,6 +1,7 @@
 //! Any of the workloads, as a value that can be sent to another process.
 
 use crate::fsmark::{FsMark, Fsync, SyncMethod};
+use crate::interfere::{Interfere, Reader};
 use crate::target::Target;
 use crate::{Observer, Report, SmallFiles, Stream};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ pub enum Workload {
     SmallFiles(SmallFiles),
     /// One large file is written and read.
     Stream(Stream),
+    /// A reader is joined by a writer.
+    Interfere(Interfere),
 }
 
 impl Workload {
@@ -29,6 +32,7 @@ impl Workload {
             Workload::FsMark(work) => work.run(target, observe),
             Workload::SmallFiles(work) => work.run(target, observe),
             Workload::Stream(work) => work.run(target, observe),
+            Workload::Interfere(work) => work.run(target, observe),
         }
     }
 
@@ -38,6 +42,7 @@ impl Workload {
             Workload::FsMark(_) => "fsmark",
             Workload::SmallFiles(_) => "small-files",
             Workload::Stream(_) => "stream",
+            Workload::Interfere(_) => "interfere",
         }
     }
 
@@ -45,7 +50,7 @@ impl Workload {
     pub fn unit(&self) -> &'static str {
         match self {
             Workload::FsMark(_) | Workload::SmallFiles(_) => "files",
-            Workload::Stream(_) => "MiB",
+            Workload::Stream(_) | Workload::Interfere(_) => "MiB",
         }
     }
 
@@ -75,6 +80,27 @@ impl Workload {
                 if w.fsync { ", each with fsync" } else { "" }
             ),
             Workload::Stream(w) => format!("one file of {} MiB with its fsync", w.mib),
+            Workload::Interfere(w) => {
+                let writer = format!(
+                    "a writer of {} MiB for at most {} s",
+                    w.writer_bytes >> 20,
+                    w.time.as_secs_f64()
+                );
+                let files = match w.reader {
+                    Reader::None => return writer,
+                    Reader::Lookup => format!("{} names", w.names),
+                    _ => format!("files of {} MiB", w.reader_bytes >> 20),
+                };
+                let rate = w
+                    .rate
+                    .map_or(String::new(), |n| format!(", {n} per second"));
+                format!(
+                    "{}, {} in {files}{rate}; after {} s {writer}",
+                    threads(w.threads),
+                    w.reader.describe(),
+                    w.alone.as_secs_f64(),
+                )
+            }
         }
     }
 
@@ -85,10 +111,12 @@ impl Workload {
             Workload::FsMark(w) => files(w.total(), w.size),
             Workload::SmallFiles(w) => files((w.threads * w.files) as u64, w.bytes as u64),
             Workload::Stream(w) => w.mib << 20,
+            Workload::Interfere(w) => w.reader_bytes + w.writer_bytes + files(w.names, 0),
         }
     }
 
-    /// The same work with one file in `divisor`, for slow file systems. A stream stays the same.
+    /// The same work with one file in `divisor`, for slow file systems. Work that counts no files
+    /// stays the same.
     #[must_use]
     pub fn smaller(&self, divisor: u64) -> Workload {
         let mut smaller = self.clone();
@@ -99,7 +127,7 @@ impl Workload {
                 w.loops = 1;
             }
             Workload::SmallFiles(w) => w.files = (w.files / divisor as usize).max(1),
-            Workload::Stream(_) => {}
+            Workload::Stream(_) | Workload::Interfere(_) => {}
         }
         smaller
     }
@@ -107,8 +135,10 @@ impl Workload {
     /// The same work without the removal of the files at its end, if that is optional.
     #[must_use]
     pub fn keeping_files(mut self) -> Workload {
-        if let Workload::FsMark(w) = &mut self {
-            w.keep = true;
+        match &mut self {
+            Workload::FsMark(w) => w.keep = true,
+            Workload::Interfere(w) => w.keep = true,
+            Workload::SmallFiles(_) | Workload::Stream(_) => {}
         }
         self
     }
@@ -127,8 +157,13 @@ impl Workload {
         match self {
             Workload::FsMark(w) => w.sync_method == SyncMethod::FsyncBeforeClose,
             Workload::SmallFiles(w) => w.fsync,
-            Workload::Stream(_) => true,
+            Workload::Stream(_) | Workload::Interfere(_) => true,
         }
+    }
+
+    /// Whether [`Workload::smaller`] changes it.
+    pub fn counts_files(&self) -> bool {
+        matches!(self, Workload::FsMark(_) | Workload::SmallFiles(_))
     }
 }
 

@@ -14,6 +14,10 @@ pub trait Device: Send + Sync {
     fn max_request_bytes(&self) -> u64 {
         1 << 20
     }
+    /// Whether the device has a rotating disk; `None` if it does not know.
+    fn is_rotating(&self) -> Option<bool> {
+        Some(false)
+    }
     /// Starts every request; each is completed once ([`Request::complete`]), on any thread, in any
     /// order.
     fn submit(&self, batch: Vec<Request>);

@@ -10,6 +10,7 @@
 //!   device · image
 //!   request             adjacent bios
 //!   tracking            the queue's account of a request in flight
+//!   throttle            how many background writes may be in flight
 //!   completion · stats
 //!   bio                 one read or write, with its buffers
 //!   io · buf            operations, reasons, errors; shared buffers
@@ -27,6 +28,7 @@ mod io;
 mod queue;
 mod request;
 mod stats;
+mod throttle;
 mod tracking;
 mod url;
 
@@ -40,5 +42,9 @@ pub use queue::{AtomicWriteMark, PLUG_BYTES, Plug, Queue, SECTOR, WriteMark, Wri
 pub use request::Request;
 pub use stats::{
     ByReason, Histogram, LatencyHistogram, ReasonStats, SizeHistogram, Stats, StatsSnapshot,
+};
+pub use throttle::{
+    LatencyRule, MAX_FLOOR, MIN_FLOOR, ReadTarget, Throttle, ThrottleCause, ThrottleOptions,
+    ThrottleStats,
 };
 pub use url::{Backend, DeviceUrl, MEMORY_SCHEME, Scheme, Schemes, open};

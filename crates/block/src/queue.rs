@@ -12,6 +12,7 @@
 
 mod flush;
 mod gate;
+mod look;
 mod mark;
 mod merge;
 mod plug;
@@ -20,7 +21,7 @@ use crate::completion::Latch;
 use crate::tracking::{Shared, Tracking};
 use crate::{
     Bio, Buf, BufMut, Class, Completion, Device, Durability, EndIo, IoError, Op, Payload, Reason,
-    Request, Stats,
+    Request, Stats, Throttle,
 };
 pub use gate::Writes;
 pub use mark::{AtomicWriteMark, WriteMark};
@@ -77,6 +78,31 @@ impl Queue {
     /// Counters since the queue was made.
     pub fn stats(&self) -> &Stats {
         &self.shared.stats
+    }
+
+    /// The throttle of background writes.
+    pub fn throttle(&self) -> &Throttle {
+        &self.shared.throttle
+    }
+
+    /// Waits until a producer that wants to submit `want` bytes of limited writes has room for
+    /// them, or for as many as are worth the while ([`Throttle`]). Returns the room in bytes,
+    /// perhaps more than `want`; `u64::MAX` without a limit. The caller holds nothing back in a
+    /// plug, and submits the writes next. Returns at once if `is_urgent`, which is asked again
+    /// after each [`Throttle::kick`].
+    pub fn wait_for_room(&self, reason: Reason, want: u64, is_urgent: impl Fn() -> bool) -> u64 {
+        let throttle = self.throttle();
+        if !Throttle::limits(reason) {
+            return u64::MAX;
+        }
+        if throttle.needs_look() {
+            throttle.set_rotating(look::is_rotating(self));
+        }
+        if throttle.wants_flush() {
+            // An error is kept for those who need the flush.
+            let _ = self.flush(reason);
+        }
+        throttle.wait_for_room(reason, want, is_urgent)
     }
 
     /// Whether a plug may be held across several files, or flushes between two files (the
@@ -357,7 +383,11 @@ impl Queue {
     }
 
     fn track(&self, mut request: Request, latch: Option<Arc<Latch>>) -> Request {
-        request.tracking = Some(Tracking::start(&self.shared, request.reason, latch));
+        request.tracking = Some(Tracking::start(
+            &self.shared,
+            (request.op, request.reason, request.len),
+            latch,
+        ));
         request
     }
 }

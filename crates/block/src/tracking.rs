@@ -3,14 +3,16 @@
 use crate::completion::Latch;
 use crate::io::{Durability, IoError, Op, Reason};
 use crate::stats::Stats;
+use crate::throttle::Throttle;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 
 /// The part of a queue that requests in flight refer to.
 pub(crate) struct Shared {
     pub(crate) stats: Stats,
+    pub(crate) throttle: Throttle,
     /// Writes that completed and that a flush has to cover. Starts at 1: bytes that were written
     /// before the device was opened may not be durable.
     completed: AtomicU64,
@@ -24,6 +26,7 @@ impl Default for Shared {
     fn default() -> Shared {
         Shared {
             stats: Stats::default(),
+            throttle: Throttle::default(),
             completed: AtomicU64::new(1),
             flushed: AtomicU64::new(0),
             flush_error: Rank::QueueState.mutex(None),
@@ -73,23 +76,28 @@ pub(crate) struct Tracking {
     shared: Arc<Shared>,
     /// As at submission: a device may change the request.
     reason: Reason,
-    started: Instant,
-    /// Writes completed at the start; a flush covers them.
+    /// [`sync::time::monotonic`] at submission.
+    began: Duration,
+    /// Writes completed at the start, and their bytes; a flush covers them.
     covers: u64,
+    covers_bytes: u64,
     latch: Option<Arc<Latch>>,
 }
 
 impl Tracking {
     pub(crate) fn start(
         shared: &Arc<Shared>,
-        reason: Reason,
+        (op, reason, len): (Op, Reason, u64),
         latch: Option<Arc<Latch>>,
     ) -> Tracking {
+        let began = sync::time::monotonic();
         shared.stats.count_start(reason);
+        shared.throttle.start(op, reason, len, began);
         Tracking {
             reason,
-            started: sync::time::now(),
+            began,
             covers: shared.completed(),
+            covers_bytes: shared.throttle.start_flush(),
             shared: shared.clone(),
             latch,
         }
@@ -121,8 +129,13 @@ impl Tracking {
         if result.is_err() {
             stats.count_error();
         }
-        let time = sync::time::now() - self.started;
-        stats.count_end(op, len, bios, self.reason, time);
+        let times = (self.began, sync::time::monotonic());
+        stats.count_end(op, len, bios, self.reason, times.1.saturating_sub(times.0));
+        let throttle = &self.shared.throttle;
+        match op {
+            Op::Flush => throttle.finish_flush(self.covers_bytes, times),
+            _ => throttle.finish((op, self.reason, len), durability, times),
+        }
         self.latch
     }
 }

@@ -2,7 +2,7 @@
 
 pub use bench::present::number::{bytes, count};
 use sluicefs::FileType;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `drwxr-sr-t`.
 pub fn mode(kind: FileType, mode: u32) -> String {
@@ -134,10 +134,30 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     sluicefs::parse_size(text).map_err(|e| e.to_string())
 }
 
+/// Parses a duration with an optional unit: `20`, `20s`, `1.5s`, `500ms`, `2min`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic());
+    let (number, unit) = text.split_at(unit_at.unwrap_or(text.len()));
+    let seconds = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => f64::NAN,
+    };
+    let parsed = number.trim().parse::<f64>().map(|n| n * seconds);
+    let valid = parsed.ok().filter(|s| (0.0..=LONGEST).contains(s));
+    valid.map(Duration::from_secs_f64).ok_or_else(|| {
+        format!("\"{text}\" is not a time from 0 to 24h, such as 500ms, 20s or 2min")
+    })
+}
+
+/// A day in seconds.
+const LONGEST: f64 = 86_400.0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn dates() {
@@ -148,6 +168,21 @@ mod tests {
             rfc3339(UNIX_EPOCH - Duration::from_millis(500)),
             "1969-12-31T23:59:59.500000000Z"
         );
+    }
+
+    #[test]
+    fn durations() {
+        let ms = |text| parse_duration(text).map(|time| time.as_millis());
+        assert_eq!(ms("20"), Ok(20_000));
+        assert_eq!(ms("1.5s"), Ok(1500));
+        assert_eq!(ms("500ms"), Ok(500));
+        assert_eq!(ms("2 min"), Ok(120_000));
+        assert_eq!(ms("24h"), Ok(86_400_000));
+        for bad in [
+            "", "s", "-1s", "25h", "1 week", "nan", "inf", "1e9", "1.2.3s",
+        ] {
+            assert!(ms(bad).unwrap_err().contains("500ms"), "{bad}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! checkpoints before the log is full, so that commits need not wait for space.
 
 use crate::Journal;
-use crate::state::background::Requests;
+use crate::state::background::{Requests, Signal};
 use crate::transaction::CommitReason;
 use std::sync::{Arc, PoisonError, Weak};
 use sync::thread;
@@ -19,7 +19,11 @@ pub(crate) fn spawn(journal: &Arc<Journal>) {
             let mut deadline = sync::time::now() + interval;
             loop {
                 let mut requests = signal.wait(deadline);
-                requests.commit |= sync::time::now() >= deadline;
+                if !requests.commit && sync::time::now() >= deadline {
+                    // No thread waits for this commit: its flush waits for the readers.
+                    wait_for_flush(&weak, &signal);
+                    requests.commit = true;
+                }
                 if requests.stop || !work(&weak, &requests) {
                     break;
                 }
@@ -32,6 +36,16 @@ pub(crate) fn spawn(journal: &Arc<Journal>) {
         Ok(thread) => journal.background.set_thread(thread),
         // Commits then happen only on request or when a transaction is full.
         Err(error) => tracing::error!(%error, "the journal has no background thread"),
+    }
+}
+
+/// Waits until a flush delays no reader for long, or until the thread is asked for something.
+fn wait_for_flush(journal: &Weak<Journal>, signal: &Signal) {
+    if let Some(journal) = journal.upgrade()
+        && journal.has_changes()
+    {
+        let throttle = journal.queue.throttle();
+        throttle.wait_for_flush(|| signal.is_asked());
     }
 }
 
@@ -51,7 +65,7 @@ fn work(journal: &Weak<Journal>, requests: &Requests) -> bool {
         let _ = journal.commit_because(journal.running_tid(), CommitReason::Internal);
     }
     if requests.checkpoint {
-        let result = journal.checkpoint_all();
+        let result = journal.checkpoint_in_background();
         let _ = journal.stop_on_error(result);
     }
     true

@@ -39,7 +39,7 @@ use crate::{Journal, JournalError, Tid};
 use block::{Bio, Buf, Class, Completion, IoError, Reason};
 use smallvec::smallvec;
 use sync::MutexGuard;
-use sync::atomic::Ordering;
+use sync::atomic::{AtomicUsize, Ordering};
 use units::FsBlock;
 
 /// Most blocks of a batch. A larger batch would merge better, but a commit that revokes one of its
@@ -49,6 +49,15 @@ const BATCH_BLOCKS: usize = 2048;
 const LOG_PARTS: usize = 8;
 /// Attempts to write a batch before the journal stops.
 const ATTEMPTS: u32 = 3;
+
+/// A thread waits for a checkpoint.
+struct UrgentCheckpoint<'a>(&'a AtomicUsize);
+
+impl Drop for UrgentCheckpoint<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 impl Journal {
     /// Makes room for `needed` log blocks, and in memory. Writes a checkpoint if necessary.
@@ -64,6 +73,7 @@ impl Journal {
             return Ok(());
         }
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        let _urgent = self.urge_checkpoint();
         let lock = self.checkpointing.lock();
         // The background thread may have written a checkpoint while this thread waited.
         if self.set.lock().used() + needed > len || self.metadata_fills(2) {
@@ -81,8 +91,27 @@ impl Journal {
 
     /// Waits for a running checkpoint and then writes one.
     pub(crate) fn checkpoint_all(&self) -> Result<(), JournalError> {
+        let _urgent = self.urge_checkpoint();
         let lock = self.checkpointing.lock();
         self.checkpoint(&lock)
+    }
+
+    /// As [`Journal::checkpoint_all`], but leaves room for other requests until a thread waits for
+    /// a checkpoint.
+    pub(crate) fn checkpoint_in_background(&self) -> Result<(), JournalError> {
+        let lock = self.checkpointing.lock();
+        self.checkpoint(&lock)
+    }
+
+    /// Lifts the limits of checkpoints until the guard is dropped: this thread waits for one.
+    fn urge_checkpoint(&self) -> UrgentCheckpoint<'_> {
+        self.checkpoint_waiters.fetch_add(1, Ordering::SeqCst);
+        self.queue.throttle().kick();
+        UrgentCheckpoint(&self.checkpoint_waiters)
+    }
+
+    fn is_checkpoint_urgent(&self) -> bool {
+        self.checkpoint_waiters.load(Ordering::SeqCst) > 0
     }
 
     /// Writes home all blocks that are committed now and moves the log's tail.
@@ -93,9 +122,19 @@ impl Journal {
         };
         let mut written = 0;
         let batch_blocks = BATCH_BLOCKS.min(self.log_len() as usize / LOG_PARTS).max(1);
-        for batch in blocks.chunks(batch_blocks) {
+        let is_urgent = || self.is_checkpoint_urgent();
+        let mut rest = blocks.as_slice();
+        while !rest.is_empty() {
+            let want = (batch_blocks.min(rest.len()) * self.block_size()) as u64;
+            let room = self
+                .queue
+                .wait_for_room(Reason::Checkpoint, want, is_urgent);
+            let count = (room.min(want) as usize / self.block_size()).max(1);
+            let (batch, later) = rest.split_at(count);
             written += self.write_home(batch, up_to)?;
+            rest = later;
         }
+        self.queue.throttle().wait_for_flush(is_urgent);
         self.queue.flush(Reason::Checkpoint)?;
         self.counters
             .checkpointed_blocks

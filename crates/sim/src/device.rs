@@ -120,6 +120,9 @@ impl Device for SimDevice {
     fn capacity(&self) -> u64 {
         self.capacity
     }
+    fn is_rotating(&self) -> Option<bool> {
+        None
+    }
     fn read_only(&self) -> bool {
         self.read_only
     }

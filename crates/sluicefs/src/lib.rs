@@ -59,8 +59,9 @@ mod options;
 mod tree;
 
 pub use block::{
-    ByReason, LatencyHistogram, Reason as IoReason, ReasonStats, SizeHistogram,
-    StatsSnapshot as DeviceStats, parse_size,
+    ByReason, LatencyHistogram, LatencyRule, ReadTarget, Reason as IoReason, ReasonStats,
+    SizeHistogram, StatsSnapshot as DeviceStats, ThrottleCause, ThrottleOptions, ThrottleStats,
+    parse_size,
 };
 pub use cache::Budget as MemoryBudget;
 pub use completion::SyncCompletion;

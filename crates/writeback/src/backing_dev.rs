@@ -52,6 +52,7 @@ impl<F: WritebackFs> BackingDev<F> {
         flushers: Flushers,
     ) -> Arc<BackingDev<F>> {
         let limits = DirtyLimits::of(budget);
+        queue.throttle().configure(tunables.wbt);
         Arc::new_cyclic(|me| BackingDev {
             me: me.clone(),
             fs,
@@ -136,13 +137,16 @@ impl<F: WritebackFs> BackingDev<F> {
     /// done a final sync. From here on writers are not slowed, and nothing is written back.
     pub fn shutdown(&self) {
         self.share.closed.store(true, Ordering::SeqCst);
+        self.queue.throttle().kick();
         self.control.stop();
     }
 
     /// Announces an fsync of one file with `pages` dirty pages, which a caller waits for. A large
     /// sync that runs concurrently is paced (`sync_pacing`).
     pub fn note_fsync(&self, pages: u64) {
-        self.small_syncs.note(pages, self.clock.monotonic());
+        if self.small_syncs.note(pages, self.clock.monotonic()) {
+            self.queue.throttle().note_small_sync();
+        }
     }
     /// Whether the flusher has nothing dirty and nothing in flight.
     pub(crate) fn is_idle(&self) -> bool {

@@ -17,7 +17,9 @@
 //! 3. Batches are finished from the oldest on. A completed batch is finished while others are in
 //!    flight, and the oldest is waited for where the window is full ([`crate::window`]). So memory
 //!    is bounded, however much is dirty.
-//! 4. While other threads make small fsyncs, a sync proceeds in steps ([`crate::sync_pacing`]): a
+//! 4. A batch of the flusher is smaller where the device has no room for more background writes
+//!    ([`block::Throttle`]). The flusher then waits with nothing held back.
+//! 5. While other threads make small fsyncs, a sync proceeds in steps ([`crate::sync_pacing`]): a
 //!    batch has the pages of one step, and it is finished and made durable before the next one.
 
 use crate::backing_dev::BackingDev;
@@ -31,10 +33,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::{AtomicUsize, Ordering};
-use units::PageIndex;
+use units::{PageIndex, page};
 
 /// Slices of inodes in a batch at most.
 const BATCH_SLICES: usize = 1024;
+
+/// A file of at most this many pages (256 KiB) is not cut where the device's room ends.
+const WHOLE_PAGES: u64 = 64;
 
 /// A batch that is open or in flight.
 pub(crate) struct PendingBatch<F: WritebackFs> {
@@ -139,6 +144,8 @@ pub(crate) trait BatchOwner<F: WritebackFs> {
     fn window(&self) -> usize;
     /// A batch begins; the guard counts it where the owner keeps count.
     fn begun(&mut self) -> Option<BatchCount>;
+    /// The device is asked for room: it is busy, even if nothing is in flight.
+    fn waits_for_room(&mut self, _now: Duration) {}
     /// The newest batch in flight was sent.
     fn sent(&mut self, batches: &Batches<F>, now: Duration);
     /// A batch is finished, with the first error of any of its inodes.
@@ -159,6 +166,8 @@ pub(crate) struct BatchWriter<'a, F: WritebackFs, O> {
     plug: Plug<'a>,
     batches: &'a mut Batches<F>,
     pacing: SyncPacing,
+    /// Bytes that may be gathered before the device is asked for room again.
+    room: u64,
     pub(crate) owner: O,
 }
 
@@ -177,10 +186,31 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             plug: dev.queue.plug(),
             batches,
             pacing: SyncPacing::default(),
+            room: 0,
             owner,
         };
         writer.update_pacing();
         writer
+    }
+
+    /// Waits until the device has room for background writes ([`block::Throttle`]), and returns
+    /// how many pages may be gathered, `most` at most. No lock is held. Nothing is held back
+    /// meanwhile: the plug is flushed, and the open batch is sent, so that others can finish it.
+    /// `is_urgent` is true once a thread waits for these writes.
+    pub(crate) fn wait_for_room(
+        &mut self,
+        reason: block::Reason,
+        most: u64,
+        is_urgent: impl Fn() -> bool,
+    ) -> u64 {
+        if self.room < page::BYTES {
+            self.send();
+            self.owner.waits_for_room(self.dev.clock.monotonic());
+            let want = most * page::BYTES;
+            self.room = self.dev.queue.wait_for_room(reason, want, is_urgent);
+        }
+        let room = (self.room / page::BYTES).max(WHOLE_PAGES);
+        room.min(most)
     }
 
     /// Puts a slice of an inode into the open batch.
@@ -204,6 +234,9 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             .fs
             .write_pages(inode, slice, &mut self.plug, &open.batch);
         open.add(inode.clone(), progress.pages as u64);
+        self.room = self
+            .room
+            .saturating_sub(progress.pages as u64 * page::BYTES);
         progress
     }
 

@@ -101,6 +101,8 @@ struct PassOwner<'a, F: WritebackFs> {
     thresholds: Thresholds,
     batch_pages: u64,
     thread: Thread,
+    /// Batches are as large as the device has room for.
+    limited: bool,
     /// The first error.
     outcome: io::Result<()>,
 }
@@ -153,6 +155,9 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
     fn begun(&mut self) -> Option<BatchCount> {
         Some(BatchCount::new(&self.dev.flusher_batches))
     }
+    fn waits_for_room(&mut self, now: Duration) {
+        self.health.bandwidth.busy(now);
+    }
     fn sent(&mut self, batches: &Batches<F>, now: Duration) {
         self.health.bandwidth.busy(now);
         if batches.in_flight() == 1 {
@@ -169,7 +174,11 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
         self.note_oldest(batches, now);
         let completed = Completed {
             pages: batch.pages,
-            full: self.batch_pages,
+            // A batch that the throttle cut is as large as the device took.
+            full: match self.limited {
+                true => batch.pages,
+                false => self.batch_pages,
+            },
             is_last: batches.is_empty(),
         };
         if let Some(rates) = self.health.bandwidth.completed(completed, now) {
@@ -271,6 +280,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
                 Flushers::Shared if reason != Reason::Sync => Thread::Shared,
                 _ => Thread::Own,
             },
+            limited: false,
             outcome: Ok(()),
         };
         owner.update_batch_pages();
@@ -402,14 +412,44 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         if self.reason == Reason::Sync {
             return self.writer.sweep(inode, OnLocked::Skip, u64::MAX);
         }
-        let slice = Slice {
-            pages: self.writer.owner.batch_pages as usize,
-            reason: self.slice_reason(),
-            from: PageIndex::FIRST,
-            end: PageIndex::END,
-            on_locked: OnLocked::Skip,
+        let most = self.writer.owner.batch_pages;
+        let mut pages = 0;
+        loop {
+            let room = self.wait_for_room(most - pages as u64);
+            let slice = Slice {
+                pages: room as usize,
+                reason: self.slice_reason(),
+                from: PageIndex::FIRST,
+                end: PageIndex::END,
+                on_locked: OnLocked::Skip,
+            };
+            let progress = self.writer.write_slice(inode, slice, u64::MAX);
+            pages += progress.pages;
+            let whole = pages as u64 >= most || progress.pages < slice.pages;
+            if whole || !progress.more || self.is_over() {
+                return Progress { pages, ..progress };
+            }
+        }
+    }
+
+    /// Pages that may be written now, from 1 to `most`. A shared thread does not wait for one
+    /// device's room while others are idle.
+    fn wait_for_room(&mut self, most: u64) -> u64 {
+        if self.writer.owner.thread == Thread::Shared {
+            return most;
+        }
+        let dev = self.dev;
+        let reason = match dev.control.reclaim.load(Ordering::Relaxed) {
+            true => Reason::Reclaim,
+            false => self.slice_reason(),
         };
-        self.writer.write_slice(inode, slice, u64::MAX)
+        let is_urgent = || {
+            dev.control.sync_waits.load(Ordering::Relaxed)
+                || dev.share.closed.load(Ordering::Relaxed)
+        };
+        let pages = self.writer.wait_for_room(reason.into(), most, is_urgent);
+        self.writer.owner.limited |= pages < most;
+        pages
     }
 
     /// Why the next slice is written: a background pass may begin before writers are slowed, and

@@ -58,6 +58,7 @@ impl<F: WritebackFs> BackingDev<F> {
             && !self.is_idle()
             && !self.control.reclaim.swap(true, Ordering::SeqCst)
         {
+            self.queue.throttle().kick();
             self.kick(|_| ());
         }
     }
@@ -72,6 +73,7 @@ impl<F: WritebackFs> BackingDev<F> {
     /// changed.
     pub fn set_tunables(&self, tunables: Tunables) -> io::Result<()> {
         tunables.validate()?;
+        self.queue.throttle().configure(tunables.wbt);
         *self.tunables.write() = tunables;
         if !self.is_idle() {
             self.kick_background();
@@ -101,6 +103,7 @@ impl<F: WritebackFs> BackingDev<F> {
         let group = requests.sync.get_or_insert_default().clone();
         self.control.sync_waits.store(true, Ordering::SeqCst);
         drop(requests);
+        self.queue.throttle().kick();
         self.control.wakeup.notify();
         self.start_flusher()?;
         Ok(group)

@@ -38,12 +38,14 @@ pub(crate) struct SmallSyncs {
 }
 
 impl SmallSyncs {
-    /// An fsync of so many pages begins.
-    pub(crate) fn note(&self, pages: u64, now: Duration) {
-        if pages <= SMALL_PAGES {
+    /// An fsync of so many pages begins. Returns whether it is small.
+    pub(crate) fn note(&self, pages: u64, now: Duration) -> bool {
+        let small = pages <= SMALL_PAGES;
+        if small {
             let now_ns = now.as_nanos() as u64 + 1;
             self.last_ns.store(now_ns, Ordering::Relaxed);
         }
+        small
     }
 
     fn is_recent(&self, now: Duration) -> bool {

@@ -1,4 +1,5 @@
-//! How writers are slowed to the bandwidth of their device.
+//! How writers are slowed to the bandwidth of their device. It bounds dirty memory, not I/O: the
+//! throttle of requests is [`block::Throttle`].
 //!
 //! Algorithm (after Wu's `balance_dirty_pages`, Linux 3.2, `mm/page-writeback.c`, without per-task
 //! rates). After a writer has dirtied pages:

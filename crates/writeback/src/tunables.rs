@@ -9,8 +9,12 @@
 //! | `dirty_bytes`, `dirty_background_bytes` | bytes, or a size such as `64MiB`; overrides the ratio; 0 turns it off |
 //! | `dirty_expire`, `dirty_writeback` | seconds, perhaps with a fraction |
 //! | `dirty_expire_centisecs`, `dirty_writeback_centisecs` | the same in hundredths, as the kernel's files have them |
+//! | `wbt_lat_usec` | read latency in microseconds that background writes leave room for; `auto`; 0 turns the throttle off |
+//! | `wbt_floor` | bytes of background writes that may always be in flight |
+//! | `wbt_rule` | `p99` or `min`: the latency of a window that is compared with `wbt_lat_usec` |
 
 use crate::balance::Thresholds;
+use block::{LatencyRule, MAX_FLOOR, MIN_FLOOR, ReadTarget, ThrottleOptions};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -32,6 +36,8 @@ pub struct Tunables {
     pub dirty_expire: Duration,
     /// How often the flusher looks for aged data; zero: never.
     pub dirty_writeback: Duration,
+    /// The throttle of background writes.
+    pub wbt: ThrottleOptions,
 }
 
 impl Default for Tunables {
@@ -43,6 +49,7 @@ impl Default for Tunables {
             dirty_background_bytes: None,
             dirty_expire: Duration::from_secs(30),
             dirty_writeback: Duration::from_secs(5),
+            wbt: ThrottleOptions::default(),
         }
     }
 }
@@ -52,7 +59,7 @@ const MIN_BYTES: u64 = 2 * page::BYTES;
 
 impl Tunables {
     /// The names that [`Tunables::set`] knows.
-    pub const NAMES: [&str; 8] = [
+    pub const NAMES: [&str; 11] = [
         "dirty_ratio",
         "dirty_background_ratio",
         "dirty_bytes",
@@ -61,6 +68,9 @@ impl Tunables {
         "dirty_writeback",
         "dirty_expire_centisecs",
         "dirty_writeback_centisecs",
+        "wbt_lat_usec",
+        "wbt_floor",
+        "wbt_rule",
     ];
 
     /// Changes one parameter by its name.
@@ -84,6 +94,15 @@ impl Tunables {
             "dirty_writeback" => new.dirty_writeback = seconds(name, value, 1.0)?,
             "dirty_expire_centisecs" => new.dirty_expire = seconds(name, value, 0.01)?,
             "dirty_writeback_centisecs" => new.dirty_writeback = seconds(name, value, 0.01)?,
+            "wbt_lat_usec" => new.wbt.target = read_target(name, value)?,
+            "wbt_floor" => new.wbt.floor = bytes(name, value)?.unwrap_or(0),
+            "wbt_rule" => {
+                new.wbt.rule = match value {
+                    "p99" => LatencyRule::Percentile,
+                    "min" => LatencyRule::Minimum,
+                    _ => return refuse(format!("{name}={value}: p99 or min")),
+                }
+            }
             _ => {
                 let names = Self::NAMES.join(", ");
                 return refuse(format!(
@@ -133,6 +152,9 @@ impl Tunables {
         {
             return refuse("dirty_background_bytes must be at least two pages");
         }
+        if !(MIN_FLOOR..=MAX_FLOOR).contains(&self.wbt.floor) {
+            return refuse("wbt_floor must be 16KiB to 32MiB");
+        }
         Ok(())
     }
 
@@ -173,7 +195,16 @@ impl fmt::Display for Tunables {
         }
         let expire = self.dirty_expire.as_secs_f64();
         let writeback = self.dirty_writeback.as_secs_f64();
-        write!(f, ",dirty_expire={expire},dirty_writeback={writeback}")
+        write!(f, ",dirty_expire={expire},dirty_writeback={writeback}")?;
+        let ThrottleOptions {
+            target,
+            rule,
+            floor,
+        } = self.wbt;
+        write!(
+            f,
+            ",wbt_lat_usec={target},wbt_floor={floor},wbt_rule={rule}"
+        )
     }
 }
 
@@ -190,6 +221,18 @@ fn percent(name: &str, value: &str) -> io::Result<u32> {
 fn bytes(name: &str, value: &str) -> io::Result<Option<u64>> {
     let bytes = block::parse_size(value).or_else(|e| refuse(format!("{name}={value}: {e}")))?;
     Ok((bytes > 0).then_some(bytes))
+}
+
+/// Microseconds, or `auto`; ten seconds at most.
+fn read_target(name: &str, value: &str) -> io::Result<ReadTarget> {
+    match value.parse() {
+        _ if value == "auto" => Ok(ReadTarget::Auto),
+        Ok(0) => Ok(ReadTarget::Off),
+        Ok(us @ 1..=10_000_000) => Ok(ReadTarget::Time(Duration::from_micros(us))),
+        _ => refuse(format!(
+            "{name}={value}: auto, 0 (off), or up to 10000000 microseconds"
+        )),
+    }
 }
 
 /// `value` units of `unit` seconds; a day at most.
@@ -217,6 +260,13 @@ mod tests {
         assert_eq!(tunables.dirty_background_bytes, Some(64 << 20));
         assert_eq!(tunables.dirty_expire, Duration::from_millis(2500));
         assert_eq!(tunables.dirty_writeback, Duration::from_millis(500));
+        tunables
+            .apply("wbt_lat_usec=1500,wbt_floor=1MiB,wbt_rule=min")
+            .unwrap();
+        assert_eq!(
+            tunables.wbt.target,
+            ReadTarget::Time(Duration::from_micros(1500))
+        );
         let mut again = Tunables::default();
         again.apply(&tunables.to_string()).unwrap();
         assert_eq!(again, tunables);
@@ -225,7 +275,8 @@ mod tests {
         tunables.set("dirty_background_ratio", "3").unwrap();
         assert_eq!(
             tunables.to_string(),
-            "dirty_bytes=1073741824,dirty_background_ratio=3,dirty_expire=2.5,dirty_writeback=0.5"
+            "dirty_bytes=1073741824,dirty_background_ratio=3,dirty_expire=2.5,dirty_writeback=0.5,\
+             wbt_lat_usec=auto,wbt_floor=131072,wbt_rule=p99"
         );
         tunables.set("dirty_ratio", "7").unwrap();
         assert_eq!(tunables.dirty_bytes, None);
@@ -241,6 +292,9 @@ mod tests {
             ("dirty_expire=1,dirty_writeback=-1", "dirty_writeback=-1"),
             ("dirty_expire=1,dirty_writeback=nan", "dirty_writeback=nan"),
             ("dirty_expire=1,dirty_bytes", "dirty_bytes"),
+            ("dirty_expire=1,wbt_lat_usec=-1", "wbt_lat_usec=-1"),
+            ("dirty_expire=1,wbt_floor=1KiB", "wbt_floor"),
+            ("dirty_expire=1,wbt_rule=max", "wbt_rule=max"),
         ] {
             let mut tunables = Tunables::default();
             let error = tunables.apply(list).unwrap_err();

@@ -3,6 +3,7 @@
 use super::disk::Disk;
 use super::peer::Peer;
 use super::process::{Interrupt, is_root, output, run};
+use super::wbt::{Setting, Wbt};
 use crate::target::counters::{Counters, Source};
 use std::fs::File;
 use std::io;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 /// A loop device with direct I/O. It is detached when the value is dropped.
 pub(super) struct LoopDevice {
     path: PathBuf,
+    wbt: Option<Setting>,
     disk: Arc<Disk>,
 }
 
@@ -23,6 +25,7 @@ impl LoopDevice {
         let path = run("losetup", &args, disk.path(), interrupt)?;
         let device = LoopDevice {
             path: PathBuf::from(path.trim()),
+            wbt: None,
             disk,
         };
         let name = device.path.file_name().unwrap_or_default();
@@ -42,6 +45,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        self.wbt = None;
         let mut command = Command::new("losetup");
         command.arg("--detach").arg(&self.path);
         if let Err(e) = output(&mut command, &Interrupt::new(&|| false)) {
@@ -76,6 +80,15 @@ impl Device {
             true => Ok(Device::Loop(LoopDevice::attach(disk, interrupt)?)),
             false => Ok(Device::Disk(disk)),
         }
+    }
+
+    /// Sets the kernel's writeback throttling until the value is dropped. It has no effect on I/O
+    /// that bypasses the block layer.
+    pub(super) fn set_wbt(&mut self, wbt: Wbt) -> io::Result<()> {
+        if let Device::Loop(device) = self {
+            device.wbt = Setting::change(&device.path, wbt)?;
+        }
+        Ok(())
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! mod ─ mount ─ device ─ disk ┬ image ─────── process
-//!   │             │           └ mount_point ─ process
+//!   │             ├ wbt       └ mount_point ─ process
 //!   └ outcome ─── peer ─ machine ─ process
 //! ```
 
@@ -24,10 +24,12 @@ mod outcome;
 mod peer;
 mod process;
 mod scratch;
+mod wbt;
 
 pub use image::Images;
 pub use outcome::{LeftOut, Outcome, Ratio, Row};
 pub use peer::Peer;
+pub use wbt::Wbt;
 
 use crate::fsmark::Fsync;
 use crate::{Report, Time, Workload, clock};
@@ -54,6 +56,9 @@ pub struct Comparison<'a> {
     /// row is the reference for [`Row::ratio`]. The others have a row with blocking fsync, and one
     /// with asynchronous fsync if that is among these.
     pub fsyncs: Vec<Fsync>,
+    /// The kernel's writeback throttling. Each of the kernel's file systems has a row for each of
+    /// these. The default of the device if this is empty.
+    pub wbts: Vec<Wbt>,
     /// Rounds of each row.
     pub rounds: u16,
     /// A directory on a real disk. The scratch directory is made in it.
@@ -92,6 +97,7 @@ struct Entrant {
     peer: Peer,
     name: String,
     fsync: Fsync,
+    wbt: Option<Wbt>,
 }
 
 impl Comparison<'_> {
@@ -156,11 +162,23 @@ impl Comparison<'_> {
             if fsyncs.is_empty() || added {
                 fsyncs.push(Fsync::Blocking);
             }
-            entrants.extend(fsyncs.into_iter().map(|fsync| Entrant {
-                peer,
-                name: peer.row_name(fsync),
-                fsync,
-            }));
+            for fsync in fsyncs {
+                let row = |wbt, name| Entrant {
+                    peer,
+                    name,
+                    fsync,
+                    wbt,
+                };
+                let name = peer.row_name(fsync);
+                match peer.kernel_mount() {
+                    Some(_) if !self.wbts.is_empty() => {
+                        let rows = self.wbts.iter();
+                        entrants
+                            .extend(rows.map(|&wbt| row(Some(wbt), format!("{name}, wbt {wbt}"))));
+                    }
+                    _ => entrants.push(row(None, name)),
+                }
+            }
         }
         entrants
     }
@@ -209,7 +227,10 @@ impl Comparison<'_> {
         let work = self.workload.smaller(peer.one_file_in());
         let work = work.with_fsync(entrant.fsync);
         let interrupt = Interrupt::new(self.interrupted);
-        let device = Device::of(peer, disk, &interrupt)?;
+        let mut device = Device::of(peer, disk, &interrupt)?;
+        if let Some(wbt) = entrant.wbt {
+            device.set_wbt(wbt)?;
+        }
         self.format(peer, &device, &interrupt)?;
         let worker = |on: &[OsString]| {
             memory::touch(self.memory, &interrupt)?;
@@ -301,7 +322,7 @@ impl Comparison<'_> {
         let synced = peer != Peer::Fuse2fs || self.workload.fsyncs_while_writing();
         let durable = synced || self.ends_at_unmount();
         let mut notes = Vec::new();
-        if peer.one_file_in() > 1 && !matches!(self.workload, Workload::Stream(_)) {
+        if peer.one_file_in() > 1 && self.workload.counts_files() {
             notes.push(format!(
                 "only one file in {}, as it is slow",
                 peer.one_file_in()

@@ -78,8 +78,17 @@ pub struct LeftOut {
 }
 
 impl Outcome {
+    /// Whether a reader and a writer were measured. Then a rate of files means nothing.
+    pub fn is_of_interfere(&self) -> bool {
+        let mut rows = self.targets.iter();
+        rows.any(|row| row.report.interference.is_some())
+    }
+
     /// Computes all ratios from the rows.
     pub(super) fn compare(&mut self) {
+        if self.is_of_interfere() {
+            return;
+        }
         let ours = self.targets.iter().find(|row| row.peer == Peer::InProcess);
         if let Some(ours) = ours.map(|row| row.report.files_per_sec) {
             for row in self.targets.iter_mut().filter(|row| row.durable) {

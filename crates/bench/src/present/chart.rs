@@ -57,45 +57,48 @@ impl Axis {
     }
 }
 
+/// A value in each interval, given by the end of the interval in seconds.
+pub(super) type Points = Vec<(f64, f64)>;
+
 /// A rate over time. Each point is the end of an interval, in seconds, and the rate in it. `marks`
 /// are named times, such as the start of a phase.
 pub(super) fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Format) -> String {
-    let most = points.iter().map(|p| p.1).fold(0.0, f64::max);
-    let end = points.last().map_or(1.0, |p| p.0);
+    curves(&[("", points.to_vec())], marks, format)
+}
+
+/// Values over time with the same axes. The first is drawn with its area. A legend has the names
+/// that are not empty.
+pub(super) fn curves(series: &[(&str, Points)], marks: &[(f64, String)], format: Format) -> String {
+    let points = || series.iter().flat_map(|(_, points)| points);
+    let most = points().map(|p| p.1).fold(0.0, f64::max);
+    let end = points().map(|p| p.0).fold(0.0, f64::max);
+    let end = if end > 0.0 { end } else { 1.0 };
     let axis = Axis::up_to(most);
-    let x = |at: f64| FRAME.left + (FRAME.right - FRAME.left) * at / end.max(1e-9);
+    let x = |at: f64| FRAME.left + (FRAME.right - FRAME.left) * at / end;
     let mut svg = open(PLOT, FRAME.bottom + 26.0);
     axis.draw(&mut svg, format);
     for tick in ticks(end, 6).into_iter().filter(|tick| *tick <= end) {
         let label = format!("{} s", plain(tick));
-        text(
-            &mut svg,
-            "middle",
-            (x(tick), FRAME.bottom + 18.0),
-            "",
-            &label,
-        );
+        let at = (x(tick), FRAME.bottom + 18.0);
+        text(&mut svg, "middle", at, "", &label);
     }
-    let mut path = String::new();
-    let mut from = 0.0;
-    for (i, &(at, value)) in points.iter().enumerate() {
-        let command = if i == 0 { 'M' } else { 'L' };
-        let _ = write!(
-            path,
-            "{command}{:.1} {:.1}L{:.1} {:.1}",
-            x(from),
-            axis.y(value),
-            x(at),
-            axis.y(value)
-        );
-        from = at;
-    }
-    if !path.is_empty() {
+    for (i, (_, points)) in series.iter().enumerate() {
+        let path = path(points, &axis, x);
+        if path.is_empty() {
+            continue;
+        }
         let (left, right, floor) = (x(0.0), x(end), FRAME.bottom);
-        let _ = write!(
-            svg,
-            r#"<path class="area" d="{path}L{right:.1} {floor:.1}L{left:.1} {floor:.1}Z"/><path class="curve" d="{path}"/>"#
-        );
+        let class = match i {
+            0 => {
+                let _ = write!(
+                    svg,
+                    r#"<path class="area" d="{path}L{right:.1} {floor:.1}L{left:.1} {floor:.1}Z"/>"#
+                );
+                "curve"
+            }
+            _ => "curve other",
+        };
+        let _ = write!(svg, r#"<path class="{class}" d="{path}"/>"#);
     }
     let mut free = FRAME.left;
     for (at, name) in marks.iter().filter(|mark| mark.0 <= end) {
@@ -114,7 +117,31 @@ pub(super) fn steps(points: &[(f64, f64)], marks: &[(f64, String)], format: Form
         text(&mut svg, anchor, (at + shift, top), "", name);
         free = at + shift + width;
     }
+    legend(&mut svg, series);
     close(svg)
+}
+
+/// A horizontal line for each interval. Vertical lines connect them.
+fn path(points: &[(f64, f64)], axis: &Axis, x: impl Fn(f64) -> f64) -> String {
+    let mut path = String::new();
+    let mut from = 0.0;
+    for (i, &(at, value)) in points.iter().enumerate() {
+        let command = if i == 0 { 'M' } else { 'L' };
+        let (left, right, y) = (x(from), x(at), axis.y(value));
+        let _ = write!(path, "{command}{left:.1} {y:.1}L{right:.1} {y:.1}");
+        from = at;
+    }
+    path
+}
+
+/// The names of the curves, in the upper right corner.
+fn legend(svg: &mut String, series: &[(&str, Points)]) {
+    let names = series.iter().filter(|(name, _)| !name.is_empty());
+    for (i, (name, _)) in names.enumerate() {
+        let at = (FRAME.right - 4.0, FRAME.top + 14.0 + 16.0 * i as f64);
+        let class = if i == 0 { "first" } else { "other" };
+        text(svg, "end", at, class, name);
+    }
 }
 
 /// The number in each class as vertical bars.
@@ -378,6 +405,17 @@ mod tests {
         );
         assert!(svg.contains(r#"text-anchor="end" class="">sync<"#), "{svg}");
         assert_eq!(svg.matches(r#"class="mark""#).count(), 3);
+    }
+
+    #[test]
+    fn curves_have_one_axis_and_a_legend() {
+        let series = [("p50", vec![(1.0, 10.0)]), ("p99", vec![(1.0, 20.0)])];
+        let svg = curves(&series, &[], number);
+        assert!(svg.contains(r#"class="curve" d="M60.0 99.0L"#), "{svg}");
+        let other = r#"class="curve other" d="M60.0 24.0L490.0 24.0"#;
+        assert!(svg.contains(other), "{svg}");
+        assert!(svg.contains(">p50<") && svg.contains(">p99<"));
+        assert_eq!(svg.matches(r#"class="area""#).count(), 1);
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use super::chart::{self, Bar, Scale, escape};
 use super::grid::Grid;
+use super::interference;
 use super::machine::machine;
-use super::number::{bytes, count, mib, times, whole};
+use super::number::{bytes, count, duration, mib, times, whole};
 use super::table;
 use crate::compare::{Outcome, Row};
-use crate::{Device, Report};
+use crate::{Device, Period, Report};
 use std::fmt::Write;
 
 /// The names of SluiceFS's rows start with this.
@@ -17,6 +18,12 @@ pub fn report_page(report: &Report, unit: &str, when: &str) -> String {
     let mut body = tiles(report, unit);
     body += &over_time(report, unit);
     body += &paces(report);
+    body += &interference_plots(report);
+    if let Some(found) = &report.interference {
+        for (title, table) in interference::tables(found) {
+            body += &section(&title, &grid(&table));
+        }
+    }
     body += &device_section(report);
     body += &section("Iterations (the columns of fs_mark)", &loops(report));
     body += &section("Phases", &phases(report, unit));
@@ -44,10 +51,19 @@ pub fn comparison_page(outcome: &Outcome, when: &str) -> String {
         });
         bars.collect()
     };
+    if outcome.is_of_interfere() {
+        let beside = |row: &Row| row.report.interference.as_ref()?.p99_us();
+        let bars = bar(&beside, &|_| String::new());
+        let title = "p99 of the reader beside the writer (logarithmic scale)";
+        body += &section(title, &chart::bars(&bars, Scale::Log, duration));
+    }
     let rate = |row: &Row| row.durable.then(|| table::amount(outcome, &row.report).1);
-    let title = format!(
-        "{per_sec} until all data is durable; in parentheses: how many times faster the first row is"
-    );
+    let title = match outcome.is_of_interfere() {
+        true => "MiB/s of the writer until its data is durable".to_owned(),
+        false => format!(
+            "{per_sec} until all data is durable; in parentheses: how many times faster the first row is"
+        ),
+    };
     let bars = bar(&rate, &note);
     body += &section(&title, &chart::bars(&bars, Scale::Linear, whole));
     let writes = |row: &Row| {
@@ -63,19 +79,10 @@ pub fn comparison_page(outcome: &Outcome, when: &str) -> String {
     for (title, table) in table::details(outcome) {
         body += &section(&title, &grid(&table));
     }
-    let curves = outcome
-        .targets
-        .iter()
-        .filter(|row| row.report.samples.len() > 1);
-    let curves: String = curves
-        .map(|row| section(&row.name, &curve(&row.report, whole)))
-        .collect();
-    if !curves.is_empty() {
-        let _ = write!(
-            body,
-            r#"<div class="wide"><h2>{per_sec} over time, median rounds</h2></div><div class="pair">{curves}</div>"#
-        );
-    }
+    body += &match outcome.is_of_interfere() {
+        true => rows_over_time(outcome),
+        false => rates_over_time(outcome, &per_sec),
+    };
     if let Some(ours) = outcome.targets.first() {
         body += &device_section(&ours.report);
     }
@@ -87,6 +94,33 @@ pub fn comparison_page(outcome: &Outcome, when: &str) -> String {
         when,
         &body,
     )
+}
+
+/// The rate of each row.
+fn rates_over_time(outcome: &Outcome, per_sec: &str) -> String {
+    let curves = outcome
+        .targets
+        .iter()
+        .filter(|row| row.report.samples.len() > 1);
+    let curves: String = curves
+        .map(|row| section(&row.name, &curve(&row.report, whole)))
+        .collect();
+    match curves.is_empty() {
+        true => curves,
+        false => format!(
+            r#"<div class="wide"><h2>{per_sec} over time, median rounds</h2></div><div class="pair">{curves}</div>"#
+        ),
+    }
+}
+
+/// The reader and the writer of each row.
+fn rows_over_time(outcome: &Outcome) -> String {
+    let rows = outcome.targets.iter().map(|row| {
+        let plots = interference_plots(&row.report);
+        let name = escape(&row.name);
+        format!(r#"<div class="wide"><h2>{name}</h2></div>{plots}"#)
+    });
+    rows.collect()
 }
 
 fn notes(outcome: &Outcome) -> String {
@@ -109,6 +143,14 @@ fn tiles(report: &Report, unit: &str) -> String {
     tiles.push((whole(mib_per_sec), "MiB/s of file data"));
     tiles.push((format!("{:.2} s", report.time.wall_s), "wall-clock time"));
     tiles.push((format!("{:.2} s", report.time.cpu_s), "processor time"));
+    if let Some(found) = &report.interference {
+        let alone_and_beside = [Period::Alone, Period::Writer].map(|period| found.period(period));
+        let names = ["p99 of the reader alone", "p99 beside the writer"];
+        for (period, name) in alone_and_beside.into_iter().zip(names) {
+            let latency = period.and_then(|period| period.reader);
+            tiles.extend(latency.map(|latency| (duration(latency.p99_us), name)));
+        }
+    }
     if let Some(d) = &report.device {
         tiles.push((count(d.write_ios), "device writes"));
         tiles.push((bytes(d.mean_write_bytes()), "mean size of a write"));
@@ -124,7 +166,7 @@ fn tiles(report: &Report, unit: &str) -> String {
 
 /// The rates of the workload and of the device in each tenth of a second.
 fn over_time(report: &Report, unit: &str) -> String {
-    if report.samples.len() < 2 || !report.paces.is_empty() {
+    if report.samples.len() < 2 || !report.paces.is_empty() || report.interference.is_some() {
         return String::new();
     }
     let mut from = 0.0;
@@ -181,6 +223,16 @@ fn paces(report: &Report) -> String {
     match report.paces.is_empty() {
         true => String::new(),
         false => format!(r#"<div class="pair">{}</div>"#, charts.collect::<String>()),
+    }
+}
+
+/// The reader, the writer, the device and the throttle over time.
+fn interference_plots(report: &Report) -> String {
+    let plots = report.interference.iter().flat_map(interference::plots);
+    let plots: String = plots.map(|(title, plot)| section(title, &plot)).collect();
+    match plots.is_empty() {
+        true => plots,
+        false => format!(r#"<div class="pair">{plots}</div>"#),
     }
 }
 

@@ -3,6 +3,7 @@
 mod chart;
 mod grid;
 mod html;
+mod interference;
 mod machine;
 pub mod number;
 mod pace;

@@ -43,6 +43,20 @@ pub(super) fn times(ratio: f64) -> String {
     }
 }
 
+/// Microseconds with three digits: `0.35 µs`, `105 µs`, `12.3 ms`, `1.25 s`.
+pub(super) fn duration(us: f64) -> String {
+    let (value, unit) = match us {
+        us if us < 999.5 => (us, "µs"),
+        us if us < 999_500.0 => (us / 1e3, "ms"),
+        us => (us / 1e6, "s"),
+    };
+    match value {
+        v if v < 9.995 => format!("{v:.2} {unit}"),
+        v if v < 99.95 => format!("{v:.1} {unit}"),
+        v => format!("{v:.0} {unit}"),
+    }
+}
+
 /// Bytes in MiB.
 pub(super) fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
@@ -60,6 +74,17 @@ mod tests {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(7), "7");
         assert_eq!(count(100), "100");
+    }
+
+    #[test]
+    fn durations_have_three_digits() {
+        let texts = [0.354, 104.6, 999.7, 12_340.0, 999_700.0, 61_000_000.0].map(duration);
+        assert_eq!(
+            texts,
+            [
+                "0.35 µs", "105 µs", "1.00 ms", "12.3 ms", "1.00 s", "61.0 s"
+            ]
+        );
     }
 
     #[test]

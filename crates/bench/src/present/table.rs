@@ -1,6 +1,7 @@
 //! A comparison as text and as Markdown.
 
 use super::grid::Grid;
+use super::interference;
 use super::number::{bytes, count, mib, times, whole};
 use crate::compare::{Images, Outcome, Peer, Row};
 use crate::fsmark::Fsync;
@@ -11,8 +12,12 @@ const NONE: &str = "–";
 
 /// Returns the tables of a comparison and its notes as text.
 pub fn comparison_text(outcome: &Outcome) -> String {
+    let what = match outcome.is_of_interfere() {
+        true => "the writer's rate until its data is durable",
+        false => "until all data is durable",
+    };
     let mut text = format!(
-        "{}: {}\nuntil all data is durable; {}\n\n",
+        "{}: {}\n{what}; {}\n\n",
         outcome.workload,
         outcome.description,
         rounds(outcome)
@@ -79,6 +84,9 @@ pub(super) fn capital(text: &str) -> String {
 
 /// The few columns of a documentation page.
 fn short_figures(outcome: &Outcome) -> Grid {
+    if outcome.is_of_interfere() {
+        return interference::comparison(outcome);
+    }
     let per_sec = format!("{}/s", outcome.unit);
     let mut header = vec![String::new(), per_sec, "SluiceFS is".to_owned()];
     if counts_files(outcome) {
@@ -153,6 +161,9 @@ fn ratios(outcome: &Outcome) -> Option<Grid> {
 
 /// All columns.
 pub(super) fn figures(outcome: &Outcome) -> Grid {
+    if outcome.is_of_interfere() {
+        return interference::comparison(outcome);
+    }
     Grid {
         header: header(outcome),
         lines: outcome
@@ -279,7 +290,7 @@ fn spread(rounds: &[f64]) -> String {
 /// writes.
 fn phases(outcome: &Outcome) -> Option<Grid> {
     let ours = &outcome.targets.first()?.report;
-    if !ours.loops.is_empty() {
+    if !ours.loops.is_empty() || outcome.is_of_interfere() {
         return None;
     }
     let cell = |row: &Row, name: &str| {

@@ -1,7 +1,7 @@
 //! A report as text.
 
 use super::number::{bytes, count, mib, whole};
-use super::pace;
+use super::{interference, pace};
 use crate::{Device, Report, Time};
 use std::fmt::{self, Write};
 
@@ -57,6 +57,11 @@ fn write_report(report: &Report, unit: &str, out: &mut String) -> fmt::Result {
         None => writeln!(out, "device: no counters")?,
     }
     latencies(report, out)?;
+    if let Some(found) = &report.interference {
+        for (title, table) in interference::tables(found) {
+            write!(out, "\n{title}\n\n{}", table.text())?;
+        }
+    }
     pace::table(&report.paces, out)
 }
 

@@ -138,9 +138,7 @@ impl RandWrite {
         let mut report = measure("randwrite", &together, observe, |run| {
             let calls = run.phase("write", 0, |progress| self.write(&sites, progress))?;
             let bytes: u64 = calls.iter().map(|(_, pace)| pace.bytes).sum();
-            let written = run.report().phases.last_mut().expect("a phase has ended");
-            written.count = bytes >> 20;
-            written.per_sec = written.count as f64 / written.time.wall_s;
+            run.counted(bytes >> 20);
             run.phase("sync", bytes >> 20, |_| together.sync())?;
             run.durable((self.files * sites.len()) as u64, bytes);
             let mut latency = Recorder::default();

@@ -68,11 +68,25 @@ impl Source {
                 Some(counters)
             }
             Source::Sluice { root } => {
-                let mut buf = vec![0; 4096];
+                let mut buf = vec![0; 16 << 10];
                 let len = rustix::fs::getxattr(root, SLUICE_STATS, &mut buf[..]).ok()?;
                 parse_sluice_stats(&buf[..len])
             }
         }
+    }
+}
+
+impl Source {
+    /// The latency target of the kernel's writeback throttling in microseconds; 0 if it is off.
+    pub(crate) fn wbt_lat_usec(&self) -> Option<u64> {
+        let Source::Block { stat, .. } = self else {
+            return None;
+        };
+        // A partition has the queue of its disk.
+        let device = std::fs::canonicalize(stat.parent()?).ok()?;
+        let queue = [device.join("queue"), device.parent()?.join("queue")];
+        let read = |queue: &PathBuf| std::fs::read_to_string(queue.join("wbt_lat_usec")).ok();
+        queue.iter().find_map(read)?.trim().parse().ok()
     }
 }
 

@@ -11,7 +11,7 @@ pub use mounted::MountedTarget;
 pub use together::Together;
 pub use volume::VolumeTarget;
 
-use crate::Device;
+use crate::{Device, Throttle};
 use memmap2::MmapMut;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -40,6 +40,16 @@ pub trait Target: Sync {
     fn used_percent(&self) -> io::Result<f64>;
     /// I/O of the device since the target was made; `None` where nothing counts it.
     fn device(&self) -> Option<Device>;
+    /// The throttle of background writeback at this moment; `None` where nothing reports it.
+    fn throttle(&self) -> Option<Throttle> {
+        None
+    }
+    /// `wbt_lat_usec` of the kernel's block device; `None` if the device has no such setting.
+    fn wbt_lat_usec(&self) -> Option<u64> {
+        None
+    }
+    /// Drops clean pages, names and inodes from the caches where that is possible.
+    fn drop_caches(&self) {}
 }
 
 /// How a file is created if it exists.
@@ -61,6 +71,11 @@ pub trait Directory: Send + Sync {
     fn create(&self, name: &str, create: Create) -> io::Result<Box<dyn OpenFile>>;
     /// Opens a file for reading.
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>>;
+    /// Opens a file for reads that bypass the cache, if the file system has such reads. Offsets,
+    /// lengths and buffers must be multiples of 4096.
+    fn open_uncached(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        self.open(name)
+    }
     /// Looks up a file and its attributes.
     fn stat(&self, name: &str) -> io::Result<()>;
     /// Removes a file.

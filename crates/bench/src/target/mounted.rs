@@ -129,6 +129,14 @@ impl Target for MountedTarget {
         }
         sum
     }
+    fn wbt_lat_usec(&self) -> Option<u64> {
+        let mut sources = self.file_systems.iter().filter_map(|f| f.counters.as_ref());
+        sources.find_map(|(source, _)| source.wbt_lat_usec())
+    }
+    fn drop_caches(&self) {
+        // Only root may do that. Otherwise names and inodes stay in the kernel's caches.
+        let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
+    }
 }
 
 struct SystemDirectory(OwnedFd);
@@ -158,6 +166,13 @@ impl Directory for SystemDirectory {
     }
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
         self.open_file(name, OFlags::RDONLY)
+    }
+    fn open_uncached(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        match self.open_file(name, OFlags::RDONLY | OFlags::DIRECT) {
+            // This file system has no direct I/O.
+            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => self.open(name),
+            opened => opened,
+        }
     }
     fn stat(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).map(|_| ())?)

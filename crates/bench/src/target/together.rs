@@ -44,4 +44,7 @@ impl Target for Together<'_> {
         }
         Some(sum)
     }
+    fn drop_caches(&self) {
+        self.0.iter().for_each(|target| target.drop_caches());
+    }
 }

@@ -1,9 +1,11 @@
 //! A volume in this process.
 
+use super::counters::Source;
 use super::{Create, Directory, OpenFile, PendingSync, Target};
-use crate::{Device, SizeClass};
+use crate::{Device, SizeClass, Throttle};
 use sluicefs::{Dir, File, SizeHistogram, Volume, VolumeStats};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// A volume in this process.
@@ -59,6 +61,20 @@ impl Target for VolumeTarget {
             commits: Some(now.journal.commits - self.before.journal.commits),
             write_sizes: size_classes(d.write_sizes),
         })
+    }
+    fn throttle(&self) -> Option<Throttle> {
+        let throttle = self.volume.stats().throttle;
+        throttle.target?;
+        Some(Throttle {
+            limit: throttle.limit,
+            step: throttle.step.into(),
+            cause: throttle.cause.name().to_owned(),
+            cache_debt: throttle.debt,
+        })
+    }
+    fn wbt_lat_usec(&self) -> Option<u64> {
+        let device = std::fs::metadata(self.volume.device()).ok()?;
+        Source::block(device.rdev())?.wbt_lat_usec()
     }
 }
 

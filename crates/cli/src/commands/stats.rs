@@ -107,7 +107,27 @@ fn print(stats: &Value, out: &mut Output) -> Result<()> {
         human::count(n("cached_inodes")),
         human::bytes(n("dirty_pages") * 4096)
     )?;
+    print_throttle(&stats["throttle"], out)?;
     print_reasons(&stats["device_by_reason"], out)
+}
+
+fn print_throttle(throttle: &Value, out: &mut Output) -> Result<()> {
+    let n = |name: &str| throttle[name].as_u64().unwrap_or(0);
+    if n("target_us") == 0 {
+        writeln!(out, "throttle off")?;
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "throttle {} of {} in flight (step {}, {}), {} in the device's cache; reads within {} ms",
+        human::bytes(n("in_flight_bytes")),
+        human::bytes(n("limit_bytes")),
+        throttle["step"].as_i64().unwrap_or(0),
+        throttle["cause"].as_str().unwrap_or("-"),
+        human::bytes(n("cache_debt_bytes")),
+        n("target_us") as f64 / 1e3
+    )?;
+    Ok(())
 }
 
 fn print_reasons(by_reason: &Value, out: &mut Output) -> Result<()> {

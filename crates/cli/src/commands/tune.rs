@@ -26,11 +26,19 @@ Parameters:
       age at which dirty data is written
   dirty_writeback=SECONDS
       interval of checks for that age (0: none)
+  wbt_lat_usec=auto|MICROSECONDS
+      latency of reads that background writes leave room for; 0 turns the throttle off (auto: 2 ms,
+      75 ms on a rotating disk)
+  wbt_floor=SIZE
+      bytes of background writes that may always be in flight
+  wbt_rule=p99|min
+      latency that is compared: the 99th percentile, or the minimum as in Linux
 
 Examples:
   sluice tune /mnt
   sluice tune /mnt dirty_ratio=40 dirty_background_bytes=64MiB
-  sluice tune /mnt dirty_expire=2.5 dirty_writeback=0.5")]
+  sluice tune /mnt dirty_expire=2.5 dirty_writeback=0.5
+  sluice tune /mnt wbt_lat_usec=500                 favour readers")]
 pub struct Args {
     /// Mount point
     dir: PathBuf,

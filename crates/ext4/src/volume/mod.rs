@@ -9,7 +9,7 @@ mod trim;
 use crate::damage::{ErrorSummary, OnError};
 use crate::state::OrphanReport;
 use crate::{Error, Fs, InodeRef, Result};
-use block::{Queue, Reason, StatsSnapshot};
+use block::{Queue, Reason, StatsSnapshot, ThrottleStats};
 use cache::{Budget, Kind};
 use ext4_format::superblock::State;
 use jbd2::{
@@ -44,6 +44,8 @@ pub struct StatFs {
 pub struct VolumeStats {
     /// Counters of the device's queue.
     pub device: StatsSnapshot,
+    /// The throttle of background writes.
+    pub throttle: ThrottleStats,
     /// Counters of the journal.
     pub journal: JournalStats,
     /// Pages that are dirty or being written.
@@ -172,6 +174,7 @@ impl Fs {
     pub fn stats(&self) -> VolumeStats {
         VolumeStats {
             device: self.queue.stats().snapshot(),
+            throttle: self.queue.throttle().stats(),
             journal: self.journal.stats(),
             dirty_pages: self.bdi.dirty_pages(),
             cached_inodes: self.inodes.len() as u64,

@@ -1,13 +1,14 @@
 //! Counters of a mount: the extended attribute [`NAME`] of the root directory. It is not listed and
 //! cannot be set.
 
-use block::{ByReason, Reason, ReasonStats};
+use block::{ByReason, Reason, ReasonStats, ThrottleStats};
 use ext4::Fs;
 
 /// The name of the attribute.
 pub(super) const NAME: &[u8] = b"user.sluicefs.stats";
 
-/// The counters as one JSON object of integers, and one object for each reason that had requests.
+/// The counters as one JSON object: integers, the throttle of background writes, and an object for
+/// each reason that had requests.
 pub(super) fn json(fs: &Fs) -> Vec<u8> {
     let s = fs.stats();
     let fields = [
@@ -28,7 +29,29 @@ pub(super) fn json(fs: &Fs) -> Vec<u8> {
     ];
     let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
     let by_reason = by_reason(&s.device.by_reason);
-    format!("{{{},\"device_by_reason\":{by_reason}}}", fields.join(",")).into_bytes()
+    let fields = fields.join(",");
+    let throttle = throttle(&s.throttle);
+    format!("{{{fields},\"throttle\":{throttle},\"device_by_reason\":{by_reason}}}").into_bytes()
+}
+
+/// `target_us` is 0 without a throttle.
+fn throttle(stats: &ThrottleStats) -> String {
+    let target = stats.target.unwrap_or_default();
+    format!(
+        "{{\"target_us\":{},\"limit_bytes\":{},\"step\":{},\"cause\":\"{}\",\"in_flight_bytes\":{},\
+         \"cache_debt_bytes\":{},\"destage_bytes_per_sec\":{},\"active\":{},\"waits\":{},\
+         \"waited_us\":{}}}",
+        target.as_micros(),
+        stats.limit,
+        stats.step,
+        stats.cause.name(),
+        stats.in_flight,
+        stats.debt,
+        stats.destage_rate,
+        u8::from(stats.active),
+        stats.waits,
+        stats.waited.as_micros()
+    )
 }
 
 fn by_reason(stats: &ByReason) -> String {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Instant;
+use sync::atomic::{AtomicBool, Ordering};
 use sync::thread::{self, JoinHandle};
 use sync::{Condvar, Mutex, Rank};
 
@@ -16,6 +17,8 @@ pub(crate) struct Requests {
 /// Requests that the thread has not taken.
 pub(crate) struct Signal {
     requests: Mutex<Requests>,
+    /// Whether there are requests.
+    asked: AtomicBool,
     changed: Condvar,
 }
 
@@ -23,6 +26,7 @@ impl Default for Signal {
     fn default() -> Signal {
         Signal {
             requests: Rank::JournalThread.mutex(Requests::default()),
+            asked: AtomicBool::new(false),
             changed: Condvar::new(),
         }
     }
@@ -44,6 +48,15 @@ impl Default for Background {
 }
 
 impl Signal {
+    fn ask(&self, request: impl FnOnce(&mut Requests)) {
+        request(&mut self.requests.lock());
+        self.asked.store(true, Ordering::SeqCst);
+        self.changed.notify_one();
+    }
+    /// Whether there are requests. Takes no lock.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
+    }
     /// Waits for a request or the deadline, and takes the requests.
     pub fn wait(&self, deadline: Instant) -> Requests {
         let mut requests = self.requests.lock();
@@ -53,6 +66,7 @@ impl Signal {
             }
         }
         let stop = requests.stop;
+        self.asked.store(stop, Ordering::SeqCst);
         let taken = std::mem::take(&mut *requests);
         requests.stop = stop;
         taken
@@ -66,18 +80,15 @@ impl Background {
     }
     /// Requests a commit of the running transaction.
     pub fn request_commit(&self) {
-        self.signal.requests.lock().commit = true;
-        self.signal.changed.notify_one();
+        self.signal.ask(|requests| requests.commit = true);
     }
     /// Requests a checkpoint.
     pub fn request_checkpoint(&self) {
-        self.signal.requests.lock().checkpoint = true;
-        self.signal.changed.notify_one();
+        self.signal.ask(|requests| requests.checkpoint = true);
     }
     /// Stops the thread and waits for it, unless it is the caller.
     pub fn stop(&self) {
-        self.signal.requests.lock().stop = true;
-        self.signal.changed.notify_one();
+        self.signal.ask(|requests| requests.stop = true);
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()

@@ -60,7 +60,7 @@ use held_data::HeldData;
 use log_format::Formats;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use sync::ShardedLock;
-use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, Rank};
 use units::FsBlock;
 
@@ -134,6 +134,8 @@ pub struct Journal {
 
     // Of the checkpoint, to which the commit adds.
     pub(crate) checkpointing: Mutex<()>,
+    /// Threads that wait for a checkpoint.
+    pub(crate) checkpoint_waiters: AtomicUsize,
     pub(crate) set: Mutex<CheckpointSet>,
     /// Signalled when checkpoint writes have completed.
     pub(crate) set_changed: Condvar,
@@ -182,6 +184,7 @@ impl Journal {
             running: AtomicTid::new(last.next()),
             committed: AtomicTid::new(last),
             committing: CommitLock::default(),
+            checkpoint_waiters: AtomicUsize::new(0),
             checkpointing: Rank::Checkpoint.mutex(()),
             tail: Rank::JournalTail.mutex(sb),
             set: Rank::CheckpointSet.mutex(CheckpointSet::new(bounds.0)),

@@ -4,7 +4,7 @@ use crate::devices::SCHEMES;
 use crate::options::format::FormatOptions;
 use crate::shared::Defaults;
 use crate::volume::Volume;
-use block::OpenMode;
+use block::{OpenMode, ThrottleOptions};
 use cache::Budget;
 use ext4::{AsyncCommit, MountOptions, OnError};
 use std::ffi::OsStr;
@@ -109,6 +109,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn dirty_writeback(mut self, every: Duration) -> VolumeOptions {
         self.mount.tunables.dirty_writeback = every;
+        self
+    }
+    /// Sets the throttle of background writes, which leaves room for reads and small syncs
+    /// ([`Volume::stats`](crate::Volume::stats) shows it). By default it adapts to the device.
+    #[must_use]
+    pub fn throttle(mut self, options: ThrottleOptions) -> VolumeOptions {
+        self.mount.tunables.wbt = options;
         self
     }
     /// Sets the age at which a transaction is committed.

@@ -127,6 +127,10 @@ impl Device for UringDevice {
     fn capacity(&self) -> u64 {
         self.opened.capacity
     }
+    fn is_rotating(&self) -> Option<bool> {
+        // The system's flag is wrong for many virtual disks.
+        None
+    }
     fn read_only(&self) -> bool {
         self.mode == OpenMode::ReadOnly
     }

@@ -2,10 +2,10 @@
 
 use super::progress::Bar;
 use super::show::Form;
-use super::{fsmark, small_files, stream};
+use super::{fsmark, interfere, small_files, stream};
 use crate::{human, signals};
 use ::bench::Workload;
-use ::bench::compare::{Comparison, Images, Peer, Step};
+use ::bench::compare::{Comparison, Images, Peer, Step, Wbt};
 use ::bench::fsmark::Fsync;
 use anyhow::{Context, Result};
 use std::cell::RefCell;
@@ -23,6 +23,7 @@ Examples:
   sudo sluice bench compare --device sim:hdd,size=16GiB --only sluice,ext4,xfs fsmark -S5 -n 1000 -s 4096 --fsync bulk,blocking
   sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
   sudo sluice bench compare stream --mib 4096 --json
+  sudo sluice bench compare --device sim:ssd,size=32GiB --memory 256MiB interfere --reader rand4k --report out.html
 
 How it works:
   Each round runs the workload once on each file system, in turn. Each turn has a new file system on an image in the \
@@ -45,6 +46,10 @@ blocking fsync, and with `async` one with asynchronous fsync (io_uring, --fsync-
 None of them has a bulk fsync. A second table compares each row of SluiceFS with the best and with the blocking fsync \
 of each file system.
 
+Writeback throttling (interfere):
+  With --kernel-wbt on,off each of the kernel's file systems has a row with the kernel's writeback throttling (blk-wbt) \
+and one without it. The table has the loop device's wbt_lat_usec of each row; 0 is off.
+
 Memory:
   Before each turn as much memory as --memory is touched and freed. The first process that touches a free page of a \
 virtual machine may have to wait for the host.")]
@@ -57,7 +62,8 @@ pub struct Args {
     /// Rounds
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// File systems: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all]
+    /// File systems: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all; the first
+    /// four for interfere]
     #[arg(long, global = true, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Peer>,
     /// Memory for the caches of SluiceFS; the kernel uses all free memory
@@ -89,19 +95,52 @@ enum Which {
     SmallFiles(small_files::Flags),
     /// Write one large file with its fsync, and read it
     Stream(stream::Flags),
+    /// Let a large writer join a reader
+    Interfere(Interfere),
+}
+
+#[derive(clap::Args)]
+struct Interfere {
+    #[command(flatten)]
+    flags: interfere::Flags,
+    /// Writeback throttling of the kernel: on, off, or a latency in µs; a row for each
+    #[arg(
+        long,
+        value_name = "on|off|USEC,…",
+        value_delimiter = ',',
+        default_value = "on,off"
+    )]
+    kernel_wbt: Vec<Wbt>,
+}
+
+/// A workload and the rows that each file system has.
+struct Work {
+    workload: Workload,
+    fsyncs: Vec<Fsync>,
+    wbts: Vec<Wbt>,
 }
 
 impl Which {
-    /// The workload, and the values of --fsync.
-    fn workload(self) -> Result<(Workload, Vec<Fsync>)> {
-        match self {
+    /// The work on file systems whose caches have `memory` bytes.
+    fn work(self, memory: u64) -> Result<Work> {
+        let (mut fsyncs, mut wbts) = (Vec::new(), Vec::new());
+        let workload = match self {
             Which::FsMark(flags) => {
-                let fsyncs = flags.fsync.clone();
-                Ok((flags.workload()?, fsyncs))
+                fsyncs.clone_from(&flags.fsync);
+                flags.workload()?
             }
-            Which::SmallFiles(flags) => Ok((flags.workload()?, Vec::new())),
-            Which::Stream(flags) => Ok((flags.workload(), Vec::new())),
-        }
+            Which::SmallFiles(flags) => flags.workload()?,
+            Which::Stream(flags) => flags.workload(),
+            Which::Interfere(with) => {
+                wbts = with.kernel_wbt;
+                with.flags.workload(memory)?
+            }
+        };
+        Ok(Work {
+            workload,
+            fsyncs,
+            wbts,
+        })
     }
 }
 
@@ -110,12 +149,13 @@ impl Args {
         signals::catch();
         self.form.check()?;
         let usual = || Which::FsMark(fsmark::Flags::usual());
-        let (workload, fsyncs) = self.workload.unwrap_or_else(usual).workload()?;
+        let work = self.workload.unwrap_or_else(usual).work(self.memory)?;
         let sluice = std::env::current_exe().context("finding this program")?;
         let comparison = Comparison {
-            workload,
-            fsyncs,
-            peers: in_order(&self.only),
+            peers: in_order(&self.only, &work.workload),
+            workload: work.workload,
+            fsyncs: work.fsyncs,
+            wbts: work.wbts,
             rounds: self.rounds,
             scratch: self.scratch,
             images: self.device.map_or(self.images, Images::Modelled),
@@ -163,9 +203,14 @@ impl Steps {
     }
 }
 
-/// The named file systems, or all. SluiceFS is first.
-fn in_order(named: &[Peer]) -> Vec<Peer> {
-    let chosen = |peer: &Peer| named.is_empty() || named.contains(peer);
+/// The named file systems, or the usual ones of the workload. SluiceFS is first.
+fn in_order(named: &[Peer], workload: &Workload) -> Vec<Peer> {
+    let usual: &[Peer] = match workload {
+        Workload::Interfere(_) => &[Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs],
+        _ => &Peer::ALL,
+    };
+    let named = if named.is_empty() { usual } else { named };
+    let chosen = |peer: &Peer| named.contains(peer);
     Peer::ALL.into_iter().filter(chosen).collect()
 }
 

@@ -4,6 +4,7 @@
 mod compare;
 mod disk;
 mod fsmark;
+mod interfere;
 mod on;
 mod progress;
 mod randwrite;
@@ -25,6 +26,7 @@ Examples:
   sluice bench randwrite --volume sim:ssd,size=8GiB --volume sim:hdd,size=8GiB --fresh
   sluice bench small-files --volume disk.img --fresh -t 8 -n 10000
   sluice bench stream --dir /mnt/kernel-ext4 --mib 4096
+  sluice bench interfere --volume sim:ssd,size=16GiB --fresh --reader rand4k --writer 10GiB
   sudo sluice bench compare --scratch /var/tmp
 
 Each workload runs on a volume in this process (--volume) or in directories of mounted file systems, with the same \
@@ -42,6 +44,7 @@ enum What {
     RandWrite(randwrite::Args),
     SmallFiles(small_files::Args),
     Stream(stream::Args),
+    Interfere(interfere::Args),
     Compare(compare::Args),
     Table(saved::Table),
     Picture(saved::Picture),
@@ -56,6 +59,7 @@ impl Args {
             What::RandWrite(args) => args.run(),
             What::SmallFiles(args) => args.run(),
             What::Stream(args) => args.run(),
+            What::Interfere(args) => args.run(),
             What::Compare(args) => args.run(),
             What::Table(args) => args.run(),
             What::Picture(args) => args.run(),

@@ -80,9 +80,17 @@ pub fn mounted(directories: &[PathBuf]) -> Result<MountedTarget> {
 impl Opening {
     /// Options for one volume or several.
     pub fn options(&self) -> Result<VolumeOptions> {
-        let options = MountOptions::parse(&self.options.join(","))?;
-        let budget = MemoryBudget::new(options.memory.unwrap_or(self.memory));
+        let options = self.mount_options()?;
+        let budget = MemoryBudget::new(self.memory_of(&options));
         Ok(target::options(&options).budget(budget))
+    }
+
+    fn mount_options(&self) -> Result<MountOptions> {
+        MountOptions::parse(&self.options.join(","))
+    }
+
+    fn memory_of(&self, options: &MountOptions) -> u64 {
+        options.memory.unwrap_or(self.memory)
     }
 
     pub fn open(&self, device: &OsString, options: &VolumeOptions) -> Result<Volume> {
@@ -128,6 +136,12 @@ pub struct OnDirectory {
 }
 
 impl OnDirectory {
+    /// Memory for the caches of a volume in this process.
+    pub fn memory(&self) -> Result<u64> {
+        let opening = &self.volume.opening;
+        Ok(opening.memory_of(&opening.mount_options()?))
+    }
+
     pub fn run(&self, work: &Workload) -> Result<ExitCode> {
         let Some(dir) = &self.dir else {
             return self.repeat.run(&self.volume, &[], work);

@@ -1,0 +1,141 @@
+use super::*;
+use std::sync::Arc;
+use sync::thread;
+
+const MIB: u64 = 1 << 20;
+
+/// A throttle that a reader makes active, without a learnt rate.
+fn active() -> Throttle {
+    let throttle = Throttle::default();
+    throttle.start(Op::Read, Reason::Read, 4096, sync::time::monotonic());
+    throttle
+}
+
+fn room(throttle: &Throttle, reason: Reason) -> u64 {
+    throttle.wait_for_room(reason, 16 * MIB, || false)
+}
+
+fn in_flight(throttle: &Throttle, bytes: u64) {
+    throttle.start(Op::Write, Reason::Background, bytes, Duration::ZERO);
+}
+
+fn complete(throttle: &Throttle, bytes: u64) {
+    let request = (Op::Write, Reason::Background, bytes);
+    let now = sync::time::monotonic();
+    throttle.finish(request, Durability::Fua, (now, now));
+}
+
+#[test]
+fn writes_that_a_thread_waits_for_are_not_limited() {
+    let throttle = active();
+    in_flight(&throttle, 100 * MIB);
+    for reason in [
+        Reason::Sync,
+        Reason::Journal,
+        Reason::Recovery,
+        Reason::Format,
+    ] {
+        assert_eq!(room(&throttle, reason), u64::MAX);
+    }
+    assert_eq!(
+        throttle.wait_for_room(Reason::Background, MIB, || true),
+        u64::MAX,
+        "urgent"
+    );
+}
+
+#[test]
+fn reclaim_has_more_room_than_the_flusher() {
+    let throttle = active();
+    // The account of the cache is out of the way.
+    throttle.state.lock().debt.set_rate(10e9);
+    let background = room(&throttle, Reason::Background);
+    assert_eq!(background, controller::DEFAULT / 2);
+    for reason in [Reason::Reclaim, Reason::Throttled] {
+        assert_eq!(room(&throttle, reason), 2 * background);
+    }
+}
+
+#[test]
+fn a_producer_waits_until_enough_is_complete() {
+    let throttle = Arc::new(active());
+    throttle.state.lock().debt.set_rate(10e9);
+    in_flight(&throttle, 8 * MIB);
+    let waiter = thread::Builder::new();
+    let shared = throttle.clone();
+    let waiter = waiter
+        .spawn(move || room(&shared, Reason::Checkpoint))
+        .unwrap();
+    while throttle.waiting.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
+    complete(&throttle, 6 * MIB);
+    thread::sleep(5 * POLL);
+    assert!(!waiter.is_finished(), "half of 4 MiB are in flight");
+    complete(&throttle, 2 * MIB);
+    assert_eq!(waiter.join().unwrap(), 2 * MIB);
+    let stats = throttle.stats();
+    assert_eq!((stats.in_flight, stats.waits), (0, 1));
+    assert!(stats.waited >= 5 * POLL);
+}
+
+#[test]
+fn a_kick_reaches_a_producer_that_has_become_urgent() {
+    let throttle = Arc::new(active());
+    let urgent = Arc::new(AtomicBool::new(false));
+    in_flight(&throttle, 100 * MIB);
+    let (shared, is_urgent) = (throttle.clone(), urgent.clone());
+    let waiter = thread::Builder::new()
+        .spawn(move || shared.wait_for_room(Reason::Periodic, MIB, || is_urgent.load(SeqCst)))
+        .unwrap();
+    while throttle.waiting.load(SeqCst) == 0 {
+        thread::yield_now();
+    }
+    urgent.store(true, SeqCst);
+    throttle.kick();
+    assert_eq!(waiter.join().unwrap(), u64::MAX);
+}
+
+#[test]
+fn the_cache_bounds_what_may_be_written_beside_a_reader() {
+    let throttle = active();
+    throttle.state.lock().debt.set_rate(100e6);
+    // 100 MB/s for 2 ms, but no less than twice the floor.
+    let allowed = throttle.state.lock().allowed_debt();
+    assert_eq!(allowed, 2 * ThrottleOptions::default().floor);
+    assert!(room(&throttle, Reason::Background) <= allowed);
+    throttle.configure(ThrottleOptions {
+        target: ReadTarget::Time(Duration::from_millis(50)),
+        ..ThrottleOptions::default()
+    });
+    assert_eq!(throttle.state.lock().allowed_debt(), 5_000_000);
+}
+
+#[test]
+fn a_commit_waits_for_the_cache_but_not_for_ever() {
+    let throttle = active();
+    throttle.written.store(500 * MIB, Relaxed);
+    let began = sync::time::monotonic();
+    throttle.wait_for_flush(|| true);
+    assert!(
+        sync::time::monotonic() - began < LONGEST_DRAIN / 2,
+        "urgent"
+    );
+    throttle.state.lock().debt.set_rate(1e6);
+    throttle.wait_for_flush(|| false);
+    let waited = sync::time::monotonic() - began;
+    assert!(waited >= LONGEST_DRAIN, "{waited:?}");
+}
+
+#[test]
+fn nothing_is_limited_while_the_throttle_is_off() {
+    let throttle = active();
+    throttle.configure(ThrottleOptions {
+        target: ReadTarget::Off,
+        ..ThrottleOptions::default()
+    });
+    in_flight(&throttle, 100 * MIB);
+    assert_eq!(room(&throttle, Reason::Background), u64::MAX);
+    throttle.wait_for_flush(|| panic!("there is no wait"));
+    assert_eq!(throttle.stats().target, None);
+}
