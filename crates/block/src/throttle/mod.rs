@@ -269,7 +269,7 @@ impl Throttle {
 
     /// Waits until the device's cache is nearly empty, so that a flush delays no read for long.
     /// Meanwhile limited writes wait. Returns at once while nobody reads, if `is_urgent`, and after
-    /// [`LONGEST_DRAIN`] at the latest.
+    /// a second at the latest.
     pub fn wait_for_flush(&self, is_urgent: impl Fn() -> bool) {
         let began = sync::time::monotonic();
         if !self.enabled.load(Relaxed) || !self.is_active(began) {
