@@ -36,6 +36,10 @@ fn the_table_has_a_line_for_each_interval_and_each_period() {
         "writer",
         "device in",
         "out",
+        "limit",
+        "step",
+        "cause",
+        "cache debt",
     ];
     assert_eq!(header, names, "{text}");
     // The header, four intervals alone (fewer on a busy machine), and one of each other period.

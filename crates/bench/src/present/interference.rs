@@ -357,7 +357,7 @@ mod tests {
         let with = found(Some(throttle));
         let [(_, seconds), _] = tables(&with);
         let end = |line: usize| seconds.lines[line][10..].join(" ");
-        assert_eq!(end(0), "12 -1 latency 3.0 MiB");
+        assert_eq!(end(0), "12 B -1 latency 3.0 MiB");
         assert_eq!(end(1), "– – – –");
         assert_eq!(plots(&with).len(), plots(&found(None)).len() + 2);
     }
