@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(
             tunables.to_string(),
             "dirty_bytes=1073741824,dirty_background_ratio=3,dirty_expire=2.5,dirty_writeback=0.5,\
-             wbt_lat_usec=auto,wbt_floor=131072,wbt_rule=p99"
+             wbt_lat_usec=1500,wbt_floor=1048576,wbt_rule=min"
         );
         tunables.set("dirty_ratio", "7").unwrap();
         assert_eq!(tunables.dirty_bytes, None);
