@@ -7,7 +7,7 @@
 //!     ▲                                         │
 //!     │ drift to the default                    │ no more reads
 //!     │                                         ▼
-//!     └──────────────────────────────────── writes only: grow to the knee of throughput
+//!     └──────────────────────────────────── writes only: no limit, and this one is kept
 //! ```
 //!
 //! Time is cut into windows of 100 ms, shorter as the limit shrinks (÷ √(step + 1), where a step is
@@ -17,14 +17,12 @@
 //!   last limit that was too much, and tries more only after [`HOLD`] windows. So it settles
 //!   instead of oscillating.
 //! - *Reads alone*: their latency says nothing about the limit.
-//! - *Background writes alone.* The limit grows by half while that gains at least 5 % of
-//!   throughput. The knee is the last limit that did. More in flight would gain nothing, and the
-//!   first read to come would wait behind it.
+//! - *Background writes alone* are not limited ([`super::Throttle`]), and the limit is kept.
 //! - *Neither*: the limit drifts back to the default.
 //!
 //! Source: Jens Axboe, "blk-wbt: buffered writeback throttling" (Linux 4.10), itself after CoDel
-//! (Nichols and Jacobson, 2012). It differs in three points: the judged latency
-//! ([`super::LatencyRule`]), the memory of what was too much, and the knee.
+//! (Nichols and Jacobson, 2012). It differs in two points: the judged latency
+//! ([`super::LatencyRule`]) and the memory of what was too much.
 
 use super::options::{LatencyRule, ThrottleOptions};
 use super::window::Window;
@@ -38,8 +36,6 @@ pub(super) const CEILING: u64 = 32 << 20;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Windows after which a settled limit tries to grow beyond what was too much.
 const HOLD: u32 = 20;
-/// Growth of throughput below which a larger limit gains nothing.
-const GAIN: f64 = 1.05;
 
 /// Why the limit is what it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,8 +49,6 @@ pub enum ThrottleCause {
     InTime,
     /// The first read after a while: the last limit that was good.
     FirstRead,
-    /// Only background writes: the limit seeks the knee of throughput.
-    WritesOnly,
     /// The parameters were changed.
     Configured,
 }
@@ -67,19 +61,9 @@ impl ThrottleCause {
             ThrottleCause::TooSlow => "reads too slow",
             ThrottleCause::InTime => "reads in time",
             ThrottleCause::FirstRead => "first read",
-            ThrottleCause::WritesOnly => "writes only",
             ThrottleCause::Configured => "configured",
         }
     }
-}
-
-/// The search for the limit beyond which throughput does not grow.
-#[derive(Default)]
-struct Knee {
-    /// The best rate so far in bytes a second, and the limit that had it.
-    best: Option<(f64, u64)>,
-    /// Windows until the next search.
-    hold: u32,
 }
 
 /// See the module.
@@ -96,7 +80,6 @@ pub(super) struct Controller {
     settled: u32,
     /// Reads came in the last window that had anything.
     reading: bool,
-    knee: Knee,
 }
 
 impl Controller {
@@ -110,7 +93,6 @@ impl Controller {
             too_much: None,
             settled: 0,
             reading: false,
-            knee: Knee::default(),
         }
     }
 
@@ -152,19 +134,15 @@ impl Controller {
         }
     }
 
-    /// A window of length `elapsed` has ended.
-    pub(super) fn end_window(&mut self, window: &Window, elapsed: Duration, target: Duration) {
+    /// A window has ended.
+    pub(super) fn end_window(&mut self, window: &Window, target: Duration) {
         let wrote = window.written > 0 || window.waited;
         match (window.reads > 0, wrote) {
             (true, true) => self.judge(window, target),
             (true, false) => self.reading = true,
-            (false, true) => {
-                self.reading = false;
-                self.seek_knee(window, elapsed);
-            }
+            (false, true) => self.reading = false,
             (false, false) => {
                 self.reading = false;
-                self.knee = Knee::default();
                 let middle = (self.limit as f64 * DEFAULT as f64).sqrt() as u64;
                 self.set(middle, ThrottleCause::Idle);
             }
@@ -202,30 +180,6 @@ impl Controller {
         }
     }
 
-    fn seek_knee(&mut self, window: &Window, elapsed: Duration) {
-        if !window.waited {
-            return;
-        }
-        if self.knee.hold > 0 {
-            self.knee.hold -= 1;
-            return;
-        }
-        let rate = window.written as f64 / elapsed.as_secs_f64().max(1e-6);
-        match self.knee.best {
-            Some((best, limit)) if rate < best * GAIN => {
-                self.set(limit, ThrottleCause::WritesOnly);
-                self.knee = Knee {
-                    best: None,
-                    hold: HOLD,
-                };
-            }
-            _ => {
-                self.knee.best = Some((rate, self.limit));
-                self.set(self.limit + self.limit / 2, ThrottleCause::WritesOnly);
-            }
-        }
-    }
-
     fn set(&mut self, limit: u64, cause: ThrottleCause) {
         self.limit = limit.clamp(self.floor, CEILING.max(self.floor));
         self.cause = cause;
@@ -259,7 +213,7 @@ mod tests {
     fn run(c: &mut Controller, windows: usize, latency: impl Fn(u64) -> Duration) -> Vec<u64> {
         let mut limits = Vec::new();
         for _ in 0..windows {
-            c.end_window(&reads(latency(c.limit())), WINDOW, TARGET);
+            c.end_window(&reads(latency(c.limit())), TARGET);
             limits.push(c.limit());
         }
         limits
@@ -305,7 +259,7 @@ mod tests {
                 rule,
                 ..ThrottleOptions::default()
             });
-            c.end_window(&window, WINDOW, TARGET);
+            c.end_window(&window, TARGET);
             c.limit()
         };
         assert_eq!(limit(LatencyRule::Percentile), DEFAULT / 2);
@@ -313,24 +267,15 @@ mod tests {
     }
 
     #[test]
-    fn writes_alone_find_the_knee_and_a_read_finds_the_last_good_limit() {
+    fn a_first_read_finds_the_last_good_limit() {
         let mut c = controller();
         run(&mut c, 20, ssd);
         let good = c.limit();
-        let knee = 12 << 20;
-        for _ in 0..200 {
-            let window = Window {
-                written: c.limit().min(knee) * 10,
-                waited: true,
-                ..Window::default()
-            };
-            c.end_window(&window, WINDOW, TARGET);
-        }
-        assert!(
-            (knee / 4 * 3..=knee * 2).contains(&c.limit()),
-            "{}",
-            c.limit()
-        );
+        let writes = Window {
+            written: 1 << 20,
+            ..Window::default()
+        };
+        (0..20).for_each(|_| c.end_window(&writes, TARGET));
         c.first_read();
         assert!(c.limit() <= good && c.limit() >= good / 2);
         assert_eq!(c.cause(), ThrottleCause::FirstRead);
@@ -341,7 +286,7 @@ mod tests {
         let mut c = controller();
         run(&mut c, 20, |_| 2 * TARGET);
         for _ in 0..20 {
-            c.end_window(&Window::default(), WINDOW, TARGET);
+            c.end_window(&Window::default(), TARGET);
         }
         assert!(c.limit() > DEFAULT / 10 * 9);
         assert_eq!(c.cause(), ThrottleCause::Idle);
@@ -354,7 +299,7 @@ mod tests {
             waited: false,
             ..reads(TARGET / 2)
         };
-        c.end_window(&window, WINDOW, TARGET);
+        c.end_window(&window, TARGET);
         assert_eq!(c.limit(), DEFAULT);
     }
 }

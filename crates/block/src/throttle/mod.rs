@@ -88,7 +88,6 @@ struct State {
     /// Whether the device is a rotating disk, once it was looked at.
     rotating: Option<bool>,
     controller: Controller,
-    window_began: Duration,
     debt: Debt,
 }
 
@@ -131,7 +130,6 @@ impl Default for Throttle {
                 options,
                 rotating: None,
                 controller: Controller::new(&options),
-                window_began: now,
                 debt: Debt::new(now),
             }),
             changed: Condvar::new(),
@@ -373,11 +371,10 @@ impl Throttle {
         if (now.as_nanos() as u64) < self.window_end.load(Relaxed) {
             return;
         }
-        let elapsed = now.saturating_sub(state.window_began);
         let window = self.counters.take();
         if let Some(target) = state.target() {
             let before = state.controller.limit();
-            state.controller.end_window(&window, elapsed, target);
+            state.controller.end_window(&window, target);
             let (limit, cause) = (state.controller.limit(), state.controller.cause());
             tracing::trace!(
                 target: "wbt",
@@ -392,7 +389,6 @@ impl Throttle {
                 "window"
             );
         }
-        state.window_began = now;
         let end = now + state.controller.window_length();
         self.window_end.store(end.as_nanos() as u64, Relaxed);
     }
@@ -402,8 +398,8 @@ impl Throttle {
         let limit = state.controller.limit();
         if !self.is_active(now) {
             return Room {
-                bytes: limit.saturating_sub(in_flight),
-                enough: limit / 4,
+                bytes: u64::MAX,
+                enough: 0,
                 by_debt: false,
                 retry: POLL,
             };
