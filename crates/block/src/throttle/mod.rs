@@ -52,6 +52,8 @@ const FLASH_TARGET: Duration = Duration::from_millis(2);
 const ROTATING_TARGET: Duration = Duration::from_millis(75);
 /// How long after a read or a small fsync another one is expected.
 const RECENT: Duration = Duration::from_millis(500);
+/// Metadata reads at this distance or less are those of a reader.
+const DENSE: Duration = Duration::from_millis(20);
 /// A waiting producer looks again after this time, even if nothing wakes it.
 const POLL: Duration = Duration::from_millis(2);
 /// The longest time that a commit without a waiter lets the cache empty.
@@ -102,6 +104,7 @@ pub struct Throttle {
     /// Times in nanoseconds; 0: never.
     window_end: AtomicU64,
     last_judged: AtomicU64,
+    last_metadata: AtomicU64,
     /// Producers that wait for room, and commits that wait for the cache.
     waiting: AtomicUsize,
     draining: AtomicUsize,
@@ -122,6 +125,7 @@ impl Default for Throttle {
             written: AtomicU64::new(0),
             window_end: AtomicU64::new(0),
             last_judged: AtomicU64::new(0),
+            last_metadata: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             draining: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
@@ -294,7 +298,13 @@ impl Throttle {
             Part::Limited => {
                 self.in_flight.fetch_add(len, Relaxed);
             }
-            Part::Judged | Part::Readahead if self.enabled.load(Relaxed) => self.note_judged(now),
+            Part::Judged | Part::Readahead if op == Op::Read && self.enabled.load(Relaxed) => {
+                // Writers read a bitmap now and then. A reader's metadata reads are dense.
+                let metadata = reason == Reason::MetadataRead;
+                if !metadata || self.is_dense(now) {
+                    self.note_judged(now);
+                }
+            }
             _ => {}
         }
     }
@@ -344,6 +354,13 @@ impl Throttle {
             let target = state.target().unwrap_or_default();
             state.debt.note_flush(began, covered, target);
         }
+    }
+
+    /// Whether another metadata read was shortly before this one.
+    fn is_dense(&self, now: Duration) -> bool {
+        let now_ns = now.as_nanos() as u64;
+        let last = self.last_metadata.swap(now_ns, Relaxed);
+        last != 0 && now_ns.saturating_sub(last) < DENSE.as_nanos() as u64
     }
 
     fn note_judged(&self, now: Duration) {
