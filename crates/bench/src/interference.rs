@@ -65,10 +65,10 @@ pub struct Transfer {
 }
 
 /// The state of the throttle of background writeback.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Throttle {
-    /// Bytes of background writes that may be in flight.
+    /// Bytes of background writes that may be in flight or in the cache.
     pub limit: u64,
     /// How often the default limit was halved; negative if it has grown.
     pub step: i64,
@@ -76,6 +76,10 @@ pub struct Throttle {
     pub cause: String,
     /// Bytes written to the device's volatile cache that it has not drained, as an estimate.
     pub cache_debt: u64,
+    /// Bytes of background writes a second, at most.
+    pub rate: u64,
+    /// The part of their time that readers lose, as the throttle judged last.
+    pub lost: f64,
 }
 
 /// A reader that a writer joins.

@@ -37,7 +37,8 @@ fn the_table_has_a_line_for_each_interval_and_each_period() {
         "device in",
         "out",
         "limit",
-        "step",
+        "MiB/s",
+        "lost",
         "cause",
         "cache debt",
     ];

@@ -10,9 +10,9 @@ use crate::dirty_list::DirtyList;
 use crate::foreground_list::ForegroundList;
 use crate::interface::WritebackFs;
 use crate::sync_pacing::SmallSyncs;
-use crate::throttle::note_dirtied;
+use crate::throttle::{note_cleaned, note_dirtied};
 use crate::{Flushers, Tunables};
-use block::Queue;
+use block::{Queue, SmallSync};
 use cache::Budget;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicUsize, Ordering};
@@ -141,12 +141,13 @@ impl<F: WritebackFs> BackingDev<F> {
         self.control.stop();
     }
 
-    /// Announces an fsync of one file with `pages` dirty pages, which a caller waits for. A large
-    /// sync that runs concurrently is paced (`sync_pacing`).
-    pub fn note_fsync(&self, pages: u64) {
-        if self.small_syncs.note(pages, self.clock.monotonic()) {
-            self.queue.throttle().note_small_sync();
-        }
+    /// Announces an fsync of a few files with `pages` dirty pages, which a caller waits for until
+    /// it drops the result. A large sync that runs concurrently is paced (`sync_pacing`), and
+    /// background writes leave room ([`block::Throttle`]).
+    pub fn begin_fsync(&self, pages: u64) -> Option<SmallSync<'_>> {
+        note_cleaned(pages);
+        let small = self.small_syncs.note(pages, self.clock.monotonic());
+        small.then(|| self.queue.throttle().begin_small_sync())
     }
     /// Whether the flusher has nothing dirty and nothing in flight.
     pub(crate) fn is_idle(&self) -> bool {

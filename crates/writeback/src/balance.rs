@@ -18,7 +18,7 @@ use crate::window::WINDOW;
 use cache::{Budget, ShardedCounter};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use sync::{Mutex, Rank};
 use units::page;
 
@@ -82,6 +82,8 @@ pub(crate) struct Share {
     pub(crate) oldest_since_ns: AtomicU64,
     /// When the next writer is admitted, in nanoseconds of the device's clock.
     pub(crate) virtual_ns: AtomicU64,
+    /// Writers that sleep.
+    pub(crate) sleepers: AtomicUsize,
     /// Changes whenever pages leave.
     pub(crate) progress: AtomicU64,
     /// Whether the last batch failed.
@@ -157,6 +159,7 @@ impl DirtyLimits {
             oldest_pages: AtomicU64::new(0),
             oldest_since_ns: AtomicU64::new(0),
             virtual_ns: AtomicU64::new(0),
+            sleepers: AtomicUsize::new(0),
             progress: AtomicU64::new(0),
             failing: AtomicBool::new(false),
             closed: AtomicBool::new(false),

@@ -20,7 +20,9 @@
 //! 4. A batch of the flusher is smaller where the device has no room for more background writes
 //!    ([`block::Throttle`]). The flusher then waits with nothing held back.
 //! 5. While other threads make small fsyncs, a sync proceeds in steps ([`crate::sync_pacing`]): a
-//!    batch has the pages of one step, and it is finished and made durable before the next one.
+//!    batch has the pages of one step, and it is finished and made durable before the next one. The
+//!    flusher finishes its batches together then: the next commit, which one of these fsyncs waits
+//!    for, flushes the device for what was recorded.
 
 use crate::backing_dev::BackingDev;
 use crate::balance::DirtyLimits;
@@ -166,7 +168,8 @@ pub(crate) struct BatchWriter<'a, F: WritebackFs, O> {
     plug: Plug<'a>,
     batches: &'a mut Batches<F>,
     pacing: SyncPacing,
-    /// Bytes that may be gathered before the device is asked for room again.
+    /// Bytes that may be gathered before the device is asked for room again. Without a limit it is
+    /// asked for each batch, as a reader may have come.
     room: u64,
     pub(crate) owner: O,
 }
@@ -234,9 +237,10 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             .fs
             .write_pages(inode, slice, &mut self.plug, &open.batch);
         open.add(inode.clone(), progress.pages as u64);
-        self.room = self
-            .room
-            .saturating_sub(progress.pages as u64 * page::BYTES);
+        if self.room != u64::MAX {
+            let bytes = progress.pages as u64 * page::BYTES;
+            self.room = self.room.saturating_sub(bytes);
+        }
         progress
     }
 
@@ -303,6 +307,9 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
 
     /// Sends the open batch, and finishes batches that are due.
     fn send(&mut self) {
+        if self.room == u64::MAX {
+            self.room = 0;
+        }
         let began = self.dev.clock.monotonic();
         self.close();
         if self.pacing.step_pages().is_some() {
@@ -311,10 +318,28 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             let took = self.dev.clock.monotonic().saturating_sub(began);
             self.pacing.record_step(took);
         }
-        while self.is_oldest_due() {
-            self.finish_oldest();
+        if !self.records_later() {
+            while self.is_oldest_due() {
+                self.finish_oldest();
+            }
         }
         self.update_pacing();
+    }
+
+    /// Whether completed batches are not finished yet. What is recorded becomes part of the running
+    /// transaction, and the next commit flushes the device for it. So while other threads make
+    /// small fsyncs, the flusher records small batches together.
+    fn records_later(&mut self) -> bool {
+        let now = self.dev.clock.monotonic();
+        if self.reason == Reason::Sync || !self.dev.small_syncs.is_recent(now) {
+            return false;
+        }
+        let pages: u64 = self.batches.in_flight.iter().map(|batch| batch.pages).sum();
+        if pages < self.owner.batch_pages() {
+            return true;
+        }
+        self.finish_completed();
+        false
     }
 
     /// Sends the open batch.

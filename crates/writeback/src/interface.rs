@@ -127,7 +127,7 @@ pub trait WritebackFs: Send + Sync + Sized + 'static {
     /// Finishes every batch that has pages of the inode, whichever thread began it.
     fn wait_writeback(&self, inode: &Self::Inode);
     /// Makes durable what a large sync has written and recorded so far, so that a concurrent small
-    /// fsync does not wait for it ([`crate::BackingDev::note_fsync`]). No batch is open and no bio
+    /// fsync does not wait for it ([`crate::BackingDev::begin_fsync`]). No batch is open and no bio
     /// is held back. Errors are reported to the callers of the whole sync.
     fn make_step_durable(&self);
     /// Housekeeping, on the flusher's idle tick (at least every `dirty_writeback`). No plug is held

@@ -4,7 +4,7 @@
 //! each concurrent small fsync would take as long as that: on a disk or a SATA SSD a hundred times
 //! its own time.
 //!
-//! Algorithm: small fsyncs call [`crate::BackingDev::note_fsync`]. While the last one is less than
+//! Algorithm: small fsyncs call [`crate::BackingDev::begin_fsync`]. While the last one is less than
 //! `RECENT` ago, a large sync proceeds in steps: the data of a step completes, is recorded and made
 //! durable before the next step is sent. A step is what the device takes in about `STEP`, found by
 //! doubling and halving. A device that needs more than twice that even for the smallest step, such
@@ -48,7 +48,8 @@ impl SmallSyncs {
         small
     }
 
-    fn is_recent(&self, now: Duration) -> bool {
+    /// Whether a small fsync is expected.
+    pub(crate) fn is_recent(&self, now: Duration) -> bool {
         match self.last_ns.load(Ordering::Relaxed) {
             0 => false,
             last_ns => (now.as_nanos() as u64).saturating_sub(last_ns) < RECENT.as_nanos() as u64,

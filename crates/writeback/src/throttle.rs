@@ -15,7 +15,10 @@
 //!    sleeps until it, once that is 10 ms away. A sleep is at most 100 ms and at most a fourth of
 //!    the time for which the device has work, so that the device does not idle. The remainder is
 //!    left to the writer's next call.
-//! 4. One sleep is the whole cost of a call, also at the hard threshold, which many writers to a
+//! 4. A writer that dirties little does not pay for others: it sleeps at most twice as long as the
+//!    pages since its last sleep take at its part of the rate. The part is taken to be one of those
+//!    of the writers that sleep now, and its own. Pages that it makes durable itself do not count.
+//! 5. One sleep is the whole cost of a call, also at the hard threshold, which many writers to a
 //!    slow device may exceed. A fourth above it, and above the device's part of it, writers are
 //!    stopped until pages complete. If none complete for a while (a shorter one where the device
 //!    reports errors; failed pages stay dirty), writers are let through: a write is never refused
@@ -35,6 +38,8 @@ const MIN_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// A pause takes at most this part of the time for which the device has work.
 const PART_OF_WORK: f64 = 0.25;
+/// A pause is at most this multiple of what the writer's own pages take.
+const FAIR: f64 = 2.0;
 /// How far ahead the virtual time may be. Debt beyond that is dropped.
 const MAX_DEBT: Duration = Duration::from_secs(1);
 /// Lower bound of the position.
@@ -49,11 +54,28 @@ const PATIENCE: Duration = Duration::from_secs(30);
 thread_local! {
     /// Pages that the thread dirtied since its last call of [`DirtyLimits::balance`].
     static DIRTIED: Cell<u64> = const { Cell::new(0) };
+    /// Pages that it dirtied since its last sleep.
+    static UNPAID: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Pages that a writer dirtied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dirtied {
+    /// Since its last call.
+    pub(crate) pages: u64,
+    /// Since its last sleep, these included.
+    pub(crate) unpaid: u64,
 }
 
 /// The calling thread dirtied pages.
 pub(crate) fn note_dirtied(pages: u64) {
     DIRTIED.set(DIRTIED.get() + pages);
+}
+
+/// The calling thread makes pages clean that were dirty.
+pub(crate) fn note_cleaned(pages: u64) {
+    DIRTIED.set(DIRTIED.get().saturating_sub(pages));
+    UNPAID.set(UNPAID.get().saturating_sub(pages));
 }
 
 /// How a call of [`DirtyLimits::balance`] ended.
@@ -81,8 +103,14 @@ pub(crate) enum Action {
 }
 
 impl DirtyLimits {
-    /// The action of a writer to the device at `now` that has dirtied `pages` since its last call.
-    pub(crate) fn action(&self, share: &Share, t: Thresholds, now: Duration, pages: u64) -> Action {
+    /// The action of a writer to the device at `now`.
+    pub(crate) fn action(
+        &self,
+        share: &Share,
+        t: Thresholds,
+        now: Duration,
+        dirtied: Dirtied,
+    ) -> Action {
         let dirty = self.dirty.approximate();
         if dirty <= t.background || share.closed.load(Relaxed) {
             return Action::Free;
@@ -99,7 +127,11 @@ impl DirtyLimits {
         let own = own as f64;
         let bandwidth = share.recent_bandwidth.load(Relaxed) as f64;
         let rate = bandwidth * position(own, parts.freerun as f64, parts.hard as f64);
-        let pause = share.admit(pages as f64 / rate, now);
+        let queue = share.admit(dirtied.pages as f64 / rate, now);
+        let sleepers = share.sleepers.load(Relaxed) as f64;
+        let own_cost = dirtied.unpaid as f64 / rate * (sleepers + 1.0);
+        let fair = Duration::from_secs_f64((FAIR * own_cost).min(MAX_PAUSE.as_secs_f64()));
+        let pause = queue.min(fair);
         let most =
             Duration::from_secs_f64(own / bandwidth * PART_OF_WORK).clamp(MIN_PAUSE, MAX_PAUSE);
         if pause < MIN_PAUSE {
@@ -126,14 +158,20 @@ impl DirtyLimits {
         kick: impl Fn(),
     ) -> Balanced {
         let pages = DIRTIED.take();
-        let action = self.action(share, thresholds(), clock.monotonic(), pages);
+        let unpaid = UNPAID.get() + pages;
+        UNPAID.set(unpaid);
+        let dirtied = Dirtied { pages, unpaid };
+        let action = self.action(share, thresholds(), clock.monotonic(), dirtied);
         if action == Action::Free {
             return Balanced::Free;
         }
         kick();
         let mut balanced = Balanced::Background;
         if let Action::Sleep(pause) = action {
+            UNPAID.set(0);
+            share.sleepers.fetch_add(1, Relaxed);
             clock.sleep(pause);
+            share.sleepers.fetch_sub(1, Relaxed);
             balanced = Balanced::Paused;
         }
         let mut waited = Duration::ZERO;

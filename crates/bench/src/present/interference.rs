@@ -74,7 +74,7 @@ fn header(found: &Interference, first: &[&str], percentiles: &[&str]) -> Vec<Str
         header.extend(["device in", "out"]);
     }
     if has_throttle(found) {
-        header.extend(["limit", "step", "cause", "cache debt"]);
+        header.extend(["limit", "MiB/s", "lost", "cause", "cache debt"]);
     }
     header.into_iter().map(str::to_owned).collect()
 }
@@ -110,11 +110,12 @@ fn rates(found: &Interference, interval: &Interval) -> Vec<String> {
         match &interval.throttle {
             Some(throttle) => cells.extend([
                 bytes(throttle.limit),
-                throttle.step.to_string(),
+                tenths(mib(throttle.rate as f64)),
+                format!("{:.0} %", throttle.lost * 100.0),
                 throttle.cause.clone(),
                 bytes(throttle.cache_debt),
             ]),
-            None => cells.extend([NONE; 4].map(str::to_owned)),
+            None => cells.extend([NONE; 5].map(str::to_owned)),
         }
     }
     cells
@@ -246,10 +247,15 @@ pub(super) fn plots(found: &Interference) -> Vec<(&'static str, String)> {
     }
     if has_throttle(found) {
         let limit = points(&|s| Some(s.throttle.as_ref()?.limit as f64));
+        let rate = points(&|s| Some(mib(s.throttle.as_ref()?.rate as f64)));
         let debt = points(&|s| Some(mib(s.throttle.as_ref()?.cache_debt as f64)));
         plots.push((
             "The limit of background writeback",
             chart::steps(&limit, &marks, whole),
+        ));
+        plots.push((
+            "The rate of background writeback in MiB/s",
+            chart::steps(&rate, &marks, whole),
         ));
         plots.push(("Cache debt in MiB", chart::steps(&debt, &marks, whole)));
     }
@@ -353,13 +359,15 @@ mod tests {
             step: -1,
             cause: "latency".into(),
             cache_debt: 3 << 20,
+            rate: 150 << 20,
+            lost: 0.254,
         };
         let with = found(Some(throttle));
         let [(_, seconds), _] = tables(&with);
         let end = |line: usize| seconds.lines[line][10..].join(" ");
-        assert_eq!(end(0), "12 B -1 latency 3.0 MiB");
-        assert_eq!(end(1), "– – – –");
-        assert_eq!(plots(&with).len(), plots(&found(None)).len() + 2);
+        assert_eq!(end(0), "12 B 150 25 % latency 3.0 MiB");
+        assert_eq!(end(1), "– – – – –");
+        assert_eq!(plots(&with).len(), plots(&found(None)).len() + 3);
     }
 
     #[test]

@@ -70,6 +70,8 @@ impl Target for VolumeTarget {
             step: throttle.step.into(),
             cause: throttle.cause.name().to_owned(),
             cache_debt: throttle.debt,
+            rate: throttle.rate,
+            lost: throttle.lost,
         })
     }
     fn wbt_lat_usec(&self) -> Option<u64> {

@@ -25,7 +25,7 @@
 //! ([`super::LatencyRule`]) and the memory of what was too much.
 
 use super::options::{LatencyRule, ThrottleOptions};
-use super::window::Window;
+use super::window::{Sample, Window};
 use std::time::Duration;
 
 /// The limit in the middle.
@@ -58,12 +58,20 @@ impl ThrottleCause {
     pub fn name(self) -> &'static str {
         match self {
             ThrottleCause::Idle => "idle",
-            ThrottleCause::TooSlow => "reads too slow",
-            ThrottleCause::InTime => "reads in time",
+            ThrottleCause::TooSlow => "too slow",
+            ThrottleCause::InTime => "in time",
             ThrottleCause::FirstRead => "first read",
             ThrottleCause::Configured => "configured",
         }
     }
+}
+
+/// The latencies that are defended.
+pub(super) struct Targets {
+    /// Of reads.
+    pub(super) reads: Duration,
+    /// Of small fsyncs, where their latency alone is known.
+    pub(super) syncs: Option<Duration>,
 }
 
 /// See the module.
@@ -135,10 +143,9 @@ impl Controller {
     }
 
     /// A window has ended.
-    pub(super) fn end_window(&mut self, window: &Window, target: Duration) {
-        let wrote = window.written > 0 || window.waited;
-        match (window.reads > 0, wrote) {
-            (true, true) => self.judge(window, target),
+    pub(super) fn end_window(&mut self, window: &Window, targets: &Targets) {
+        match (window.judged(), window.wrote()) {
+            (true, true) => self.judge(window, targets),
             (true, false) => self.reading = true,
             (false, true) => self.reading = false,
             (false, false) => {
@@ -149,13 +156,16 @@ impl Controller {
         }
     }
 
-    fn judge(&mut self, window: &Window, target: Duration) {
+    fn judge(&mut self, window: &Window, targets: &Targets) {
         self.reading = true;
-        let latency = match self.rule {
-            LatencyRule::Percentile => window.percentile(),
-            LatencyRule::Minimum => window.min,
+        let latency = |sample: &Sample| match self.rule {
+            LatencyRule::Percentile => sample.percentile(),
+            LatencyRule::Minimum => sample.min,
         };
-        if latency > target {
+        let slow_syncs = targets
+            .syncs
+            .is_some_and(|target| latency(&window.syncs) > target);
+        if latency(&window.reads) > targets.reads || slow_syncs {
             self.too_much = Some(self.limit);
             self.settled = 0;
             return self.set(self.limit / 2, ThrottleCause::TooSlow);
@@ -191,6 +201,10 @@ mod tests {
     use super::*;
 
     const TARGET: Duration = Duration::from_millis(2);
+    const TARGETS: Targets = Targets {
+        reads: TARGET,
+        syncs: Some(TARGET),
+    };
 
     fn controller() -> Controller {
         Controller::new(&ThrottleOptions::default())
@@ -199,12 +213,16 @@ mod tests {
     /// A window with many reads that took `latency`, beside writers that wait.
     fn reads(latency: Duration) -> Window {
         Window {
-            reads: 500,
-            min: latency / 10,
-            p99: latency,
-            max: latency,
+            reads: Sample {
+                count: 500,
+                sum: 100 * latency,
+                min: latency / 10,
+                p99: latency,
+                max: latency,
+            },
             written: 1 << 20,
             waited: true,
+            ..Window::default()
         }
     }
 
@@ -213,7 +231,7 @@ mod tests {
     fn run(c: &mut Controller, windows: usize, latency: impl Fn(u64) -> Duration) -> Vec<u64> {
         let mut limits = Vec::new();
         for _ in 0..windows {
-            c.end_window(&reads(latency(c.limit())), TARGET);
+            c.end_window(&reads(latency(c.limit())), &TARGETS);
             limits.push(c.limit());
         }
         limits
@@ -259,7 +277,7 @@ mod tests {
                 rule,
                 ..ThrottleOptions::default()
             });
-            c.end_window(&window, TARGET);
+            c.end_window(&window, &TARGETS);
             c.limit()
         };
         assert_eq!(limit(LatencyRule::Percentile), DEFAULT / 2);
@@ -275,10 +293,29 @@ mod tests {
             written: 1 << 20,
             ..Window::default()
         };
-        (0..20).for_each(|_| c.end_window(&writes, TARGET));
+        (0..20).for_each(|_| c.end_window(&writes, &TARGETS));
         c.first_read();
         assert!(c.limit() <= good && c.limit() >= good / 2);
         assert_eq!(c.cause(), ThrottleCause::FirstRead);
+    }
+
+    #[test]
+    fn slow_fsyncs_are_slow_reads() {
+        let mut c = controller();
+        let slow = reads(2 * TARGET);
+        let window = Window {
+            reads: Sample::default(),
+            syncs: slow.reads,
+            ..slow
+        };
+        c.end_window(&window, &TARGETS);
+        assert_eq!(c.limit(), DEFAULT / 2);
+        let unknown = Targets {
+            syncs: None,
+            ..TARGETS
+        };
+        c.end_window(&window, &unknown);
+        assert_eq!(c.limit(), DEFAULT / 4 * 3, "3/4 of what was too much");
     }
 
     #[test]
@@ -286,7 +323,7 @@ mod tests {
         let mut c = controller();
         run(&mut c, 20, |_| 2 * TARGET);
         for _ in 0..20 {
-            c.end_window(&Window::default(), TARGET);
+            c.end_window(&Window::default(), &TARGETS);
         }
         assert!(c.limit() > DEFAULT / 10 * 9);
         assert_eq!(c.cause(), ThrottleCause::Idle);
@@ -299,7 +336,7 @@ mod tests {
             waited: false,
             ..reads(TARGET / 2)
         };
-        c.end_window(&window, TARGET);
+        c.end_window(&window, &TARGETS);
         assert_eq!(c.limit(), DEFAULT);
     }
 }

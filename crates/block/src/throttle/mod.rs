@@ -2,58 +2,60 @@
 //! for.
 //!
 //! A device serves its queue in an order of its own. A read behind many megabytes of writes waits
-//! until they are written, and a flush waits for the device's volatile cache. So the queue limits
-//! two things while threads read or fsync:
-//! 1. the bytes of background writes in flight ([`controller`]), so that reads meet a latency;
-//! 2. the bytes in the device's volatile cache ([`debt`]), so that a flush meets it, too.
+//! until they are written, and a flush waits for the device's volatile cache. So while threads read
+//! or make small fsyncs, background writes have
+//! 1. a *limit* in bytes: those in flight and those that the device may still have in its cache.
+//!    It follows the tail of the latencies ([`controller`]);
+//! 2. a *rate* ([`bucket`]), which follows the part of their time that threads lose ([`share`]).
 //!
 //! ```text
 //!  flusher, checkpoint ── wait_for_room ──▶ gather and submit so many bytes ──▶ device
 //!        (no locks)             ▲                                                 │
-//!                               └── room: limit − in flight, allowed − debt ◀── completions
+//!                               └── room: limit − in flight − bucket ◀── completions
 //! ```
+//!
+//! Nothing is limited while no thread reads or fsyncs.
 //!
 //! *Admission is at the producers.* A producer asks for room before it takes locks and before it
 //! gathers pages. Neither a submission nor a completion ever waits here.
 //!
 //! *Reasons.* Reads, syncs, the journal and recovery are never limited. Background and periodic
-//! writeback and checkpoints get half of the limit while threads read; reclaim and writeback for
-//! writers that are being slowed get all of it. A producer that a thread has begun to wait for
-//! calls this out (`is_urgent`) and is not limited any more.
+//! writeback and checkpoints get half of the limit; reclaim and writeback for writers that are
+//! being slowed get all of it. A producer that a thread has begun to wait for calls this out
+//! (`is_urgent`) and is not limited any more.
 //!
 //! *The journal's flushes.* A commit that no thread waits for lets the device's cache empty first
 //! ([`Throttle::wait_for_flush`]).
 //!
-//! *Progress.* The floor may always be in flight, the cache empties with time, and each wait is
-//! repeated after [`POLL`] at the latest. So every write ends.
+//! *Progress.* The floor may always be in flight, the bucket leaks, and each wait is repeated after
+//! [`POLL`] at the latest. So every write ends.
 
+mod activity;
+mod bucket;
 mod controller;
-mod debt;
 mod options;
 mod part;
+mod share;
+mod state;
 #[cfg(test)]
 mod tests;
 mod window;
 
 use crate::io::{Durability, Op, Reason};
+use activity::{Activity, Call};
 pub use controller::ThrottleCause;
-use controller::{CEILING, Controller};
-use debt::Debt;
 pub use options::{LatencyRule, MAX_FLOOR, MIN_FLOOR, ReadTarget, ThrottleOptions};
 use part::{Part, limit_part, part_of};
+use state::State;
 use std::time::Duration;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use sync::{Condvar, Mutex, Rank};
 use window::Counters;
 
-/// The target on a device without moving parts, as in Linux.
-const FLASH_TARGET: Duration = Duration::from_millis(2);
-/// The target on a rotating disk, as in Linux.
-const ROTATING_TARGET: Duration = Duration::from_millis(75);
-/// How long after a read or a small fsync another one is expected.
-const RECENT: Duration = Duration::from_millis(500);
-/// Metadata reads at this distance or less are those of a reader.
-const DENSE: Duration = Duration::from_millis(20);
+/// Writes without a limit fill the bucket with what leaks in this time, at most: while threads read,
+/// and before the first read. So they hold back later ones for no longer.
+const LONGEST_DEBT: Duration = Duration::from_secs(1);
+const UNLIMITED_DEBT: Duration = Duration::from_millis(250);
 /// A waiting producer looks again after this time, even if nothing wakes it.
 const POLL: Duration = Duration::from_millis(2);
 /// The longest time that a commit without a waiter lets the cache empty.
@@ -64,7 +66,7 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 pub struct ThrottleStats {
     /// The latency that is defended; `None` without a throttle.
     pub target: Option<Duration>,
-    /// Bytes of background writes that may be in flight.
+    /// Bytes of background writes that may be in flight or in the device's cache.
     pub limit: u64,
     /// How often the default limit was halved; negative if it has grown.
     pub step: i32,
@@ -72,10 +74,12 @@ pub struct ThrottleStats {
     pub cause: ThrottleCause,
     /// Bytes of background writes in flight.
     pub in_flight: u64,
-    /// Estimated bytes in the device's volatile cache.
+    /// Estimated bytes of them in the device's volatile cache.
     pub debt: u64,
-    /// Bytes a second that the device writes back from its cache, as flushes show it.
-    pub destage_rate: u64,
+    /// Bytes of background writes a second, at most.
+    pub rate: u64,
+    /// The part of their time that readers lost to background writes when it was judged last.
+    pub lost: f64,
     /// Whether threads read or fsync, so that the limits apply.
     pub active: bool,
     /// How often a producer waited for room.
@@ -84,27 +88,18 @@ pub struct ThrottleStats {
     pub waited: Duration,
 }
 
-/// The state that changes at the end of a window.
-struct State {
-    options: ThrottleOptions,
-    /// Whether the device is a rotating disk, once it was looked at.
-    rotating: Option<bool>,
-    controller: Controller,
-    debt: Debt,
-}
-
 /// See the module.
 pub struct Throttle {
     enabled: AtomicBool,
     counters: Counters,
     /// Bytes of limited writes in flight.
     in_flight: AtomicU64,
-    /// Bytes of all writes that completed and are not durable by themselves.
+    /// Bytes of limited writes that completed, and of all that are not durable by themselves.
+    completed: AtomicU64,
     written: AtomicU64,
-    /// Times in nanoseconds; 0: never.
+    activity: Activity,
+    /// Nanoseconds.
     window_end: AtomicU64,
-    last_judged: AtomicU64,
-    last_metadata: AtomicU64,
     /// Producers that wait for room, and commits that wait for the cache.
     waiting: AtomicUsize,
     draining: AtomicUsize,
@@ -122,20 +117,15 @@ impl Default for Throttle {
             enabled: AtomicBool::new(options.target != ReadTarget::Off),
             counters: Counters::default(),
             in_flight: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            activity: Activity::default(),
             window_end: AtomicU64::new(0),
-            last_judged: AtomicU64::new(0),
-            last_metadata: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             draining: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),
-            state: Rank::Throttle.mutex(State {
-                options,
-                rotating: None,
-                controller: Controller::new(&options),
-                debt: Debt::new(now),
-            }),
+            state: Rank::Throttle.mutex(State::new(options, now)),
             changed: Condvar::new(),
         }
     }
@@ -146,8 +136,7 @@ impl Throttle {
     pub fn configure(&self, options: ThrottleOptions) {
         let mut state = self.state.lock();
         if state.options != options {
-            state.options = options;
-            state.controller.configure(&options);
+            state.configure(options);
             self.enabled
                 .store(options.target != ReadTarget::Off, SeqCst);
             self.changed.notify_all();
@@ -166,12 +155,13 @@ impl Throttle {
         self.update(&mut state, now);
         ThrottleStats {
             target: state.target(),
-            limit: state.controller.limit(),
+            limit: state.limit(2),
             step: state.controller.step(),
             cause: state.controller.cause(),
             in_flight: self.in_flight.load(Relaxed),
-            debt: state.debt.bytes(),
-            destage_rate: state.debt.rate(),
+            debt: state.debt(),
+            rate: state.bucket.rate(),
+            lost: state.share.lost(),
             active: self.is_active(now),
             waits: self.waits.load(Relaxed),
             waited: Duration::from_nanos(self.waited_ns.load(Relaxed)),
@@ -186,10 +176,7 @@ impl Throttle {
 
     /// Records whether the device is a rotating disk.
     pub(crate) fn set_rotating(&self, rotating: bool) {
-        let mut state = self.state.lock();
-        if state.rotating.replace(rotating) != Some(rotating) && rotating {
-            state.debt.set_rotating();
-        }
+        self.state.lock().set_rotating(rotating);
     }
 
     /// Whether writes of this reason are limited.
@@ -206,29 +193,33 @@ impl Throttle {
         }
     }
 
-    /// A small fsync begins: its latency matters as that of a read does.
-    pub fn note_small_sync(&self) {
+    /// A small fsync begins: its latency matters as that of a read does. Its time is counted when
+    /// the guard is dropped.
+    pub fn begin_small_sync(&self) -> SmallSync<'_> {
+        let began = sync::time::monotonic();
         if self.enabled.load(Relaxed) {
-            self.note_judged(sync::time::monotonic());
+            self.note_judged(began);
+        }
+        SmallSync {
+            throttle: self,
+            began,
         }
     }
 
-    /// Whether a flush of the device is due, only to learn how fast it empties its cache: writes
-    /// are held back on its account.
+    /// Whether a flush of the device is due, only to keep later ones short.
     pub(crate) fn wants_flush(&self) -> bool {
         let now = sync::time::monotonic();
         if !self.enabled.load(Relaxed) || !self.is_active(now) {
             return false;
         }
-        let mut state = self.state.lock();
-        self.update(&mut state, now);
-        state.debt.bytes() > state.allowed_debt() / 2 && state.debt.is_uncertain()
+        let written = self.written.load(Relaxed);
+        self.state.lock().bucket.wants_flush(written)
     }
 
     /// Waits until a producer that wants to submit `want` bytes of limited writes has room for
     /// them, or for as many as are worth the while. Returns the room in bytes, perhaps more than
-    /// `want`; `u64::MAX` without a limit. The caller holds nothing back in a plug. Returns at once
-    /// if `is_urgent`, which is asked again after each [`Throttle::kick`].
+    /// `want`; `u64::MAX` while there is no limit. The caller holds nothing back in a plug. Returns
+    /// at once if `is_urgent`, which is asked again after each [`Throttle::kick`].
     pub(crate) fn wait_for_room(
         &self,
         reason: Reason,
@@ -246,14 +237,13 @@ impl Throttle {
         let mut state = self.state.lock();
         let granted = loop {
             self.update(&mut state, now);
-            if is_urgent() || !self.enabled.load(SeqCst) {
+            if is_urgent() || !self.enabled.load(SeqCst) || !self.is_active(now) {
+                state.bucket.note_unlimited();
                 break u64::MAX;
             }
-            let room = self.room(&state, halves, now);
-            match room.bytes < want {
-                true if room.by_debt => state.debt.held_back = true,
-                true => self.counters.note_wait(),
-                false => {}
+            let room = self.room(&state, halves);
+            if room.bytes < want {
+                self.counters.note_wait();
             }
             if room.bytes >= room.enough.min(want) {
                 break room.bytes;
@@ -281,12 +271,12 @@ impl Throttle {
         let mut state = self.state.lock();
         loop {
             self.update(&mut state, now);
-            let rest = state.allowed_debt() / 4;
+            let rest = state.limit(2) / 4;
             let waited = now.saturating_sub(began);
-            if state.debt.bytes() <= rest || waited >= LONGEST_DRAIN || is_urgent() {
+            if state.bucket.bytes() <= rest || waited >= LONGEST_DRAIN || is_urgent() {
                 return;
             }
-            let wait = state.debt.time_until(rest);
+            let wait = state.bucket.time_until(rest);
             self.sleep(&self.draining, &mut state, wait);
             now = sync::time::monotonic();
         }
@@ -294,14 +284,13 @@ impl Throttle {
 
     /// Accounts for a request that is handed to the device at `now`.
     pub(crate) fn start(&self, op: Op, reason: Reason, len: u64, now: Duration) {
-        match part_of(op, reason, len) {
+        match part_of(op, reason) {
             Part::Limited => {
                 self.in_flight.fetch_add(len, Relaxed);
             }
-            Part::Judged | Part::Readahead if op == Op::Read && self.enabled.load(Relaxed) => {
-                // Writers read a bitmap now and then. A reader's metadata reads are dense.
+            Part::Judged | Part::Readahead if self.enabled.load(Relaxed) => {
                 let metadata = reason == Reason::MetadataRead;
-                if !metadata || self.is_dense(now) {
+                if !metadata || self.activity.begin_metadata(now) {
                     self.note_judged(now);
                 }
             }
@@ -316,8 +305,9 @@ impl Throttle {
         durability: Durability,
         (began, now): (Duration, Duration),
     ) {
-        let part = part_of(op, reason, len);
+        let part = part_of(op, reason);
         if part == Part::Limited {
+            self.completed.fetch_add(len, Relaxed);
             self.in_flight.fetch_sub(len, Relaxed);
             self.counters.count_written(len);
         }
@@ -328,13 +318,12 @@ impl Throttle {
             self.written.fetch_add(len, Relaxed);
         }
         if part == Part::Judged {
-            self.counters.count_read(now.saturating_sub(began));
+            self.counters.reads.count(now.saturating_sub(began));
+            if reason == Reason::MetadataRead {
+                self.activity.end_metadata(now);
+            }
         }
-        if now.as_nanos() as u64 >= self.window_end.load(Relaxed)
-            && let Some(mut state) = self.state.try_lock()
-        {
-            self.update(&mut state, now);
-        }
+        self.update_if_due(now);
         if part == Part::Limited && self.waiting.load(SeqCst) > 0 {
             // Without the lock a waiter may miss this; it looks again soon.
             self.changed.notify_all();
@@ -350,96 +339,68 @@ impl Throttle {
     pub(crate) fn finish_flush(&self, covered: u64, (began, now): (Duration, Duration)) {
         if self.enabled.load(Relaxed) {
             let mut state = self.state.lock();
-            self.update(&mut state, now);
+            self.update_bucket(&mut state, now);
             let target = state.target().unwrap_or_default();
-            state.debt.note_flush(began, covered, target);
+            let took = now.saturating_sub(began);
+            state.bucket.note_flush(took, covered, target);
         }
     }
 
-    /// Whether another metadata read was shortly before this one.
-    fn is_dense(&self, now: Duration) -> bool {
-        let now_ns = now.as_nanos() as u64;
-        let last = self.last_metadata.swap(now_ns, Relaxed);
-        last != 0 && now_ns.saturating_sub(last) < DENSE.as_nanos() as u64
-    }
-
+    /// A thread waits for a request.
     fn note_judged(&self, now: Duration) {
-        let now_ns = (now.as_nanos() as u64).max(1);
-        let last = self.last_judged.load(Relaxed);
-        // Rarely stored: many threads read.
-        if last == 0 || now_ns > last + RECENT.as_nanos() as u64 / 16 {
-            self.last_judged.store(now_ns, Relaxed);
-            if !is_recent(last, now)
-                && let Some(mut state) = self.state.try_lock()
-            {
-                state.controller.first_read();
-            }
+        if self.activity.note(now) == Call::First
+            && let Some(mut state) = self.state.try_lock()
+        {
+            state.update_bucket(self.completed.load(Relaxed), UNLIMITED_DEBT, now);
+            state.controller.first_read();
         }
     }
 
     /// Whether threads read or fsync.
     fn is_active(&self, now: Duration) -> bool {
-        is_recent(self.last_judged.load(Relaxed), now)
+        self.activity.is_active(now)
     }
 
-    /// Ends the window if its time is over, and brings the account of the cache up to date.
+    fn update_if_due(&self, now: Duration) {
+        if now.as_nanos() as u64 >= self.window_end.load(Relaxed)
+            && let Some(mut state) = self.state.try_lock()
+        {
+            self.update(&mut state, now);
+        }
+    }
+
+    fn update_bucket(&self, state: &mut State, now: Duration) {
+        let time = match self.is_active(now) {
+            true => LONGEST_DEBT,
+            false => UNLIMITED_DEBT,
+        };
+        state.update_bucket(self.completed.load(Relaxed), time, now);
+    }
+
+    /// Brings the bucket up to date, and ends the window if its time is over.
     fn update(&self, state: &mut State, now: Duration) {
-        state.debt.update(self.written.load(Relaxed), now);
+        self.update_bucket(state, now);
         if (now.as_nanos() as u64) < self.window_end.load(Relaxed) {
             return;
         }
-        let window = self.counters.take();
-        if let Some(target) = state.target() {
-            let before = state.controller.limit();
-            state.controller.end_window(&window, target);
-            let (limit, cause) = (state.controller.limit(), state.controller.cause());
-            tracing::trace!(
-                target: "wbt",
-                before,
-                limit,
-                cause = cause.name(),
-                reads = window.reads,
-                p99_us = window.p99.as_micros() as u64,
-                max_us = window.max.as_micros() as u64,
-                written = window.written,
-                debt = state.debt.bytes(),
-                "window"
-            );
-        }
-        let end = now + state.controller.window_length();
-        self.window_end.store(end.as_nanos() as u64, Relaxed);
+        let length = state.end_window(&self.counters.take(), self.in_flight.load(Relaxed), now);
+        self.window_end
+            .store((now + length).as_nanos() as u64, Relaxed);
     }
 
-    fn room(&self, state: &State, halves: u64, now: Duration) -> Room {
-        let in_flight = self.in_flight.load(Relaxed);
-        let limit = state.controller.limit();
-        if !self.is_active(now) {
-            return Room {
-                bytes: u64::MAX,
-                enough: 0,
-                by_debt: false,
-                retry: POLL,
-            };
-        }
-        let floor = state.options.floor;
-        let limit = (limit * halves / 2).max(floor);
-        let allowed = state.allowed_debt();
-        // A request that holds the device for longer than the target would miss it by itself.
-        let largest = (allowed / 2).clamp(floor, CEILING);
-        let draining = self.draining.load(SeqCst) > 0;
-        let debt = state.debt.bytes() + in_flight;
-        let free = if draining {
-            0
-        } else {
-            allowed.saturating_sub(debt)
+    fn room(&self, state: &State, halves: u64) -> Room {
+        let limit = state.limit(halves);
+        let held_back = state.share.is_probing() || self.draining.load(SeqCst) > 0;
+        let outstanding = self.in_flight.load(Relaxed) + state.debt();
+        let bytes = match held_back {
+            true => 0,
+            false => limit.saturating_sub(outstanding),
         };
-        let enough = (limit / 4).clamp(floor.min(largest), largest).min(limit);
-        let below_limit = limit.saturating_sub(in_flight).min(largest);
+        let enough = (limit / 2).max(1);
         Room {
-            bytes: below_limit.min(free),
+            bytes,
             enough,
-            by_debt: free < below_limit,
-            retry: state.debt.time_until(allowed.saturating_sub(enough)),
+            retry: state.bucket.time_until(limit.saturating_sub(enough)),
         }
     }
 
@@ -463,30 +424,23 @@ struct Room {
     bytes: u64,
     /// Bytes for which it is worth the while to begin.
     enough: u64,
-    /// Whether the cache sets the limit.
-    by_debt: bool,
     /// When to look again.
     retry: Duration,
 }
 
-impl State {
-    fn target(&self) -> Option<Duration> {
-        match self.options.target {
-            ReadTarget::Off => None,
-            ReadTarget::Time(time) => Some(time),
-            ReadTarget::Auto if self.rotating == Some(true) => Some(ROTATING_TARGET),
-            ReadTarget::Auto => Some(FLASH_TARGET),
-        }
-    }
-
-    /// Bytes that the device's cache may have while threads read: those that it writes back within
-    /// the target.
-    fn allowed_debt(&self) -> u64 {
-        let target = self.target().unwrap_or_default();
-        self.debt.bytes_within(target).max(2 * self.options.floor)
-    }
+/// A small fsync that has begun ([`Throttle::begin_small_sync`]).
+pub struct SmallSync<'a> {
+    throttle: &'a Throttle,
+    began: Duration,
 }
 
-fn is_recent(last_ns: u64, now: Duration) -> bool {
-    last_ns != 0 && (now.as_nanos() as u64).saturating_sub(last_ns) < RECENT.as_nanos() as u64
+impl Drop for SmallSync<'_> {
+    fn drop(&mut self) {
+        if self.throttle.enabled.load(Relaxed) {
+            let now = sync::time::monotonic();
+            let took = now.saturating_sub(self.began);
+            self.throttle.counters.syncs.count(took);
+            self.throttle.update_if_due(now);
+        }
+    }
 }

@@ -2,9 +2,6 @@
 
 use crate::io::{Op, Reason};
 
-/// A write of at most this many bytes that a thread waits for is judged as a read is.
-const SMALL_WRITE: u64 = 64 << 10;
-
 /// The part that a request has in throttling.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
@@ -18,11 +15,10 @@ pub(super) enum Part {
     Other,
 }
 
-pub(super) fn part_of(op: Op, reason: Reason, len: u64) -> Part {
+pub(super) fn part_of(op: Op, reason: Reason) -> Part {
     match (op, reason) {
         (Op::Read, Reason::Read | Reason::MetadataRead) => Part::Judged,
         (Op::Read, Reason::Readahead) => Part::Readahead,
-        (Op::Write, Reason::Sync | Reason::Journal) if len <= SMALL_WRITE => Part::Judged,
         (Op::Write, _) if limit_part(reason).is_some() => Part::Limited,
         _ => Part::Other,
     }

@@ -1,4 +1,4 @@
-//! The counters of one window of time: latencies of reads, and background writes.
+//! The counters of one window of time: latencies of what threads wait for, and background writes.
 
 use std::array::from_fn;
 use std::time::Duration;
@@ -10,41 +10,27 @@ const PER_DOUBLING: usize = 4;
 const FIRST: u32 = 13;
 /// The last class begins above 16 s.
 const CLASSES: usize = 22 * PER_DOUBLING;
-/// Reads from which a percentile is meaningful.
+/// Calls from which a percentile is meaningful.
 const MANY: u32 = 100;
 
 /// Counters that any thread adds to without a lock.
+#[derive(Default)]
 pub(super) struct Counters {
-    classes: [AtomicU32; CLASSES],
-    min_ns: AtomicU64,
-    max_ns: AtomicU64,
+    /// Reads of the device.
+    pub(super) reads: Latencies,
+    /// Small fsyncs, as a whole.
+    pub(super) syncs: Latencies,
     written: AtomicU64,
     waited: AtomicBool,
-}
-
-impl Default for Counters {
-    fn default() -> Counters {
-        Counters {
-            classes: from_fn(|_| AtomicU32::new(0)),
-            min_ns: AtomicU64::new(u64::MAX),
-            max_ns: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            waited: AtomicBool::new(false),
-        }
-    }
 }
 
 /// The counters of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
     /// Reads that completed.
-    pub(super) reads: u32,
-    /// Their shortest time.
-    pub(super) min: Duration,
-    /// Their 99th percentile.
-    pub(super) p99: Duration,
-    /// Their longest time.
-    pub(super) max: Duration,
+    pub(super) reads: Sample,
+    /// Small fsyncs that ended.
+    pub(super) syncs: Sample,
     /// Bytes of background writes that completed.
     pub(super) written: u64,
     /// Whether a writer waited for room.
@@ -52,23 +38,18 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The latency by which the window is judged: with few reads the slowest one.
-    pub(super) fn percentile(&self) -> Duration {
-        match self.reads >= MANY {
-            true => self.p99,
-            false => self.max,
-        }
+    /// Whether threads waited for the device.
+    pub(super) fn judged(&self) -> bool {
+        self.reads.count + self.syncs.count > 0
+    }
+
+    /// Whether there were background writes, or would have been with more room.
+    pub(super) fn wrote(&self) -> bool {
+        self.written > 0 || self.waited
     }
 }
 
 impl Counters {
-    pub(super) fn count_read(&self, time: Duration) {
-        let ns = (time.as_nanos() as u64).max(1);
-        self.classes[class_of(ns)].fetch_add(1, Relaxed);
-        self.min_ns.fetch_min(ns, Relaxed);
-        self.max_ns.fetch_max(ns, Relaxed);
-    }
-
     pub(super) fn count_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Relaxed);
     }
@@ -80,24 +61,85 @@ impl Counters {
     /// Ends a window: returns its counters and sets them to zero. A count that another thread makes
     /// meanwhile belongs to this window or to the next.
     pub(super) fn take(&self) -> Window {
+        Window {
+            reads: self.reads.take(),
+            syncs: self.syncs.take(),
+            written: self.written.swap(0, Relaxed),
+            waited: self.waited.swap(false, Relaxed),
+        }
+    }
+}
+
+/// Latencies of one kind of call.
+pub(super) struct Latencies {
+    classes: [AtomicU32; CLASSES],
+    sum_ns: AtomicU64,
+    min_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies {
+            classes: from_fn(|_| AtomicU32::new(0)),
+            sum_ns: AtomicU64::new(0),
+            min_ns: AtomicU64::new(u64::MAX),
+            max_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Latencies of one kind of call in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// Calls that ended.
+    pub(super) count: u32,
+    /// Their time together.
+    pub(super) sum: Duration,
+    /// Their shortest time.
+    pub(super) min: Duration,
+    /// Their 99th percentile.
+    pub(super) p99: Duration,
+    /// Their longest time.
+    pub(super) max: Duration,
+}
+
+impl Sample {
+    /// The latency by which a window is judged: with few calls the slowest one.
+    pub(super) fn percentile(&self) -> Duration {
+        match self.count >= MANY {
+            true => self.p99,
+            false => self.max,
+        }
+    }
+}
+
+impl Latencies {
+    pub(super) fn count(&self, time: Duration) {
+        let ns = (time.as_nanos() as u64).max(1);
+        self.classes[class_of(ns)].fetch_add(1, Relaxed);
+        self.sum_ns.fetch_add(ns, Relaxed);
+        self.min_ns.fetch_min(ns, Relaxed);
+        self.max_ns.fetch_max(ns, Relaxed);
+    }
+
+    fn take(&self) -> Sample {
+        if self.sum_ns.load(Relaxed) == 0 {
+            return Sample::default();
+        }
         let counts: [u32; CLASSES] = from_fn(|i| match self.classes[i].load(Relaxed) {
             0 => 0,
             _ => self.classes[i].swap(0, Relaxed),
         });
-        let reads = counts.iter().sum();
-        let min = self.min_ns.swap(u64::MAX, Relaxed);
+        let count = counts.iter().sum();
+        let min_ns = self.min_ns.swap(u64::MAX, Relaxed);
         let max = Duration::from_nanos(self.max_ns.swap(0, Relaxed));
-        Window {
-            reads,
-            min: if reads == 0 {
-                Duration::ZERO
-            } else {
-                Duration::from_nanos(min)
-            },
-            p99: percentile(&counts, reads).min(max),
+        Sample {
+            count,
+            sum: Duration::from_nanos(self.sum_ns.swap(0, Relaxed)),
+            min: Duration::from_nanos(min_ns).min(max),
+            p99: percentile(&counts, count).min(max),
             max,
-            written: self.written.swap(0, Relaxed),
-            waited: self.waited.swap(false, Relaxed),
         }
     }
 }
@@ -119,8 +161,8 @@ fn end_of(class: usize) -> Duration {
 }
 
 /// The 99th percentile: the end of the class that has it.
-fn percentile(counts: &[u32; CLASSES], reads: u32) -> Duration {
-    let mut above = reads / 100;
+fn percentile(counts: &[u32; CLASSES], calls: u32) -> Duration {
+    let mut above = calls / 100;
     for (class, &count) in counts.iter().enumerate().rev() {
         if count > above {
             return end_of(class);
@@ -134,20 +176,21 @@ fn percentile(counts: &[u32; CLASSES], reads: u32) -> Duration {
 mod tests {
     use super::*;
 
-    fn window(times: impl IntoIterator<Item = u64>) -> Window {
+    fn sample(times: impl IntoIterator<Item = u64>) -> Sample {
         let counters = Counters::default();
         for us in times {
-            counters.count_read(Duration::from_micros(us));
+            counters.reads.count(Duration::from_micros(us));
         }
         let window = counters.take();
         assert_eq!(counters.take(), Window::default());
-        window
+        window.reads
     }
 
     #[test]
     fn a_percentile_is_within_a_quarter() {
-        let all = window(1..=10_000);
-        assert_eq!(all.reads, 10_000);
+        let all = sample(1..=10_000);
+        assert_eq!(all.count, 10_000);
+        assert_eq!(all.sum, Duration::from_micros(50_005_000));
         assert_eq!(all.min, Duration::from_micros(1));
         assert_eq!(all.max, Duration::from_millis(10));
         let p99 = all.p99.as_secs_f64();
@@ -155,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn few_reads_are_judged_by_the_slowest() {
-        let few = window((0..99).map(|_| 100).chain([50_000]));
+    fn few_calls_are_judged_by_the_slowest() {
+        let few = sample((0..99).map(|_| 100).chain([50_000]));
         assert_eq!(few.percentile(), few.p99);
         assert!(few.p99 < Duration::from_micros(126));
-        let fewer = window((0..98).map(|_| 100).chain([50_000]));
+        let fewer = sample((0..98).map(|_| 100).chain([50_000]));
         assert_eq!(fewer.percentile(), Duration::from_millis(50));
     }
 

@@ -119,12 +119,15 @@ fn print_throttle(throttle: &Value, out: &mut Output) -> Result<()> {
     }
     writeln!(
         out,
-        "throttle {} of {} in flight (step {}, {}), {} in the device's cache; reads within {} ms",
+        "throttle {} of {} in flight (step {}, {}), {} in the device's cache; {}/s; readers lose \
+         {:.0} % of their time; reads within {} ms",
         human::bytes(n("in_flight_bytes")),
         human::bytes(n("limit_bytes")),
         throttle["step"].as_i64().unwrap_or(0),
         throttle["cause"].as_str().unwrap_or("-"),
         human::bytes(n("cache_debt_bytes")),
+        human::bytes(n("rate_bytes_per_sec")),
+        throttle["lost"].as_f64().unwrap_or(0.0) * 100.0,
         n("target_us") as f64 / 1e3
     )?;
     Ok(())

@@ -33,6 +33,9 @@ pub struct SyncTarget {
 /// the checkpoint. That must cost less than a separate write in place; see docs/FSYNC.md.
 const LOG_PAGES: u64 = (64 << 10) / page::BYTES;
 
+/// An fsync of at most this many files is that of a client which waits, and not of many.
+const FEW_FILES: usize = 8;
+
 impl Fs {
     /// Makes a file (or directory) durable.
     pub fn fsync(&self, inode: &InodeRef, kind: SyncKind) -> Result<()> {
@@ -40,7 +43,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        self.bdi.note_fsync(inode.data.mapping.dirty_pages());
+        let _timed = self.bdi.begin_fsync(inode.data.mapping.dirty_pages());
         let begin = inode.size_to_sync();
         let route = self.route_for(std::iter::once((inode, kind)));
         self.write_and_record(inode, route)?;
@@ -58,6 +61,10 @@ impl Fs {
             return targets.iter().map(|_| Ok(())).collect();
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
+        let _timed = (inodes.len() <= FEW_FILES).then(|| {
+            let pages = inodes.iter().map(|inode| inode.data.mapping.dirty_pages());
+            self.bdi.begin_fsync(pages.sum())
+        });
         let route = self.route_for(targets.iter().map(|t| (&t.inode, t.kind)));
         let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
         let written = self.bdi.write_and_wait(self, &inodes, route);

@@ -39,7 +39,7 @@ fn throttle(stats: &ThrottleStats) -> String {
     let target = stats.target.unwrap_or_default();
     format!(
         "{{\"target_us\":{},\"limit_bytes\":{},\"step\":{},\"cause\":\"{}\",\"in_flight_bytes\":{},\
-         \"cache_debt_bytes\":{},\"destage_bytes_per_sec\":{},\"active\":{},\"waits\":{},\
+         \"cache_debt_bytes\":{},\"rate_bytes_per_sec\":{},\"lost\":{:.3},\"active\":{},\"waits\":{},\
          \"waited_us\":{}}}",
         target.as_micros(),
         stats.limit,
@@ -47,7 +47,8 @@ fn throttle(stats: &ThrottleStats) -> String {
         stats.cause.name(),
         stats.in_flight,
         stats.debt,
-        stats.destage_rate,
+        stats.rate,
+        stats.lost,
         u8::from(stats.active),
         stats.waits,
         stats.waited.as_micros()

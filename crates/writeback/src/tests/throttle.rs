@@ -5,7 +5,7 @@
 use crate::Flushers;
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::{Bandwidth, Completed, Rates};
-use crate::throttle::{Action, Balanced, MAX_PAUSE, note_dirtied};
+use crate::throttle::{Action, Balanced, Dirtied, MAX_PAUSE, note_cleaned, note_dirtied};
 use crate::window::WINDOW;
 use ::sync::clock::{Clock, ManualClock};
 use cache::Budget;
@@ -37,7 +37,12 @@ struct Device {
 struct Writer {
     device: usize,
     chunk: u64,
+    /// It pauses so long between its writes.
+    think: Duration,
+    unpaid: u64,
+    asleep: bool,
     ready_at: Duration,
+    slept: Duration,
     longest: Duration,
     /// Steps in which it may not go on.
     stopped: u64,
@@ -83,7 +88,11 @@ impl Model {
         self.writers.extend(writers.iter().map(|&chunk| Writer {
             device,
             chunk,
+            think: Duration::ZERO,
+            unpaid: 0,
+            asleep: false,
             ready_at: Duration::ZERO,
+            slept: Duration::ZERO,
             longest: Duration::ZERO,
             stopped: 0,
             written: 0,
@@ -99,18 +108,31 @@ impl Model {
                 while writer.ready_at <= self.now && left > 0 {
                     left -= 1;
                     let share = &self.devices[writer.device].share;
+                    if std::mem::take(&mut writer.asleep) {
+                        share.sleepers.fetch_sub(1, Relaxed);
+                    }
                     if writer.written > 0 && self.limits.stopped(share, self.thresholds) {
                         writer.stopped += 1;
                         break;
                     }
                     self.limits.add(share, writer.chunk);
                     writer.written += writer.chunk;
-                    let verdict =
-                        self.limits
-                            .action(share, self.thresholds, self.now, writer.chunk);
+                    writer.unpaid += writer.chunk;
+                    let dirtied = Dirtied {
+                        pages: writer.chunk,
+                        unpaid: writer.unpaid,
+                    };
+                    let verdict = self
+                        .limits
+                        .action(share, self.thresholds, self.now, dirtied);
+                    writer.ready_at = self.now + writer.think;
                     if let Action::Sleep(pause) = verdict {
+                        share.sleepers.fetch_add(1, Relaxed);
+                        writer.asleep = true;
+                        writer.unpaid = 0;
                         writer.longest = writer.longest.max(pause);
-                        writer.ready_at = self.now + pause;
+                        writer.slept += pause;
+                        writer.ready_at += pause;
                     }
                 }
             }
@@ -241,6 +263,21 @@ fn writers_settle_at_the_rate_of_the_device_without_long_pauses() {
 }
 
 #[test]
+fn a_light_writer_does_not_pay_for_heavy_ones() {
+    let mut model = Model::new(128).device(44_000, 0, &[256, 256, 1]);
+    model.writers[2].think = Duration::from_millis(1);
+    model.run(Duration::from_secs(10));
+    let before = model.writers[2].slept;
+    let rates = model.rates(0, 20);
+    assert!(mean(&rates) > 0.95 * 44_000.0, "{rates:?}");
+    let most = model.most_dirty as f64 / model.thresholds.hard as f64;
+    assert!(most < 1.05, "{most} of the hard threshold");
+    // It dirties a 44th of what the device takes.
+    let slept = (model.writers[2].slept - before).as_secs_f64() / 20.0;
+    assert!(slept < 0.2, "{slept}");
+}
+
+#[test]
 fn ten_devices_run_as_fast_as_alone() {
     for mib in [512, 2048] {
         let mut model = (0..10).fold(Model::new(mib), |m, _| m.device(3_700, 8_192, &[1]));
@@ -333,10 +370,38 @@ fn a_pause_does_not_let_a_device_run_dry() {
     // It writes all that may be dirty within a tenth of a second.
     share.recent_bandwidth.store(10 * HARD, Relaxed);
     limits.add(&share, HARD);
-    match limits.action(&share, thresholds(), Duration::ZERO, HARD) {
+    match limits.action(&share, thresholds(), Duration::ZERO, dirtied(HARD)) {
         Action::Sleep(pause) => assert!(pause <= Duration::from_millis(25), "{pause:?}"),
         verdict => panic!("{verdict:?}"),
     }
+}
+
+fn dirtied(pages: u64) -> Dirtied {
+    Dirtied {
+        pages,
+        unpaid: pages,
+    }
+}
+
+#[test]
+fn a_writer_that_syncs_its_pages_is_not_slowed() {
+    let (limits, share) = limits();
+    let clock = ManualClock::default();
+    limits.add(&share, HARD);
+    let write = || {
+        note_dirtied(100);
+        limits.balance(&share, thresholds, &clock, || ())
+    };
+    assert_eq!(write(), Balanced::Paused);
+    let now = clock.monotonic();
+    for _ in 0..100 {
+        note_dirtied(100);
+        note_cleaned(100);
+        let balanced = limits.balance(&share, thresholds, &clock, || ());
+        assert_eq!(balanced, Balanced::Background);
+    }
+    assert_eq!(clock.monotonic(), now);
+    assert_eq!(write(), Balanced::Paused);
 }
 
 /// Lands so many pages whenever somebody sleeps.
@@ -413,7 +478,7 @@ fn whoever_is_below_its_part_is_not_slowed_for_others() {
     limits.add(&slow, HARD);
     limits.add(&fast, 200);
     limits.refresh(thresholds());
-    let verdict = |share| limits.action(share, thresholds(), Duration::ZERO, 100);
+    let verdict = |share| limits.action(share, thresholds(), Duration::ZERO, dirtied(100));
     assert_eq!(verdict(&fast), Action::Background);
     assert!(matches!(verdict(&slow), Action::Sleep(_)));
     // However slow, it has a fourth of an even part.

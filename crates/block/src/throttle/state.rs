@@ -1,0 +1,161 @@
+//! The state that changes at the end of a window.
+
+use super::bucket::Bucket;
+use super::controller::{CEILING, Controller, Targets};
+use super::options::{LatencyRule, ReadTarget, ThrottleOptions};
+use super::share::{PROBE_WINDOW, Share};
+use super::window::Window;
+use std::time::Duration;
+
+/// The target of reads on a device without moving parts, as in Linux.
+const FLASH_TARGET: Duration = Duration::from_millis(2);
+/// The target on a rotating disk, as in Linux.
+const ROTATING_TARGET: Duration = Duration::from_millis(75);
+/// Bytes that a rotating disk writes in about the time for which it moves its head: fewer bytes at
+/// a time would cost readers as much.
+const ROTATING_BURST: u64 = 4 << 20;
+/// The target of small fsyncs, as a multiple of their latency alone.
+const SYNC_TARGET: u32 = 3;
+
+/// See the module.
+pub(super) struct State {
+    pub(super) options: ThrottleOptions,
+    /// Whether the device is a rotating disk, once it was looked at.
+    pub(super) rotating: Option<bool>,
+    pub(super) controller: Controller,
+    pub(super) bucket: Bucket,
+    pub(super) share: Share,
+    /// When the window began.
+    window_began: Duration,
+}
+
+impl State {
+    pub(super) fn new(options: ThrottleOptions, now: Duration) -> State {
+        State {
+            options,
+            rotating: None,
+            controller: Controller::new(&options),
+            bucket: Bucket::new(now),
+            share: Share::default(),
+            window_began: now,
+        }
+    }
+
+    pub(super) fn configure(&mut self, options: ThrottleOptions) {
+        self.options = options;
+        self.controller.configure(&options);
+    }
+
+    pub(super) fn set_rotating(&mut self, rotating: bool) {
+        if self.rotating.replace(rotating) != Some(rotating) && rotating {
+            self.bucket.set_rotating();
+        }
+    }
+
+    /// The latency of reads that is defended.
+    pub(super) fn target(&self) -> Option<Duration> {
+        match self.options.target {
+            ReadTarget::Off => None,
+            ReadTarget::Time(time) => Some(time),
+            ReadTarget::Auto if self.rotating == Some(true) => Some(ROTATING_TARGET),
+            ReadTarget::Auto => Some(FLASH_TARGET),
+        }
+    }
+
+    /// Whether background writes have a rate. With the rule of Linux they have only a limit.
+    fn has_rate(&self) -> bool {
+        self.options.rule == LatencyRule::Percentile
+    }
+
+    /// Estimated bytes of background writes in the device's cache.
+    pub(super) fn debt(&self) -> u64 {
+        match self.has_rate() {
+            true => self.bucket.bytes(),
+            false => 0,
+        }
+    }
+
+    /// Bytes of background writes that may be in flight or in the cache, for a producer that has so
+    /// many halves of the limit ([`super::part::limit_part`]).
+    pub(super) fn limit(&self, halves: u64) -> u64 {
+        let floor = self.options.floor;
+        let limit = (self.controller.limit() * halves / 2).max(floor);
+        if !self.has_rate() {
+            return limit;
+        }
+        // More than this misses the target by itself.
+        let leaks = self.bucket.bytes_within(self.target().unwrap_or_default());
+        let least = match self.rotating {
+            Some(true) => ROTATING_BURST.max(2 * floor),
+            _ => 2 * floor,
+        };
+        limit.min(leaks.clamp(least, CEILING.max(least)))
+    }
+
+    /// Brings the bucket up to date ([`Bucket::update`]). It has the limit at most, or what leaks in
+    /// `time`.
+    pub(super) fn update_bucket(&mut self, total: u64, time: Duration, now: Duration) {
+        let most = self.bucket.bytes_within(time).max(self.limit(2));
+        self.bucket.update(total, most, now);
+    }
+
+    /// A window has ended. Returns the length of the next one.
+    pub(super) fn end_window(
+        &mut self,
+        window: &Window,
+        in_flight: u64,
+        now: Duration,
+    ) -> Duration {
+        let times = (now.saturating_sub(self.window_began), now);
+        self.window_began = now;
+        if self.share.is_probing() {
+            let empty = in_flight == 0 && self.bucket.bytes() == 0;
+            self.share.end_probe_window(window, times, empty);
+        } else if let Some(target) = self.target() {
+            self.judge(window, target, times, in_flight);
+        }
+        match self.share.is_probing() {
+            true => PROBE_WINDOW,
+            false => self.controller.window_length(),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        window: &Window,
+        target: Duration,
+        times: (Duration, Duration),
+        in_flight: u64,
+    ) {
+        let (limit_before, rate_before) = (self.controller.limit(), self.bucket.rate());
+        let syncs = self.share.sync_alone().map(|alone| alone * SYNC_TARGET);
+        let targets = Targets {
+            reads: target,
+            syncs,
+        };
+        self.controller.end_window(window, &targets);
+        if self.has_rate()
+            && let Some(factor) = self.share.end_window(window, times, in_flight > 0)
+        {
+            self.bucket.scale_rate(factor);
+        }
+        tracing::trace!(
+            target: "wbt",
+            limit_before,
+            limit = self.controller.limit(),
+            cause = self.controller.cause().name(),
+            rate_before,
+            rate = self.bucket.rate(),
+            lost = self.share.lost(),
+            probe = self.share.is_probing(),
+            reads = window.reads.count,
+            reads_p99_us = window.reads.p99.as_micros() as u64,
+            reads_max_us = window.reads.max.as_micros() as u64,
+            syncs = window.syncs.count,
+            syncs_p99_us = window.syncs.p99.as_micros() as u64,
+            written = window.written,
+            debt = self.bucket.bytes(),
+            "window"
+        );
+    }
+}
