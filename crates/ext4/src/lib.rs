@@ -5,14 +5,15 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `volume` | mount, unmount, sync, statfs |
+//! | `volume` | mount, unmount, statfs; the calls of the journal and the writeback engine |
 //! | `namespace` | create, link, unlink, rename … |
-//! | `attributes` | mode, owner, times, flags |
-//! | `fsync` | files made durable: one, many, a subtree |
-//! | `file_io` | read, write, truncate, fallocate, seek, delete |
+//! | `attributes` | mode, owner, times, flags; operations on extended attributes |
+//! | `file_io` | read, write, truncate, fallocate, seek |
+//! | `fsync` | files made durable: one, many, a subtree, all |
+//! | `removal` | pages, blocks and inodes removed; the steps before `NoSpace` |
 //! | `writepages` | delayed allocation: dirty pages to I/O, completed I/O to metadata |
 //! | `directory` | entries in linear and hashed directories |
-//! | `xattr` | extended attributes and ACLs |
+//! | `xattr` | storage of extended attributes and ACLs |
 //! | `orphan` | inodes to be deleted after a crash |
 //! | `extents` | the tree that maps file blocks to volume blocks |
 //! | `state` | [`Fs`] and [`Inode`], and what they own |
@@ -31,6 +32,7 @@ mod file_io;
 mod fsync;
 mod namespace;
 mod orphan;
+mod removal;
 mod state;
 mod volume;
 mod writepages;

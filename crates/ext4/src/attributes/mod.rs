@@ -1,8 +1,9 @@
-//! Attributes: mode, owner, times, flags, project.
+//! Attributes: mode, owner, times, flags, project; extended attributes.
 
+mod extended;
 mod flags;
 
-use crate::state::NAMESPACE_BLOCKS;
+use crate::removal::NAMESPACE_BLOCKS;
 use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
 use ext4_format::inode::{FileType, InodeFlags};
 use std::sync::Arc;

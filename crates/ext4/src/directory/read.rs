@@ -114,13 +114,17 @@ impl Chunk {
 ///
 /// # Errors
 ///
-/// `Corrupt…` with the damaged block. `each` has been called with the entries before it.
+/// `NotDirectory`; `NotFound` for a removed directory; `Corrupt…` with the damaged block. `each`
+/// has been called with the entries before it.
 pub(crate) fn read(
     fs: &Fs,
     inode: &Inode,
     mut pos: u64,
     each: &mut dyn FnMut(DirEntry<'_>) -> bool,
 ) -> Result<()> {
+    if !inode.is_dir() {
+        return Err(Error::NotDirectory);
+    }
     let mut chunk = Chunk::default();
     loop {
         chunk.leaves.clear();

@@ -2,7 +2,7 @@
 
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, ExtentState, Map};
-use crate::state::ANY_BLOCKS;
+use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode};
 use block::PAGE_SIZE;
 use ext4_format::inode::FileType;

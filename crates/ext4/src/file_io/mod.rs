@@ -1,11 +1,9 @@
-//! Contents of files: read, write, truncate, fallocate, seek, delete.
+//! Contents of files: read, write, truncate, fallocate, seek.
 //!
 //! Locks: a change of contents or blocks holds [`crate::Inode`]'s `lock` exclusively and waits for
 //! readahead in flight. A reader takes the lock shared, only to read pages that are not cached.
-//! Freeing blocks (truncate, punch) also holds `writeback_lock` and waits for batches in flight, so
-//! that nothing is recorded for a range that was freed.
+//! Freeing blocks (truncate, punch) also holds `writeback_lock` (see [`crate::removal`]).
 
-mod delete;
 mod fallocate;
 mod read;
 mod seek;

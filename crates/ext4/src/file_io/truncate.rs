@@ -1,16 +1,15 @@
 //! Changing a file's size, and freeing blocks.
 
 use crate::extents::{self, ExtentState, Map};
-use crate::state::ANY_BLOCKS;
+use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, orphan};
 use block::{BufMut, PAGE_SIZE};
 use ext4_format::inode::FileType;
 use jbd2::Handle;
-use std::ops::Range;
 use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::Ordering;
-use units::{FileBlock, PageIndex, page};
+use units::{PageIndex, page};
 
 impl Fs {
     /// Sets the size in bytes: cuts the file off, or extends it by a hole.
@@ -98,39 +97,6 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes pages in any state, after writeback in flight has ended, and returns their
-    /// reservations.
-    pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) {
-        let lock = inode.data.writeback_lock.lock();
-        self.wait_writeback(inode);
-        self.forget_pages(inode, pages, &lock);
-    }
-
-    /// Removes pages and returns their reservations. None of them is under writeback, as `_lock`
-    /// proves. Unless the inode is deleted, the caller has the handle that frees their blocks, and
-    /// has marked the inode dirty under it: an fsync that finds the pages gone then commits that
-    /// transaction.
-    pub(super) fn forget_pages(
-        &self,
-        inode: &Arc<Inode>,
-        pages: Range<PageIndex>,
-        _lock: &MutexGuard<'_, PageIndex>,
-    ) {
-        let removed = inode.data.mapping.remove(pages);
-        self.bdi.sub_dirty(removed.dirty);
-        self.groups.unreserve(removed.delalloc);
-        self.settle_nodes(inode);
-        self.unlanded_files.settle(inode);
-        *inode.data.goal.lock() = None;
-    }
-
-    /// Credits of one step of a removal of blocks: an eighth of a transaction, so that steps share
-    /// transactions on a small log, too.
-    fn step_credits(&self) -> u32 {
-        let least = extents::REMOVE_CREDITS + orphan::ORPHAN_CREDITS + 2;
-        (self.journal.max_credits() / 8).clamp(least, STEP_CREDITS)
-    }
-
     /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode
     /// is an orphan from the first to the last of them: after a crash in between the next mount
     /// completes the truncation. The first transaction has the zeroes behind the end, too.
@@ -156,46 +122,6 @@ impl Fs {
         orphan::del(self, &handle, inode)
     }
 
-    /// Removes `pages` and frees their blocks, in as many transactions as it takes.
-    pub(super) fn free_with_pages(
-        &self,
-        inode: &Arc<Inode>,
-        pages: Range<PageIndex>,
-    ) -> Result<()> {
-        let lock = inode.data.writeback_lock.lock();
-        self.wait_writeback(inode);
-        self.free_in_steps(inode, page::blocks(pages), |handle, freed| {
-            self.forget_pages(inode, page::of_blocks(freed), &lock);
-            // The size on disk may have waited for these pages.
-            inode.grow(self, handle, 0);
-        })
-    }
-
-    /// Frees the blocks of `range`, in as many transactions as it takes.
-    pub(super) fn free_blocks(&self, inode: &Arc<Inode>, range: Range<FileBlock>) -> Result<()> {
-        self.free_in_steps(inode, range, |_, _| ())
-    }
-
-    /// Frees the blocks of `range` from its end on, a step for each transaction. Calls `freed` with
-    /// the handle and the range of each step.
-    fn free_in_steps(
-        &self,
-        inode: &Arc<Inode>,
-        range: Range<FileBlock>,
-        freed: impl Fn(&Handle<'_>, Range<FileBlock>),
-    ) -> Result<()> {
-        let mut end = range.end;
-        while end > range.start {
-            let handle = self.journal.start(self.step_credits())?;
-            let removed = extents::remove(self, &handle, inode, range.start..end);
-            inode.mark_dirty(self, &handle);
-            let next = removed?;
-            freed(&handle, next..end);
-            end = next;
-        }
-        Ok(())
-    }
-
     /// Completes a truncation that a crash interrupted: frees the blocks behind `size`.
     pub(crate) fn truncate_blocks(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
@@ -206,6 +132,3 @@ impl Fs {
         orphan::del(self, &handle, inode)
     }
 }
-
-/// Credits of one step of a truncation at most.
-const STEP_CREDITS: u32 = 256;

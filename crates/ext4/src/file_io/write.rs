@@ -2,7 +2,7 @@
 
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, ExtentState, Map};
-use crate::state::ANY_BLOCKS;
+use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, SyncKind, WriteMode};
 use block::{BufMut, PAGE_SIZE};
 use cache::{Delalloc, PageState};

@@ -1,4 +1,4 @@
-//! Making files durable: one, many, a subtree; synchronously or asynchronously.
+//! Making files durable: one, many, a subtree, all; synchronously or asynchronously.
 //!
 //! ```text
 //!   data (writeback)                       journal                       device
@@ -10,6 +10,7 @@
 //! has a result of its own: the error of its data, or else the journal's error if it needed a
 //! commit.
 
+mod all;
 mod auto_da_alloc;
 mod queued;
 mod tree;

@@ -174,7 +174,7 @@ impl Fs {
         let mut dirs = vec![root.clone()];
         while let Some(dir) = dirs.pop() {
             let mut subdirs = Vec::new();
-            let read = self.read_dir(&dir, 0, &mut |entry| {
+            let read = directory::read(self, &dir, 0, &mut |entry| {
                 let ino = entry.ino;
                 match entry.kind {
                     FileType::Directory if !matches!(entry.name, b"." | b"..") => subdirs.push(ino),

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::directory::{self, Place};
 use crate::orphan::{self, ORPHAN_CREDITS};
-use crate::state::{NAMESPACE_BLOCKS, decode_rdev};
+use crate::removal::NAMESPACE_BLOCKS;
+use crate::state::decode_rdev;
 use crate::xattr::{self, XATTR_CREDITS};
 use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};

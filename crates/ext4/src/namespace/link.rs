@@ -7,7 +7,7 @@ use super::{
 };
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::{self, ORPHAN_CREDITS};
-use crate::state::NAMESPACE_BLOCKS;
+use crate::removal::NAMESPACE_BLOCKS;
 use crate::{Error, Fs, InodeRef, Result};
 use ext4_format::inode::{FileType, LINK_MAX};
 

@@ -115,7 +115,6 @@ impl Fs {
         pos: u64,
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        check_directory(dir)?;
         directory::read(self, dir, pos, each)
     }
 

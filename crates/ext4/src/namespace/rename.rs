@@ -29,7 +29,8 @@ use super::{
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::state::{NAMESPACE_BLOCKS, decode_rdev};
+use crate::removal::NAMESPACE_BLOCKS;
+use crate::state::decode_rdev;
 use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
 use ext4_format::inode::{FileType, Timestamp};
 use jbd2::Handle;

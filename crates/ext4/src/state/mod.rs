@@ -10,21 +10,21 @@
 //! | `batch` | I/O in flight of many inodes |
 //! | `changed_inodes` | inodes whose table block is to be written |
 //! | `unlanded_files` | files with pages that no transaction covers |
+//! | `deletions` | deletions that run; the holder of unlinked files |
 //! | `truncated_files` | files that were truncated to zero and written again |
 //! | `node_promise` | blocks that are promised for nodes of an extent tree |
 //! | `orphans` | the orphan list and file in memory |
 //! | `parent_hint` | the directory of a file |
 //! | `readahead` | sequential reading of a file |
 //! | `stream` | where small files are placed |
-//! | `full` | the steps before an operation fails with `NoSpace` |
 //! | `blame` | damage that an operation meets |
 
 mod batch;
 mod blame;
 mod changed_inodes;
+mod deletions;
 mod durability;
 mod fs;
-mod full;
 mod inode;
 mod inode_fields;
 mod node_promise;
@@ -38,12 +38,12 @@ mod unlanded_files;
 pub use batch::Route;
 pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 pub(crate) use changed_inodes::ChangedInodes;
+pub use deletions::DeletedInodes;
+pub(crate) use deletions::{DeletedInodesSlot, Deletions};
 pub use durability::SyncKind;
 pub(crate) use durability::{Needed, WaitingSizes};
 pub(crate) use fs::orphans_present;
 pub use fs::{Fs, MountOptions};
-pub use full::DeletedInodes;
-pub(crate) use full::{ANY_BLOCKS, DeletedInodesSlot, Deletions, NAMESPACE_BLOCKS};
 pub use inode::{Attr, Inode, InodeRef, SetAttr, SetTime};
 pub(crate) use inode::{InodeMeta, Links, decode_rdev};
 pub use inode_fields::WriteMode;

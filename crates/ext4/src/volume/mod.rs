@@ -1,6 +1,7 @@
-//! Whole-volume operations: mount and unmount, sync, statfs, counters, label, trim.
+//! Whole-volume operations: mount and unmount, statfs, counters, label, trim.
 
 pub(crate) mod bootstrap;
+mod callbacks;
 mod label;
 mod mount;
 mod panicked;
@@ -9,18 +10,13 @@ mod trim;
 use crate::damage::{ErrorSummary, OnError};
 use crate::state::OrphanReport;
 use crate::{Error, Fs, InodeRef, Result};
-use block::{Queue, Reason, StatsSnapshot, ThrottleStats};
+use block::{Queue, StatsSnapshot, ThrottleStats};
 use cache::{Budget, Kind};
 use ext4_format::superblock::State;
-use jbd2::{
-    FreedExtent, Handle, JournalClient, JournalError, JournalStats, Phase, RecoveryReport, Tid,
-};
+use jbd2::{JournalStats, RecoveryReport};
 use std::sync::Arc;
 use units::PageIndex;
 use writeback::Tunables;
-
-/// Blocks that the steps of a large sync leave to the commit of a concurrent small fsync (2 MiB).
-const STEP_BLOCKS: u32 = 512;
 
 /// Space and inodes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,53 +98,6 @@ pub struct VolumeInfo {
 }
 
 impl Fs {
-    /// Makes everything that is dirty now durable: data, then metadata by one commit. A concurrent
-    /// unmount makes the same durable by its last sync; then this returns the unmount's outcome.
-    ///
-    /// # Errors
-    /// The first error of any file; the journal's error if it has stopped.
-    pub fn sync(&self) -> Result<()> {
-        self.sync_now()
-            .or_else(|error| match &*self.unmounted.lock() {
-                Some(outcome) => outcome.clone(),
-                None => Err(error),
-            })
-    }
-
-    fn sync_now(&self) -> Result<()> {
-        self.delete_unlinked();
-        let sizes = self.sizes_to_sync();
-        let data = self.bdi.sync();
-        if !self.is_read_only() {
-            sizes
-                .iter()
-                .try_for_each(|(inode, begin)| inode.follow_to(self, *begin))?;
-            self.commit_all()?;
-        }
-        // Changes that the journal had when it stopped are lost, although nothing is dirty.
-        self.check_journal()?;
-        data.map_err(|e| Error::Io(io_error(&e)))
-    }
-
-    /// Makes all completed writes and every change of metadata durable.
-    pub(crate) fn commit_all(&self) -> Result<()> {
-        let written = self.queue.written();
-        self.journal.commit(self.journal.running_tid())?;
-        Ok(self.queue.flush_up_to(written, Reason::Sync)?)
-    }
-
-    /// Makes a step of a large sync durable that has completed and is recorded. The commit of the
-    /// next small fsync writes the recorded metadata, unless it is much: then it is committed here.
-    /// The journal and the queue keep errors.
-    pub(crate) fn make_step_durable(&self) {
-        let written = self.queue.written();
-        let running = self.journal.running_tid();
-        if self.journal.running_blocks() >= STEP_BLOCKS {
-            let _ = self.journal.commit(running);
-        }
-        let _ = self.queue.flush_up_to(written, Reason::Sync);
-    }
-
     /// Space and inodes, for statfs.
     pub fn statfs(&self) -> StatFs {
         let counts = self.groups.counts();
@@ -246,62 +195,6 @@ impl Fs {
             .data
             .mapping
             .invalidate(PageIndex::FIRST..PageIndex::END);
-    }
-}
-
-/// The I/O error in a [`std::io::Error`].
-fn io_error(e: &std::io::Error) -> block::IoError {
-    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    match inner {
-        Some(Error::Io(io)) => *io,
-        other => block::IoError {
-            op: block::Op::Write,
-            offset: 0,
-            len: 0,
-            errno: other
-                .map(Error::errno)
-                .or(e.raw_os_error())
-                .unwrap_or(rustix::io::Errno::IO.raw_os_error()),
-        },
-    }
-}
-
-impl JournalClient for Fs {
-    fn write_back_state(&self, handle: &Handle<'_>, phase: Phase) {
-        let mut result = self.changed_inodes.write_back(self, handle, phase);
-        if phase != Phase::Ahead {
-            result = result
-                .and(self.groups.write_back_state(handle))
-                .and(self.write_back_superblock(handle));
-        }
-        if let Err(error) = result {
-            // Without this state the transaction would be incomplete, so it must not commit.
-            tracing::error!("metadata could not be put into the journal: {error}");
-            self.journal
-                .abort(&JournalError::Aborted(error.to_string()));
-        }
-    }
-
-    fn pending_blocks(&self) -> u32 {
-        self.changed_inodes.pending_blocks() + self.groups.pending_blocks() + 1
-    }
-
-    fn before_commit(&self) {
-        self.write_truncated_files();
-    }
-
-    fn committed(&self, _tid: Tid, freed: &[FreedExtent]) {
-        self.groups.released(freed);
-    }
-
-    fn aborted(&self, error: &JournalError) {
-        tracing::error!(
-            "{}: {error}; the volume is read-only now",
-            self.queue.name()
-        );
-        self.become_read_only(&error.to_string());
-        self.errors
-            .record("journal_stopped", 0, &Error::Journal(error.clone()));
     }
 }
 

@@ -5,7 +5,7 @@
 //! last step leaves free blocks with unreferenced bytes.
 //!
 //! ```text
-//!  dirty ──(write_pages: tag, look up or pick blocks, bio into the plug)──> under writeback
+//!  dirty ──(write_slice: tag, look up or pick blocks, bio into the plug)──> under writeback
 //!    ^                                                                          │ device
 //!    │ failed: pages dirty again, picked blocks given back, error recorded       v
 //!    └──────────────────────────────────────────────────────────────────── landed (end_io)
@@ -33,24 +33,23 @@ mod submit;
 #[cfg(test)]
 mod tests;
 
-use crate::state::{Batch, Route};
-use crate::{Error, Fs, Inode, Result};
-use block::{IoError, Op, Plug};
-use cache::{ErrSeq, Mapping};
+use crate::state::Batch;
+use crate::{Error, Fs, Inode};
+use block::Plug;
 use std::sync::Arc;
 use units::PageIndex;
-use writeback::{DirtyState, OnLocked, Progress, Reason, Slice, WritebackFs};
+use writeback::{OnLocked, Progress, Reason, Slice};
 
-/// The result of [`Fs::submit_pages`].
-pub(crate) struct Submitted {
-    pub pages: usize,
+/// The result of `Fs::submit_pages`.
+struct Submitted {
+    pages: usize,
     /// The page behind the last one submitted, where a sweep over the file continues.
-    pub next: PageIndex,
+    next: PageIndex,
 }
 
 /// Whether there are dirty pages to write back. Pages behind the end do not count: the write that
 /// is storing them marks the inode dirty afterwards.
-fn is_dirty(inode: &Inode) -> bool {
+pub(crate) fn is_dirty(inode: &Inode) -> bool {
     let mapping = &inode.data.mapping;
     mapping.dirty_pages() > 0
         && (mapping.writeback_pages() > 0
@@ -59,50 +58,10 @@ fn is_dirty(inode: &Inode) -> bool {
                 .is_some_and(|at| at < inode.end_page()))
 }
 
-impl WritebackFs for Fs {
-    type Inode = Inode;
-    type Batch = Batch;
-    type Route = Route;
-    type Error = Error;
-
-    fn dirty_state(inode: &Inode) -> &DirtyState {
-        &inode.data.dirty_state
-    }
-
-    fn mapping(inode: &Inode) -> &Mapping {
-        &inode.data.mapping
-    }
-
-    fn errors(inode: &Inode) -> &ErrSeq {
-        &inode.data.errors
-    }
-
-    fn is_dirty(inode: &Inode) -> bool {
-        is_dirty(inode)
-    }
-
-    fn end(inode: &Inode) -> PageIndex {
-        inode.end_page()
-    }
-
-    fn errno(error: &Error) -> i32 {
-        error.errno()
-    }
-
-    fn write_error(errno: i32) -> Error {
-        Error::Io(IoError {
-            op: Op::Write,
-            offset: 0,
-            len: 0,
-            errno,
-        })
-    }
-
-    fn new_batch(&self, expected: u64, route: Route) -> Arc<Batch> {
-        Batch::new(&self.small_files, expected, route)
-    }
-
-    fn write_pages(
+impl Fs {
+    /// Submits a slice of the dirty pages of `inode` as a part of `batch`: picks blocks and adds
+    /// bios to the plug. While the plug holds bios, it only tries the inode's `writeback_lock`.
+    pub(crate) fn write_slice(
         &self,
         inode: &Arc<Inode>,
         slice: Slice,
@@ -147,33 +106,5 @@ impl WritebackFs for Fs {
             next,
             ..unwritten
         }
-    }
-
-    fn batch_completed(&self, batch: &Batch) -> bool {
-        batch.close();
-        batch.has_landed()
-    }
-
-    fn finish_batch(&self, batch: &Batch, reason: Reason) -> Result<()> {
-        match reason {
-            Reason::Sync => self.finish_for_sync(batch),
-            _ => self.finish(batch),
-        }
-    }
-
-    fn batch_error(batch: &Batch, inode: &Inode) -> Option<Error> {
-        batch.error_of(inode.ino)
-    }
-
-    fn wait_writeback(&self, inode: &Inode) {
-        self.wait_writeback(inode);
-    }
-
-    fn make_step_durable(&self) {
-        self.make_step_durable();
-    }
-
-    fn tick(&self) {
-        self.delete_unlinked();
     }
 }

@@ -39,7 +39,7 @@ fn write(
 
 /// Sets the access ACL and the permission bits that are equivalent to it. An ACL that has no more
 /// than these bits is not stored. `None` removes the ACL and keeps the mode.
-pub(super) fn set_access(
+pub(crate) fn set_access(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
@@ -55,7 +55,7 @@ pub(super) fn set_access(
 }
 
 /// Sets a directory's default ACL; `None` removes it.
-pub(super) fn set_default(
+pub(crate) fn set_default(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,

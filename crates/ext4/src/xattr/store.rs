@@ -28,7 +28,7 @@ use std::sync::Arc;
 use units::FsBlock;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attribute {
+pub(crate) struct Attribute {
     /// The number of the name's prefix.
     pub index: u8,
     /// The name without the prefix.
@@ -64,7 +64,7 @@ impl Attribute {
 
 /// The attributes of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Attributes {
+pub(crate) struct Attributes {
     inode: Vec<Attribute>,
     block: Vec<Attribute>,
 }
@@ -162,7 +162,7 @@ fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
 /// Sets an attribute, or removes it if `value` is `None`, as part of the handle's transaction. An
 /// error has changed nothing. The caller's lock excludes other changes of attributes. The caller
 /// sets the ctime and marks the inode dirty.
-pub(super) fn change(
+pub(crate) fn change(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,

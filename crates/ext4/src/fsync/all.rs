@@ -1,0 +1,74 @@
+//! Making the whole volume durable, at once or in the steps of a large sync.
+
+use crate::{Error, Fs, Result};
+use block::Reason;
+
+/// Blocks that the steps of a large sync leave to the commit of a concurrent small fsync (2 MiB).
+const STEP_BLOCKS: u32 = 512;
+
+impl Fs {
+    /// Makes everything that is dirty now durable: data, then metadata by one commit. A concurrent
+    /// unmount makes the same durable by its last sync; then this returns the unmount's outcome.
+    ///
+    /// # Errors
+    /// The first error of any file; the journal's error if it has stopped.
+    pub fn sync(&self) -> Result<()> {
+        self.sync_now()
+            .or_else(|error| match &*self.unmounted.lock() {
+                Some(outcome) => outcome.clone(),
+                None => Err(error),
+            })
+    }
+
+    /// [`Fs::sync`] without regard to a concurrent unmount.
+    pub(crate) fn sync_now(&self) -> Result<()> {
+        self.delete_unlinked();
+        let sizes = self.sizes_to_sync();
+        let data = self.bdi.sync();
+        if !self.is_read_only() {
+            sizes
+                .iter()
+                .try_for_each(|(inode, begin)| inode.follow_to(self, *begin))?;
+            self.commit_all()?;
+        }
+        // Changes that the journal had when it stopped are lost, although nothing is dirty.
+        self.check_journal()?;
+        data.map_err(|e| Error::Io(io_error(&e)))
+    }
+
+    /// Makes all completed writes and every change of metadata durable.
+    pub(crate) fn commit_all(&self) -> Result<()> {
+        let written = self.queue.written();
+        self.journal.commit(self.journal.running_tid())?;
+        Ok(self.queue.flush_up_to(written, Reason::Sync)?)
+    }
+
+    /// Makes a step of a large sync durable that has completed and is recorded. The commit of the
+    /// next small fsync writes the recorded metadata, unless it is much: then it is committed here.
+    /// The journal and the queue keep errors.
+    pub(crate) fn make_step_durable(&self) {
+        let written = self.queue.written();
+        let running = self.journal.running_tid();
+        if self.journal.running_blocks() >= STEP_BLOCKS {
+            let _ = self.journal.commit(running);
+        }
+        let _ = self.queue.flush_up_to(written, Reason::Sync);
+    }
+}
+
+/// The I/O error in a [`std::io::Error`].
+fn io_error(e: &std::io::Error) -> block::IoError {
+    let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::Io(io)) => *io,
+        other => block::IoError {
+            op: block::Op::Write,
+            offset: 0,
+            len: 0,
+            errno: other
+                .map(Error::errno)
+                .or(e.raw_os_error())
+                .unwrap_or(rustix::io::Errno::IO.raw_os_error()),
+        },
+    }
+}
