@@ -4,6 +4,7 @@
 //! readahead in flight. A reader takes the lock shared, only to read pages that are not cached.
 //! Freeing blocks (truncate, punch) also holds `writeback_lock` (see [`crate::removal`]).
 
+mod atime;
 mod fallocate;
 mod read;
 mod seek;

@@ -1,5 +1,6 @@
 //! Orphans: inodes to be deleted or truncated after a crash. They are recorded in the orphan file
-//! if the volume has one, otherwise in the list that starts in the super block.
+//! if the volume has one, otherwise in the list that starts in the super block. A mount recovers
+//! them (`volume::orphans`).
 //!
 //! ```text
 //! orphan file: a slot per inode; threads start at different blocks      list: without a file, or if it is full
@@ -15,9 +16,6 @@
 
 mod file;
 mod list;
-mod recover;
-
-pub(crate) use recover::recover;
 
 use crate::state::OrphanPlace;
 use crate::{Fs, Inode, Result};

@@ -23,7 +23,7 @@ pub(crate) enum OrphanPlace {
 
 /// The orphans of a volume.
 pub(crate) struct OrphanState {
-    /// Set by `orphan::recover` on a volume that has one.
+    /// Set by `volume::orphans` on a volume that has one.
     pub file: OnceLock<OrphanFile>,
     pub list: Mutex<OrphanList>,
     /// Orphans in both.

@@ -4,6 +4,7 @@ pub(crate) mod bootstrap;
 mod callbacks;
 mod label;
 mod mount;
+mod orphans;
 mod panicked;
 mod trim;
 

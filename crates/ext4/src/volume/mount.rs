@@ -7,7 +7,7 @@
 //!     └─ if any step fails ─> needs_recovery stays
 //! ```
 
-use super::bootstrap;
+use super::{bootstrap, orphans};
 use crate::alloc::Groups;
 use crate::damage::{ErrorLog, OnError, carry_over};
 use crate::state::{
@@ -157,7 +157,7 @@ impl Fs {
         if errno != 0 {
             self.journal.clear_recorded_errno()?;
         }
-        *self.orphans.lock() = orphan::recover(self)?;
+        *self.orphans.lock() = orphans::recover(self)?;
         Ok(())
     }
 

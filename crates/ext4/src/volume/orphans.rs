@@ -6,7 +6,7 @@
 //! the rest.
 
 use crate::state::{Links, OrphanFile, OrphanPlace};
-use crate::{Error, Fs, InodeDamage, InodeRef, OrphanReport, Result};
+use crate::{Error, Fs, InodeDamage, InodeRef, OrphanReport, Result, orphan};
 use ext4_format::error::FormatError;
 use ext4_format::features::CompatFeatures;
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use units::{FileBlock, Ino};
 /// # Errors
 /// `Corrupt` or `CorruptInode` for a list with a cycle, a number that no orphan can have, an inode
 /// that is free, or a damaged orphan file. The orphans before that are recovered.
-pub(crate) fn recover(fs: &Fs) -> Result<OrphanReport> {
+pub(super) fn recover(fs: &Fs) -> Result<OrphanReport> {
     let mut recovery = Recovery {
         fs,
         seen: HashSet::new(),
@@ -122,7 +122,7 @@ impl Recovery<'_> {
             return Ok(());
         }
         // Only regular files are truncated. This inode was linked again before the crash.
-        let handle = self.fs.journal.start(super::ORPHAN_CREDITS)?;
-        super::del(self.fs, &handle, inode)
+        let handle = self.fs.journal.start(orphan::ORPHAN_CREDITS)?;
+        orphan::del(self.fs, &handle, inode)
     }
 }
