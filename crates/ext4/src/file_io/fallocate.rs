@@ -216,12 +216,4 @@ impl Fs {
         }
         Ok(())
     }
-
-    /// Raises the size to `end`, if there is one, and sets the times.
-    pub(super) fn grow_to(&self, inode: &Arc<Inode>, end: Option<u64>) -> Result<()> {
-        let handle = self.journal.start(2)?;
-        inode.set_mtime(self.now());
-        inode.grow(self, &handle, end.unwrap_or(0));
-        Ok(())
-    }
 }

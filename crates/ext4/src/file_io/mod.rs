@@ -1,5 +1,15 @@
 //! Contents of files: read, write, truncate, fallocate, seek.
 //!
+//! | file | what it holds |
+//! |---|---|
+//! | `read` | reading, with readahead |
+//! | `atime` | access times |
+//! | `zero` | zeroes in pages and behind the end |
+//! | `write` | writing into the page cache |
+//! | `truncate` | the size |
+//! | `fallocate` | preallocation, holes, zeroed ranges |
+//! | `seek` | where data and holes begin |
+//!
 //! Locks: a change of contents or blocks holds [`crate::Inode`]'s `lock` exclusively and waits for
 //! readahead in flight. A reader takes the lock shared, only to read pages that are not cached.
 //! Freeing blocks (truncate, punch) also holds `writeback_lock` (see [`crate::removal`]).
@@ -10,6 +20,18 @@ mod read;
 mod seek;
 mod truncate;
 mod write;
+mod zero;
 
 pub use fallocate::FallocateMode;
 pub use seek::SeekWhence;
+
+use crate::{Fs, Inode};
+use std::sync::Arc;
+
+impl Fs {
+    /// Pages of `inode` were made dirty.
+    fn note_dirty_pages(&self, inode: &Arc<Inode>) {
+        self.unlanded_files.note(inode);
+        self.bdi.mark_dirty(inode);
+    }
+}

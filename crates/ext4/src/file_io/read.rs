@@ -181,7 +181,7 @@ impl Fs {
 
     /// Reads a page of which a part is about to be changed, or returns zeroes for a hole. `None` if
     /// it is cached. The caller holds the inode's lock exclusively.
-    pub(crate) fn page_for_update(
+    pub(super) fn page_for_update(
         &self,
         inode: &Inode,
         index: PageIndex,

@@ -1,14 +1,12 @@
-//! Changing a file's size, and freeing blocks.
+//! Changing a file's size.
 
-use crate::extents::{self, ExtentState, Map};
+use crate::extents;
 use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, orphan};
-use block::{BufMut, PAGE_SIZE};
+use block::PAGE_SIZE;
 use ext4_format::inode::FileType;
-use jbd2::Handle;
 use std::sync::Arc;
 use sync::MutexGuard;
-use sync::atomic::Ordering;
 use units::{PageIndex, page};
 
 impl Fs {
@@ -48,55 +46,6 @@ impl Fs {
         self.cut_to(inode, size, lock)
     }
 
-    /// Zeroes the bytes behind the end in the last block, before the file grows to `size`. On the
-    /// device they are zero already, unless another system wrote there.
-    pub(crate) fn zero_tail(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
-        let old = inode.size();
-        if size <= old || page::within(old) == 0 {
-            return Ok(());
-        }
-        self.zero_in_page(inode, PageIndex::of(old), page::within(old)..PAGE_SIZE)?;
-        if inode.data.stale_tail.swap(false, Ordering::Relaxed) {
-            let lock = inode.data.writeback_lock.lock();
-            self.wait_writeback(inode);
-            let handle = self.journal.start(2)?;
-            self.log_tail(&handle, inode, old, &lock)?;
-            inode.mark_dirty(self, &handle);
-        }
-        Ok(())
-    }
-
-    /// Logs the last page of a file of `size` bytes, if its block is written on the device: the
-    /// zeroes behind the end become durable with the transaction. The page stays dirty. `_lock`
-    /// proves that no thread writes it in place; the caller has waited for writeback. Uses one
-    /// credit.
-    fn log_tail(
-        &self,
-        handle: &Handle<'_>,
-        inode: &Arc<Inode>,
-        size: u64,
-        _lock: &MutexGuard<'_, PageIndex>,
-    ) -> Result<()> {
-        let page = PageIndex::of(size);
-        // A block that cannot be written in place must not go through the log.
-        if page::within(size) == 0 || inode.data.write_failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let Some(content) = inode.data.mapping.get(page) else {
-            return Ok(());
-        };
-        if let Map::Mapped {
-            start,
-            state: ExtentState::Written,
-            ..
-        } = extents::lookup(self, inode, page.block())?
-        {
-            // A copy: the page itself may be logged later, and each buffer is counted once.
-            handle.log_data(start, BufMut::copy_of(&content).freeze());
-        }
-        Ok(())
-    }
-
     /// Sets the size and frees the blocks behind it, in as many transactions as it takes. The inode
     /// is an orphan from the first to the last of them: after a crash in between the next mount
     /// completes the truncation. The first transaction has the zeroes behind the end, too.
@@ -120,6 +69,14 @@ impl Fs {
         self.free_blocks(inode, blocks.start..end)?;
         let handle = self.journal.start(orphan::ORPHAN_CREDITS)?;
         orphan::del(self, &handle, inode)
+    }
+
+    /// Raises the size to `end`, if there is one, and sets the times.
+    pub(super) fn grow_to(&self, inode: &Arc<Inode>, end: Option<u64>) -> Result<()> {
+        let handle = self.journal.start(2)?;
+        inode.set_mtime(self.now());
+        inode.grow(self, &handle, end.unwrap_or(0));
+        Ok(())
     }
 
     /// Completes a truncation that a crash interrupted: frees the blocks behind `size`.

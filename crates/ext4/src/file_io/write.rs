@@ -214,48 +214,6 @@ impl Fs {
         copy(buf.make_mut());
         Ok(inode.data.mapping.store_dirty(index, buf, delalloc))
     }
-
-    /// Zeroes bytes `range` of page `index` and keeps the rest of the page. A hole stays
-    /// one. The caller holds the inode's lock exclusively.
-    pub(crate) fn zero_in_page(
-        &self,
-        inode: &Arc<Inode>,
-        index: PageIndex,
-        range: Range<usize>,
-    ) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let zero = |bytes: &mut [u8]| bytes[range.clone()].fill(0);
-        let before = match inode.data.mapping.modify(index, Delalloc::Keep, zero) {
-            Some(before) => before,
-            None => {
-                if !matches!(
-                    extents::lookup(self, inode, index.block())?,
-                    Map::Mapped {
-                        state: ExtentState::Written,
-                        ..
-                    }
-                ) {
-                    return Ok(());
-                }
-                let Some(mut buf) = self.page_for_update(inode, index, inode.size())? else {
-                    return Ok(());
-                };
-                zero(buf.make_mut());
-                inode.data.mapping.store_dirty(index, buf, Delalloc::Keep)
-            }
-        };
-        self.bdi.add_dirty(u64::from(!before.dirty));
-        self.note_dirty_pages(inode);
-        Ok(())
-    }
-
-    /// Pages of `inode` were made dirty.
-    fn note_dirty_pages(&self, inode: &Arc<Inode>) {
-        self.unlanded_files.note(inode);
-        self.bdi.mark_dirty(inode);
-    }
 }
 
 /// How a run of a file's pages is mapped.
