@@ -4,15 +4,9 @@
 //! re-exported, or if it calls a method that only an `impl` block of the other one defines, and the
 //! type is defined elsewhere. Such methods are known by their names, so a name counts if the
 //! workspace defines it once.
-//!
-//! In the crates of [`PATHS_ONLY`] neither re-exported names nor methods count.
 
 use crate::Source;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Crates that form circles by re-exported names and by methods: the types in `ext4::state` own each
-/// other, and the modules of ext4 add methods to them.
-const PATHS_ONLY: &[&str] = &["ext4"];
 
 /// A module of a crate: the parts of its path.
 pub type Module = Vec<String>;
@@ -42,8 +36,7 @@ pub fn edges(sources: &[Source]) -> Edges {
             known.modules.insert(module);
         }
     }
-    let counted = |source: &&Source| !PATHS_ONLY.contains(&source.package.as_str());
-    for source in sources.iter().filter(counted) {
+    for source in sources {
         if let (Some(module), Some(of)) = (source.module(), crates.get_mut(&*source.package)) {
             of.add_exports(source, &module);
             of.add_types(source, &module);

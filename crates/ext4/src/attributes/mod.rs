@@ -5,7 +5,7 @@ mod flags;
 
 use crate::removal::NAMESPACE_BLOCKS;
 use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
-use ext4_format::inode::{FileType, InodeFlags};
+use ext4_format::inode::InodeFlags;
 
 impl Fs {
     /// Changes attributes, the size first (see [`Fs::truncate`]). Returns the new attributes.
@@ -71,38 +71,5 @@ impl Fs {
             }
             f.ctime = now;
         });
-    }
-}
-
-impl SetAttr {
-    /// Whether nothing is to be set.
-    pub fn is_empty(&self) -> bool {
-        let SetAttr {
-            mode,
-            uid,
-            gid,
-            size,
-            atime,
-            mtime,
-            flags,
-            projid,
-            crtime,
-        } = self;
-        mode.is_none()
-            && uid.is_none()
-            && gid.is_none()
-            && size.is_none()
-            && atime.is_none()
-            && mtime.is_none()
-            && flags.is_none()
-            && projid.is_none()
-            && crtime.is_none()
-    }
-}
-
-impl Attr {
-    /// Whether it is a directory.
-    pub fn is_dir(&self) -> bool {
-        self.kind == FileType::Directory
     }
 }

@@ -1,7 +1,9 @@
 //! Making the whole volume durable, at once or in the steps of a large sync.
 
-use crate::{Error, Fs, Result};
+use crate::state::SizeToSync;
+use crate::{Error, Fs, Inode, Result};
 use block::Reason;
+use std::sync::Arc;
 
 /// Blocks that the steps of a large sync leave to the commit of a concurrent small fsync (2 MiB).
 const STEP_BLOCKS: u32 = 512;
@@ -34,6 +36,25 @@ impl Fs {
         // Changes that the journal had when it stopped are lost, although nothing is dirty.
         self.check_journal()?;
         data.map_err(|e| Error::Io(io_error(&e)))
+    }
+
+    /// Files whose size was set beyond their pages and is not on disk: a sync that begins now makes
+    /// these sizes durable, too. Looks at dirty files only, and only if such a size was set since
+    /// the last search found none.
+    fn sizes_to_sync(&self) -> Vec<(Arc<Inode>, SizeToSync)> {
+        let Some(search) = self.waiting_sizes.begin_search() else {
+            return Vec::new();
+        };
+        let files = self.unlanded_files.parts().flatten();
+        let waiting = files.filter_map(|inode| {
+            let begin = inode.size_beyond_pages()?;
+            Some((inode, begin))
+        });
+        let waiting: Vec<_> = waiting.collect();
+        if waiting.is_empty() {
+            search.found_none();
+        }
+        waiting
     }
 
     /// Makes all completed writes and every change of metadata durable.

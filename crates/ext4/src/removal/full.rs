@@ -6,9 +6,9 @@
 //! 2. Release freed blocks: delete the unlinked files without users, wait for deletions by other
 //!    threads, and commit the transaction that freed blocks. Then repeat 1.
 //! 3. Settle promises that are larger than needed, by writing dirty files. Then repeat 1.
-//! 4. Wait a few milliseconds while [`crate::DeletedInodes`] holds unlinked files, and repeat 2 and
-//!    1. A program that removes a file and then writes relies on its space, but the kernel reports
-//!    only later to a FUSE server that it has forgotten the file.
+//! 4. Wait a few milliseconds while [`crate::DeletedInodes`] holds unlinked files. Then repeat 2
+//!    and 1. A program that removes a file and then writes relies on its space, but the kernel
+//!    reports only later to a FUSE server that it has forgotten the file.
 //!
 //! A step without work costs a look at a counter, so a volume that is really full fails at once.
 

@@ -10,7 +10,8 @@
 //!          └──────────────────────────────────────────────────┘
 //! ```
 
-use crate::{Error, Fs, Inode, Result};
+use super::Inode;
+use crate::{Error, Fs, Result};
 use ext4_format::inode::{InodeFields, in_inode_xattr_area_mut, update_checksum};
 use jbd2::{Handle, Phase};
 use rustc_hash::FxHashMap;

@@ -1,25 +1,12 @@
 //! The orphan list and the orphan file in memory (`orphan` operates on them).
 
-use crate::Inode;
+use super::Inode;
 use ext4_format::checksum::Seed;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use sync::atomic::{AtomicBool, AtomicU64};
 use sync::{Mutex, Rank};
 use units::FsBlock;
-
-/// Where an orphan is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OrphanPlace {
-    /// On the linked list of the super block.
-    List,
-    /// In a slot of the orphan file.
-    File {
-        /// Block of the orphan file.
-        block: u32,
-        slot: u32,
-    },
-}
 
 /// The orphans of a volume.
 pub(crate) struct OrphanState {

@@ -1,6 +1,7 @@
 //! Files that were truncated to zero (`fsync::auto_da_alloc`).
 
-use crate::{Fs, Inode};
+use super::Inode;
+use crate::Fs;
 use sync::atomic::Ordering;
 use sync::{Mutex, Rank};
 use units::Ino;

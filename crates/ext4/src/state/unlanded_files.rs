@@ -10,7 +10,7 @@
 //! returned. Both sides take the mapping's lock, the writer before it reads the flag,
 //! [`UnlandedFiles::settle`] after it has cleared the flag: one of them sees the other.
 
-use crate::Inode;
+use super::Inode;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use sync::atomic::Ordering;

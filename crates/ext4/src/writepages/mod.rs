@@ -14,7 +14,7 @@
 //!                                                                             clean
 //! ```
 //!
-//! A small synchronous write may go through the log ([`Route`]): its data joins the transaction
+//! A small synchronous write may go through the log (`Route`): its data joins the transaction
 //! that records it, nothing is written in place, and the pages are clean at once. The blocks are
 //! then *held* (`jbd2`'s `data.rs`): until the checkpoint has written them home they are written
 //! through the log only, and read from there.

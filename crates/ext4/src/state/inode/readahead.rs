@@ -5,7 +5,7 @@
 //! Pages enter the mapping when their I/O completes. A change of the file's contents or blocks
 //! waits for that first ([`Readahead::quiesce`]).
 
-use crate::Inode;
+use super::Inode;
 use block::{EndIo, IoError, Payload};
 use smallvec::SmallVec;
 use std::ops::Range;

@@ -1,8 +1,9 @@
 //! Batches: I/O in flight of many inodes, whose metadata is recorded when it has completed.
 
-use super::{Piece, SmallFileStream};
+use super::Inode;
+use crate::Error;
 use crate::alloc::BlockRun;
-use crate::{Error, Inode};
+use crate::state::{Piece, SmallFileStream};
 use block::{Buf, EndIo, IoError, Payload};
 use smallvec::SmallVec;
 use std::sync::Arc;

@@ -41,8 +41,9 @@
 //! device, so that the size may be raised over them at any time: a truncation logs the zeroes with
 //! the size (`file_io::truncate`).
 
-use super::{Batch, InodeMeta};
-use crate::{Fs, Inode, Result};
+use super::batch::Batch;
+use super::{Inode, InodeMeta};
+use crate::{Fs, Result};
 use block::{AtomicWriteMark, WriteMark};
 use cache::{DirtyPage, Mapping};
 use jbd2::{Handle, Journal, Tid};
@@ -157,7 +158,7 @@ impl Durability {
 impl Inode {
     /// The page behind the last one that calls which have returned may have dirtied.
     pub(crate) fn end_page(&self) -> PageIndex {
-        PageIndex::after(self.size())
+        PageIndex::after(self.meta.lock().size)
     }
 
     /// Whether any page is dirty, gathered, in flight or landed but not recorded (one atomic).
@@ -239,7 +240,7 @@ impl Inode {
         meta.size = meta.size.max(end);
         meta.follow_size(&self.data.mapping);
         if meta.fields.size < meta.size {
-            fs.waiting_sizes.set.fetch_add(1, Ordering::AcqRel);
+            fs.waiting_sizes.note_set();
         }
         self.mark_dirty(fs, handle);
     }
@@ -265,7 +266,7 @@ impl Inode {
 
     /// [`Inode::size_to_sync`], unless the page with the end is unlanded: its record raises the
     /// size on disk to the end.
-    fn size_beyond_pages(&self) -> Option<SizeToSync> {
+    pub(crate) fn size_beyond_pages(&self) -> Option<SizeToSync> {
         let meta = self.meta.lock();
         let last = PageIndex::of(meta.size.checked_sub(1)?);
         let state = self.data.mapping.state(last).unwrap_or_default();
@@ -344,38 +345,6 @@ impl Inode {
         }
         // A later fsync must still find the transaction to commit.
         journal.is_none_or(|journal| self.data.durability.tid.uncommitted(journal).is_none())
-    }
-}
-
-/// Counts sizes that were set while pages were unrecorded, so that a sync looks for them only where
-/// there may be some.
-#[derive(Default)]
-pub(crate) struct WaitingSizes {
-    /// How many were set.
-    set: AtomicU64,
-    /// The value of `set` before a look that found none left.
-    none_left: AtomicU64,
-}
-
-impl Fs {
-    /// Files whose size was set beyond their pages and is not on disk: a sync that begins now makes
-    /// these sizes durable, too. Looks at dirty files only, and only if such a size was set since
-    /// the last search found none.
-    pub(crate) fn sizes_to_sync(&self) -> Vec<(Arc<Inode>, SizeToSync)> {
-        let set = self.waiting_sizes.set.load(Ordering::Acquire);
-        if set == self.waiting_sizes.none_left.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let files = self.unlanded_files.parts().flatten();
-        let waiting = files.filter_map(|inode| {
-            let begin = inode.size_beyond_pages()?;
-            Some((inode, begin))
-        });
-        let waiting: Vec<_> = waiting.collect();
-        if waiting.is_empty() {
-            self.waiting_sizes.none_left.store(set, Ordering::Release);
-        }
-        waiting
     }
 }
 

@@ -1,0 +1,170 @@
+//! The attributes of an inode, as stat returns them and as they are set.
+
+use super::Inode;
+use ext4_format::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
+use units::{Ino, page};
+
+/// Units of 512 bytes, as `st_blocks` counts, in a page.
+const SECTORS_PER_PAGE: u64 = page::BYTES / 512;
+
+/// The attributes that stat returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Generation, for NFS file handles.
+    pub generation: u32,
+    /// Type and permission bits.
+    pub mode: u16,
+    /// File type.
+    pub kind: FileType,
+    /// Link count.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device file, as Linux's `dev_t` in 32 bits.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space used, in units of 512 bytes, delayed allocation included.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Birth.
+    pub crtime: Timestamp,
+    /// Inode flags as of `FS_IOC_GETFLAGS`.
+    pub flags: u32,
+    /// Project.
+    pub projid: u32,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The current time.
+    Now,
+    /// The given time.
+    At(Timestamp),
+}
+
+/// Attributes to set; `None` leaves one unchanged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits (07777).
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size (truncate).
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of contents.
+    pub mtime: Option<SetTime>,
+    /// All inode flags (immutable, append-only, …). Flags that this type of file or this volume
+    /// cannot have are refused as in ext4.
+    pub flags: Option<u32>,
+    /// Project ID; only 0 without the feature `project`.
+    pub projid: Option<u32>,
+    /// Birth time (for imports).
+    pub crtime: Option<Timestamp>,
+}
+
+impl SetAttr {
+    /// Whether nothing is to be set.
+    pub fn is_empty(&self) -> bool {
+        let SetAttr {
+            mode,
+            uid,
+            gid,
+            size,
+            atime,
+            mtime,
+            flags,
+            projid,
+            crtime,
+        } = self;
+        mode.is_none()
+            && uid.is_none()
+            && gid.is_none()
+            && size.is_none()
+            && atime.is_none()
+            && mtime.is_none()
+            && flags.is_none()
+            && projid.is_none()
+            && crtime.is_none()
+    }
+}
+
+impl Attr {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileType::Directory
+    }
+}
+
+impl Inode {
+    /// The attributes that stat returns.
+    pub fn attr(&self) -> Attr {
+        let (rdev, meta) = {
+            let i_block = self.i_block.read();
+            let meta = self.meta.lock();
+            let rdev = match self.kind {
+                FileType::CharDevice | FileType::BlockDevice => {
+                    encode_rdev(DeviceNumber::decode(&i_block))
+                }
+                _ => 0,
+            };
+            (rdev, meta)
+        };
+        let f = &meta.fields;
+        // Delayed allocation: the pages of a new file have no blocks yet. Programs treat a file
+        // without blocks as a hole, so the pages are counted.
+        let unplaced = match f.blocks {
+            0 => self
+                .data
+                .mapping
+                .unlanded_pages()
+                .min(self.data.mapping.pages()),
+            _ => 0,
+        };
+        Attr {
+            ino: self.ino,
+            generation: f.generation,
+            mode: f.mode.0,
+            kind: self.kind,
+            nlink: u32::from(f.links_count),
+            uid: f.uid,
+            gid: f.gid,
+            rdev,
+            size: meta.size,
+            blocks: f.blocks + unplaced * SECTORS_PER_PAGE,
+            atime: f.atime,
+            mtime: f.mtime,
+            ctime: f.ctime,
+            crtime: f.crtime.unwrap_or(f.ctime),
+            flags: (f.flags & InodeFlags::USER_VISIBLE).bits(),
+            projid: f.projid,
+        }
+    }
+}
+
+/// Linux's 32-bit `dev_t` (new encoding).
+fn encode_rdev(number: DeviceNumber) -> u32 {
+    (number.minor & 0xff) | (number.major << 8) | ((number.minor & !0xff) << 12)
+}
+
+/// The reverse of [`Attr::rdev`]'s encoding.
+pub(crate) fn decode_rdev(rdev: u32) -> DeviceNumber {
+    DeviceNumber {
+        major: (rdev >> 8) & 0xfff,
+        minor: (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00),
+    }
+}

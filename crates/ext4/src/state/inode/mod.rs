@@ -1,0 +1,267 @@
+//! Inodes in memory.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `fields` | methods on the fields of an inode |
+//! | `attr` | the attributes that stat returns |
+//! | `durability` | which pages and changes of an inode are not durable |
+//! | `batch` | I/O in flight of many inodes |
+//! | `readahead` | sequential reading of a file |
+//! | `node_promise` | blocks that are promised for nodes of an extent tree |
+//! | `parent_hint` | the directory of a file |
+//!
+//! docs/LOCKING.md has the order of the locks.
+
+mod attr;
+mod batch;
+mod durability;
+mod fields;
+mod node_promise;
+mod parent_hint;
+mod readahead;
+
+pub(crate) use attr::decode_rdev;
+pub use attr::{Attr, SetAttr, SetTime};
+pub use batch::Route;
+pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
+pub use durability::SyncKind;
+pub(crate) use durability::{Needed, SizeToSync};
+pub use fields::WriteMode;
+pub(crate) use readahead::{Arrival, is_stale_behind, live_bytes};
+
+use super::Fs;
+use cache::{Budget, CachedInode, ErrSeq, Mapping, Pins};
+use durability::Durability;
+use ext4_format::inode::{FileType, InodeFields};
+use jbd2::Handle;
+use node_promise::NodePromise;
+use parent_hint::ParentHint;
+use readahead::Readahead;
+use std::sync::{Arc, Weak};
+use sync::atomic::{AtomicBool, Ordering};
+use sync::{Mutex, Rank, RwLock};
+use units::{FileBlock, FsBlock, Ino, PageIndex, page};
+use writeback::DirtyState;
+
+/// A pinned inode.
+pub type InodeRef = cache::InodeRef<Inode>;
+
+/// The fields of an inode but its map of blocks.
+pub(crate) struct InodeMeta {
+    /// The on-disk fields. `fields.size` is the size on disk, which follows `size` (see
+    /// `durability.rs`). `fields.i_block` is not used: see [`Inode::i_block`].
+    pub fields: InodeFields,
+    /// The size that users see.
+    pub size: u64,
+    /// Truncations since the inode was loaded, modulo 2^32.
+    pub cuts: u32,
+    /// The in-inode extended attributes (the bytes after the extra fields), if there are any.
+    pub inline_xattrs: Option<Box<[u8]>>,
+    /// Its place on the orphan list or in the orphan file.
+    pub orphan: Option<OrphanPlace>,
+}
+
+/// Where an orphan is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanPlace {
+    /// On the linked list of the super block.
+    List,
+    /// In a slot of the orphan file.
+    File {
+        /// Block of the orphan file.
+        block: u32,
+        slot: u32,
+    },
+}
+
+/// An inode in memory.
+pub struct Inode {
+    pub(crate) ino: Ino,
+    /// Checked when the inode was loaded or made; never changes.
+    pub(super) kind: FileType,
+    pub(crate) fs: Weak<Fs>,
+    pub(crate) pins: Pins,
+    /// Contents of a file, entries of a directory: exclusive for changes, shared for
+    /// directory reads.
+    pub(crate) lock: RwLock<()>,
+    /// The contents of a file.
+    pub(crate) data: FileData,
+    /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's
+    /// number.
+    pub(crate) i_block: RwLock<[u8; 60]>,
+    /// Everything else that is on disk. Other modules use the methods of `fields`.
+    pub(super) meta: Mutex<InodeMeta>,
+    /// Whether it is in [`super::ChangedInodes`].
+    pub(crate) registered: AtomicBool,
+    /// Time stamps were changed in memory only. The next change that marks the inode dirty includes
+    /// them.
+    pub(crate) lazy_times: AtomicBool,
+    /// The directory that it has a name in.
+    pub(crate) parent: ParentHint,
+}
+
+/// The contents of a file, from the page cache to the device.
+pub(crate) struct FileData {
+    pub mapping: Mapping,
+    /// Its place on the dirty lists of writeback.
+    pub dirty_state: DirtyState,
+    /// Whether it is in [`super::UnlandedFiles`].
+    pub unlanded_listed: AtomicBool,
+    /// Data and metadata that are not durable yet.
+    pub durability: Durability,
+    pub errors: ErrSeq,
+    /// A write in place has failed, and not all pages were written since. Such pages do not go
+    /// through the log: a block that cannot be written home from there would stop the journal.
+    pub write_failed: AtomicBool,
+    /// Held while pages are gathered and blocks are picked for writeback. Contains the page after
+    /// the flusher's last slice.
+    pub writeback_lock: Mutex<PageIndex>,
+    /// Where the allocator looks first: file block and volume block behind the last extent written.
+    pub goal: Mutex<Option<(FileBlock, FsBlock)>>,
+    /// Blocks that unrecorded pages may need for nodes of the extent tree.
+    pub nodes: NodePromise,
+    /// State of sequential reading.
+    pub readahead: Readahead,
+    /// It was truncated to zero, and its new contents may not be recorded
+    /// ([`Fs::write_truncated_files`]).
+    pub truncated: AtomicBool,
+    /// Bytes behind the end of the file are not zero on the device (another system left them). The
+    /// next change that makes the file longer zeroes them first.
+    pub stale_tail: AtomicBool,
+}
+
+impl FileData {
+    fn new(budget: &Arc<Budget>) -> FileData {
+        FileData {
+            mapping: Mapping::new(budget.clone()),
+            dirty_state: DirtyState::default(),
+            unlanded_listed: AtomicBool::new(false),
+            durability: Durability::default(),
+            errors: ErrSeq::default(),
+            write_failed: AtomicBool::new(false),
+            writeback_lock: Rank::InodeWriteback.mutex(PageIndex::FIRST),
+            goal: Rank::InodeGoal.mutex(None),
+            nodes: NodePromise::default(),
+            readahead: Readahead::default(),
+            truncated: AtomicBool::new(false),
+            stale_tail: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Inode {
+    pub(super) fn assemble(
+        fs: &Fs,
+        ino: Ino,
+        kind: FileType,
+        fields: InodeFields,
+        inline_xattrs: Option<Box<[u8]>>,
+    ) -> Inode {
+        Inode {
+            ino,
+            kind,
+            fs: fs.me.clone(),
+            pins: Pins::default(),
+            lock: match kind {
+                FileType::Directory => Rank::Directory.rw_lock(()),
+                _ => Rank::FileContents.rw_lock(()),
+            },
+            data: FileData::new(&fs.budget),
+            i_block: Rank::InodeBlocks.rw_lock(fields.i_block),
+            meta: Rank::InodeMeta.mutex(InodeMeta {
+                size: fields.size,
+                cuts: 0,
+                fields,
+                inline_xattrs,
+                orphan: None,
+            }),
+            registered: AtomicBool::new(false),
+            lazy_times: AtomicBool::new(false),
+            parent: ParentHint::default(),
+        }
+    }
+
+    /// The inode number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The file type.
+    pub fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    /// Bytes of dirty pages.
+    pub fn unwritten_bytes(&self) -> u64 {
+        self.data.mapping.dirty_pages() * page::BYTES
+    }
+
+    /// Registers a change of `meta` or `i_block` made under `handle`: the inode is serialised into
+    /// its table block before the handle's transaction commits. Call it *after* the change, or with
+    /// the lock of `meta` held: a commit may serialise the inode at any moment after the call.
+    pub(crate) fn mark_dirty(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
+        self.data
+            .durability
+            .changed_in(handle.tid(), SyncKind::Fdatasync);
+        self.register_dirty(fs);
+    }
+
+    /// [`Inode::mark_dirty`] for a change that fdatasync does not wait for (times, owner, mode).
+    pub(crate) fn mark_dirty_attributes(self: &Arc<Self>, fs: &Fs, handle: &Handle<'_>) {
+        self.data
+            .durability
+            .changed_in(handle.tid(), SyncKind::Fsync);
+        self.register_dirty(fs);
+    }
+
+    fn register_dirty(self: &Arc<Self>, fs: &Fs) {
+        self.lazy_times.store(false, Ordering::Relaxed);
+        if !self.registered.swap(true, Ordering::AcqRel) {
+            fs.changed_inodes.add(fs, self);
+        }
+    }
+
+    /// The seed of the checksums of this inode's extent and directory blocks; 0 without
+    /// metadata_csum.
+    pub(crate) fn csum_seed(&self, fs: &Fs) -> u32 {
+        let generation = self.meta.lock().fields.generation;
+        fs.geo
+            .inode_csum_seed(self.ino, generation)
+            .map_or(0, |seed| seed.0)
+    }
+}
+
+impl CachedInode for Inode {
+    fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    fn mapping(&self) -> &Mapping {
+        &self.data.mapping
+    }
+
+    fn is_clean(&self) -> bool {
+        let fs = self.fs.upgrade();
+        let journal = fs.as_ref().map(|fs| &*fs.journal);
+        !self.registered.load(Ordering::Acquire) && self.is_durable(journal)
+    }
+
+    fn footprint(&self) -> usize {
+        let inline = self
+            .meta
+            .try_lock()
+            .and_then(|m| m.inline_xattrs.as_ref().map(|x| x.len()));
+        // The inode, its Arc's counts, and its entries in the table and on the LRU list.
+        size_of::<Inode>() + 16 + 80 + inline.unwrap_or(0)
+    }
+
+    fn last_unpinned(self: &Arc<Self>) {
+        if self.meta.lock().fields.links_count == 0
+            && let Some(fs) = self.fs.upgrade()
+        {
+            fs.unlinked.lock().push(self.clone());
+            // Most callers delete it at once. For the others the flusher's tick does.
+            fs.bdi.ensure_flusher();
+        }
+    }
+}

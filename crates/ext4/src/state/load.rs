@@ -1,0 +1,142 @@
+//! The way of inodes into memory: from the inode table, or new.
+
+use super::{Inode, InodeRef};
+use crate::{Error, Fs, InodeDamage, Result};
+use ext4_format::inode::{
+    FileType, InodeFields, InodeFlags, InodeMode, in_inode_xattr_area, verify_checksum,
+};
+use jbd2::Handle;
+use sync::atomic::Ordering;
+use units::{FsBlock, Ino};
+
+/// The links that an inode must have to be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// At least one.
+    Required,
+    /// None is enough: the inode may be an orphan.
+    Optional,
+}
+
+impl Fs {
+    /// Makes the in-memory inode of a number that `alloc_inode` has just taken, with a new
+    /// generation, the current time, and an empty extent root where the type has one. Puts it in
+    /// the table and marks it dirty.
+    pub(crate) fn new_inode(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        mode: u16,
+        uid: u32,
+        gid: u32,
+    ) -> Result<InodeRef> {
+        let now = self.now();
+        let mode = InodeMode(mode);
+        let mut flags = InodeFlags::empty();
+        let mut i_block = [0; 60];
+        if mode.is_regular() || mode.is_dir() || mode.is_symlink() {
+            flags |= InodeFlags::EXTENTS;
+            ext4_format::extent::init(&mut i_block, 0)?;
+        }
+        let extra_isize = if self.geo.inode_size > 128 {
+            self.geo.want_extra_isize
+        } else {
+            0
+        };
+        let fields = InodeFields {
+            mode,
+            uid,
+            gid,
+            size: 0,
+            atime: now,
+            ctime: now,
+            mtime: now,
+            crtime: (extra_isize > 0).then_some(now),
+            dtime: 0,
+            links_count: 1,
+            blocks: 0,
+            flags,
+            version: 1,
+            i_block,
+            generation: self.next_generation(),
+            file_acl: FsBlock(0),
+            extra_isize,
+            projid: 0,
+        };
+        let kind = fields.file_type()?;
+        self.budget.make_room();
+        let inode = Inode::assemble(self, ino, kind, fields, None);
+        let inode = self.inodes.insert(ino, inode);
+        inode.mark_dirty(self, handle);
+        Ok(inode)
+    }
+
+    /// An inode that a directory entry names. The caller has locked the directory.
+    ///
+    /// # Errors
+    /// `CorruptInode` for a deleted inode: the entry is damage.
+    pub(crate) fn named_inode(&self, ino: Ino) -> Result<InodeRef> {
+        self.inode(ino).map_err(|error| match error {
+            Error::Stale => {
+                let damage = InodeDamage::NamedButDeleted;
+                self.blame("named_inode", ino, error.stale_is_damage(ino, damage))
+            }
+            other => other,
+        })
+    }
+
+    /// An inode by number, loaded if necessary. Refuses numbers that no directory entry can have.
+    ///
+    /// # Errors
+    /// `Stale` for a deleted inode: the number is from an old handle.
+    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        if let Some(inode) = self.inodes.get(ino) {
+            return Ok(inode);
+        }
+        if ino != Ino::ROOT && ino < self.geo.first_ino {
+            return Err(InodeDamage::Reserved.of(ino));
+        }
+        self.load_inode(ino, Links::Required)
+    }
+
+    /// Loads any inode, also a reserved one.
+    ///
+    /// # Errors
+    /// `Stale` for an inode without links, if they are required.
+    pub(crate) fn load_inode(&self, ino: Ino, links: Links) -> Result<InodeRef> {
+        self.budget.make_room();
+        let loaded = self.inodes.get_or_load(ino, || {
+            let (block, offset) = self.groups.inode_location(ino)?;
+            let buffer = self.journal.get(block)?;
+            let data = buffer.data();
+            let raw = data
+                .get(offset..offset + usize::from(self.geo.inode_size))
+                .ok_or(Error::Internal("an inode lies beyond its block"))?;
+            verify_checksum(&self.geo, ino, raw)?;
+            let fields = InodeFields::decode(&self.geo, raw)?;
+            if fields.links_count == 0 && links == Links::Required {
+                return Err(Error::Stale);
+            }
+            let kind = fields.file_type()?;
+            if kind != FileType::Directory && fields.size > self.geo.max_file_size() {
+                return Err(InodeDamage::Size {
+                    size: fields.size,
+                    most: self.geo.max_file_size(),
+                }
+                .of(ino));
+            }
+            let area = in_inode_xattr_area(&self.geo, raw)?;
+            let inline = area.iter().any(|&b| b != 0).then(|| area.into());
+            let inode = Inode::assemble(self, ino, kind, fields, inline);
+            // It may have been written to and evicted before.
+            inode.data.durability.written_up_to(self.queue.written());
+            Ok(inode)
+        });
+        self.witness("load_inode", ino, loaded)
+    }
+
+    /// A value for `i_generation` that differs from that of the number's last user.
+    fn next_generation(&self) -> u32 {
+        self.generation.fetch_add(0x9e37_79b1, Ordering::Relaxed)
+    }
+}
