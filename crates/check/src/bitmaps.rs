@@ -8,7 +8,7 @@ use ext4_format::features::IncompatFeatures;
 use ext4_format::group_desc::GroupFlags;
 use ext4_format::inode::FileType;
 use std::fmt::Write;
-use units::GroupNo;
+use units::{GroupNo, Ino};
 
 /// Most differences of one bitmap that a message names.
 const DIFFERENCES_MAX: usize = 64;
@@ -105,7 +105,7 @@ impl Checker<'_> {
     fn check_inode_bitmap(&mut self, number: GroupNo) -> Result<u64, Error> {
         let geo = self.v.geo.clone();
         let inodes = geo.inodes_per_group;
-        let first = number.0.saturating_mul(inodes).saturating_add(1);
+        let first = Ino(number.0.saturating_mul(inodes).saturating_add(1));
         let group = &self.groups[number.0 as usize];
         let (desc, sound, has_table) = (group.desc.clone(), group.sound, group.table_ok);
         let bitmap_ok = group.inode_bitmap_ok;

@@ -1,6 +1,8 @@
 //! Tables with an element for each block or inode. A part of a table is allocated at the first
 //! write to it.
 
+use units::Ino;
+
 /// Elements in a part.
 const CHUNK: u64 = 1 << 15;
 
@@ -124,7 +126,7 @@ pub(crate) struct Table<T> {
 const ROWS: u32 = 1 << 10;
 
 impl<T: Copy + Default> Table<T> {
-    /// Returns a table of `len` default values.
+    /// Returns a table of default values for the inodes below number `len`.
     pub fn new(len: u32) -> Table<T> {
         let chunks = len.div_ceil(ROWS) as usize;
         Table {
@@ -132,7 +134,8 @@ impl<T: Copy + Default> Table<T> {
         }
     }
 
-    pub fn get(&self, at: u32) -> T {
+    pub fn get(&self, ino: Ino) -> T {
+        let Ino(at) = ino;
         self.chunks
             .get((at / ROWS) as usize)
             .and_then(Option::as_ref)
@@ -142,17 +145,18 @@ impl<T: Copy + Default> Table<T> {
     }
 
     /// Returns an element for writing, or `None` beyond the end.
-    pub fn at(&mut self, at: u32) -> Option<&mut T> {
+    pub fn at(&mut self, ino: Ino) -> Option<&mut T> {
+        let Ino(at) = ino;
         let chunk = self.chunks.get_mut((at / ROWS) as usize)?;
         let chunk = chunk.get_or_insert_with(|| vec![T::default(); ROWS as usize].into());
         chunk.get_mut((at % ROWS) as usize)
     }
 
-    /// Returns the index of the first element from `from` on whose part is allocated.
-    pub fn next_present(&self, from: u32) -> Option<u32> {
-        let first = (from / ROWS) as usize;
+    /// Returns the first inode from `from` on whose part is allocated.
+    pub fn next_present(&self, from: Ino) -> Option<Ino> {
+        let first = (from.0 / ROWS) as usize;
         let chunk = (first..self.chunks.len()).find(|i| self.chunks[*i].is_some())?;
-        Some(from.max(chunk as u32 * ROWS))
+        Some(from.max(Ino(chunk as u32 * ROWS)))
     }
 }
 
@@ -177,9 +181,9 @@ mod tests {
     #[test]
     fn tables_take_memory_where_they_are_written() {
         let mut table = Table::<u16>::new(5000);
-        *table.at(4000).unwrap() = 7;
-        assert_eq!((table.get(4000), table.get(1)), (7, 0));
-        assert_eq!(table.next_present(0), Some(3072));
-        assert_eq!(table.next_present(4096), None);
+        *table.at(Ino(4000)).unwrap() = 7;
+        assert_eq!((table.get(Ino(4000)), table.get(Ino(1))), (7, 0));
+        assert_eq!(table.next_present(Ino(0)), Some(Ino(3072)));
+        assert_eq!(table.next_present(Ino(4096)), None);
     }
 }

@@ -25,7 +25,7 @@ const MIN_RECORD: usize = 12;
 /// A record of a directory block.
 struct Record<'a> {
     offset: usize,
-    ino: u32,
+    ino: Ino,
     len: usize,
     file_type: u8,
     name: &'a [u8],
@@ -34,7 +34,7 @@ struct Record<'a> {
 /// State of the check of one directory.
 struct State {
     at: usize,
-    ino: u32,
+    ino: Ino,
     seed: Option<Seed>,
     tail: Tail,
     index: Option<Index>,
@@ -54,7 +54,7 @@ impl Checker<'_> {
     }
 
     /// Returns the index of the directory with this inode number. The list is sorted by inode.
-    pub fn find_directory(&self, ino: u32) -> Option<usize> {
+    pub fn find_directory(&self, ino: Ino) -> Option<usize> {
         self.directories
             .binary_search_by_key(&ino, |dir| dir.ino)
             .ok()
@@ -62,7 +62,7 @@ impl Checker<'_> {
 
     fn check_directory(&mut self, at: usize) -> Result<(), Error> {
         let dir = self.directories[at];
-        let seed = self.v.geo.inode_csum_seed(Ino(dir.ino), dir.generation);
+        let seed = self.v.geo.inode_csum_seed(dir.ino, dir.generation);
         let tail = Tail::for_seed(seed);
         let blocks = dir.first..dir.first + dir.blocks as usize;
         let mut state = State {
@@ -188,7 +188,7 @@ impl Checker<'_> {
             let first_of_directory = file_block == FileBlock::FIRST && nth < 2;
             if first_of_directory {
                 self.check_dot(state, &place, &record, nth);
-            } else if record.ino != 0 {
+            } else if record.ino != Ino(0) {
                 self.check_entry(state, &place, file_block, &record);
             }
             nth += 1;
@@ -208,7 +208,7 @@ impl Checker<'_> {
             .clone()
             .at_offset(record.offset as u32)
             .named(record.name);
-        if record.ino == 0 || record.name != name {
+        if record.ino == Ino(0) || record.name != name {
             let message = match nth {
                 0 => "the first entry of the directory is not \".\"",
                 _ => "the second entry of the directory is not \"..\"",
@@ -235,7 +235,7 @@ impl Checker<'_> {
             if let Some(dir) = self.directories.get_mut(state.at) {
                 dir.dotdot = record.ino;
             }
-            if record.ino > self.v.geo.inodes_count {
+            if record.ino.0 > self.v.geo.inodes_count {
                 self.problem(
                     Kind::Directory,
                     place.clone(),
@@ -274,9 +274,9 @@ impl Checker<'_> {
             Some("the entry is not at the beginning of its directory".to_owned())
         } else if name.iter().any(|byte| *byte == 0 || *byte == b'/') {
             Some("the name has a byte that no name can have".to_owned())
-        } else if ino > geo.inodes_count {
+        } else if ino.0 > geo.inodes_count {
             Some(format!("inode {ino} does not exist"))
-        } else if ino < geo.first_ino.0 {
+        } else if ino < geo.first_ino {
             Some(format!("inode {ino} is reserved"))
         } else {
             None
@@ -334,7 +334,7 @@ impl Checker<'_> {
         };
         let parent = state.ino;
         let known: &mut Directory = &mut self.directories[child];
-        if known.parent != 0 {
+        if known.parent != Ino(0) {
             let first = known.parent;
             return self.problem(
                 Kind::Directory,
@@ -349,8 +349,8 @@ impl Checker<'_> {
         }
     }
 
-    fn lies_in_an_unknown_table(&self, ino: u32) -> bool {
-        let group = self.v.geo.inode_group(Ino(ino));
+    fn lies_in_an_unknown_table(&self, ino: Ino) -> bool {
+        let group = self.v.geo.inode_group(ino);
         group.is_ok_and(|(GroupNo(group), _)| {
             self.groups.get(group as usize).is_none_or(|g| !g.table_ok)
         })
@@ -373,7 +373,7 @@ fn record_at(bytes: &[u8], offset: usize, usable: usize) -> Result<Record<'_>, S
     }
     Ok(Record {
         offset,
-        ino: u32::from_le_bytes([i0, i1, i2, i3]),
+        ino: Ino(u32::from_le_bytes([i0, i1, i2, i3])),
         len,
         file_type,
         name: bytes.get(offset + HEADER..offset + name_end).unwrap_or(&[]),

@@ -3,7 +3,7 @@
 use ext4_format::error::FormatError;
 use serde::Serialize;
 use std::fmt;
-use units::FsBlock;
+use units::{FsBlock, Ino};
 
 /// Findings that a report keeps; more are only counted.
 pub const MAX_FINDINGS: usize = 10_000;
@@ -101,9 +101,9 @@ impl Place {
         }
     }
     /// Returns the place of an inode.
-    pub fn inode(inode: u32) -> Place {
+    pub fn inode(inode: Ino) -> Place {
         Place {
-            inode: Some(inode),
+            inode: Some(inode.0),
             ..Place::default()
         }
     }

@@ -23,7 +23,7 @@ struct Claiming<'a> {
     claims: &'a mut Claims,
     report: &'a mut Report,
     directory_blocks: Option<&'a mut Vec<(FileBlock, FsBlock)>>,
-    ino: u32,
+    ino: Ino,
     /// Number of data blocks and of blocks of the tree.
     blocks: u64,
     /// End of the mapped file blocks.
@@ -96,19 +96,16 @@ impl Checker<'_> {
         let groups = self.groups.len() as u64;
         self.progress.begin("inodes", groups);
         self.each_inode(|checker, ino, raw| checker.check_inode(ino, raw))?;
-        for ino in 1..self.v.geo.first_ino.0 {
+        for ino in (1..self.v.geo.first_ino.0).map(Ino) {
             // Reserved inodes always count as used.
             if let Some(row) = self.inodes.at(ino) {
-                row.flags |= Row::IN_USE | if ino == Ino::ROOT.0 { 0 } else { Row::HIDDEN };
+                row.flags |= Row::IN_USE | if ino == Ino::ROOT { 0 } else { Row::HIDDEN };
             }
         }
         let sb = &self.v.sb;
-        for ino in [
-            sb.orphan_file_inum.get(),
-            sb.usr_quota_inum.get(),
-            sb.grp_quota_inum.get(),
-            sb.prj_quota_inum.get(),
-        ] {
+        let quota = [&sb.usr_quota_inum, &sb.grp_quota_inum, &sb.prj_quota_inum];
+        let hidden = quota.into_iter().chain([&sb.orphan_file_inum]);
+        for ino in hidden.map(|inum| Ino(inum.get())) {
             if self.inodes.get(ino).has(Row::IN_USE)
                 && let Some(row) = self.inodes.at(ino)
             {
@@ -155,7 +152,7 @@ impl Checker<'_> {
 
     fn check_inode(&mut self, ino: Ino, raw: &[u8]) -> Result<(), Error> {
         let geo = self.v.geo.clone();
-        let place = Place::inode(ino.0);
+        let place = Place::inode(ino);
         let mut wrong = Vec::new();
         let mut raw = raw.to_vec();
         if let Err(error) = verify_checksum(&geo, ino, &raw) {
@@ -178,7 +175,7 @@ impl Checker<'_> {
                 }
             }
         };
-        let is_orphan = self.orphans.contains(&ino.0);
+        let is_orphan = self.orphans.contains(&ino);
         let is_reserved = ino < geo.first_ino;
         if fields.links_count == 0 && !is_orphan && !is_reserved {
             if fields.mode.0 != 0 && fields.dtime == 0 {
@@ -203,7 +200,7 @@ impl Checker<'_> {
         if raw.get(0x70..0x74).is_some_and(|bytes| bytes != [0; 4]) {
             wrong.push("i_faddr is not 0".to_owned());
         }
-        if let Some(row) = self.inodes.at(ino.0) {
+        if let Some(row) = self.inodes.at(ino) {
             row.links = fields.links_count;
             row.kind = kind.map_or(0, FileType::dirent_code);
             row.flags |= Row::IN_USE | if is_orphan { Row::ORPHAN } else { 0 };
@@ -338,7 +335,7 @@ impl Checker<'_> {
         fields: &InodeFields,
         kind: Option<FileType>,
     ) -> Result<u64, Error> {
-        let place = Place::inode(ino.0);
+        let place = Place::inode(ino);
         let size = u64::from(self.v.geo.block_size);
         let is_dir = kind == Some(FileType::Directory);
         let first = self.directory_blocks.len();
@@ -346,7 +343,7 @@ impl Checker<'_> {
             claims: &mut self.claims,
             report: &mut self.report,
             directory_blocks: is_dir.then_some(&mut self.directory_blocks),
-            ino: ino.0,
+            ino,
             blocks: 0,
             end: FileBlock::FIRST,
             last_written: None,
@@ -358,7 +355,7 @@ impl Checker<'_> {
         let (blocks, end, first_block) = (sink.blocks, u64::from(sink.end), sink.first_block);
         let (last_written, has_unwritten) = (sink.last_written, sink.has_unwritten);
         if sink.overflow {
-            let what = format!("blocks of directory inode {}: there are too many", ino.0);
+            let what = format!("blocks of directory inode {ino}: there are too many");
             self.report.unchecked.push(what);
         }
         let bytes = fields.size;
@@ -376,14 +373,14 @@ impl Checker<'_> {
                 }
                 let has_csum = self.v.geo.has_metadata_csum();
                 self.directories.push(Directory {
-                    ino: ino.0,
+                    ino,
                     generation: if has_csum { fields.generation } else { 0 },
                     indexed: fields.flags.contains(InodeFlags::INDEX)
                         && self.v.geo.compat.contains(CompatFeatures::DIR_INDEX),
                     first,
                     blocks: (self.directory_blocks.len() - first) as u32,
-                    parent: 0,
-                    dotdot: 0,
+                    parent: Ino(0),
+                    dotdot: Ino(0),
                 });
                 self.report.directories += 1;
             }
@@ -433,7 +430,7 @@ impl Checker<'_> {
             }
             overlaps
         });
-        let mut owners: Vec<Vec<u32>> = vec![Vec::new(); runs.len()];
+        let mut owners: Vec<Vec<Ino>> = vec![Vec::new(); runs.len()];
         self.progress
             .begin("shared blocks", self.groups.len() as u64);
         let mut nodes = Bits::new(self.v.geo.blocks_count);
@@ -441,14 +438,14 @@ impl Checker<'_> {
             let Ok(fields) = InodeFields::decode(&checker.v.geo, raw) else {
                 return Ok(());
             };
-            if !checker.inodes.get(ino.0).has(Row::IN_USE) || ino == Ino::RESIZE {
+            if !checker.inodes.get(ino).has(Row::IN_USE) || ino == Ino::RESIZE {
                 return Ok(());
             }
             let mut sink = Owning {
                 runs: &runs,
                 owners: &mut owners,
                 nodes: &mut nodes,
-                ino: ino.0,
+                ino,
             };
             if fields.file_acl.0 != 0 {
                 sink.touch(fields.file_acl, 1);
@@ -480,7 +477,7 @@ impl Checker<'_> {
                 let _ = write!(message, "{before}{owner}");
             }
             let mut place = Place::block(run.start);
-            place.inode = inodes.first().copied();
+            place.inode = inodes.first().map(|ino| ino.0);
             self.problem(Kind::SharedBlock, place, message);
         }
         Ok(())
@@ -529,9 +526,9 @@ const OWNERS_MAX: usize = 16;
 /// Collects the inodes with blocks in some runs.
 struct Owning<'a> {
     runs: &'a [Run],
-    owners: &'a mut [Vec<u32>],
+    owners: &'a mut [Vec<Ino>],
     nodes: &'a mut Bits,
-    ino: u32,
+    ino: Ino,
 }
 
 impl Owning<'_> {

@@ -67,8 +67,8 @@ impl Checker<'_> {
             return Ok(());
         }
         let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);
-        let ino = Ino(8);
-        let place = Place::inode(ino.0);
+        let ino = Ino::JOURNAL;
+        let place = Place::inode(ino);
         let bad = |checker: &mut Self, message: &str| {
             checker.problem(Kind::Journal, place.clone(), message);
             if needs_recovery {
@@ -104,7 +104,7 @@ impl Checker<'_> {
         let first = extents.runs[0].physical;
         let bytes = self.v.read_block(first)?;
         let parsed = JournalSuperblock::parse(&bytes, size, blocks as u32);
-        let place = Place::inode(ino.0).at_block(first);
+        let place = Place::inode(ino).at_block(first);
         let journal = match parsed {
             Ok(journal) => journal,
             Err(JournalError::Unsupported(what)) => {
@@ -137,7 +137,7 @@ impl Checker<'_> {
                     self.report.transactions = recovery.transactions;
                     self.report.note(
                         Kind::Journal,
-                        Place::inode(ino.0),
+                        Place::inode(ino),
                         format!(
                             "the volume needs recovery: {} transactions are seen as if replayed",
                             recovery.transactions

@@ -12,7 +12,7 @@ impl Checker<'_> {
     }
 
     fn check_connectivity(&mut self) {
-        let root = Ino::ROOT.0;
+        let root = Ino::ROOT;
         let count = self.directories.len();
         self.progress.begin("connectivity", count as u64);
         let Some(root_at) = self.find_directory(root) else {
@@ -51,7 +51,7 @@ impl Checker<'_> {
                 path.push(at);
                 let dir = self.directories[at];
                 match self.find_directory(dir.parent) {
-                    Some(parent) if dir.parent != 0 => at = parent,
+                    Some(parent) if dir.parent != Ino(0) => at = parent,
                     _ => {
                         if !self.inodes.get(dir.ino).has(Row::HIDDEN | Row::ORPHAN) {
                             self.problem(
@@ -70,7 +70,7 @@ impl Checker<'_> {
         }
         for at in 0..count {
             let dir = self.directories[at];
-            if dir.parent != 0 && dir.dotdot != 0 && dir.dotdot != dir.parent {
+            if dir.parent != Ino(0) && dir.dotdot != Ino(0) && dir.dotdot != dir.parent {
                 self.problem(
                     Kind::Connectivity,
                     Place::inode(dir.ino).named(b".."),
@@ -85,9 +85,9 @@ impl Checker<'_> {
 
     fn check_counts(&mut self) {
         let directory = FileType::Directory.dirent_code();
-        let last = self.v.geo.inodes_count;
+        let last = Ino(self.v.geo.inodes_count);
         self.progress.begin("link counts", 1);
-        let mut next = self.inodes.next_present(0);
+        let mut next = self.inodes.next_present(Ino(0));
         while let Some(ino) = next.filter(|ino| *ino <= last) {
             next = self.inodes.next_present(ino + 1);
             let row = self.inodes.get(ino);
@@ -96,10 +96,10 @@ impl Checker<'_> {
             }
             let is_directory = row.kind == directory;
             // The link of its own ".", and for the root also "..".
-            let own = u32::from(is_directory) + u32::from(ino == Ino::ROOT.0);
+            let own = u32::from(is_directory) + u32::from(ino == Ino::ROOT);
             let counted = row.counted.saturating_add(own);
             let place = Place::inode(ino);
-            if !row.has(Row::NAMED) && ino != Ino::ROOT.0 {
+            if !row.has(Row::NAMED) && ino != Ino::ROOT {
                 if row.has(Row::ORPHAN) && row.links == 0 {
                     continue;
                 }

@@ -56,15 +56,12 @@ impl Checker<'_> {
     }
 
     fn walk_list(&mut self) -> Result<(), Error> {
-        let mut next = self.v.sb.last_orphan.get();
-        let mut before = 0;
-        while next != 0 {
-            let place = match before {
-                0 => Place::default(),
-                ino => Place::inode(ino),
-            };
+        let mut next = Ino(self.v.sb.last_orphan.get());
+        let mut before = None;
+        while next != Ino(0) {
+            let place = before.map_or_else(Place::default, Place::inode);
             let geo = &self.v.geo;
-            if next < geo.first_ino.0 || next > geo.inodes_count {
+            if next < geo.first_ino || next.0 > geo.inodes_count {
                 self.problem(
                     Kind::Orphans,
                     place,
@@ -80,11 +77,12 @@ impl Checker<'_> {
                 );
                 break;
             }
-            let Some((_, Ok(fields))) = self.read_inode(Ino(next))? else {
+            let Some((_, Ok(fields))) = self.read_inode(next)? else {
                 break;
             };
-            before = next;
-            next = fields.dtime;
+            before = Some(next);
+            // Deletion times link the list.
+            next = Ino(fields.dtime);
         }
         Ok(())
     }
@@ -97,7 +95,7 @@ impl Checker<'_> {
         if !has_file {
             return Ok(());
         }
-        let place = Place::inode(ino.0);
+        let place = Place::inode(ino);
         let Some((_, Ok(fields))) = self.read_inode(ino)? else {
             self.problem(
                 Kind::Orphans,
@@ -143,7 +141,7 @@ impl Checker<'_> {
                         format!("slot {slot} names inode {orphan}, but the super block does not say orphan_present"),
                     );
                 } else if self.orphans.len() < ORPHANS_MAX {
-                    self.orphans.insert(orphan.0);
+                    self.orphans.insert(orphan);
                 }
             }
         }

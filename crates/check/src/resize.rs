@@ -24,7 +24,7 @@ impl Checker<'_> {
             .iter()
             .enumerate()
             .any(|(at, byte)| *byte != 0 && !(DOUBLY..DOUBLY + 4).contains(&at));
-        let place = Place::inode(Ino::RESIZE.0);
+        let place = Place::inode(Ino::RESIZE);
         if !has {
             if fields.links_count != 0 || fields.i_block.iter().any(|byte| *byte != 0) {
                 self.problem(

@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use std::collections::{HashMap, HashSet};
-use units::{FileBlock, FsBlock};
+use units::{FileBlock, FsBlock, Ino};
 
 /// A group, and which of its places are valid.
 pub(crate) struct Group {
@@ -40,7 +40,7 @@ pub(crate) struct AttributeBlock {
     /// Number of inodes that refer to it.
     pub seen: u32,
     /// The first inode that refers to it.
-    pub ino: u32,
+    pub ino: Ino,
 }
 
 /// Most runs of blocks with several owners for which pass 1b looks for the owners.
@@ -75,16 +75,16 @@ impl Row {
 /// A directory: 48 bytes, and 16 for each block.
 #[derive(Clone, Copy)]
 pub(crate) struct Directory {
-    pub ino: u32,
+    pub ino: Ino,
     pub generation: u32,
     pub indexed: bool,
     /// Index of its first block in [`Checker::directory_blocks`].
     pub first: usize,
     pub blocks: u32,
     /// The directory with an entry for this one; 0 if there is none.
-    pub parent: u32,
+    pub parent: Ino,
     /// The inode of its ".."; 0 if there is none.
-    pub dotdot: u32,
+    pub dotdot: Ino,
 }
 
 /// A run of blocks with more than one owner.
@@ -104,7 +104,7 @@ pub(crate) struct Checker<'a> {
     pub metadata: Bits,
     pub inodes: Table<Row>,
     /// Unlinked inodes on the orphan list or in the orphan file.
-    pub orphans: HashSet<u32>,
+    pub orphans: HashSet<Ino>,
     pub directories: Vec<Directory>,
     /// File block and volume block, in the order of `directories`.
     pub directory_blocks: Vec<(FileBlock, FsBlock)>,

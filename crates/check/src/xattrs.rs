@@ -23,7 +23,7 @@ impl Checker<'_> {
             for message in wrong {
                 self.problem(
                     Kind::Attributes,
-                    Place::inode(ino.0),
+                    Place::inode(ino),
                     format!("attributes in the inode: {message}"),
                 );
             }
@@ -32,7 +32,7 @@ impl Checker<'_> {
         if block.0 == 0 {
             return Ok(0);
         }
-        let place = Place::inode(ino.0).at_block(block);
+        let place = Place::inode(ino).at_block(block);
         if !self.v.contains(block, 1) {
             self.problem(
                 Kind::Attributes,
@@ -66,7 +66,7 @@ impl Checker<'_> {
             AttributeBlock {
                 refcount,
                 seen: 1,
-                ino: ino.0,
+                ino,
             },
         );
         Ok(1)
@@ -74,7 +74,7 @@ impl Checker<'_> {
 
     /// Checks the reference count of each attribute block.
     pub fn check_attribute_counts(&mut self) {
-        let mut wrong: Vec<(FsBlock, u32, u32, u32)> = self
+        let mut wrong: Vec<(FsBlock, Ino, u32, u32)> = self
             .attribute_blocks
             .iter()
             // 0: the block could not be read, which was reported before.
