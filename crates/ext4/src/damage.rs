@@ -101,6 +101,8 @@ pub(crate) struct ErrorLog {
     journal: Arc<Journal>,
     clock: Arc<dyn Clock>,
     policy: OnError,
+    /// Bytes of a block of the volume.
+    block_size: u32,
     /// The record is written by a mount that may write.
     access: Access,
     summary: Mutex<ErrorSummary>,
@@ -124,6 +126,7 @@ impl ErrorLog {
             journal,
             clock,
             policy,
+            block_size: superblock.block_size(),
             access,
             summary: Rank::ErrorLog.mutex(ErrorSummary::read(superblock)),
             met: AtomicBool::new(false),
@@ -176,9 +179,9 @@ impl ErrorLog {
     #[track_caller]
     pub fn record(&self, func: &'static str, ino: u32, error: &Error) {
         let (ino, block) = match error {
-            Error::CorruptInode { ino, .. } => (ino.0, 0),
+            Error::CorruptInode { ino, block, .. } => (ino.0, block.map_or(0, |block| block.0)),
             Error::CorruptDirectory { ino, block, .. } => (ino.0, block.0),
-            Error::Io(e) => (ino, e.offset / PAGE_SIZE as u64),
+            Error::Io(e) => (ino, e.offset / u64::from(self.block_size)),
             _ => (ino, 0),
         };
         let record = ErrorRecord {
@@ -259,4 +262,68 @@ pub(crate) fn carry_over(before: &Superblock, after: &mut Superblock) {
         ErrorSummary::read(before).write(after);
     }
     after.set_state(after.state() | (before.state() & State::ERROR));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::{IoError, Op};
+    use cache::Budget;
+    use jbd2::{AsyncCommit, JournalOptions, LogFormat, Overlay};
+    use mkfs::MkfsOptions;
+    use std::time::Duration;
+    use sync::clock::SystemClock;
+    use testkit::disk::Disk;
+
+    fn superblock(queue: &Queue) -> Superblock {
+        let page = queue
+            .read(0, PAGE_SIZE, PAGE_SIZE, Class::Metadata, Reason::Other)
+            .unwrap();
+        let at = SUPERBLOCK_OFFSET as usize;
+        Superblock::parse(&page[0][at..at + SUPERBLOCK_SIZE]).unwrap()
+    }
+
+    /// The first record after an I/O error at byte `offset` of a volume with blocks of `block_size`
+    /// bytes.
+    fn record_of_io_error(block_size: u32, offset: u64) -> ErrorRecord {
+        let queue = Disk::new(32 << 20).queue();
+        let options = MkfsOptions {
+            block_size,
+            ..MkfsOptions::default()
+        };
+        mkfs::format(&queue, &options).unwrap();
+        let options = JournalOptions {
+            commit_interval: Duration::from_secs(3600),
+            block_size,
+            format: LogFormat::Kept,
+            async_commit: AsyncCommit::default(),
+            uuid: [0; 16],
+        };
+        let budget = Budget::of_memory(8 << 20);
+        let log = ErrorLog::new(
+            queue.clone(),
+            Journal::read_only(queue.clone(), Overlay::default(), budget, options),
+            Arc::new(SystemClock),
+            OnError::Continue,
+            Access::ReadWrite,
+            &superblock(&queue),
+        );
+        let error = IoError {
+            op: Op::Read,
+            offset,
+            len: 4096,
+            errno: 5,
+        };
+        log.note("a_test", 12, &Error::Io(error));
+        ErrorSummary::read(&superblock(&queue)).first
+    }
+
+    #[test]
+    fn an_io_error_is_recorded_with_the_volumes_block() {
+        for (block_size, block) in [(1024, 73), (2048, 36), (4096, 18)] {
+            let record = record_of_io_error(block_size, 73 << 10);
+            assert_eq!((record.ino, record.block), (12, block), "{block_size}");
+            assert_eq!((&*record.func, record.code), ("a_test", 2));
+        }
+    }
 }

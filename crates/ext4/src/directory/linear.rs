@@ -63,7 +63,7 @@ pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
             slot,
         }),
         _ => {
-            let error = InodeDamage::NoParent.of(dir.inode.ino);
+            let error = InodeDamage::NoParent.at(dir.inode.ino, Some(leaf.block()));
             Err(dir.fs.blame("directory_find_parent", dir.inode.ino, error))
         }
     }

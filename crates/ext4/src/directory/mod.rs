@@ -44,7 +44,7 @@ use ext4_format::inode::FileType;
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
 use tree::Path;
-use units::{FileBlock, Ino};
+use units::{FileBlock, FsBlock, Ino};
 
 /// An entry returned by reading a directory.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +86,10 @@ enum Slot {
 }
 
 impl Place {
+    /// Returns the volume's block in which the search ended: with the entry, if it exists.
+    pub fn block(&self) -> FsBlock {
+        self.leaf.block()
+    }
     /// Returns the inode that the name refers to, if it exists.
     pub fn ino(&self) -> Option<Ino> {
         match self.slot {

@@ -256,6 +256,25 @@ pub enum InodeDamage {
 impl InodeDamage {
     /// Returns the error for an inode.
     pub(crate) fn of(self, ino: Ino) -> Error {
-        Error::CorruptInode { ino, damage: self }
+        self.at(ino, self.block())
+    }
+
+    /// Returns the error for an inode, with the block on the volume that is damaged.
+    pub(crate) fn at(self, ino: Ino, block: Option<FsBlock>) -> Error {
+        Error::CorruptInode {
+            ino,
+            block,
+            damage: self,
+        }
+    }
+
+    /// The block on the volume that this kind of damage names.
+    fn block(self) -> Option<FsBlock> {
+        match self {
+            InodeDamage::XattrBlock { block }
+            | InodeDamage::NodeBlock { block }
+            | InodeDamage::Extent { start: block, .. } => Some(block),
+            _ => None,
+        }
     }
 }

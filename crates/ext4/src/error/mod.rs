@@ -28,6 +28,9 @@ pub enum Error {
     CorruptInode {
         /// The inode.
         ino: Ino,
+        /// The block on the volume that is damaged, or to which the damage refers; `None` if it is
+        /// not known, or is the inode's own.
+        block: Option<FsBlock>,
         /// The damage and its place.
         damage: InodeDamage,
     },

@@ -75,10 +75,11 @@ impl<S: NodesMut> Tree<'_, S> {
         let next = path.next.map_or(path.end, |next| next.file_block);
         let prev_end = path.prev.map_or(FileBlock::FIRST, |prev| prev.end());
         if prev_end > extent.file_block || extent.end() > next {
-            return Err(self.store.corrupt(InodeDamage::MappedTwice {
+            let damage = InodeDamage::MappedTwice {
                 first: extent.file_block,
                 last: extent.last(),
-            }));
+            };
+            return Err(self.store.corrupt(damage, path.leaf_block()));
         }
         let at = path.at;
         self.replace(path, at, 0, &[extent])

@@ -130,11 +130,11 @@ fn lookup_from<S: Nodes>(store: &S, root: &View<'_>, block: FileBlock) -> Result
             // Only a root can start after the block.
             return Ok(hole(block, view.key(0).unwrap_or(end)));
         };
-        let (_, child, child_end) = store.child(&view, slot, end)?;
+        let (place, child, child_end) = store.child(&view, slot, end)?;
         let (depth, key) = (view.depth() - 1, view.key(slot).unwrap_or_default());
         end = child_end;
         let bytes = bytes.insert(store.bytes(&child));
-        view = store.view(bytes, depth, key, end)?;
+        view = store.view(place, bytes, depth, key, end)?;
     }
     let rank = view.rank(block);
     if let Some(extent) = rank.checked_sub(1).and_then(|at| view.extent(at))

@@ -44,20 +44,21 @@ pub(super) trait Nodes {
     /// Returns the inode of the tree, for errors.
     fn ino(&self) -> Ino;
 
-    /// Returns the error for an inconsistent tree.
-    fn corrupt(&self, damage: InodeDamage) -> Error {
-        damage.of(self.ino())
+    /// Returns the error for an inconsistent node in `block`; `None`: the root.
+    fn corrupt(&self, damage: InodeDamage, block: Option<FsBlock>) -> Error {
+        damage.at(self.ino(), block)
     }
     /// Checks an extent. The node may have changed since it was verified as a whole.
     fn check(&self, extent: Extent) -> Result<Extent> {
         if extent.is_valid() && self.on_volume(extent.start, extent.len) {
             Ok(extent)
         } else {
-            Err(self.corrupt(InodeDamage::Extent {
+            let damage = InodeDamage::Extent {
                 file_block: extent.file_block,
                 start: extent.start,
                 len: extent.len,
-            }))
+            };
+            Err(damage.of(self.ino()))
         }
     }
     /// Returns the block, the node and the range's end of the child of entry `at` of `parent`. The
@@ -71,19 +72,20 @@ pub(super) trait Nodes {
         let empty = InodeDamage::NodeEmpty {
             depth: parent.depth(),
         };
-        let raw = parent.raw(at).ok_or_else(|| self.corrupt(empty))?;
+        let raw = parent.raw(at).ok_or_else(|| empty.of(self.ino()))?;
         let end = parent.key(at + 1).unwrap_or(end);
         let block = node::unpack_child(raw);
         if !self.on_volume(block, 1) {
-            return Err(self.corrupt(InodeDamage::NodeBlock { block }));
+            return Err(InodeDamage::NodeBlock { block }.of(self.ino()));
         }
         // A parent has a depth of at least 1; `View::new` checked the depth.
         let depth = parent.depth().saturating_sub(1);
         Ok((block, self.get(block, depth)?, end))
     }
-    /// Returns the view of a child that must cover `key..end`.
+    /// Returns the view of a child in `block` that must cover `key..end`.
     fn view<'b>(
         &self,
+        block: FsBlock,
         bytes: &'b Buf,
         depth: u16,
         key: FileBlock,
@@ -98,10 +100,11 @@ pub(super) trait Nodes {
             _ => view.key(last).and_then(|key| key.checked_add(1)),
         };
         if view.key(0) != Some(key) || last_end.is_none_or(|last_end| last_end > end) {
-            return Err(self.corrupt(InodeDamage::NodeRange {
+            let damage = InodeDamage::NodeRange {
                 file_block: key,
                 depth,
-            }));
+            };
+            return Err(self.corrupt(damage, Some(block)));
         }
         Ok(view)
     }
@@ -144,6 +147,10 @@ pub(super) struct Path<N> {
 }
 
 impl<N: Clone> Path<N> {
+    /// Returns the block of the leaf; `None` if that is the root.
+    pub fn leaf_block(&self) -> Option<FsBlock> {
+        self.levels.last().and_then(Level::block)
+    }
     /// Returns the extents of the leaf.
     pub fn leaf_entries<S: Nodes<Node = N>>(
         &self,
@@ -161,6 +168,10 @@ impl<N: Clone> Path<N> {
 }
 
 impl<N: Clone> Level<N> {
+    /// Returns the node's block; `None` for the root.
+    fn block(&self) -> Option<FsBlock> {
+        self.node.as_ref().map(|(block, _)| *block)
+    }
     /// Returns the node's present entries.
     fn entries<S: Nodes<Node = N>>(
         &self,
@@ -177,11 +188,12 @@ impl<N: Clone> Level<N> {
         };
         let view = View::new(bytes, Some(self.depth))?;
         if view.len() != self.entries {
-            return Err(store.corrupt(InodeDamage::NodeChanged {
+            let damage = InodeDamage::NodeChanged {
                 depth: self.depth,
                 expected: self.entries as u32,
                 found: view.len() as u32,
-            }));
+            };
+            return Err(store.corrupt(damage, self.block()));
         }
         Ok(view.raws().into())
     }
@@ -225,7 +237,7 @@ pub(super) fn descend<S: Nodes>(
         path.end = end;
         bytes = store.bytes(&next);
         node = Some((child, next));
-        view = store.view(&bytes, depth - 1, key, end)?;
+        view = store.view(child, &bytes, depth - 1, key, end)?;
     }
 }
 
@@ -278,10 +290,11 @@ impl<S: NodesMut> Tree<'_, S> {
             }
             if level.max < 2 + new.saturating_sub(old) {
                 // Two empty nodes could not hold the entries, so a header is wrong.
-                return Err(self.store.corrupt(InodeDamage::NodeCapacity {
+                let damage = InodeDamage::NodeCapacity {
                     depth: level.depth,
                     most: level.max as u32,
-                }));
+                };
+                return Err(self.store.corrupt(damage, level.block()));
             }
             if level.node.is_none() && level.depth >= MAX_DEPTH {
                 return Err(Error::FileTooLarge);
@@ -406,7 +419,7 @@ impl<S: NodesMut> Tree<'_, S> {
             let (block, child, end) = self.store.child(&view, 0, FileBlock::END)?;
             let bytes = self.store.bytes(&child);
             let key = view.key(0).unwrap_or_default();
-            let child = self.store.view(&bytes, view.depth() - 1, key, end)?;
+            let child = self.store.view(block, &bytes, view.depth() - 1, key, end)?;
             if child.len() > view.max() {
                 return Ok(());
             }
@@ -430,7 +443,7 @@ impl<S: NodesMut> Tree<'_, S> {
             Some((_, node)) => View::new(&self.store.bytes(node), Some(level.depth))?.key(0),
         };
         let empty = InodeDamage::NodeEmpty { depth: level.depth };
-        key.ok_or_else(|| self.store.corrupt(empty))
+        key.ok_or_else(|| self.store.corrupt(empty, level.block()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{ExtentState, Map, convert, count_extents, for_each, insert, lookup, remove};
 use crate::alloc::BlockRun;
-use crate::{Fs, InodeRef, MountOptions};
+use crate::{Error, Fs, InodeDamage, InodeRef, MountOptions};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -299,4 +299,31 @@ fn a_damaged_node_is_an_error() {
         .is_err()
     );
     assert!(remove(&fs, &handle, &file, FileBlock(0)..FileBlock(100)).is_err());
+}
+
+#[test]
+fn the_record_of_a_misplaced_node_names_its_block() {
+    let fs = Volume::new(64).mount();
+    let file = create(&fs, 4000);
+    for block in (0..1000).step_by(2) {
+        map(&fs, &file, block, 1, 3000, ExtentState::Written);
+    }
+    let child = {
+        let mut root = file.i_block.write();
+        // The first entry begins at file block 1, and its child at 0.
+        root[12] = 1;
+        FsBlock(u32::from_le_bytes([root[16], root[17], root[18], root[19]]).into())
+    };
+    let error = lookup(&fs, &file, FileBlock(5)).unwrap_err();
+    let Error::CorruptInode { ino, block, damage } = error else {
+        panic!("{error}");
+    };
+    let misplaced = InodeDamage::NodeRange {
+        file_block: FileBlock(1),
+        depth: 0,
+    };
+    assert_eq!((ino, block, damage), (file.ino, Some(child), misplaced));
+    let last = fs.info().error_summary.last;
+    assert_eq!((last.ino, last.block), (file.ino.0, child.0));
+    fs.crash();
 }

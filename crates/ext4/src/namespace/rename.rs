@@ -189,10 +189,10 @@ impl Fs {
         }
         let source = self.named_inode(source_ino)?;
         let target = replaces.map(|ino| self.named_inode(ino)).transpose()?;
-        check_entry_kind(&source, source_kind)?;
+        check_entry_kind(&source, source_kind, &source_place)?;
         check_may_rename(&source)?;
         if let Some(target) = &target {
-            check_entry_kind(target, target_kind)?;
+            check_entry_kind(target, target_kind, &target_place)?;
             check_may_rename(target)?;
         }
         let needs_data = written != Some(source_ino) && target.is_some() && !source_is_dir;
@@ -257,15 +257,15 @@ impl Fs {
         }
         let parent_of = |inode: &InodeRef, parent: Ino| -> Result<Place> {
             let place = directory::find_parent(self, inode)?;
-            match place.ino() {
-                Some(found) if found == parent => Ok(place),
-                Some(found) => Err(InodeDamage::WrongParent {
+            let damage = match place.ino() {
+                Some(found) if found == parent => return Ok(place),
+                Some(found) => InodeDamage::WrongParent {
                     found,
                     expected: parent,
-                }
-                .of(inode.ino)),
-                None => Err(InodeDamage::NoParent.of(inode.ino)),
-            }
+                },
+                None => InodeDamage::NoParent,
+            };
+            Err(damage.at(inode.ino, Some(place.block())))
         };
         let source_parent = source_moves.then(|| parent_of(&source, from.dir.ino));
         let target_parent = match &target {
@@ -478,14 +478,14 @@ fn update_ctime(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>, now: Timestamp
 }
 
 /// Checks that the type of an entry, which earlier checks used, is that of its inode.
-fn check_entry_kind(inode: &Inode, entry: Option<FileType>) -> Result<()> {
+fn check_entry_kind(inode: &Inode, entry: Option<FileType>, place: &Place) -> Result<()> {
     match entry {
         Some(entry) if (entry == FileType::Directory) != inode.is_dir() => {
-            Err(InodeDamage::EntryType {
+            let damage = InodeDamage::EntryType {
                 entry,
                 inode: inode.kind(),
-            }
-            .of(inode.ino))
+            };
+            Err(damage.at(inode.ino, Some(place.block())))
         }
         _ => Ok(()),
     }

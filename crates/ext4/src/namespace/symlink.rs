@@ -96,10 +96,11 @@ impl Fs {
         if !InodeMode::is_symlink(mode) {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let corrupt = |damage: InodeDamage| {
-            let error = damage.of(inode.ino);
+        let corrupt = |damage: InodeDamage, block| {
+            let error = damage.at(inode.ino, block);
             self.blame("readlink", inode.ino, error)
         };
+        let mut block = None;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
         let mut target = if fast {
             let i_block: [u8; I_BLOCK_SIZE] = *inode.i_block.read();
@@ -112,18 +113,19 @@ impl Fs {
                 ..
             } = map
             else {
-                return Err(corrupt(InodeDamage::TargetUnmapped));
+                return Err(corrupt(InodeDamage::TargetUnmapped, None));
             };
+            block = Some(start);
             let data = self.journal.get(start)?.data();
             data.get(..len).map(<[u8]>::to_vec)
         }
-        .ok_or_else(|| corrupt(InodeDamage::TargetSize { size }))?;
+        .ok_or_else(|| corrupt(InodeDamage::TargetSize { size }, None))?;
         // The kernel reads the target as a C string.
         if let Some(end) = target.iter().position(|&byte| byte == 0) {
             target.truncate(end);
         }
         if target.is_empty() {
-            return Err(corrupt(InodeDamage::TargetEmpty));
+            return Err(corrupt(InodeDamage::TargetEmpty, block));
         }
         Ok(target)
     }

@@ -76,11 +76,12 @@ impl Recovery<'_> {
             for (slot, ino) in file.orphans(self.fs, block)? {
                 let inode = self.load("an inode number of the orphan file", ino)?;
                 if !self.seen.insert(ino.0) {
-                    return Err(InodeDamage::OrphanRecordedTwice {
+                    let damage = InodeDamage::OrphanRecordedTwice {
                         block: FileBlock(block),
                         slot,
-                    }
-                    .of(ino));
+                    };
+                    let place = file.blocks.get(block as usize).map(|block| block.place);
+                    return Err(damage.at(ino, place));
                 }
                 self.recover_inode(&inode, OrphanPlace::File { block, slot })?;
             }

@@ -206,7 +206,7 @@ fn damaged_lists_are_refused() {
     let error = refused(&looped);
     let twice = InodeDamage::OrphanListedTwice;
     assert!(
-        matches!(error, Error::CorruptInode { ino, damage } if (ino, damage) == (a, twice)),
+        matches!(error, Error::CorruptInode { ino, damage, .. } if (ino, damage) == (a, twice)),
         "{error}"
     );
     let free = image.copy();
