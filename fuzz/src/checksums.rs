@@ -6,6 +6,7 @@ use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::inode::InodeFields;
 use ext4_format::{Geometry, Seed, Superblock};
 use ext4_format::{dir_entry, extent, htree, inode, orphan_file, xattr};
+use jbd2::LogBlock;
 use jbd2::format::superblock::JournalSuperblock;
 use jbd2::format::{Checksums, Header, Layout, block_type, checksum, descriptor, put_u16, put_u32};
 use units::{FileBlock, FsBlock, GroupNo, Ino};
@@ -159,16 +160,16 @@ impl Corrector<'_> {
             return;
         };
         let layout = sb.layout();
-        let (mut at, mut left) = (sb.start(), sb.log_end() - sb.first());
-        if at == 0 {
+        let Some(mut at) = sb.start() else {
             return;
-        }
-        let next = |at: u32| match at + 1 {
+        };
+        let mut left = sb.log_end() - sb.first();
+        let next = |at: LogBlock| match at + 1 {
             end if end == sb.log_end() => sb.first(),
             other => other,
         };
         while left > 0 {
-            let place = journal[at as usize];
+            let place = journal[at.0 as usize];
             let mut bytes = self.device.get(place);
             let Some(header) = Header::parse(&bytes[..]) else {
                 return;
@@ -182,7 +183,7 @@ impl Corrector<'_> {
                         if left == 0 {
                             return;
                         }
-                        let copy = journal[at as usize];
+                        let copy = journal[at.0 as usize];
                         self.copy(copy, tag.block.0);
                         let data = self.device.get(copy);
                         let sum =

@@ -1,6 +1,7 @@
 //! The blocks of the journal, in each of their formats.
 
 use crate::bytes::Bytes;
+use jbd2::LogBlock;
 use jbd2::format::superblock::JournalSuperblock;
 use jbd2::format::{Checksums, Layout, descriptor as tags, revoke as revokes};
 use std::time::{Duration, UNIX_EPOCH};
@@ -109,10 +110,11 @@ pub fn superblock(data: &[u8]) {
     let Ok(mut sb) = JournalSuperblock::parse(&bytes, 4096, blocks) else {
         return;
     };
-    assert!(sb.first() >= 1 && sb.first() < sb.log_end() && sb.log_end() <= blocks);
-    assert!(sb.start() == 0 || (sb.first()..sb.log_end()).contains(&sb.start()));
+    let (first, end) = (sb.first(), sb.log_end());
+    assert!(first > LogBlock::SUPERBLOCK && first < end && end <= LogBlock(blocks));
+    assert!(sb.start().is_none_or(|start| (first..end).contains(&start)));
     let _ = sb.layout();
-    sb.set_tail(0, jbd2::Tid(9));
+    sb.set_empty(jbd2::Tid(9));
     sb.upgrade(jbd2::LogFormat::ChecksumV3, 1 << 32, &[1; 16]);
     let encoded = *sb.encode();
     JournalSuperblock::parse(&encoded, 4096, blocks).expect("encoded");

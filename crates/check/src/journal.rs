@@ -123,7 +123,7 @@ impl Checker<'_> {
                 format!("the journal was stopped by error {}", journal.errno()),
             );
         }
-        if journal.start() != 0 && !needs_recovery {
+        if journal.start().is_some() && !needs_recovery {
             self.problem(
                 Kind::Journal,
                 place.clone(),

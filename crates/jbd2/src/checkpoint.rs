@@ -35,7 +35,7 @@
 
 use crate::state::log_format::CommitState;
 use crate::transaction::Frozen;
-use crate::{Journal, JournalError, Tid};
+use crate::{Journal, JournalError, LogBlock, Tid};
 use block::{Bio, Buf, Class, Completion, IoError, Reason};
 use smallvec::smallvec;
 use sync::MutexGuard;
@@ -202,9 +202,9 @@ impl Journal {
     }
 
     /// Writes the log's start into the super block, if that marks the log as empty.
-    pub(crate) fn mark_in_use(&self, head: u32, tid: Tid) -> Result<(), JournalError> {
+    pub(crate) fn mark_in_use(&self, head: LogBlock, tid: Tid) -> Result<(), JournalError> {
         let mut tail = self.tail.lock();
-        if tail.start() != 0 {
+        if tail.start().is_some() {
             return Ok(());
         }
         tail.set_tail(head, tid);
@@ -215,10 +215,10 @@ impl Journal {
     pub(crate) fn mark_empty(&self, state: &mut CommitState) -> Result<(), JournalError> {
         assert_eq!(self.set.lock().used(), 0, "the log is not empty");
         let mut tail = self.tail.lock();
-        if tail.start() == 0 {
+        if tail.start().is_none() {
             return Ok(());
         }
-        tail.set_tail(0, self.running_tid());
+        tail.set_empty(self.running_tid());
         self.formats.reset(state, &mut tail);
         self.write_superblock(&mut tail)
     }

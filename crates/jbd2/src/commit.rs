@@ -45,7 +45,7 @@ use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_
 use crate::state::handle::assert_none_held;
 use crate::state::log_format::CommitState;
 use crate::transaction::{Closed, CommitReason, Frozen, Transaction};
-use crate::{Handle, Journal, JournalError, Phase, Tid};
+use crate::{Handle, Journal, JournalError, LogBlock, Phase, Tid};
 use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
@@ -306,7 +306,7 @@ impl Journal {
     }
 
     /// Returns the log block `count` after `at`, with wrap-around.
-    pub(crate) fn advance(&self, at: u32, count: u32) -> u32 {
+    pub(crate) fn advance(&self, at: LogBlock, count: u32) -> LogBlock {
         let (first, end) = self.bounds;
         debug_assert!(count <= end - first);
         let left = end - at;

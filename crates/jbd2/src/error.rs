@@ -1,5 +1,6 @@
 //! Errors of the journal.
 
+use crate::LogBlock;
 use block::IoError;
 use units::{FileBlock, FsBlock};
 
@@ -21,8 +22,8 @@ pub enum JournalError {
     /// A structure of the journal is damaged.
     #[error("journal block {block}: {damage}")]
     Corrupt {
-        /// Block number within the journal.
-        block: u32,
+        /// The block of the journal.
+        block: LogBlock,
         /// The damage.
         damage: JournalDamage,
     },
@@ -106,19 +107,19 @@ pub enum JournalDamage {
     #[error("the log has too few blocks: from {first} to {end}")]
     LogTooShort {
         /// The first block of the log.
-        first: u32,
+        first: LogBlock,
         /// The end of the log.
-        end: u32,
+        end: LogBlock,
     },
     /// The log's first transaction lies outside of the log.
     #[error("the log's start, {start}, lies outside of it: {first} to {end}")]
     LogStart {
         /// The block of the first transaction.
-        start: u32,
+        start: LogBlock,
         /// The first block of the log.
-        first: u32,
+        first: LogBlock,
         /// The end of the log.
-        end: u32,
+        end: LogBlock,
     },
     /// The log contains transactions where an empty log is needed.
     #[error("the log has not been recovered")]
@@ -193,7 +194,7 @@ pub enum JournalDamage {
 
 impl JournalDamage {
     /// Returns the error for a block of the journal.
-    pub(crate) fn at(self, block: u32) -> JournalError {
+    pub(crate) fn at(self, block: LogBlock) -> JournalError {
         JournalError::Corrupt {
             block,
             damage: self,

@@ -24,7 +24,7 @@
 //!  buffer_cache
 //!  transaction   recovery
 //!  buffer   log
-//!  format   options   tid   error
+//!  format   options   tid   error   log_block
 //! ```
 #![forbid(unsafe_code)]
 
@@ -37,6 +37,7 @@ mod data;
 mod error;
 pub mod format;
 mod log;
+mod log_block;
 mod log_format;
 mod open;
 mod options;
@@ -49,6 +50,7 @@ mod transaction;
 pub use buffer::{Buffer, Seal};
 pub use error::{JournalDamage, JournalError};
 pub use log::JournalExtent;
+pub use log_block::LogBlock;
 pub use options::{AsyncCommit, JournalOptions, LogFormat};
 pub use recovery::{Overlay, RecoveryReport, recover, recover_to_memory};
 pub use state::{Handle, Journal, JournalClient, JournalStats, Phase};

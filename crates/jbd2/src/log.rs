@@ -1,6 +1,6 @@
 //! The map from the journal's blocks to the volume, and I/O on them.
 
-use crate::{JournalDamage, JournalError};
+use crate::{JournalDamage, JournalError, LogBlock};
 use block::{Bio, Buf, Class, Completion, Durability, Queue, Reason};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -51,9 +51,9 @@ impl LogMap {
         let mut extents = extents.to_vec();
         extents.sort_by_key(|extent| extent.logical);
         extents.retain(|extent| extent.len > 0);
-        let mut next = 0u32;
+        let mut next = LogBlock(0);
         for extent in &extents {
-            if extent.logical.0 != next {
+            if LogBlock::from(extent.logical) != next {
                 return bad(
                     next,
                     JournalDamage::ExtentOrder {
@@ -71,12 +71,13 @@ impl LogMap {
                 None => return bad(next, JournalDamage::ExtentsTooLong),
             };
         }
-        if next == 0 {
-            return bad(0, JournalDamage::NoBlocks);
+        let blocks = next - LogBlock(0);
+        if blocks == 0 {
+            return bad(LogBlock::SUPERBLOCK, JournalDamage::NoBlocks);
         }
-        if next > MAX_BLOCKS {
+        if blocks > MAX_BLOCKS {
             return Err(JournalError::Unsupported(format!(
-                "a journal of {next} blocks; mke2fs makes at most {MAX_BLOCKS}"
+                "a journal of {blocks} blocks; mke2fs makes at most {MAX_BLOCKS}"
             )));
         }
         let run = |e: &JournalExtent| e.physical..e.physical + u64::from(e.len);
@@ -84,13 +85,16 @@ impl LogMap {
         homes.sort_unstable_by_key(|run| (run.start, run.end));
         if let Some(pair) = homes.windows(2).find(|pair| pair[0].end > pair[1].start) {
             let shared = pair[1].start;
-            return bad(0, JournalDamage::ExtentsShareBlocks { shared });
+            return bad(
+                LogBlock::SUPERBLOCK,
+                JournalDamage::ExtentsShareBlocks { shared },
+            );
         }
         Ok(LogMap {
             extents,
             homes,
             block_size,
-            blocks: next,
+            blocks,
         })
     }
 
@@ -115,23 +119,28 @@ impl LogMap {
         after > 0 && block < self.homes[after - 1].end
     }
 
-    /// Returns the byte offset of journal block `logical` on the device, and the length of the run
-    /// of adjacent blocks that starts there.
-    pub fn run(&self, logical: u32) -> (u64, u32) {
+    /// Returns the byte offset of block `at` on the device, and the length of the run of adjacent
+    /// blocks that starts there.
+    pub fn run(&self, at: LogBlock) -> (u64, u32) {
         let i = self
             .extents
-            .partition_point(|extent| extent.logical.0 + (extent.len - 1) < logical);
+            .partition_point(|extent| LogBlock::from(extent.logical) + (extent.len - 1) < at);
         let extent = self.extents[i];
-        let skip = logical - extent.logical.0;
+        let skip = at - LogBlock::from(extent.logical);
         let offset = (extent.physical + u64::from(skip)).offset(self.block_size);
         (offset, extent.len - skip)
     }
 
-    /// Reads `count` blocks from `logical` on. The range must not wrap around.
-    pub fn read(&self, queue: &Queue, logical: u32, count: u32) -> Result<Vec<Buf>, JournalError> {
+    /// Reads `count` blocks from `start` on. The range must not wrap around.
+    pub fn read(
+        &self,
+        queue: &Queue,
+        start: LogBlock,
+        count: u32,
+    ) -> Result<Vec<Buf>, JournalError> {
         let mut bufs = Vec::with_capacity(count as usize);
-        let mut at = logical;
-        let end = logical + count;
+        let mut at = start;
+        let end = start + count;
         while at < end {
             let (offset, adjacent) = self.run(at);
             let n = adjacent.min(end - at);
@@ -153,8 +162,8 @@ impl LogMap {
     pub fn write(
         &self,
         queue: &Queue,
-        start: u32,
-        (first, end): (u32, u32),
+        start: LogBlock,
+        (first, end): (LogBlock, LogBlock),
         bufs: Vec<Buf>,
         durability: Durability,
     ) -> Result<(), JournalError> {
@@ -186,8 +195,8 @@ impl LogMap {
     }
 
     /// Writes one block with FUA and waits for completion.
-    pub fn write_fua(&self, queue: &Queue, logical: u32, buf: Buf) -> Result<(), JournalError> {
-        let (offset, _) = self.run(logical);
+    pub fn write_fua(&self, queue: &Queue, at: LogBlock, buf: Buf) -> Result<(), JournalError> {
+        let (offset, _) = self.run(at);
         queue.write(
             offset,
             &[buf],

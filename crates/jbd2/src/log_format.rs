@@ -64,7 +64,7 @@ impl Journal {
             let mut tail = self.tail.lock();
             tail.set_features(self.formats.get(wanted).features);
             // `mark_in_use` writes the super block of an empty log before the first transaction.
-            if tail.start() != 0 {
+            if tail.start().is_some() {
                 self.write_superblock(&mut tail)?;
             }
             state.mode = wanted;

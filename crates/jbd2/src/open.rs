@@ -5,7 +5,8 @@ use crate::log::LogMap;
 use crate::state::Access;
 use crate::state::handle::assert_none_held;
 use crate::{
-    Journal, JournalDamage, JournalError, JournalExtent, JournalOptions, Overlay, background,
+    Journal, JournalDamage, JournalError, JournalExtent, JournalOptions, LogBlock, Overlay,
+    background,
 };
 use block::Queue;
 use cache::Budget;
@@ -26,10 +27,10 @@ impl Journal {
         options: JournalOptions,
     ) -> Result<Arc<Journal>, JournalError> {
         let log = LogMap::new(&extents, options.block_size, &queue)?;
-        let first_block = log.read(&queue, 0, 1)?;
+        let first_block = log.read(&queue, LogBlock::SUPERBLOCK, 1)?;
         let mut sb = JournalSuperblock::parse(&first_block[0], options.block_size, log.blocks())?;
-        if sb.start() != 0 {
-            return Err(JournalDamage::NotRecovered.at(0));
+        if sb.start().is_some() {
+            return Err(JournalDamage::NotRecovered.at(LogBlock::SUPERBLOCK));
         }
         let volume_blocks = queue.capacity() / u64::from(options.block_size);
         sb.upgrade(options.format, volume_blocks, &options.uuid);

@@ -4,7 +4,7 @@
 //! versions survive.
 
 use super::{Checksums, Header, Layout, block_type, checksum, compat, get_u32, incompat, put_u32};
-use crate::{JournalDamage, JournalError, LogFormat, Tid};
+use crate::{JournalDamage, JournalError, LogBlock, LogFormat, Tid};
 
 /// Bytes of the super block, for all block sizes.
 pub const SUPERBLOCK_BYTES: usize = 1024;
@@ -64,7 +64,7 @@ impl JournalSuperblock {
         block_size: u32,
         blocks: u32,
     ) -> Result<JournalSuperblock, JournalError> {
-        let bad = |damage: JournalDamage| damage.at(0);
+        let bad = |damage: JournalDamage| damage.at(LogBlock::SUPERBLOCK);
         let raw = bytes
             .get(..SUPERBLOCK_BYTES)
             .ok_or(bad(JournalDamage::SuperblockCut { bytes: bytes.len() }))?;
@@ -123,14 +123,14 @@ impl JournalSuperblock {
                 blocks,
             }));
         }
-        if sb.first() == 0 {
+        if sb.first() == LogBlock::SUPERBLOCK {
             return Err(bad(JournalDamage::LogInSuperblock));
         }
         let (first, start, end) = (sb.first(), sb.start(), sb.log_end());
         if first.checked_add(8).is_none_or(|least| end < least) {
             return Err(bad(JournalDamage::LogTooShort { first, end }));
         }
-        if start != 0 && !(first..end).contains(&start) {
+        if let Some(start) = start.filter(|start| !(first..end).contains(start)) {
             return Err(bad(JournalDamage::LogStart { start, first, end }));
         }
         Ok(sb)
@@ -179,22 +179,23 @@ impl JournalSuperblock {
         self.get(MAX_LEN)
     }
     /// Returns the first block of the log.
-    pub fn first(&self) -> u32 {
-        self.get(FIRST)
+    pub fn first(&self) -> LogBlock {
+        LogBlock(self.get(FIRST))
     }
     /// Returns the end of the log: the journal's end, or the first block for fast commits.
-    pub fn log_end(&self) -> u32 {
+    pub fn log_end(&self) -> LogBlock {
+        let journal_end = LogBlock(self.max_len());
         if !self.has_incompat(incompat::FAST_COMMIT) {
-            return self.max_len();
+            return journal_end;
         }
         let fast = match self.get(NUM_FC_BLOCKS) {
             0 => DEFAULT_FC_BLOCKS,
             n => n,
         };
         match self.max_len().checked_sub(fast) {
-            Some(end) if end >= MIN_JOURNAL_BLOCKS => end,
+            Some(end) if end >= MIN_JOURNAL_BLOCKS => LogBlock(end),
             // Such a journal has no blocks for fast commits.
-            _ => self.max_len(),
+            _ => journal_end,
         }
     }
     /// Returns the number of the first transaction in the log, or of the next transaction if the
@@ -202,9 +203,10 @@ impl JournalSuperblock {
     pub fn sequence(&self) -> Tid {
         Tid(self.get(SEQUENCE))
     }
-    /// Returns the first block of the first transaction in the log, or 0 if the log is empty.
-    pub fn start(&self) -> u32 {
-        self.get(START)
+    /// Returns the first block of the first transaction in the log, or `None` if the log is empty.
+    pub fn start(&self) -> Option<LogBlock> {
+        // An empty log is recorded as one that starts in this block.
+        Some(LogBlock(self.get(START))).filter(|start| *start != LogBlock::SUPERBLOCK)
     }
     /// Returns the error that stopped the journal earlier (a negative errno), or 0.
     pub fn errno(&self) -> i32 {
@@ -245,10 +247,14 @@ impl JournalSuperblock {
         }
     }
 
-    /// Sets the start of the log. `start` = 0 marks it as empty.
-    pub fn set_tail(&mut self, start: u32, sequence: Tid) {
-        self.put(START, start);
+    /// Sets the first transaction of the log, and its first block.
+    pub fn set_tail(&mut self, start: LogBlock, sequence: Tid) {
+        self.put(START, start.0);
         self.put(SEQUENCE, sequence.0);
+    }
+    /// Marks the log as empty. `sequence` is the number of the next transaction.
+    pub fn set_empty(&mut self, sequence: Tid) {
+        self.set_tail(LogBlock::SUPERBLOCK, sequence);
     }
     /// Sets the error that stopped the journal (a negative errno), or clears it (0).
     pub fn set_errno(&mut self, errno: i32) {
@@ -260,7 +266,7 @@ impl JournalSuperblock {
     pub fn upgrade(&mut self, format: LogFormat, volume_blocks: u64, uuid: &[u8; 16]) {
         assert_eq!(
             self.start(),
-            0,
+            None,
             "the format of a log that is not empty cannot change"
         );
         // Version 1 has no feature fields. Like the kernel, this makes it version 2.
@@ -331,8 +337,11 @@ mod tests {
         let bytes = format_new(1024, 4096, [9; 16], V3);
         assert_eq!(bytes.len(), 4096);
         let sb = JournalSuperblock::parse(&bytes, 4096, 1024).unwrap();
-        assert_eq!((sb.start(), sb.sequence(), sb.first()), (0, Tid(1), 1));
-        assert_eq!(sb.log_end(), 1024);
+        assert_eq!(
+            (sb.start(), sb.sequence(), sb.first()),
+            (None, Tid(1), LogBlock(1))
+        );
+        assert_eq!(sb.log_end(), LogBlock(1024));
         assert_eq!(sb.layout().checksums, Checksums::V3);
     }
 
@@ -360,7 +369,13 @@ mod tests {
             (INCOMPAT, incompat::CSUM_V2 | incompat::CSUM_V3),
         ] {
             assert!(
-                matches!(with(at, value), Err(JournalError::Corrupt { block: 0, .. })),
+                matches!(
+                    with(at, value),
+                    Err(JournalError::Corrupt {
+                        block: LogBlock::SUPERBLOCK,
+                        ..
+                    })
+                ),
                 "{at:#x} = {value:#x}"
             );
         }
@@ -427,6 +442,6 @@ mod tests {
     fn fast_commit_area_is_not_part_of_the_log() {
         let bytes = format_new(4096, 4096, [9; 16], incompat::FAST_COMMIT);
         let sb = JournalSuperblock::parse(&bytes, 4096, 4096).unwrap();
-        assert_eq!(sb.log_end(), 4096 - 256);
+        assert_eq!(sb.log_end(), LogBlock(4096 - 256));
     }
 }

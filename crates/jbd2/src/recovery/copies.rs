@@ -10,8 +10,8 @@
 //! own.
 
 use super::grant::Grant;
-use crate::JournalError;
 use crate::format::descriptor::CopyContent;
+use crate::{JournalError, LogBlock};
 use std::collections::BTreeMap;
 use units::FsBlock;
 
@@ -29,16 +29,16 @@ impl Place {
     const ESCAPED: u32 = 1 << 31;
     const REVOKED: u32 = 1 << 30;
 
-    pub fn new(at: u32, content: CopyContent) -> Place {
-        debug_assert!(at < Place::REVOKED);
+    pub fn new(at: LogBlock, content: CopyContent) -> Place {
+        debug_assert!(at.0 < Place::REVOKED);
         match content {
-            CopyContent::Verbatim => Place(at),
-            CopyContent::Escaped => Place(at | Place::ESCAPED),
+            CopyContent::Verbatim => Place(at.0),
+            CopyContent::Escaped => Place(at.0 | Place::ESCAPED),
         }
     }
     /// Returns the block of the journal.
-    pub fn at(self) -> u32 {
-        self.0 & (Place::REVOKED - 1)
+    pub fn at(self) -> LogBlock {
+        LogBlock(self.0 & (Place::REVOKED - 1))
     }
     pub fn escaped(self) -> bool {
         self.0 & Place::ESCAPED != 0
@@ -55,7 +55,7 @@ const _: () = assert!(crate::log::MAX_BLOCKS < Place::REVOKED);
 pub(super) struct Pending {
     copies: Vec<(FsBlock, Place)>,
     /// Places of its revoke blocks.
-    revokes: Vec<u32>,
+    revokes: Vec<LogBlock>,
 }
 
 /// The newest copies of complete transactions, and the transaction that is being read.
@@ -84,7 +84,7 @@ impl Copies {
     }
 
     /// Adds a revoke block at `at` to the transaction.
-    pub fn note_revoke_block(&mut self, at: u32) -> Result<(), JournalError> {
+    pub fn note_revoke_block(&mut self, at: LogBlock) -> Result<(), JournalError> {
         self.grant.grow(LIST_ENTRY)?;
         self.pending.revokes.push(at);
         Ok(())
@@ -92,7 +92,7 @@ impl Copies {
 
     /// Completes the transaction: its copies become the newest ones. Returns the places of its
     /// revoke blocks.
-    pub fn complete(&mut self) -> Result<Vec<u32>, JournalError> {
+    pub fn complete(&mut self) -> Result<Vec<LogBlock>, JournalError> {
         let pending = std::mem::take(&mut self.pending);
         let listed = (pending.copies.len() + pending.revokes.len()) as u64;
         for (home, place) in pending.copies {
@@ -145,35 +145,35 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let mut copies = Copies::new(Grant::new(&budget));
         copies
-            .note_copy(FsBlock(7), Place::new(1, Verbatim))
+            .note_copy(FsBlock(7), Place::new(LogBlock(1), Verbatim))
             .unwrap();
         copies
-            .note_copy(FsBlock(8), Place::new(2, Escaped))
+            .note_copy(FsBlock(8), Place::new(LogBlock(2), Escaped))
             .unwrap();
         copies.complete().unwrap();
         copies
-            .note_copy(FsBlock(7), Place::new(3, Verbatim))
+            .note_copy(FsBlock(7), Place::new(LogBlock(3), Verbatim))
             .unwrap();
-        copies.note_revoke_block(9).unwrap();
-        assert_eq!(copies.complete().unwrap(), [9]);
+        copies.note_revoke_block(LogBlock(9)).unwrap();
+        assert_eq!(copies.complete().unwrap(), [LogBlock(9)]);
         copies.revoke(FsBlock(7));
         copies.revoke(FsBlock(7));
         copies.revoke(FsBlock(1000));
         assert_eq!(copies.revoked(), 1);
         // Logged again later.
         copies
-            .note_copy(FsBlock(7), Place::new(12, Escaped))
+            .note_copy(FsBlock(7), Place::new(LogBlock(12), Escaped))
             .unwrap();
         copies.complete().unwrap();
         copies.revoke(FsBlock(8));
         assert_eq!(copies.revoked(), 1);
         // This transaction is never completed.
         copies
-            .note_copy(FsBlock(9), Place::new(20, Escaped))
+            .note_copy(FsBlock(9), Place::new(LogBlock(20), Escaped))
             .unwrap();
         let (list, grant) = copies.into_list().unwrap();
-        assert_eq!(list, [(FsBlock(7), Place::new(12, Escaped))]);
-        assert!(list[0].1.escaped() && list[0].1.at() == 12);
+        assert_eq!(list, [(FsBlock(7), Place::new(LogBlock(12), Escaped))]);
+        assert!(list[0].1.escaped() && list[0].1.at() == LogBlock(12));
         drop(grant);
         assert_eq!(budget.used(), 0);
     }
@@ -183,7 +183,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let mut copies = Copies::new(Grant::new(&budget));
         let refused = (0..1 << 20).find_map(|i| {
-            let noted = copies.note_copy(FsBlock(i), Place::new(1, Verbatim));
+            let noted = copies.note_copy(FsBlock(i), Place::new(LogBlock(1), Verbatim));
             noted.and_then(|()| copies.complete()).err()
         });
         assert!(matches!(refused, Some(JournalError::LogNeedsMemory { .. })));

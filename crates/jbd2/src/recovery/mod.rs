@@ -29,7 +29,7 @@ pub use overlay::Overlay;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{MAGIC, fast_commit, incompat, put_u32};
 use crate::log::LogMap;
-use crate::{JournalError, JournalExtent, Tid};
+use crate::{JournalError, JournalExtent, LogBlock, Tid};
 use block::{Bio, Buf, BufMut, Class, Completion, Queue, Reason};
 use cache::Budget;
 use scan::{LogReader, Scan};
@@ -100,10 +100,12 @@ pub fn recover(
     })?;
     queue.flush(Reason::Recovery)?;
     // A torn transaction may have the number `plan.end`. The number after that is new.
-    dirty.sb.set_tail(0, plan.end.next());
+    dirty.sb.set_empty(plan.end.next());
     let mut first = BufMut::copy_of(&dirty.first_block);
     first[..SUPERBLOCK_BYTES].copy_from_slice(dirty.sb.encode());
-    dirty.log.write_fua(queue, 0, first.freeze())?;
+    dirty
+        .log
+        .write_fua(queue, LogBlock::SUPERBLOCK, first.freeze())?;
     Ok(plan.report)
 }
 
@@ -141,12 +143,12 @@ fn examine(
     budget: &Arc<Budget>,
 ) -> Result<Option<(Dirty, Plan)>, JournalError> {
     let log = LogMap::new(extents, block_size, queue)?;
-    let first_block = log.read(queue, 0, 1)?.remove(0);
+    let first_block = log.read(queue, LogBlock::SUPERBLOCK, 1)?.remove(0);
     let sb = JournalSuperblock::parse(&first_block, block_size, log.blocks())?;
-    if sb.start() == 0 {
+    let Some(start) = sb.start() else {
         return Ok(None);
-    }
-    let scan = scan::scan(queue, &log, &sb, Grant::new(budget))?;
+    };
+    let scan = scan::scan(queue, &log, &sb, start, Grant::new(budget))?;
     refuse_fast_commits(queue, &log, &sb, &scan)?;
     let plan = Plan::new(scan)?;
     let dirty = Dirty {
@@ -167,7 +169,7 @@ fn refuse_fast_commits(
 ) -> Result<(), JournalError> {
     // The area begins one block after the end of the log.
     let area = sb.log_end() + 1;
-    if !sb.has_incompat(incompat::FAST_COMMIT) || area >= sb.max_len() {
+    if !sb.has_incompat(incompat::FAST_COMMIT) || area >= LogBlock(sb.max_len()) {
         return Ok(());
     }
     let block = log.read(queue, area, 1)?.remove(0);
@@ -216,7 +218,7 @@ impl Plan {
         mut write: impl FnMut(Vec<(FsBlock, Buf)>) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         self.copies.sort_unstable_by_key(|(_, place)| place.at());
-        let mut reader = LogReader::new(queue, log, log.blocks());
+        let mut reader = LogReader::new(queue, log, LogBlock(log.blocks()));
         for part in self.copies.chunks(batch_blocks) {
             let mut batch = Vec::with_capacity(part.len());
             for &(home, place) in part {

@@ -19,7 +19,7 @@ use crate::format::checksum::Crc32Be;
 use crate::format::superblock::JournalSuperblock;
 use crate::format::{Checksums, Header, Layout, block_type, commit, descriptor, revoke};
 use crate::log::LogMap;
-use crate::{JournalDamage, JournalError, Tid};
+use crate::{JournalDamage, JournalError, LogBlock, Tid};
 use block::{Buf, Queue};
 use units::FsBlock;
 
@@ -107,24 +107,25 @@ pub(super) struct LogReader<'a> {
     queue: &'a Queue,
     log: &'a LogMap,
     /// End of the blocks that may be read.
-    end: u32,
-    start: u32,
+    end: LogBlock,
+    /// The first block of `piece`.
+    start: LogBlock,
     piece: Vec<Buf>,
     next_len: u32,
 }
 impl<'a> LogReader<'a> {
-    pub fn new(queue: &'a Queue, log: &'a LogMap, end: u32) -> LogReader<'a> {
+    pub fn new(queue: &'a Queue, log: &'a LogMap, end: LogBlock) -> LogReader<'a> {
         LogReader {
             queue,
             log,
             end,
-            start: 0,
+            start: LogBlock(0),
             piece: Vec::new(),
             next_len: MIN_READ_BLOCKS,
         }
     }
     /// Returns log block `at`, which lies before the end.
-    pub fn block(&mut self, at: u32) -> Result<&Buf, JournalError> {
+    pub fn block(&mut self, at: LogBlock) -> Result<&Buf, JournalError> {
         let held = at
             .checked_sub(self.start)
             .is_some_and(|skip| (skip as usize) < self.piece.len());
@@ -145,7 +146,7 @@ struct Pending {
     /// The checksum of a copy is wrong.
     damaged: bool,
     /// A tag that no implementation writes. It is an error if the transaction is complete.
-    invalid: Option<(u32, JournalDamage)>,
+    invalid: Option<(LogBlock, JournalDamage)>,
 }
 impl Pending {
     fn new() -> Pending {
@@ -163,9 +164,9 @@ struct Scanner<'a> {
     revoke_reader: LogReader<'a>,
     layout: Layout,
     /// First block and end of the log.
-    bounds: (u32, u32),
+    bounds: (LogBlock, LogBlock),
     /// The next block to read.
-    at: u32,
+    at: LogBlock,
     /// Blocks not read yet. The log is circular, so this bounds the scan.
     left: u32,
     /// End of the blocks that may be a home.
@@ -178,11 +179,12 @@ struct Scanner<'a> {
     result: Scan,
 }
 
-/// Scans the log that `sb` describes.
+/// Scans the log that `sb` describes, from block `start` on.
 pub(super) fn scan(
     queue: &Queue,
     log: &LogMap,
     sb: &JournalSuperblock,
+    start: LogBlock,
     grant: Grant,
 ) -> Result<Scan, JournalError> {
     let layout = sb.layout();
@@ -193,7 +195,7 @@ pub(super) fn scan(
         revoke_reader: LogReader::new(queue, log, bounds.1),
         layout,
         bounds,
-        at: sb.start(),
+        at: start,
         left: bounds.1 - bounds.0,
         volume_end: FsBlock(queue.capacity() / layout.block_size as u64),
         log,
@@ -219,7 +221,7 @@ impl Scanner<'_> {
                         return Err(damage.at(at));
                     }
                     tracing::warn!(
-                        log_block = at,
+                        log_block = at.0,
                         tid = %self.expected,
                         %damage,
                         "the last transaction of the log is torn and is ignored"
@@ -240,7 +242,7 @@ impl Scanner<'_> {
     }
 
     /// Returns the next block and its place, or `None` after the whole log.
-    fn next_block(&mut self) -> Result<Option<(u32, Buf)>, JournalError> {
+    fn next_block(&mut self) -> Result<Option<(LogBlock, Buf)>, JournalError> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -282,7 +284,7 @@ impl Scanner<'_> {
 
     /// Notes a descriptor's tags and skips their copies. Returns `false` if the log has too few
     /// blocks.
-    fn take_tags(&mut self, at: u32, block: &Buf) -> Result<bool, JournalError> {
+    fn take_tags(&mut self, at: LogBlock, block: &Buf) -> Result<bool, JournalError> {
         let v1 = self.layout.checksums == Checksums::V1;
         if v1 {
             self.pending.sum_v1.update(block);

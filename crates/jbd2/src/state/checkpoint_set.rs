@@ -1,7 +1,7 @@
 //! The committed blocks that are not home, and the part of the log in use (`crate::checkpoint`).
 
-use crate::Tid;
 use crate::transaction::Frozen;
+use crate::{LogBlock, Tid};
 use block::Buf;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use units::FsBlock;
@@ -16,7 +16,7 @@ struct Entry {
 struct Logged {
     tid: Tid,
     /// First log block.
-    start: u32,
+    start: LogBlock,
     /// Number of log blocks.
     len: u32,
 }
@@ -28,13 +28,13 @@ pub(crate) struct CheckpointSet {
     /// Oldest first.
     logged: VecDeque<Logged>,
     /// First log block of the next transaction.
-    head: u32,
+    head: LogBlock,
     /// Log blocks in use.
     used: u32,
 }
 
 impl CheckpointSet {
-    pub fn new(first: u32) -> CheckpointSet {
+    pub fn new(first: LogBlock) -> CheckpointSet {
         CheckpointSet {
             entries: BTreeMap::new(),
             in_flight: HashSet::new(),
@@ -44,7 +44,7 @@ impl CheckpointSet {
         }
     }
     /// Returns the first log block of the next transaction.
-    pub fn head(&self) -> u32 {
+    pub fn head(&self) -> LogBlock {
         self.head
     }
     /// Returns the number of log blocks in use.
@@ -94,7 +94,7 @@ impl CheckpointSet {
         &mut self,
         tid: Tid,
         len: u32,
-        next_head: u32,
+        next_head: LogBlock,
         blocks: Vec<Frozen>,
         replaced: &mut Vec<Frozen>,
     ) {
@@ -116,7 +116,7 @@ impl CheckpointSet {
     }
     /// Returns the log's start without `up_to` and older transactions: the oldest of the others, or
     /// the head if there is none.
-    pub fn start_after(&self, up_to: Tid) -> u32 {
+    pub fn start_after(&self, up_to: Tid) -> LogBlock {
         let next = self.logged.iter().find(|t| !up_to.reached(t.tid));
         next.map_or(self.head, |t| t.start)
     }

@@ -48,6 +48,7 @@ pub use handle::Handle;
 use crate::buffer_cache::BufferCache;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::log::LogMap;
+use crate::log_block::LogBlock;
 use crate::tid::AtomicTid;
 use crate::transaction::{Frozen, Transaction};
 use crate::{Buffer, JournalError, JournalOptions, Overlay, Tid};
@@ -111,7 +112,7 @@ pub struct Journal {
     /// The journal's UUID, which tags contain.
     pub(crate) uuid: [u8; 16],
     /// First block and end of the log.
-    pub(crate) bounds: (u32, u32),
+    pub(crate) bounds: (LogBlock, LogBlock),
     /// Most blocks of a transaction; 0 on a read-only volume.
     pub(crate) max_transaction: u32,
 
@@ -339,7 +340,8 @@ impl Journal {
     pub(crate) fn write_superblock(&self, sb: &mut JournalSuperblock) -> Result<(), JournalError> {
         let mut buf = BufMut::zeroed(self.block_size());
         buf[..SUPERBLOCK_BYTES].copy_from_slice(sb.encode());
-        self.log.write_fua(&self.queue, 0, buf.freeze())
+        self.log
+            .write_fua(&self.queue, LogBlock::SUPERBLOCK, buf.freeze())
     }
     /// Returns whether blocks that are not home take more than a `part`th of the memory budget.
     pub(crate) fn metadata_fills(&self, part: u64) -> bool {

@@ -523,10 +523,7 @@ fn hostile_logs_are_refused_or_ended_but_never_followed() {
     assert_eq!(recover_image(with(&[tag(FREE)])).unwrap().replayed, 1);
     for beyond in [VOLUME, u64::MAX, 1 << 40].map(FsBlock) {
         let error = recover_image(with(&[tag(FREE), tag(beyond)])).unwrap_err();
-        assert!(matches!(
-            error,
-            jbd2::JournalError::Corrupt { block: 1, .. }
-        ));
+        assert!(matches!(error, jbd2::JournalError::Corrupt { block, .. } if block.0 == 1));
     }
     let own = extents(LOG)[1].physical;
     assert!(recover_image(with(&[tag(own)])).is_err());

@@ -75,6 +75,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "jbd2",
         &[
+            "log_block",
             "error",
             "tid",
             "options",
