@@ -40,6 +40,8 @@ use units::{PageIndex, page};
 /// Slices of inodes in a batch at most.
 const BATCH_SLICES: usize = 1024;
 
+/// Batches' worth of pages that are recorded together while threads make small fsyncs.
+const RECORDED_TOGETHER: u64 = 3;
 /// A file of at most this many pages (256 KiB) is not cut where the device's room ends.
 const WHOLE_PAGES: u64 = 64;
 
@@ -335,7 +337,7 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             return false;
         }
         let pages: u64 = self.batches.in_flight.iter().map(|batch| batch.pages).sum();
-        if pages < self.owner.batch_pages() {
+        if pages < RECORDED_TOGETHER * self.owner.batch_pages() {
             return true;
         }
         self.finish_completed();
