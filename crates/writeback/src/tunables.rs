@@ -10,11 +10,12 @@
 //! | `dirty_expire`, `dirty_writeback` | seconds, perhaps with a fraction |
 //! | `dirty_expire_centisecs`, `dirty_writeback_centisecs` | the same in hundredths, as the kernel's files have them |
 //! | `wbt_lat_usec` | read latency in microseconds that background writes leave room for; `auto`; 0 turns the throttle off |
+//! | `wbt_loss` | percent of their time that readers may lose to background writes, 1 to 100 |
 //! | `wbt_floor` | bytes of background writes that may always be in flight |
 //! | `wbt_rule` | `p99` or `min`: the latency of a window that is compared with `wbt_lat_usec` |
 
 use crate::balance::Thresholds;
-use block::{LatencyRule, MAX_FLOOR, MIN_FLOOR, ReadTarget, ThrottleOptions};
+use block::{LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, ReadTarget, ThrottleOptions};
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -59,7 +60,7 @@ const MIN_BYTES: u64 = 2 * page::BYTES;
 
 impl Tunables {
     /// The names that [`Tunables::set`] knows.
-    pub const NAMES: [&str; 11] = [
+    pub const NAMES: [&str; 12] = [
         "dirty_ratio",
         "dirty_background_ratio",
         "dirty_bytes",
@@ -69,6 +70,7 @@ impl Tunables {
         "dirty_expire_centisecs",
         "dirty_writeback_centisecs",
         "wbt_lat_usec",
+        "wbt_loss",
         "wbt_floor",
         "wbt_rule",
     ];
@@ -95,6 +97,10 @@ impl Tunables {
             "dirty_expire_centisecs" => new.dirty_expire = seconds(name, value, 0.01)?,
             "dirty_writeback_centisecs" => new.dirty_writeback = seconds(name, value, 0.01)?,
             "wbt_lat_usec" => new.wbt.target = read_target(name, value)?,
+            "wbt_loss" => {
+                let loss = percent(name, value)?;
+                new.wbt.loss = u8::try_from(loss).unwrap_or(u8::MAX);
+            }
             "wbt_floor" => new.wbt.floor = bytes(name, value)?.unwrap_or(0),
             "wbt_rule" => {
                 new.wbt.rule = match value {
@@ -152,6 +158,9 @@ impl Tunables {
         {
             return refuse("dirty_background_bytes must be at least two pages");
         }
+        if !(1..=MAX_LOSS).contains(&self.wbt.loss) {
+            return refuse("wbt_loss must be 1 to 100 percent");
+        }
         if !(MIN_FLOOR..=MAX_FLOOR).contains(&self.wbt.floor) {
             return refuse("wbt_floor must be 16KiB to 32MiB");
         }
@@ -199,11 +208,12 @@ impl fmt::Display for Tunables {
         let ThrottleOptions {
             target,
             rule,
+            loss,
             floor,
         } = self.wbt;
         write!(
             f,
-            ",wbt_lat_usec={target},wbt_floor={floor},wbt_rule={rule}"
+            ",wbt_lat_usec={target},wbt_loss={loss},wbt_floor={floor},wbt_rule={rule}"
         )
     }
 }
@@ -261,7 +271,7 @@ mod tests {
         assert_eq!(tunables.dirty_expire, Duration::from_millis(2500));
         assert_eq!(tunables.dirty_writeback, Duration::from_millis(500));
         tunables
-            .apply("wbt_lat_usec=1500,wbt_floor=1MiB,wbt_rule=min")
+            .apply("wbt_lat_usec=1500,wbt_loss=40,wbt_floor=1MiB,wbt_rule=min")
             .unwrap();
         assert_eq!(
             tunables.wbt.target,
@@ -276,7 +286,7 @@ mod tests {
         assert_eq!(
             tunables.to_string(),
             "dirty_bytes=1073741824,dirty_background_ratio=3,dirty_expire=2.5,dirty_writeback=0.5,\
-             wbt_lat_usec=1500,wbt_floor=1048576,wbt_rule=min"
+             wbt_lat_usec=1500,wbt_loss=40,wbt_floor=1048576,wbt_rule=min"
         );
         tunables.set("dirty_ratio", "7").unwrap();
         assert_eq!(tunables.dirty_bytes, None);
@@ -293,6 +303,8 @@ mod tests {
             ("dirty_expire=1,dirty_writeback=nan", "dirty_writeback=nan"),
             ("dirty_expire=1,dirty_bytes", "dirty_bytes"),
             ("dirty_expire=1,wbt_lat_usec=-1", "wbt_lat_usec=-1"),
+            ("dirty_expire=1,wbt_loss=0", "wbt_loss"),
+            ("dirty_expire=1,wbt_loss=256", "wbt_loss"),
             ("dirty_expire=1,wbt_floor=1KiB", "wbt_floor"),
             ("dirty_expire=1,wbt_rule=max", "wbt_rule=max"),
         ] {

@@ -44,7 +44,7 @@ mod window;
 use crate::io::{Durability, Op, Reason};
 use activity::{Activity, Call};
 pub use controller::ThrottleCause;
-pub use options::{LatencyRule, MAX_FLOOR, MIN_FLOOR, ReadTarget, ThrottleOptions};
+pub use options::{LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, ReadTarget, ThrottleOptions};
 use part::{Part, limit_part, part_of};
 use state::State;
 use std::time::Duration;

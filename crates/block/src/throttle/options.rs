@@ -8,6 +8,9 @@ pub const MIN_FLOOR: u64 = 16 << 10;
 /// The largest floor.
 pub const MAX_FLOOR: u64 = 32 << 20;
 
+/// The largest part of their time that readers may lose, in percent.
+pub const MAX_LOSS: u8 = 100;
+
 /// The latency of reads that the throttle defends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadTarget {
@@ -57,6 +60,8 @@ pub struct ThrottleOptions {
     pub target: ReadTarget,
     /// The rule that judges a window.
     pub rule: LatencyRule,
+    /// The part of their time that readers may lose, in percent; 100: no limit of the rate.
+    pub loss: u8,
     /// Bytes of background writes that may always be in flight.
     pub floor: u64,
 }
@@ -66,6 +71,7 @@ impl Default for ThrottleOptions {
         ThrottleOptions {
             target: ReadTarget::Auto,
             rule: LatencyRule::Percentile,
+            loss: 25,
             floor: 128 << 10,
         }
     }

@@ -24,8 +24,6 @@
 use super::window::{Sample, Window};
 use std::time::Duration;
 
-/// The part of their time that threads may lose.
-const ACCEPTED: f64 = 0.25;
 /// Bounds of a factor.
 const FALL: f64 = 0.5;
 const RISE: f64 = 1.5;
@@ -197,14 +195,16 @@ impl Share {
         self.syncs.learn(sums.syncs, now);
     }
 
-    /// A window has ended. Returns the factor by which the rate of background writes changes.
+    /// A window has ended, with so many bytes of background writes in flight. Threads may lose the
+    /// part `accepted` of their time. Returns the factor by which the rate changes.
     pub(super) fn end_window(
         &mut self,
         window: &Window,
         (elapsed, now): (Duration, Duration),
-        in_flight: bool,
+        in_flight: u64,
+        accepted: f64,
     ) -> Option<f64> {
-        if !window.wrote() && !in_flight {
+        if !window.wrote() && in_flight == 0 {
             self.beside = Sums::default();
             self.alone.add(window, elapsed);
             if self.alone.count() >= ENOUGH_ALONE {
@@ -223,7 +223,7 @@ impl Share {
         let expected = self.reads.expected(sums.reads, now) + self.syncs.expected(sums.syncs, now);
         let all = sums.time.max(took).as_secs_f64().max(f64::MIN_POSITIVE);
         self.lost = took.saturating_sub(expected).as_secs_f64() / all;
-        let too_much = self.lost > ACCEPTED;
+        let too_much = self.lost > accepted;
         if too_much
             && (self.reads.is_stale(sums.reads, now) || self.syncs.is_stale(sums.syncs, now))
         {
@@ -231,7 +231,7 @@ impl Share {
             return None;
         }
         let waiting = |lost: f64| lost / (1.0 - lost.min(0.99));
-        let factor = (waiting(ACCEPTED) / waiting(self.lost).max(0.01)).sqrt();
+        let factor = (waiting(accepted) / waiting(self.lost).max(0.01)).sqrt();
         let factor = factor.clamp(FALL, RISE);
         ((factor - 1.0).abs() > NOISE && (too_much || window.waited)).then_some(factor)
     }
@@ -242,6 +242,7 @@ mod tests {
     use super::*;
 
     const WINDOW: Duration = Duration::from_millis(100);
+    const ACCEPTED: f64 = 0.25;
 
     /// A reader without pauses, whose reads take 0.1 ms and longer beside background writes.
     struct Reader {
@@ -292,7 +293,9 @@ mod tests {
                     continue;
                 }
                 let window = self.window(self.rate, WINDOW);
-                let factor = self.share.end_window(&window, (WINDOW, self.now), true);
+                let factor = self
+                    .share
+                    .end_window(&window, (WINDOW, self.now), 1, ACCEPTED);
                 self.rate *= factor.unwrap_or(1.0);
                 rates.push(self.rate);
             }

@@ -2,7 +2,7 @@
 
 use super::bucket::Bucket;
 use super::controller::{CEILING, Controller, Targets};
-use super::options::{LatencyRule, ReadTarget, ThrottleOptions};
+use super::options::{LatencyRule, MAX_LOSS, ReadTarget, ThrottleOptions};
 use super::share::{PROBE_WINDOW, Share};
 use super::window::Window;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl State {
 
     /// Whether background writes have a rate. With the rule of Linux they have only a limit.
     fn has_rate(&self) -> bool {
-        self.options.rule == LatencyRule::Percentile
+        self.options.rule == LatencyRule::Percentile && self.options.loss < MAX_LOSS
     }
 
     /// Estimated bytes of background writes in the device's cache.
@@ -135,7 +135,10 @@ impl State {
         };
         self.controller.end_window(window, &targets);
         if self.has_rate()
-            && let Some(factor) = self.share.end_window(window, times, in_flight > 0)
+            && let Some(factor) = {
+                let accepted = f64::from(self.options.loss) / 100.0;
+                self.share.end_window(window, times, in_flight, accepted)
+            }
         {
             self.bucket.scale_rate(factor);
         }

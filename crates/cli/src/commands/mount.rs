@@ -41,7 +41,8 @@ Options for -o, with their names in fstab:
   commit=SECONDS memory=SIZE threads=N
   dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE
   dirty_expire=SECONDS dirty_writeback=SECONDS
-  wbt_lat_usec=auto|MICROSECONDS wbt_floor=SIZE wbt_rule=p99|min (throttle of background writes)
+  wbt_lat_usec=auto|MICROSECONDS wbt_loss=PERCENT wbt_floor=SIZE wbt_rule=p99|min (throttle of
+      background writes)
     (`sluice tune` explains these, and changes them while mounted)
   sandbox=auto|on|off (restrict the serving process by Landlock: docs/THREAT_MODEL.md)
   plug=on|off flushers=per-device|shared (use off and shared only for measurements)

@@ -29,6 +29,8 @@ Parameters:
   wbt_lat_usec=auto|MICROSECONDS
       latency of reads that background writes leave room for; 0 turns the throttle off (auto: 2 ms,
       75 ms on a rotating disk)
+  wbt_loss=PERCENT
+      part of their time that readers and small fsyncs may lose to background writes
   wbt_floor=SIZE
       bytes of background writes that may always be in flight
   wbt_rule=p99|min
@@ -38,7 +40,8 @@ Examples:
   sluice tune /mnt
   sluice tune /mnt dirty_ratio=40 dirty_background_bytes=64MiB
   sluice tune /mnt dirty_expire=2.5 dirty_writeback=0.5
-  sluice tune /mnt wbt_lat_usec=500                 favour readers")]
+  sluice tune /mnt wbt_lat_usec=500                 favour readers
+  sluice tune /mnt wbt_loss=50                      favour writers")]
 pub struct Args {
     /// Mount point
     dir: PathBuf,
