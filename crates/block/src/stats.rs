@@ -139,6 +139,8 @@ pub struct ReasonStats {
     pub bytes: u64,
     /// Requests in flight now.
     pub in_flight: u64,
+    /// Sum over requests of the time from submission to completion, in microseconds.
+    pub queue_us: u64,
     /// Times from submission to completion, in microseconds.
     pub latency: LatencyHistogram,
 }
@@ -226,6 +228,7 @@ impl ReasonCounters {
             requests: latency.count(),
             bytes: self.bytes.load(Relaxed),
             in_flight: self.in_flight.load(Relaxed),
+            queue_us: self.queue_ns.load(Relaxed) / 1000,
             latency,
         }
     }
@@ -260,6 +263,7 @@ impl Sub for ReasonStats {
             requests: self.requests - earlier.requests,
             bytes: self.bytes - earlier.bytes,
             in_flight: self.in_flight,
+            queue_us: self.queue_us - earlier.queue_us,
             latency: self.latency - earlier.latency,
         }
     }
@@ -316,6 +320,7 @@ mod tests {
             (journal.requests, journal.bytes, journal.in_flight),
             (1, 8192, 0)
         );
+        assert_eq!(journal.queue_us, 100);
         let classes: Vec<_> = journal.latency.classes().filter(|c| c.1 > 0).collect();
         assert_eq!(classes, [(64, 1)]);
         assert_eq!((after.in_flight, after.queue_us, after.merged), (1, 100, 1));

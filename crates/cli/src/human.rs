@@ -48,6 +48,11 @@ pub fn local_minute(t: SystemTime) -> String {
     )
 }
 
+/// Formats a local time: `2026-11-20 14:02:06`.
+pub fn local_second(t: SystemTime) -> String {
+    format!("{}:{:02}", local_minute(t), local(epoch(t).0).tm_sec)
+}
+
 /// Formats a local time: `2026-11-20 14:02:06.123456789 +0100`.
 pub fn local_full(t: SystemTime) -> String {
     let (secs, nanos) = epoch(t);

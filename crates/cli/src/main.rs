@@ -6,14 +6,18 @@
 //! | `transfer` | copies of trees between the host and volumes |
 //! | `target` | `DEVICE:/path`, and opening a device |
 //! | `human` | readable sizes, times and modes |
+//! | `mount_stats` | statistics of a mounted volume, from its server |
+//! | `terminal` | a view on a terminal, keys and signals |
 //! | `output` | names and JSON on standard output |
 //! | `signals` | a flag that Ctrl-C sets |
 
 mod commands;
 mod human;
+mod mount_stats;
 mod output;
 mod signals;
 mod target;
+mod terminal;
 mod transfer;
 
 use clap::{CommandFactory, Parser};

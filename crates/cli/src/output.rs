@@ -43,6 +43,13 @@ impl Output {
         writeln!(self.out)?;
         Ok(())
     }
+
+    /// Writes JSON on one line.
+    pub fn json_line(&mut self, value: &impl Serialize) -> Result<()> {
+        serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
+        writeln!(self.out)?;
+        Ok(())
+    }
 }
 
 impl Write for Output {

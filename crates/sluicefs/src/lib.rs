@@ -76,4 +76,4 @@ pub use metadata::{DeviceNumber, FileTimes, FileType, Metadata, SetAttributes};
 pub use options::{FormatOptions, FormatReport, OpenOptions, VolumeOptions};
 pub use std::fs::Permissions;
 pub use volume::Volume;
-pub use writeback::{Flushers, Tunables};
+pub use writeback::{FlusherState, Flushers, Reason as WritebackReason, Tunables, WritebackStats};

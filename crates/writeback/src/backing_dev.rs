@@ -4,6 +4,7 @@
 //! the flusher), `b_dirty` (the list that writers add to). The flusher's own lists have no lock:
 //! only its thread touches them.
 
+use crate::activity::{FlusherState, Work};
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::control::Control;
 use crate::dirty_list::DirtyList;
@@ -15,9 +16,30 @@ use crate::{Flushers, Tunables};
 use block::{Queue, SmallSync};
 use cache::Budget;
 use std::sync::{Arc, Weak};
-use sync::atomic::{AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::clock::Clock;
 use sync::{Mutex, Rank, RwLock};
+use units::page;
+
+/// The writeback of a device at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WritebackStats {
+    /// Bytes of dirty pages that are not being written.
+    pub dirty: u64,
+    /// Bytes of dirty pages that are being written.
+    pub under_writeback: u64,
+    /// Dirty bytes of all devices on the memory budget above which the flusher writes.
+    pub background_limit: u64,
+    /// Dirty bytes of the device above which writers are slowed: its part of the middle between
+    /// the background and the hard limit.
+    pub slowing_limit: u64,
+    /// Dirty bytes of the device that slowing keeps: its part of the hard limit.
+    pub hard_limit: u64,
+    /// Measured bytes a second that the device writes.
+    pub bandwidth: u64,
+    /// The state of the flusher.
+    pub flusher: FlusherState,
+}
 
 /// One device's writeback.
 pub struct BackingDev<F: WritebackFs> {
@@ -124,6 +146,33 @@ impl<F: WritebackFs> BackingDev<F> {
     /// Dirty and under-writeback pages of this device.
     pub fn dirty_pages(&self) -> u64 {
         self.share.dirty_pages()
+    }
+    /// The device's writeback now.
+    pub fn stats(&self) -> WritebackStats {
+        let thresholds = self.thresholds();
+        let parts = self.limits.parts(&self.share, thresholds);
+        let dirty = self.share.dirty_pages();
+        let under_writeback = self.share.submitted_pages().min(dirty);
+        WritebackStats {
+            dirty: (dirty - under_writeback) * page::BYTES,
+            under_writeback: under_writeback * page::BYTES,
+            background_limit: thresholds.background * page::BYTES,
+            slowing_limit: parts.freerun * page::BYTES,
+            hard_limit: parts.hard * page::BYTES,
+            bandwidth: self.share.bandwidth() * page::BYTES,
+            flusher: self.flusher_state(),
+        }
+    }
+    fn flusher_state(&self) -> FlusherState {
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        match self.control.activity.get() {
+            _ if is(&self.share.closed) => FlusherState::Stopped,
+            Work::Writing(reason) => FlusherState::Writing(reason),
+            Work::WaitingForRoom(reason) => FlusherState::WaitingForRoom(reason),
+            Work::None if is(&self.share.failing) => FlusherState::Failing,
+            Work::None if is(&self.control.running) => FlusherState::Idle,
+            Work::None => FlusherState::Off,
+        }
     }
     /// The device's measured write bandwidth, in pages per second.
     pub fn write_bandwidth(&self) -> u64 {

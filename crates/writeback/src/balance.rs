@@ -72,6 +72,8 @@ pub(crate) struct Parts {
 /// One device in [`DirtyLimits`].
 pub(crate) struct Share {
     dirty: ShardedCounter,
+    /// Of them, those that are in batches.
+    submitted: AtomicU64,
     /// Pages per second, over some seconds.
     pub(crate) bandwidth: AtomicU64,
     /// Pages per second, over the last 600 ms.
@@ -142,18 +144,21 @@ impl DirtyLimits {
     pub(crate) fn over_freerun(&self, share: &Share, t: Thresholds) -> bool {
         self.dirty.approximate() > t.freerun() && share.dirty_pages() > self.parts(share, t).freerun
     }
-    /// Pages were submitted in a batch.
-    pub(crate) fn submit(&self, pages: u64) {
+    /// Pages of the device were submitted in a batch.
+    pub(crate) fn submit(&self, share: &Share, pages: u64) {
         self.submitted.fetch_add(pages, Relaxed);
+        share.submitted.fetch_add(pages, Relaxed);
     }
     /// The pages of a batch have completed or failed.
-    pub(crate) fn settle(&self, pages: u64) {
+    pub(crate) fn settle(&self, share: &Share, pages: u64) {
         self.submitted.fetch_sub(pages, Relaxed);
+        share.submitted.fetch_sub(pages, Relaxed);
     }
     /// Adds a device.
     pub(crate) fn join(&self) -> Arc<Share> {
         let share = Arc::new(Share {
             dirty: ShardedCounter::new(batch(&self.budget)),
+            submitted: AtomicU64::new(0),
             bandwidth: AtomicU64::new(INITIAL_PAGES_PER_SEC),
             recent_bandwidth: AtomicU64::new(INITIAL_PAGES_PER_SEC),
             oldest_pages: AtomicU64::new(0),
@@ -235,6 +240,10 @@ impl DirtyLimits {
 impl Share {
     pub(crate) fn dirty_pages(&self) -> u64 {
         self.dirty.exact()
+    }
+    /// Pages that are in batches. Those of a batch that is being finished may be clean already.
+    pub(crate) fn submitted_pages(&self) -> u64 {
+        self.submitted.load(Relaxed)
     }
     /// Pages per second, over some seconds.
     pub(crate) fn bandwidth(&self) -> u64 {

@@ -25,7 +25,7 @@
 //!    for, flushes the device for what was recorded.
 
 use crate::backing_dev::BackingDev;
-use crate::balance::DirtyLimits;
+use crate::balance::{DirtyLimits, Share};
 use crate::interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
 use crate::sync_pacing::SyncPacing;
 use crate::window::is_oldest_due;
@@ -51,6 +51,7 @@ pub(crate) struct PendingBatch<F: WritebackFs> {
     inodes: SmallVec<[Arc<F::Inode>; 1]>,
     pub(crate) pages: u64,
     limits: Arc<DirtyLimits>,
+    share: Arc<Share>,
     _count: Option<BatchCount>,
 }
 
@@ -58,7 +59,7 @@ impl<F: WritebackFs> PendingBatch<F> {
     fn add(&mut self, inode: Arc<F::Inode>, pages: u64) {
         self.inodes.push(inode);
         self.pages += pages;
-        self.limits.submit(pages);
+        self.limits.submit(&self.share, pages);
     }
     /// Those of its inodes that are dirty (again).
     fn dirty_inodes(&self) -> impl Iterator<Item = &Arc<F::Inode>> {
@@ -74,7 +75,7 @@ impl<F: WritebackFs> PendingBatch<F> {
 
 impl<F: WritebackFs> Drop for PendingBatch<F> {
     fn drop(&mut self) {
-        self.limits.settle(self.pages);
+        self.limits.settle(&self.share, self.pages);
     }
 }
 
@@ -232,6 +233,7 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
                 inodes: SmallVec::new(),
                 pages: 0,
                 limits: self.dev.limits.clone(),
+                share: self.dev.share.clone(),
                 _count: self.owner.begun(),
             }),
         };

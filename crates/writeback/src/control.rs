@@ -11,6 +11,7 @@
 //! whether an inode is listed; a thread that lists an inode counts it and then looks at `running`.
 //! One of the two sees the other.
 
+use crate::activity::Activity;
 use crate::sync::Group;
 use crate::threads::{Flushers, Lifetime, SharedThread, Wakeup};
 use std::io;
@@ -41,6 +42,7 @@ pub(crate) struct Control {
     /// Memory is wanted.
     pub(crate) reclaim: AtomicBool,
     pub(crate) running: AtomicBool,
+    pub(crate) activity: Activity,
 }
 
 impl Control {
@@ -55,6 +57,7 @@ impl Control {
             sync_waits: AtomicBool::new(false),
             reclaim: AtomicBool::new(false),
             running: AtomicBool::new(false),
+            activity: Activity::default(),
         }
     }
     pub(crate) fn lock(&self) -> MutexGuard<'_, Requests> {

@@ -15,6 +15,7 @@
 //! the current inode is listed again, waiting syncs get an error, and the next pass finishes the
 //! batches in flight.
 
+use crate::activity;
 use crate::backing_dev::BackingDev;
 use crate::control::{Requests, stopped};
 use crate::interface::{Reason, WritebackFs};
@@ -111,6 +112,7 @@ impl<F: WritebackFs> Flusher<F> {
             self.recover();
             Err(io::Error::other("the file system panicked in writeback"))
         });
+        self.dev.control.activity.set(activity::Work::None);
         if let Some(group) = group {
             group.end(outcome);
         }
@@ -121,6 +123,8 @@ impl<F: WritebackFs> Flusher<F> {
     }
 
     fn pass(&mut self, fs: &Arc<F>, reason: Reason) -> io::Result<()> {
+        let activity = &self.dev.control.activity;
+        activity.set(activity::Work::Writing(reason));
         self.dev.limits.refresh(self.dev.thresholds());
         Pass::run(&self.dev, &mut self.state, fs, reason)
     }

@@ -5,7 +5,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `interface`, `dirty_list` | what is asked of the file system; which inodes are dirty, oldest first |
+//! | `interface`, `dirty_list`, `activity` | what is asked of the file system; which inodes are dirty, oldest first; the flusher's state |
 //! | `balance`, `bandwidth`, `throttle`, `tunables` | dirty thresholds, slowing of writers, parameters |
 //! | `sync`, `control`, `threads`, `foreground_list`, `fsync_queue` | callers and threads that wait for one another |
 //! | `backing_dev` | a device under writeback |
@@ -14,6 +14,7 @@
 //! | `io_queues`, `pass`, `flusher` | when the flusher writes, and which inodes |
 //! | `requests` | calls that wake the flusher or wait for it |
 
+mod activity;
 mod backing_dev;
 mod balance;
 mod bandwidth;
@@ -35,7 +36,8 @@ mod throttle;
 mod tunables;
 mod window;
 
-pub use backing_dev::BackingDev;
+pub use activity::FlusherState;
+pub use backing_dev::{BackingDev, WritebackStats};
 pub use dirty_list::DirtyState;
 pub use foreground::Results;
 pub use fsync_queue::{FsyncQueue, SyncService};

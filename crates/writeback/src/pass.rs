@@ -17,6 +17,7 @@
 //! in a second round, after everything in flight was finished. Inodes that are still blocked are
 //! tried again for a second.
 
+use crate::activity::Work;
 use crate::backing_dev::BackingDev;
 use crate::balance::Thresholds;
 use crate::bandwidth::{Bandwidth, Completed};
@@ -157,6 +158,7 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
     }
     fn waits_for_room(&mut self, now: Duration) {
         self.health.bandwidth.busy(now);
+        self.dev.control.activity.wait_for_room();
     }
     fn sent(&mut self, batches: &Batches<F>, now: Duration) {
         self.health.bandwidth.busy(now);
@@ -447,7 +449,10 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             dev.control.sync_waits.load(Ordering::Relaxed)
                 || dev.share.closed.load(Ordering::Relaxed)
         };
+        let activity = &dev.control.activity;
+        activity.set(Work::Writing(reason));
         let pages = self.writer.wait_for_room(reason.into(), most, is_urgent);
+        activity.set(Work::Writing(reason));
         self.writer.owner.limited |= pages < most;
         pages
     }

@@ -20,6 +20,7 @@ mod rm;
 mod stat;
 mod stats;
 mod sync;
+mod top;
 mod tree;
 mod tune;
 mod unmount;
@@ -49,6 +50,7 @@ pub enum Command {
     Mv(mv::Args),
     Ln(ln::Args),
     Stats(stats::Args),
+    Top(top::Args),
     Sync(sync::Args),
     Tune(tune::Args),
     Bench(bench::Args),
@@ -78,6 +80,7 @@ impl Command {
             Command::Mv(args) => args.run(),
             Command::Ln(args) => args.run(),
             Command::Stats(args) => args.run(),
+            Command::Top(args) => args.run(),
             Command::Sync(args) => args.run(),
             Command::Tune(args) => args.run(),
             Command::Bench(args) => args.run(),

@@ -1,15 +1,16 @@
 //! `sluice stats`: the counters of a mounted volume.
 
 use crate::human;
+use crate::mount_stats::{self, MountStats, Throttle, Writeback};
 use crate::output::Output;
-use anyhow::{Context, Result};
-use block::LatencyHistogram;
-use serde_json::Value;
+use anyhow::Result;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Show a mount's counters: device I/O, journal, memory
+///
+/// `sluice top` shows rates, and `sluice mount --metrics` serves the same statistics to Prometheus.
 ///
 /// Requests to the device are listed by the reason why they were sent, with their number, their
 /// bytes, how many are in flight now, and how long they took. The times are bounds: half of the
@@ -47,73 +48,80 @@ pub struct Args {
     json: bool,
 }
 
-/// Linux's limit for the value of an extended attribute.
-const XATTR_MAX: usize = 64 << 10;
-
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
-        let mut buf = vec![0; XATTR_MAX];
-        let len = rustix::fs::getxattr(&self.dir, "user.sluicefs.stats", &mut buf[..])
-            .with_context(|| {
-                format!(
-                    "{}: no volume is mounted there by sluice",
-                    self.dir.display()
-                )
-            })?;
-        let stats: Value = serde_json::from_slice(&buf[..len])?;
+        let stats = mount_stats::read(&self.dir)?;
         let mut out = Output::new();
         if self.json {
             out.json(&stats)?;
         } else {
-            print(&stats, &mut out)?;
+            print(&mount_stats::decode(&stats)?, &mut out)?;
         }
         out.flush()?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn print(stats: &Value, out: &mut Output) -> Result<()> {
-    let n = |name: &str| stats[name].as_u64().unwrap_or(0);
-    let mean = n("device_write_bytes")
-        .checked_div(n("device_write_ios"))
-        .unwrap_or(0);
+fn print(stats: &MountStats, out: &mut impl Write) -> Result<()> {
+    let written = stats.device_write_bytes;
+    let mean = written.checked_div(stats.device_write_ios).unwrap_or(0);
     writeln!(
         out,
         "writes   {} of {} on average, {} in all; {} merged, {} flushes",
-        human::count(n("device_write_ios")),
+        human::count(stats.device_write_ios),
         human::bytes(mean),
-        human::bytes(n("device_write_bytes")),
-        human::count(n("device_merged")),
-        human::count(n("device_flushes"))
+        human::bytes(written),
+        human::count(stats.device_merged),
+        human::count(stats.device_flushes)
     )?;
     writeln!(
         out,
         "reads    {}, {} in all",
-        human::count(n("device_read_ios")),
-        human::bytes(n("device_read_bytes"))
+        human::count(stats.device_read_ios),
+        human::bytes(stats.device_read_bytes)
     )?;
     writeln!(
         out,
         "journal  {} commits, {} blocks logged, {} written home",
-        human::count(n("journal_commits")),
-        human::count(n("journal_logged_blocks")),
-        human::count(n("journal_checkpointed_blocks"))
+        human::count(stats.journal_commits),
+        human::count(stats.journal_logged_blocks),
+        human::count(stats.journal_checkpointed_blocks)
     )?;
     writeln!(
         out,
-        "memory   {} of {}; {} inodes, {} dirty",
-        human::bytes(n("memory_bytes")),
-        human::bytes(n("memory_limit_bytes")),
-        human::count(n("cached_inodes")),
-        human::bytes(n("dirty_pages") * 4096)
+        "log      {} of {} in use, {} commits waited for space",
+        human::bytes(stats.journal_log_used_bytes),
+        human::bytes(stats.journal_log_bytes),
+        human::count(stats.journal_stalls)
     )?;
-    print_throttle(&stats["throttle"], out)?;
-    print_reasons(&stats["device_by_reason"], out)
+    writeln!(
+        out,
+        "memory   {} of {}; {} inodes",
+        human::bytes(stats.memory_bytes),
+        human::bytes(stats.memory_limit_bytes),
+        human::count(stats.cached_inodes),
+    )?;
+    print_writeback(&stats.writeback, out)?;
+    print_throttle(&stats.throttle, out)?;
+    print_reasons(stats, out)
 }
 
-fn print_throttle(throttle: &Value, out: &mut Output) -> Result<()> {
-    let n = |name: &str| throttle[name].as_u64().unwrap_or(0);
-    if n("target_us") == 0 {
+fn print_writeback(writeback: &Writeback, out: &mut impl Write) -> Result<()> {
+    writeln!(
+        out,
+        "dirty    {}, and {} under writeback; limits: background {}, slowing {}, hard {}",
+        human::bytes(writeback.dirty_bytes),
+        human::bytes(writeback.under_writeback_bytes),
+        human::bytes(writeback.background_limit_bytes),
+        human::bytes(writeback.slowing_limit_bytes),
+        human::bytes(writeback.hard_limit_bytes)
+    )?;
+    writeln!(out, "flusher  {}", writeback.flusher_text())?;
+    Ok(())
+}
+
+fn print_throttle(throttle: &Throttle, out: &mut impl Write) -> Result<()> {
+    if throttle.target_us == 0 {
         writeln!(out, "throttle off")?;
         return Ok(());
     }
@@ -121,75 +129,40 @@ fn print_throttle(throttle: &Value, out: &mut Output) -> Result<()> {
         out,
         "throttle {} of {} in flight (step {}, {}), {} in the device's cache; {}/s; readers lose \
          {:.0} % of their time; reads within {} ms",
-        human::bytes(n("in_flight_bytes")),
-        human::bytes(n("limit_bytes")),
-        throttle["step"].as_i64().unwrap_or(0),
-        throttle["cause"].as_str().unwrap_or("-"),
-        human::bytes(n("cache_debt_bytes")),
-        human::bytes(n("rate_bytes_per_sec")),
-        throttle["lost"].as_f64().unwrap_or(0.0) * 100.0,
-        n("target_us") as f64 / 1e3
+        human::bytes(throttle.in_flight_bytes),
+        human::bytes(throttle.limit_bytes),
+        throttle.step,
+        throttle.cause,
+        human::bytes(throttle.cache_debt_bytes),
+        human::bytes(throttle.rate_bytes_per_sec),
+        throttle.lost * 100.0,
+        throttle.target_us as f64 / 1e3
     )?;
     Ok(())
 }
 
-fn print_reasons(by_reason: &Value, out: &mut Output) -> Result<()> {
-    let Some(reasons) = by_reason.as_object().filter(|reasons| !reasons.is_empty()) else {
+fn print_reasons(stats: &MountStats, out: &mut impl Write) -> Result<()> {
+    if stats.reasons().next().is_none() {
         return Ok(());
-    };
+    }
     writeln!(
         out,
         "\n{:<14} {:>10} {:>10} {:>9} {:>10} {:>10}",
         "requests for", "number", "bytes", "in flight", "50 %", "99 %"
     )?;
-    for reason in sluicefs::IoReason::ALL {
-        let Some(stats) = reasons.get(reason.name()) else {
-            continue;
-        };
-        let n = |name: &str| stats[name].as_u64().unwrap_or(0);
-        let within = |share| bound(latency_class(&stats["latency_us"], share));
+    for (reason, requests) in stats.reasons() {
         writeln!(
             out,
             "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10}",
             reason.name().replace('_', " "),
-            human::count(n("requests")),
-            human::bytes(n("bytes")),
-            human::count(n("in_flight")),
-            within(0.5),
-            within(0.99)
+            human::count(requests.requests),
+            human::bytes(requests.bytes),
+            human::count(requests.in_flight),
+            requests.latency_us.bound(0.5),
+            requests.latency_us.bound(0.99)
         )?;
     }
     Ok(())
-}
-
-/// The least time in microseconds of the class up to which `share` of the requests are counted.
-fn latency_class(classes: &Value, share: f64) -> Option<u64> {
-    let pair = |class: &Value| Some((class[0].as_u64()?, class[1].as_u64()?));
-    let classes: Vec<_> = classes.as_array()?.iter().filter_map(pair).collect();
-    let all: u64 = classes.iter().map(|(_, count)| count).sum();
-    let mut counted = 0;
-    classes.into_iter().find_map(|(least, count)| {
-        counted += count;
-        (counted as f64 >= all as f64 * share).then_some(least)
-    })
-}
-
-/// The bound of a class: `< 512 µs`, `< 4.1 ms`, or `≥ 8.4 s` for the last class, which has no end.
-fn bound(class: Option<u64>) -> String {
-    match class {
-        None => "-".into(),
-        Some(least) if least >= LatencyHistogram::LAST => format!("≥ {}", micros(least)),
-        Some(least) => format!("< {}", micros(2 * least)),
-    }
-}
-
-/// `512 µs`, `4.1 ms`, `2.1 s`.
-fn micros(n: u64) -> String {
-    match n {
-        0..1_000 => format!("{n} µs"),
-        1_000..1_000_000 => format!("{:.1} ms", n as f64 / 1e3),
-        _ => format!("{:.1} s", n as f64 / 1e6),
-    }
 }
 
 #[cfg(test)]
@@ -198,30 +171,42 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_share_of_the_requests_took_less_than_the_end_of_their_class() {
-        let classes = json!([[64, 50], [128, 49], [65536, 1]]);
-        let within = |share| bound(latency_class(&classes, share));
-        assert_eq!(within(0.5), "< 128 µs");
-        assert_eq!(within(0.99), "< 256 µs");
-        assert_eq!(within(1.0), "< 131.1 ms");
-        assert_eq!(bound(latency_class(&json!([]), 0.5)), "-");
+    fn every_part_has_its_line() {
+        let stats = json!({
+            "device_write_ios": 2, "device_write_bytes": 8192, "device_merged": 3,
+            "journal_commits": 4, "journal_stalls": 5,
+            "journal_log_bytes": 64 << 20, "journal_log_used_bytes": 1 << 20,
+            "writeback": {
+                "dirty_bytes": 4096, "under_writeback_bytes": 8192,
+                "background_limit_bytes": 10 << 20, "slowing_limit_bytes": 15 << 20,
+                "hard_limit_bytes": 20 << 20, "bandwidth_bytes_per_sec": 1 << 20,
+                "flusher": "waiting", "flusher_reason": "metadata_read",
+            },
+            "throttle": {"target_us": 2000, "limit_bytes": 1 << 20, "step": -1, "cause": "idle"},
+            "device_by_reason": {
+                "metadata_read": {"requests": 1000, "bytes": 4096, "latency_us": [[64, 1000]]},
+            },
+        });
+        let text = print_to_string(&mount_stats::decode(&stats).unwrap());
+        for line in [
+            "writes   2 of 4.0 KiB on average, 8.0 KiB in all; 3 merged, 0 flushes",
+            "log      1.0 MiB of 64.0 MiB in use, 5 commits waited for space",
+            "dirty    4.0 KiB, and 8.0 KiB under writeback; limits: background 10.0 MiB, slowing \
+             15.0 MiB, hard 20.0 MiB",
+            "flusher  waiting for room (metadata read); the device writes 1.0 MiB/s",
+            "throttle 0 B of 1.0 MiB in flight (step -1, idle), 0 B in the device's cache; reads \
+             within 2 ms",
+            "metadata read       1,000    4.0 KiB         0   < 128 µs   < 128 µs",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
+        }
+        let off = print_to_string(&MountStats::default());
+        assert!(off.contains("throttle off\n"), "{off}");
     }
 
-    #[test]
-    fn the_last_class_has_no_end() {
-        let last = LatencyHistogram::LAST;
-        assert_eq!(bound(latency_class(&json!([[last, 1]]), 1.0)), "≥ 8.4 s");
-        let before = json!([[last / 2, 1]]);
-        assert_eq!(bound(latency_class(&before, 1.0)), "< 8.4 s");
-        // The class is the last one that the queue counts.
-        let classes = LatencyHistogram::default();
-        assert_eq!(classes.classes().last(), Some((last, 0)));
-    }
-
-    #[test]
-    fn times_have_human_units() {
-        assert_eq!(micros(512), "512 µs");
-        assert_eq!(micros(4096), "4.1 ms");
-        assert_eq!(micros(2_097_152), "2.1 s");
+    fn print_to_string(stats: &MountStats) -> String {
+        let mut text = Vec::new();
+        print(stats, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
     }
 }

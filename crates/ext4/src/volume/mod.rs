@@ -17,7 +17,7 @@ use ext4_format::superblock::State;
 use jbd2::{JournalStats, RecoveryReport};
 use std::sync::Arc;
 use units::PageIndex;
-use writeback::Tunables;
+use writeback::{Tunables, WritebackStats};
 
 /// Space and inodes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,8 +43,10 @@ pub struct VolumeStats {
     pub device: StatsSnapshot,
     /// The throttle of background writes.
     pub throttle: ThrottleStats,
-    /// Counters of the journal.
+    /// Counters of the journal, and how full its log is.
     pub journal: JournalStats,
+    /// Dirty data, its limits and the flusher.
+    pub writeback: WritebackStats,
     /// Pages that are dirty or being written.
     pub dirty_pages: u64,
     /// Inodes in memory.
@@ -126,6 +128,7 @@ impl Fs {
             device: self.queue.stats().snapshot(),
             throttle: self.queue.throttle().stats(),
             journal: self.journal.stats(),
+            writeback: self.bdi.stats(),
             dirty_pages: self.bdi.dirty_pages(),
             cached_inodes: self.inodes.len() as u64,
             memory_used: self.budget.used(),

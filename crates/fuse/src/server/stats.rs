@@ -3,12 +3,13 @@
 
 use block::{ByReason, Reason, ReasonStats, ThrottleStats};
 use ext4::Fs;
+use writeback::WritebackStats;
 
 /// The name of the attribute.
 pub(super) const NAME: &[u8] = b"user.sluicefs.stats";
 
-/// The counters as one JSON object: integers, the throttle of background writes, and an object for
-/// each reason that had requests.
+/// The counters as one JSON object: integers, writeback, the throttle of background writes, and an
+/// object for each reason that had requests.
 pub(super) fn json(fs: &Fs) -> Vec<u8> {
     let s = fs.stats();
     let fields = [
@@ -18,10 +19,14 @@ pub(super) fn json(fs: &Fs) -> Vec<u8> {
         ("device_write_bytes", s.device.write_bytes),
         ("device_merged", s.device.merged),
         ("device_flushes", s.device.flushes),
+        ("device_errors", s.device.errors),
         ("device_queue_us", s.device.queue_us),
         ("journal_commits", s.journal.commits),
         ("journal_logged_blocks", s.journal.logged_blocks),
         ("journal_checkpointed_blocks", s.journal.checkpointed_blocks),
+        ("journal_stalls", s.journal.stalls),
+        ("journal_log_bytes", s.journal.log_bytes),
+        ("journal_log_used_bytes", s.journal.log_used_bytes),
         ("dirty_pages", s.dirty_pages),
         ("cached_inodes", s.cached_inodes),
         ("memory_bytes", s.memory_used),
@@ -30,8 +35,30 @@ pub(super) fn json(fs: &Fs) -> Vec<u8> {
     let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
     let by_reason = by_reason(&s.device.by_reason);
     let fields = fields.join(",");
-    let throttle = throttle(&s.throttle);
-    format!("{{{fields},\"throttle\":{throttle},\"device_by_reason\":{by_reason}}}").into_bytes()
+    let (writeback, throttle) = (writeback(&s.writeback), throttle(&s.throttle));
+    format!(
+        "{{{fields},\"writeback\":{writeback},\"throttle\":{throttle},\
+         \"device_by_reason\":{by_reason}}}"
+    )
+    .into_bytes()
+}
+
+/// `flusher_reason` is empty where the flusher writes nothing.
+fn writeback(stats: &WritebackStats) -> String {
+    let reason = stats.flusher.reason().map(Reason::from);
+    format!(
+        "{{\"dirty_bytes\":{},\"under_writeback_bytes\":{},\"background_limit_bytes\":{},\
+         \"slowing_limit_bytes\":{},\"hard_limit_bytes\":{},\"bandwidth_bytes_per_sec\":{},\
+         \"flusher\":\"{}\",\"flusher_reason\":\"{}\"}}",
+        stats.dirty,
+        stats.under_writeback,
+        stats.background_limit,
+        stats.slowing_limit,
+        stats.hard_limit,
+        stats.bandwidth,
+        stats.flusher.name(),
+        reason.map_or("", Reason::name)
+    )
 }
 
 /// `target_us` is 0 without a throttle.
@@ -74,10 +101,11 @@ fn one_reason(stats: &ReasonStats) -> String {
         .map(|(least, count)| format!("[{least},{count}]"))
         .collect();
     format!(
-        "{{\"requests\":{},\"bytes\":{},\"in_flight\":{},\"latency_us\":[{}]}}",
+        "{{\"requests\":{},\"bytes\":{},\"in_flight\":{},\"total_us\":{},\"latency_us\":[{}]}}",
         stats.requests,
         stats.bytes,
         stats.in_flight,
+        stats.queue_us,
         pairs.join(",")
     )
 }

@@ -76,6 +76,10 @@ pub struct JournalStats {
     pub checkpointed_blocks: u64,
     /// Commits that had to wait for log space.
     pub stalls: u64,
+    /// Bytes of the log; 0 on a read-only volume.
+    pub log_bytes: u64,
+    /// Of them, bytes of committed transactions that have blocks which are not home.
+    pub log_used_bytes: u64,
 }
 
 #[derive(Default)]
@@ -292,14 +296,20 @@ impl Journal {
         tail.set_errno(0);
         self.write_superblock(&mut tail)
     }
-    /// Returns the counters.
+    /// Returns the counters, and how full the log is.
     pub fn stats(&self) -> JournalStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let bytes = |blocks: u32| u64::from(blocks) * self.block_size() as u64;
         JournalStats {
             commits: get(&self.counters.commits),
             logged_blocks: get(&self.counters.logged_blocks),
             checkpointed_blocks: get(&self.counters.checkpointed_blocks),
             stalls: get(&self.counters.stalls),
+            log_bytes: match self.read_only {
+                true => 0,
+                false => bytes(self.log_len()),
+            },
+            log_used_bytes: bytes(self.set.lock().used()),
         }
     }
 

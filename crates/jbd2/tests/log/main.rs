@@ -2,5 +2,6 @@
 
 mod common;
 mod crash;
+mod fill;
 mod interop;
 mod journal;

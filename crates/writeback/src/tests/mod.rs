@@ -4,5 +4,6 @@ mod fake;
 mod foreground;
 mod policy;
 mod shared;
+mod stats;
 mod stress;
 mod throttle;

@@ -179,7 +179,7 @@ impl Device {
             }
             let pages = *pages;
             self.in_flight.pop_front();
-            limits.settle(pages);
+            limits.settle(&self.share, pages);
             limits.sub(&self.share, pages);
             self.landed += pages;
             let completed = Completed {
@@ -207,7 +207,7 @@ impl Device {
             if pages == 0 {
                 return;
             }
-            limits.submit(pages);
+            limits.submit(&self.share, pages);
             self.bandwidth.busy(now);
             if self.in_flight.is_empty() {
                 self.share.set_oldest_batch(pages, now);
