@@ -91,7 +91,7 @@ impl Writeback {
         let state = match self.flusher.as_str() {
             "off" => "not running",
             "waiting" => "waiting for room",
-            "failing" => "pausing after a failed write",
+            "failing" => "paused by an error",
             other => other,
         };
         let reason = match self.flusher_reason.as_str() {

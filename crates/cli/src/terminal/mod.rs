@@ -1,17 +1,19 @@
-//! A view on a terminal that is drawn again and again, and the keys and signals that come meanwhile.
+//! A view on a terminal that is drawn again and again, and keys and signals that come meanwhile.
 //!
-//! [`Terminal`] owns the state of the terminal: the modes of standard input, the alternate screen of
-//! standard output, and signal handlers. Dropping it restores all of them. SIGINT, SIGTERM, SIGHUP
-//! and SIGQUIT become events, so the program ends by returning. SIGTSTP (Ctrl-Z) restores the
-//! terminal before the process stops, and SIGCONT takes it again.
+//! [`Terminal`] owns the state of the terminal: the modes of standard input, the alternate screen
+//! of standard output, and signal handlers. Dropping it restores all of them. SIGINT, SIGTERM,
+//! SIGHUP and SIGQUIT become events, so the program ends by returning. SIGTSTP (Ctrl-Z) restores
+//! the terminal before the process stops, and SIGCONT takes it again.
 
+mod output;
 mod signals;
 mod text;
 
 pub use text::Weight;
 
 use anyhow::{Context, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use output::{Output, timespec};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
@@ -25,8 +27,8 @@ use std::cell::Cell;
 use std::time::Duration;
 use text::{ENTER, LEAVE, Size, frame};
 
-/// How long leaving the screen waits for a terminal that takes no output.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+/// How long entering and leaving the screen wait for a terminal that takes no output.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The end of [`Terminal::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,7 @@ pub enum Event {
 /// See the module.
 pub struct Terminal {
     signals: Signals,
+    output: Output,
     /// The modes at the beginning; `None` if standard input is no terminal.
     modes: Option<Termios>,
     /// Whether the alternate screen is shown.
@@ -71,6 +74,7 @@ impl Terminal {
         };
         let terminal = Terminal {
             signals,
+            output: Output::open()?,
             modes,
             on_screen: Cell::new(false),
         };
@@ -94,7 +98,7 @@ impl Terminal {
         }
         match self.on_screen.replace(true) {
             true => Ok(()),
-            false => self.write(ENTER),
+            false => self.output.write(ENTER, &[], Some(PATIENCE)),
         }
     }
 
@@ -103,31 +107,22 @@ impl Terminal {
         if let Some(modes) = &self.modes {
             let _ = set_modes(modes);
         }
-        let mut fds = [PollFd::from_borrowed_fd(stdout(), PollFlags::OUT)];
-        if self.on_screen.take() && poll(&mut fds, Some(&timespec(LEAVE_LIMIT))) == Ok(1) {
-            let _ = self.write(LEAVE);
+        if self.on_screen.take() {
+            let _ = self.output.write(LEAVE, &[], Some(PATIENCE));
         }
     }
 
-    /// Writes to the terminal. Ends early if a signal comes, which [`Terminal::wait`] reports.
-    fn write(&self, text: &str) -> Result<()> {
-        let mut rest = text.as_bytes();
-        while !rest.is_empty() {
-            match rustix::io::write(stdout(), rest) {
-                Ok(n) => rest = &rest[n..],
-                Err(Errno::INTR) => return Ok(()),
-                Err(error) => return Err(std::io::Error::from(error)).context("the terminal"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces the contents of the screen by these lines. Those that do not fit are cut.
+    /// Replaces the contents of the screen by these lines. Those that do not fit are cut. Ends
+    /// early if a key or a signal comes, which [`Terminal::wait`] reports.
     ///
     /// # Errors
     /// The terminal takes no output.
     pub fn draw<'a>(&self, lines: impl Iterator<Item = (Weight, &'a str)>) -> Result<()> {
-        self.write(&frame(lines, size()))
+        let mut interrupts = vec![self.signals.fd()];
+        if self.modes.is_some() {
+            interrupts.push(stdin());
+        }
+        self.output.write(&frame(lines, size()), &interrupts, None)
     }
 
     /// Waits for a key or a signal, or until `other` is readable.
@@ -221,12 +216,5 @@ fn size() -> Size {
     Size {
         columns: part(|size| size.ws_col, 80),
         rows: part(|size| size.ws_row, 24),
-    }
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: i64::from(time.subsec_nanos()),
     }
 }

@@ -1,6 +1,9 @@
 //! A temporary directory, and the programs that run in it.
 #![allow(dead_code)]
 
+pub mod exposition;
+pub mod pty;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use testkit::needs::tool;

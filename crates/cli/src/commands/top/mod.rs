@@ -40,7 +40,8 @@ Examples:
 Lines:
   memory     used bytes of the memory budget
   dirty      data that is dirty, and data that is being written (`sluice tune` has the limits)
-  limits     dirty data from which on the flusher writes, writers are slowed, and slowing keeps
+  limits     dirty data above which the flusher writes, above which writers are slowed, and that
+             slowing keeps
   flusher    its state and the reason of its writes (`sluice stats --help` has the reasons)
   throttle   the latency of reads that background writes leave room for, the limit of background
              writes in flight and the cause of its last change, background writes in flight, bytes
@@ -49,7 +50,9 @@ Lines:
   device     read, written and flushed
 
 In JSON, stats is the object of `sluice stats --json`. rates and interval_s are of the time since
-the update before. p50_below_us and p99_below_us are null without requests and from 8.4 s on.")]
+the update before. p50_below_us and p99_below_us are null without requests and from 8.4 s on.
+
+The exit code is 0 at q, Ctrl-C, the last update, and when the volume is unmounted.")]
 pub struct Args {
     /// Where a volume is mounted
     dir: PathBuf,
