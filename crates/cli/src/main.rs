@@ -7,12 +7,14 @@
 //! | `target` | `DEVICE:/path`, and opening a device |
 //! | `human` | readable sizes, times and modes |
 //! | `mount_stats` | statistics of a mounted volume, from its server |
+//! | `metrics` | statistics for Prometheus, over HTTP |
 //! | `terminal` | a view on a terminal, keys and signals |
 //! | `output` | names and JSON on standard output |
 //! | `signals` | a flag that Ctrl-C sets |
 
 mod commands;
 mod human;
+mod metrics;
 mod mount_stats;
 mod output;
 mod signals;

@@ -23,6 +23,9 @@ pub enum FlusherState {
 }
 
 impl FlusherState {
+    /// The names of all states.
+    pub const NAMES: [&str; 6] = ["off", "idle", "writing", "waiting", "failing", "stopped"];
+
     /// The name in statistics.
     pub fn name(self) -> &'static str {
         match self {

@@ -54,6 +54,15 @@ pub enum ThrottleCause {
 }
 
 impl ThrottleCause {
+    /// Every cause.
+    pub const ALL: [ThrottleCause; 5] = [
+        ThrottleCause::Idle,
+        ThrottleCause::TooSlow,
+        ThrottleCause::InTime,
+        ThrottleCause::FirstRead,
+        ThrottleCause::Configured,
+    ];
+
     /// The name in statistics.
     pub fn name(self) -> &'static str {
         match self {

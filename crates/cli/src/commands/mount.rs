@@ -5,13 +5,16 @@
 //! the terminal. It prints its errors itself. A fork without exec is not used, because it would
 //! lose the threads.
 
-use crate::target;
+use crate::metrics::{self, Endpoint, Serving};
+use crate::{human, target};
 use anyhow::{Context, Result, bail};
 use block::DeviceUrl;
 use fuse::MountOptions;
+use sluicefs::Volume;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -31,6 +34,7 @@ Examples:
   sluice mount -f disk.img /mnt                      run in the foreground; Ctrl-C unmounts
   sluice mount -o ro,noexec /dev/sdb1 /mnt
   sluice mount -o memory=4GiB,dirty_ratio=40 disk.img /mnt
+  sluice mount --metrics 127.0.0.1:9100 disk.img /mnt
 
 Options for -o, with their names in fstab:
   ro rw suid nosuid dev nodev exec noexec noatime relatime sync async dirsync
@@ -61,6 +65,9 @@ pub struct Args {
     /// File for warnings and errors of the background process
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Serve statistics to Prometheus, on http://ADDRESS:PORT/metrics: no login, no encryption
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = metrics::parse_address)]
+    metrics: Option<SocketAddr>,
     /// Run as the background process
     #[arg(long, hide = true)]
     daemon: bool,
@@ -74,6 +81,9 @@ impl Args {
             return self.start_daemon(&text);
         }
         let log = self.log.as_deref().map(open_log).transpose()?;
+        // Before the sandbox, which allows no new socket, and before anything is mounted.
+        let endpoint = self.metrics.map(Endpoint::bind).transpose()?;
+        let page = endpoint.as_ref().map(Endpoint::url);
         if self.daemon {
             rustix::process::setsid().context("detaching from the terminal")?;
         }
@@ -93,6 +103,11 @@ impl Args {
             eprintln!("sluice: {}: mounted read-only: {reason}", device.display());
         }
         let session = fuse::mount_by(claim, volume.fs().clone(), &self.dir, options)?;
+        let serving = endpoint.map(|endpoint| serve(endpoint, &volume, session.dir()));
+        let serving = serving.transpose()?;
+        if let Some(page) = page.filter(|_| self.shows_page()) {
+            eprintln!("metrics: {page}");
+        }
         if self.daemon {
             let mut out = std::io::stdout();
             out.write_all(READY.as_bytes())?;
@@ -111,10 +126,17 @@ impl Args {
             );
         }
         let served = session.wait();
+        drop(serving);
         // The volume is closed even if the session has failed.
         let closed = volume.close().map_err(|e| target::named(&device, e));
         served.and(closed)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether the user needs to be shown the page of the metrics: in the foreground, or if the
+    /// system has chosen the port.
+    fn shows_page(&self) -> bool {
+        self.foreground || self.metrics.is_some_and(|address| address.port() == 0)
     }
 
     /// The command of the helper that mounts and unmounts for a server in a sandbox.
@@ -139,6 +161,9 @@ impl Args {
         if let Some(log) = &self.log {
             command.arg("--log").arg(std::path::absolute(log)?);
         }
+        if let Some(address) = self.metrics {
+            command.arg("--metrics").arg(address.to_string());
+        }
         command.arg("--").arg(&self.device).arg(&self.dir);
         let mut child = command
             .stdin(Stdio::null())
@@ -161,6 +186,25 @@ impl Args {
             }
         }
     }
+}
+
+/// Serves the statistics of a volume that is mounted on `dir`.
+fn serve(endpoint: Endpoint, volume: &Volume, dir: &Path) -> Result<Serving> {
+    let info = volume.info();
+    let facts = metrics::Facts {
+        device: volume.device().to_owned(),
+        mount_point: dir.to_string_lossy().into_owned(),
+        uuid: human::uuid(info.uuid),
+        label: info.label,
+    };
+    let fs = volume.fs().clone();
+    endpoint.serve(move || {
+        let access = match fs.is_read_only() {
+            true => metrics::Access::ReadOnly,
+            false => metrics::Access::ReadWrite,
+        };
+        metrics::text(&facts, access, &fs.stats()).map_err(io::Error::other)
+    })
 }
 
 /// The absolute path of a device, for the mount table. A device URL is returned unchanged.

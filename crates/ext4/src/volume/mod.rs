@@ -53,9 +53,11 @@ pub struct VolumeStats {
     pub cached_inodes: u64,
     /// Used bytes of the memory budget, by all volumes that share it.
     pub memory_used: u64,
-    /// Of them, pages of files.
+    /// Bytes of the memory budget.
+    pub memory_limit: u64,
+    /// Of the used bytes, pages of files.
     pub page_bytes: u64,
-    /// Of them, metadata blocks.
+    /// Of the used bytes, metadata blocks.
     pub metadata_bytes: u64,
 }
 
@@ -132,6 +134,7 @@ impl Fs {
             dirty_pages: self.bdi.dirty_pages(),
             cached_inodes: self.inodes.len() as u64,
             memory_used: self.budget.used(),
+            memory_limit: self.budget.limit(),
             page_bytes: self.budget.used_by(Kind::Pages),
             metadata_bytes: self.budget.used_by(Kind::Metadata),
         }

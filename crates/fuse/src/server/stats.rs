@@ -30,7 +30,7 @@ pub(super) fn json(fs: &Fs) -> Vec<u8> {
         ("dirty_pages", s.dirty_pages),
         ("cached_inodes", s.cached_inodes),
         ("memory_bytes", s.memory_used),
-        ("memory_limit_bytes", fs.budget().limit()),
+        ("memory_limit_bytes", s.memory_limit),
     ];
     let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
     let by_reason = by_reason(&s.device.by_reason);
