@@ -87,8 +87,8 @@ impl Queue {
 
     /// Waits until a producer that wants to submit `want` bytes of limited writes has room for
     /// them, or for as many as are worth the while ([`Throttle`]). Returns the room in bytes,
-    /// perhaps more than `want`; `u64::MAX` while there is no limit. The caller holds nothing back in a
-    /// plug, and submits the writes next. Returns at once if `is_urgent`, which is asked again
+    /// perhaps more than `want`; `u64::MAX` while there is no limit. The caller holds nothing back
+    /// in a plug, and submits the writes next. Returns at once if `is_urgent`, which is asked again
     /// after each [`Throttle::kick`].
     pub fn wait_for_room(&self, reason: Reason, want: u64, is_urgent: impl Fn() -> bool) -> u64 {
         let throttle = self.throttle();

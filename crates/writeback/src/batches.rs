@@ -330,7 +330,7 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
         self.update_pacing();
     }
 
-    /// Whether completed batches are not finished yet. What is recorded becomes part of the running
+    /// Whether completed batches are not finished yet. Recorded data becomes part of the running
     /// transaction, and the next commit flushes the device for it. So while other threads make
     /// small fsyncs, the flusher records small batches together.
     fn records_later(&mut self) -> bool {

@@ -1,7 +1,7 @@
 //! Whether threads read or make small fsyncs, so that background writes are limited.
 //!
-//! Calls with pauses of less than [`EXPECTED`] are those of a reader. A reader has protection for so
-//! long after each call. A single call has it for [`ALONE`], as another one may follow.
+//! Calls with pauses of less than [`EXPECTED`] are those of a reader. A reader has protection for
+//! so long after each call. A single call has it for [`ALONE`], as another one may follow.
 //!
 //! Reads of metadata count only once they have followed one another for a while: a writer reads
 //! bitmaps and inode tables, too, but now and then.
@@ -31,7 +31,7 @@ pub(super) struct Activity {
     dense_since: AtomicU64,
 }
 
-/// What a call is to the activity.
+/// The place of a call in the activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// The first one after a while.

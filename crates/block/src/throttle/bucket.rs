@@ -3,8 +3,8 @@
 //! A device acknowledges a write when it is in its volatile cache, and pays for it later: reads,
 //! flushes and later writes wait while it is written to the media. No limit of requests in flight
 //! bounds that. So background writes also have a rate, and a bucket that each of them fills and
-//! that leaks at this rate. What is in the bucket is the cache's debt: the bytes that the device
-//! may still have to write back.
+//! that leaks at this rate. The bytes in the bucket are the cache's debt: the device may still have
+//! to write them back.
 //!
 //! Two observations set the rate:
 //! - *Lost time* ([`super::share`]). Every window multiplies the rate by a factor, so that readers
@@ -78,8 +78,8 @@ impl Bucket {
     }
 
     /// Brings the bucket up to date: background writes of `total` bytes have completed, evenly
-    /// since the last call. The bucket has `most` bytes at most: a device does not cache all that is
-    /// written without a limit.
+    /// since the last call. The bucket has `most` bytes at most: a device does not cache all that
+    /// is written without a limit.
     pub(super) fn update(&mut self, total: u64, most: u64, now: Duration) {
         let elapsed = now.saturating_sub(self.at).as_secs_f64();
         let more = total.saturating_sub(self.total) as f64;

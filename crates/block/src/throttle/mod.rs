@@ -52,8 +52,8 @@ use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Orderi
 use sync::{Condvar, Mutex, Rank};
 use window::Counters;
 
-/// Writes without a limit fill the bucket with what leaks in this time, at most: while threads read,
-/// and before the first read. So they hold back later ones for no longer.
+/// Writes without a limit fill the bucket with what leaks in this time, at most: while threads
+/// read, and before the first read. So they hold back later ones for no longer.
 const LONGEST_DEBT: Duration = Duration::from_secs(1);
 const UNLIMITED_DEBT: Duration = Duration::from_millis(250);
 /// A waiting producer looks again after this time, even if nothing wakes it.

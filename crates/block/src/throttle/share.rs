@@ -50,7 +50,7 @@ const LONGEST_EMPTYING: Duration = Duration::from_millis(500);
 pub(super) struct Share {
     reads: Kind,
     syncs: Kind,
-    /// What was not judged yet, with background writes and without.
+    /// Calls that were not judged yet, with background writes and without.
     beside: Sums,
     alone: Sums,
     probe: Probe,
@@ -151,20 +151,20 @@ impl Share {
         !matches!(self.probe, Probe::Off)
     }
 
-    /// A window of a probe has ended; `empty` if no background writes are in flight or in the
+    /// A window of a probe has ended, with so many bytes of background writes in flight or in the
     /// cache.
     pub(super) fn end_probe_window(
         &mut self,
         window: &Window,
         (elapsed, now): (Duration, Duration),
-        empty: bool,
+        outstanding: u64,
     ) {
         match self.probe {
             Probe::Off => {}
             Probe::Emptying(since) if now.saturating_sub(since) > LONGEST_EMPTYING => {
                 self.end_probe(now);
             }
-            Probe::Emptying(_) if empty => {
+            Probe::Emptying(_) if outstanding == 0 => {
                 self.alone = Sums::default();
                 self.probe = Probe::Measuring(now);
             }
@@ -289,7 +289,7 @@ mod tests {
                 if self.share.is_probing() {
                     let window = self.window(0.0, PROBE_WINDOW);
                     let times = (PROBE_WINDOW, self.now);
-                    self.share.end_probe_window(&window, times, true);
+                    self.share.end_probe_window(&window, times, 0);
                     continue;
                 }
                 let window = self.window(self.rate, WINDOW);
@@ -368,15 +368,15 @@ mod tests {
             ..Share::default()
         };
         let window = Window::default();
-        share.end_probe_window(&window, (PROBE_WINDOW, LONGEST_EMPTYING), false);
+        share.end_probe_window(&window, (PROBE_WINDOW, LONGEST_EMPTYING), 1);
         assert!(share.is_probing());
         let mut now = LONGEST_EMPTYING + PROBE_WINDOW;
-        share.end_probe_window(&window, (PROBE_WINDOW, now), false);
+        share.end_probe_window(&window, (PROBE_WINDOW, now), 1);
         assert!(!share.is_probing());
         share.probe = Probe::Emptying(now);
         let windows = (1..100).take_while(|_| {
             now += PROBE_WINDOW;
-            share.end_probe_window(&window, (PROBE_WINDOW, now), true);
+            share.end_probe_window(&window, (PROBE_WINDOW, now), 0);
             share.is_probing()
         });
         assert_eq!(windows.count(), 60);

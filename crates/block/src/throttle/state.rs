@@ -92,8 +92,8 @@ impl State {
         limit.min(leaks.clamp(least, CEILING.max(least)))
     }
 
-    /// Brings the bucket up to date ([`Bucket::update`]). It has the limit at most, or what leaks in
-    /// `time`.
+    /// Brings the bucket up to date ([`Bucket::update`]). It has the limit at most, or what leaks
+    /// in `time`.
     pub(super) fn update_bucket(&mut self, total: u64, time: Duration, now: Duration) {
         let most = self.bucket.bytes_within(time).max(self.limit(2));
         self.bucket.update(total, most, now);
@@ -109,8 +109,8 @@ impl State {
         let times = (now.saturating_sub(self.window_began), now);
         self.window_began = now;
         if self.share.is_probing() {
-            let empty = in_flight == 0 && self.bucket.bytes() == 0;
-            self.share.end_probe_window(window, times, empty);
+            let outstanding = in_flight + self.bucket.bytes();
+            self.share.end_probe_window(window, times, outstanding);
         } else if let Some(target) = self.target() {
             self.judge(window, target, times, in_flight);
         }

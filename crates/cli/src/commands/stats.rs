@@ -182,7 +182,8 @@ mod tests {
                 "hard_limit_bytes": 20 << 20, "bandwidth_bytes_per_sec": 1 << 20,
                 "flusher": "waiting", "flusher_reason": "metadata_read",
             },
-            "throttle": {"target_us": 2000, "limit_bytes": 1 << 20, "step": -1, "cause": "idle"},
+            "throttle": {"target_us": 2000, "limit_bytes": 1 << 20, "step": -1, "cause": "idle",
+                         "lost": 0.25},
             "device_by_reason": {
                 "metadata_read": {"requests": 1000, "bytes": 4096, "latency_us": [[64, 1000]]},
             },
@@ -194,8 +195,8 @@ mod tests {
             "dirty    4.0 KiB, and 8.0 KiB under writeback; limits: background 10.0 MiB, slowing \
              15.0 MiB, hard 20.0 MiB",
             "flusher  waiting for room (metadata read); the device writes 1.0 MiB/s",
-            "throttle 0 B of 1.0 MiB in flight (step -1, idle), 0 B in the device's cache; reads \
-             within 2 ms",
+            "throttle 0 B of 1.0 MiB in flight (step -1, idle), 0 B in the device's cache; 0 B/s; \
+             readers lose 25 % of their time; reads within 2 ms",
             "metadata read       1,000    4.0 KiB         0   < 128 µs   < 128 µs",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");

@@ -209,7 +209,7 @@ fn throttle(families: &mut Families, stats: &VolumeStats) {
     );
     families.bytes(
         "throttle_limit_bytes",
-        "Background writes that may be in flight.",
+        "Background writes that may be in flight or in the device's volatile cache.",
         throttle.limit,
     );
     families.gauge(
@@ -228,9 +228,14 @@ fn throttle(families: &mut Families, stats: &VolumeStats) {
         throttle.debt,
     );
     families.bytes(
-        "throttle_destage_bytes_per_second",
-        "Estimated rate at which the device empties its volatile cache.",
-        throttle.destage_rate,
+        "throttle_rate_bytes_per_second",
+        "Rate of background writes while threads read or fsync.",
+        throttle.rate,
+    );
+    families.gauge(
+        "throttle_lost_ratio",
+        "Part of their time that readers lost to background writes when it was judged last.",
+        throttle.lost,
     );
     families.gauge(
         "throttle_active",
@@ -395,7 +400,7 @@ mod tests {
             ),
             ("device_requests_total{reason=\"reclaim\"}", 0.0),
             ("throttle_wait_seconds_total", 1.5),
-            ("throttle_last_change{cause=\"reads_too_slow\"}", 1.0),
+            ("throttle_last_change{cause=\"too_slow\"}", 1.0),
             ("throttle_last_change{cause=\"idle\"}", 0.0),
             ("flusher_state{state=\"failing\"}", 1.0),
             ("flusher_state{state=\"writing\"}", 0.0),

@@ -70,6 +70,9 @@ pub struct Throttle {
     pub cause: String,
     pub in_flight_bytes: u64,
     pub cache_debt_bytes: u64,
+    pub rate_bytes_per_sec: u64,
+    /// The part of their time that readers lost to background writes when it was judged last.
+    pub lost: f64,
     /// Whether threads read or fsync, so that the limits apply: 0 or 1.
     pub active: u64,
     pub waits: u64,

@@ -110,10 +110,11 @@ fn throttle(throttle: &Throttle, interval: &Interval) -> Vec<String> {
             throttle.target_us as f64 / 1e3
         ),
         format!(
-            "limit {}, step {} ({})",
+            "limit {} ({}), {}/s; readers lose {:.0} %",
             human::bytes(throttle.limit_bytes),
-            throttle.step,
-            throttle.cause
+            throttle.cause,
+            human::bytes(throttle.rate_bytes_per_sec),
+            throttle.lost * 100.0
         ),
         format!(
             "in flight {}, cache debt {}, {} waits/s",
@@ -222,8 +223,9 @@ mod tests {
                 "flusher": "writing", "flusher_reason": "background",
             },
             "throttle": {
-                "target_us": 2000, "limit_bytes": 1 << 20, "step": 3, "cause": "reads too slow",
+                "target_us": 2000, "limit_bytes": 1 << 20, "step": 3, "cause": "too slow",
                 "in_flight_bytes": 1 << 19, "cache_debt_bytes": 3 << 20, "active": 1,
+                "rate_bytes_per_sec": 80 << 20, "lost": 0.24,
                 "waits": 7 * scale,
             },
             "device_by_reason": reasons,
@@ -251,7 +253,7 @@ mod tests {
             "limits     background 100 MiB, slowing of writers 150 MiB, hard 200 MiB",
             "flusher    writing (background); the device writes 50.0 MiB/s",
             "throttle   reads within 2 ms; active",
-            "           limit 1.0 MiB, step 3 (reads too slow)",
+            "           limit 1.0 MiB (too slow), 80.0 MiB/s; readers lose 24 %",
             "           in flight 512 KiB, cache debt 3.0 MiB, 7,000 waits/s",
             "journal    16.0 MiB of 64.0 MiB in use (25 %), 4,000 commits/s, 1 stalls",
             "device     reads 1,000 MiB/s, writes 2,000 MiB/s, 1,000 flushes/s",
