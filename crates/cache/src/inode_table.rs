@@ -12,6 +12,7 @@
 
 mod runs;
 
+use crate::large_files::LargeFiles;
 use crate::loading::Loading;
 use crate::lru::Lru;
 use crate::pins::{Pins, Unpinned};
@@ -79,6 +80,9 @@ pub struct InodeTable<T: CachedInode> {
     loading: Loading,
     /// The LRU shard that the next shrink begins with.
     next_shard: AtomicUsize,
+    /// Files that were not small when the clock's hand passed them.
+    large: LargeFiles,
+    budget: Arc<Budget>,
     /// Memory of evicted inodes, for new ones. The heap is slow to split and merge blocks of this
     /// size, and has an arena for each thread.
     spares: ArrayQueue<Arc<T>>,
@@ -86,13 +90,15 @@ pub struct InodeTable<T: CachedInode> {
 
 impl<T: CachedInode> InodeTable<T> {
     /// An empty table, registered as a shrinker of `budget`.
-    pub fn new(budget: &Budget) -> Arc<InodeTable<T>> {
+    pub fn new(budget: &Arc<Budget>) -> Arc<InodeTable<T>> {
         let spares = (budget.limit() / SPARES_PART) as usize / size_of::<T>();
         let table = Arc::new(InodeTable {
             inodes: Runs::default(),
             lru: Lru::default(),
             loading: Loading::default(),
             next_shard: AtomicUsize::new(0),
+            large: LargeFiles::default(),
+            budget: budget.clone(),
             spares: ArrayQueue::new(spares.max(1)),
         });
         budget.register(Arc::downgrade(&table) as Weak<dyn Shrinker>);
@@ -170,8 +176,18 @@ impl<T: CachedInode> InodeTable<T> {
     /// Frees about `want` bytes: least recently used clean pages, and unpinned clean inodes. The
     /// inode of a small file is evicted with its pages, others one turn later. Returns the number
     /// of freed bytes. The call does not block.
+    ///
+    /// The clock's hand first passes the same part of the inodes as is wanted of all memory, as the
+    /// kernel scans its caches (`shrink_slab`). Large files free the rest, and only then more
+    /// inodes: a file that is read or written once does not evict inodes in use.
     pub fn shrink(&self, want: u64) -> u64 {
-        let freed = self.turn_clock(want);
+        let mut freed = self.pass_share(want);
+        if freed < want {
+            freed += self.reclaim_large(want - freed);
+        }
+        if freed < want {
+            freed += self.turn_clock(want - freed);
+        }
         if freed < want {
             // The caches do not have enough. Spares added meanwhile may stay.
             for _ in 0..self.spares.len() {
@@ -180,26 +196,64 @@ impl<T: CachedInode> InodeTable<T> {
         }
         freed
     }
+    /// Passes the inodes' share of `want`. Pages of large files are left alone.
+    fn pass_share(&self, want: u64) -> u64 {
+        let first = self.next_shard.fetch_add(1, Relaxed);
+        let shard = first % self.lru.shards();
+        // Each call passes one shard, so its part is as many times larger.
+        let slots = self.lru.turn(shard) as u64;
+        let wanted = want.saturating_mul(self.lru.shards() as u64);
+        let part = u128::from(slots) * u128::from(wanted) / u128::from(self.budget.used().max(1));
+        let visits = part.min(u128::from(slots)) as usize;
+        self.pass(shard, visits, want, Large::Keep)
+    }
     fn turn_clock(&self, want: u64) -> u64 {
         let mut freed = 0;
-        let mut visited = Vec::with_capacity(VISITS);
         for _ in 0..TURNS {
             let first = self.next_shard.fetch_add(1, Relaxed);
             for i in 0..self.lru.shards() {
                 let shard = (first + i) % self.lru.shards();
-                let mut left = self.lru.turn(shard);
-                while left > 0 {
-                    if freed >= want {
-                        return freed;
-                    }
-                    let visits = left.min(VISITS);
-                    left -= visits;
-                    self.lru.advance(shard, visits, &mut visited);
-                    self.fetch(&visited);
-                    for ino in visited.drain(..) {
-                        freed += self.visit(ino, want.saturating_sub(freed));
-                    }
+                let left = want.saturating_sub(freed);
+                freed += self.pass(shard, self.lru.turn(shard), left, Large::Reclaim);
+                if freed >= want {
+                    return freed;
                 }
+            }
+        }
+        freed
+    }
+    /// Advances the hand of a shard by `visits` inodes, or until `want` bytes are freed.
+    fn pass(&self, shard: usize, visits: usize, want: u64, large: Large) -> u64 {
+        let (mut freed, mut left) = (0, visits);
+        let mut visited = Vec::with_capacity(VISITS.min(visits));
+        while left > 0 && freed < want {
+            let visits = left.min(VISITS);
+            left -= visits;
+            self.lru.advance(shard, visits, &mut visited);
+            self.fetch(&visited);
+            for ino in visited.drain(..) {
+                freed += self.visit(ino, want.saturating_sub(freed), large);
+            }
+        }
+        freed
+    }
+    /// Frees clean pages of large files, in turn.
+    fn reclaim_large(&self, want: u64) -> u64 {
+        let mut freed = 0;
+        for _ in 0..self.large.len() {
+            let Some(ino) = self.large.next() else {
+                break;
+            };
+            let inode = self.inodes.get(ino).filter(|inode| is_large(&**inode));
+            match inode {
+                Some(inode) => {
+                    let pages = (want - freed).div_ceil(page::BYTES);
+                    freed += inode.mapping().reclaim(pages) * page::BYTES;
+                }
+                None => self.large.remove(ino),
+            }
+            if freed >= want {
+                break;
             }
         }
         freed
@@ -240,10 +294,16 @@ impl<T: CachedInode> InodeTable<T> {
         self.lru.remove(ino, inode.pins().slot.load(Relaxed));
     }
     /// The clock's hand is at this inode: spare it, take pages of it, or take it. Bytes freed.
-    fn visit(&self, ino: Ino, want: u64) -> u64 {
+    fn visit(&self, ino: Ino, want: u64, large: Large) -> u64 {
         let Some(inode) = self.inodes.get(ino) else {
             return 0;
         };
+        if is_large(&*inode) {
+            self.large.add(ino);
+            if large == Large::Keep {
+                return 0;
+            }
+        }
         if inode.pins().spare() {
             return 0;
         }
@@ -305,6 +365,19 @@ impl<T: CachedInode> InodeTable<T> {
         *Arc::get_mut(&mut spare).expect("a spare has one owner") = inode;
         spare
     }
+}
+
+/// The hand and the pages of large files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Large {
+    /// It leaves them alone: they are reclaimed by themselves.
+    Keep,
+    /// It frees them as those of small files.
+    Reclaim,
+}
+
+fn is_large<T: CachedInode>(inode: &T) -> bool {
+    inode.mapping().pages() * page::BYTES > SMALL_FILE
 }
 
 /// Pins an inode, unless it is dead.

@@ -5,6 +5,7 @@ mod counter;
 mod errseq;
 mod heap;
 mod inode_table;
+mod large_files;
 mod loading;
 mod lru;
 mod mapping;

@@ -93,6 +93,7 @@ ranks! {
     32 InodeGoal "ext4::Inode::goal";
     32 InodeLoading "cache::Loading shards";
     32 InodeLru "cache::Lru shards";
+    32 LargeFiles "cache::LargeFiles";
     32 JournalThread "jbd2::Background";
     32 LostBlocks "jbd2::Journal::lost";
     32 MemoryExtent "block::MemoryDevice extents";

@@ -256,3 +256,38 @@ fn concurrent_loads_writes_and_evictions_lose_nothing() {
     let disk: u64 = t.world.disk.iter().map(|v| v.load(Relaxed)).sum();
     assert_eq!(disk, written.load(Relaxed));
 }
+
+#[test]
+fn a_file_that_is_written_once_does_not_evict_inodes_in_use() {
+    const INODES: u32 = 2000;
+    let t = setup(INODES as usize + 1);
+    (1..INODES).for_each(|ino| drop(t.load(ino)));
+    let file = t.load(INODES);
+    let pages = t.budget.limit() / page::BYTES;
+    // Ten times as much as fits; each inode is used while a fourth of that is written.
+    for at in 0..10 * pages {
+        file.mapping.insert_clean(PageIndex(at as u32), t.page());
+        t.budget.make_room();
+        let uses = 4 * u64::from(INODES) / pages + 1;
+        for i in 0..uses {
+            let ino = 1 + ((at * uses + i) % u64::from(INODES - 1)) as u32;
+            drop(t.table.get(Ino(ino)));
+        }
+    }
+    assert!(t.budget.used() <= t.budget.limit() + (64 << 10));
+    let kept = t.table.len();
+    assert!(kept > INODES as usize * 19 / 20, "{kept} of {INODES}");
+}
+
+#[test]
+fn inodes_that_are_not_used_make_room_for_a_large_file() {
+    const INODES: u32 = 2000;
+    let t = setup(INODES as usize + 1);
+    (1..INODES).for_each(|ino| drop(t.load(ino)));
+    let file = t.load(INODES);
+    for at in 0..10 * (t.budget.limit() / page::BYTES) {
+        file.mapping.insert_clean(PageIndex(at as u32), t.page());
+        t.budget.make_room();
+    }
+    assert!(t.table.len() < 10, "{}", t.table.len());
+}
