@@ -2,7 +2,7 @@
 # Measures SluiceFS and its peers on the same disk. Writes the tables and the picture of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
-#   parts: fsync nosync lone load small stream mount import scale growth plug devices (default: all of these);
+#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere (default: all of these);
 #   page: puts all results of REPORT_DIR into docs/BENCHMARKS.md and docs/benchmarks.svg
 # environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
@@ -11,7 +11,7 @@
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices}
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
@@ -262,6 +262,18 @@ devices() {
   done
 }
 
+interfere() {
+  local kind
+  for kind in ssd nvme hdd; do
+    title "Random 4 KiB reads beside a writer, on a modelled device ($kind)"
+    compare "interfere-$kind" --device "sim:$kind,size=24GiB" --memory 256MiB --only sluice,fuse,ext4,xfs \
+      interfere --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
+  done
+  title "The same on the disk"
+  compare interfere-disk --images written --size 24GiB --memory 256MiB --only sluice,fuse,ext4,xfs \
+    interfere --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
+}
+
 # Replaces the lines between `<!-- NAME -->` and `<!-- end -->` of the page by REPORT_DIR/NAME.md.
 page() {
   local page name
@@ -287,7 +299,7 @@ picture() {
 
 for part in $parts; do
   case $part in
-    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | page) $part ;;
+    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | page) $part ;;
     fsmark) nosync ;;
     mount) fuse ;;
     *) echo "bench: unknown part $part" >&2; exit 2 ;;
