@@ -68,7 +68,7 @@ pub struct Transfer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Throttle {
-    /// Bytes of background writes that may be in flight or in the cache.
+    /// Bytes of background writes that may be in flight.
     pub limit: u64,
     /// How often the default limit was halved; negative if it has grown.
     pub step: i64,

@@ -4,14 +4,14 @@
 //! A device serves its queue in an order of its own. A read behind many megabytes of writes waits
 //! until they are written, and a flush waits for the device's volatile cache. So while threads read
 //! or make small fsyncs, background writes have
-//! 1. a *limit* in bytes: those in flight and those that the device may still have in its cache.
-//!    It follows the tail of the latencies ([`controller`]);
+//! 1. a *limit* of bytes in flight. It follows the tail of the latencies ([`controller`]);
 //! 2. a *rate* ([`bucket`]), which follows the part of their time that threads lose ([`share`]).
+//!    They use it in bursts ([`state`]).
 //!
 //! ```text
 //!  flusher, checkpoint ── wait_for_room ──▶ gather and submit so many bytes ──▶ device
 //!        (no locks)             ▲                                                 │
-//!                               └── room: limit − in flight − bucket ◀── completions
+//!                               └── room: limit − in flight, burst − bucket ◀── completions
 //! ```
 //!
 //! Nothing is limited while no thread reads or fsyncs.
@@ -66,7 +66,7 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 pub struct ThrottleStats {
     /// The latency that is defended; `None` without a throttle.
     pub target: Option<Duration>,
-    /// Bytes of background writes that may be in flight or in the device's cache.
+    /// Bytes of background writes that may be in flight.
     pub limit: u64,
     /// How often the default limit was halved; negative if it has grown.
     pub step: i32,
@@ -241,7 +241,7 @@ impl Throttle {
                 state.bucket.note_unlimited();
                 break u64::MAX;
             }
-            let room = self.room(&state, halves);
+            let room = self.room(&mut state, halves);
             if room.bytes < want {
                 self.counters.note_wait();
             }
@@ -388,19 +388,22 @@ impl Throttle {
             .store((now + length).as_nanos() as u64, Relaxed);
     }
 
-    fn room(&self, state: &State, halves: u64) -> Room {
+    fn room(&self, state: &mut State, halves: u64) -> Room {
+        let in_flight = self.in_flight.load(Relaxed);
+        let left = state.left_of_burst(in_flight);
         let limit = state.limit(halves);
         let held_back = state.share.is_probing() || self.draining.load(SeqCst) > 0;
-        let outstanding = self.in_flight.load(Relaxed) + state.debt();
         let bytes = match held_back {
             true => 0,
-            false => limit.saturating_sub(outstanding),
+            false => limit.saturating_sub(in_flight).min(left),
         };
-        let enough = (limit / 2).max(1);
         Room {
             bytes,
-            enough,
-            retry: state.bucket.time_until(limit.saturating_sub(enough)),
+            enough: (limit / 2).max(1),
+            retry: match left {
+                0 => state.bucket.time_until(state.burst() / 2),
+                _ => POLL,
+            },
         }
     }
 

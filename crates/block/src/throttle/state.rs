@@ -14,6 +14,10 @@ const ROTATING_TARGET: Duration = Duration::from_millis(75);
 /// Bytes that a rotating disk writes in about the time for which it moves its head: fewer bytes at
 /// a time would cost readers as much.
 const ROTATING_BURST: u64 = 4 << 20;
+/// Background writes that leak from the bucket in this time follow one another, and then they rest.
+/// Between bursts reads are as fast as alone: with the same loss of readers, more is written than
+/// by evenly spread writes.
+const BURST: Duration = Duration::from_millis(25);
 /// The target of small fsyncs, as a multiple of their latency alone.
 const SYNC_TARGET: u32 = 3;
 
@@ -27,6 +31,10 @@ pub(super) struct State {
     pub(super) share: Share,
     /// When the window began.
     window_began: Duration,
+    /// Small fsyncs ended in the last window.
+    syncing: bool,
+    /// A burst of background writes has ended, and the next one has not begun.
+    resting: bool,
 }
 
 impl State {
@@ -38,6 +46,8 @@ impl State {
             bucket: Bucket::new(now),
             share: Share::default(),
             window_began: now,
+            syncing: false,
+            resting: false,
         }
     }
 
@@ -75,8 +85,8 @@ impl State {
         }
     }
 
-    /// Bytes of background writes that may be in flight or in the cache, for a producer that has so
-    /// many halves of the limit ([`super::part::limit_part`]).
+    /// Bytes of background writes that may be in flight, for a producer that has so many halves of
+    /// the limit ([`super::part::limit_part`]).
     pub(super) fn limit(&self, halves: u64) -> u64 {
         let floor = self.options.floor;
         let limit = (self.controller.limit() * halves / 2).max(floor);
@@ -92,10 +102,41 @@ impl State {
         limit.min(leaks.clamp(least, CEILING.max(least)))
     }
 
+    /// Bytes of background writes that may follow one another, in flight or in the cache. A small
+    /// fsync would wait for all of them, so there are no long bursts beside one.
+    pub(super) fn burst(&self) -> u64 {
+        let least = self.limit(2);
+        match self.syncing {
+            true => least,
+            false => self
+                .bucket
+                .bytes_within(BURST)
+                .clamp(least, CEILING.max(least)),
+        }
+    }
+
+    /// Bytes that are left of a burst. A burst that has ended has none until half of its bytes have
+    /// leaked.
+    pub(super) fn left_of_burst(&mut self, in_flight: u64) -> u64 {
+        if !self.has_rate() {
+            return u64::MAX;
+        }
+        let burst = self.burst();
+        let left = burst.saturating_sub(in_flight + self.bucket.bytes());
+        self.resting = match self.resting {
+            true => left < burst / 2,
+            false => left < self.options.floor,
+        };
+        match self.resting {
+            true => 0,
+            false => left,
+        }
+    }
+
     /// Brings the bucket up to date ([`Bucket::update`]). It has the limit at most, or what leaks
     /// in `time`.
     pub(super) fn update_bucket(&mut self, total: u64, time: Duration, now: Duration) {
-        let most = self.bucket.bytes_within(time).max(self.limit(2));
+        let most = self.bucket.bytes_within(time).max(self.burst());
         self.bucket.update(total, most, now);
     }
 
@@ -127,6 +168,7 @@ impl State {
         times: (Duration, Duration),
         in_flight: u64,
     ) {
+        self.syncing = window.syncs.count > 0;
         let (limit_before, rate_before) = (self.controller.limit(), self.bucket.rate());
         let syncs = self.share.sync_alone().map(|alone| alone * SYNC_TARGET);
         let targets = Targets {

@@ -101,20 +101,38 @@ fn a_kick_reaches_a_producer_that_has_become_urgent() {
 fn the_rate_bounds_what_may_be_written_beside_a_reader() {
     let throttle = active();
     throttle.state.lock().bucket.set_rate(100e6);
-    // 100 MB/s for 2 ms, but no less than twice the floor.
+    // In flight: 100 MB/s for 2 ms, but no less than twice the floor.
     let least = 2 * ThrottleOptions::default().floor;
     assert_eq!(room(&throttle, Reason::Background), least);
-    throttle.configure(ThrottleOptions {
-        target: ReadTarget::Time(Duration::from_millis(20)),
-        ..ThrottleOptions::default()
-    });
+    // A burst of 25 ms is over. The next one begins when half of it has leaked.
+    let burst = throttle.state.lock().burst();
+    assert_eq!(burst, 2_500_000);
     let began = sync::time::monotonic();
-    in_flight(&throttle, 2_000_000);
-    complete(&throttle, 2_000_000);
-    let half = room(&throttle, Reason::Background);
-    assert!((1_000_000..=2_000_000).contains(&half), "{half}");
+    in_flight(&throttle, burst);
+    complete(&throttle, burst);
+    assert_eq!(room(&throttle, Reason::Background), least);
     let waited = sync::time::monotonic() - began;
-    assert!(waited >= Duration::from_millis(9), "{waited:?}");
+    assert!(waited >= Duration::from_millis(12), "{waited:?}");
+}
+
+#[test]
+fn there_are_no_bursts_beside_small_fsyncs() {
+    let throttle = active();
+    let state = || throttle.state.lock();
+    state().bucket.set_rate(100e6);
+    let window = |syncs| window::Window {
+        syncs: window::Sample {
+            count: syncs,
+            ..window::Sample::default()
+        },
+        ..window::Window::default()
+    };
+    let now = sync::time::monotonic();
+    state().end_window(&window(1), 0, now);
+    let least = 2 * ThrottleOptions::default().floor;
+    assert_eq!(state().burst(), least);
+    state().end_window(&window(0), 0, now);
+    assert_eq!(state().burst(), 2_500_000);
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn throttle(families: &mut Families, stats: &VolumeStats) {
     );
     families.bytes(
         "throttle_limit_bytes",
-        "Background writes that may be in flight or in the device's volatile cache.",
+        "Background writes that may be in flight.",
         throttle.limit,
     );
     families.gauge(
