@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::dirty_list::DirtyList;
 use crate::foreground_list::ForegroundList;
 use crate::interface::WritebackFs;
-use crate::sync_pacing::SmallSyncs;
+use crate::sync_pacing::{SmallSyncs, is_small};
 use crate::throttle::{note_cleaned, note_dirtied};
 use crate::{Flushers, Tunables};
 use block::{Queue, SmallSync};
@@ -190,13 +190,18 @@ impl<F: WritebackFs> BackingDev<F> {
         self.control.stop();
     }
 
-    /// Announces an fsync of a few files with `pages` dirty pages, which a caller waits for until
-    /// it drops the result. A large sync that runs concurrently is paced (`sync_pacing`), and
+    /// Announces an fsync of a file with `pages` dirty pages, which a caller waits for until it
+    /// drops the result. A large sync that runs concurrently is paced (`sync_pacing`), and
     /// background writes leave room ([`block::Throttle`]).
     pub fn begin_fsync(&self, pages: u64) -> Option<SmallSync<'_>> {
         note_cleaned(pages);
         let small = self.small_syncs.note(pages, self.clock.monotonic());
         small.then(|| self.queue.throttle().begin_small_sync())
+    }
+    /// Announces fsyncs of a few files that were queued. Background writes leave room, but a large
+    /// sync is not paced: the requests may be the first of many.
+    pub fn begin_queued_fsync(&self, pages: u64) -> Option<SmallSync<'_>> {
+        is_small(pages).then(|| self.queue.throttle().begin_small_sync())
     }
     /// Whether the flusher has nothing dirty and nothing in flight.
     pub(crate) fn is_idle(&self) -> bool {

@@ -40,7 +40,7 @@ pub(crate) struct SmallSyncs {
 impl SmallSyncs {
     /// An fsync of so many pages begins. Returns whether it is small.
     pub(crate) fn note(&self, pages: u64, now: Duration) -> bool {
-        let small = pages <= SMALL_PAGES;
+        let small = is_small(pages);
         if small {
             let now_ns = now.as_nanos() as u64 + 1;
             self.last_ns.store(now_ns, Ordering::Relaxed);
@@ -55,6 +55,11 @@ impl SmallSyncs {
             last_ns => (now.as_nanos() as u64).saturating_sub(last_ns) < RECENT.as_nanos() as u64,
         }
     }
+}
+
+/// Whether an fsync of so many pages is small.
+pub(crate) fn is_small(pages: u64) -> bool {
+    pages <= SMALL_PAGES
 }
 
 /// The pacing of one large sync: none, or steps.

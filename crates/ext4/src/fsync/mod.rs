@@ -34,7 +34,7 @@ pub struct SyncTarget {
 /// the checkpoint. That must cost less than a separate write in place; see docs/FSYNC.md.
 const LOG_PAGES: u64 = (64 << 10) / page::BYTES;
 
-/// An fsync of at most this many files is that of a client which waits, and not of many.
+/// An fsync of at most this many files is that of a client that waits, and not of many.
 const FEW_FILES: usize = 8;
 
 impl Fs {
@@ -64,7 +64,7 @@ impl Fs {
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
         let _timed = (inodes.len() <= FEW_FILES).then(|| {
             let pages = inodes.iter().map(|inode| inode.data.mapping.dirty_pages());
-            self.bdi.begin_fsync(pages.sum())
+            self.bdi.begin_queued_fsync(pages.sum())
         });
         let route = self.route_for(targets.iter().map(|t| (&t.inode, t.kind)));
         let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
