@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Measures SluiceFS and its peers on the same disk. Writes the tables and the picture of docs/BENCHMARKS.md.
+# Measures SluiceFS and its peers on the same disk. Writes the tables and the pictures of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
 #   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere (default: all of these);
-#   page: puts all results of REPORT_DIR into docs/BENCHMARKS.md and docs/benchmarks.svg
+#   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
 # environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
 #
@@ -274,27 +274,57 @@ interfere() {
     interfere --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
 }
 
+docs=$(dirname "$0")/../docs
+
 # Replaces the lines between `<!-- NAME -->` and `<!-- end -->` of the page by REPORT_DIR/NAME.md.
 page() {
-  local page name
-  page=$(dirname "$0")/../docs/BENCHMARKS.md
   awk -v dir="$out" '
     /^<!-- end -->$/ {copy = 0; skip = 0}
     !skip {print}
     /^<!-- [a-z0-9-]+ -->$/ && $2 != "end" {
       file = dir "/" $2 ".md"
       if ((getline text < file) > 0) {print ""; do print text; while ((getline text < file) > 0); print ""; skip = 1; close(file)}
-    }' "$page" >"$work/page.md"
-  cat "$work/page.md" >"$page"
-  picture
-  [ ! -f "$out/benchmarks.svg" ] || cp "$out/benchmarks.svg" "$(dirname "$page")/benchmarks.svg"
+    }' "$docs/BENCHMARKS.md" >"$work/page.md"
+  cat "$work/page.md" >"$docs/BENCHMARKS.md"
+  pictures
 }
 
-# The picture of both results, if both were measured.
-picture() {
-  if [ -f "$out/fsync-1.json" ] && [ -f "$out/nosync.json" ]; then
-    "$sluice" bench picture "$out/fsync-1.json" "$out/nosync.json" >"$out/benchmarks.svg"
-  fi
+# Draws docs/PICTURE.svg from tables of the page: PICTURE, "NAME…", options of sluice bench picture.
+draw() {
+  local picture=$1 names=$2 files=() name; shift 2
+  for name in $names; do
+    awk -v start="<!-- $name -->" '/^<!-- end -->$/ {inside = 0} inside {print} $0 == start {inside = 1}' "$docs/BENCHMARKS.md" >"$work/$name.md"
+    [ -s "$work/$name.md" ] || return 0
+    files+=("$work/$name.md")
+  done
+  "$sluice" bench picture "${files[@]}" "$@" >"$work/picture.svg"
+  cat "$work/picture.svg" >"$docs/$picture.svg"
+}
+
+pictures() {
+  local kind rate=(--column files/s)
+  mkdir -p "$docs/benchmarks"
+  draw benchmarks "fsync-1 nosync" "${rate[@]}" --title "Small files made durable by fsync" --title "Small files without fsync, with a final sync" \
+    --caption "The work of fs_mark with files of 4 KiB. Where no kind of fsync is named, it is the blocking call."
+  draw benchmarks/fsync "fsync-1 fsync-4" "${rate[@]}" --title "One thread" --title "Four threads"
+  draw benchmarks/fsync-modelled "fsync-ssd fsync-hdd" "${rate[@]}" --title "Modelled SSD" --title "Modelled disk"
+  draw benchmarks/nosync nosync "${rate[@]}"
+  draw benchmarks/lone lone "${rate[@]}" --column "p99, µs" --title "One fsync after another" --title "Latency of fsync"
+  draw benchmarks/load load --column "p99 is" --title "99th percentile during the sync, as a multiple of that without it"
+  for kind in ssd nvme hdd disk; do
+    draw benchmarks/interfere-$kind interfere-$kind --column "reader/s beside" --column "p99 beside" --column "writer MiB/s" --log "p99 beside" \
+      --title "Reader beside the writer" --title "99th percentile of the reader's latency" --title "Writer"
+  done
+  draw benchmarks/small small --column create --column stat --column read --column unlink --caption "Files per second; each operation has a scale of its own."
+  draw benchmarks/stream stream --column MiB/s
+  draw benchmarks/stream-fio stream-fio --by-line --column "SluiceFS, MiB/s" --column "fio with direct I/O, 16 deep, MiB/s"
+  draw benchmarks/mount mount "${rate[@]}"
+  draw benchmarks/import import --column seconds --log seconds --title "Time until all data is durable"
+  draw benchmarks/import-durable import-durable --column seconds --title "Time until all data is durable"
+  draw benchmarks/scale scale --column "two are" --title "Rate of two threads as a multiple of one thread's"
+  draw benchmarks/growth growth "${rate[@]}"
+  draw benchmarks/plug plug "${rate[@]}" --ours "plug on"
+  draw benchmarks/devices devices --by-line --column "a flusher each, MiB/s" --column "one flusher, MiB/s" --ours each
 }
 
 for part in $parts; do
@@ -305,4 +335,3 @@ for part in $parts; do
     *) echo "bench: unknown part $part" >&2; exit 2 ;;
   esac
 done
-picture

@@ -9,7 +9,7 @@ pub(super) type Format = fn(f64) -> String;
 const PLOT: f64 = 500.0;
 
 /// Width of horizontal bars, which have the whole width of a page.
-pub(super) const WIDE: f64 = 960.0;
+const WIDE: f64 = 960.0;
 
 /// The greatest width of a character.
 const NAME_CHARACTER: f64 = 8.0;
@@ -198,21 +198,9 @@ const BAR_HEIGHT: f64 = 30.0;
 
 /// Horizontal bars, each with its name on the left and its value on the right.
 pub(super) fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
-    let mut svg = open(WIDE, BAR_HEIGHT * bars.len() as f64 + 4.0);
-    draw_bars(&mut svg, bars, scale, format, 0.0);
-    close(svg)
-}
-
-/// Draws horizontal bars from `top` down. Returns the lower end.
-pub(super) fn draw_bars(
-    svg: &mut String,
-    bars: &[Bar],
-    scale: Scale,
-    format: Format,
-    top: f64,
-) -> f64 {
     const NAMES: f64 = 230.0;
     const VALUES: f64 = 230.0;
+    let mut svg = open(WIDE, BAR_HEIGHT * bars.len() as f64 + 4.0);
     let known = || bars.iter().filter_map(|bar| bar.value).filter(|v| *v > 0.0);
     let most = known().fold(0.0, f64::max).max(1e-9);
     // So that the shortest bar of a logarithmic scale is visible.
@@ -224,10 +212,10 @@ pub(super) fn draw_bars(
         };
         (WIDE - NAMES - VALUES) * part
     };
-    let mut at = top;
-    for bar in bars {
-        let middle = at + BAR_HEIGHT / 2.0 + 4.0;
-        text(svg, "end", (NAMES - 10.0, middle), "name", &bar.name);
+    for (i, bar) in bars.iter().enumerate() {
+        let top = BAR_HEIGHT * i as f64;
+        let middle = top + BAR_HEIGHT / 2.0 + 4.0;
+        text(&mut svg, "end", (NAMES - 10.0, middle), "name", &bar.name);
         let (width, label) = match bar.value {
             Some(value) => (
                 length(value).max(1.0),
@@ -236,13 +224,12 @@ pub(super) fn draw_bars(
             None => (0.0, format!("–  {}", bar.note)),
         };
         let class = if bar.ours { "ours" } else { "theirs" };
-        let shape = (NAMES, at + 4.0, width, BAR_HEIGHT - 8.0);
-        rect(svg, class, shape, &format!("{}: {label}", bar.name));
+        let shape = (NAMES, top + 4.0, width, BAR_HEIGHT - 8.0);
+        rect(&mut svg, class, shape, &format!("{}: {label}", bar.name));
         let end = (NAMES + width + 8.0, middle);
-        text(svg, "start", end, "value", label.trim_end());
-        at += BAR_HEIGHT;
+        text(&mut svg, "start", end, "value", label.trim_end());
     }
-    at
+    close(svg)
 }
 
 /// About `count` steps of 1, 2 or 5 times a power of ten, from zero to the first that is not less
@@ -268,15 +255,28 @@ fn plain(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-pub(super) fn open(width: f64, height: f64) -> String {
+fn open(width: f64, height: f64) -> String {
     format!(r#"<svg viewBox="0 0 {width} {height}" role="img" xmlns="http://www.w3.org/2000/svg">"#)
 }
 
-pub(super) fn close(svg: String) -> String {
+fn close(svg: String) -> String {
     svg + "</svg>"
 }
 
-fn line(svg: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
+/// An SVG file with a style and a background of its own.
+pub(super) fn standalone(size: (f64, f64), name: &str, style: &str, body: &str) -> String {
+    let ((width, height), name) = (size, escape(name));
+    format!(
+        r#"<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{name}" xmlns="http://www.w3.org/2000/svg">
+<style>
+{style}</style>
+<rect class="background" width="100%" height="100%" rx="8"/>
+{body}</svg>
+"#
+    )
+}
+
+pub(super) fn line(svg: &mut String, class: &str, from: (f64, f64), to: (f64, f64)) {
     let ((x1, y1), (x2, y2)) = (from, to);
     let _ = write!(
         svg,
@@ -292,7 +292,7 @@ pub(super) fn text(svg: &mut String, anchor: &str, at: (f64, f64), class: &str, 
     );
 }
 
-fn rect(svg: &mut String, class: &str, shape: (f64, f64, f64, f64), title: &str) {
+pub(super) fn rect(svg: &mut String, class: &str, shape: (f64, f64, f64, f64), title: &str) {
     let ((x, y, width, height), title) = (shape, escape(title));
     let _ = write!(
         svg,

@@ -1,8 +1,9 @@
-//! `sluice bench table` and `sluice bench picture`: comparisons that were saved as JSON.
+//! `sluice bench table` and `sluice bench picture`: comparisons that were saved
+//! as JSON, and pictures of Markdown tables.
 
 use crate::output::Output;
 use ::bench::compare::Outcome;
-use ::bench::present::{comparison_markdown, picture};
+use ::bench::present::{self, Panels, comparison_markdown};
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -19,16 +20,41 @@ pub struct Table {
     file: PathBuf,
 }
 
-/// Draw two saved comparisons as one SVG, for a README
+/// Draw columns of Markdown tables as one SVG of horizontal bars
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example:
-  sluice bench picture fsync.json nosync.json >docs/benchmarks.svg")]
+Examples:
+  sluice bench table result.json >result.md && sluice bench picture result.md --column files/s >result.svg
+  sluice bench picture one.md four.md --column files/s --title 'One thread' --title 'Four threads'
+  sluice bench picture reader.md --column 'p99 beside' --column 'writer MiB/s' --log 'p99 beside'
+  sluice bench picture stream.md --by-line --column 'SluiceFS, MiB/s' --column 'fio, MiB/s'
+
+A bar's name is the first cell of its line and the cells of all columns without numbers. The figure at its end is the \
+cell's text. Numbers may have separators (1,234) and units of time (µs, ms, s). A next column \"SluiceFS is\" \
+follows in parentheses. Panels of one column have one axis, which is linear without --log.")]
 pub struct Picture {
-    /// `bench compare --json … fsmark -S5 … --fsync bulk,async,blocking`
-    with_fsync: PathBuf,
-    /// `bench compare --json … fsmark -S0 …`
-    without_sync: PathBuf,
+    /// Markdown files; of each the first table with the column is drawn
+    #[arg(required = true)]
+    tables: Vec<PathBuf>,
+    /// Heading of a column; a panel for each file and column
+    #[arg(long = "column", value_name = "HEADING", required = true)]
+    columns: Vec<String>,
+    /// Title of a panel, in their order [default: the heading]
+    #[arg(long = "title", value_name = "TEXT")]
+    titles: Vec<String>,
+    /// A column with a logarithmic scale
+    #[arg(long = "log", value_name = "HEADING")]
+    logarithmic: Vec<String>,
+    /// Bars whose names contain TEXT have the colour of SluiceFS [default: SluiceFS or sluice; all
+    /// bars if none contains them]
+    #[arg(long, value_name = "TEXT")]
+    ours: Option<String>,
+    /// A panel for each line of the table, with a bar for each column
+    #[arg(long)]
+    by_line: bool,
+    /// A line of text below the bars
+    #[arg(long = "caption", value_name = "TEXT")]
+    captions: Vec<String>,
 }
 
 impl Table {
@@ -39,10 +65,22 @@ impl Table {
 
 impl Picture {
     pub fn run(self) -> Result<ExitCode> {
-        print(&picture(
-            &read(&self.with_fsync)?,
-            &read(&self.without_sync)?,
-        ))
+        let text = |file: &PathBuf| {
+            std::fs::read_to_string(file).with_context(|| file.display().to_string())
+        };
+        let picture = present::Picture {
+            texts: self.tables.iter().map(text).collect::<Result<_>>()?,
+            columns: self.columns,
+            titles: self.titles,
+            logarithmic: self.logarithmic,
+            ours: self.ours,
+            panels: match self.by_line {
+                true => Panels::ByLine,
+                false => Panels::ByColumn,
+            },
+            captions: self.captions,
+        };
+        print(&picture.draw().map_err(anyhow::Error::msg)?)
     }
 }
 
