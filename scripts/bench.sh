@@ -2,7 +2,7 @@
 # Measures SluiceFS and its peers on the same disk. Writes the tables and the pictures of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
-#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere (default: all of these);
+#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
 # environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
@@ -11,7 +11,7 @@
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere}
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
@@ -274,6 +274,12 @@ interfere() {
     interfere --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
 }
 
+curve() {
+  title "The same on the modelled SSD, at several settings of both throttles"
+  compare curve --device sim:ssd,size=24GiB --memory 256MiB \
+    interfere --sweep --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
+}
+
 docs=$(dirname "$0")/../docs
 
 # Replaces the lines between `<!-- NAME -->` and `<!-- end -->` of the page by REPORT_DIR/NAME.md.
@@ -315,6 +321,7 @@ pictures() {
     draw benchmarks/interfere-$kind interfere-$kind --column "reader/s beside" --column "p99 beside" --column "writer MiB/s" --log "p99 beside" \
       --title "Reader beside the writer" --title "99th percentile of the reader's latency" --title "Writer"
   done
+  draw benchmarks/curve curve --x "reader/s beside" --y "writer MiB/s" --title "Reader and writer at several settings of the throttles"
   draw benchmarks/small small --column create --column stat --column read --column unlink --caption "Files per second; each operation has a scale of its own."
   draw benchmarks/stream stream --column MiB/s
   draw benchmarks/stream-fio stream-fio --by-line --column "SluiceFS, MiB/s" --column "fio with direct I/O, 16 deep, MiB/s"
@@ -329,7 +336,7 @@ pictures() {
 
 for part in $parts; do
   case $part in
-    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | page) $part ;;
+    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | page) $part ;;
     fsmark) nosync ;;
     mount) fuse ;;
     *) echo "bench: unknown part $part" >&2; exit 2 ;;

@@ -135,6 +135,10 @@ fn invalid_parameters_are_refused() {
     assert!(said.contains("--dir"), "{said}");
     let said = s.fail(2, &words("bench compare interfere --kernel-wbt maybe"));
     assert!(said.contains("on, off, a latency in µs"), "{said}");
+    let said = s.fail(2, &words("bench compare interfere --sluice-wbt 0%"));
+    assert!(said.contains("on, off, min"), "{said}");
+    let said = s.fail(2, &words("bench compare interfere --sweep --sluice-wbt 5%"));
+    assert!(said.contains("cannot be used with"), "{said}");
 }
 
 #[test]
@@ -151,12 +155,16 @@ fn the_kernel_is_compared_with_and_without_writeback_throttling() {
     let outcome = s.run(&words(
         "bench compare --scratch work --device sim:ssd,size=512MiB --memory 64MiB --rounds 1 \
          --only sluice,ext4 --json --report out.html \
-         interfere --reader-file 16MiB --writer 50MiB --alone 300ms --after 0 --interval 100ms",
+         interfere --reader-file 16MiB --writer 50MiB --alone 300ms --after 0 --interval 100ms \
+         --sluice-wbt on,min,75%",
     ));
     let outcome: Value = serde_json::from_str(&outcome).unwrap();
     let targets = outcome["targets"].as_array().unwrap();
     let row = |i: usize| (&targets[i]["name"], &targets[i]["report"]["interference"]);
-    assert_eq!(row(0).0, "SluiceFS in process");
+    let names = ["wbt on", "wbt min", "wbt_loss 75"];
+    for (i, name) in names.iter().enumerate() {
+        assert_eq!(row(i).0, &format!("SluiceFS in process, {name}"));
+    }
     for target in targets {
         let found = &target["report"]["interference"];
         assert_eq!(found["periods"].as_array().unwrap().len(), 3, "{target}");
@@ -166,8 +174,8 @@ fn the_kernel_is_compared_with_and_without_writeback_throttling() {
         );
     }
     if exists("/sys/block/loop0/queue/wbt_lat_usec") {
-        assert_eq!(targets.len(), 3, "{outcome}");
-        let (name, found) = row(1);
+        assert_eq!(targets.len(), 5, "{outcome}");
+        let (name, found) = row(3);
         assert_eq!(name, "kernel ext4, wbt on");
         assert!(found["wbt_lat_usec"].as_u64().unwrap() > 0);
     }

@@ -21,6 +21,15 @@ fn tables_are_drawn() {
         assert!(picture.contains(text), "{text} in {picture}");
     }
     assert_eq!(picture.matches(">SluiceFS<").count(), 4, "{picture}");
+    let curve = s.run(&words("bench picture a.md --x files/s --y p99 --title A"));
+    assert!(
+        curve.contains("<polyline") && curve.contains(">A<"),
+        "{curve}"
+    );
+    let text = s.fail(2, &words("bench picture a.md --x files/s"));
+    assert!(text.contains("--y"), "{text}");
+    let text = s.fail(2, &words("bench picture a.md"));
+    assert!(text.contains("--column"), "{text}");
     for (args, error) in [
         ("a.md --column x", "\"files/s\", \"p99\""),
         ("b.md --column x", "there is no table"),

@@ -24,11 +24,13 @@ mod outcome;
 mod peer;
 mod process;
 mod scratch;
+mod sluice_wbt;
 mod wbt;
 
 pub use image::Images;
 pub use outcome::{LeftOut, Outcome, Ratio, Row};
 pub use peer::Peer;
+pub use sluice_wbt::SluiceWbt;
 pub use wbt::Wbt;
 
 use crate::fsmark::Fsync;
@@ -59,6 +61,9 @@ pub struct Comparison<'a> {
     /// The kernel's writeback throttling. Each of the kernel's file systems has a row for each of
     /// these. The default of the device if this is empty.
     pub wbts: Vec<Wbt>,
+    /// The throttle of SluiceFS. In process it has a row for each of these. The defaults if this is
+    /// empty.
+    pub sluice_wbts: Vec<SluiceWbt>,
     /// Rounds of each row.
     pub rounds: u16,
     /// A directory on a real disk. The scratch directory is made in it.
@@ -98,6 +103,7 @@ struct Entrant {
     name: String,
     fsync: Fsync,
     wbt: Option<Wbt>,
+    sluice_wbt: Option<SluiceWbt>,
 }
 
 impl Comparison<'_> {
@@ -163,24 +169,36 @@ impl Comparison<'_> {
                 fsyncs.push(Fsync::Blocking);
             }
             for fsync in fsyncs {
-                let row = |wbt, name| Entrant {
+                let row = Entrant {
                     peer,
-                    name,
+                    name: peer.row_name(fsync),
                     fsync,
-                    wbt,
+                    wbt: None,
+                    sluice_wbt: None,
                 };
-                let name = peer.row_name(fsync);
-                match peer.kernel_mount() {
-                    Some(_) if !self.wbts.is_empty() => {
-                        let rows = self.wbts.iter();
-                        entrants
-                            .extend(rows.map(|&wbt| row(Some(wbt), format!("{name}, wbt {wbt}"))));
-                    }
-                    _ => entrants.push(row(None, name)),
-                }
+                entrants.extend(self.with_settings(row));
             }
         }
         entrants
+    }
+
+    /// A row for each setting of writeback throttling.
+    fn with_settings(&self, row: Entrant) -> Vec<Entrant> {
+        let kernel = row.peer.kernel_mount().map_or(&[][..], |_| &self.wbts);
+        let kernel = kernel.iter().map(|&wbt| Entrant {
+            name: format!("{}, wbt {wbt}", row.name),
+            wbt: Some(wbt),
+            ..row.clone()
+        });
+        let in_process = row.peer == Peer::InProcess;
+        let ours = self.sluice_wbts.iter().filter(|_| in_process);
+        let ours = ours.map(|&wbt| Entrant {
+            name: format!("{}, {}", row.name, wbt.label()),
+            sluice_wbt: Some(wbt),
+            ..row.clone()
+        });
+        let rows: Vec<_> = kernel.chain(ours).collect();
+        if rows.is_empty() { vec![row] } else { rows }
     }
 
     fn image_bytes(&self) -> u64 {
@@ -247,8 +265,12 @@ impl Comparison<'_> {
         match peer {
             Peer::InProcess => {
                 let memory = self.memory.to_string();
-                let on = ["--memory", &memory, "--volume"].map(OsString::from);
-                worker(&[&on[..], &[device.path().into()]].concat())
+                let mut on = ["--memory", &memory].map(OsString::from).to_vec();
+                if let Some(options) = entrant.sluice_wbt.and_then(SluiceWbt::options) {
+                    on.extend(["-o".into(), options.into()]);
+                }
+                on.extend(["--volume".into(), device.path().into()]);
+                worker(&on)
             }
             Peer::RustFsExt4 => {
                 let missing = || io::Error::other("its driver was not built");

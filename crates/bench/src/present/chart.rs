@@ -234,7 +234,7 @@ pub(super) fn bars(bars: &[Bar], scale: Scale, format: Format) -> String {
 
 /// About `count` steps of 1, 2 or 5 times a power of ten, from zero to the first that is not less
 /// than `most`.
-fn ticks(most: f64, count: usize) -> Vec<f64> {
+pub(super) fn ticks(most: f64, count: usize) -> Vec<f64> {
     if most <= 0.0 || most.is_nan() || most.is_infinite() {
         return vec![0.0, 1.0];
     }

@@ -151,7 +151,7 @@ pub(super) fn comparison(outcome: &Outcome) -> Grid {
         "max",
         "p99 in the sync",
         "writer MiB/s",
-        "wbt µs",
+        "kernel wbt µs",
     ];
     let line = |row: &Row| {
         let found = row.report.interference.as_ref();

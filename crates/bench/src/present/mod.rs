@@ -12,6 +12,6 @@ mod table;
 mod text;
 
 pub use html::{comparison_page, report_page};
-pub use picture::{Panels, Picture};
+pub use picture::{Curve, Panels, Picture};
 pub use table::{comparison_markdown, comparison_text};
 pub use text::report_text;

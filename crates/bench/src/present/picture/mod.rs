@@ -1,12 +1,17 @@
-//! Markdown tables as pictures: one SVG file of horizontal bars. It needs no other file and has
-//! colours for light and dark mode.
+//! Markdown tables as pictures: one SVG file of horizontal bars, or of points of two columns. It
+//! needs no other file and has colours for light and dark mode.
 //!
 //! ```text
-//! mod ─ bars ─ table
+//! mod ┬ bars
+//!     ├ curve ─ table
+//!     └ table
 //! ```
 
 mod bars;
+mod curve;
 mod table;
+
+pub use curve::Curve;
 
 use super::chart;
 use super::grid::Grid;

@@ -5,7 +5,7 @@ use super::show::Form;
 use super::{fsmark, interfere, small_files, stream};
 use crate::{human, signals};
 use ::bench::Workload;
-use ::bench::compare::{Comparison, Images, Peer, Step, Wbt};
+use ::bench::compare::{Comparison, Images, Peer, SluiceWbt, Step, Wbt};
 use ::bench::fsmark::Fsync;
 use anyhow::{Context, Result};
 use std::cell::RefCell;
@@ -49,6 +49,10 @@ of each file system.
 Writeback throttling (interfere):
   With --kernel-wbt on,off each of the kernel's file systems has a row with the kernel's writeback throttling (blk-wbt) \
 and one without it. The table has the loop device's wbt_lat_usec of each row; 0 is off.
+  With --sluice-wbt on,off,min SluiceFS in process has a row with its throttle, one without it, and one with \
+wbt_rule=min, the rule of the kernel. 50% is wbt_loss=50, a number is wbt_lat_usec.
+  --sweep compares the rates of the reader and of the writer at several settings: --sluice-wbt 10%,25%,50%,75%,90% and \
+--kernel-wbt 500,2000,8000,32000,75000 (`bench picture --x 'reader/s beside' --y 'writer MiB/s'` draws its table).
 
 Memory:
   Before each turn as much memory as --memory is touched and freed. The first process that touches a free page of a \
@@ -111,6 +115,39 @@ struct Interfere {
         default_value = "on,off"
     )]
     kernel_wbt: Vec<Wbt>,
+    /// Throttle of SluiceFS in process: on, off, min (wbt_rule), a latency in µs (wbt_lat_usec) or
+    /// a percentage (wbt_loss); a row for each
+    #[arg(
+        long,
+        value_name = "on|off|min|USEC|PERCENT%,…",
+        value_delimiter = ',',
+        default_value = "on,off,min"
+    )]
+    sluice_wbt: Vec<SluiceWbt>,
+    /// Five settings of each throttle, from the least to the most for the writer [file systems:
+    /// sluice, ext4]
+    #[arg(long, conflicts_with_all = ["kernel_wbt", "sluice_wbt"])]
+    sweep: bool,
+}
+
+impl Interfere {
+    fn settings(&self) -> (Vec<Wbt>, Vec<SluiceWbt>) {
+        match self.sweep {
+            true => (
+                [500, 2000, 8000, 32_000, 75_000].map(Wbt::Usec).to_vec(),
+                [10, 25, 50, 75, 90].map(SluiceWbt::Loss).to_vec(),
+            ),
+            false => (self.kernel_wbt.clone(), self.sluice_wbt.clone()),
+        }
+    }
+
+    /// The usual file systems.
+    fn peers(&self) -> &'static [Peer] {
+        match self.sweep {
+            true => &[Peer::InProcess, Peer::Ext4],
+            false => &[Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs],
+        }
+    }
 }
 
 /// A workload and the rows that each file system has.
@@ -118,12 +155,17 @@ struct Work {
     workload: Workload,
     fsyncs: Vec<Fsync>,
     wbts: Vec<Wbt>,
+    sluice_wbts: Vec<SluiceWbt>,
+    /// The usual file systems.
+    peers: &'static [Peer],
 }
 
 impl Which {
     /// The work on file systems whose caches have `memory` bytes.
     fn work(self, memory: u64) -> Result<Work> {
-        let (mut fsyncs, mut wbts) = (Vec::new(), Vec::new());
+        let mut fsyncs = Vec::new();
+        let (mut wbts, mut sluice_wbts) = (Vec::new(), Vec::new());
+        let mut peers: &[Peer] = &Peer::ALL;
         let workload = match self {
             Which::FsMark(flags) => {
                 fsyncs.clone_from(&flags.fsync);
@@ -132,7 +174,8 @@ impl Which {
             Which::SmallFiles(flags) => flags.workload()?,
             Which::Stream(flags) => flags.workload(),
             Which::Interfere(with) => {
-                wbts = with.kernel_wbt;
+                (wbts, sluice_wbts) = with.settings();
+                peers = with.peers();
                 with.flags.workload(memory)?
             }
         };
@@ -140,6 +183,8 @@ impl Which {
             workload,
             fsyncs,
             wbts,
+            sluice_wbts,
+            peers,
         })
     }
 }
@@ -152,10 +197,15 @@ impl Args {
         let work = self.workload.unwrap_or_else(usual).work(self.memory)?;
         let sluice = std::env::current_exe().context("finding this program")?;
         let comparison = Comparison {
-            peers: in_order(&self.only, &work.workload),
+            peers: in_order(if self.only.is_empty() {
+                work.peers
+            } else {
+                &self.only
+            }),
             workload: work.workload,
             fsyncs: work.fsyncs,
             wbts: work.wbts,
+            sluice_wbts: work.sluice_wbts,
             rounds: self.rounds,
             scratch: self.scratch,
             images: self.device.map_or(self.images, Images::Modelled),
@@ -203,14 +253,9 @@ impl Steps {
     }
 }
 
-/// The named file systems, or the usual ones of the workload. SluiceFS is first.
-fn in_order(named: &[Peer], workload: &Workload) -> Vec<Peer> {
-    let usual: &[Peer] = match workload {
-        Workload::Interfere(_) => &[Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs],
-        _ => &Peer::ALL,
-    };
-    let named = if named.is_empty() { usual } else { named };
-    let chosen = |peer: &Peer| named.contains(peer);
+/// SluiceFS first.
+fn in_order(chosen: &[Peer]) -> Vec<Peer> {
+    let chosen = |peer: &Peer| chosen.contains(peer);
     Peer::ALL.into_iter().filter(chosen).collect()
 }
 
@@ -219,4 +264,37 @@ fn built_rival(sluice: &std::path::Path) -> Option<PathBuf> {
     let project = sluice.ancestors().nth(3)?;
     let program = project.join("rivals/rust-fs-ext4/target/release/rival-rust-fs-ext4");
     program.is_file().then_some(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        with: Interfere,
+    }
+
+    /// The settings of the kernel and those of SluiceFS.
+    fn settings(args: &str) -> (Vec<String>, Vec<String>) {
+        let line = Line::parse_from(["interfere"].into_iter().chain(args.split_whitespace()));
+        let (kernel, sluice) = line.with.settings();
+        let kernel = kernel.iter().map(Wbt::to_string).collect();
+        (kernel, sluice.iter().map(SluiceWbt::to_string).collect())
+    }
+
+    #[test]
+    fn the_throttles_have_settings() {
+        let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(settings(""), (words("on,off"), words("on,off,min")));
+        let given = settings("--kernel-wbt 500 --sluice-wbt on,50%,2000");
+        assert_eq!(given, (words("500"), words("on,50%,2000")));
+        let sweep = (
+            words("500,2000,8000,32000,75000"),
+            words("10%,25%,50%,75%,90%"),
+        );
+        assert_eq!(settings("--sweep"), sweep);
+    }
 }

@@ -20,7 +20,7 @@ pub struct Table {
     file: PathBuf,
 }
 
-/// Draw columns of Markdown tables as one SVG of horizontal bars
+/// Draw columns of Markdown tables as one SVG: horizontal bars, or curves of two columns
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,16 +28,19 @@ Examples:
   sluice bench picture one.md four.md --column files/s --title 'One thread' --title 'Four threads'
   sluice bench picture reader.md --column 'p99 beside' --column 'writer MiB/s' --log 'p99 beside'
   sluice bench picture stream.md --by-line --column 'SluiceFS, MiB/s' --column 'fio, MiB/s'
+  sluice bench picture sweep.md --x 'reader/s beside' --y 'writer MiB/s'
 
 A bar's name is the first cell of its line and the cells of all columns without numbers. The figure at its end is the \
 cell's text. Numbers may have separators (1,234) and units of time (µs, ms, s). A next column \"SluiceFS is\" \
-follows in parentheses. Panels of one column have one axis, which is linear without --log.")]
+follows in parentheses. Panels of one column have one axis, which is linear without --log.
+
+With --x and --y each line is a point. Points whose names differ only after the last comma are connected.")]
 pub struct Picture {
     /// Markdown files; of each the first table with the column is drawn
     #[arg(required = true)]
     tables: Vec<PathBuf>,
     /// Heading of a column; a panel for each file and column
-    #[arg(long = "column", value_name = "HEADING", required = true)]
+    #[arg(long = "column", value_name = "HEADING", required_unless_present = "x")]
     columns: Vec<String>,
     /// Title of a panel, in their order [default: the heading]
     #[arg(long = "title", value_name = "TEXT")]
@@ -55,6 +58,17 @@ pub struct Picture {
     /// A line of text below the bars
     #[arg(long = "caption", value_name = "TEXT")]
     captions: Vec<String>,
+    /// Column of the horizontal axis of a curve
+    #[arg(
+        long,
+        value_name = "HEADING",
+        requires = "y",
+        conflicts_with_all = ["columns", "logarithmic", "ours", "by_line", "captions"]
+    )]
+    x: Option<String>,
+    /// Column of its vertical axis
+    #[arg(long, value_name = "HEADING", requires = "x")]
+    y: Option<String>,
 }
 
 impl Table {
@@ -68,8 +82,15 @@ impl Picture {
         let text = |file: &PathBuf| {
             std::fs::read_to_string(file).with_context(|| file.display().to_string())
         };
+        let texts: Vec<_> = self.tables.iter().map(text).collect::<Result<_>>()?;
+        if let Some((x, y)) = self.x.zip(self.y) {
+            let title = self.titles.join(" ");
+            let text = texts.concat();
+            let curve = present::Curve { text, x, y, title };
+            return print(&curve.draw().map_err(anyhow::Error::msg)?);
+        }
         let picture = present::Picture {
-            texts: self.tables.iter().map(text).collect::<Result<_>>()?,
+            texts,
             columns: self.columns,
             titles: self.titles,
             logarithmic: self.logarithmic,
