@@ -156,14 +156,17 @@ fn the_kernel_is_compared_with_and_without_writeback_throttling() {
         "bench compare --scratch work --device sim:ssd,size=512MiB --memory 64MiB --rounds 1 \
          --only sluice,ext4 --json --report out.html \
          interfere --reader-file 16MiB --writer 50MiB --alone 300ms --after 0 --interval 100ms \
-         --sluice-wbt on,min,75%",
+         --sluice-wbt on,off,75%",
     ));
     let outcome: Value = serde_json::from_str(&outcome).unwrap();
     let targets = outcome["targets"].as_array().unwrap();
     let row = |i: usize| (&targets[i]["name"], &targets[i]["report"]["interference"]);
-    let names = ["wbt on", "wbt min", "wbt_loss 75"];
+    let names = ["wbt on", "wbt off", "wbt_loss 75"];
     for (i, name) in names.iter().enumerate() {
-        assert_eq!(row(i).0, &format!("SluiceFS in process, {name}"));
+        let (row, found) = row(i);
+        assert_eq!(row, &format!("SluiceFS in process, {name}"));
+        let throttle = &found["seconds"][0]["throttle"];
+        assert_eq!(throttle.is_null(), *name == "wbt off", "{found}");
     }
     for target in targets {
         let found = &target["report"]["interference"];
