@@ -323,7 +323,7 @@ pictures() {
   done
   draw benchmarks/curve curve --x "reader/s beside" --y "writer MiB/s" --title "Reader and writer at several settings of the throttles"
   draw benchmarks/small small --column create --column stat --column read --column unlink --caption "Files per second; each operation has a scale of its own."
-  draw benchmarks/stream stream --column MiB/s
+  draw benchmarks/stream stream --column write --column read --title "Write, until the data is durable" --title "Read" --caption "MiB per second."
   draw benchmarks/stream-fio stream-fio --by-line --column "SluiceFS, MiB/s" --column "fio with direct I/O, 16 deep, MiB/s"
   draw benchmarks/mount mount "${rate[@]}"
   draw benchmarks/import import --column seconds --log seconds --title "Time until all data is durable"

@@ -98,17 +98,22 @@ impl Picture {
             let next = position + 1;
             let ratio = table.header.get(next).filter(|name| *name == RATIO);
             let ratio = ratio.map(|_| next);
-            let bar = |(i, line): (usize, &Vec<String>)| {
-                let ratio = ratio.filter(|_| i > 0).and_then(|ratio| line.get(ratio));
+            let bar = |line: &Vec<String>| {
+                let ratio = ratio.and_then(|ratio| line.get(ratio));
                 let name = table::name(table, line);
                 bar(name, line.get(position), ratio)
             };
+            let mut bars: Vec<_> = table.lines.iter().map(bar).collect();
+            // Ratios are to the first bar.
+            if let Some(first) = bars.first_mut() {
+                first.ratio.clear();
+            }
             panels.push(Panel {
                 title: column.clone(),
                 unit: String::new(),
                 axis: column.clone(),
                 logarithmic: self.logarithmic.contains(column),
-                bars: table.lines.iter().enumerate().map(bar).collect(),
+                bars,
             });
         }
         Ok(())

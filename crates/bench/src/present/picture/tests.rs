@@ -108,6 +108,20 @@ fn panels_of_one_column_have_one_axis() {
 }
 
 #[test]
+fn a_cell_may_have_its_ratio_to_the_first_line() {
+    let table = "| | read |\n|---|--:|\n| SluiceFS | 798   1.00 × |\n| ext4 | 1,503   0.53 × |\n";
+    let picture = Picture {
+        texts: texts(&[table]),
+        columns: texts(&["read"]),
+        ..Picture::default()
+    };
+    let svg = picture.draw().unwrap();
+    for part in [">798</text>", ">1,503  (0.53 ×)</text>"] {
+        assert!(svg.contains(part), "{part} in {svg}");
+    }
+}
+
+#[test]
 fn a_logarithmic_scale_has_powers_of_ten() {
     let table = "| | p99 |\n|---|--:|\n| SluiceFS | 900 µs |\n| ext4 | 90 ms |\n";
     let picture = Picture {
