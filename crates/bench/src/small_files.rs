@@ -1,8 +1,9 @@
 //! Creates many small files, a directory for each thread, then looks up, reads and removes them.
 
+use crate::latency::Recorder;
 use crate::measure::measure;
 use crate::target::{Create, Directory, Target};
-use crate::{Observer, Progress, Report, threads};
+use crate::{Observer, Progress, Report, clock, threads};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -22,7 +23,8 @@ pub struct SmallFiles {
 
 impl SmallFiles {
     /// Runs the workload. Phases: `create`, `sync`, `stat`, `read`, `unlink`. The totals of the
-    /// report cover the first two.
+    /// report cover the first two. Its latencies are those of the creation of a file, its data
+    /// included, and of its removal.
     ///
     /// # Errors
     /// The first error of any thread.
@@ -33,8 +35,8 @@ impl SmallFiles {
         let files = (self.threads * self.files) as u64;
         let data = vec![0x5a; self.bytes];
         measure("small-files", target, observe, |run| {
-            run.phase("create", files, |progress| {
-                self.each(&directories, progress, |directory, name| {
+            let created = run.phase("create", files, |progress| {
+                self.each_timed(&directories, progress, |directory, name| {
                     let file = directory.create(name, Create::New)?;
                     file.write_all_at(&data, 0)?;
                     if self.fsync { file.sync_all() } else { Ok(()) }
@@ -53,12 +55,40 @@ impl SmallFiles {
                     directory.open(name)?.read_at(&mut buf, 0).map(|_| ())
                 })
             })?;
-            run.phase("unlink", files, |progress| {
-                self.each(&directories, progress, |directory, name| {
+            let removed = run.phase("unlink", files, |progress| {
+                self.each_timed(&directories, progress, |directory, name| {
                     directory.unlink(name)
                 })
-            })
+            })?;
+            for (name, calls) in [("create", created), ("unlink", removed)] {
+                let latency = calls.latency().map(|latency| (name.to_owned(), latency));
+                run.report().latency.extend(latency);
+            }
+            Ok(())
         })
+    }
+
+    /// As [`SmallFiles::each`], with the duration of each call.
+    fn each_timed(
+        &self,
+        directories: &[Box<dyn Directory>],
+        progress: &Progress,
+        work: impl Fn(&dyn Directory, &str) -> io::Result<()> + Sync,
+    ) -> io::Result<Recorder> {
+        let threads = threads::each(directories, |directory| {
+            let mut ticker = progress.ticker();
+            let mut calls = Recorder::default();
+            for i in 0..self.files {
+                ticker.tick();
+                let start = clock::now();
+                work(&**directory, &name(i))?;
+                calls.record(clock::since(start));
+            }
+            Ok(calls)
+        })?;
+        let mut all = Recorder::default();
+        threads.iter().for_each(|calls| all.add(calls));
+        Ok(all)
     }
 
     /// Runs `work` for every file, with a thread for each directory.

@@ -334,7 +334,7 @@ fn latencies(report: &Report) -> String {
     let lines = report.latency.iter().map(|(name, l)| {
         let us = [l.mean_us, l.p50_us, l.p90_us, l.p99_us, l.p999_us, l.max_us];
         let mut cells = vec![name.clone(), count(l.count)];
-        cells.extend(us.map(|us| format!("{us:.1}")));
+        cells.extend(us.map(duration));
         cells
     });
     rows(&header.map(str::to_owned), &lines.collect::<Vec<_>>())

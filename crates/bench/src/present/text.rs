@@ -1,6 +1,6 @@
 //! A report as text.
 
-use super::number::{bytes, count, mib, whole};
+use super::number::{bytes, count, duration, mib, whole};
 use super::{interference, pace};
 use crate::{Device, Report, Time};
 use std::fmt::{self, Write};
@@ -118,15 +118,15 @@ fn latencies(report: &Report, out: &mut String) -> fmt::Result {
     writeln!(
         out,
         "\n{:<8} {:>12} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "call", "count", "mean µs", "p50", "p99", "p99.9", "max"
+        "call", "count", "mean", "p50", "p99", "p99.9", "max"
     )?;
     for (name, l) in &report.latency {
         let calls = count(l.count);
-        writeln!(
-            out,
-            "{name:<8} {calls:>12} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
-            l.mean_us, l.p50_us, l.p99_us, l.p999_us, l.max_us
-        )?;
+        write!(out, "{name:<8} {calls:>12}")?;
+        for us in [l.mean_us, l.p50_us, l.p99_us, l.p999_us, l.max_us] {
+            write!(out, " {:>10}", duration(us))?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

@@ -33,6 +33,9 @@ pub struct Opening {
     /// Size of an image file that --fresh creates
     #[arg(long = "size", value_name = "SIZE", value_parser = human::parse_bytes, default_value = "64GiB")]
     image_size: u64,
+    /// Size of the journal that --fresh makes [default: as mkfs]
+    #[arg(short = 'J', long, value_name = "SIZE", value_parser = human::parse_bytes, requires = "fresh")]
+    journal_size: Option<u64>,
     /// Memory for the caches of all volumes together
     #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "1GiB")]
     memory: u64,
@@ -98,6 +101,9 @@ impl Opening {
             return target::open(device, options.clone());
         }
         let mut format = FormatOptions::new().force(true);
+        if let Some(bytes) = self.journal_size {
+            format = format.journal_bytes(bytes);
+        }
         let is_url = device.to_str().is_some_and(|d| d.contains(':'));
         if !is_url && !Path::new(device).exists() {
             format = format.size(self.image_size);
