@@ -23,6 +23,7 @@ use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::clock::Clock;
 use sync::{Mutex, Rank};
+use units::Ino;
 
 /// The reaction to damage (ext4's option `errors=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,9 +164,10 @@ impl ErrorLog {
         }
     }
 
-    /// Records an error, and stops the volume if `errors=` asks for it.
+    /// Records an error that an operation met, on an inode if there is one. Stops the volume if
+    /// `errors=` asks for it.
     #[track_caller]
-    pub fn note(&self, func: &'static str, ino: u32, error: &Error) {
+    pub fn note(&self, func: &'static str, ino: Option<Ino>, error: &Error) {
         self.record(func, ino, error);
         if self.policy == OnError::RemountReadOnly {
             // The journal calls back, the volume becomes read-only, and the journal's super block
@@ -177,13 +179,16 @@ impl ErrorLog {
 
     /// Records an error.
     #[track_caller]
-    pub fn record(&self, func: &'static str, ino: u32, error: &Error) {
+    pub fn record(&self, func: &'static str, ino: Option<Ino>, error: &Error) {
         let (ino, block) = match error {
-            Error::CorruptInode { ino, block, .. } => (ino.0, block.map_or(0, |block| block.0)),
-            Error::CorruptDirectory { ino, block, .. } => (ino.0, block.0),
+            Error::CorruptInode { ino, block, .. } => {
+                (Some(*ino), block.map_or(0, |block| block.0))
+            }
+            Error::CorruptDirectory { ino, block, .. } => (Some(*ino), block.0),
             Error::Io(e) => (ino, e.offset / u64::from(self.block_size)),
             _ => (ino, 0),
         };
+        let ino = ino.map_or(0, |ino| ino.0);
         let record = ErrorRecord {
             time: self.clock.realtime().0.max(0) as u64,
             ino,
@@ -314,7 +319,7 @@ mod tests {
             len: 4096,
             errno: 5,
         };
-        log.note("a_test", 12, &Error::Io(error));
+        log.note("a_test", Some(Ino(12)), &Error::Io(error));
         ErrorSummary::read(&superblock(&queue)).first
     }
 

@@ -236,7 +236,7 @@ impl Groups {
     #[track_caller]
     fn log_damage(&self, func: &'static str, error: &Error) {
         if let Some(errors) = self.errors.get() {
-            errors.note(func, 0, error);
+            errors.note(func, None, error);
         }
     }
 

@@ -9,7 +9,7 @@ impl Fs {
     #[track_caller]
     pub(crate) fn blame(&self, func: &'static str, ino: Ino, error: Error) -> Error {
         if is_damage(&error) {
-            self.errors.note(func, ino.0, &error);
+            self.errors.note(func, Some(ino), &error);
         }
         error
     }
@@ -29,7 +29,7 @@ impl Fs {
     #[track_caller]
     pub(crate) fn blame_half_done(&self, func: &'static str, ino: Ino, error: &Error) {
         if is_damage(error) || matches!(error, Error::Io(_)) {
-            self.errors.note(func, ino.0, error);
+            self.errors.note(func, Some(ino), error);
         }
     }
 }

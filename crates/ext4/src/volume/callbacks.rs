@@ -127,6 +127,6 @@ impl JournalClient for Fs {
         );
         self.become_read_only(&error.to_string());
         self.errors
-            .record("journal_stopped", 0, &Error::Journal(error.clone()));
+            .record("journal_stopped", None, &Error::Journal(error.clone()));
     }
 }
