@@ -2,7 +2,7 @@
 # Measures SluiceFS and its peers on the same disk. Writes the tables and the pictures of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
-#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve (default: all of these);
+#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
 # environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
@@ -11,7 +11,7 @@
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve}
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
@@ -280,6 +280,20 @@ curve() {
     interfere --sweep --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
 }
 
+full_log() {
+  title "Creation by 8 threads while a log of 512 MiB fills several times (modelled disk)"
+  table full-log "created" "files/s" "creation p99, ms" "maximum, ms" "writes" "reads"
+  local work bytes loops json
+  for work in "4096 10" "0 40"; do
+    read -r bytes loops <<<"$work"
+    json=$("$sluice" bench fsmark --volume sim:hdd,size=64GiB --fresh -J 512MiB -D 10000 -N 10000 -S0 -n 10000 -L "$loops" -s "$bytes" -t 8 \
+      --rounds "$rounds" --json)
+    read -r a b c d e < <(jq -r '[.files_per_sec, .latency.create.p99_us / 1e3, .latency.create.max_us / 1e3, .device.write_ios, .device.read_ios]
+      | @tsv' <<<"$json")
+    row "$(round $((80000 * loops))) files of $bytes bytes" "$(round "$a")" "$(round "$b" 1)" "$(round "$c")" "$(round "$d")" "$(round "$e")"
+  done
+}
+
 docs=$(dirname "$0")/../docs
 
 # Replaces the lines between `<!-- NAME -->` and `<!-- end -->` of the page by REPORT_DIR/NAME.md.
@@ -322,6 +336,7 @@ pictures() {
       --title "Reader beside the writer" --title "99th percentile of the reader's latency" --title "Writer"
   done
   draw benchmarks/curve curve --x "reader/s beside" --y "writer MiB/s" --title "Reader and writer at several settings of the throttles"
+  draw benchmarks/full-log full-log "${rate[@]}" --column "maximum, ms" --title "Creation" --title "Longest creation of a file"
   draw benchmarks/small small --column create --column stat --column read --column unlink --caption "Files per second; each operation has a scale of its own."
   draw benchmarks/stream stream --column write --column read --title "Write, until the data is durable" --title "Read" --caption "MiB per second."
   draw benchmarks/stream-fio stream-fio --by-line --column "SluiceFS, MiB/s" --column "fio with direct I/O, 16 deep, MiB/s"
@@ -337,6 +352,7 @@ pictures() {
 for part in $parts; do
   case $part in
     fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | page) $part ;;
+    full-log) full_log ;;
     fsmark) nosync ;;
     mount) fuse ;;
     *) echo "bench: unknown part $part" >&2; exit 2 ;;
