@@ -1,46 +1,101 @@
-//! The journal's thread. It commits at intervals and when a transaction has grown large, and writes
-//! checkpoints before the log is full, so that commits need not wait for space.
+//! The journal's threads. Neither makes a thread that changes metadata wait for a device.
+//!
+//! - One commits at intervals, when a transaction has grown large, and when a handle waits for a
+//!   full transaction to be closed.
+//! - The other one writes checkpoints before the log is full, so that commits need not wait for
+//!   space. A commit must not wait for it, so it is another thread.
+//!
+//! Each holds a reference to the journal only while it works, so it never keeps a journal alive.
 
 use crate::Journal;
-use crate::state::background::{Requests, Signal};
+use crate::state::background::{CheckpointRequest, CommitRequest, Requests, Signal, Worker};
 use crate::transaction::CommitReason;
 use std::sync::{Arc, PoisonError, Weak};
 use sync::thread;
 
-/// Starts the thread. It holds a reference to the journal only while it works, so it never keeps a
-/// journal alive.
+/// Starts the threads.
 pub(crate) fn spawn(journal: &Arc<Journal>) {
+    let background = &journal.background;
+    spawn_thread(
+        journal,
+        &background.commits,
+        "sluice-journal",
+        commit_thread,
+    );
+    let checkpoints = &background.checkpoints;
+    spawn_thread(journal, checkpoints, "sluice-log-home", checkpoint_thread);
+}
+
+fn spawn_thread<R>(
+    journal: &Arc<Journal>,
+    worker: &Worker<R>,
+    name: &str,
+    run: fn(&Weak<Journal>, &Signal<R>),
+) where
+    R: Copy + Default + Ord + Send + 'static,
+{
     let weak = Arc::downgrade(journal);
-    let signal = journal.background.signal.clone();
-    let interval = journal.options.commit_interval;
-    let thread = thread::Builder::new()
-        .name("sluice-journal".into())
-        .spawn(move || {
-            let mut deadline = sync::time::now() + interval;
-            loop {
-                let mut requests = signal.wait(deadline);
-                if !requests.commit && sync::time::now() >= deadline {
-                    // No thread waits for this commit: its flush waits for the readers.
-                    wait_for_flush(&weak, &signal);
-                    requests.commit = true;
-                }
-                if requests.stop || !work(&weak, &requests) {
-                    break;
-                }
-                if requests.commit {
-                    deadline = sync::time::now() + interval;
-                }
-            }
-        });
+    let signal = worker.signal.clone();
+    let thread = thread::Builder::new().name(name.into()).spawn(move || {
+        let _serving = Serving::new(&weak, &signal);
+        run(&weak, &signal);
+    });
     match thread {
-        Ok(thread) => journal.background.set_thread(thread),
-        // Commits then happen only on request or when a transaction is full.
-        Err(error) => tracing::error!(%error, "the journal has no background thread"),
+        Ok(thread) => worker.set_thread(thread),
+        // Commits then happen only on request or when a transaction is full, and checkpoints when
+        // the log is full.
+        Err(error) => tracing::error!(%error, name, "a thread of the journal could not be started"),
+    }
+}
+
+/// Marks a thread as serving. Threads that wait for its work are woken when it ends.
+struct Serving<'a, R: Copy + Default + Ord> {
+    journal: &'a Weak<Journal>,
+    signal: &'a Signal<R>,
+}
+
+impl<'a, R: Copy + Default + Ord> Serving<'a, R> {
+    fn new(journal: &'a Weak<Journal>, signal: &'a Signal<R>) -> Serving<'a, R> {
+        signal.begin_serving();
+        Serving { journal, signal }
+    }
+}
+
+impl<R: Copy + Default + Ord> Drop for Serving<'_, R> {
+    fn drop(&mut self) {
+        self.signal.end_serving();
+        if let Some(journal) = self.journal.upgrade() {
+            journal.committing.notify();
+        }
+    }
+}
+
+fn commit_thread(weak: &Weak<Journal>, signal: &Signal<CommitRequest>) {
+    let Some(interval) = weak
+        .upgrade()
+        .map(|journal| journal.options.commit_interval)
+    else {
+        return;
+    };
+    let mut deadline = sync::time::now() + interval;
+    loop {
+        let mut requests = signal.wait(Some(deadline));
+        if requests.request == CommitRequest::None && sync::time::now() >= deadline {
+            // No thread waits for this commit: its flush waits for the readers.
+            wait_for_flush(weak, signal);
+            requests.request = CommitRequest::Large;
+        }
+        if requests.stop || !commit(weak, signal, requests) {
+            break;
+        }
+        if requests.request != CommitRequest::None {
+            deadline = sync::time::now() + interval;
+        }
     }
 }
 
 /// Waits until a flush delays no reader for long, or until the thread is asked for something.
-fn wait_for_flush(journal: &Weak<Journal>, signal: &Signal) {
+fn wait_for_flush(journal: &Weak<Journal>, signal: &Signal<CommitRequest>) {
     if let Some(journal) = journal.upgrade()
         && journal.has_changes()
     {
@@ -49,26 +104,76 @@ fn wait_for_flush(journal: &Weak<Journal>, signal: &Signal) {
     }
 }
 
-/// Carries out the requests. Returns `false` if the journal is gone or has stopped. The journal
-/// keeps errors.
-fn work(journal: &Weak<Journal>, requests: &Requests) -> bool {
+/// Carries out a request. Returns `false` if the journal is gone or has stopped. The journal keeps
+/// errors.
+fn commit(
+    journal: &Weak<Journal>,
+    signal: &Signal<CommitRequest>,
+    requests: Requests<CommitRequest>,
+) -> bool {
     let Some(journal) = journal.upgrade() else {
         return false;
     };
     if journal.error().is_some() {
         return false;
     }
-    if requests.commit && journal.has_changes() {
-        if let Some(client) = journal.client() {
+    if requests.request != CommitRequest::None && journal.has_changes() {
+        if requests.request != CommitRequest::Awaited
+            && let Some(client) = journal.client()
+        {
+            // The client may write files, and it may start handles. A handle that meets a full
+            // transaction meanwhile commits by itself.
+            signal.end_serving();
+            journal.committing.notify();
             client.before_commit();
+            signal.begin_serving();
         }
-        let _ = journal.commit_because(journal.running_tid(), CommitReason::Internal);
-    }
-    if requests.checkpoint {
-        let result = journal.checkpoint_in_background();
-        let _ = journal.stop_on_error(result);
+        let tid = match requests.request {
+            CommitRequest::Awaited => journal.awaited.load(),
+            _ => journal.running_tid(),
+        };
+        let _ = journal.commit_because(tid, CommitReason::Internal);
     }
     true
+}
+
+fn checkpoint_thread(weak: &Weak<Journal>, signal: &Signal<CheckpointRequest>) {
+    loop {
+        let requests = signal.wait(None);
+        if requests.stop || write_home(weak, signal, requests.request).is_none() {
+            break;
+        }
+    }
+}
+
+/// Carries out a request, part by part. Returns `None` if the journal is gone or has stopped, and
+/// this thread is to stop. The journal keeps errors.
+pub(crate) fn write_home(
+    weak: &Weak<Journal>,
+    signal: &Signal<CheckpointRequest>,
+    request: CheckpointRequest,
+) -> Option<()> {
+    let journal = weak.upgrade()?;
+    let last = match request {
+        CheckpointRequest::All => journal.set.lock().transactions().map(|(_, last)| last),
+        CheckpointRequest::None | CheckpointRequest::Part => None,
+    };
+    drop(journal);
+    loop {
+        let journal = weak.upgrade()?;
+        if signal.is_stopped() || journal.error().is_some() {
+            return None;
+        }
+        let is_due = last.is_some_and(|last| !journal.is_home(last));
+        if !is_due && !journal.wants_checkpoint() {
+            return Some(());
+        }
+        let result = journal.checkpoint_in_background();
+        // Without a part, other volumes fill the memory.
+        if !journal.stop_on_error(result).ok()? {
+            return Some(());
+        }
+    }
 }
 
 impl Journal {

@@ -21,7 +21,7 @@ use crate::Tid;
 use block::{Buf, BufMut};
 use cache::{Budget, Kind};
 use std::sync::Arc;
-use sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use sync::{Mutex, Rank};
 use units::FsBlock;
 
@@ -58,8 +58,8 @@ pub struct Buffer {
     is_data: bool,
     /// The content passed a check, or was made in memory.
     verified: AtomicBool,
-    /// Used since the shrinker's last visit.
-    referenced: AtomicBool,
+    /// The cache's time of the last use.
+    used: AtomicU32,
     load: AtomicU8,
 }
 
@@ -113,7 +113,7 @@ impl Buffer {
             }),
             is_data: false,
             verified: AtomicBool::new(false),
-            referenced: AtomicBool::new(true),
+            used: AtomicU32::new(0),
             load: AtomicU8::new(load as u8),
         }
     }
@@ -154,16 +154,16 @@ impl Buffer {
     pub(crate) fn load_failed(&self) {
         self.load.store(Load::Failed as u8, Ordering::Release);
     }
-    /// Marks the buffer as used, for the shrinker.
-    pub(crate) fn touch(&self) {
+    /// Records a use at `time`, for the shrinker.
+    pub(crate) fn touch(&self, time: u32) {
         // A store of the same value would still take the cache line away from other readers.
-        if !self.referenced.load(Ordering::Relaxed) {
-            self.referenced.store(true, Ordering::Relaxed);
+        if self.last_use() != time {
+            self.used.store(time, Ordering::Relaxed);
         }
     }
-    /// Returns whether the buffer was used since the last call.
-    pub(crate) fn take_referenced(&self) -> bool {
-        self.referenced.swap(false, Ordering::Relaxed)
+    /// Returns the cache's time of the last use.
+    pub(crate) fn last_use(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Changes the content as part of transaction `tid`, which the caller's handle keeps open. The

@@ -2,8 +2,10 @@
 //!
 //! The cache is sharded by block number; a look-up takes one shard's lock for reading. Concurrent
 //! misses of one block read it once: the first thread puts a loading buffer into the map and the
-//! others wait for it. The shrinker is a clock over the shards. It evicts buffers to which only the
-//! map refers and which were not used since its last visit.
+//! others wait for it. The shrinker goes round the shards and evicts buffers to which only the map
+//! refers, those first that were not used for the longest time. A write home counts as a use: the
+//! block that an inode or a directory changed a while ago is often changed again when its data is
+//! written.
 //!
 //! Invariant: a buffer's `Arc` is cloned from the map under its shard's lock, or from another
 //! clone. So under the write lock, a buffer with one reference is not in use.
@@ -13,9 +15,9 @@ use crate::{Buffer, JournalError, Overlay};
 use block::{Bio, BufMut, Class, EndIo, IoError, Payload, Queue, Reason};
 use cache::{Budget, Kind, Shrinker};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
-use sync::atomic::{AtomicUsize, Ordering};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, Rank, RwLock};
 use units::FsBlock;
 
@@ -25,6 +27,19 @@ const SHARDS: usize = 64;
 const RUN_BITS: u32 = 5;
 /// Most blocks of one read of a prefetch.
 const MAX_PREFETCH_RUN: usize = 256;
+/// The time of uses passes as buffers are added: by 1 for so many. A use of a buffer in the same
+/// tick as the last use costs no store.
+const ADDED_PER_TICK: u64 = 64;
+/// The shrinker's rounds. The first one evicts buffers that were not used while as many were added
+/// as there are, the next one while half as many were added, and so on.
+const AGE_PARTS: [u32; 4] = [1, 2, 4, 8];
+/// The least age that these rounds evict, in ticks.
+const LEAST_AGE: u32 = 2;
+/// Where the budget is exceeded by more than one part in so many, a last round evicts buffers of
+/// any age. Without an excess there is no such round: where transactions refer to nearly all
+/// buffers, the others are those in use, such as the blocks of directories to which threads add
+/// names.
+const EXCESS_PART: u64 = 32;
 
 type BlockMap = FxHashMap<FsBlock, Arc<Buffer>>;
 
@@ -46,6 +61,34 @@ impl Default for Shard {
     }
 }
 
+/// Returns the ticks from a use to `now`. The use may be later: other threads use buffers while the
+/// shrinker is at work.
+fn age(used: u32, now: u32) -> u32 {
+    match now.wrapping_sub(used) {
+        age if age < 1 << 31 => age,
+        _ => 0,
+    }
+}
+
+impl Shard {
+    /// Evicts buffers that were not used for `least_age` ticks, at most so many. Returns their
+    /// number.
+    fn evict(&self, most: u64, least_age: u32, now: u32) -> u64 {
+        let Some(mut map) = self.map.try_write() else {
+            return 0;
+        };
+        let mut evicted = 0;
+        map.retain(|_, buffer| {
+            let evict = evicted < most
+                && Arc::strong_count(buffer) == 1
+                && age(buffer.last_use(), now) >= least_age;
+            evicted += u64::from(evict);
+            !evict
+        });
+        evicted
+    }
+}
+
 /// The buffers in memory, by block.
 pub(crate) struct BufferCache {
     queue: Arc<Queue>,
@@ -54,8 +97,10 @@ pub(crate) struct BufferCache {
     /// Blocks whose newest content is in an unrecovered log (read-only volumes).
     overlay: Overlay,
     shards: Vec<Shard>,
-    /// The next shard of the shrinker's clock.
+    /// The shard that the shrinker visits next.
     hand: AtomicUsize,
+    /// Buffers added.
+    added: AtomicU64,
 }
 
 impl BufferCache {
@@ -73,6 +118,7 @@ impl BufferCache {
             overlay,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hand: AtomicUsize::new(0),
+            added: AtomicU64::new(0),
         });
         let weak = Arc::downgrade(&cache);
         budget.register(weak);
@@ -106,7 +152,7 @@ impl BufferCache {
             return None;
         }
         let buffer = Arc::new(Buffer::loading(block, self.block_size, &self.budget));
-        map.insert(block, buffer.clone());
+        self.add(&mut map, &buffer);
         Some(buffer)
     }
     /// Ends a load and wakes the threads that wait for it.
@@ -137,7 +183,7 @@ impl BufferCache {
         loop {
             if let Some(buffer) = self.lookup(block) {
                 if self.wait_loaded(&buffer) {
-                    buffer.touch();
+                    self.touch(&buffer);
                     return Ok(buffer);
                 }
                 // Another thread's read failed. Read again, to return the error of this read.
@@ -158,6 +204,34 @@ impl BufferCache {
                 }
             };
         }
+    }
+    fn add(&self, map: &mut BlockMap, buffer: &Arc<Buffer>) {
+        self.added.fetch_add(1, Ordering::Relaxed);
+        self.touch(buffer);
+        map.insert(buffer.block(), buffer.clone());
+    }
+    /// Returns the time of uses, in ticks. It wraps around.
+    fn time(&self) -> u32 {
+        (self.added.load(Ordering::Relaxed) / ADDED_PER_TICK) as u32
+    }
+    /// Records a use of a buffer.
+    pub fn touch(&self, buffer: &Buffer) {
+        buffer.touch(self.time());
+    }
+    /// Returns the least age of each of the shrinker's rounds, in ticks.
+    fn ages_to_evict(&self, want: u64) -> SmallVec<[u32; 5]> {
+        if want == u64::MAX {
+            return smallvec![0];
+        }
+        let shards = self.shards.iter();
+        let buffers: usize = shards.map(|shard| shard.map.read().len()).sum();
+        let ticks = (buffers as u64 / ADDED_PER_TICK) as u32;
+        let mut ages = SmallVec::from_iter(AGE_PARTS.map(|part| (ticks / part).max(LEAST_AGE)));
+        let limit = self.budget.limit();
+        if self.budget.used() > limit + limit / EXCESS_PART {
+            ages.push(0);
+        }
+        ages
     }
     /// Returns the blocks of an unrecovered log.
     pub fn overlay(&self) -> &Overlay {
@@ -198,7 +272,7 @@ impl BufferCache {
                 continue;
             }
             let buffer = Arc::new(Buffer::zeroed(block, self.block_size, &self.budget));
-            map.insert(block, buffer.clone());
+            self.add(&mut map, &buffer);
             return buffer;
         }
     }
@@ -294,25 +368,31 @@ impl Shrinker for BufferCache {
 
     fn shrink(&self, want: u64) -> u64 {
         let cost = buffer::cost(self.block_size);
+        let now = self.time();
         let mut freed = 0;
-        // The first of two rounds spares buffers that were used since the last visit.
-        for _ in 0..2 * SHARDS {
-            if freed >= want {
-                break;
-            }
-            let hand = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
-            let Some(mut map) = self.shards[hand].map.try_write() else {
-                continue;
-            };
-            map.retain(|_, buffer| {
-                let keep =
-                    freed >= want || Arc::strong_count(buffer) > 1 || buffer.take_referenced();
-                if !keep {
-                    freed += cost;
+        for least_age in self.ages_to_evict(want) {
+            for _ in 0..SHARDS {
+                if freed >= want {
+                    return freed;
                 }
-                keep
-            });
+                let hand = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+                let most = (want - freed).div_ceil(cost);
+                freed += cost * self.shards[hand].evict(most, least_age, now);
+            }
         }
         freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::age;
+
+    #[test]
+    fn a_buffer_that_was_used_during_the_reclaim_is_the_youngest() {
+        assert_eq!(age(7, 10), 3);
+        assert_eq!(age(u32::MAX, 2), 3);
+        assert_eq!(age(10, 7), 0);
+        assert_eq!(age(2, u32::MAX), 0);
     }
 }

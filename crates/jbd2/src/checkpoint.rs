@@ -11,19 +11,29 @@
 //!     └── changed again ─────┘  publish (T2): the entry has T2's content and T2's number
 //! ```
 //!
-//! Algorithm of a checkpoint up to T, the last committed transaction:
+//! Algorithm of a checkpoint up to T, which covers the oldest transactions of the log:
 //! 1. Write the blocks whose newest committed content is of T or older, in sorted batches. The plug
-//!    merges neighbours. A block that was committed again meanwhile is skipped: the log has its
-//!    newer content.
+//!    merges neighbours. A block that a later transaction has committed again is skipped: the log
+//!    has its newer content.
 //! 2. Flush the device.
 //! 3. Write a super block whose log starts after T. It is durable on return.
 //! 4. Release: remove the entries up to T, release held data blocks, count T's log blocks as free.
 //!
 //! ```text
-//!  set:  block → newest committed content                log:   tail ─▶ t1 t2 t3 ◀─ head
-//!        {10: t3, 11: t1, 40: t2}         checkpoint to t3, t4 commits meanwhile
-//!        {40: t4}                                               tail ─▶ t4 ◀─ head
+//!  set:  block → newest committed content                log:   tail ─▶ t1 t2 t3 t4 ◀─ head
+//!        {10: t3, 11: t1, 40: t2, 50: t4}
+//!                                          up to t2            tail ─▶ t3 t4 t5 ◀─ head
+//!        {10: t3, 40: t5, 50: t4}          (t5 commits meanwhile)
 //! ```
+//!
+//! *Parts.* A checkpoint covers a part of the log ([`LOG_PARTS`]). So space becomes free steadily,
+//! and a commit that finds too little waits for one part. Blocks that each commit changes are in
+//! the newest transactions, so the parts skip them.
+//!
+//! *When.* The journal's second thread writes parts while the log's fill is above [`START`]. They
+//! leave room for other requests ([`block::Throttle`]) until the fill reaches [`URGENT`] or a
+//! thread waits. The fill is that of the log or of the memory for blocks that are not home,
+//! whichever is greater.
 //!
 //! Invariants:
 //! - For each block of the log that was not revoked, the set holds its newest committed content.
@@ -33,20 +43,28 @@
 //! - A block is in flight from before its write is submitted until that has completed. The entries
 //!   of a batch are looked up when the batch starts, so a revoked block is not written later.
 
+use crate::state::checkpoint_set::{Batch, BatchLimits, Part};
+use crate::state::flush_steps::FlushSteps;
 use crate::state::log_format::CommitState;
+use crate::state::{START, URGENT};
 use crate::transaction::Frozen;
 use crate::{Journal, JournalError, LogBlock, Tid};
 use block::{Bio, Buf, Class, Completion, IoError, Reason};
 use smallvec::smallvec;
-use sync::MutexGuard;
 use sync::atomic::{AtomicUsize, Ordering};
 use units::FsBlock;
 
 /// Most blocks of a batch. A larger batch would merge better, but a commit that revokes one of its
 /// blocks waits for the batch.
 const BATCH_BLOCKS: usize = 2048;
-/// A batch has at most this part of the log, so that a small log also takes several batches.
-const LOG_PARTS: usize = 8;
+/// Most runs of adjacent blocks of a batch, for the same reason.
+const BATCH_RUNS: usize = 128;
+/// The thread's parts have this fraction of the log.
+const LOG_PARTS: u32 = 4;
+/// Most log blocks of such a part, unless it is one transaction: 128 MiB.
+const PART_BLOCKS: u32 = 32_768;
+/// A part that a commit waits for has at least this fraction of the log.
+const SMALL_PARTS: u32 = 16;
 /// Attempts to write a batch before the journal stops.
 const ATTEMPTS: u32 = 3;
 
@@ -60,7 +78,8 @@ impl Drop for UrgentCheckpoint<'_> {
 }
 
 impl Journal {
-    /// Makes room for `needed` log blocks, and in memory. Writes a checkpoint if necessary.
+    /// Makes room for `needed` log blocks, and in memory. Writes parts of a checkpoint if
+    /// necessary.
     pub(crate) fn ensure_log_space(&self, needed: u32) -> Result<(), JournalError> {
         let len = self.log_len();
         if needed > len {
@@ -69,15 +88,21 @@ impl Journal {
                 most: len,
             });
         }
-        if self.set.lock().used() + needed <= len && !self.metadata_fills(2) {
+        let missing = || (self.set.lock().used() + needed).saturating_sub(len);
+        let has_space = || missing() == 0 && !self.metadata_fills(2);
+        if has_space() {
             return Ok(());
         }
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         let _urgent = self.urge_checkpoint();
-        let lock = self.checkpointing.lock();
-        // The background thread may have written a checkpoint while this thread waited.
-        if self.set.lock().used() + needed > len || self.metadata_fills(2) {
-            self.checkpoint(&lock)?;
+        loop {
+            let mut steps = self.checkpointing.lock();
+            // The checkpoint thread may have written a part while this thread waited. Other volumes
+            // may have filled the memory, which no part of this log makes free.
+            let least = missing().max(len / SMALL_PARTS);
+            if has_space() || !self.checkpoint_part(&mut steps, least)? {
+                break;
+            }
         }
         assert!(self.set.lock().used() + needed <= len);
         Ok(())
@@ -89,18 +114,28 @@ impl Journal {
         self.set.lock().used() > self.log_len() / 4 * 3 || self.metadata_fills(3)
     }
 
-    /// Waits for a running checkpoint and then writes one.
-    pub(crate) fn checkpoint_all(&self) -> Result<(), JournalError> {
-        let _urgent = self.urge_checkpoint();
-        let lock = self.checkpointing.lock();
-        self.checkpoint(&lock)
+    /// Returns whether so much of the log is in use that the checkpoint thread should write.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.log_fill() > START
     }
 
-    /// As [`Journal::checkpoint_all`], but leaves room for other requests until a thread waits for
-    /// a checkpoint.
-    pub(crate) fn checkpoint_in_background(&self) -> Result<(), JournalError> {
-        let lock = self.checkpointing.lock();
-        self.checkpoint(&lock)
+    /// Returns whether the log has transactions up to `tid` no more.
+    pub(crate) fn is_home(&self, tid: Tid) -> bool {
+        let oldest = self.set.lock().transactions();
+        oldest.is_none_or(|(first, _)| !tid.reached(first))
+    }
+
+    /// Waits for a running part and then writes a checkpoint of everything.
+    pub(crate) fn checkpoint_all(&self) -> Result<(), JournalError> {
+        let _urgent = self.urge_checkpoint();
+        self.checkpoint(&mut self.checkpointing.lock())
+    }
+
+    /// Writes one part and returns whether there was one. Leaves room for other requests until the
+    /// checkpoint is urgent.
+    pub(crate) fn checkpoint_in_background(&self) -> Result<bool, JournalError> {
+        let least = (self.log_len() / LOG_PARTS).min(PART_BLOCKS);
+        self.checkpoint_part(&mut self.checkpointing.lock(), least)
     }
 
     /// Lifts the limits of checkpoints until the guard is dropped: this thread waits for one.
@@ -110,50 +145,67 @@ impl Journal {
         UrgentCheckpoint(&self.checkpoint_waiters)
     }
 
+    /// Takes no lock.
     fn is_checkpoint_urgent(&self) -> bool {
-        self.checkpoint_waiters.load(Ordering::SeqCst) > 0
+        self.checkpoint_waiters.load(Ordering::SeqCst) > 0 || self.log_fill() >= URGENT
     }
 
     /// Writes home all blocks that are committed now and moves the log's tail.
-    pub(crate) fn checkpoint(&self, _lock: &MutexGuard<'_, ()>) -> Result<(), JournalError> {
+    pub(crate) fn checkpoint(&self, steps: &mut FlushSteps) -> Result<(), JournalError> {
+        self.checkpoint_part(steps, u32::MAX).map(|_| ())
+    }
+
+    /// Writes home the oldest part of the log, of at least so many log blocks, and moves the tail
+    /// behind it. Returns whether there was one.
+    fn checkpoint_part(&self, steps: &mut FlushSteps, least: u32) -> Result<bool, JournalError> {
+        let part = self.set.lock().oldest(least);
+        match part {
+            Some(part) => self.checkpoint_up_to(steps, &part).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn checkpoint_up_to(&self, steps: &mut FlushSteps, part: &Part) -> Result<(), JournalError> {
         self.check()?;
-        let Some((up_to, blocks)) = self.set.lock().committed() else {
-            return Ok(());
-        };
         let mut written = 0;
-        let batch_blocks = BATCH_BLOCKS.min(self.log_len() as usize / LOG_PARTS).max(1);
         let is_urgent = || self.is_checkpoint_urgent();
-        let mut rest = blocks.as_slice();
+        let mut rest = part.blocks.as_slice();
         while !rest.is_empty() {
-            let want = (batch_blocks.min(rest.len()) * self.block_size()) as u64;
+            self.wait_for_log();
+            let want = (BATCH_BLOCKS.min(rest.len()) * self.block_size()) as u64;
             let room = self
                 .queue
                 .wait_for_room(Reason::Checkpoint, want, is_urgent);
-            let count = (room.min(want) as usize / self.block_size()).max(1);
-            let (batch, later) = rest.split_at(count);
-            written += self.write_home(batch, up_to)?;
-            rest = later;
+            let limits = BatchLimits {
+                blocks: (room.min(want) as usize / self.block_size()).max(1),
+                runs: BATCH_RUNS,
+            };
+            let (blocks, runs) = self.write_home(&mut rest, part.up_to, limits)?;
+            written += blocks as u64;
+            if steps.wrote(blocks, runs) && !rest.is_empty() {
+                self.flush_home(steps)?;
+            }
         }
-        self.queue.throttle().wait_for_flush(is_urgent);
-        self.queue.flush(Reason::Checkpoint)?;
+        self.flush_home(steps)?;
         self.counters
             .checkpointed_blocks
             .fetch_add(written, Ordering::Relaxed);
         {
             let mut tail = self.tail.lock();
-            let start = self.set.lock().start_after(up_to);
-            tail.set_tail(start, up_to.next());
+            let start = self.set.lock().start_after(part.up_to);
+            tail.set_tail(start, part.up_to.next());
             self.write_superblock(&mut tail)?;
         }
         let released = {
             let mut set = self.set.lock();
             let before = set.blocks();
-            let released = set.release(up_to, &blocks);
-            self.note_pinned(before, &set);
+            let released = set.release(part);
+            self.note_space(before, &set);
             released
         };
         for Frozen { buffer, data } in released {
             buffer.release(data);
+            self.cache.touch(&buffer);
             if buffer.is_data() {
                 self.held.release(buffer);
             }
@@ -161,10 +213,34 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes home those blocks of the sorted `batch` whose newest content is of `up_to` or older,
-    /// and waits. Returns their number.
-    fn write_home(&self, batch: &[FsBlock], up_to: Tid) -> Result<u64, JournalError> {
-        let contents = self.set.lock().begin_batch(batch, up_to);
+    /// Waits while a commit writes many log blocks. A disk that writes the log and homes in turns
+    /// seeks most of the time.
+    fn wait_for_log(&self) {
+        let mut set = self.set.lock();
+        while set.is_log_busy() {
+            self.set_changed.wait(&mut set);
+        }
+    }
+
+    /// Makes all blocks durable that were written home.
+    fn flush_home(&self, steps: &mut FlushSteps) -> Result<(), JournalError> {
+        let is_urgent = || self.is_checkpoint_urgent();
+        self.queue.throttle().wait_for_flush(is_urgent);
+        let began = sync::time::monotonic();
+        self.queue.flush(Reason::Checkpoint)?;
+        steps.flushed(sync::time::monotonic().saturating_sub(began));
+        Ok(())
+    }
+
+    /// Writes home a batch of the sorted `blocks` whose newest content is of `up_to` or older, and
+    /// waits. Returns the number of blocks and of runs, and removes the batch from `blocks`.
+    fn write_home(
+        &self,
+        blocks: &mut &[FsBlock],
+        up_to: Tid,
+        limits: BatchLimits,
+    ) -> Result<(usize, usize), JournalError> {
+        let Batch { contents, runs } = self.set.lock().begin_batch(blocks, up_to, limits);
         let mut result = self.submit_home(&contents);
         for _ in 1..ATTEMPTS {
             if result.is_ok() {
@@ -175,7 +251,7 @@ impl Journal {
         self.set.lock().end_batch();
         self.set_changed.notify_all();
         result?;
-        Ok(contents.len() as u64)
+        Ok((contents.len(), runs))
     }
 
     fn submit_home(&self, contents: &[(FsBlock, Buf)]) -> Result<(), IoError> {
@@ -223,3 +299,6 @@ impl Journal {
         self.write_superblock(&mut tail)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@
 //! 3. *Seal* the frozen blocks (checksums). A block that the next transaction has not changed yet
 //!    is sealed in place.
 //! 4. *Format and space*: choose the log format (`log_format.rs`). If the log has too little room,
-//!    or blocks that are not home take half of the memory, write a checkpoint of everything.
+//!    or blocks that are not home take half of the memory, write parts of a checkpoint.
 //! 5. *Write*, and make durable:
 //!    - Write revoke blocks, descriptors, blocks, and zeroes in place of the commit block. Wait.
 //!      Flush the device. Write the commit block with FUA.
@@ -42,6 +42,7 @@
 use crate::format::checksum::Crc32Be;
 use crate::format::descriptor::CopyContent;
 use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_u32, revoke};
+use crate::state::background::CheckpointRequest;
 use crate::state::handle::assert_none_held;
 use crate::state::log_format::CommitState;
 use crate::transaction::{Closed, CommitReason, Frozen, Transaction};
@@ -49,6 +50,27 @@ use crate::{Handle, Journal, JournalError, LogBlock, Phase, Tid};
 use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
+
+/// Log blocks from one flush to the next: 16 MiB. On many devices every other request waits while a
+/// flush writes the device's cache, and a disk writes so many in a tenth of a second.
+const FLUSH_BLOCKS: usize = 4096;
+
+/// A commit writes many log blocks; the checkpoint waits meanwhile.
+struct LogBusy<'a>(&'a Journal);
+
+impl LogBusy<'_> {
+    fn new(journal: &Journal) -> LogBusy<'_> {
+        journal.set.lock().begin_log_write();
+        LogBusy(journal)
+    }
+}
+
+impl Drop for LogBusy<'_> {
+    fn drop(&mut self) {
+        self.0.set.lock().end_log_write();
+        self.0.set_changed.notify_all();
+    }
+}
 
 impl Journal {
     /// Makes all transactions up to `tid` durable, and the data that they depend on
@@ -137,6 +159,7 @@ impl Journal {
         let format = self.log_format(state);
         let layout = &format.layout;
         let needed = format.log_blocks(closed);
+        self.log_claimed.store(needed, Ordering::Relaxed);
         self.ensure_log_space(needed)?;
         let head = self.set.lock().head();
         let mut encoded = self.encode(layout, closed);
@@ -149,22 +172,23 @@ impl Journal {
             "the log space was computed wrong"
         );
         self.mark_in_use(head, closed.tid)?;
-        let write = |bufs, durability| {
-            self.log
-                .write(&self.queue, head, self.bounds, bufs, durability)
-        };
         if self.is_single_write_commit(state, closed) {
             self.queue.flush_up_to(closed.data, Reason::Journal)?;
             encoded.bufs.push(commit.freeze());
-            write(encoded.bufs, Durability::Fua)?;
+            self.log.write(
+                &self.queue,
+                head,
+                self.bounds,
+                encoded.bufs,
+                Durability::Fua,
+            )?;
         } else {
             // All fields of the commit block lie in its first sector. Zeroes in its place make sure
             // that a torn write leaves either no commit block or a complete one. Other
             // implementations of recovery report a mixture of new and old sectors as damage.
             let zeroes = BufMut::zeroed(self.block_size()).freeze();
             encoded.bufs.push(zeroes);
-            write(encoded.bufs, Durability::Cached)?;
-            self.queue.flush(Reason::Journal)?;
+            self.write_and_flush(head, encoded.bufs)?;
             let commit_at = self.advance(head, needed - 1);
             self.log
                 .write_fua(&self.queue, commit_at, commit.freeze())?;
@@ -174,6 +198,22 @@ impl Journal {
             .logged_blocks
             .fetch_add(u64::from(needed), Ordering::Relaxed);
         Ok(needed)
+    }
+
+    /// Writes log blocks from `head` on and makes them durable, in steps of [`FLUSH_BLOCKS`].
+    fn write_and_flush(&self, head: LogBlock, bufs: Vec<Buf>) -> Result<(), JournalError> {
+        let mut at = head;
+        let mut rest = bufs.into_iter();
+        let _alone = (rest.len() > FLUSH_BLOCKS).then(|| LogBusy::new(self));
+        while rest.len() > 0 {
+            let step: Vec<Buf> = rest.by_ref().take(FLUSH_BLOCKS).collect();
+            let count = step.len() as u32;
+            self.log
+                .write(&self.queue, at, self.bounds, step, Durability::Cached)?;
+            self.queue.flush(Reason::Journal)?;
+            at = self.advance(at, count);
+        }
+        Ok(())
     }
 
     /// Steps 1 to 3. Returns `None` if there is nothing to commit.
@@ -291,10 +331,11 @@ impl Journal {
                 }
                 replaced.extend(set.forget(block));
             }
-            self.note_pinned(before, &set);
-            if set.used() > self.log_len() / 2 || self.metadata_fills(4) {
-                self.background.request_checkpoint();
-            }
+            self.note_space(before, &set);
+            self.log_claimed.store(0, Ordering::Relaxed);
+        }
+        if self.wants_checkpoint() {
+            self.background.request_checkpoint(CheckpointRequest::Part);
         }
         for old in replaced {
             old.buffer.release(old.data);

@@ -24,6 +24,8 @@
 //! - An empty log has the default format.
 
 use crate::format::revoke;
+use crate::state::background::CheckpointRequest;
+use crate::state::checkpoint_set::BatchLimits;
 use crate::state::log_format::{CommitSize, CommitState, Format, Mode};
 use crate::transaction::{Closed, CommitReason};
 use crate::{AsyncCommit, Journal, JournalError};
@@ -75,17 +77,21 @@ impl Journal {
     /// Empties the log for a change of format if few blocks are not home. Otherwise it requests a
     /// checkpoint and returns `false`.
     fn empty_log_for_change(&self, state: &mut CommitState) -> Result<bool, JournalError> {
-        let is_quick = self.set.lock().is_within(CHANGE_BLOCKS, CHANGE_RUNS);
+        let limits = BatchLimits {
+            blocks: CHANGE_BLOCKS,
+            runs: CHANGE_RUNS,
+        };
+        let is_quick = self.set.lock().is_within(limits);
         if !is_quick {
             if state.should_request_checkpoint() {
-                self.background.request_checkpoint();
+                self.background.request_checkpoint(CheckpointRequest::All);
             }
             return Ok(false);
         }
-        let Some(lock) = self.checkpointing.try_lock() else {
+        let Some(mut steps) = self.checkpointing.try_lock() else {
             return Ok(false);
         };
-        self.checkpoint(&lock)?;
+        self.checkpoint(&mut steps)?;
         // The commit lock is held, so no transaction was added.
         assert_eq!(self.set.lock().used(), 0, "the log is not empty");
         Ok(true)

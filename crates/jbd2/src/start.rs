@@ -1,5 +1,6 @@
 //! The start of a handle, which may wait for a commit.
 
+use crate::state::background::CommitRequest;
 use crate::state::handle::assert_none_held;
 use crate::transaction::CommitReason;
 use crate::{Handle, Journal, JournalError, Tid};
@@ -39,11 +40,20 @@ impl Journal {
             self.wait_until_closed(full)?;
         }
     }
-    /// Waits until transaction `full` is closed, and commits it if no other thread does. It
-    /// does not wait for another thread's log writes.
+    /// Waits until transaction `full` is closed. The journal's thread commits it, unless that has
+    /// ended or may itself wait for handles. So this thread does not wait for the log or for a
+    /// device, except behind an earlier transaction.
     fn wait_until_closed(&self, full: Tid) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
         let closed = || self.running_tid() != full;
+        let commits = &self.background.commits.signal;
+        if commits.is_served() {
+            self.awaited.advance(full);
+            self.background.request_commit(CommitRequest::Awaited);
+            self.queue.throttle().kick();
+            self.committing
+                .wait_until(|| closed() || !commits.is_served() || self.error().is_some());
+        }
         let Some(mut state) = self.committing.lock_unless(closed) else {
             return Ok(());
         };

@@ -47,6 +47,13 @@ impl AtomicTid {
     pub fn store(&self, tid: Tid) {
         self.0.store(tid.0, Ordering::Release);
     }
+    /// Sets the number, unless it has reached `tid` already.
+    pub fn advance(&self, tid: Tid) {
+        let later = |now| (!Tid(now).reached(tid)).then_some(tid.0);
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    }
 }
 
 #[cfg(test)]
@@ -60,5 +67,13 @@ mod tests {
         assert!(!Tid(5).reached(Tid(6)));
         assert!(Tid(2).reached(Tid(u32::MAX - 2)));
         assert!(!Tid(u32::MAX - 2).reached(Tid(2)));
+    }
+
+    #[test]
+    fn a_shared_number_only_advances() {
+        let shared = AtomicTid::new(Tid(u32::MAX));
+        shared.advance(Tid(2));
+        shared.advance(Tid(u32::MAX - 1));
+        assert_eq!(shared.load(), Tid(2));
     }
 }

@@ -89,10 +89,12 @@ fn print(stats: &MountStats, out: &mut impl Write) -> Result<()> {
     )?;
     writeln!(
         out,
-        "log      {} of {} in use, {} commits waited for space",
+        "log      {} of {} in use, {} commits waited for space; {} pauses of threads, {:.1} s in all",
         human::bytes(stats.journal_log_used_bytes),
         human::bytes(stats.journal_log_bytes),
-        human::count(stats.journal_stalls)
+        human::count(stats.journal_stalls),
+        human::count(stats.journal_pauses),
+        stats.journal_pause_us as f64 / 1e6
     )?;
     writeln!(
         out,
@@ -174,7 +176,7 @@ mod tests {
     fn every_part_has_its_line() {
         let stats = json!({
             "device_write_ios": 2, "device_write_bytes": 8192, "device_merged": 3,
-            "journal_commits": 4, "journal_stalls": 5,
+            "journal_commits": 4, "journal_stalls": 5, "journal_pauses": 6, "journal_pause_us": 1_500_000,
             "journal_log_bytes": 64 << 20, "journal_log_used_bytes": 1 << 20,
             "writeback": {
                 "dirty_bytes": 4096, "under_writeback_bytes": 8192,
@@ -191,7 +193,8 @@ mod tests {
         let text = print_to_string(&mount_stats::decode(&stats).unwrap());
         for line in [
             "writes   2 of 4.0 KiB on average, 8.0 KiB in all; 3 merged, 0 flushes",
-            "log      1.0 MiB of 64.0 MiB in use, 5 commits waited for space",
+            "log      1.0 MiB of 64.0 MiB in use, 5 commits waited for space; 6 pauses of threads, 1.5 s \
+             in all",
             "dirty    4.0 KiB, and 8.0 KiB under writeback; limits: background 10.0 MiB, slowing \
              15.0 MiB, hard 20.0 MiB",
             "flusher  waiting for room (metadata read); the device writes 1.0 MiB/s",

@@ -255,12 +255,10 @@ fn throttle(families: &mut Families, stats: &VolumeStats) {
         "How often background writes waited for room.",
         throttle.waits,
     );
-    let waited = families.counter_metric(&[], throttle.waited.as_secs_f64());
-    families.add(
+    families.time(
         "throttle_wait_seconds_total",
         "Time for which background writes waited for room.",
-        MetricType::COUNTER,
-        vec![waited],
+        throttle.waited,
     );
 }
 
@@ -287,9 +285,19 @@ fn journal(families: &mut Families, stats: &VolumeStats) {
             "Commits that waited for log space.",
             journal.stalls,
         ),
+        (
+            "journal_pauses_total",
+            "Pauses of threads because the journal was nearly full.",
+            journal.pauses,
+        ),
     ] {
         families.counter(name, help, value);
     }
+    families.time(
+        "journal_pause_seconds_total",
+        "Time of these pauses, of all threads.",
+        journal.pause_time,
+    );
     families.bytes(
         "journal_log_bytes",
         "Size of the log; 0 on a read-only volume.",

@@ -5,6 +5,7 @@ use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType,
 };
 use sluicefs::LatencyHistogram;
+use std::time::Duration;
 
 /// Names and values of labels.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
@@ -84,6 +85,12 @@ impl Families {
 
     pub fn counter(&mut self, name: &str, help: &str, value: u64) {
         let metric = self.counter_metric(&[], value as f64);
+        self.add(name, help, MetricType::COUNTER, vec![metric]);
+    }
+
+    /// Adds a counter of time, in seconds.
+    pub fn time(&mut self, name: &str, help: &str, value: Duration) {
+        let metric = self.counter_metric(&[], value.as_secs_f64());
         self.add(name, help, MetricType::COUNTER, vec![metric]);
     }
 

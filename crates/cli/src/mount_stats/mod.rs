@@ -34,6 +34,8 @@ pub struct MountStats {
     pub journal_logged_blocks: u64,
     pub journal_checkpointed_blocks: u64,
     pub journal_stalls: u64,
+    pub journal_pauses: u64,
+    pub journal_pause_us: u64,
     pub journal_log_bytes: u64,
     pub journal_log_used_bytes: u64,
     pub cached_inodes: u64,

@@ -240,20 +240,33 @@ impl Groups {
         Ok((block, offset as usize))
     }
 
+    /// Returns whether this inode table block has content. Its next change reads such a block if it
+    /// is not cached.
+    pub fn itable_block_has_content(&self, block: FsBlock) -> bool {
+        let Some((index, group)) = self.itable_index(block) else {
+            return true;
+        };
+        let state = group.inodes.lock();
+        index < state.created && !state.unwritten.contains(&index)
+    }
+
+    /// Returns the place of a block within its inode table, and the group.
+    fn itable_index(&self, block: FsBlock) -> Option<(u32, &Group)> {
+        let after = self.tables.partition_point(|(first, _)| *first <= block);
+        let (first, group) = self.tables.get(after.checked_sub(1)?)?;
+        let index = block.0 - first.0;
+        (index < u64::from(self.geo.itable_blocks_per_group()))
+            .then(|| (index as u32, &self.groups[group.0 as usize]))
+    }
+
     /// Returns whether this inode table block has never been written. The caller creates such a
     /// block and does not read it (see [`jbd2::Handle::create`]). The result is true only once,
     /// because the block has content afterwards.
     pub fn itable_block_is_fresh(&self, block: FsBlock) -> bool {
-        let after = self.tables.partition_point(|(first, _)| *first <= block);
-        let Some((first, group)) = after.checked_sub(1).and_then(|at| self.tables.get(at)) else {
+        let Some((index, group)) = self.itable_index(block) else {
             return false;
         };
-        let index = block.0 - first.0;
-        if index >= u64::from(self.geo.itable_blocks_per_group()) {
-            return false;
-        }
-        let index = index as u32;
-        let mut state = self.groups[group.0 as usize].inodes.lock();
+        let mut state = group.inodes.lock();
         if index >= state.created {
             // An inode that is not in use is written. The blocks before it must get content, too.
             self.pending

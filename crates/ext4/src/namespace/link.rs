@@ -100,6 +100,7 @@ impl Fs {
             wait_until_unlocked(&busy);
         }
         self.delete_unlinked();
+        self.journal.pause();
         Ok(())
     }
 

@@ -10,7 +10,7 @@ impl Fs {
     pub fn delete_unlinked(&self) {
         self.budget.make_room();
         loop {
-            let (inode, _deletion) = {
+            let (inode, deletion) = {
                 let mut unlinked = self.unlinked.lock();
                 let Some(inode) = unlinked.pop() else {
                     return;
@@ -27,6 +27,8 @@ impl Fs {
                 self.blame_half_done("delete_inode", inode.ino, &error);
                 tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
             }
+            drop(deletion);
+            self.journal.pause();
         }
     }
 

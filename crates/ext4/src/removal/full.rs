@@ -56,6 +56,7 @@ impl Fs {
             self.release_freed()?;
             result = work();
         }
+        self.journal.pause();
         result
     }
 

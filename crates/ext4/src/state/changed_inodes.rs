@@ -83,6 +83,7 @@ impl ChangedInodes {
     /// the inode.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
         let landed = |inode: &Arc<Inode>| !inode.has_unlanded();
+        self.read_ahead(fs);
         let mut first_error = None;
         let mut blocks = Vec::new();
         // In the last phase no handle is running, so no inode is added.
@@ -111,6 +112,22 @@ impl ChangedInodes {
             }
         }
         first_error.map_or(Ok(()), Err)
+    }
+}
+
+impl ChangedInodes {
+    /// Starts to read the table blocks that are not cached, all at once. One read after the other
+    /// would keep the commit waiting, and with it all handles.
+    fn read_ahead(&self, fs: &Fs) {
+        if self.pending_blocks() < 2 {
+            return;
+        }
+        let mut blocks = Vec::new();
+        for shard in &self.shards {
+            blocks.extend(shard.lock().keys().copied());
+        }
+        blocks.retain(|block| fs.groups.itable_block_has_content(*block));
+        fs.journal.prefetch(&blocks);
     }
 }
 

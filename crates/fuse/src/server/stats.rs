@@ -25,6 +25,8 @@ pub(super) fn json(fs: &Fs) -> Vec<u8> {
         ("journal_logged_blocks", s.journal.logged_blocks),
         ("journal_checkpointed_blocks", s.journal.checkpointed_blocks),
         ("journal_stalls", s.journal.stalls),
+        ("journal_pauses", s.journal.pauses),
+        ("journal_pause_us", s.journal.pause_time.as_micros() as u64),
         ("journal_log_bytes", s.journal.log_bytes),
         ("journal_log_used_bytes", s.journal.log_used_bytes),
         ("dirty_pages", s.dirty_pages),

@@ -1,4 +1,4 @@
-//! The requests to the journal's thread (`crate::background`), and the thread's handle.
+//! The requests to the journal's threads (`crate::background`), and the threads' handles.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,94 +6,157 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::thread::{self, JoinHandle};
 use sync::{Condvar, Mutex, Rank};
 
-/// The work that the thread is asked for.
-#[derive(Default)]
-pub(crate) struct Requests {
-    pub commit: bool,
-    pub checkpoint: bool,
+/// A request for a commit of the running transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CommitRequest {
+    #[default]
+    None,
+    /// The transaction is large.
+    Large,
+    /// A handle waits until the transaction is closed.
+    Awaited,
+}
+
+/// A request for a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CheckpointRequest {
+    #[default]
+    None,
+    /// Of the oldest transactions, until little of the log is in use.
+    Part,
+    /// Of all transactions.
+    All,
+}
+
+/// A request and whether the thread is to stop.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Requests<R> {
+    pub request: R,
     pub stop: bool,
 }
 
-/// Requests that the thread has not taken.
-pub(crate) struct Signal {
-    requests: Mutex<Requests>,
+/// Requests that a thread has not taken. The greatest of several requests counts.
+pub(crate) struct Signal<R> {
+    requests: Mutex<Requests<R>>,
     /// Whether there are requests.
     asked: AtomicBool,
+    /// Whether the thread waits for requests or carries them out.
+    serving: AtomicBool,
     changed: Condvar,
 }
 
-impl Default for Signal {
-    fn default() -> Signal {
+/// A thread, and the requests to it.
+pub(crate) struct Worker<R> {
+    pub signal: Arc<Signal<R>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The journal's threads.
+#[derive(Default)]
+pub(crate) struct Background {
+    pub commits: Worker<CommitRequest>,
+    pub checkpoints: Worker<CheckpointRequest>,
+}
+
+impl<R: Default> Default for Signal<R> {
+    fn default() -> Signal<R> {
         Signal {
             requests: Rank::JournalThread.mutex(Requests::default()),
             asked: AtomicBool::new(false),
+            serving: AtomicBool::new(false),
             changed: Condvar::new(),
         }
     }
 }
 
-/// The thread, and the requests to it.
-pub(crate) struct Background {
-    pub signal: Arc<Signal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl Default for Background {
-    fn default() -> Background {
-        Background {
+impl<R: Default> Default for Worker<R> {
+    fn default() -> Worker<R> {
+        Worker {
             signal: Arc::default(),
             thread: Rank::JournalThread.mutex(None),
         }
     }
 }
 
-impl Signal {
-    fn ask(&self, request: impl FnOnce(&mut Requests)) {
-        request(&mut self.requests.lock());
+impl<R: Copy + Default + Ord> Signal<R> {
+    fn change(&self, change: impl FnOnce(&mut Requests<R>)) {
+        change(&mut self.requests.lock());
         self.asked.store(true, Ordering::SeqCst);
         self.changed.notify_one();
+    }
+    /// Requests work.
+    pub fn ask(&self, request: R) {
+        self.change(|requests| requests.request = requests.request.max(request));
     }
     /// Whether there are requests. Takes no lock.
     pub fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
     }
-    /// Waits for a request or the deadline, and takes the requests.
-    pub fn wait(&self, deadline: Instant) -> Requests {
+    /// Whether the thread is to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.requests.lock().stop
+    }
+    /// Whether the thread waits for requests or carries them out. Takes no lock.
+    pub fn is_served(&self) -> bool {
+        self.serving.load(Ordering::SeqCst)
+    }
+    /// The thread waits for requests or carries them out.
+    pub fn begin_serving(&self) {
+        self.serving.store(true, Ordering::SeqCst);
+    }
+    /// The thread does neither.
+    pub fn end_serving(&self) {
+        self.serving.store(false, Ordering::SeqCst);
+    }
+    /// Waits for a request, or until the deadline if there is one, and takes the requests.
+    pub fn wait(&self, deadline: Option<Instant>) -> Requests<R> {
         let mut requests = self.requests.lock();
-        while !requests.stop && !requests.commit && !requests.checkpoint {
-            if self.changed.wait_until(&mut requests, deadline).timed_out() {
-                break;
+        while !requests.stop && requests.request == R::default() {
+            match deadline {
+                None => self.changed.wait(&mut requests),
+                Some(deadline) => {
+                    if self.changed.wait_until(&mut requests, deadline).timed_out() {
+                        break;
+                    }
+                }
             }
         }
-        let stop = requests.stop;
-        self.asked.store(stop, Ordering::SeqCst);
-        let taken = std::mem::take(&mut *requests);
-        requests.stop = stop;
+        self.asked.store(requests.stop, Ordering::SeqCst);
+        let taken = *requests;
+        requests.request = R::default();
         taken
     }
 }
 
-impl Background {
-    /// Sets the thread, which [`Background::stop`] waits for.
+impl<R: Copy + Default + Ord> Worker<R> {
+    /// Sets the thread, which [`Worker::stop`] waits for.
     pub fn set_thread(&self, thread: JoinHandle<()>) {
         *self.thread.lock() = Some(thread);
     }
-    /// Requests a commit of the running transaction.
-    pub fn request_commit(&self) {
-        self.signal.ask(|requests| requests.commit = true);
-    }
-    /// Requests a checkpoint.
-    pub fn request_checkpoint(&self) {
-        self.signal.ask(|requests| requests.checkpoint = true);
-    }
     /// Stops the thread and waits for it, unless it is the caller.
-    pub fn stop(&self) {
-        self.signal.ask(|requests| requests.stop = true);
+    fn stop(&self) {
+        self.signal.change(|requests| requests.stop = true);
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {
             let _ = thread.join();
         }
+    }
+}
+
+impl Background {
+    /// Requests a commit of the running transaction.
+    pub fn request_commit(&self, request: CommitRequest) {
+        self.commits.signal.ask(request);
+    }
+    /// Requests a checkpoint.
+    pub fn request_checkpoint(&self, request: CheckpointRequest) {
+        self.checkpoints.signal.ask(request);
+    }
+    /// Stops the threads and waits for them, unless one of them is the caller.
+    pub fn stop(&self) {
+        self.commits.stop();
+        self.checkpoints.stop();
     }
 }

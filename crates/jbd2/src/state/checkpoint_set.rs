@@ -3,7 +3,8 @@
 use crate::transaction::Frozen;
 use crate::{LogBlock, Tid};
 use block::Buf;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::{HashSet, VecDeque};
 use units::FsBlock;
 
 struct Entry {
@@ -19,11 +20,38 @@ struct Logged {
     start: LogBlock,
     /// Number of log blocks.
     len: u32,
+    /// The homes of its blocks.
+    homes: Vec<FsBlock>,
+}
+
+/// The oldest transactions of the log: those that a checkpoint covers.
+pub(crate) struct Part {
+    /// The last of the transactions.
+    pub up_to: Tid,
+    /// The homes of their blocks, sorted, each once. A later transaction may have committed newer
+    /// content of a block, or have freed it.
+    pub blocks: Vec<FsBlock>,
+}
+
+/// Blocks that are written home at once.
+pub(crate) struct Batch {
+    /// The blocks, sorted, and their contents.
+    pub contents: Vec<(FsBlock, Buf)>,
+    /// Runs of adjacent blocks.
+    pub runs: usize,
+}
+
+/// The most that a batch has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchLimits {
+    pub blocks: usize,
+    /// Runs of adjacent blocks.
+    pub runs: usize,
 }
 
 /// The committed blocks that are not home, and the part of the log in use.
 pub(crate) struct CheckpointSet {
-    entries: BTreeMap<FsBlock, Entry>,
+    entries: FxHashMap<FsBlock, Entry>,
     in_flight: HashSet<FsBlock>,
     /// Oldest first.
     logged: VecDeque<Logged>,
@@ -31,16 +59,19 @@ pub(crate) struct CheckpointSet {
     head: LogBlock,
     /// Log blocks in use.
     used: u32,
+    /// Whether a commit writes many log blocks.
+    log_busy: bool,
 }
 
 impl CheckpointSet {
     pub fn new(first: LogBlock) -> CheckpointSet {
         CheckpointSet {
-            entries: BTreeMap::new(),
+            entries: FxHashMap::default(),
             in_flight: HashSet::new(),
             logged: VecDeque::new(),
             head: first,
             used: 0,
+            log_busy: false,
         }
     }
     /// Returns the first log block of the next transaction.
@@ -55,35 +86,79 @@ impl CheckpointSet {
     pub fn in_flight(&self, block: FsBlock) -> bool {
         self.in_flight.contains(&block)
     }
+    /// Returns whether a commit writes many log blocks.
+    pub fn is_log_busy(&self) -> bool {
+        self.log_busy
+    }
+    /// A commit begins to write many log blocks.
+    pub fn begin_log_write(&mut self) {
+        self.log_busy = true;
+    }
+    /// It has written them.
+    pub fn end_log_write(&mut self) {
+        self.log_busy = false;
+    }
     /// Returns the number of blocks that are not home.
     pub fn blocks(&self) -> usize {
         self.entries.len()
     }
     /// Returns whether at most so many blocks, in at most so many runs of adjacent blocks, are not
     /// home.
-    pub fn is_within(&self, blocks: usize, runs: usize) -> bool {
-        let mut previous = None;
-        let begins_run =
-            |block: &&FsBlock| previous.replace(**block).is_none_or(|p| p + 1 != **block);
-        self.blocks() <= blocks && self.entries.keys().filter(begins_run).count() <= runs
+    pub fn is_within(&self, limits: BatchLimits) -> bool {
+        self.blocks() <= limits.blocks && {
+            let mut blocks: Vec<FsBlock> = self.entries.keys().copied().collect();
+            blocks.sort_unstable();
+            blocks.chunk_by(|a, b| *a + 1 == *b).count() <= limits.runs
+        }
     }
-    /// Returns the last transaction of the log, and the blocks that are not home, sorted.
-    pub fn committed(&self) -> Option<(Tid, Vec<FsBlock>)> {
-        let last = self.logged.back()?;
-        Some((last.tid, self.entries.keys().copied().collect()))
+    /// Returns the first and the last transaction of the log.
+    pub fn transactions(&self) -> Option<(Tid, Tid)> {
+        Some((self.logged.front()?.tid, self.logged.back()?.tid))
     }
-    /// Begins a batch: returns the contents of those blocks of `batch` whose newest content is of
-    /// `up_to` or older. They are in flight until [`CheckpointSet::end_batch`].
-    pub fn begin_batch(&mut self, batch: &[FsBlock], up_to: Tid) -> Vec<(FsBlock, Buf)> {
-        let content = |&block: &FsBlock| {
-            let entry = self.entries.get(&block)?;
-            let covered = up_to.reached(entry.tid);
-            covered.then(|| (block, entry.frozen.data.clone()))
-        };
-        let contents: Vec<_> = batch.iter().filter_map(content).collect();
+    /// Returns the oldest transactions that have at least so many log blocks together, or all.
+    pub fn oldest(&self, log_blocks: u32) -> Option<Part> {
+        let mut up_to = self.logged.front()?.tid;
+        let mut blocks = Vec::new();
+        let mut found = 0;
+        for transaction in &self.logged {
+            if found >= log_blocks {
+                break;
+            }
+            found += transaction.len;
+            up_to = transaction.tid;
+            blocks.extend_from_slice(&transaction.homes);
+        }
+        blocks.sort_unstable();
+        blocks.dedup();
+        Some(Part { up_to, blocks })
+    }
+    /// Begins a batch: the contents of the first of `blocks` whose newest content is of `up_to` or
+    /// older. Removes these and the blocks between them from `blocks`. They are in flight until
+    /// [`CheckpointSet::end_batch`].
+    pub fn begin_batch(
+        &mut self,
+        blocks: &mut &[FsBlock],
+        up_to: Tid,
+        limits: BatchLimits,
+    ) -> Batch {
+        let mut contents: Vec<(FsBlock, Buf)> = Vec::new();
+        let mut runs = 0;
+        while let Some((&block, rest)) = blocks.split_first() {
+            let entry = self.entries.get(&block);
+            if let Some(entry) = entry.filter(|entry| up_to.reached(entry.tid)) {
+                let adjacent = contents.last().is_some_and(|(last, _)| *last + 1 == block);
+                let runs_then = runs + usize::from(!adjacent);
+                if contents.len() == limits.blocks || runs_then > limits.runs {
+                    break;
+                }
+                runs = runs_then;
+                contents.push((block, entry.frozen.data.clone()));
+            }
+            *blocks = rest;
+        }
         self.in_flight
             .extend(contents.iter().map(|(block, _)| block));
-        contents
+        Batch { contents, runs }
     }
     /// Ends a batch.
     pub fn end_batch(&mut self) {
@@ -99,8 +174,14 @@ impl CheckpointSet {
         replaced: &mut Vec<Frozen>,
     ) {
         debug_assert!(self.logged.back().is_none_or(|last| last.tid.next() == tid));
+        let homes = blocks.iter().map(|frozen| frozen.buffer.block()).collect();
         let start = std::mem::replace(&mut self.head, next_head);
-        self.logged.push_back(Logged { tid, start, len });
+        self.logged.push_back(Logged {
+            tid,
+            start,
+            len,
+            homes,
+        });
         self.used += len;
         for frozen in blocks {
             let block = frozen.buffer.block();
@@ -120,19 +201,19 @@ impl CheckpointSet {
         let next = self.logged.iter().find(|t| !up_to.reached(t.tid));
         next.map_or(self.head, |t| t.start)
     }
-    /// Removes `up_to` and older transactions from the log, and those of `blocks` whose newest
+    /// Removes the transactions of `part` from the log, and those of its blocks whose newest
     /// content they committed. Returns these contents.
-    pub fn release(&mut self, up_to: Tid, blocks: &[FsBlock]) -> Vec<Frozen> {
+    pub fn release(&mut self, part: &Part) -> Vec<Frozen> {
         while let Some(oldest) = self.logged.front()
-            && up_to.reached(oldest.tid)
+            && part.up_to.reached(oldest.tid)
         {
             self.used -= oldest.len;
             self.logged.pop_front();
         }
         let mut released = Vec::new();
-        for block in blocks {
+        for block in &part.blocks {
             if let Some(entry) = self.entries.get(block)
-                && up_to.reached(entry.tid)
+                && part.up_to.reached(entry.tid)
                 && let Some(entry) = self.entries.remove(block)
             {
                 released.push(entry.frozen);

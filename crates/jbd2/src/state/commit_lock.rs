@@ -2,10 +2,11 @@
 //!
 //! Its holder commits, and keeps the lock until the transaction is durable. A thread that only
 //! needs room for a handle does not wait that long: [`CommitLock::lock_unless`] returns as soon as
-//! the full transaction is closed.
+//! the full transaction is closed, and [`CommitLock::wait_until`] waits without locking.
 
 use super::log_format::CommitState;
 use std::ops::{Deref, DerefMut};
+use std::time::Instant;
 use sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// A mutex around [`CommitState`] with a second condition to wait for.
@@ -66,7 +67,20 @@ impl CommitLock {
             self.wake.wait(&mut waiting);
         }
     }
-    /// Wakes the threads in [`CommitLock::lock_unless`], which check their condition again.
+    /// Waits until `done` is true. The thread that makes it true must call
+    /// [`CommitLock::notify`], or drop a guard.
+    pub fn wait_until(&self, done: impl Fn() -> bool) {
+        let mut waiting = self.waiting.lock();
+        while !done() {
+            self.wake.wait(&mut waiting);
+        }
+    }
+    /// As [`CommitLock::wait_until`], until the deadline at the latest.
+    pub fn wait_until_deadline(&self, deadline: Instant, done: impl Fn() -> bool) {
+        let mut waiting = self.waiting.lock();
+        while !done() && !self.wake.wait_until(&mut waiting, deadline).timed_out() {}
+    }
+    /// Wakes the threads that wait, which check their condition again.
     pub fn notify(&self) {
         drop(self.waiting.lock());
         self.wake.notify_all();

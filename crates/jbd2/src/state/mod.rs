@@ -38,9 +38,11 @@ pub(crate) mod background;
 pub(crate) mod checkpoint_set;
 mod client;
 pub(crate) mod commit_lock;
+pub(crate) mod flush_steps;
 pub(crate) mod handle;
 mod held_data;
 pub(crate) mod log_format;
+mod pacing;
 
 pub use client::{JournalClient, Phase};
 pub use handle::Handle;
@@ -52,16 +54,18 @@ use crate::log_block::LogBlock;
 use crate::tid::AtomicTid;
 use crate::transaction::{Frozen, Transaction};
 use crate::{Buffer, JournalError, JournalOptions, Overlay, Tid};
-use background::Background;
+use background::{Background, CommitRequest};
 use block::{BufMut, Queue};
 use cache::Budget;
 use checkpoint_set::CheckpointSet;
 use commit_lock::CommitLock;
+use flush_steps::FlushSteps;
 use held_data::HeldData;
 use log_format::Formats;
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 use sync::ShardedLock;
-use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use sync::{Condvar, Mutex, Rank};
 use units::FsBlock;
 
@@ -80,6 +84,10 @@ pub struct JournalStats {
     pub log_bytes: u64,
     /// Of them, bytes of committed transactions that have blocks which are not home.
     pub log_used_bytes: u64,
+    /// Pauses of threads because the journal was about to be full.
+    pub pauses: u64,
+    /// Time of these pauses, of all threads.
+    pub pause_time: Duration,
 }
 
 #[derive(Default)]
@@ -88,11 +96,20 @@ pub(crate) struct Counters {
     pub logged_blocks: AtomicU64,
     pub checkpointed_blocks: AtomicU64,
     pub stalls: AtomicU64,
+    pub pauses: AtomicU64,
+    pub pause_ns: AtomicU64,
 }
 
 /// Blocks that a transaction may have even with a small memory budget: a quarter of the smallest
 /// log.
 const MIN_TRANSACTION: u64 = 256;
+
+/// The fill of a full log ([`Journal::log_fill`]).
+const FULL: u64 = 1024;
+/// Above this fill the checkpoint thread writes.
+pub(crate) const START: u64 = FULL / 2;
+/// From this fill on checkpoints are not limited for the sake of other requests.
+pub(crate) const URGENT: u64 = FULL / 8 * 5;
 
 /// How the volume is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,14 +150,20 @@ pub struct Journal {
     pub(crate) running: AtomicTid,
     /// The last durable transaction.
     pub(crate) committed: AtomicTid,
+    /// The newest transaction whose commit a handle waits for, to start in the next one.
+    pub(crate) awaited: AtomicTid,
     /// Blocks of a transaction that could not be written to the log. They stay in memory, so
     /// readers never see the older content of the device.
     pub(crate) lost: Mutex<Vec<Frozen>>,
 
     // Of the checkpoint, to which the commit adds.
-    pub(crate) checkpointing: Mutex<()>,
+    pub(crate) checkpointing: Mutex<FlushSteps>,
     /// Threads that wait for a checkpoint.
     pub(crate) checkpoint_waiters: AtomicUsize,
+    /// Log blocks in use, readable without the lock of `set`.
+    log_used: AtomicU32,
+    /// Log blocks of the transaction that is being committed and is not in the set.
+    pub(crate) log_claimed: AtomicU32,
     pub(crate) set: Mutex<CheckpointSet>,
     /// Signalled when checkpoint writes have completed.
     pub(crate) set_changed: Condvar,
@@ -188,9 +211,12 @@ impl Journal {
             gate: Rank::Handle.sharded_lock(Arc::new(Transaction::new(last.next()))),
             running: AtomicTid::new(last.next()),
             committed: AtomicTid::new(last),
+            awaited: AtomicTid::new(last),
             committing: CommitLock::default(),
             checkpoint_waiters: AtomicUsize::new(0),
-            checkpointing: Rank::Checkpoint.mutex(()),
+            log_used: AtomicU32::new(0),
+            log_claimed: AtomicU32::new(0),
+            checkpointing: Rank::Checkpoint.mutex(FlushSteps::default()),
             tail: Rank::JournalTail.mutex(sb),
             set: Rank::CheckpointSet.mutex(CheckpointSet::new(bounds.0)),
             set_changed: Condvar::new(),
@@ -225,9 +251,14 @@ impl Journal {
         let members = u64::from(transaction.members())
             + u64::from(revokes)
             + u64::from(self.pending_blocks());
-        if members >= u64::from(self.max_transaction / 2) && transaction.take_commit_request() {
-            self.background.request_commit();
+        let enough = match self.log_fill() > START / 2 {
+            false => self.max_transaction / 2,
+            true => self.max_transaction / 4 * 3,
+        };
+        if members >= u64::from(enough) && transaction.take_commit_request() {
+            self.background.request_commit(CommitRequest::Large);
         }
+        self.note_pressure(members);
         let weight = members + u64::from(reserved);
         // A handle that is alone in a transaction always fits. The rest of the log has room for the
         // client's pending blocks, and a wait would not make them fewer.
@@ -273,6 +304,7 @@ impl Journal {
         let _ = self
             .failed
             .set(JournalError::Aborted("crash requested".into()));
+        self.committing.notify();
     }
     /// Returns the error that stopped the journal.
     pub fn error(&self) -> Option<JournalError> {
@@ -310,6 +342,8 @@ impl Journal {
                 false => bytes(self.log_len()),
             },
             log_used_bytes: bytes(self.set.lock().used()),
+            pauses: get(&self.counters.pauses),
+            pause_time: Duration::from_nanos(get(&self.counters.pause_ns)),
         }
     }
 
@@ -337,6 +371,7 @@ impl Journal {
             return;
         }
         tracing::error!(volume = self.queue.name(), %why, "the journal stops");
+        self.committing.notify();
         if let Some(client) = self.client() {
             client.aborted(&why);
         }
@@ -357,10 +392,21 @@ impl Journal {
     pub(crate) fn metadata_fills(&self, part: u64) -> bool {
         self.budget.pinned() > self.budget.limit() / part
     }
-    /// Counts the change of the set's size since it had `before` blocks.
-    pub(crate) fn note_pinned(&self, before: usize, set: &CheckpointSet) {
+    /// Counts the change of the set's size since it had `before` blocks, and the log space in use.
+    pub(crate) fn note_space(&self, before: usize, set: &CheckpointSet) {
         let more = set.blocks() as i64 - before as i64;
         self.budget.pin(more * self.block_size() as i64);
+        self.log_used.store(set.used(), Ordering::SeqCst);
+    }
+    /// Returns how full the log is, or the memory for blocks that are not home if that is fuller,
+    /// in parts of [`FULL`]. Takes no lock.
+    pub(crate) fn log_fill(&self) -> u64 {
+        let part = |used: u64, all: u64| used.saturating_mul(FULL) / all.max(1);
+        let log = part(
+            self.log_used.load(Ordering::SeqCst).into(),
+            self.log_len().into(),
+        );
+        log.max(part(self.budget.pinned(), self.budget.limit() / 2))
     }
     /// Returns the bytes in a block.
     pub(crate) fn block_size(&self) -> usize {

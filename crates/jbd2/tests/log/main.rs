@@ -3,5 +3,6 @@
 mod common;
 mod crash;
 mod fill;
+mod held_data;
 mod interop;
 mod journal;
