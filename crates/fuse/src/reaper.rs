@@ -36,7 +36,7 @@ impl Work {
         // Files that are added later have a wake-up of their own.
         let before = self.backlog.load(Ordering::Relaxed);
         if before > 0 {
-            stop_on_panic(&self.fs, "delete", || self.fs.delete_unlinked());
+            stop_on_panic(&self.fs, "delete", || self.fs.delete_unlinked_slowed());
             self.backlog.fetch_sub(before, Ordering::Relaxed);
         }
     }

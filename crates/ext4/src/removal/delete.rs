@@ -9,27 +9,38 @@ impl Fs {
     /// Deletes the unlinked inodes without users. Called with no lock and no handle held.
     pub fn delete_unlinked(&self) {
         self.budget.make_room();
-        loop {
-            let (inode, deletion) = {
-                let mut unlinked = self.unlinked.lock();
-                let Some(inode) = unlinked.pop() else {
-                    return;
-                };
-                (inode, self.deletions.begin())
-            };
-            // It may have a user or a name again. Dropping that reference queues it again.
-            if self.is_read_only() || inode.links() > 0 || !self.inodes.retire(inode.ino, &inode) {
-                continue;
-            }
-            if let Err(error) = self.delete_inode(&inode) {
-                // It stays on the orphan list, and the next mount or e2fsck deletes it. A part of
-                // its blocks may be freed.
-                self.blame_half_done("delete_inode", inode.ino, &error);
-                tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
-            }
-            drop(deletion);
+        while self.delete_next_unlinked() {}
+    }
+
+    /// As [`Fs::delete_unlinked`], for a thread that no caller waits for: it is slowed while the
+    /// journal is nearly full.
+    pub fn delete_unlinked_slowed(&self) {
+        self.budget.make_room();
+        while self.delete_next_unlinked() {
             self.journal.pause();
         }
+    }
+
+    /// Deletes an unlinked inode, unless it is used again. Returns whether one was queued.
+    fn delete_next_unlinked(&self) -> bool {
+        let (inode, _deletion) = {
+            let mut unlinked = self.unlinked.lock();
+            let Some(inode) = unlinked.pop() else {
+                return false;
+            };
+            (inode, self.deletions.begin())
+        };
+        // It may have a user or a name again. Dropping that reference queues it again.
+        if self.is_read_only() || inode.links() > 0 || !self.inodes.retire(inode.ino, &inode) {
+            return true;
+        }
+        if let Err(error) = self.delete_inode(&inode) {
+            // It stays on the orphan list, and the next mount or e2fsck deletes it. A part of its
+            // blocks may be freed.
+            self.blame_half_done("delete_inode", inode.ino, &error);
+            tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
+        }
+        true
     }
 
     /// Frees an inode's blocks, attributes and number. The caller is its only user.

@@ -113,9 +113,7 @@ impl ChangedInodes {
         }
         first_error.map_or(Ok(()), Err)
     }
-}
 
-impl ChangedInodes {
     /// Starts to read the table blocks that are not cached, all at once. One read after the other
     /// would keep the commit waiting, and with it all handles.
     fn read_ahead(&self, fs: &Fs) {
