@@ -333,10 +333,10 @@ pictures() {
   draw benchmarks/lone lone "${rate[@]}" --column "p99, µs" --title "One fsync after another" --title "Latency of fsync"
   draw benchmarks/load load --column "p99 is" --title "99th percentile during the sync, as a multiple of that without it"
   for kind in ssd nvme hdd disk; do
-    draw benchmarks/interfere-$kind interfere-$kind --column "reader/s beside" --column "p99 beside" --column "writer MiB/s" --log "p99 beside" \
+    draw benchmarks/interfere-$kind interfere-$kind --column "reader/s beside" --column "p99 beside" --column "written beside, MiB/s" --log "p99 beside" \
       --title "Reader beside the writer" --title "99th percentile of the reader's latency" --title "Writer"
   done
-  draw benchmarks/curve curve --x "reader/s beside" --y "writer MiB/s" --title "Reader and writer at several settings of the throttles"
+  draw benchmarks/curve curve --x "reader/s beside" --y "written beside, MiB/s" --title "Reader and writer at several settings of the throttles"
   draw benchmarks/full-log full-log "${rate[@]}" --column "maximum, ms" --title "Creation" --title "Longest creation of a file"
   draw benchmarks/small small --column create --column stat --column read --column unlink --caption "Files per second; each operation has a scale of its own."
   draw benchmarks/stream stream --column write --column read --title "Write, until the data is durable" --title "Read" --caption "MiB per second."

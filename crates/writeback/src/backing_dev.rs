@@ -10,10 +10,9 @@ use crate::control::Control;
 use crate::dirty_list::DirtyList;
 use crate::foreground_list::ForegroundList;
 use crate::interface::WritebackFs;
-use crate::sync_pacing::{SmallSyncs, is_small};
 use crate::throttle::{note_cleaned, note_dirtied};
 use crate::{Flushers, Tunables};
-use block::{Queue, SmallSync};
+use block::{Queue, SMALL_SYNC, SmallSync};
 use cache::Budget;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,7 +57,6 @@ pub struct BackingDev<F: WritebackFs> {
     /// Batches of the flusher that are open or in flight.
     pub(crate) flusher_batches: Arc<AtomicUsize>,
     pub(crate) foreground: ForegroundList,
-    pub(crate) small_syncs: SmallSyncs,
     pub(crate) control: Control,
 }
 
@@ -88,7 +86,6 @@ impl<F: WritebackFs> BackingDev<F> {
             listed: AtomicUsize::new(0),
             flusher_batches: Arc::default(),
             foreground: ForegroundList::default(),
-            small_syncs: SmallSyncs::default(),
             control: Control::new(flushers),
         })
     }
@@ -191,15 +188,18 @@ impl<F: WritebackFs> BackingDev<F> {
     }
 
     /// Announces an fsync of a file with `pages` dirty pages, which a caller waits for until it
-    /// drops the result. A large sync that runs concurrently is paced (`sync_pacing`), and
-    /// background writes leave room ([`block::Throttle`]).
+    /// drops the result. If it is small, a concurrent large sync proceeds in steps
+    /// ([`block::SyncSteps`]), and background writes leave room ([`block::Throttle`]).
     pub fn begin_fsync(&self, pages: u64) -> Option<SmallSync<'_>> {
         note_cleaned(pages);
-        let small = self.small_syncs.note(pages, self.clock.monotonic());
-        small.then(|| self.queue.throttle().begin_small_sync())
+        is_small(pages).then(|| {
+            let throttle = self.queue.throttle();
+            throttle.announce_small_sync(self.clock.monotonic());
+            throttle.begin_small_sync()
+        })
     }
     /// Announces fsyncs of a few files that were queued. Background writes leave room, but a large
-    /// sync is not paced: the requests may be the first of many.
+    /// sync takes no steps: the requests may be the first of many.
     pub fn begin_queued_fsync(&self, pages: u64) -> Option<SmallSync<'_>> {
         is_small(pages).then(|| self.queue.throttle().begin_small_sync())
     }
@@ -216,4 +216,9 @@ impl<F: WritebackFs> BackingDev<F> {
     pub(crate) fn now_ns(&self) -> u64 {
         self.clock.monotonic().as_nanos() as u64 + 1
     }
+}
+
+/// Whether an fsync of so many pages is small.
+fn is_small(pages: u64) -> bool {
+    pages * page::BYTES <= SMALL_SYNC
 }

@@ -19,7 +19,7 @@
 //!    is bounded, however much is dirty.
 //! 4. A batch of the flusher is smaller where the device has no room for more background writes
 //!    ([`block::Throttle`]). The flusher then waits with nothing held back.
-//! 5. While other threads make small fsyncs, a sync proceeds in steps ([`crate::sync_pacing`]): a
+//! 5. While other threads make small fsyncs, a sync proceeds in steps ([`block::SyncSteps`]): a
 //!    batch has the pages of one step, and it is finished and made durable before the next one. The
 //!    flusher finishes its batches together then: the next commit, which one of these fsyncs waits
 //!    for, flushes the device for what was recorded.
@@ -27,9 +27,8 @@
 use crate::backing_dev::BackingDev;
 use crate::balance::{DirtyLimits, Share};
 use crate::interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
-use crate::sync_pacing::SyncPacing;
 use crate::window::is_oldest_due;
-use block::Plug;
+use block::{Plug, SyncSteps};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -170,7 +169,7 @@ pub(crate) struct BatchWriter<'a, F: WritebackFs, O> {
     reason: Reason,
     plug: Plug<'a>,
     batches: &'a mut Batches<F>,
-    pacing: SyncPacing,
+    steps: SyncSteps,
     /// Bytes that may be gathered before the device is asked for room again. Without a limit it is
     /// asked for each batch, as a reader may have come.
     room: u64,
@@ -191,22 +190,24 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             reason,
             plug: dev.queue.plug(),
             batches,
-            pacing: SyncPacing::default(),
+            steps: SyncSteps::default(),
             room: 0,
             owner,
         };
-        writer.update_pacing();
+        writer.update_steps();
         writer
     }
 
     /// Waits until the device has room for background writes ([`block::Throttle`]), and returns
     /// how many pages may be gathered, `most` at most. No lock is held. Nothing is held back
     /// meanwhile: the plug is flushed, and the open batch is sent, so that others can finish it.
-    /// `is_urgent` is true once a thread waits for these writes.
+    /// The pages are those of a file that ends at `end`; a small one is not cut. `is_urgent` is
+    /// true once a thread waits for these writes.
     pub(crate) fn wait_for_room(
         &mut self,
         reason: block::Reason,
         most: u64,
+        end: PageIndex,
         is_urgent: impl Fn() -> bool,
     ) -> u64 {
         if self.room < page::BYTES {
@@ -215,8 +216,11 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             let want = most * page::BYTES;
             self.room = self.dev.queue.wait_for_room(reason, want, is_urgent);
         }
-        let room = (self.room / page::BYTES).max(WHOLE_PAGES);
-        room.min(most)
+        let least = match end.offset() <= WHOLE_PAGES * page::BYTES {
+            true => WHOLE_PAGES,
+            false => 1,
+        };
+        (self.room / page::BYTES).max(least).min(most)
     }
 
     /// Puts a slice of an inode into the open batch.
@@ -316,18 +320,18 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
         }
         let began = self.dev.clock.monotonic();
         self.close();
-        if self.pacing.step_pages().is_some() {
+        if self.steps.bytes().is_some() {
             self.finish_all();
             self.fs.make_step_durable();
             let took = self.dev.clock.monotonic().saturating_sub(began);
-            self.pacing.record_step(took);
+            self.steps.record(took);
         }
         if !self.records_later() {
             while self.is_oldest_due() {
                 self.finish_oldest();
             }
         }
-        self.update_pacing();
+        self.update_steps();
     }
 
     /// Whether completed batches are not finished yet. Recorded data becomes part of the running
@@ -335,7 +339,7 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
     /// small fsyncs, the flusher records small batches together.
     fn records_later(&mut self) -> bool {
         let now = self.dev.clock.monotonic();
-        if self.reason == Reason::Sync || !self.dev.small_syncs.is_recent(now) {
+        if self.reason == Reason::Sync || !self.dev.queue.throttle().expects_small_sync(now) {
             return false;
         }
         let pages: u64 = self.batches.in_flight.iter().map(|batch| batch.pages).sum();
@@ -404,14 +408,14 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
     }
 
     fn batch_pages(&self) -> u64 {
-        let step = self.pacing.step_pages();
+        let step = self.steps.bytes().map(|bytes| bytes / page::BYTES);
         step.unwrap_or_else(|| self.owner.batch_pages())
     }
 
-    fn update_pacing(&mut self) {
+    fn update_steps(&mut self) {
         if self.reason == Reason::Sync {
             let now = self.dev.clock.monotonic();
-            self.pacing.update(&self.dev.small_syncs, now);
+            self.steps.update(self.dev.queue.throttle(), now);
         }
     }
 }

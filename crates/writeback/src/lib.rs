@@ -9,7 +9,7 @@
 //! | `balance`, `bandwidth`, `throttle`, `tunables` | dirty thresholds, slowing of writers, parameters |
 //! | `sync`, `control`, `threads`, `foreground_list`, `fsync_queue` | callers and threads that wait for one another |
 //! | `backing_dev` | a device under writeback |
-//! | `window`, `sync_pacing`, `batches` | the batch engine |
+//! | `window`, `batches` | the batch engine |
 //! | `foreground` | fsync: the caller writes its own files |
 //! | `io_queues`, `pass`, `flusher` | when the flusher writes, and which inodes |
 //! | `requests` | calls that wake the flusher or wait for it |
@@ -30,7 +30,6 @@ mod io_queues;
 mod pass;
 mod requests;
 mod sync;
-mod sync_pacing;
 mod threads;
 mod throttle;
 mod tunables;

@@ -417,7 +417,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         let most = self.writer.owner.batch_pages;
         let mut pages = 0;
         loop {
-            let room = self.wait_for_room(most - pages as u64);
+            let room = self.wait_for_room(most - pages as u64, F::end(inode));
             let slice = Slice {
                 pages: room as usize,
                 reason: self.slice_reason(),
@@ -436,7 +436,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
 
     /// Pages that may be written now, from 1 to `most`. A shared thread does not wait for one
     /// device's room while others are idle.
-    fn wait_for_room(&mut self, most: u64) -> u64 {
+    fn wait_for_room(&mut self, most: u64, end: PageIndex) -> u64 {
         if self.writer.owner.thread == Thread::Shared {
             return most;
         }
@@ -451,7 +451,9 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         };
         let activity = &dev.control.activity;
         activity.set(Work::Writing(reason));
-        let pages = self.writer.wait_for_room(reason.into(), most, is_urgent);
+        let pages = self
+            .writer
+            .wait_for_room(reason.into(), most, end, is_urgent);
         activity.set(Work::Writing(reason));
         self.writer.owner.limited |= pages < most;
         pages

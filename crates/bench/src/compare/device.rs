@@ -3,7 +3,8 @@
 use super::disk::Disk;
 use super::peer::Peer;
 use super::process::{Interrupt, is_root, output, run};
-use super::wbt::{Setting, Wbt};
+use super::setting::Setting;
+use super::wbt::{self, Wbt};
 use crate::target::counters::{Counters, Source};
 use std::fs::File;
 use std::io;
@@ -86,7 +87,7 @@ impl Device {
     /// that bypasses the block layer.
     pub(super) fn set_wbt(&mut self, wbt: Wbt) -> io::Result<()> {
         if let Device::Loop(device) = self {
-            device.wbt = Setting::change(&device.path, wbt)?;
+            device.wbt = wbt::change(&device.path, wbt)?;
         }
         Ok(())
     }

@@ -9,11 +9,13 @@
 //!
 //! ```text
 //! mod ─ mount ─ device ─ disk ┬ image ─────── process
-//!   │             ├ wbt       └ mount_point ─ process
+//!   │             ├ wbt ─ setting
+//!   │             │           └ mount_point ─ process
 //!   └ outcome ─── peer ─ machine ─ process
 //! ```
 
 mod device;
+mod dirty_limits;
 mod disk;
 mod image;
 mod machine;
@@ -24,6 +26,7 @@ mod outcome;
 mod peer;
 mod process;
 mod scratch;
+mod setting;
 mod sluice_wbt;
 mod wbt;
 
@@ -281,6 +284,10 @@ impl Comparison<'_> {
                 process::worker(&mut command, &work.keeping_files(), &interrupt)
             }
             Peer::Ext4 | Peer::Xfs | Peer::Btrfs => {
+                let _limits = match self.workload {
+                    Workload::Interfere(_) => Some(dirty_limits::equal_to_those_of(self.memory)?),
+                    _ => None,
+                };
                 in_mount(Mount::kernel(peer, device, &directory, &interrupt)?)
             }
             Peer::Fuse => {

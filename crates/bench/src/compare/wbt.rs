@@ -1,5 +1,6 @@
 //! The kernel's writeback throttling (blk-wbt) of a block device.
 
+use super::setting::Setting;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -51,44 +52,22 @@ impl fmt::Display for Wbt {
     }
 }
 
-/// The setting of a block device. The value that it had is restored when this is dropped.
-pub(super) struct Setting {
-    file: PathBuf,
-    before: String,
+/// Changes the setting of a device until the value is dropped; `None` if the device has none and
+/// `wbt` is off.
+pub(super) fn change(device: &Path, wbt: Wbt) -> io::Result<Option<Setting>> {
+    let name = device.file_name().unwrap_or_default();
+    let file = Path::new("/sys/block")
+        .join(name)
+        .join("queue/wbt_lat_usec");
+    change_file(file, wbt)
 }
 
-impl Setting {
-    /// Changes the setting of a device; `None` if the device has none and `wbt` is off.
-    pub(super) fn change(device: &Path, wbt: Wbt) -> io::Result<Option<Setting>> {
-        let name = device.file_name().unwrap_or_default();
-        let file = Path::new("/sys/block")
-            .join(name)
-            .join("queue/wbt_lat_usec");
-        Setting::change_file(file, wbt)
+fn change_file(file: PathBuf, wbt: Wbt) -> io::Result<Option<Setting>> {
+    // Without the file the kernel has no writeback throttling.
+    if wbt == Wbt::Off && !file.exists() {
+        return Ok(None);
     }
-
-    fn change_file(file: PathBuf, wbt: Wbt) -> io::Result<Option<Setting>> {
-        let before = match std::fs::read_to_string(&file) {
-            Ok(before) => before,
-            // The kernel has no writeback throttling.
-            Err(_) if wbt == Wbt::Off => return Ok(None),
-            Err(e) => return Err(named(&file, &e)),
-        };
-        std::fs::write(&file, wbt.setting()).map_err(|e| named(&file, &e))?;
-        Ok(Some(Setting { file, before }))
-    }
-}
-
-fn named(file: &Path, e: &io::Error) -> io::Error {
-    io::Error::new(e.kind(), format!("{}: {e}", file.display()))
-}
-
-impl Drop for Setting {
-    fn drop(&mut self) {
-        if let Err(e) = std::fs::write(&self.file, &self.before) {
-            eprintln!("sluice: {}: not restored: {e}", self.file.display());
-        }
-    }
+    Setting::change(file, &wbt.setting()).map(Some)
 }
 
 #[cfg(test)]
@@ -105,20 +84,15 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_is_restored() {
+    fn a_device_without_the_setting_is_off() {
         let file = std::env::temp_dir().join(format!("wbt-{}", std::process::id()));
         std::fs::write(&file, "75000\n").unwrap();
-        let read = || std::fs::read_to_string(&file).unwrap();
         for (wbt, setting) in [(Wbt::On, "-1"), (Wbt::Off, "0"), (Wbt::Usec(7), "7")] {
-            let changed = Setting::change_file(file.clone(), wbt).unwrap();
-            assert_eq!(read(), setting);
-            drop(changed);
-            assert_eq!(read(), "75000\n");
+            let _changed = change_file(file.clone(), wbt).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), setting);
         }
         std::fs::remove_file(&file).unwrap();
-        let changed = |wbt| Setting::change_file(file.clone(), wbt);
-        assert!(changed(Wbt::Off).unwrap().is_none(), "it is off");
-        let missing = changed(Wbt::On).map(drop).unwrap_err();
-        assert!(missing.to_string().contains("wbt-"), "{missing}");
+        assert!(change_file(file.clone(), Wbt::Off).unwrap().is_none());
+        assert!(change_file(file, Wbt::On).is_err());
     }
 }

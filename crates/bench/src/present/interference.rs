@@ -150,7 +150,7 @@ pub(super) fn comparison(outcome: &Outcome) -> Grid {
         "p99.9",
         "max",
         "p99 in the sync",
-        "writer MiB/s",
+        "written beside, MiB/s",
         "kernel wbt µs",
     ];
     let line = |row: &Row| {
@@ -182,7 +182,11 @@ pub(super) fn comparison(outcome: &Outcome) -> Grid {
             latency(beside, |l| l.p999_us),
             latency(beside, |l| l.max_us),
             latency(period(Period::Sync), |l| l.p99_us),
-            known(row.durable.then(|| whole(mib(row.report.bytes_per_sec)))),
+            known(
+                beside
+                    .and_then(|of| of.device)
+                    .map(|device| whole(mib(device.write_bytes_per_sec))),
+            ),
             known(
                 found
                     .and_then(|found| found.wbt_lat_usec)

@@ -4,7 +4,8 @@
 //! A device serves its queue in an order of its own. A read behind many megabytes of writes waits
 //! until they are written, and a flush waits for the device's volatile cache. So while threads read
 //! or make small fsyncs, background writes have
-//! 1. a *limit* of bytes in flight. It follows the tail of the latencies ([`controller`]);
+//! 1. a *limit* of bytes in flight. It follows the tail of the latencies ([`controller`]), and is
+//!    no more than the device accepts in the time of one read ([`speed`]);
 //! 2. a *rate* ([`bucket`]), which follows the part of their time that threads lose ([`share`]).
 //!    They use it in bursts ([`state`]).
 //!
@@ -24,6 +25,8 @@
 //! being slowed get all of it. A producer that a thread has begun to wait for calls this out
 //! (`is_urgent`) and is not limited any more.
 //!
+//! *Large syncs* proceed in steps beside small fsyncs ([`sync_steps`]).
+//!
 //! *The journal's flushes.* A commit that no thread waits for lets the device's cache empty first
 //! ([`Throttle::wait_for_flush`]).
 //!
@@ -36,7 +39,9 @@ mod controller;
 mod options;
 mod part;
 mod share;
+mod speed;
 mod state;
+mod sync_steps;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -46,11 +51,14 @@ use activity::{Activity, Call};
 pub use controller::ThrottleCause;
 pub use options::{LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, ReadTarget, ThrottleOptions};
 use part::{Part, limit_part, part_of};
+use speed::InFlight;
 use state::State;
 use std::time::Duration;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use sync::{Condvar, Mutex, Rank};
-use window::Counters;
+use sync_steps::SmallSyncs;
+pub use sync_steps::{SMALL_SYNC, SyncSteps};
+use window::{Counters, Window};
 
 /// Writes without a limit fill the bucket with what leaks in this time, at most: while threads
 /// read, and before the first read. So they hold back later ones for no longer.
@@ -92,12 +100,13 @@ pub struct ThrottleStats {
 pub struct Throttle {
     enabled: AtomicBool,
     counters: Counters,
-    /// Bytes of limited writes in flight.
-    in_flight: AtomicU64,
+    /// Limited writes in flight.
+    in_flight: InFlight,
     /// Bytes of limited writes that completed, and of all that are not durable by themselves.
     completed: AtomicU64,
     written: AtomicU64,
     activity: Activity,
+    small_syncs: SmallSyncs,
     /// Nanoseconds.
     window_end: AtomicU64,
     /// Producers that wait for room, and commits that wait for the cache.
@@ -116,10 +125,11 @@ impl Default for Throttle {
         Throttle {
             enabled: AtomicBool::new(options.target != ReadTarget::Off),
             counters: Counters::default(),
-            in_flight: AtomicU64::new(0),
+            in_flight: InFlight::default(),
             completed: AtomicU64::new(0),
             written: AtomicU64::new(0),
             activity: Activity::default(),
+            small_syncs: SmallSyncs::default(),
             window_end: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             draining: AtomicUsize::new(0),
@@ -158,7 +168,7 @@ impl Throttle {
             limit: state.limit(2),
             step: state.controller.step(),
             cause: state.controller.cause(),
-            in_flight: self.in_flight.load(Relaxed),
+            in_flight: self.in_flight.bytes(),
             debt: state.debt(),
             rate: state.bucket.rate(),
             lost: state.share.lost(),
@@ -204,6 +214,18 @@ impl Throttle {
             throttle: self,
             began,
         }
+    }
+
+    /// A caller makes a small fsync at `now`, and waits: for a while large syncs proceed in steps
+    /// ([`SyncSteps`]), with the throttle off, too.
+    pub fn announce_small_sync(&self, now: Duration) {
+        self.small_syncs.note(now);
+    }
+
+    /// Whether another small fsync is expected at `now`, of the clock of
+    /// [`Throttle::announce_small_sync`].
+    pub fn expects_small_sync(&self, now: Duration) -> bool {
+        self.small_syncs.is_recent(now)
     }
 
     /// Whether a flush of the device is due, only to keep later ones short.
@@ -285,9 +307,7 @@ impl Throttle {
     /// Accounts for a request that is handed to the device at `now`.
     pub(crate) fn start(&self, op: Op, reason: Reason, len: u64, now: Duration) {
         match part_of(op, reason) {
-            Part::Limited => {
-                self.in_flight.fetch_add(len, Relaxed);
-            }
+            Part::Limited => self.in_flight.start(len, now),
             Part::Judged | Part::Readahead if self.enabled.load(Relaxed) => {
                 let metadata = reason == Reason::MetadataRead;
                 if !metadata || self.activity.begin_metadata(now) {
@@ -308,7 +328,7 @@ impl Throttle {
         let part = part_of(op, reason);
         if part == Part::Limited {
             self.completed.fetch_add(len, Relaxed);
-            self.in_flight.fetch_sub(len, Relaxed);
+            self.in_flight.finish(len, now);
             self.counters.count_written(len);
         }
         if !self.enabled.load(Relaxed) {
@@ -383,13 +403,17 @@ impl Throttle {
         if (now.as_nanos() as u64) < self.window_end.load(Relaxed) {
             return;
         }
-        let length = state.end_window(&self.counters.take(), self.in_flight.load(Relaxed), now);
+        let window = Window {
+            busy: self.in_flight.take_busy(),
+            ..self.counters.take()
+        };
+        let length = state.end_window(&window, self.in_flight.bytes(), now);
         self.window_end
             .store((now + length).as_nanos() as u64, Relaxed);
     }
 
     fn room(&self, state: &mut State, halves: u64) -> Room {
-        let in_flight = self.in_flight.load(Relaxed);
+        let in_flight = self.in_flight.bytes();
         let left = state.left_of_burst(in_flight);
         let limit = state.limit(halves);
         let held_back = state.share.is_probing() || self.draining.load(SeqCst) > 0;

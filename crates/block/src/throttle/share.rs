@@ -141,6 +141,11 @@ impl Share {
         self.lost
     }
 
+    /// The mean latency of reads alone.
+    pub(super) fn read_alone(&self) -> Option<Duration> {
+        self.reads.alone
+    }
+
     /// The mean latency of small fsyncs alone.
     pub(super) fn sync_alone(&self) -> Option<Duration> {
         self.syncs.alone

@@ -4,6 +4,7 @@ use super::bucket::Bucket;
 use super::controller::{CEILING, Controller, Targets};
 use super::options::{LatencyRule, MAX_LOSS, ReadTarget, ThrottleOptions};
 use super::share::{PROBE_WINDOW, Share};
+use super::speed::Speed;
 use super::window::Window;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub(super) struct State {
     pub(super) controller: Controller,
     pub(super) bucket: Bucket,
     pub(super) share: Share,
+    pub(super) speed: Speed,
     /// When the window began.
     window_began: Duration,
     /// Small fsyncs ended in the last window.
@@ -45,6 +47,7 @@ impl State {
             controller: Controller::new(&options),
             bucket: Bucket::new(now),
             share: Share::default(),
+            speed: Speed::default(),
             window_began: now,
             syncing: false,
             resting: false,
@@ -93,13 +96,23 @@ impl State {
         if !self.has_rate() {
             return limit;
         }
-        // More than this misses the target by itself.
-        let leaks = self.bucket.bytes_within(self.target().unwrap_or_default());
+        let most = self
+            .carried_in_a_read()
+            .unwrap_or_else(|| self.bucket.bytes_within(self.target().unwrap_or_default()));
         let least = match self.rotating {
             Some(true) => ROTATING_BURST.max(2 * floor),
-            _ => 2 * floor,
+            _ => floor,
         };
-        limit.min(leaks.clamp(least, CEILING.max(least)))
+        limit.min(most.clamp(least, CEILING.max(least)))
+    }
+
+    /// Bytes that the device accepts in the time of one read alone, once both are known: a read
+    /// waits for more than these longer than it takes by itself. A rate above that speed says that
+    /// readers hardly wait, and leaves the writer more.
+    fn carried_in_a_read(&self) -> Option<u64> {
+        let alone = self.share.read_alone()?;
+        let by_speed = self.speed.bytes_within(alone)?;
+        Some(by_speed.max(self.bucket.bytes_within(alone)))
     }
 
     /// Bytes of background writes that may follow one another, in flight or in the cache. A small
@@ -149,6 +162,7 @@ impl State {
     ) -> Duration {
         let times = (now.saturating_sub(self.window_began), now);
         self.window_began = now;
+        self.speed.end_window(window.written, window.busy);
         if self.share.is_probing() {
             let outstanding = in_flight + self.bucket.bytes();
             self.share.end_probe_window(window, times, outstanding);

@@ -101,8 +101,8 @@ fn a_kick_reaches_a_producer_that_has_become_urgent() {
 fn the_rate_bounds_what_may_be_written_beside_a_reader() {
     let throttle = active();
     throttle.state.lock().bucket.set_rate(100e6);
-    // In flight: 100 MB/s for 2 ms, but no less than twice the floor.
-    let least = 2 * ThrottleOptions::default().floor;
+    // In flight: 100 MB/s for 2 ms, as nothing is known of reads alone.
+    let least = 200_000;
     assert_eq!(room(&throttle, Reason::Background), least);
     // A burst of 25 ms is over. The next one begins when half of it has leaked.
     let burst = throttle.state.lock().burst();
@@ -113,6 +113,41 @@ fn the_rate_bounds_what_may_be_written_beside_a_reader() {
     assert_eq!(room(&throttle, Reason::Background), least);
     let waited = sync::time::monotonic() - began;
     assert!(waited >= Duration::from_millis(12), "{waited:?}");
+}
+
+#[test]
+fn no_more_is_in_flight_than_the_device_accepts_in_the_time_of_a_read() {
+    let throttle = active();
+    let state = || throttle.state.lock();
+    state().bucket.set_rate(100e6);
+    let mut now = sync::time::monotonic();
+    let mut end_window = |reads, written, busy| {
+        let window = window::Window {
+            reads: window::Sample {
+                count: reads,
+                sum: reads * Duration::from_micros(500),
+                ..window::Sample::default()
+            },
+            written,
+            busy,
+            ..window::Window::default()
+        };
+        now += Duration::from_millis(100);
+        state().end_window(&window, 0, now);
+        state().bucket.set_rate(100e6);
+        state().limit(1)
+    };
+    // Reads alone take 0.5 ms; nothing is known of writes: what leaks in 2 ms.
+    assert_eq!(end_window(100, 0, Duration::ZERO), 200_000);
+    // 1 GB/s, and nobody reads meanwhile.
+    let limit = end_window(0, 10_000_000, Duration::from_millis(10));
+    assert_eq!(limit, 500_000);
+    // 100 MB/s, a quarter of what is known: 775 MB/s.
+    let limit = end_window(0, 1_000_000, Duration::from_millis(10));
+    assert_eq!(limit, 387_500);
+    // Readers hardly wait, so the rate has risen above the speed.
+    state().bucket.set_rate(2e9);
+    assert_eq!(state().limit(1), 1_000_000);
 }
 
 #[test]
@@ -129,8 +164,7 @@ fn there_are_no_bursts_beside_small_fsyncs() {
     };
     let now = sync::time::monotonic();
     state().end_window(&window(1), 0, now);
-    let least = 2 * ThrottleOptions::default().floor;
-    assert_eq!(state().burst(), least);
+    assert_eq!(state().burst(), 200_000);
     state().end_window(&window(0), 0, now);
     assert_eq!(state().burst(), 2_500_000);
 }

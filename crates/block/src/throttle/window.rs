@@ -33,6 +33,8 @@ pub(super) struct Window {
     pub(super) syncs: Sample,
     /// Bytes of background writes that completed.
     pub(super) written: u64,
+    /// The time for which some were in flight.
+    pub(super) busy: Duration,
     /// Whether a writer waited for room.
     pub(super) waited: bool,
 }
@@ -65,6 +67,7 @@ impl Counters {
             reads: self.reads.take(),
             syncs: self.syncs.take(),
             written: self.written.swap(0, Relaxed),
+            busy: Duration::ZERO,
             waited: self.waited.swap(false, Relaxed),
         }
     }

@@ -87,8 +87,7 @@ impl ChangedInodes {
         let mut first_error = None;
         let mut blocks = Vec::new();
         // In the last phase no handle is running, so no inode is added.
-        let occupied = self.occupied.load(Ordering::Acquire);
-        for at in (0..SHARDS).filter(|at| occupied & 1 << at != 0) {
+        for at in self.occupied_shards() {
             let due = |_: &FsBlock, inodes: &mut Inodes| {
                 phase != Phase::Ahead || inodes.iter().all(landed)
             };
@@ -114,6 +113,12 @@ impl ChangedInodes {
         first_error.map_or(Ok(()), Err)
     }
 
+    /// The shards that had a block when this was called.
+    fn occupied_shards(&self) -> impl Iterator<Item = usize> {
+        let occupied = self.occupied.load(Ordering::Acquire);
+        (0..SHARDS).filter(move |at| occupied & 1 << at != 0)
+    }
+
     /// Starts to read the table blocks that are not cached, all at once. One read after the other
     /// would keep the commit waiting, and with it all handles.
     fn read_ahead(&self, fs: &Fs) {
@@ -121,8 +126,8 @@ impl ChangedInodes {
             return;
         }
         let mut blocks = Vec::new();
-        for shard in &self.shards {
-            blocks.extend(shard.lock().keys().copied());
+        for at in self.occupied_shards() {
+            blocks.extend(self.shards[at].lock().keys().copied());
         }
         blocks.retain(|block| fs.groups.itable_block_has_content(*block));
         fs.journal.prefetch(&blocks);

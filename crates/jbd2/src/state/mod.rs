@@ -251,14 +251,15 @@ impl Journal {
         let members = u64::from(transaction.members())
             + u64::from(revokes)
             + u64::from(self.pending_blocks());
-        let enough = match self.log_fill() > START / 2 {
+        let log_fill = self.log_fill();
+        let enough = match log_fill > START / 2 {
             false => self.max_transaction / 2,
             true => self.max_transaction / 4 * 3,
         };
         if members >= u64::from(enough) && transaction.take_commit_request() {
             self.background.request_commit(CommitRequest::Large);
         }
-        self.note_pressure(members);
+        self.note_pressure(members, log_fill);
         let weight = members + u64::from(reserved);
         // A handle that is alone in a transaction always fits. The rest of the log has room for the
         // client's pending blocks, and a wait would not make them fewer.

@@ -58,11 +58,11 @@ fn cost(transaction: u64, log: u64) -> Option<Duration> {
 
 impl Journal {
     /// Makes the calling thread owe the pause of a handle in a running transaction of so many
-    /// blocks.
-    pub(super) fn note_pressure(&self, blocks: u64) {
+    /// blocks, while the log is so full ([`Journal::log_fill`]).
+    pub(super) fn note_pressure(&self, blocks: u64, log_fill: u64) {
         let transaction = blocks * FULL / u64::from(self.max_transaction.max(1));
         let unlogged = blocks + u64::from(self.log_claimed.load(Ordering::Relaxed));
-        let log = self.log_fill() + unlogged * FULL / u64::from(self.log_len().max(1));
+        let log = log_fill + unlogged * FULL / u64::from(self.log_len().max(1));
         if let Some(cost) = cost(transaction, log) {
             OWED.set((OWED.get() + cost).min(MAX_PAUSE));
         }

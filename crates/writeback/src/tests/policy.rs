@@ -429,3 +429,33 @@ fn where_memory_is_wanted_half_of_what_is_dirty_goes_early() {
     assert_eq!(log.len(), 4);
     assert_eq!(t.fs.dev().dirty_pages(), 400);
 }
+
+#[test]
+fn beside_a_reader_large_files_are_cut_where_room_ends_and_small_ones_are_not() {
+    const SMALL: usize = 64;
+    let mut t = ByHand::new();
+    // There is a reader as long as these follow one another.
+    let read = |fs: &FakeFs| drop(fs.queue.throttle().begin_small_sync());
+    *t.fs.hook.lock() = Some(Box::new(move |fs, _| read(fs)));
+    // The throttle has a clock of its own: on a busy machine the reader may be forgotten.
+    let is_cut = (0..50).any(|round| {
+        let _small = t.files(2 * round..2 * round + 1, SMALL as u32);
+        let _large = t.files(2 * round + 1..2 * round + 2, 5 * SMALL as u32);
+        read(&t.fs);
+        t.advance(36 * SECOND);
+        let log = t.fs.take_log();
+        let pages_of = |parity| {
+            let slices = log.iter().filter(move |slice| slice.ino % 2 == parity);
+            slices.map(|slice| slice.pages)
+        };
+        assert!(
+            pages_of(0).all(|pages| pages == SMALL),
+            "a small file is whole"
+        );
+        pages_of(1).all(|pages| pages < SMALL)
+    });
+    assert!(
+        is_cut,
+        "the room is 200 kB, so that a fsync takes no longer than 2 ms"
+    );
+}

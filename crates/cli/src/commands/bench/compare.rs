@@ -52,7 +52,7 @@ and one without it. The table has the loop device's wbt_lat_usec of each row; 0 
   With --sluice-wbt on,off,min SluiceFS in process has a row with its throttle, one without it, and one with \
 wbt_rule=min, the rule of the kernel. 50% is wbt_loss=50, a number is wbt_lat_usec.
   --sweep compares the rates of the reader and of the writer at several settings: --sluice-wbt 10%,25%,50%,75%,90% and \
---kernel-wbt 500,2000,8000,32000,75000 (`bench picture --x 'reader/s beside' --y 'writer MiB/s'` draws its table).
+--kernel-wbt 500,2000,8000,32000,75000 (`bench picture --x 'reader/s beside' --y 'written beside, MiB/s'` draws its table).
 
 Memory:
   Before each turn as much memory as --memory is touched and freed. The first process that touches a free page of a \

@@ -26,9 +26,9 @@ pub struct Table {
 Examples:
   sluice bench table result.json >result.md && sluice bench picture result.md --column files/s >result.svg
   sluice bench picture one.md four.md --column files/s --title 'One thread' --title 'Four threads'
-  sluice bench picture reader.md --column 'p99 beside' --column 'writer MiB/s' --log 'p99 beside'
+  sluice bench picture reader.md --column 'p99 beside' --column 'written beside, MiB/s' --log 'p99 beside'
   sluice bench picture stream.md --by-line --column 'SluiceFS, MiB/s' --column 'fio, MiB/s'
-  sluice bench picture sweep.md --x 'reader/s beside' --y 'writer MiB/s'
+  sluice bench picture sweep.md --x 'reader/s beside' --y 'written beside, MiB/s'
 
 A bar's name is the first cell of its line and the cells of all columns without numbers. The figure at its end is the \
 cell's text. Numbers may have separators (1,234) and units of time (µs, ms, s). A next column \"SluiceFS is\" \
