@@ -1,7 +1,9 @@
-//! Caches: pages of files, inodes, and the one budget that bounds them. This crate does no I/O.
+//! Caches: pages of files, inodes, names, and the one budget that bounds them. This crate does no
+//! I/O.
 
 mod budget;
 mod counter;
+mod dentry;
 mod errseq;
 mod heap;
 mod inode_table;
@@ -14,15 +16,17 @@ mod slot;
 
 pub use budget::{Budget, Kind, Shrinker};
 pub use counter::ShardedCounter;
+pub use dentry::{Cached, Dentries, Dentry};
 pub use errseq::ErrSeq;
 pub use inode_table::{CachedInode, InodeRef, InodeTable};
 pub use mapping::{Delalloc, DirtyPage, Mapping, PageState, Removed};
 pub use pins::Pins;
 
-/// The primitives of [`pins`] and [`slot`]. `tests/*_model.rs` replace them with loom's.
+/// The primitives of [`pins`], [`slot`] and [`dentry`]. `tests/*_model.rs` replace them with
+/// loom's.
 mod sync {
     pub(crate) use std::sync::Arc;
-    pub(crate) use sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+    pub(crate) use sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
     /// Lets another thread run while this one waits for it.
     pub(crate) fn relax() {
         std::hint::spin_loop();

@@ -27,6 +27,7 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
             leaf,
             leaf_at: at,
             slot,
+            dentry: None,
         };
         match slot {
             Slot::Entry { .. } => return Ok(place),
@@ -61,6 +62,7 @@ pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
             leaf,
             leaf_at: FileBlock(0),
             slot,
+            dentry: None,
         }),
         _ => {
             let error = InodeDamage::NoParent.at(dir.inode.ino, Some(leaf.block()));

@@ -18,6 +18,9 @@
 //!                                           split leaf and nodes, grow root (htree)
 //! ```
 //!
+//! Names that are looked up or changed here go to the dentry cache ([`cache::Dentries`]), under the
+//! directory's lock, and nowhere else.
+//!
 //! Invariants:
 //! - A directory's size is a multiple of the block size. It has no holes. Block 0 begins with "."
 //!   and "..".
@@ -39,6 +42,7 @@ pub(crate) use read::read;
 
 use crate::{Error, Fs, Inode, Result};
 use block::Dir;
+use cache::Dentry;
 use ext4_format::dir_entry;
 use ext4_format::inode::FileType;
 use jbd2::{Buffer, Handle};
@@ -68,6 +72,8 @@ pub(crate) struct Place {
     /// The file block of `leaf` in the directory.
     leaf_at: FileBlock,
     slot: Slot,
+    /// The name in the cache; `None` for "..".
+    dentry: Option<Dentry>,
 }
 
 /// The result of [`find`] in [`Place::leaf`].
@@ -104,6 +110,21 @@ impl Place {
             _ => None,
         }
     }
+    /// Stores in the dentry cache what the name refers to, now that the directory has it.
+    fn remember(&self, fs: &Fs, ino: Option<Ino>) {
+        if let Some(dentry) = self.dentry {
+            fs.dentries.put(dentry, ino);
+        }
+    }
+    /// Ends a change of the name: what the cache has agrees with the directory, or it has nothing.
+    fn end_change(&self, fs: &Fs, done: Result<()>, ino: Option<Ino>) -> Result<()> {
+        match (&done, self.dentry) {
+            (Ok(()), _) => self.remember(fs, ino),
+            (Err(_), Some(dentry)) => fs.dentries.forget(dentry),
+            (Err(_), None) => {}
+        }
+        done
+    }
     /// Returns whether adding the name moves no entry, so that other places stay valid.
     pub fn is_stable(&self) -> bool {
         matches!(self.slot, Slot::Room { .. })
@@ -124,11 +145,15 @@ pub(crate) const INIT_CREDITS: u32 = 1 + crate::extents::INSERT_CREDITS;
 
 /// Finds a name that is neither "." nor "..".
 pub(crate) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Place> {
-    let dir = Dir::open(fs, dir)?;
-    match tree::find(&dir, name)? {
-        Some(place) => Ok(place),
-        None => linear::find(&dir, name),
-    }
+    let view = Dir::open(fs, dir)?;
+    let place = match tree::find(&view, name)? {
+        Some(place) => place,
+        None => linear::find(&view, name)?,
+    };
+    Ok(Place {
+        dentry: Some(fs.dentries.dentry(dir.ino, name)),
+        ..place
+    })
 }
 
 /// Finds "..".
@@ -143,6 +168,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, O
         b".." => find_parent(fs, dir)?,
         _ => find(fs, dir, name)?,
     };
+    place.remember(fs, place.ino());
     Ok(place.ino().map(|ino| (ino, place.kind())))
 }
 
@@ -162,8 +188,8 @@ pub(crate) fn add(
 ) -> Result<()> {
     let view = Dir::open(fs, dir)?;
     let kind = view.entry_kind(kind);
-    match place.slot {
-        Slot::Entry { .. } => Err(Error::Exists),
+    let done = match place.slot {
+        Slot::Entry { .. } => return Err(Error::Exists),
         Slot::Room { offset } => {
             if place.path.is_empty() {
                 view.clear_index_flag(handle, dir)?;
@@ -171,14 +197,15 @@ pub(crate) fn add(
             view.change_leaf(handle, &place.leaf, |bytes| {
                 dir_entry::insert_at(bytes, offset, name, ino, kind)
             })
-            .map_err(|e| view.corrupt(&place.leaf, e))?;
-            Ok(())
+            .map(drop)
+            .map_err(|e| view.corrupt(&place.leaf, e))
         }
         Slot::Full { used } => {
             let entry = plan::NewEntry { name, ino, kind };
             plan::add_entry(&view, place, used, &entry)?.apply(&view, handle, dir)
         }
-    }
+    };
+    place.end_change(fs, done, Some(ino))
 }
 
 /// Removes the entry at `place`.
@@ -191,10 +218,11 @@ pub(crate) fn remove(fs: &Fs, handle: &Handle<'_>, dir: &Inode, place: &Place) -
     let Slot::Entry { offset, .. } = place.slot else {
         return Err(Error::NotFound);
     };
-    view.change_leaf(handle, &place.leaf, |bytes| {
+    let done = view.change_leaf(handle, &place.leaf, |bytes| {
         dir_entry::remove(bytes, offset)
-    })
-    .map_err(|e| view.corrupt(&place.leaf, e))
+    });
+    let done = done.map_err(|e| view.corrupt(&place.leaf, e));
+    place.end_change(fs, done, None)
 }
 
 /// Makes the entry at `place` refer to another inode. The entry can be "..".
@@ -216,12 +244,13 @@ pub(crate) fn set_target(
     };
     let change = |bytes: &mut [u8]| dir_entry::set_target(bytes, offset, ino, kind);
     // ".." of a hashed directory is in the root of its tree.
-    if view.has_index_flag && place.leaf_at == FileBlock(0) {
+    let done = if view.has_index_flag && place.leaf_at == FileBlock(0) {
         view.change_root(handle, &place.leaf, change)
     } else {
         view.change_leaf(handle, &place.leaf, change)
-    }
-    .map_err(|e| view.corrupt(&place.leaf, e))
+    };
+    let done = done.map_err(|e| view.corrupt(&place.leaf, e));
+    place.end_change(fs, done, Some(ino))
 }
 
 /// Writes the first block of a new directory ("." and ".."). An error has changed nothing.

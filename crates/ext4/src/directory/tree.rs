@@ -234,6 +234,7 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
             leaf,
             leaf_at,
             slot,
+            dentry: None,
         };
         let Some(mut next) = next else {
             return Ok(Some(match (first, slot) {

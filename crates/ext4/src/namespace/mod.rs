@@ -86,9 +86,12 @@ impl Fs {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
+        check_directory(dir)?;
+        if let Some(known) = self.lookup_cached(dir, name) {
+            return known;
+        }
         // The inode is pinned before the lock is released, so it cannot be deleted in between.
         let _shared = dir.lock.read();
-        check_directory(dir)?;
         match directory::lookup(self, dir, name)? {
             Some((ino, _)) => {
                 let inode = self.named_inode(ino)?;
@@ -99,6 +102,20 @@ impl Fs {
             }
             None => Err(Error::NotFound),
         }
+    }
+
+    /// Looks a name up without a lock; `None` if the name or its inode is not cached. See
+    /// [`cache::Dentries`] for why that is safe. The inode's hint at its parent may only be set
+    /// under the lock, so an inode without one has to be found there.
+    fn lookup_cached(&self, dir: &InodeRef, name: &[u8]) -> Option<Result<InodeRef>> {
+        let dentry = self.dentries.dentry(dir.ino, name);
+        let cached = self.dentries.get(dentry)?;
+        let Some(ino) = cached.ino else {
+            return Some(Err(Error::NotFound));
+        };
+        let inode = self.inodes.get(ino)?;
+        let safe = cached.is_current() && inode.parent.get().is_some();
+        safe.then_some(Ok(inode))
     }
 
     /// Reads a directory, "." and ".." included, from position `pos` on: 0 or a [`DirEntry::next`].

@@ -49,7 +49,7 @@ use crate::alloc::Groups;
 use crate::damage::ErrorLog;
 use crate::{Error, Result};
 use block::Queue;
-use cache::{Budget, InodeTable};
+use cache::{Budget, Dentries, InodeTable};
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::geometry::Geometry;
 use ext4_format::inode::Timestamp;
@@ -69,6 +69,7 @@ pub struct Fs {
     pub(crate) journal: Arc<Journal>,
     pub(crate) groups: Groups,
     pub(crate) inodes: Arc<InodeTable<Inode>>,
+    pub(crate) dentries: Dentries,
     pub(crate) changed_inodes: ChangedInodes,
     pub(crate) unlanded_files: UnlandedFiles,
     pub(crate) bdi: Arc<BackingDev<Fs>>,

@@ -16,7 +16,7 @@ use crate::state::{
 };
 use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Durability, Queue, Reason};
-use cache::{Budget, InodeTable};
+use cache::{Budget, Dentries, InodeTable};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{Access, State, Superblock};
@@ -96,6 +96,7 @@ impl Fs {
             truncated_files: TruncatedFiles::default(),
             waiting_sizes: WaitingSizes::default(),
             inodes: InodeTable::new(&budget),
+            dentries: Dentries::new(&budget),
             changed_inodes: ChangedInodes::default(),
             unlanded_files: UnlandedFiles::default(),
             journal: opened.journal,

@@ -1,6 +1,7 @@
 //! The scenarios. Each begins with preparations without preemption; the rest is explored.
 
 mod defects;
+mod lookups;
 mod mixed;
 
 use crate::volume::{Mounting, Volume};
@@ -22,7 +23,7 @@ pub struct Scenario {
 
 /// All scenarios.
 pub fn all() -> Vec<Scenario> {
-    [defects::all(), mixed::all()].concat()
+    [defects::all(), mixed::all(), lookups::all()].concat()
 }
 
 fn plain(_: &mut Rng) -> Mounting {

@@ -1,0 +1,231 @@
+//! The dentry cache: names of directories, also of files that do not exist, with look-ups that take
+//! no lock and write no memory.
+//!
+//! The file system calls [`Dentries::put`] with what it read from a directory or changed in it,
+//! while it holds the directory's lock: shared after a look-up, exclusive after a change. So the
+//! cache always agrees with the directory, and a look-up needs no lock:
+//!
+//! ```text
+//!   get(name) ──▶ number ──▶ pin the inode of this number ──▶ still current? ──▶ the inode
+//!       └─ not cached ────────────── not cached ─────────────────── no ──▶ look-up under the lock
+//! ```
+//!
+//! The check at the end is needed: between `get` and the pin the name may be removed, its inode
+//! freed and its number used again. All of that comes after the change of the name. So if the name
+//! is unchanged after the pin, the pinned inode is the one with this name.
+//!
+//! Names are kept as fingerprints of 96 bits and their place in the table, by a keyed hash
+//! (SipHash) with a random key for each volume. So nobody can choose names that are taken for one
+//! another, and among a billion names the chance of one such pair is below 10⁻¹⁰.
+//!
+//! Memory: sets of three names, 64 bytes, in pieces that are allocated when a name first goes
+//! there. All of them have at most a 64th of the budget. A full set forgets the name that it has
+//! had longest. A look-up writes nothing, so the cache does not know which name was used.
+
+mod set;
+
+use super::sync;
+use crate::{Budget, Kind};
+use set::{Fingerprint, Found, Set};
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, OnceLock};
+use units::Ino;
+
+/// The part of the budget that names may have.
+const PART: u64 = 64;
+/// Sets that are allocated together (4 KiB).
+const PIECE: usize = 64;
+const PIECE_BYTES: u64 = size_of::<[Set; PIECE]>() as u64;
+
+/// See the module.
+pub struct Dentries {
+    keys: (u64, u64),
+    pieces: Box<[OnceLock<Box<[Set; PIECE]>>]>,
+    budget: Arc<Budget>,
+}
+
+/// A name in a directory. It is valid for one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dentry {
+    name: Fingerprint,
+    set: u32,
+}
+
+/// The cache's knowledge of a name.
+pub struct Cached<'a> {
+    /// The inode number, or `None` if no file has the name.
+    pub ino: Option<Ino>,
+    set: &'a Set,
+    found: Found,
+}
+
+impl Cached<'_> {
+    /// Whether the name was not changed since it was found. False as well after some changes of
+    /// other names.
+    #[inline]
+    pub fn is_current(&self) -> bool {
+        self.set.is_current(self.found)
+    }
+}
+
+impl Dentries {
+    /// An empty cache.
+    pub fn new(budget: &Arc<Budget>) -> Dentries {
+        // Each hasher of the standard library has random keys. Explored schedules must repeat.
+        let random = || match cfg!(explore) {
+            true => 1,
+            false => RandomState::new().build_hasher().finish(),
+        };
+        Dentries::with_keys(budget, (random(), random()))
+    }
+
+    fn with_keys(budget: &Arc<Budget>, keys: (u64, u64)) -> Dentries {
+        let pieces = (budget.limit() / PART / PIECE_BYTES).max(1);
+        Dentries {
+            keys,
+            pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
+            budget: budget.clone(),
+        }
+    }
+
+    /// The place of a name in a directory.
+    #[inline]
+    pub fn dentry(&self, dir: Ino, name: &[u8]) -> Dentry {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u32(dir.0);
+        hasher.write(name);
+        let hash = hasher.finish128();
+        let sets = (self.pieces.len() * PIECE) as u64;
+        // The upper half of a product is even over the sets, as these bits are random.
+        let set = ((hash.h2 >> 32) * sets) >> 32;
+        Dentry {
+            name: Fingerprint {
+                high: hash.h1.max(1),
+                low: hash.h2 as u32,
+            },
+            set: set as u32,
+        }
+    }
+
+    /// Looks for a name. Takes no lock and writes nothing.
+    #[inline]
+    pub fn get(&self, dentry: Dentry) -> Option<Cached<'_>> {
+        let at = dentry.set as usize;
+        let set = &self.pieces[at / PIECE].get()?[at % PIECE];
+        let found = set.get(dentry.name)?;
+        Some(Cached {
+            ino: (found.ino != 0).then_some(Ino(found.ino)),
+            set,
+            found,
+        })
+    }
+
+    /// Stores the inode number of a name, or that no file has it. The caller has read the directory
+    /// under its shared lock or changed it under its exclusive one, and still holds it.
+    pub fn put(&self, dentry: Dentry, ino: Option<Ino>) {
+        let at = dentry.set as usize;
+        let ino = ino.map_or(0, |ino| ino.0);
+        let mut is_new = false;
+        let piece = self.pieces[at / PIECE].get_or_init(|| {
+            is_new = true;
+            Box::new(std::array::from_fn(|_| Set::default()))
+        });
+        if is_new {
+            self.budget.charge(Kind::Inodes, PIECE_BYTES);
+        }
+        let set = &piece[at % PIECE];
+        // Threads that look for the same name at the same time only read.
+        if set.get(dentry.name).is_none_or(|found| found.ino != ino) {
+            set.put(dentry.name, ino);
+        }
+    }
+
+    /// Forgets a name: its directory may have changed. The caller holds its exclusive lock.
+    pub fn forget(&self, dentry: Dentry) {
+        let at = dentry.set as usize;
+        if let Some(piece) = self.pieces[at / PIECE].get() {
+            piece[at % PIECE].forget(dentry.name);
+        }
+    }
+}
+
+impl Drop for Dentries {
+    fn drop(&mut self) {
+        let pieces = self.pieces.iter().filter(|piece| piece.get().is_some());
+        let bytes = pieces.count() as u64 * PIECE_BYTES;
+        self.budget.uncharge(Kind::Inodes, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: Ino = Ino(2);
+
+    fn dentries(budget: u64) -> (Dentries, Arc<Budget>) {
+        let budget = Budget::new(budget);
+        (Dentries::with_keys(&budget, (1, 2)), budget)
+    }
+
+    fn known(dentries: &Dentries, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
+        let cached = dentries.get(dentries.dentry(dir, name))?;
+        assert!(cached.is_current());
+        Some(cached.ino)
+    }
+
+    #[test]
+    fn a_name_belongs_to_its_directory() {
+        let (dentries, _) = dentries(1 << 20);
+        assert_eq!(known(&dentries, DIR, b"a"), None);
+        dentries.put(dentries.dentry(DIR, b"a"), Some(Ino(12)));
+        dentries.put(dentries.dentry(Ino(3), b"a"), None);
+        assert_eq!(known(&dentries, DIR, b"a"), Some(Some(Ino(12))));
+        assert_eq!(known(&dentries, Ino(3), b"a"), Some(None));
+        assert_eq!(known(&dentries, DIR, b"b"), None);
+        dentries.put(dentries.dentry(DIR, b"a"), Some(Ino(13)));
+        assert_eq!(known(&dentries, DIR, b"a"), Some(Some(Ino(13))));
+        dentries.forget(dentries.dentry(DIR, b"a"));
+        assert_eq!(known(&dentries, DIR, b"a"), None);
+        assert_eq!(known(&dentries, Ino(3), b"a"), Some(None));
+    }
+
+    #[test]
+    fn a_change_shows_in_what_was_found_before() {
+        let (dentries, _) = dentries(1 << 20);
+        let dentry = dentries.dentry(DIR, b"a");
+        dentries.put(dentry, Some(Ino(12)));
+        let found = dentries.get(dentry).unwrap();
+        assert!(found.is_current());
+        dentries.put(dentry, None);
+        assert!(!found.is_current());
+        let found = dentries.get(dentry).unwrap();
+        dentries.forget(dentry);
+        assert!(!found.is_current());
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_fits_is_kept() {
+        let limit = 16 << 20;
+        let (dentries, budget) = dentries(limit);
+        let most = limit / PART;
+        let fits = most as usize / size_of::<Set>() * set::WAYS;
+        let name = |i: usize| i.to_string().into_bytes();
+        let kept = |count: usize| {
+            let all = (0..count).filter(|&i| known(&dentries, DIR, &name(i)).is_some());
+            all.count()
+        };
+        for i in 0..10 * fits {
+            dentries.put(dentries.dentry(DIR, &name(i)), Some(Ino(12)));
+            if i == fits / 4 {
+                // Of names that come together by chance few are in a set that is full.
+                assert!(kept(i + 1) * 20 >= (i + 1) * 19, "{} of {i}", kept(i + 1));
+            }
+        }
+        assert!(budget.used() <= most);
+        assert!(kept(10 * fits) >= fits * 9 / 10);
+        drop(dentries);
+        assert_eq!(budget.used(), 0);
+    }
+}
