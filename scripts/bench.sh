@@ -264,15 +264,16 @@ devices() {
 }
 
 interfere() {
-  local kind
+  local kind settings
+  local run=(--memory 256MiB --only sluice,fuse,ext4,xfs interfere --reader rand4k --writer 20GiB --time 6s --alone 2s --after 500ms)
   for kind in ssd nvme hdd; do
+    settings=(--sluice-wbt on --kernel-wbt on)
+    [ "$kind" = ssd ] && settings=()
     title "Random 4 KiB reads beside a writer, on a modelled device ($kind)"
-    compare "interfere-$kind" --device "sim:$kind,size=24GiB" --memory 256MiB --only sluice,fuse,ext4,xfs \
-      interfere --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
+    compare "interfere-$kind" --device "sim:$kind,size=24GiB" "${run[@]}" "${settings[@]}"
   done
   title "The same on the disk"
-  compare interfere-disk --images written --size 24GiB --memory 256MiB --only sluice,fuse,ext4,xfs \
-    interfere --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
+  compare interfere-disk --images written --size 16GiB "${run[@]}" "${settings[@]}"
 }
 
 curve() {
