@@ -2,8 +2,8 @@
 
 use crate::bytes::Bytes;
 use ext4::{
-    FallocateMode, FileType, Fs, InodeRef, NewInode, RenameFlags, SeekWhence, SetXattrMode,
-    SyncKind,
+    FallocateMode, FileType, FirstLink, Fs, InodeRef, NewInode, RenameFlags, SeekWhence,
+    SetXattrMode, SyncKind,
 };
 
 /// The most entries of the tree that are read.
@@ -115,7 +115,9 @@ fn call(fs: &Fs, known: &[InodeRef], input: &mut Bytes<'_>) -> Option<InodeRef> 
                 .symlink(inode, &name(input), &[b't'; 120], new(0o120_777))
                 .ok();
         }
-        4 => return fs.tmpfile(inode, new(0o100_600)).ok(),
+        4 => {
+            return fs.tmpfile(inode, new(0o100_600), FirstLink::Allowed).ok();
+        }
         5 => drop(fs.unlink(inode, &name(input))),
         6 => drop(fs.rmdir(inode, &name(input))),
         7 => drop(fs.link(inode, other, &name(input))),

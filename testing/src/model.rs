@@ -114,6 +114,8 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Users that are not names.
     pub open: u32,
+    /// An unnamed file that may get a name.
+    linkable: bool,
 }
 
 /// The mode of a rename.
@@ -145,6 +147,7 @@ impl Node {
             links: 1,
             xattrs: BTreeMap::new(),
             open: 0,
+            linkable: false,
         }
     }
 
@@ -238,10 +241,24 @@ impl Model {
         Ok(id)
     }
 
+    /// Creates an open file without a name.
+    pub fn create_unnamed(&mut self, mode: u16) -> Id {
+        let id = self.next;
+        self.next += 1;
+        let node = Node {
+            links: 0,
+            open: 1,
+            linkable: true,
+            ..Node::new(Body::File(Contents::default()), mode)
+        };
+        self.nodes.insert(id, node);
+        id
+    }
+
     /// Adds a name to a file.
     ///
     /// # Errors
-    /// `EEXIST`; `EPERM` for a directory.
+    /// `EEXIST`; `EPERM` for a directory; `ENOENT` for a file that has lost its last name.
     pub fn link(&mut self, id: Id, dir: Id, name: &[u8]) -> Result<(), Refusal> {
         if self.nodes[&id].is_dir() {
             return Err(libc::EPERM);
@@ -249,8 +266,13 @@ impl Model {
         if self.lookup(dir, name).is_some() {
             return Err(libc::EEXIST);
         }
+        let node = self.node_mut(id);
+        if node.links == 0 && !node.linkable {
+            return Err(libc::ENOENT);
+        }
+        node.links += 1;
+        node.linkable = false;
         self.entries_mut(dir).insert(name.to_vec(), id);
-        self.node_mut(id).links += 1;
         Ok(())
     }
 

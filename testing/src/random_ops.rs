@@ -2,7 +2,9 @@
 
 use crate::model::{Body, Contents, Id, Model};
 use crate::snapshot::{Compare, Snapshot};
-use ext4::{Error, FallocateMode, Fs, InodeRef, RenameFlags, Result, SetAttr, SetXattrMode};
+use ext4::{
+    Error, FallocateMode, FirstLink, Fs, InodeRef, RenameFlags, Result, SetAttr, SetXattrMode,
+};
 use std::collections::VecDeque;
 use testkit::seed::Rng;
 use testkit::volume::{any_sync, new};
@@ -159,7 +161,8 @@ impl Pair {
             78..82 => self.set_attr(fs),
             82..88 => self.xattr(fs),
             88..94 => self.read(fs),
-            94..96 => self.open(fs),
+            94..95 => self.open(fs),
+            95..96 => self.create_unnamed(fs),
             96..97 => self.close(),
             _ => self.fsync(fs),
         }
@@ -175,6 +178,16 @@ impl Pair {
             .model
             .create(dir, &name, Body::File(Contents::default()), mode);
         self.agree(ours, theirs);
+    }
+
+    fn create_unnamed(&mut self, fs: &Fs) {
+        if self.open.len() < 12 {
+            let (_, inode) = self.dir(fs);
+            let made = fs.tmpfile(&inode, new(0o100_644), FirstLink::Allowed);
+            let file = made.unwrap_or_else(|e| self.fail(&format!("unnamed file: {e}")));
+            self.note(format!("create ino {} without a name", file.ino()));
+            self.open.push((self.model.create_unnamed(0o644), file));
+        }
     }
 
     fn mkdir(&mut self, fs: &Fs) {
@@ -307,9 +320,6 @@ impl Pair {
         let Some((id, file)) = self.file(fs) else {
             return;
         };
-        if self.model.node(id).links == 0 {
-            return;
-        }
         let (dir, inode) = self.dir(fs);
         let name = self.name();
         self.note(format!("link ino {} as {}", file.ino(), show(&name)));

@@ -47,8 +47,8 @@ pub use fsync::SyncTarget;
 pub use jbd2::AsyncCommit;
 pub use namespace::{NewInode, Opened, RenameFlags};
 pub use state::{
-    Attr, DeletedInodes, Fs, Inode, InodeRef, MountOptions, OrphanReport, SetAttr, SetTime,
-    SyncKind, WriteMode,
+    Attr, DeletedInodes, FirstLink, Fs, Inode, InodeRef, MountOptions, OrphanReport, SetAttr,
+    SetTime, SyncKind, WriteMode,
 };
 pub use volume::{StatFs, VolumeInfo, VolumeStats};
 pub use xattr::SetXattrMode;

@@ -6,10 +6,11 @@
 //! else prevents its deletion:
 //!
 //! ```text
-//!            lookup, create, link, readdirplus            links go to 0: keep
+//!            lookup, create, link, readdirplus       links go to 0, unnamed file: keep
 //!   unknown ──────────────────────────────────▶ counted ─────────────────────▶ counted and pinned
-//!      ▲                                           │                                  │
-//!      └──────────── forget, count is 0 ───────────┴────── forget: unpin, reap ───────┘
+//!      ▲                                        │     ▲                               │     │
+//!      │                                        │     └──── link: unkeep, count ──────┘     │
+//!      └─────────── forget, count is 0 ─────────┴────────── forget: unpin, reap ────────────┘
 //! ```
 //!
 //! The thread that removes the last link and a thread that counts a lookup both read the link count
@@ -85,6 +86,18 @@ impl Nodes {
             }
             None => false,
         }
+    }
+
+    /// Takes the pin of an inode that has got a name. The caller drops it without a lock, and
+    /// counts a lookup afterwards as after [`Nodes::count`]: it pins the inode again if the name
+    /// was removed meanwhile.
+    #[must_use]
+    pub fn unkeep(&self, ino: Ino) -> Option<InodeRef> {
+        let pin = self.shard(ino).lock().get_mut(&ino)?.pin.take();
+        if pin.is_some() {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+        pin
     }
 
     /// Subtracts `lookups` from the count of `ino`.
@@ -178,6 +191,23 @@ mod tests {
         assert_eq!(nodes.len(), 1000);
         nodes.clear();
         assert_eq!(nodes.len(), 0);
+    }
+
+    #[test]
+    fn an_unnamed_file_is_pinned_until_it_has_a_name() {
+        let fs = crate::test_volume::in_memory();
+        let root = fs.root().unwrap();
+        let new = ext4::NewInode::default();
+        let file = fs.tmpfile(&root, new, ext4::FirstLink::Allowed).unwrap();
+        let nodes = Nodes::default();
+        nodes.count(file.ino());
+        assert!(nodes.keep(&file) && nodes.holds_any());
+        assert!(nodes.unkeep(file.ino()).is_some());
+        assert!(!nodes.holds_any());
+        assert!(nodes.unkeep(file.ino()).is_none());
+        assert!(matches!(nodes.forget(file.ino(), 1), Forgotten::Gone(None)));
+        drop((root, file));
+        fs.unmount().unwrap();
     }
 
     #[test]

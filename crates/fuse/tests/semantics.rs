@@ -3,10 +3,11 @@
 mod common;
 
 use common::{Image, can_mount, has, kernel_since, run, same_as_host};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, RenameFlags, linkat, renameat_with};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use testkit::scratch::Scratch;
 
 /// Scripts whose output must be the same as on the host. `as` runs a command as an unprivileged
@@ -64,9 +65,23 @@ fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o640)
 os.write(fd, b'unnamed')
 print(oct(os.fstat(fd).st_mode), os.fstat(fd).st_nlink, os.listdir('.'))
 print(link(fd, b'named'), os.fstat(fd).st_nlink, os.listdir('.'), open('named').read())
+print(link(fd, b'named'), link(fd, b'second'), os.fstat(fd).st_nlink)
+os.unlink('named'); os.unlink('second')
+print(link(fd, b'third'), os.fstat(fd).st_nlink)
 other = os.open('.', os.O_TMPFILE | os.O_WRONLY | os.O_EXCL)
 print(link(other, b'never'))
 os.write(other, b'x' * 100000); os.close(other)\"",
+    "mkdir g a; chgrp 4242 g; chmod 2775 g; setfacl -d -m u:1000:rwx,o::- a; umask 027; python3 -c \"
+import os
+for name in 'g', 'a':
+    fd = os.open(name, os.O_TMPFILE | os.O_RDWR, 0o666)
+    os.write(fd, b'x' * 70000); os.ftruncate(fd, 5000); os.posix_fallocate(fd, 0, 9000)
+    os.setxattr(fd, 'user.k', b'v'); os.fsync(fd)
+    s = os.fstat(fd)
+    print(name, oct(s.st_mode), s.st_gid, s.st_nlink, s.st_size, os.listxattr(fd), len(os.pread(fd, 10000, 0)))
+    os.link('/proc/self/fd/%d' % fd, name + '/named', follow_symlinks=True)
+    os.close(fd)
+\"; getfacl -n g/named a/named; stat -c '%h %s %a %g' g/named a/named; getfattr -d g/named",
     "python3 -c \"
 import ctypes, errno, os
 rename = ctypes.CDLL(None, use_errno=True).renameat2
@@ -192,6 +207,80 @@ fn open_files_outlive_their_names_and_then_free_their_space() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     mounted.unmount();
+}
+
+/// Unnamed files (O_TMPFILE) are there until they are closed. The one with a name stays.
+#[test]
+fn unnamed_files_leave_nothing_unless_they_are_linked() {
+    if !can_mount() {
+        return;
+    }
+    const FILES: usize = 20;
+    let mounted = Image::by_mke2fs(128).mount("");
+    let dir = mounted.dir().to_owned();
+    fs::write(dir.join("first"), "takes the root directory's block").unwrap();
+    let free = || {
+        mounted.fs().delete_unlinked();
+        mounted.fs().sync().unwrap();
+        let statfs = mounted.fs().statfs();
+        (statfs.free, statfs.free_inodes)
+    };
+    let before = free();
+    let mut files: Vec<File> = (0..FILES)
+        .map(|i| {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_TMPFILE)
+                .open(&dir)
+                .unwrap();
+            file.write_all(&vec![i as u8; 100_000]).unwrap();
+            file.sync_all().unwrap();
+            file
+        })
+        .collect();
+    assert_eq!(free().1, before.1 - FILES as u64);
+    let link = |file: &File, name: &str| {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(CWD, path, CWD, dir.join(name), AtFlags::SYMLINK_FOLLOW)
+    };
+    // While they are open and unnamed, the server keeps them in memory; afterwards it need not.
+    let in_memory = || {
+        mounted.fs().sync().unwrap();
+        mounted.fs().drop_caches();
+        mounted.fs().stats().cached_inodes
+    };
+    assert!(in_memory() >= FILES as u64);
+    for (i, file) in files.iter_mut().enumerate() {
+        let mut data = Vec::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_end(&mut data).unwrap();
+        assert_eq!(data, vec![i as u8; 100_000]);
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+        link(file, &i.to_string()).unwrap();
+        assert_eq!(file.metadata().unwrap().nlink(), 1);
+    }
+    assert!(in_memory() < FILES as u64, "{} inodes", in_memory());
+    for i in 1..FILES {
+        fs::remove_file(dir.join(i.to_string())).unwrap();
+    }
+    drop(files.split_off(1));
+    fs::remove_file(dir.join("first")).unwrap();
+    fs::rename(dir.join("0"), dir.join("first")).unwrap();
+    // The one that is left has 25 blocks, and that of "first" is free.
+    let expected = (before.0 - 24, before.1);
+    // The kernel forgets inodes soon after their last close.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while free() != expected {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?} free, {expected:?} expected",
+            free()
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    drop(files);
+    mounted.unmount_and_compare();
 }
 
 #[test]

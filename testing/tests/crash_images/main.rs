@@ -229,6 +229,8 @@ workloads! {
     replacing_without_fsync: Work::rename_over_without_fsync, &[];
     unlinking: Work::unlink, &[];
     unlinking_with_orphan_list: Work::unlink, &["^orphan_file"];
+    linking_unnamed_files: Work::unnamed, &[];
+    linking_unnamed_files_with_orphan_list: Work::unnamed, &["^orphan_file"];
     making_trees: Work::trees, &[];
     wrapping_around: Work::wrap_around, &[];
     wrapping_around_without_checksums: Work::wrap_around, &["^metadata_csum,^64bit"];

@@ -1,8 +1,8 @@
 //! Workloads that change names.
 
 use crate::work::Work;
-use ext4::{RenameFlags, Result, SyncKind};
-use testkit::volume::{self, new, put, write_all};
+use ext4::{FirstLink, RenameFlags, Result, SyncKind};
+use testkit::volume::{self, any_sync, new, put, write_all};
 
 impl Work {
     /// Careful programs save like this: a new file is fsynced and replaces the old one.
@@ -103,6 +103,37 @@ impl Work {
             self.fsync(&other, &file)?;
         }
         Ok(())
+    }
+
+    /// Unnamed files (O_TMPFILE). Some get a name after an fsync: such a file is there as a whole
+    /// or not at all. The others leave nothing.
+    pub fn unnamed(&mut self) -> Result<()> {
+        let root = self.fs.root()?;
+        let mut open = Vec::new();
+        for i in 0..16 {
+            let (path, data) = (format!("named{i}"), self.bytes(60_000));
+            let file = self.fs.tmpfile(&root, new(0o100_644), FirstLink::Allowed)?;
+            write_all(&self.fs, &file, 0, &data)?;
+            self.fs.fsync(&file, any_sync(&mut self.rng))?;
+            match i % 4 {
+                // It is deleted now, and others take its blocks.
+                0 => continue,
+                // It is deleted at the end, or after the crash.
+                1 => open.push(file),
+                left => {
+                    self.begin_atomic(&path, &data);
+                    self.fs.link(&file, &root, path.as_bytes())?;
+                    if left == 2 {
+                        self.fsync(&path, &file)?;
+                    }
+                    if i > 8 {
+                        self.begin(&path, None);
+                        volume::remove(&self.fs, &path)?;
+                    }
+                }
+            }
+        }
+        self.sync()
     }
 
     pub fn trees(&mut self) -> Result<()> {

@@ -67,6 +67,15 @@ impl Fs {
         orphan::add(self, &handle, inode)?;
         drop((handle, lock));
         self.free_blocks(inode, blocks.start..end)?;
+        self.end_truncation(inode)
+    }
+
+    /// The truncation has freed all blocks. An inode without links stays an orphan: it is to be
+    /// deleted. The caller holds the inode's lock, so its link count does not become or leave 0.
+    fn end_truncation(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.links() == 0 {
+            return Ok(());
+        }
         let handle = self.journal.start(orphan::ORPHAN_CREDITS)?;
         orphan::del(self, &handle, inode)
     }
@@ -85,7 +94,6 @@ impl Fs {
         let pages = PageIndex::after(size)..PageIndex::END;
         self.drop_pages(inode, pages.clone());
         self.free_blocks(inode, page::blocks(pages))?;
-        let handle = self.journal.start(orphan::ORPHAN_CREDITS)?;
-        orphan::del(self, &handle, inode)
+        self.end_truncation(inode)
     }
 }

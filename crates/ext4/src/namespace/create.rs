@@ -9,7 +9,7 @@ use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::removal::NAMESPACE_BLOCKS;
 use crate::state::decode_rdev;
 use crate::xattr::{self, XATTR_CREDITS};
-use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
+use crate::{Error, FirstLink, Fs, Inode, InodeDamage, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};
 use jbd2::Handle;
 use std::sync::Arc;
@@ -183,14 +183,24 @@ impl Fs {
         })
     }
 
-    /// Creates an unnamed regular file (O_TMPFILE) near `dir`. It is an orphan until it is linked.
+    /// Creates an unnamed regular file (O_TMPFILE). It inherits from `dir` what a file that is
+    /// created there inherits. [`Fs::link`] gives it a name, in any directory, if `first_link`
+    /// allows that. Until then it is an orphan: it is deleted after its last use, also after a
+    /// crash, even if its contents were made durable.
     ///
     /// # Errors
     ///
-    /// The errors of [`Fs::create`].
-    pub fn tmpfile(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
+    /// `NotFound` for a removed directory; `NotPermitted` for an immutable one; `NoSpace`.
+    pub fn tmpfile(
+        &self,
+        dir: &InodeRef,
+        new: NewInode,
+        first_link: FirstLink,
+    ) -> Result<InodeRef> {
         self.check_writable()?;
-        self.with_space(NAMESPACE_BLOCKS, || self.tmpfile_once(dir, new))
+        let inode = self.with_space(NAMESPACE_BLOCKS, || self.tmpfile_once(dir, new))?;
+        inode.set_first_link(first_link);
+        Ok(inode)
     }
 
     fn tmpfile_once(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {

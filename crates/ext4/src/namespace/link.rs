@@ -8,17 +8,18 @@ use super::{
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::removal::NAMESPACE_BLOCKS;
-use crate::{Error, Fs, InodeRef, Result};
+use crate::{Error, FirstLink, Fs, InodeRef, Result};
 use ext4_format::inode::{FileType, LINK_MAX};
 
 impl Fs {
-    /// Adds a name for `inode`. An unnamed file ([`Fs::tmpfile`]) gets its first one.
+    /// Adds a name for `inode`. An unnamed file ([`Fs::tmpfile`]) gets its first one, and is no
+    /// orphan any more: both are in one transaction.
     ///
     /// # Errors
     ///
     /// `Exists`; `NotPermitted` for a directory, and for immutable and append-only files;
-    /// `TooManyLinks` above 65,000 links; `NotFound` if the inode or the directory was removed;
-    /// `NoSpace`.
+    /// `TooManyLinks` above 65,000 links; `NotFound` if the directory was removed, and for an inode
+    /// that has lost its last name or may not get a first one ([`FirstLink`]); `NoSpace`.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         self.check_writable()?;
         check_new_name(name)?;
@@ -43,7 +44,7 @@ impl Fs {
             return Err(Error::TooManyLinks);
         }
         let unnamed = links == 0;
-        if unnamed && inode.orphan_place().is_none() {
+        if unnamed && inode.first_link() == FirstLink::Refused {
             return Err(Error::NotFound);
         }
         let handle = self
@@ -63,6 +64,10 @@ impl Fs {
             f.links_count += 1;
             f.ctime = now;
         });
+        if unnamed {
+            // As on Linux, it gets no other name after it has lost this one.
+            inode.set_first_link(FirstLink::Refused);
+        }
         inode.parent.set(dir.ino);
         inode.mark_dirty(self, &handle);
         update_directory_inode(self, &handle, dir, now, LinkChange::Keep);

@@ -35,7 +35,7 @@ pub(crate) use inode::{
     Arrival, Batch, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record, SizeToSync,
     decode_rdev, is_stale_behind, live_bytes,
 };
-pub use inode::{Attr, Inode, InodeRef, Route, SetAttr, SetTime, SyncKind, WriteMode};
+pub use inode::{Attr, FirstLink, Inode, InodeRef, Route, SetAttr, SetTime, SyncKind, WriteMode};
 pub(crate) use load::Links;
 pub use options::MountOptions;
 pub use orphans::OrphanReport;

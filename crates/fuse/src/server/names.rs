@@ -3,7 +3,7 @@
 use super::Server;
 use super::attr::{TTL, no_entry};
 use crate::nodes::node_of;
-use ext4::{Error, InodeRef, NewInode, RenameFlags, Result, SyncKind, WriteMode};
+use ext4::{Error, FirstLink, InodeRef, NewInode, RenameFlags, Result, SyncKind, WriteMode};
 use fusedev::{Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -74,10 +74,11 @@ impl Server {
         Ok(self.entry(&inode))
     }
 
-    /// Creates a file without a name. The kernel links it later or forgets it.
+    /// Creates a file without a name. The kernel links it later or forgets it. If it was opened
+    /// with O_EXCL, the kernel sends no LINK for it.
     pub(super) fn tmpfile(&self, parent: NodeId, new: &New) -> Result<Entry> {
         let dir = self.inode(parent)?;
-        let inode = self.fs.tmpfile(&dir, new.inode())?;
+        let inode = self.fs.tmpfile(&dir, new.inode(), FirstLink::Allowed)?;
         Ok(self.entry(&inode))
     }
 
@@ -135,6 +136,9 @@ impl Server {
         let dir = self.inode(parent)?;
         self.fs.link(&inode, &dir, name.as_bytes())?;
         self.sync_names(&dir)?;
+        // An unnamed file was pinned. If another thread has removed the name again, `entry` pins
+        // the inode.
+        drop(self.nodes.unkeep(inode.ino()));
         Ok(self.entry(&inode))
     }
 

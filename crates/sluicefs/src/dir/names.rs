@@ -4,7 +4,7 @@ use super::handle::{Dir, Result};
 use super::new_node::{NewNode, SpecialFile};
 use crate::error::Cause;
 use crate::path::{Last, LastLink, Parent, Special};
-use ext4::{Error, FileType, RenameFlags};
+use ext4::{Error, FileType, InodeRef, RenameFlags};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -101,10 +101,15 @@ impl Dir {
         let inode = self
             .find(original.as_ref(), LastLink::Keep)
             .map_err(|cause| cause.at("link", self.full(original.as_ref())))?;
+        self.link(&inode, path)
+    }
+
+    /// Adds a name for an inode of this volume.
+    pub(crate) fn link(&self, inode: &InodeRef, path: &Path) -> io::Result<()> {
         let created = self.parent(path).and_then(|parent| {
             let name = entry_name(&parent, Error::Exists)?;
             must_be_file(&parent)?;
-            Ok(self.fs().link(&inode, &parent.dir, name)?)
+            Ok(self.fs().link(inode, &parent.dir, name)?)
         });
         self.ctx("create link", path, created)
     }

@@ -1,5 +1,6 @@
 //! An open file: attributes, extended attributes, release.
 
+use crate::dir::Dir;
 use crate::error::Cause;
 use crate::metadata::{FileTimes, Metadata, SetAttributes};
 use crate::shared::Shared;
@@ -20,8 +21,9 @@ pub(crate) struct Access {
     pub append: bool,
 }
 
-/// An open file, as [`std::fs::File`]. It keeps its volume mounted. If its last name is removed, it
-/// keeps its contents until it is closed.
+/// An open file, as [`std::fs::File`]. It keeps its volume mounted. A file without a name (its last
+/// one was removed, or [`Dir::create_unnamed_file`] made it) keeps its contents until its last
+/// handle is dropped, which frees its space.
 ///
 /// If [`File::create`] truncated old contents, writeback of the new contents starts when the file
 /// is dropped. It completes before the journal commits by itself, so that a crash after that does
@@ -48,6 +50,8 @@ pub(crate) struct Access {
 pub struct File {
     // Declared before `shared`, and so dropped before it: the last `Shared` unmounts the volume.
     pub(super) inode: InodeRef,
+    /// Declared after `inode`, and so dropped after it.
+    deletion: DeletionOnDrop,
     pub(super) access: Access,
     /// Offset of the next `Read` or `Write`. The lock is held during the I/O, so that the streams
     /// of several threads do not overlap.
@@ -72,6 +76,7 @@ impl File {
     ) -> File {
         File {
             inode,
+            deletion: DeletionOnDrop(None),
             access,
             position: Mutex::new(0),
             from,
@@ -80,7 +85,9 @@ impl File {
         }
     }
 
-    /// The path by which the file was opened. A later rename does not change it.
+    /// The path by which the file was opened. A later rename does not change it. The last component
+    /// for a file that was made without a name is `#` and its inode number, as Linux shows it; no
+    /// such name exists.
     pub fn path(&self) -> PathBuf {
         self.from.join(&*self.name)
     }
@@ -121,6 +128,22 @@ impl File {
     /// None. The return type is that of std.
     pub fn metadata(&self) -> io::Result<Metadata> {
         Ok(Metadata(self.inode.attr()))
+    }
+
+    /// Adds a name for the file, as linkat(2) does for an open file. `path` is relative to `dir`
+    /// unless it is absolute. For a file that was made without a name
+    /// ([`Dir::create_unnamed_file`]) this is the first one: the file appears with all of its
+    /// contents. A sync of the file makes the name durable, too.
+    ///
+    /// # Errors
+    /// `AlreadyExists`: no name is replaced. `NotFound` if the file has lost its last name, or was
+    /// made with [`crate::OpenOptions::linkable`] set to `false`. `CrossesDevices` if `dir` is on
+    /// another volume. Otherwise as linkat(2).
+    pub fn link_to(&self, dir: &Dir, path: impl AsRef<Path>) -> io::Result<()> {
+        if !self.is_on(dir.shared()) {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
+        dir.link(&self.inode, path.as_ref())
     }
 
     /// Sets the permission bits.
@@ -196,6 +219,20 @@ impl Drop for File {
     fn drop(&mut self) {
         if self.access.write {
             self.shared.fs.release(&self.inode);
+        }
+        if self.inode.is_unlinked() {
+            self.deletion.0 = Some(self.shared.clone());
+        }
+    }
+}
+
+/// Deletes files without names and users when it is dropped.
+struct DeletionOnDrop(Option<Arc<Shared>>);
+
+impl Drop for DeletionOnDrop {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.0 {
+            shared.fs.delete_unlinked();
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::dir::Dir;
 use crate::error::Cause;
 use crate::file::{Access, File};
 use crate::path::{Last, LastLink, Parent, resolve, walk_parent};
-use ext4::{Error, FileType, InodeRef, NewInode, Opened, SetAttr, WriteMode};
+use ext4::{Error, FileType, FirstLink, InodeRef, NewInode, Opened, SetAttr, WriteMode};
 use std::io;
 use std::path::Path;
 
@@ -32,6 +32,7 @@ pub struct OpenOptions {
     mode: u16,
     umask: Option<u16>,
     owner: Option<(u32, u32)>,
+    first_link: FirstLink,
 }
 
 impl Default for OpenOptions {
@@ -54,6 +55,7 @@ impl OpenOptions {
             mode: 0o666,
             umask: None,
             owner: None,
+            first_link: FirstLink::Allowed,
         }
     }
     /// Opens for reading.
@@ -109,6 +111,56 @@ impl OpenOptions {
     pub fn owner(&mut self, uid: u32, gid: u32) -> &mut Self {
         self.owner = Some((uid, gid));
         self
+    }
+
+    /// Whether a file that [`OpenOptions::create_unnamed`] makes may get a name later
+    /// ([`File::link_to`]). Default: true. `false` is O_EXCL of open(2) with O_TMPFILE.
+    pub fn linkable(&mut self, linkable: bool) -> &mut Self {
+        self.first_link = if linkable {
+            FirstLink::Allowed
+        } else {
+            FirstLink::Refused
+        };
+        self
+    }
+
+    /// Creates a regular file without a name and opens it, as O_TMPFILE of open(2). Group and
+    /// default ACL are inherited from `dir`, as by a file that is created there. The file is
+    /// deleted when its last handle is dropped, and by the next mount after a crash, unless
+    /// [`File::link_to`] has given it a name.
+    ///
+    /// Mode, umask, owner, [`OpenOptions::append`] and [`OpenOptions::linkable`] apply.
+    ///
+    /// # Errors
+    /// `InvalidInput` without write access, and with [`OpenOptions::create`] or
+    /// [`OpenOptions::create_new`], which need a name. `NotFound` if the directory was removed.
+    /// Otherwise as open(2).
+    pub fn create_unnamed(&self, dir: &Dir) -> io::Result<File> {
+        let made = self.access_unnamed().and_then(|access| {
+            let fs = dir.fs();
+            let inode = fs.tmpfile(dir.inode(), self.new_inode(dir), self.first_link)?;
+            Ok((inode, access))
+        });
+        let (inode, access) = made.map_err(|e| e.at("create an unnamed file in", dir.path()))?;
+        let name = format!("#{}", inode.ino());
+        Ok(File::new(
+            dir.shared().clone(),
+            inode,
+            dir.path_arc().clone(),
+            name.as_ref(),
+            access,
+        ))
+    }
+
+    fn access_unnamed(&self) -> Result<Access, Cause> {
+        if self.create || self.create_new {
+            return Err(Cause::Invalid("an unnamed file has no name to create"));
+        }
+        let access = self.access()?;
+        match access.write {
+            true => Ok(access),
+            false => Err(Cause::Invalid("an unnamed file needs write access")),
+        }
     }
 
     /// Opens `path`, which is relative to `dir` unless it is absolute. A [`crate::Volume`] can be
@@ -307,5 +359,33 @@ impl Dir {
     /// `AlreadyExists`, and otherwise as open(2).
     pub fn create_new_file(&self, path: impl AsRef<Path>) -> io::Result<File> {
         File::create_new(self, path)
+    }
+
+    /// Creates a file without a name, for reading and writing. It is deleted when it is dropped,
+    /// and after a crash, unless [`File::link_to`] has given it a name. [`OpenOptions`] has the
+    /// other modes.
+    ///
+    /// A reader never sees a part of a file that gets its name last:
+    ///
+    /// ```
+    /// use sluicefs::{FormatOptions, Volume};
+    /// use std::io::Write;
+    /// # fn main() -> std::io::Result<()> {
+    /// let volume = Volume::format("mem:64MiB", FormatOptions::new())?;
+    /// let mut file = volume.create_unnamed_file()?;
+    /// file.write_all(b"all of the contents")?;
+    /// file.sync_all()?;
+    /// assert!(!volume.exists("report"));
+    /// file.link_to(&volume, "report")?;
+    /// assert_eq!(volume.read("report")?, b"all of the contents");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound` if the directory was removed, and otherwise as open(2) with O_TMPFILE.
+    pub fn create_unnamed_file(&self) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_unnamed(self)
     }
 }

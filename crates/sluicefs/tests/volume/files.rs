@@ -316,3 +316,79 @@ fn immutable_and_append_only_files_refuse_to_be_opened_for_writing() {
     set(0);
     assert_eq!(open(false, false), Ok(()));
 }
+
+#[test]
+fn unnamed_files_get_a_name_or_leave_nothing() {
+    let v = volume();
+    let dir = v.create_dir("/dir").unwrap();
+    v.chown("/dir", None, Some(77)).unwrap();
+    v.set_attributes("/dir", &SetAttributes::new().mode(0o2770))
+        .unwrap();
+    let free = || {
+        v.sync().unwrap();
+        (v.statfs().free, v.statfs().free_inodes)
+    };
+    let before = free();
+    let mut file = dir.create_unnamed_file().unwrap();
+    file.write_all(&[b'x'; 50_000]).unwrap();
+    file.sync_all().unwrap();
+    let meta = file.metadata().unwrap();
+    assert_eq!((meta.nlink(), meta.gid(), meta.len()), (0, 77, 50_000));
+    let shown = format!("/dir/#{}", meta.ino());
+    assert_eq!(file.path().to_str().unwrap(), shown);
+    assert!(!v.exists(&shown));
+    assert_eq!(free().1, before.1 - 1);
+    drop(file);
+    // The drop has deleted it.
+    assert_eq!(v.statfs().free_inodes, before.1);
+    assert_eq!(free(), before);
+
+    let mut file = dir.create_unnamed_file().unwrap();
+    file.write_all(b"contents").unwrap();
+    let exists = file.link_to(&v, "/dir").unwrap_err();
+    assert_eq!(exists.kind(), ErrorKind::AlreadyExists);
+    let elsewhere = file.link_to(&volume(), "/named").unwrap_err();
+    assert_eq!(elsewhere.kind(), ErrorKind::CrossesDevices);
+    file.link_to(&v, "/named").unwrap();
+    // Any open file gets more names.
+    File::open(&v, "/named")
+        .unwrap()
+        .link_to(&dir, "second")
+        .unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 2);
+    drop(file);
+    assert_eq!(v.read("/named").unwrap(), b"contents");
+    v.remove_file("/named").unwrap();
+    assert_eq!(v.read("/dir/second").unwrap(), b"contents");
+}
+
+#[test]
+fn options_of_unnamed_files() {
+    let v = volume();
+    for bad in [
+        &mut OpenOptions::new(),
+        OpenOptions::new().read(true),
+        OpenOptions::new().write(true).create(true),
+        OpenOptions::new().write(true).create_new(true),
+    ] {
+        let refused = bad.create_unnamed(&v).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+    let mut file = OpenOptions::new()
+        .append(true)
+        .linkable(false)
+        .mode(0o640)
+        .umask(0)
+        .owner(12, 34)
+        .create_unnamed(&v)
+        .unwrap();
+    file.write_all(b"12").unwrap();
+    assert_eq!(file.write_at(b"3", 0).unwrap(), 1);
+    let meta = file.metadata().unwrap();
+    assert_eq!(
+        (meta.mode() & 0o7777, meta.uid(), meta.gid(), meta.len()),
+        (0o640, 12, 34, 3)
+    );
+    let never = file.link_to(&v, "/named").unwrap_err();
+    assert_eq!((never.kind(), errno(&never)), (ErrorKind::NotFound, 2));
+}

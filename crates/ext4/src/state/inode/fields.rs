@@ -33,6 +33,16 @@ pub enum WriteMode {
     Append,
 }
 
+/// Whether an unnamed file may get a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirstLink {
+    /// It may: Linux's `I_LINKABLE`, O_TMPFILE without O_EXCL.
+    Allowed,
+    /// It never may: O_TMPFILE with O_EXCL, and every inode that had a name and lost it.
+    #[default]
+    Refused,
+}
+
 impl Inode {
     /// Reads several fields at one moment.
     pub(crate) fn fields<T>(&self, read: impl FnOnce(&InodeFields) -> T) -> T {
@@ -59,8 +69,19 @@ impl Inode {
     pub(crate) fn links(&self) -> u16 {
         self.meta.lock().fields.links_count
     }
+    /// Whether the inode has no name: it is deleted when its last user is gone.
+    pub fn is_unlinked(&self) -> bool {
+        self.links() == 0
+    }
     pub(crate) fn set_links(&self, links: u16) {
         self.meta.lock().fields.links_count = links;
+    }
+    /// Whether the inode may get a name while it has no links.
+    pub(crate) fn first_link(&self) -> FirstLink {
+        self.meta.lock().first_link
+    }
+    pub(crate) fn set_first_link(&self, first_link: FirstLink) {
+        self.meta.lock().first_link = first_link;
     }
     pub(crate) fn insert_flags(&self, flags: InodeFlags) {
         self.meta.lock().fields.flags.insert(flags);

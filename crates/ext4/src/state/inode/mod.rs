@@ -26,7 +26,7 @@ pub use batch::Route;
 pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 pub use durability::SyncKind;
 pub(crate) use durability::{Needed, SizeToSync};
-pub use fields::WriteMode;
+pub use fields::{FirstLink, WriteMode};
 pub(crate) use readahead::{Arrival, is_stale_behind, live_bytes};
 
 use super::Fs;
@@ -59,6 +59,8 @@ pub(crate) struct InodeMeta {
     pub inline_xattrs: Option<Box<[u8]>>,
     /// Its place on the orphan list or in the orphan file.
     pub orphan: Option<OrphanPlace>,
+    /// Not on disk: an unnamed file is pinned until it has a name, and gone after a crash.
+    pub first_link: FirstLink,
 }
 
 /// Where an orphan is recorded.
@@ -174,6 +176,7 @@ impl Inode {
                 fields,
                 inline_xattrs,
                 orphan: None,
+                first_link: FirstLink::default(),
             }),
             registered: AtomicBool::new(false),
             lazy_times: AtomicBool::new(false),

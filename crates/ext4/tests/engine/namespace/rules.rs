@@ -1,7 +1,7 @@
 //! Requirements of POSIX and Linux on each call.
 
 use crate::namespace::volume::{by_mke2fs, file, list, mkdir, touch};
-use ext4::{Error, FileType, NewInode, SetAttr};
+use ext4::{Error, FileType, FirstLink, NewInode, SetAttr};
 use testkit::scratch::Scratch;
 use testkit::volume::Image;
 
@@ -213,8 +213,8 @@ fn unnamed_files() {
     let volume = Image::ours(64 << 20, &[]);
     let fs = volume.mount();
     let root = fs.root().unwrap();
-    let gone = fs.tmpfile(&root, file()).unwrap();
-    let kept = fs.tmpfile(&root, file()).unwrap();
+    let gone = fs.tmpfile(&root, file(), FirstLink::Allowed).unwrap();
+    let kept = fs.tmpfile(&root, file(), FirstLink::Allowed).unwrap();
     assert_eq!(kept.attr().nlink, 0);
     fs.link(&kept, &root, b"kept").unwrap();
     assert_eq!(kept.attr().nlink, 1);
