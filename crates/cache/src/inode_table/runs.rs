@@ -5,9 +5,19 @@
 //! pointer only.
 //!
 //! No thread waits for a lock. A lookup finds the run in a concurrent map and takes a reference
-//! from its [`Slot`]. A run counts its objects and the threads that insert one. The thread that
-//! lowers the count to zero marks the run as dead and removes it. A thread that finds a dead run
-//! creates another.
+//! from its [`Slot`]. A run counts its objects and the threads that insert one.
+//!
+//! ```text
+//!              insert                 count is 0                another run became idle
+//!   no run ──────────────▶ in use ───────────────────▶ idle ────────────────────────────▶ dead, removed
+//!                            ▲          insert           │
+//!                            └───────────────────────────┘
+//! ```
+//!
+//! One empty run stays in the map: programs make and delete one temporary file after another, and
+//! most of these have numbers of one run. `idle` is the number of the run that became empty last.
+//! The thread that replaces it marks the earlier run as dead, if that is still empty, and removes
+//! it. A thread that finds a dead run creates another.
 
 use crate::slot::Slot;
 use papaya::HashMap;
@@ -48,11 +58,13 @@ impl<T> Run<T> {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
             .is_ok()
     }
-    /// Counts one less. Returns whether the run died.
+    /// Counts one less. Returns whether the run is empty.
     fn release(&self) -> bool {
-        let last = self.held.fetch_sub(1, Ordering::AcqRel) == 1;
-        last && self
-            .held
+        self.held.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+    /// Marks an empty run as dead. Returns `false` if it is in use, or dead already.
+    fn end(&self) -> bool {
+        self.held
             .compare_exchange(0, DEAD, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
@@ -61,12 +73,16 @@ impl<T> Run<T> {
 /// The map.
 pub(super) struct Runs<T> {
     runs: HashMap<u32, Arc<Run<T>>, FxBuildHasher>,
+    /// The run that became empty last, by its key; it may have ended, or be in use again.
+    idle: AtomicU32,
 }
 
 impl<T> Default for Runs<T> {
     fn default() -> Runs<T> {
         Runs {
             runs: HashMap::default(),
+            // Any run: one that is in use does not end.
+            idle: AtomicU32::new(0),
         }
     }
 }
@@ -106,11 +122,11 @@ impl<T> Runs<T> {
                 break run;
             }
             // Its last holder is about to remove it.
-            self.take_out(number, run);
+            self.take_out(number.0 >> RUN_BITS, run);
         };
         let refused = run.slot(number).put(object);
         if refused.is_some() {
-            run.release();
+            self.release(number, run);
         }
         refused
     }
@@ -134,15 +150,26 @@ impl<T> Runs<T> {
         }
         was
     }
-    fn release(&self, number: Ino, run: &Arc<Run<T>>) {
-        if run.release() {
-            self.take_out(number, run);
+    fn release(&self, number: Ino, run: &Run<T>) {
+        let key = number.0 >> RUN_BITS;
+        if !run.release() {
+            return;
+        }
+        let before = self.idle.swap(key, Ordering::AcqRel);
+        if before == key {
+            return;
+        }
+        let runs = self.runs.pin();
+        if let Some(run) = runs.get(&before)
+            && run.end()
+        {
+            self.take_out(before, run);
         }
     }
     /// Removes a dead run.
-    fn take_out(&self, number: Ino, ended: &Arc<Run<T>>) {
+    fn take_out(&self, key: u32, ended: &Arc<Run<T>>) {
         let is_it = |_: &u32, run: &Arc<Run<T>>| Arc::ptr_eq(run, ended);
-        let _ = self.runs.pin().remove_if(&(number.0 >> RUN_BITS), is_it);
+        let _ = self.runs.pin().remove_if(&key, is_it);
     }
     /// The objects.
     pub fn objects(&self) -> impl Iterator<Item = Arc<T>> {
@@ -185,14 +212,39 @@ mod tests {
             assert!(runs.remove(number).is_none());
         }
         assert_eq!(runs.len(), 0);
-        assert!(runs.runs.is_empty());
+        assert_eq!(runs.runs.len(), 1, "the run that became empty last");
+    }
+
+    #[test]
+    fn one_empty_run_stays() {
+        let runs = Runs::default();
+        let made = |number: u32| {
+            runs.insert(Ino(number), Arc::new(number));
+            runs.runs.pin().get(&(number >> RUN_BITS)).cloned().unwrap()
+        };
+        let (first, far) = (RUN as u32 + 5, 9 * RUN as u32);
+        let run = made(first);
+        assert!(runs.remove(Ino(first)).is_some());
+        // Its neighbour uses the same run, also while it is idle.
+        assert!(Arc::ptr_eq(&run, &made(first + 1)));
+        // It is in use, so it does not end when another becomes empty.
+        made(far);
+        assert!(runs.remove(Ino(far)).is_some());
+        assert_eq!(runs.runs.len(), 2);
+        assert!(runs.remove(Ino(first + 1)).is_some());
+        assert_eq!(runs.runs.len(), 1);
+        made(far);
+        assert!(runs.remove(Ino(far)).is_some());
+        assert_eq!((runs.runs.len(), runs.len()), (1, 0));
+        assert!(!run.hold(), "the first run has ended");
     }
 
     #[test]
     fn runs_that_die_during_insertions_lose_no_object() {
         let runs = Runs::default();
         sync::thread::scope(|scope| {
-            // Each thread has two numbers of one run, which dies and is created repeatedly.
+            // Each thread has two numbers of one run, and one of another. The run that is not the
+            // last to become empty dies, so both die and are created repeatedly.
             for thread in 0..4u32 {
                 let runs = &runs;
                 scope.spawn(move || {
@@ -211,11 +263,14 @@ mod tests {
                         // Lookups keep no reference.
                         assert!(Arc::get_mut(&mut removed).is_some());
                         assert!(runs.get(a).is_none());
+                        let elsewhere = Ino(thread + RUN as u32);
+                        assert!(runs.insert(elsewhere, Arc::new(round)).is_none());
+                        assert!(runs.remove(elsewhere).is_some());
                     }
                 });
             }
         });
         assert_eq!(runs.len(), 0);
-        assert!(runs.runs.is_empty());
+        assert_eq!(runs.runs.len(), 1, "the run that became empty last");
     }
 }
