@@ -117,6 +117,12 @@ impl<T: CachedInode> InodeTable<T> {
     pub fn get(&self, ino: Ino) -> Option<InodeRef<T>> {
         pinned(self.inodes.get(ino)?)
     }
+    /// Returns a cached inode without a pin and without a use for the LRU order, for a scan of all
+    /// inodes. It may be evicted or removed at any moment after the call.
+    pub fn peek(&self, ino: Ino) -> Option<Arc<T>> {
+        let inode = self.inodes.get(ino)?;
+        (!inode.pins().is_dead()).then_some(inode)
+    }
     /// Pins a cached inode, or loads it with `load`. Concurrent callers load a number once. `load`
     /// may block and may get other inodes, but not this one.
     pub fn get_or_load<E>(

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `volume` | mount, unmount, statfs; the calls of the journal and the writeback engine |
 //! | `namespace` | create, link, unlink, rename … |
+//! | `bulkstat` | the attributes of all inodes, read in the order of the device |
 //! | `attributes` | mode, owner, times, flags; operations on extended attributes |
 //! | `file_io` | read, write, truncate, fallocate, seek |
 //! | `fsync` | files made durable: one, many, a subtree, all |
@@ -24,6 +25,7 @@
 
 mod alloc;
 mod attributes;
+mod bulkstat;
 mod damage;
 mod directory;
 mod error;
@@ -38,6 +40,7 @@ mod volume;
 mod writepages;
 mod xattr;
 
+pub use bulkstat::Scanned;
 pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;
 pub use error::{Error, InodeDamage, Result};

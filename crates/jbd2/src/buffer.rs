@@ -58,6 +58,8 @@ pub struct Buffer {
     is_data: bool,
     /// The content passed a check, or was made in memory.
     verified: AtomicBool,
+    /// A transaction has changed the content.
+    changed: AtomicBool,
     /// The cache's time of the last use.
     used: AtomicU32,
     load: AtomicU8,
@@ -113,6 +115,7 @@ impl Buffer {
             }),
             is_data: false,
             verified: AtomicBool::new(false),
+            changed: AtomicBool::new(false),
             used: AtomicU32::new(0),
             load: AtomicU8::new(load as u8),
         }
@@ -138,6 +141,10 @@ impl Buffer {
         Ok(())
     }
 
+    /// Returns whether a transaction has changed the content since the buffer was made.
+    pub(crate) fn was_changed(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
+    }
     pub(crate) fn load_state(&self) -> Load {
         match self.load.load(Ordering::Acquire) {
             0 => Load::Loading,
@@ -177,6 +184,7 @@ impl Buffer {
     ) -> (R, bool) {
         let mut state = self.state.lock();
         let first = state.join(tid, seal);
+        self.changed.store(true, Ordering::Release);
         // A check of content that is not sealed yet would fail. The content before the change was
         // verified or made in memory.
         self.verified.store(true, Ordering::Release);
@@ -201,6 +209,7 @@ impl Buffer {
     pub(crate) fn replace(&self, tid: Tid, content: Buf) -> bool {
         let mut state = self.state.lock();
         let first = state.join(tid, None);
+        self.changed.store(true, Ordering::Release);
         state.seal = None;
         self.verified.store(true, Ordering::Release);
         if state.journal_holds {

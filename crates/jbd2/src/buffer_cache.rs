@@ -7,8 +7,13 @@
 //! block that an inode or a directory changed a while ago is often changed again when its data is
 //! written.
 //!
+//! A scan reads many blocks that are not needed again, without adding them to the cache
+//! (`uncached`).
+//!
 //! Invariant: a buffer's `Arc` is cloned from the map under its shard's lock, or from another
 //! clone. So under the write lock, a buffer with one reference is not in use.
+
+mod uncached;
 
 use crate::buffer::{self, Load};
 use crate::{Buffer, JournalError, Overlay};
@@ -49,6 +54,9 @@ struct Shard {
     waiting: Mutex<()>,
     /// Signalled when a load ends.
     loaded: Condvar,
+    /// Buffers that were removed from the map after a transaction had changed them. Written under
+    /// the lock of `map`.
+    changed_removed: AtomicU64,
 }
 
 impl Default for Shard {
@@ -57,6 +65,7 @@ impl Default for Shard {
             map: Rank::BufferMap.rw_lock(BlockMap::default()),
             waiting: Rank::BufferWaiting.mutex(()),
             loaded: Condvar::new(),
+            changed_removed: AtomicU64::new(0),
         }
     }
 }
@@ -83,9 +92,18 @@ impl Shard {
                 && Arc::strong_count(buffer) == 1
                 && age(buffer.last_use(), now) >= least_age;
             evicted += u64::from(evict);
+            if evict {
+                self.note_removed(buffer);
+            }
             !evict
         });
         evicted
+    }
+    /// Counts a buffer that leaves the map. The caller holds its lock for writing.
+    fn note_removed(&self, buffer: &Buffer) {
+        if buffer.was_changed() {
+            self.changed_removed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -169,12 +187,14 @@ impl BufferCache {
         shard.loaded.notify_all();
     }
     fn remove_same(&self, buffer: &Arc<Buffer>) {
-        let mut map = self.shard(buffer.block()).map.write();
+        let shard = self.shard(buffer.block());
+        let mut map = shard.map.write();
         if map
             .get(&buffer.block())
             .is_some_and(|cached| Arc::ptr_eq(cached, buffer))
         {
             map.remove(&buffer.block());
+            shard.note_removed(buffer);
         }
     }
 

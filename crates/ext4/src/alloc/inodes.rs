@@ -169,7 +169,7 @@ impl Groups {
         Ok(buffer)
     }
 
-    fn mark_inodes_damaged(&self, group: &Group, state: &mut InodeState) {
+    pub(super) fn mark_inodes_damaged(&self, group: &Group, state: &mut InodeState) {
         state.damaged = true;
         publish(&group.free_inodes, 0);
     }

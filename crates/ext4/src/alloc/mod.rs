@@ -20,6 +20,7 @@
 //! | `group` | a group's state; its bitmaps are read, checked and initialised here |
 //! | `blocks` | pick, record, free |
 //! | `inodes` | inode numbers |
+//! | `in_use` | the inode numbers in use, for a scan of all inodes |
 //! | `trim` | free runs for discard |
 //! | `spread` | the choice of a group for a new directory |
 //! | `write_back` | descriptors and checksums, once per commit |
@@ -32,6 +33,7 @@
 mod blocks;
 mod free_map;
 mod group;
+mod in_use;
 mod inodes;
 mod space;
 mod spread;
@@ -47,6 +49,7 @@ use cache::{Budget, Kind};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc};
 use group::Group;
+pub(crate) use in_use::GroupInodes;
 use jbd2::Journal;
 pub(crate) use space::Claim;
 use space::Space;

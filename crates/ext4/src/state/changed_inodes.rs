@@ -9,6 +9,9 @@
 //!          ^                                                  │ changed meanwhile
 //!          └──────────────────────────────────────────────────┘
 //! ```
+//!
+//! Between its removal from the list and the change of its block, a registered inode is in neither.
+//! [`ChangedInodes::wait_written`] waits until that is over.
 
 use super::Inode;
 use crate::{Error, Fs, Result};
@@ -18,7 +21,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
-use sync::{Mutex, Rank};
+use sync::{Condvar, Mutex, Rank};
 use units::{FsBlock, Ino};
 
 const SHARDS: usize = u32::BITS as usize;
@@ -34,6 +37,26 @@ pub(crate) struct ChangedInodes {
     occupied: AtomicU32,
     /// Inode table blocks in all shards.
     blocks: AtomicU32,
+    /// Calls of [`ChangedInodes::write_back`]. Only one runs at a time.
+    writing: Mutex<Calls>,
+    /// Signalled when such a call ends.
+    written: Condvar,
+}
+
+#[derive(Default)]
+struct Calls {
+    begun: u64,
+    ended: u64,
+}
+
+/// A running call of [`ChangedInodes::write_back`]; it ends on drop.
+struct Writing<'a>(&'a ChangedInodes);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.writing.lock().ended += 1;
+        self.0.written.notify_all();
+    }
 }
 
 impl Default for ChangedInodes {
@@ -42,6 +65,8 @@ impl Default for ChangedInodes {
             shards: std::array::from_fn(|_| Rank::ChangedInodes.mutex(Blocks::default())),
             occupied: AtomicU32::new(0),
             blocks: AtomicU32::new(0),
+            writing: Rank::ChangedInodesWriting.mutex(Calls::default()),
+            written: Condvar::new(),
         }
     }
 }
@@ -73,6 +98,26 @@ impl ChangedInodes {
         list.push(inode.clone());
     }
 
+    /// The registered inodes of a table block, in the order of their registration. A number occurs
+    /// twice if it was used again after its inode was deleted.
+    pub fn of_block(&self, block: FsBlock) -> SmallVec<[Arc<Inode>; 16]> {
+        let at = (block.0 % SHARDS as u64) as usize;
+        if self.occupied.load(Ordering::Acquire) & 1 << at == 0 {
+            return SmallVec::new();
+        }
+        let shard = self.shards[at].lock();
+        shard.get(&block).cloned().unwrap_or_default()
+    }
+
+    /// Waits until inodes that left the list before the call are in the buffers of their blocks.
+    pub fn wait_written(&self) {
+        let mut calls = self.writing.lock();
+        let begun = calls.begun;
+        while calls.ended < begun {
+            self.written.wait(&mut calls);
+        }
+    }
+
     /// Inode table blocks that [`ChangedInodes::write_back`] would change.
     pub fn pending_blocks(&self) -> u32 {
         self.blocks.load(Ordering::Relaxed)
@@ -82,6 +127,8 @@ impl ChangedInodes {
     /// leaves out blocks with an inode that has unrecorded pages, because recording them changes
     /// the inode.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
+        self.writing.lock().begun += 1;
+        let _writing = Writing(self);
         let landed = |inode: &Arc<Inode>| !inode.has_unlanded();
         self.read_ahead(fs);
         let mut first_error = None;

@@ -112,19 +112,11 @@ impl Fs {
             let raw = data
                 .get(offset..offset + usize::from(self.geo.inode_size))
                 .ok_or(Error::Internal("an inode lies beyond its block"))?;
-            verify_checksum(&self.geo, ino, raw)?;
-            let fields = InodeFields::decode(&self.geo, raw)?;
+            let fields = self.decode_inode(ino, raw)?;
             if fields.links_count == 0 && links == Links::Required {
                 return Err(Error::Stale);
             }
-            let kind = fields.file_type()?;
-            if kind != FileType::Directory && fields.size > self.geo.max_file_size() {
-                return Err(InodeDamage::Size {
-                    size: fields.size,
-                    most: self.geo.max_file_size(),
-                }
-                .of(ino));
-            }
+            let kind = self.checked_kind(ino, &fields)?;
             let area = in_inode_xattr_area(&self.geo, raw)?;
             let inline = area.iter().any(|&b| b != 0).then(|| area.into());
             let inode = Inode::assemble(self, ino, kind, fields, inline);
@@ -133,6 +125,29 @@ impl Fs {
             Ok(inode)
         });
         self.witness("load_inode", ino, loaded)
+    }
+
+    /// Decodes an inode of the table.
+    ///
+    /// # Errors
+    /// `Corrupt` for a wrong checksum or impossible fields.
+    pub(crate) fn decode_inode(&self, ino: Ino, raw: &[u8]) -> Result<InodeFields> {
+        verify_checksum(&self.geo, ino, raw)?;
+        Ok(InodeFields::decode(&self.geo, raw)?)
+    }
+
+    /// The type of an inode that is in use.
+    ///
+    /// # Errors
+    /// `Corrupt` for a mode without a type, `CorruptInode` for an impossible size.
+    pub(crate) fn checked_kind(&self, ino: Ino, fields: &InodeFields) -> Result<FileType> {
+        let kind = fields.file_type()?;
+        let most = self.geo.max_file_size();
+        if kind != FileType::Directory && fields.size > most {
+            let size = fields.size;
+            return Err(InodeDamage::Size { size, most }.of(ino));
+        }
+        Ok(kind)
     }
 
     /// A value for `i_generation` that differs from that of the number's last user.

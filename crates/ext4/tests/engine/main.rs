@@ -1,5 +1,6 @@
 //! The engine on volumes: one binary, because linking takes longer than most of these tests.
 
+mod bulkstat;
 mod features;
 mod fsync;
 mod namespace;

@@ -55,7 +55,7 @@ use crate::tid::AtomicTid;
 use crate::transaction::{Frozen, Transaction};
 use crate::{Buffer, JournalError, JournalOptions, Overlay, Tid};
 use background::{Background, CommitRequest};
-use block::{BufMut, Queue};
+use block::{Buf, BufMut, Queue};
 use cache::Budget;
 use checkpoint_set::CheckpointSet;
 use commit_lock::CommitLock;
@@ -281,6 +281,13 @@ impl Journal {
     /// Starts to read those of `blocks` that are not cached, adjacent ones in one request.
     pub fn prefetch(&self, blocks: &[FsBlock]) {
         self.cache.prefetch(blocks);
+    }
+    /// Returns the newest content of each of `blocks`, which ascend, and does not add them to the
+    /// cache. A content was the newest one at a moment during the call. Blocks near each other are
+    /// read in one request; the caller bounds their number, because all contents are in memory at
+    /// once.
+    pub fn read_uncached(&self, blocks: &[FsBlock]) -> Vec<Result<Buf, JournalError>> {
+        self.cache.read_uncached(blocks)
     }
     /// Returns the running transaction's number.
     pub fn running_tid(&self) -> Tid {

@@ -1,7 +1,9 @@
 //! The attributes of an inode, as stat returns them and as they are set.
 
 use super::Inode;
-use ext4_format::inode::{DeviceNumber, FileType, InodeFlags, Timestamp};
+use ext4_format::inode::{
+    DeviceNumber, FileType, I_BLOCK_SIZE, InodeFields, InodeFlags, Timestamp,
+};
 use units::{Ino, page};
 
 /// Units of 512 bytes, as `st_blocks` counts, in a page.
@@ -104,6 +106,39 @@ impl SetAttr {
 }
 
 impl Attr {
+    /// The attributes of an inode with these fields. Its `i_block` is separate.
+    pub(crate) fn of_fields(
+        ino: Ino,
+        kind: FileType,
+        f: &InodeFields,
+        i_block: &[u8; I_BLOCK_SIZE],
+    ) -> Attr {
+        let rdev = match kind {
+            FileType::CharDevice | FileType::BlockDevice => {
+                encode_rdev(DeviceNumber::decode(i_block))
+            }
+            _ => 0,
+        };
+        Attr {
+            ino,
+            generation: f.generation,
+            mode: f.mode.0,
+            kind,
+            nlink: u32::from(f.links_count),
+            uid: f.uid,
+            gid: f.gid,
+            rdev,
+            size: f.size,
+            blocks: f.blocks,
+            atime: f.atime,
+            mtime: f.mtime,
+            ctime: f.ctime,
+            crtime: f.crtime.unwrap_or(f.ctime),
+            flags: (f.flags & InodeFlags::USER_VISIBLE).bits(),
+            projid: f.projid,
+        }
+    }
+
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileType::Directory
@@ -113,16 +148,9 @@ impl Attr {
 impl Inode {
     /// The attributes that stat returns.
     pub fn attr(&self) -> Attr {
-        let (rdev, meta) = {
+        let (i_block, meta) = {
             let i_block = self.i_block.read();
-            let meta = self.meta.lock();
-            let rdev = match self.kind {
-                FileType::CharDevice | FileType::BlockDevice => {
-                    encode_rdev(DeviceNumber::decode(&i_block))
-                }
-                _ => 0,
-            };
-            (rdev, meta)
+            (*i_block, self.meta.lock())
         };
         let f = &meta.fields;
         // Delayed allocation: the pages of a new file have no blocks yet. Programs treat a file
@@ -136,22 +164,9 @@ impl Inode {
             _ => 0,
         };
         Attr {
-            ino: self.ino,
-            generation: f.generation,
-            mode: f.mode.0,
-            kind: self.kind,
-            nlink: u32::from(f.links_count),
-            uid: f.uid,
-            gid: f.gid,
-            rdev,
             size: meta.size,
             blocks: f.blocks + unplaced * SECTORS_PER_PAGE,
-            atime: f.atime,
-            mtime: f.mtime,
-            ctime: f.ctime,
-            crtime: f.crtime.unwrap_or(f.ctime),
-            flags: (f.flags & InodeFlags::USER_VISIBLE).bits(),
-            projid: f.projid,
+            ..Attr::of_fields(self.ino, self.kind, f, &i_block)
         }
     }
 }
