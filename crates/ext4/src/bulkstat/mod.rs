@@ -53,8 +53,8 @@ use units::{GroupNo, Ino};
 /// Groups that a thread takes at a time. Their bitmaps are read together: they are neighbours in a
 /// flex group.
 const GROUPS_AT_A_TIME: usize = 8;
-/// Threads, and so reads in flight: at least two, so that one reads while another one decodes.
-const THREADS: std::ops::RangeInclusive<usize> = 2..=4;
+/// Threads, each with a part of a table. Some read while others decode.
+const THREADS: usize = 4;
 
 /// A result of [`Fs::scan_inodes`].
 #[derive(Clone, Debug)]
@@ -103,10 +103,8 @@ impl Fs {
         };
         let groups: Vec<GroupNo> = self.groups.in_table_order().collect();
         let next = AtomicUsize::new(0);
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = cpus.clamp(*THREADS.start(), *THREADS.end());
         // Small volumes have a group for each thread.
-        let at_a_time = (groups.len() / threads).clamp(1, GROUPS_AT_A_TIME);
+        let at_a_time = (groups.len() / THREADS).clamp(1, GROUPS_AT_A_TIME);
         let parts: Vec<&[GroupNo]> = groups.chunks(at_a_time).collect();
         let work = || {
             while let Some(groups) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -119,7 +117,7 @@ impl Fs {
             }
         };
         sync::thread::scope(|scope| {
-            for _ in 1..threads.min(parts.len()) {
+            for _ in 1..THREADS.min(parts.len()) {
                 scope.spawn(work);
             }
             work();

@@ -25,7 +25,7 @@ struct Wanted {
     candidates: Range<usize>,
 }
 
-/// What is left of a part after the steps in memory.
+/// The rest of a part after the steps in memory.
 #[derive(Default)]
 struct Part {
     candidates: Vec<Candidate>,

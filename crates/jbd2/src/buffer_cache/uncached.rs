@@ -1,8 +1,8 @@
 //! Reads of many blocks for a scan, past the cache.
 //!
-//! The newest content of a block is that of its buffer, if the cache has one. Without a buffer it is
-//! that of the device: the running transaction, the commit and the checkpoint set refer to each of
-//! their buffers, so the cache has a buffer for each block that is not home.
+//! The newest content of a block is that of its buffer, if the cache has one. Without a buffer it
+//! is that of the device: the running transaction, the commit and the checkpoint set refer to each
+//! of their buffers, so the cache has a buffer for each block that is not home.
 //!
 //! Algorithm:
 //! 1. Look up all blocks. Keep the buffers that are found, and the count of changed buffers that
@@ -15,8 +15,8 @@
 //! Why the bytes are the newest content, and not a mix of two: a checkpoint writes a block during
 //! step 2 only if a transaction has changed its buffer. A block without a buffer at step 1 was home
 //! then. It had a changed buffer later only if that is still cached at step 3, and then the bytes
-//! are not used, or if it left the map meanwhile, and then the count has changed. The same holds for
-//! a block whose buffer was loading at step 1: nothing changes a buffer before it is loaded.
+//! are not used, or if it left the map meanwhile, and then the count has changed. The same is true
+//! of a block whose buffer was loading at step 1: nothing changes a buffer before it is loaded.
 
 use super::BufferCache;
 use crate::buffer::Load;

@@ -68,6 +68,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "fsync",
             "file_io",
             "attributes",
+            "bulkstat",
             "namespace",
             "volume",
         ],

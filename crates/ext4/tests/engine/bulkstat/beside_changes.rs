@@ -1,6 +1,7 @@
 //! Scans beside threads that create, rename, unlink and change inodes, with commits, checkpoints
 //! and reclaim.
 
+use block::{Class, Op};
 use ext4::{Attr, Error, Fs, NewInode, Scanned, SetAttr, SetTime, Timestamp};
 use mkfs::MkfsOptions;
 use std::collections::{HashMap, HashSet};
@@ -43,6 +44,13 @@ fn rig() -> Rig {
         ..MkfsOptions::default()
     };
     mkfs::format(&disk.queue(), &format).unwrap();
+    // Large reads of metadata are those of a scan. Others get time to change what it reads.
+    disk.inject(|op, class, _, len| {
+        if (op, class) == (Op::Read, Class::Metadata) && len > 4096 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    });
     let mut options = busy();
     options.memory = 8 << 20;
     let fs = Fs::mount(disk.queue(), options).unwrap();
@@ -217,7 +225,7 @@ fn each_kept_inode_is_visited_once_with_attributes_that_it_had() {
                 }
             }
         });
-        for _ in 0..testkit::rounds(150, 5000) {
+        for _ in 0..testkit::rounds(400, 10_000) {
             rig.scan(&index);
             assert!(!rig.is_over(), "a thread has failed");
         }

@@ -139,6 +139,11 @@ fn each_inode_has_its_newest_attributes_wherever_they_are() {
     fs.drop_caches();
     change(&fs, "d3/below", 1002);
     change(&fs, "d4/below", 1003);
+    // The size is in the live inode only until the pages are written.
+    let file = at(&fs, "contents").unwrap();
+    testkit::volume::write_all(&fs, &file, 20_000, b"more").unwrap();
+    assert_eq!(scan_all(&fs)[&file.ino()].size, 20_004);
+    drop(file);
     let attrs = scan_all(&fs);
     let with = |uid| attrs.values().filter(|attr| attr.uid == uid).count();
     assert_eq!([1000, 1001, 1002, 1003].map(with), [150, 0, 150, 150]);
@@ -176,6 +181,46 @@ fn files_without_a_name_are_left_out() {
     assert_same(&fs, "deleted");
     fs.drop_caches();
     assert_same(&fs, "deleted, without caches");
+    image.unmount(fs);
+}
+
+#[test]
+fn a_result_is_as_new_as_the_moment_of_its_visit() {
+    let image = Image::ours(64 << 20, &[]);
+    let fs = image.mount_with(quiet());
+    let dir = mkdir_all(&fs, "dir").unwrap();
+    let files: Vec<Ino> = (0..200)
+        .map(|i| touch(&fs, &dir, &format!("f{i}")).unwrap().ino())
+        .collect();
+    drop(dir);
+    fs.sync().unwrap();
+    fs.drop_caches();
+    let (deleted, changed) = (files[150], files[151]);
+    assert_eq!(scan_all(&fs).len(), 203);
+    // The root is in memory and the first inode of its group. The files are in the same group, and
+    // are visited later.
+    let _root = fs.root().unwrap();
+    let seen = Mutex::new(BTreeMap::new());
+    fs.scan_inodes(&|scanned| {
+        let Scanned::Inode(attr) = scanned else {
+            panic!("{scanned:?}");
+        };
+        if attr.ino == Ino::ROOT {
+            testkit::volume::remove(&fs, "dir/f150").unwrap();
+            fs.delete_unlinked();
+            let set = ext4::SetAttr {
+                uid: Some(5),
+                ..Default::default()
+            };
+            fs.set_attr(&fs.inode(changed).unwrap(), &set).unwrap();
+        }
+        seen.lock().unwrap().insert(attr.ino, attr);
+        ControlFlow::Continue(())
+    });
+    let seen = seen.into_inner().unwrap();
+    assert!(!seen.contains_key(&deleted), "{:?}", seen[&deleted]);
+    assert_eq!(seen[&changed].uid, 5);
+    assert_eq!(seen.len(), 202);
     image.unmount(fs);
 }
 
