@@ -54,6 +54,8 @@ mod file;
 
 mod volume;
 
+mod inodes;
+
 mod options;
 
 mod tree;
@@ -72,6 +74,7 @@ pub use ext4::{
     AsyncCommit, ErrorRecord, ErrorSummary, OnError, RenameFlags, StatFs, VolumeInfo, VolumeStats,
 };
 pub use file::File;
+pub use inodes::UnreadableInodes;
 pub use metadata::{DeviceNumber, FileTimes, FileType, Metadata, SetAttributes};
 pub use options::{FormatOptions, FormatReport, OpenOptions, VolumeOptions};
 pub use std::fs::Permissions;

@@ -140,6 +140,10 @@ impl Metadata {
     pub fn ino(&self) -> u64 {
         u64::from(self.0.ino)
     }
+    /// Generation: it differs between the files that had this inode number one after another.
+    pub fn generation(&self) -> u32 {
+        self.0.generation
+    }
     /// Type and permission bits, as in `st_mode`.
     pub fn mode(&self) -> u32 {
         u32::from(self.0.mode)
