@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `commands` | one file for each subcommand |
 //! | `transfer` | copies of trees between the host and volumes |
+//! | `walk` | the files below a directory, with their attributes |
 //! | `target` | `DEVICE:/path`, and opening a device |
 //! | `human` | readable sizes, times and modes |
 //! | `mount_stats` | statistics of a mounted volume, from its server |
@@ -21,6 +22,7 @@ mod signals;
 mod target;
 mod terminal;
 mod transfer;
+mod walk;
 
 use clap::{CommandFactory, Parser};
 use std::io;

@@ -5,7 +5,9 @@ mod cat;
 mod check;
 mod completions;
 mod cp;
+mod du;
 mod export;
+mod find;
 mod import;
 mod info;
 mod ln;
@@ -40,6 +42,8 @@ pub enum Command {
     Check(check::Args),
     Ls(ls::Args),
     Tree(tree::Args),
+    Find(find::Args),
+    Du(du::Args),
     Cat(cat::Args),
     Stat(stat::Args),
     Cp(cp::Args),
@@ -70,6 +74,8 @@ impl Command {
             Command::Check(args) => args.run(),
             Command::Ls(args) => args.run(),
             Command::Tree(args) => args.run(),
+            Command::Find(args) => args.run(),
+            Command::Du(args) => args.run(),
             Command::Cat(args) => args.run(),
             Command::Stat(args) => args.run(),
             Command::Cp(args) => args.run(),
