@@ -20,7 +20,7 @@ use std::process::ExitCode;
 /// everything below it. A file with several names counts once, in the directory whose path sorts
 /// first. As in du(1), the space is that of allocated blocks unless --apparent-size is given.
 ///
-/// For a whole volume, all inode tables are read first, in large requests. That takes about 120
+/// For a whole volume, all inode tables are read first, in large requests. That takes up to 250
 /// bytes of memory for each file of the volume.
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 /// -prune, -exec and -delete do not exist. Symbolic links are not followed. Owners are numbers.
 ///
 /// If a test or the output needs attributes, a search of a whole volume reads all inode tables
-/// first, in large requests. That takes about 120 bytes of memory for each file of the volume. A
+/// first, in large requests. That takes up to 250 bytes of memory for each file of the volume. A
 /// search below a directory reads the attributes one by one.
 #[derive(clap::Args)]
 #[command(after_help = "\
