@@ -3,7 +3,7 @@
 mod beside_changes;
 mod damaged;
 
-use ext4::{Attr, Fs, Scanned};
+use ext4::{Attr, FirstLink, Fs, Scanned};
 use mkfs::MkfsOptions;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -168,7 +168,9 @@ fn files_without_a_name_are_left_out() {
     let fs = image.mount_with(quiet());
     fill(&fs);
     let root = fs.root().unwrap();
-    let unnamed = fs.tmpfile(&root, new(0o100_600)).unwrap();
+    let unnamed = fs
+        .tmpfile(&root, new(0o100_600), FirstLink::Allowed)
+        .unwrap();
     let open = at(&fs, "d0/below/f7").unwrap();
     testkit::volume::remove(&fs, "d0/below/f7").unwrap();
     assert_same(&fs, "open");
