@@ -50,7 +50,8 @@ fn winsize(rows: u16, columns: u16) -> Winsize {
 
 impl OnTerminal {
     /// Starts a program with a controlling terminal of 80 columns. `command` is started by
-    /// `setsid --ctty`, which becomes the program.
+    /// `setsid --ctty`, which becomes `env`, which becomes the program: signals that the test
+    /// ignores, as a job in the background does, end the program nevertheless.
     pub fn start(command: &Command, rows: u16) -> OnTerminal {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();
@@ -61,7 +62,7 @@ impl OnTerminal {
         let before = tcgetattr(&peer).unwrap();
         let standard = || peer.try_clone().unwrap();
         let child = Command::new("setsid")
-            .arg("--ctty")
+            .args(["--ctty", "env", "--default-signal"])
             .arg(command.get_program())
             .args(command.get_args())
             .current_dir(command.get_current_dir().unwrap())
