@@ -43,7 +43,7 @@ pub enum Reason {
     Read,
     /// A thread waits for metadata.
     MetadataRead,
-    /// Blocks of the log, and the flushes of a commit.
+    /// Blocks of the log, reads of blocks that a commit changes, and its flushes.
     Journal,
     /// Data that an fsync or sync waits for, and flushes after it.
     Sync,

@@ -310,8 +310,8 @@ impl BufferCache {
         }
     }
 
-    /// Starts to read those of `blocks` that are not cached.
-    pub fn prefetch(self: &Arc<Self>, blocks: &[FsBlock]) {
+    /// Starts to read those of `blocks` that are not cached, for this reason.
+    pub fn prefetch(self: &Arc<Self>, blocks: &[FsBlock], reason: Reason) {
         let mut missing: Vec<FsBlock> = blocks
             .iter()
             .copied()
@@ -339,18 +339,18 @@ impl BufferCache {
             };
             let adjacent = run.last().is_none_or(|last| last.block() + 1 == block);
             if !adjacent || run.len() == MAX_PREFETCH_RUN {
-                bios.push(self.prefetch_bio(std::mem::take(&mut run)));
+                bios.push(self.prefetch_bio(std::mem::take(&mut run), reason));
             }
             run.push(buffer);
         }
         if !run.is_empty() {
-            bios.push(self.prefetch_bio(run));
+            bios.push(self.prefetch_bio(run, reason));
         }
         if !bios.is_empty() {
             self.queue.submit_batch(&mut bios);
         }
     }
-    fn prefetch_bio(self: &Arc<Self>, run: Vec<Arc<Buffer>>) -> Bio {
+    fn prefetch_bio(self: &Arc<Self>, run: Vec<Arc<Buffer>>, reason: Reason) -> Bio {
         let size = self.block_size as usize;
         let offset = run[0].block().offset(self.block_size);
         let bufs: SmallVec<[BufMut; 1]> = run.iter().map(|_| BufMut::scratch(size)).collect();
@@ -358,7 +358,7 @@ impl BufferCache {
             cache: self.clone(),
             run,
         });
-        Bio::read(offset, bufs, Class::Metadata, Reason::Readahead, end, 0)
+        Bio::read(offset, bufs, Class::Metadata, reason, end, 0)
     }
 }
 

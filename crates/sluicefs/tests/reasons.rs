@@ -3,6 +3,7 @@
 use block::{DeviceUrl, OpenMode, Queue};
 use cache::{Budget, Kind};
 use sluicefs::{IoReason, ReasonStats, Tunables, Volume, VolumeOptions};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -211,4 +212,31 @@ fn reads_are_counted_as_read_readahead_and_metadata_read() {
         stream.read_exact_at(&mut page, offset as u64).unwrap();
     }
     assert!(counted(&queue, IoReason::Readahead).bytes >= 4 * MIB as u64);
+}
+
+#[test]
+fn reads_of_a_commit_are_not_those_of_a_reader() {
+    let queue = device();
+    let volume = mount(&queue, idle());
+    // More files than there are inodes in one block of a table.
+    let names: Vec<_> = (0..64).map(|i| format!("/{i}")).collect();
+    for name in &names {
+        volume.create_file(name).unwrap();
+    }
+    volume.close().unwrap();
+    let volume = mount(&queue, idle());
+    let files: Vec<_> = names
+        .iter()
+        .map(|name| volume.open_file(name).unwrap())
+        .collect();
+    volume.fs().drop_caches();
+
+    let before = queue.stats().snapshot();
+    for file in &files {
+        let mode = std::fs::Permissions::from_mode(0o600);
+        file.set_permissions(mode).unwrap();
+    }
+    volume.sync().unwrap();
+    let delta = queue.stats().snapshot() - before;
+    assert_eq!(delta.by_reason[IoReason::Readahead].requests, 0);
 }

@@ -63,12 +63,18 @@ impl Activity {
         if last == 0 || now_ns.saturating_sub(last) > ns(DENSE) {
             self.dense_since.store(now_ns, Relaxed);
         }
-        now_ns.saturating_sub(self.dense_since.load(Relaxed)) >= ns(DENSE_FOR)
+        self.is_dense(now)
     }
 
-    /// A read of metadata has ended: however long it took, the pause begins now.
-    pub(super) fn end_metadata(&self, now: Duration) {
+    /// A read of metadata has ended: however long it took, the pause begins now. Returns whether
+    /// it is that of a reader.
+    pub(super) fn end_metadata(&self, now: Duration) -> bool {
         self.last_metadata.store(ns(now), Relaxed);
+        self.is_dense(now)
+    }
+
+    fn is_dense(&self, now: Duration) -> bool {
+        ns(now).saturating_sub(self.dense_since.load(Relaxed)) >= ns(DENSE_FOR)
     }
 
     /// Whether threads read or fsync.

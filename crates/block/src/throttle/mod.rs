@@ -338,9 +338,9 @@ impl Throttle {
             self.written.fetch_add(len, Relaxed);
         }
         if part == Part::Judged {
-            self.counters.reads.count(now.saturating_sub(began));
-            if reason == Reason::MetadataRead {
-                self.activity.end_metadata(now);
+            let metadata = reason == Reason::MetadataRead;
+            if !metadata || self.activity.end_metadata(now) {
+                self.counters.reads.count(now.saturating_sub(began));
             }
         }
         self.update_if_due(now);

@@ -222,3 +222,26 @@ fn nothing_is_limited_while_the_throttle_is_off() {
     throttle.wait_for_flush(|| panic!("there is no wait"));
     assert_eq!(throttle.stats().target, None);
 }
+
+/// The reads that commits and writers make now and then are not those of a reader, however slow.
+#[test]
+fn reads_for_changes_limit_no_writes() {
+    let throttle = Throttle::default();
+    let slow = Duration::from_millis(50);
+    for (reason, at) in [
+        (Reason::Journal, 1000),
+        (Reason::Journal, 1001),
+        (Reason::MetadataRead, 2000),
+        (Reason::MetadataRead, 2100),
+    ] {
+        let began = Duration::from_millis(at);
+        throttle.start(Op::Read, reason, 4096, began);
+        throttle.finish(
+            (Op::Read, reason, 4096),
+            Durability::Cached,
+            (began, began + slow),
+        );
+        assert!(!throttle.is_active(began + slow), "{reason:?}");
+    }
+    assert_eq!(throttle.counters.take().reads.count, 0, "judged");
+}

@@ -177,7 +177,7 @@ impl ChangedInodes {
             blocks.extend(self.shards[at].lock().keys().copied());
         }
         blocks.retain(|block| fs.groups.itable_block_has_content(*block));
-        fs.journal.prefetch(&blocks);
+        fs.journal.prefetch_for_commit(&blocks);
     }
 }
 

@@ -55,7 +55,7 @@ use crate::tid::AtomicTid;
 use crate::transaction::{Frozen, Transaction};
 use crate::{Buffer, JournalError, JournalOptions, Overlay, Tid};
 use background::{Background, CommitRequest};
-use block::{Buf, BufMut, Queue};
+use block::{Buf, BufMut, Queue, Reason};
 use cache::Budget;
 use checkpoint_set::CheckpointSet;
 use commit_lock::CommitLock;
@@ -280,7 +280,12 @@ impl Journal {
     }
     /// Starts to read those of `blocks` that are not cached, adjacent ones in one request.
     pub fn prefetch(&self, blocks: &[FsBlock]) {
-        self.cache.prefetch(blocks);
+        self.cache.prefetch(blocks, Reason::Readahead);
+    }
+    /// The same for blocks into which a commit is about to write. No reader waits for them, so the
+    /// throttle of background writes takes no notice.
+    pub fn prefetch_for_commit(&self, blocks: &[FsBlock]) {
+        self.cache.prefetch(blocks, Reason::Journal);
     }
     /// Returns the newest content of each of `blocks`, which ascend, and does not add them to the
     /// cache. A content was the newest one at a moment during the call. Blocks near each other are
