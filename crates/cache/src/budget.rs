@@ -5,7 +5,11 @@
 //! Threads reclaim concurrently: a thread allocates from the memory that it freed itself, and a
 //! single reclaimer among many writers would not get enough processor time.
 
+#[cfg(test)]
+mod tests;
+
 use crate::counter::ShardedCounter;
+use crate::reuse::Reuse;
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
@@ -74,6 +78,8 @@ pub struct Budget {
     fruitless: AtomicU32,
     /// Bytes of inodes freed since the heap was last trimmed.
     inodes_freed: ShardedCounter,
+    /// Pages of large files that are used again.
+    reuse: Reuse,
 }
 
 impl Budget {
@@ -96,6 +102,7 @@ impl Budget {
             turn: AtomicUsize::new(0),
             fruitless: AtomicU32::new(0),
             inodes_freed: ShardedCounter::new(batch),
+            reuse: Reuse::default(),
         })
     }
     /// A budget for caches that take about `bytes` of the process's memory. An eighth is left for
@@ -149,6 +156,10 @@ impl Budget {
     /// Bytes of metadata that wait for a checkpoint, of all volumes.
     pub fn pinned(&self) -> u64 {
         self.pinned.exact()
+    }
+    /// How much of the pages of large files is used again.
+    pub(crate) fn reuse(&self) -> &Reuse {
+        &self.reuse
     }
     /// Adds a shrinker.
     pub fn register(&self, shrinker: Weak<dyn Shrinker>) {
@@ -243,8 +254,8 @@ impl Budget {
 
     /// Asks the shrinkers in turn for `want` bytes. Returns how many were freed. Metadata frees its
     /// share of all reclaimable memory, as the kernel's caches do (`shrink_slab`), so metadata in
-    /// use is not evicted faster than pages. While the budget is exceeded, the other kind frees the
-    /// rest.
+    /// use is not evicted faster than pages; less while pages are used once ([`crate::reuse`]).
+    /// While the budget is exceeded, the other kind frees the rest.
     fn reclaim(&self, want: u64) -> u64 {
         let shrinkers: Vec<_> = self
             .shrinkers
@@ -259,7 +270,7 @@ impl Budget {
         let metadata = self.used_by(Kind::Metadata).saturating_sub(pinned);
         let all = self.used().saturating_sub(pinned).max(1);
         let of_metadata = u128::from(want) * u128::from(metadata.min(all)) / u128::from(all);
-        let of_metadata = self.metadata_due(of_metadata as u64, want);
+        let of_metadata = self.metadata_due(self.reuse.of(of_metadata as u64), want);
         let first = self.turn.fetch_add(1, Relaxed);
         let (mut from_metadata, mut from_others) = (0_u64, 0_u64);
         for quotas in [(of_metadata, want - of_metadata), (want, want)] {
@@ -302,193 +313,5 @@ impl Drop for EndReclaim<'_> {
     fn drop(&mut self) {
         self.0.pursued.fetch_sub(self.1, Relaxed);
         RECLAIMING.set(false);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Frees what it is asked for, as long as it holds any.
-    struct Hoard {
-        kind: Kind,
-        budget: Weak<Budget>,
-        held: AtomicU64,
-        asked: AtomicU64,
-    }
-    impl Shrinker for Hoard {
-        fn kind(&self) -> Kind {
-            self.kind
-        }
-        fn shrink(&self, want: u64) -> u64 {
-            self.asked.fetch_add(1, Relaxed);
-            let budget = self.budget.upgrade().unwrap();
-            // This neither recurses nor deadlocks.
-            assert_eq!(budget.make_room(), budget.used() <= budget.limit());
-            let give = want.min(self.held.load(Relaxed));
-            self.held.fetch_sub(give, Relaxed);
-            budget.uncharge(self.kind, give);
-            give
-        }
-    }
-    fn hoard(budget: &Arc<Budget>, kind: Kind, bytes: u64) -> Arc<Hoard> {
-        let hoard = Arc::new(Hoard {
-            kind,
-            budget: Arc::downgrade(budget),
-            held: AtomicU64::new(bytes),
-            asked: AtomicU64::new(0),
-        });
-        budget.charge(kind, bytes);
-        budget.register(Arc::downgrade(&hoard) as Weak<dyn Shrinker>);
-        hoard
-    }
-
-    #[test]
-    fn counts_by_kind() {
-        let budget = Budget::new(1 << 20);
-        budget.charge(Kind::Pages, 4096);
-        budget.charge(Kind::Inodes, 300);
-        assert_eq!(budget.used(), 4396);
-        assert_eq!(budget.used_by(Kind::Inodes), 300);
-        budget.uncharge(Kind::Pages, 4096);
-        assert_eq!(budget.used_by(Kind::Pages), 0);
-        assert!(budget.make_room());
-    }
-
-    #[test]
-    fn reclaims_only_when_over() {
-        let budget = Budget::new(1 << 20);
-        let hoard = hoard(&budget, Kind::Metadata, 1 << 20);
-        assert!(budget.make_room());
-        assert_eq!(hoard.asked.load(Relaxed), 0);
-        budget.charge(Kind::Pages, 1000);
-        assert!(budget.make_room());
-        assert!(budget.used() <= budget.limit());
-        assert_eq!(hoard.asked.load(Relaxed), 1);
-    }
-
-    #[test]
-    fn each_kind_gives_its_part_and_what_others_cannot() {
-        let budget = Budget::new(3 << 20);
-        let metadata = hoard(&budget, Kind::Metadata, 1 << 20);
-        let pages = hoard(&budget, Kind::Pages, 3 << 20);
-        let gave = |hoard: &Hoard, of: u64| of - hoard.held.load(Relaxed);
-        let want = (1 << 20) + budget.limit() / 64;
-        assert!(budget.make_room());
-        let parts = (gave(&metadata, 1 << 20), gave(&pages, 3 << 20));
-        assert_eq!(parts, (want / 4, want * 3 / 4));
-        // All of the metadata waits for a checkpoint.
-        budget.pin(1 << 20);
-        budget.charge(Kind::Pages, 1 << 20);
-        assert!(budget.make_room());
-        assert_eq!(gave(&metadata, 1 << 20), want / 4);
-        budget.pin(-(1 << 20));
-        pages.held.store(0, Relaxed);
-        budget.charge(Kind::Pages, 256 << 10);
-        assert!(budget.make_room());
-        assert_eq!(gave(&metadata, 1 << 20), want / 4 + (256 << 10));
-    }
-
-    /// While it is asked, another thread makes room as well.
-    struct Beside {
-        budget: Weak<Budget>,
-        asked: Mutex<Vec<u64>>,
-    }
-    impl Shrinker for Beside {
-        fn kind(&self) -> Kind {
-            Kind::Pages
-        }
-        fn shrink(&self, want: u64) -> u64 {
-            let budget = self.budget.upgrade().unwrap();
-            let first = {
-                let mut asked = self.asked.lock();
-                asked.push(want);
-                asked.len() == 1
-            };
-            if first {
-                sync::thread::scope(|scope| {
-                    scope.spawn(|| budget.make_room());
-                });
-            }
-            budget.uncharge(Kind::Pages, want);
-            want
-        }
-    }
-
-    #[test]
-    fn who_reclaims_beside_another_frees_a_batch_only() {
-        let budget = Budget::new(64 << 20);
-        let beside = Arc::new(Beside {
-            budget: Arc::downgrade(&budget),
-            asked: Mutex::default(),
-        });
-        budget.charge(Kind::Pages, 74 << 20);
-        budget.register(Arc::downgrade(&beside) as Weak<dyn Shrinker>);
-        assert!(budget.make_room());
-        let batch = budget.limit() / 64;
-        assert_eq!(*beside.asked.lock(), [(10 << 20) + batch, batch]);
-    }
-
-    #[test]
-    fn a_little_metadata_is_put_by() {
-        let budget = Budget::new(64 << 20);
-        let metadata = hoard(&budget, Kind::Metadata, 4 << 20);
-        let pages = hoard(&budget, Kind::Pages, 61 << 20);
-        let batch = budget.limit() / 64;
-        assert!(budget.make_room());
-        assert_eq!(
-            metadata.asked.load(Relaxed),
-            0,
-            "a sixteenth is not worth it"
-        );
-        while metadata.asked.load(Relaxed) == 0 {
-            pages.held.fetch_add(1 << 20, Relaxed);
-            budget.charge(Kind::Pages, 1 << 20);
-            assert!(budget.make_room());
-        }
-        let gave = (4 << 20) - metadata.held.load(Relaxed);
-        assert!(gave >= batch / METADATA_PART, "only {gave} bytes");
-        // The deferred shares and the share of the last reclaim.
-        assert!(gave < batch / 2, "{gave} bytes");
-    }
-
-    #[test]
-    fn dropping_everything_leaves_no_debt_of_metadata() {
-        let budget = Budget::new(64 << 20);
-        let metadata = hoard(&budget, Kind::Metadata, 4 << 20);
-        let pages = hoard(&budget, Kind::Pages, 56 << 20);
-        for _ in 0..3 {
-            budget.drop_caches();
-            assert_eq!(budget.used(), 0);
-            assert!(budget.metadata_debt.load(Relaxed) <= RECLAIM_BATCH);
-            for (held, kind, bytes) in [
-                (&metadata, Kind::Metadata, 4 << 20),
-                (&pages, Kind::Pages, 56 << 20),
-            ] {
-                held.held.store(bytes, Relaxed);
-                budget.charge(kind, bytes);
-            }
-        }
-    }
-
-    #[test]
-    fn a_fruitless_reclaim_is_not_repeated_at_once() {
-        let budget = Budget::new(1 << 20);
-        let hoard = hoard(&budget, Kind::Metadata, 0);
-        budget.charge(Kind::Pages, 2 << 20);
-        for _ in 0..FRUITLESS_CALLS + 1 {
-            assert!(!budget.make_room());
-        }
-        assert_eq!(hoard.asked.load(Relaxed), 1);
-        assert!(!budget.make_room());
-        assert_eq!(hoard.asked.load(Relaxed), 2);
-    }
-
-    #[test]
-    fn the_fast_path_may_lag_by_the_batches_only() {
-        let budget = Budget::new(1 << 30);
-        budget.charge(Kind::Pages, 4096);
-        assert_eq!(budget.used(), 4096);
-        assert!(budget.total.approximate() <= 4096);
     }
 }

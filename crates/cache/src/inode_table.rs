@@ -16,7 +16,7 @@ use crate::large_files::LargeFiles;
 use crate::loading::Loading;
 use crate::lru::Lru;
 use crate::pins::{Pins, Unpinned};
-use crate::{Budget, Kind, Mapping, Shrinker};
+use crate::{Budget, Kind, Mapping, Reclaimed, Shrinker};
 use crossbeam_queue::ArrayQueue;
 use runs::Runs;
 use std::ops::Deref;
@@ -184,8 +184,8 @@ impl<T: CachedInode> InodeTable<T> {
     /// of freed bytes. The call does not block.
     ///
     /// The clock's hand first passes the same part of the inodes as is wanted of all memory, as the
-    /// kernel scans its caches (`shrink_slab`). Large files free the rest, and only then more
-    /// inodes: a file that is read or written once does not evict inodes in use.
+    /// kernel scans its caches (`shrink_slab`); a smaller part while the pages of large files are
+    /// used once ([`crate::reuse`]). Large files free the rest, and only then more inodes.
     pub fn shrink(&self, want: u64) -> u64 {
         let mut freed = self.pass_share(want);
         if freed < want {
@@ -210,7 +210,7 @@ impl<T: CachedInode> InodeTable<T> {
         let slots = self.lru.turn(shard) as u64;
         let wanted = want.saturating_mul(self.lru.shards() as u64);
         let part = u128::from(slots) * u128::from(wanted) / u128::from(self.budget.used().max(1));
-        let visits = part.min(u128::from(slots)) as usize;
+        let visits = self.budget.reuse().of(part.min(u128::from(slots)) as u64) as usize;
         self.pass(shard, visits, want, Large::Keep)
     }
     fn turn_clock(&self, want: u64) -> u64 {
@@ -245,7 +245,7 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Frees clean pages of large files, in turn.
     fn reclaim_large(&self, want: u64) -> u64 {
-        let mut freed = 0;
+        let mut all = Reclaimed::default();
         for _ in 0..self.large.len() {
             let Some(ino) = self.large.next() else {
                 break;
@@ -253,16 +253,19 @@ impl<T: CachedInode> InodeTable<T> {
             let inode = self.inodes.get(ino).filter(|inode| is_large(&**inode));
             match inode {
                 Some(inode) => {
-                    let pages = (want - freed).div_ceil(page::BYTES);
-                    freed += inode.mapping().reclaim(pages) * page::BYTES;
+                    let pages = want.div_ceil(page::BYTES) - all.freed;
+                    let met = inode.mapping().reclaim(pages);
+                    all.freed += met.freed;
+                    all.spared += met.spared;
                 }
                 None => self.large.remove(ino),
             }
-            if freed >= want {
+            if all.freed * page::BYTES >= want {
                 break;
             }
         }
-        freed
+        self.budget.reuse().note(all.freed, all.spared);
+        all.freed * page::BYTES
     }
 
     /// Pins the live inode of this number; removes a dead one. The caller has the claim, so no
@@ -306,9 +309,14 @@ impl<T: CachedInode> InodeTable<T> {
         };
         if is_large(&*inode) {
             self.large.add(ino);
-            if large == Large::Keep {
-                return 0;
-            }
+            // Pages have references of their own.
+            return match large {
+                Large::Keep => 0,
+                Large::Reclaim => {
+                    let pages = want.div_ceil(page::BYTES);
+                    inode.mapping().reclaim(pages).freed * page::BYTES
+                }
+            };
         }
         if inode.pins().spare() {
             return 0;
@@ -316,7 +324,7 @@ impl<T: CachedInode> InodeTable<T> {
         let mapping = inode.mapping();
         if mapping.pages() > 0 {
             let pages = want.div_ceil(page::BYTES);
-            let freed = mapping.reclaim(pages) * page::BYTES;
+            let freed = mapping.reclaim(pages).freed * page::BYTES;
             // The inode of a small file is evicted with the last page. If pages were freed in one
             // turn and inodes in the next, memory of one kind would be returned to the system while
             // the other kind needs it.

@@ -12,6 +12,7 @@ mod loading;
 mod lru;
 mod mapping;
 mod pins;
+mod reuse;
 mod slot;
 
 pub use budget::{Budget, Kind, Shrinker};
@@ -19,7 +20,7 @@ pub use counter::ShardedCounter;
 pub use dentry::{Cached, Dentries, Dentry};
 pub use errseq::ErrSeq;
 pub use inode_table::{CachedInode, InodeRef, InodeTable};
-pub use mapping::{Delalloc, DirtyPage, Mapping, PageState, Removed};
+pub use mapping::{Delalloc, DirtyPage, Mapping, PageState, Reclaimed, Removed};
 pub use pins::Pins;
 
 /// The primitives of [`pins`], [`slot`] and [`dentry`]. `tests/*_model.rs` replace them with

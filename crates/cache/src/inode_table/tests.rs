@@ -262,16 +262,18 @@ fn a_file_that_is_written_once_does_not_evict_inodes_in_use() {
     const INODES: u32 = 2000;
     let t = setup(INODES as usize + 1);
     (1..INODES).for_each(|ino| drop(t.load(ino)));
+    (1..INODES).for_each(|ino| drop(t.table.get(Ino(ino))));
     let file = t.load(INODES);
     let pages = t.budget.limit() / page::BYTES;
-    // Ten times as much as fits; each inode is used while a fourth of that is written.
-    for at in 0..10 * pages {
+    // Twenty times as much as fits; each inode is used while four times that is written.
+    let uses_a_page = f64::from(INODES) / (4 * pages) as f64;
+    let mut used = 0;
+    for at in 0..20 * pages {
         file.mapping.insert_clean(PageIndex(at as u32), t.page());
         t.budget.make_room();
-        let uses = 4 * u64::from(INODES) / pages + 1;
-        for i in 0..uses {
-            let ino = 1 + ((at * uses + i) % u64::from(INODES - 1)) as u32;
-            drop(t.table.get(Ino(ino)));
+        while f64::from(used) < at as f64 * uses_a_page {
+            drop(t.table.get(Ino(1 + used % (INODES - 1))));
+            used += 1;
         }
     }
     assert!(t.budget.used() <= t.budget.limit() + (64 << 10));
@@ -285,7 +287,7 @@ fn inodes_that_are_not_used_make_room_for_a_large_file() {
     let t = setup(INODES as usize + 1);
     (1..INODES).for_each(|ino| drop(t.load(ino)));
     let file = t.load(INODES);
-    for at in 0..10 * (t.budget.limit() / page::BYTES) {
+    for at in 0..80 * (t.budget.limit() / page::BYTES) {
         file.mapping.insert_clean(PageIndex(at as u32), t.page());
         t.budget.make_room();
     }

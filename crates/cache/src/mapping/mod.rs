@@ -86,6 +86,17 @@ struct Tally {
     pages: i64,
     dirty: i64,
     writeback: i64,
+    /// Pages that a reclaim spared, because they had been used again.
+    spared: u64,
+}
+
+/// The pages that a reclaim met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Pages freed.
+    pub freed: u64,
+    /// Clean pages that are spared once, because they had been used again.
+    pub spared: u64,
 }
 
 /// The pages at which a search stops.
@@ -449,12 +460,11 @@ impl Mapping {
         tally.pages.unsigned_abs()
     }
     /// Frees up to `want` clean pages, by a clock over the index: a page that was referenced since
-    /// the hand's last visit is spared once. A call is at most one turn of the hand. Returns the
-    /// number of freed pages.
-    pub fn reclaim(&self, want: u64) -> u64 {
-        let mut freed = 0;
+    /// the hand's last visit is spared once. A call is at most one turn of the hand.
+    pub fn reclaim(&self, want: u64) -> Reclaimed {
+        let mut met = Reclaimed::default();
         let mut left = usize::MAX;
-        while freed < want && left > 0 && self.dirty_pages() < self.pages() {
+        while met.freed < want && left > 0 && self.dirty_pages() < self.pages() {
             let mut guard = self.index.lock();
             let mut tally = Tally::default();
             let mut trash = tree::Trash::default();
@@ -462,24 +472,29 @@ impl Mapping {
                 Index::Empty => left = 0,
                 Index::One(page) => {
                     left = 0;
-                    if page.evictable() && !page.spare() {
-                        page.removed(&mut tally);
-                        trash.index = std::mem::replace(&mut *guard, Index::Empty);
+                    match page.evictable() {
+                        true if page.spare() => tally.spared = 1,
+                        true => {
+                            page.removed(&mut tally);
+                            trash.index = std::mem::replace(&mut *guard, Index::Empty);
+                        }
+                        false => {}
                     }
                 }
                 Index::Many(tree) => {
                     left = left.min(tree.chunk_count());
                     let visits = left.min(RECLAIM_CHUNKS);
-                    tree.reclaim(want - freed, visits, &mut tally, &mut trash);
+                    tree.reclaim(want - met.freed, visits, &mut tally, &mut trash);
                     left -= visits;
                     Self::collapse(&mut guard, &mut trash);
                 }
             }
             self.apply(&tally, &mut guard);
             drop(guard);
-            freed += tally.pages.unsigned_abs();
+            met.freed += tally.pages.unsigned_abs();
+            met.spared += tally.spared;
         }
-        freed
+        met
     }
 
     /// Returns the index as a tree; converts an index of one page.

@@ -96,8 +96,9 @@ fn the_clock_spares_a_referenced_page_once() {
             mapping.insert_clean(PageIndex(index), page(0));
         }
         mapping.get(PageIndex(0));
-        assert_eq!(mapping.reclaim(1000), u64::from(count - 1));
-        assert_eq!(mapping.reclaim(1000), 1);
+        let met = mapping.reclaim(1000);
+        assert_eq!((met.freed, met.spared), (u64::from(count - 1), 1));
+        assert_eq!(mapping.reclaim(1000).freed, 1);
         assert_eq!((mapping.pages(), budget.used()), (0, 0));
     }
 }
@@ -108,8 +109,8 @@ fn reclaim_frees_no_more_than_asked() {
     for index in 0..1000 {
         mapping.insert_clean(PageIndex(index), page(0));
     }
-    assert_eq!(mapping.reclaim(10), 10);
-    assert_eq!(mapping.reclaim(100), 100);
+    assert_eq!(mapping.reclaim(10).freed, 10);
+    assert_eq!(mapping.reclaim(100).freed, 100);
     assert_eq!(mapping.pages(), 890);
 }
 
@@ -352,7 +353,7 @@ fn apply(mapping: &Mapping, model: &mut Model, step: Step) {
         }
         Step::Reclaim(want) => {
             let before = model.clone();
-            let freed = mapping.reclaim(want);
+            let freed = mapping.reclaim(want).freed;
             assert!(freed <= want);
             // The hand's position decides which of the evictable pages are freed.
             let mut gone = 0;

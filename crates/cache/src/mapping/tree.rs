@@ -460,6 +460,7 @@ impl Tree {
             let kept = victims.count_ones().saturating_sub(left.min(64) as u32);
             let victims = lowest(victims, victims.count_ones() - kept);
             if kept == 0 {
+                tally.spared += u64::from((candidates & chunk.referenced).count_ones());
                 chunk.referenced &= !candidates;
                 self.hand = key + 1;
             }
