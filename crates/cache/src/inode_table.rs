@@ -3,18 +3,19 @@
 //! Invariants:
 //! - At most one object of a number is alive (not dead, not removed). Objects enter the table only
 //!   under a claim on their number (`loading`), after a dead predecessor has been removed.
-//! - An object leaves the table once. The thread that wins the conditional removal releases its LRU
-//!   slot. The object stays charged to the budget until it is dropped.
+//! - An object leaves the table once. It stays charged to the budget until it is dropped.
 //! - An object that has users or is not clean is never evicted. [`crate::pins`] decides both
 //!   together.
 //!
-//! Locks: lookups, insertions and removals take none.
+//! Locks: lookups take none. An insertion or removal takes one only if its run begins or ends
+//! (`runs`).
 
 mod runs;
 
+use crate::heap::heap_bytes;
 use crate::large_files::LargeFiles;
 use crate::loading::Loading;
-use crate::lru::Lru;
+use crate::lru::Stops;
 use crate::pins::{Pins, Unpinned};
 use crate::{Budget, Kind, Mapping, Reclaimed, Shrinker};
 use crossbeam_queue::ArrayQueue;
@@ -37,8 +38,9 @@ pub trait CachedInode: Send + Sync + 'static {
     /// without pins. Threads that want to pin the inode wait meanwhile, so this must be quick and
     /// must not pin.
     fn is_clean(&self) -> bool;
-    /// Bytes in memory, without the pages. Called once, when the inode enters the table.
-    fn footprint(&self) -> usize;
+    /// Bytes in memory besides the object itself and the pages. Called once, when the inode enters
+    /// the table.
+    fn more_bytes(&self) -> usize;
     /// Called when the last pin is dropped, unless the inode was removed from the table. It queues
     /// an inode without links for deletion. Must not block.
     fn last_unpinned(self: &Arc<Self>);
@@ -66,7 +68,7 @@ impl<T: CachedInode> Drop for InodeRef<T> {
     }
 }
 
-/// Slots that the clock's hand passes under one lock.
+/// Stops of the clock's hand under one lock.
 const VISITS: usize = 64;
 /// The part of the budget that may hold memory of evicted inodes, for new ones.
 const SPARES_PART: u64 = 256;
@@ -76,7 +78,6 @@ const TURNS: usize = 4;
 /// All cached inodes of a volume.
 pub struct InodeTable<T: CachedInode> {
     inodes: Runs<T>,
-    lru: Lru,
     loading: Loading,
     /// The LRU shard that the next shrink begins with.
     next_shard: AtomicUsize,
@@ -89,12 +90,15 @@ pub struct InodeTable<T: CachedInode> {
 }
 
 impl<T: CachedInode> InodeTable<T> {
+    /// Bytes that a cached inode takes: the object with the counts of its `Arc`, and its entry in
+    /// the table if its neighbours have one, too.
+    pub const INODE_BYTES: usize = heap_bytes(size_of::<T>() + 16) + runs::ENTRY_BYTES;
+
     /// An empty table, registered as a shrinker of `budget`.
     pub fn new(budget: &Arc<Budget>) -> Arc<InodeTable<T>> {
         let spares = (budget.limit() / SPARES_PART) as usize / size_of::<T>();
         let table = Arc::new(InodeTable {
             inodes: Runs::default(),
-            lru: Lru::default(),
             loading: Loading::default(),
             next_shard: AtomicUsize::new(0),
             large: LargeFiles::default(),
@@ -153,7 +157,6 @@ impl<T: CachedInode> InodeTable<T> {
     pub fn remove(&self, ino: Ino) {
         if let Some(inode) = self.inodes.remove(ino) {
             inode.pins().remove();
-            self.leave_lru(ino, &inode);
         }
     }
     /// Removes an inode without users, dirty or not, from the table, because the caller deletes it.
@@ -204,23 +207,24 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Passes the inodes' share of `want`. Pages of large files are left alone.
     fn pass_share(&self, want: u64) -> u64 {
-        let first = self.next_shard.fetch_add(1, Relaxed);
-        let shard = first % self.lru.shards();
+        let lru = self.inodes.lru();
+        let shard = self.next_shard.fetch_add(1, Relaxed) % lru.shards();
         // Each call passes one shard, so its part is as many times larger.
-        let slots = self.lru.turn(shard) as u64;
-        let wanted = want.saturating_mul(self.lru.shards() as u64);
-        let part = u128::from(slots) * u128::from(wanted) / u128::from(self.budget.used().max(1));
-        let visits = self.budget.reuse().of(part.min(u128::from(slots)) as u64) as usize;
+        let stops = lru.turn(shard) as u64;
+        let wanted = want.saturating_mul(lru.shards() as u64);
+        let part = u128::from(stops) * u128::from(wanted) / u128::from(self.budget.used().max(1));
+        let visits = self.budget.reuse().of(part.min(u128::from(stops)) as u64) as usize;
         self.pass(shard, visits, want, Large::Keep)
     }
     fn turn_clock(&self, want: u64) -> u64 {
         let mut freed = 0;
+        let lru = self.inodes.lru();
         for _ in 0..TURNS {
             let first = self.next_shard.fetch_add(1, Relaxed);
-            for i in 0..self.lru.shards() {
-                let shard = (first + i) % self.lru.shards();
+            for i in 0..lru.shards() {
+                let shard = (first + i) % lru.shards();
                 let left = want.saturating_sub(freed);
-                freed += self.pass(shard, self.lru.turn(shard), left, Large::Reclaim);
+                freed += self.pass(shard, lru.turn(shard), left, Large::Reclaim);
                 if freed >= want {
                     return freed;
                 }
@@ -228,15 +232,17 @@ impl<T: CachedInode> InodeTable<T> {
         }
         freed
     }
-    /// Advances the hand of a shard by `visits` inodes, or until `want` bytes are freed.
+    /// Advances the hand of a shard by `visits` stops, or until `want` bytes are freed.
     fn pass(&self, shard: usize, visits: usize, want: u64, large: Large) -> u64 {
         let (mut freed, mut left) = (0, visits);
+        let mut at = Vec::new();
         let mut visited = Vec::with_capacity(VISITS.min(visits));
         while left > 0 && freed < want {
             let visits = left.min(VISITS);
             left -= visits;
-            self.lru.advance(shard, visits, &mut visited);
-            self.fetch(&visited);
+            self.inodes.lru().advance(shard, visits, &mut at);
+            self.fetch(&at, &mut visited);
+            at.clear();
             for ino in visited.drain(..) {
                 freed += self.visit(ino, want.saturating_sub(freed), large);
             }
@@ -280,27 +286,20 @@ impl<T: CachedInode> InodeTable<T> {
     }
     /// Inserts an inode of a claimed number, pinned once.
     fn publish(&self, ino: Ino, inode: T) -> InodeRef<T> {
-        let footprint = inode.footprint().min(u32::MAX as usize) as u32;
-        inode.mapping().charge_inode(footprint);
+        let bytes = Self::INODE_BYTES + inode.more_bytes();
+        inode
+            .mapping()
+            .charge_inode(bytes.min(u32::MAX as usize) as u32);
         let inode = self.place(inode);
         let pins = inode.pins();
         assert!(pins.try_pin(), "an inode that has been used is inserted");
-        pins.slot.store(self.lru.insert(ino), Relaxed);
-        // The insertion publishes the stores above.
         let refused = self.inodes.insert(ino, inode.clone());
         assert!(refused.is_none(), "two inodes of one number");
         InodeRef(inode)
     }
     /// Takes a dead inode out, unless somebody did.
     fn take_out(&self, ino: Ino, inode: &Arc<T>) -> bool {
-        let won = self.inodes.remove_same(ino, inode);
-        if won {
-            self.leave_lru(ino, inode);
-        }
-        won
-    }
-    fn leave_lru(&self, ino: Ino, inode: &T) {
-        self.lru.remove(ino, inode.pins().slot.load(Relaxed));
+        self.inodes.remove_same(ino, inode)
     }
     /// The clock's hand is at this inode: spare it, take pages of it, or take it. Bytes freed.
     fn visit(&self, ino: Ino, want: u64, large: Large) -> u64 {
@@ -354,11 +353,12 @@ impl<T: CachedInode> InodeTable<T> {
         self.salvage(inode);
         freed
     }
-    /// Loads the next inodes of the clock's hand into the processor's cache at once. These loads
-    /// are independent and overlap; those of successive visits do not.
-    fn fetch(&self, inos: &[Ino]) {
+    /// Finds the next inodes of the clock's hand, and loads them into the processor's cache at
+    /// once. These loads are independent and overlap; those of successive visits do not.
+    fn fetch(&self, at: &[Stops], visited: &mut Vec<Ino>) {
         let mut sum = 0;
-        self.inodes.with_each(inos, |inode| {
+        self.inodes.with_each(at, |ino, inode| {
+            visited.push(ino);
             sum += u64::from(inode.pins().count()) + inode.mapping().pages();
         });
         std::hint::black_box(sum);

@@ -11,19 +11,21 @@ mod large_files;
 mod loading;
 mod lru;
 mod mapping;
+mod occupancy;
 mod pins;
 mod reuse;
 mod slot;
 
 pub use budget::{Budget, Kind, Shrinker};
 pub use counter::ShardedCounter;
-pub use dentry::{Cached, Dentries, Dentry};
+pub use dentry::{Cached, Dentries, Dentry, NAME_BYTES};
 pub use errseq::ErrSeq;
+pub use heap::heap_bytes;
 pub use inode_table::{CachedInode, InodeRef, InodeTable};
 pub use mapping::{Delalloc, DirtyPage, Mapping, PageState, Reclaimed, Removed};
 pub use pins::Pins;
 
-/// The primitives of [`pins`], [`slot`] and [`dentry`]. `tests/*_model.rs` replace them with
+/// The primitives of [`pins`], [`slot`], [`occupancy`] and [`dentry`]. `tests/*_model.rs` replace them with
 /// loom's.
 mod sync {
     pub(crate) use std::sync::Arc;

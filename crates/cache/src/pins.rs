@@ -28,13 +28,10 @@ const DEAD: u32 = REMOVED;
 /// The number of users of an inode. An inode without users may become *dead*; a dead inode is never
 /// given out again.
 ///
-/// The struct also has the inode's slot on the LRU clock, and whether the inode was used since the
-/// hand's last visit.
+/// The struct also has whether the inode was used since the last visit of the LRU clock's hand.
 #[derive(Default, Debug)]
 pub struct Pins {
     word: AtomicU32,
-    /// Slot on the clock of its LRU shard. Changes only when the inode is inserted or removed.
-    pub(crate) slot: AtomicU32,
     referenced: AtomicBool,
 }
 

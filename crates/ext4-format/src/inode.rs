@@ -32,9 +32,10 @@ const CHECKSUM_HI: usize = 0x82;
 const EXTRA_ISIZE: usize = 0x80;
 const SECTOR_BITS: u32 = 9;
 
-/// An inode in native integers.
+/// An inode in native integers. `B` is the type of `i_block`: `()` for the other fields alone, for a
+/// caller that keeps `i_block` apart from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InodeFields {
+pub struct InodeFields<B = [u8; I_BLOCK_SIZE]> {
     /// Type and permissions.
     pub mode: InodeMode,
     /// Owner.
@@ -62,7 +63,7 @@ pub struct InodeFields {
     /// Version, for NFS and `statx`; 32 bits without room for more.
     pub version: u64,
     /// Extent root, block map, symlink or device number.
-    pub i_block: [u8; I_BLOCK_SIZE],
+    pub i_block: B,
     /// Distinguishes the files that had this inode number.
     pub generation: u32,
     /// Block with extended attributes, 0 if none.
@@ -266,6 +267,34 @@ impl InodeFields {
             put_u32(raw, 0x9c, self.projid)?;
         }
         Some(())
+    }
+}
+
+impl<B> InodeFields<B> {
+    /// Replaces `i_block`. Returns the fields with the new value, and the old one.
+    #[must_use]
+    pub fn replace_i_block<C>(self, i_block: C) -> (InodeFields<C>, B) {
+        let fields = InodeFields {
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            size: self.size,
+            atime: self.atime,
+            ctime: self.ctime,
+            mtime: self.mtime,
+            crtime: self.crtime,
+            dtime: self.dtime,
+            links_count: self.links_count,
+            blocks: self.blocks,
+            flags: self.flags,
+            version: self.version,
+            i_block,
+            generation: self.generation,
+            file_acl: self.file_acl,
+            extra_isize: self.extra_isize,
+            projid: self.projid,
+        };
+        (fields, self.i_block)
     }
 
     /// Returns the block count's halves, and the flags with `HUGE_FILE` as that count needs it.

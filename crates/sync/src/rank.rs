@@ -41,7 +41,7 @@ ranks! {
     4 Rename "ext4::Fs::rename_lock";
     5 Directory "ext4::Inode::lock of a directory";
     6 FileContents "ext4::Inode::lock of anything else";
-    7 InodeWriteback "ext4::Inode::writeback_lock";
+    7 InodeWriteback "ext4::FileIo::writeback_lock";
     8 BatchPiece "ext4::Batch::piece";
     9 BatchFinished "ext4::Batch::finished";
     10 Commit "jbd2::CommitLock::state";
@@ -50,7 +50,7 @@ ranks! {
     13 InodeBlocks "ext4::Inode::i_block";
     14 Orphans "ext4::OrphanState::list";
     15 InodeMeta "ext4::Inode::meta";
-    16 NodePromise "ext4::NodePromise";
+    16 NodePromise "ext4::FileIo::nodes";
     17 Group "ext4::alloc::Group::blocks, inodes";
     18 JournalTail "jbd2::Journal::tail";
     19 CheckpointSet "jbd2::Journal::set";
@@ -80,7 +80,7 @@ ranks! {
     32 DirtyLimitsList "writeback::DirtyLimits::of";
     32 DirtyList "writeback::BackingDev::b_dirty";
     32 DirtyShares "writeback::DirtyLimits::shares";
-    32 FileBatches "ext4::Durability::batches";
+    32 FileBatches "ext4::FileIo::batches";
     32 FlusherEnd "writeback::Lifetime::over";
     32 FlusherWakeup "writeback::Wakeup::notified";
     32 ForegroundList "writeback::ForegroundList::state";
@@ -91,7 +91,8 @@ ranks! {
     32 FuseNodes "fuse::Nodes shards";
     32 FusePending "fuse::Pending";
     32 FuseServing "fuse::Teardown::serving";
-    32 InodeGoal "ext4::Inode::goal";
+    32 InodeGoal "ext4::FileIo::goal";
+    32 InodeIo "ext4::FileData::io";
     32 InodeLoading "cache::Loading shards";
     32 InodeLru "cache::Lru shards";
     32 LargeFiles "cache::LargeFiles";
@@ -103,7 +104,7 @@ ranks! {
     32 QueueGate "block::Queue write gate";
     32 QueueState "block::Queue::flush_error";
     32 ReadOnlyReason "ext4::Fs::read_only_reason";
-    32 Readahead "ext4::Inode::readahead";
+    32 Readahead "ext4::FileIo::readahead";
     32 SharedFlusher "writeback::SharedThread::state";
     32 Shrinkers "cache::Budget::shrinkers";
     32 SimPages "sim::Pages shards";

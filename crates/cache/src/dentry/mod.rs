@@ -38,6 +38,9 @@ const PART: u64 = 64;
 const PIECE: usize = 64;
 const PIECE_BYTES: u64 = size_of::<[Set; PIECE]>() as u64;
 
+/// Bytes of a name where the sets have two names on the average; there is room for three.
+pub const NAME_BYTES: usize = size_of::<Set>() / 2;
+
 /// See the module.
 pub struct Dentries {
     keys: (u64, u64),

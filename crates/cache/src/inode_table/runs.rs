@@ -4,8 +4,9 @@
 //! numbers with a slot for each: the next slot is in the processor's cache, and an entry costs a
 //! pointer only.
 //!
-//! No thread waits for a lock. A lookup finds the run in a concurrent map and takes a reference
-//! from its [`Slot`]. A run counts its objects and the threads that insert one.
+//! A lookup takes no lock: it finds the run in a concurrent map and takes a reference from its
+//! [`Slot`]. A run counts its objects and the threads that insert one ([`Occupancy`]). Only the
+//! first insertion into a run, and its end, take a lock, that of a clock of the [`Lru`].
 //!
 //! ```text
 //!              insert                 count is 0                another run became idle
@@ -19,6 +20,9 @@
 //! The thread that replaces it marks the earlier run as dead, if that is still empty, and removes
 //! it. A thread that finds a dead run creates another.
 
+use crate::heap::heap_bytes;
+use crate::lru::{Lru, Stops};
+use crate::occupancy::Occupancy;
 use crate::slot::Slot;
 use papaya::HashMap;
 use rustc_hash::FxBuildHasher;
@@ -29,19 +33,22 @@ use units::Ino;
 const RUN_BITS: u32 = 5;
 /// Numbers in a run.
 const RUN: usize = 1 << RUN_BITS;
-/// The count of a run that has ended.
-const DEAD: u32 = u32::MAX;
-
 struct Run<T> {
-    /// Slots in use, and threads that are inserting; [`DEAD`] after the end.
-    held: AtomicU32,
+    /// Slots in use, and threads that are inserting.
+    occupancy: Occupancy,
     slots: [Slot<T>; RUN],
 }
+
+/// Bytes of a run in memory: itself, the counts of its `Arc`, its entry in the map, which is at
+/// least half full (a pointer to key and value, and a byte), and its place on a clock.
+const RUN_BYTES: usize = heap_bytes(size_of::<Run<u8>>() + 16) + heap_bytes(24) + 2 * 9 + 2 * 4;
+/// Bytes of an object's part of a full run, rounded up.
+pub(super) const ENTRY_BYTES: usize = RUN_BYTES.div_ceil(RUN);
 
 impl<T> Default for Run<T> {
     fn default() -> Run<T> {
         Run {
-            held: AtomicU32::new(0),
+            occupancy: Occupancy::default(),
             slots: std::array::from_fn(|_| Slot::default()),
         }
     }
@@ -51,28 +58,14 @@ impl<T> Run<T> {
     fn slot(&self, number: Ino) -> &Slot<T> {
         &self.slots[number.0 as usize % RUN]
     }
-    /// Counts one more object. Returns `false` if the run is dead.
-    fn hold(&self) -> bool {
-        let more = |held| (held != DEAD).then(|| held + 1);
-        self.held
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
-            .is_ok()
-    }
-    /// Counts one less. Returns whether the run is empty.
-    fn release(&self) -> bool {
-        self.held.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-    /// Marks an empty run as dead. Returns `false` if it is in use, or dead already.
-    fn end(&self) -> bool {
-        self.held
-            .compare_exchange(0, DEAD, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-    }
 }
 
 /// The map.
 pub(super) struct Runs<T> {
     runs: HashMap<u32, Arc<Run<T>>, FxBuildHasher>,
+    /// The order in which objects are reclaimed. A run enters it before its first object and leaves
+    /// it at its end.
+    lru: Lru<{ RUN as u32 }>,
     /// The run that became empty last, by its key; it may have ended, or be in use again.
     idle: AtomicU32,
 }
@@ -81,6 +74,7 @@ impl<T> Default for Runs<T> {
     fn default() -> Runs<T> {
         Runs {
             runs: HashMap::default(),
+            lru: Lru::default(),
             // Any run: one that is in use does not end.
             idle: AtomicU32::new(0),
         }
@@ -90,10 +84,7 @@ impl<T> Default for Runs<T> {
 impl<T> Runs<T> {
     /// The number of objects. Runs are counted one after another, so it is approximate.
     pub fn len(&self) -> usize {
-        let held = |run: &Arc<Run<T>>| match run.held.load(Ordering::Relaxed) {
-            DEAD => 0,
-            held => held as usize,
-        };
+        let held = |run: &Arc<Run<T>>| run.occupancy.count();
         self.runs.pin().values().map(held).sum()
     }
     /// Returns a reference to the object of this number.
@@ -101,15 +92,20 @@ impl<T> Runs<T> {
         let runs = self.runs.pin();
         runs.get(&(number.0 >> RUN_BITS))?.slot(number).get()
     }
-    /// Calls `call` for the existing objects of these numbers.
-    pub fn with_each(&self, numbers: &[Ino], mut call: impl FnMut(&T)) {
+    /// The order in which objects are reclaimed.
+    pub fn lru(&self) -> &Lru<{ RUN as u32 }> {
+        &self.lru
+    }
+    /// Calls `call` for the objects at which the hand has stopped, with their numbers.
+    pub fn with_each(&self, at: &[Stops], mut call: impl FnMut(Ino, &T)) {
         let runs = self.runs.pin();
-        for near in numbers.chunk_by(|a, b| a.0 >> RUN_BITS == b.0 >> RUN_BITS) {
-            let Some(run) = runs.get(&(near[0].0 >> RUN_BITS)) else {
+        for Stops { key, stops } in at {
+            let Some(run) = runs.get(key) else {
                 continue;
             };
-            for &number in near {
-                run.slot(number).with(&mut call);
+            for stop in stops.clone() {
+                let number = Ino(key << RUN_BITS | stop);
+                run.slot(number).with(|object| call(number, object));
             }
         }
     }
@@ -117,12 +113,13 @@ impl<T> Runs<T> {
     pub fn insert(&self, number: Ino, object: Arc<T>) -> Option<Arc<T>> {
         let runs = self.runs.pin();
         let run = loop {
-            let run = runs.get_or_insert_with(number.0 >> RUN_BITS, Arc::default);
-            if run.hold() {
+            let key = number.0 >> RUN_BITS;
+            let run = runs.get_or_insert_with(key, Arc::default);
+            if run.occupancy.hold(|| self.lru.insert(key)) {
                 break run;
             }
             // Its last holder is about to remove it.
-            self.take_out(number.0 >> RUN_BITS, run);
+            self.take_out(key, run);
         };
         let refused = run.slot(number).put(object);
         if refused.is_some() {
@@ -152,7 +149,7 @@ impl<T> Runs<T> {
     }
     fn release(&self, number: Ino, run: &Run<T>) {
         let key = number.0 >> RUN_BITS;
-        if !run.release() {
+        if !run.occupancy.release() {
             return;
         }
         let before = self.idle.swap(key, Ordering::AcqRel);
@@ -161,7 +158,7 @@ impl<T> Runs<T> {
         }
         let runs = self.runs.pin();
         if let Some(run) = runs.get(&before)
-            && run.end()
+            && run.occupancy.end(|place| self.lru.remove(before, place))
         {
             self.take_out(before, run);
         }
@@ -197,8 +194,15 @@ mod tests {
         objects.sort_unstable();
         assert_eq!(objects, numbers().collect::<Vec<_>>());
         let mut each = Vec::new();
-        let wanted = [1, 2, 4, 700, 7, u32::MAX].map(Ino);
-        runs.with_each(&wanted, |number| each.push(number.0));
+        let at = |number: u32| Stops {
+            key: number >> RUN_BITS,
+            stops: number % RUN as u32..number % RUN as u32 + 1,
+        };
+        let wanted = [1, 2, 4, 700, 7, u32::MAX].map(at);
+        runs.with_each(&wanted, |at, number| {
+            assert_eq!(at, *number);
+            each.push(number.0);
+        });
         assert_eq!(each, [1, 4, 7, u32::MAX]);
         let refused = runs.insert(Ino(4), Arc::new(Ino(44))).unwrap();
         assert_eq!(*refused, Ino(44));
@@ -236,7 +240,8 @@ mod tests {
         made(far);
         assert!(runs.remove(Ino(far)).is_some());
         assert_eq!((runs.runs.len(), runs.len()), (1, 0));
-        assert!(!run.hold(), "the first run has ended");
+        let listed = || unreachable!("it is listed");
+        assert!(!run.occupancy.hold(listed), "the first run has ended");
     }
 
     #[test]

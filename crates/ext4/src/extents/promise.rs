@@ -32,6 +32,7 @@
 use super::node::View;
 use super::read_root;
 use crate::alloc::Claim;
+use crate::state::FileIo;
 use crate::{Fs, Inode, Result};
 use ext4_format::extent::{self, ExtentState, MAX_DEPTH};
 use jbd2::Handle;
@@ -116,13 +117,15 @@ pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
 pub(crate) struct Changes<'a> {
     fs: &'a Fs,
     inode: &'a Arc<Inode>,
+    io: Arc<FileIo>,
 }
 
 impl<'a> Changes<'a> {
     /// Begins the period; it ends at the drop.
     pub fn begin(fs: &'a Fs, inode: &'a Arc<Inode>) -> Changes<'a> {
-        inode.data.nodes.0.lock().users += 1;
-        Changes { fs, inode }
+        let io = inode.data.make_io();
+        io.nodes.lock().users += 1;
+        Changes { fs, inode, io }
     }
 
     /// Reserves the nodes that the unlanded pages and `more` changes can need.
@@ -134,7 +137,7 @@ impl<'a> Changes<'a> {
         let shape = Shape::of(&read_root(self.inode, &root)?, self.fs.geo.block_size);
         let waiting = self.inode.data.mapping.unlanded_pages();
         let wanted = worst_case(shape, waiting + more);
-        let mut state = self.inode.data.nodes.0.lock();
+        let mut state = self.io.nodes.lock();
         let missing = wanted.saturating_sub(state.nodes.into());
         if missing > 0 {
             self.fs.groups.reserve_nodes(missing, claim)?;
@@ -147,7 +150,7 @@ impl<'a> Changes<'a> {
 impl Drop for Changes<'_> {
     fn drop(&mut self) {
         let last = {
-            let mut state = self.inode.data.nodes.0.lock();
+            let mut state = self.io.nodes.lock();
             state.users -= 1;
             state.users == 0 && state.nodes > 0
         };
@@ -171,7 +174,10 @@ impl Fs {
     /// Releases the reserved nodes that the unlanded pages cannot need. It is called after pages of
     /// `inode` were recorded or dropped.
     pub(crate) fn settle_nodes(&self, inode: &Inode) {
-        if inode.data.nodes.0.lock().nodes == 0 {
+        let Some(io) = inode.data.io() else {
+            return;
+        };
+        if io.nodes.lock().nodes == 0 {
             return;
         }
         let root = inode.i_block.read();
@@ -183,7 +189,7 @@ impl Fs {
                 worst_case(Shape::of(&view, self.geo.block_size), waiting)
             }),
         };
-        let mut state = inode.data.nodes.0.lock();
+        let mut state = io.nodes.lock();
         let spare = u64::from(state.nodes).saturating_sub(wanted);
         if state.users == 0 && spare > 0 {
             state.nodes -= spare as u32;
@@ -199,16 +205,20 @@ impl Fs {
         inode: &Inode,
         goal: FsBlock,
     ) -> Result<FsBlock> {
-        let mut state = inode.data.nodes.0.lock();
-        if state.nodes == 0 {
-            drop(state);
+        let io = inode.data.io();
+        let take = |io: &Arc<FileIo>| {
+            let mut state = io.nodes.lock();
+            let left = state.nodes.checked_sub(1)?;
+            state.nodes = left;
+            Some(())
+        };
+        // Promised nodes keep the inode's `FileIo`; one that was taken does not.
+        let Some(io) = io.filter(|io| take(io).is_some()) else {
             return self.groups.alloc_metadata_block(handle, goal);
-        }
-        state.nodes -= 1;
-        drop(state);
+        };
         let block = self.groups.alloc_reserved_block(handle, goal);
         if block.is_err() {
-            inode.data.nodes.0.lock().nodes += 1;
+            io.nodes.lock().nodes += 1;
         }
         block
     }

@@ -58,7 +58,7 @@ impl Fs {
         end: u64,
     ) -> Result<()> {
         let _exclusive = inode.lock.write();
-        inode.data.readahead.quiesce();
+        inode.wait_readahead();
         inode.begin_write(WriteMode::Anywhere)?;
         let done = self.change_blocks(inode, mode, offset, end);
         if done.is_err() {
@@ -134,7 +134,8 @@ impl Fs {
     /// Maps the holes of `pages` to unwritten blocks.
     fn allocate(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) -> Result<()> {
         // Blocks that were picked for pages in flight must be recorded before holes are searched.
-        let _lock = inode.data.writeback_lock.lock();
+        let io = inode.data.make_io();
+        let _lock = io.writeback_lock.lock();
         self.wait_writeback(inode);
         let changes = Changes::begin(self, inode);
         let blocks = page::blocks(pages);
@@ -179,7 +180,8 @@ impl Fs {
     /// Removes `pages` and makes the mapped parts of them unwritten. The caller has promised the
     /// nodes.
     fn unwrite(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) -> Result<()> {
-        let lock = inode.data.writeback_lock.lock();
+        let io = inode.data.make_io();
+        let lock = io.writeback_lock.lock();
         self.wait_writeback(inode);
         let blocks = page::blocks(pages);
         let mut at = blocks.start;

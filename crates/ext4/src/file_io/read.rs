@@ -41,10 +41,13 @@ impl Fs {
         }
         let buf = &mut buf[..len];
         let pages = page::touching(offset..offset + len as u64);
-        let ahead = inode
-            .data
-            .readahead
-            .advance(pages.clone(), PageIndex::after(size));
+        let end = PageIndex::after(size);
+        // Nothing is left to read ahead where a small file is read at once.
+        let is_whole = pages == (PageIndex::FIRST..end);
+        let ahead = match is_whole {
+            true => end..end,
+            false => inode.data.make_io().readahead.advance(pages.clone(), end),
+        };
         if !ahead.is_empty() {
             // While another thread changes the file, readahead is left out.
             if let Some(_shared) = inode.lock.try_read() {
@@ -102,7 +105,8 @@ impl Fs {
         offset: u64,
         out: &mut [u8],
     ) -> Result<PageIndex> {
-        if inode.data.readahead.wait_for(pages.start)
+        let io = inode.data.io();
+        if io.is_some_and(|io| io.readahead.wait_for(pages.start))
             && inode.data.mapping.state(pages.start).is_some()
         {
             return Ok(pages.start);
@@ -209,6 +213,7 @@ impl Fs {
     /// Requests those of `pages` that are on the device and not cached. The caller holds the
     /// inode's lock shared.
     fn start_readahead(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) {
+        let io = inode.data.make_io();
         let mut plug = self.queue.plug();
         let mut at = pages.start;
         while at < pages.end {
@@ -226,7 +231,7 @@ impl Fs {
                     .numbers()
                     .map(|_| BufMut::scratch(PAGE_SIZE))
                     .collect();
-                inode.data.readahead.begin(range.clone());
+                io.readahead.begin(range.clone());
                 let arrival = Arc::new(Arrival {
                     inode: inode.clone(),
                     range,

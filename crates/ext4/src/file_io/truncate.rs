@@ -26,7 +26,7 @@ impl Fs {
 
     fn truncate_once(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
-        inode.data.readahead.quiesce();
+        inode.wait_readahead();
         let old = inode.begin_write(WriteMode::Anywhere)?;
         if size >= old {
             self.zero_tail(inode, size)?;
@@ -38,7 +38,8 @@ impl Fs {
             self.zero_in_page(inode, PageIndex::of(size), tail..PAGE_SIZE)?;
         }
         // Held until the tail is logged, so that no thread writes it in place.
-        let lock = inode.data.writeback_lock.lock();
+        let io = inode.data.make_io();
+        let lock = io.writeback_lock.lock();
         self.wait_writeback(inode);
         if size == 0 {
             self.note_truncated(inode);

@@ -95,7 +95,7 @@ impl Fs {
 
     fn write_chunk(&self, inode: &Arc<Inode>, at: At, data: &[u8]) -> Result<Written> {
         let _exclusive = inode.lock.write();
-        inode.data.readahead.quiesce();
+        inode.wait_readahead();
         let size = inode.begin_write(match at {
             At::Offset(_) => WriteMode::Anywhere,
             At::End => WriteMode::Append,

@@ -57,7 +57,8 @@ impl Fs {
         }
         self.zero_in_page(inode, PageIndex::of(old), page::within(old)..PAGE_SIZE)?;
         if inode.data.stale_tail.swap(false, Ordering::Relaxed) {
-            let lock = inode.data.writeback_lock.lock();
+            let io = inode.data.make_io();
+            let lock = io.writeback_lock.lock();
             self.wait_writeback(inode);
             let handle = self.journal.start(2)?;
             self.log_tail(&handle, inode, old, &lock)?;

@@ -16,7 +16,8 @@ use sync::Rank;
 use sync::atomic::{AtomicBool, Ordering};
 use units::{FileBlock, FsBlock, Ino};
 
-/// The most blocks of an orphan file. The default of mke2fs is at most 512.
+/// The most blocks of an orphan file. The default of mke2fs is at most 512. An [`OrphanPlace`] has
+/// 16 bits for a block, and as many for a slot: a block of 64 KiB has 16,384.
 const MAX_BLOCKS: u64 = 1 << 12;
 
 /// Updates the checksum of a block before it is logged.
@@ -80,17 +81,17 @@ impl OrphanFile {
     }
 
     /// Returns the number of blocks of the file.
-    pub fn blocks(&self) -> u32 {
-        self.blocks.len() as u32
+    pub fn blocks(&self) -> u16 {
+        self.blocks.len() as u16
     }
 
     /// Returns the taken slots of a block and the inode number in each.
-    pub fn orphans(&self, fs: &Fs, block: u32) -> Result<Vec<(u32, Ino)>> {
-        let buffer = fs.journal.get(self.blocks[block as usize].place)?;
+    pub fn orphans(&self, fs: &Fs, block: u16) -> Result<Vec<(u16, Ino)>> {
+        let buffer = fs.journal.get(self.blocks[usize::from(block)].place)?;
         self.verify(&buffer)?;
         let data = buffer.data();
         let slots = orphan_file::slots(&data);
-        Ok(slots.map(|(slot, ino)| (slot as u32, ino)).collect())
+        Ok(slots.map(|(slot, ino)| (slot as u16, ino)).collect())
     }
 
     /// Stores an inode number in a free slot; `None` if no slot is free.
@@ -107,15 +108,15 @@ impl OrphanFile {
                 return Err(error);
             }
             self.set_orphan_present(fs, handle);
-            let (block, slot) = (block as u32, slot as u32);
+            let (block, slot) = (block as u16, slot as u16);
             return Ok(Some(OrphanPlace::File { block, slot }));
         }
         Ok(None)
     }
 
     /// Frees a slot.
-    pub fn del(&self, handle: &Handle<'_>, block: u32, slot: u32) -> Result<()> {
-        let (block, slot) = (block as usize, slot as usize);
+    pub fn del(&self, handle: &Handle<'_>, block: u16, slot: u16) -> Result<()> {
+        let (block, slot) = (usize::from(block), usize::from(slot));
         self.set(handle, block, slot, None)?;
         self.blocks[block].free(slot);
         Ok(())

@@ -12,9 +12,13 @@ const STEP_CREDITS: u32 = 256;
 
 impl Fs {
     /// Removes pages in any state, after writeback in flight has ended, and returns their
-    /// reservations.
+    /// reservations. The caller holds the inode's lock exclusively, or is its only user.
     pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) {
-        let lock = inode.data.writeback_lock.lock();
+        if inode.data.mapping.pages() == 0 && !inode.data.has_io() {
+            return;
+        }
+        let io = inode.data.make_io();
+        let lock = io.writeback_lock.lock();
         self.wait_writeback(inode);
         self.forget_pages(inode, pages, &lock);
     }
@@ -34,7 +38,9 @@ impl Fs {
         self.groups.unreserve(removed.delalloc);
         self.settle_nodes(inode);
         self.unlanded_files.settle(inode);
-        *inode.data.goal.lock() = None;
+        if let Some(io) = inode.data.io() {
+            *io.goal.lock() = None;
+        }
     }
 
     /// Credits of one step of a removal of blocks: an eighth of a transaction, so that steps share
@@ -50,7 +56,8 @@ impl Fs {
         inode: &Arc<Inode>,
         pages: Range<PageIndex>,
     ) -> Result<()> {
-        let lock = inode.data.writeback_lock.lock();
+        let io = inode.data.make_io();
+        let lock = io.writeback_lock.lock();
         self.wait_writeback(inode);
         self.free_in_steps(inode, page::blocks(pages), |handle, freed| {
             self.forget_pages(inode, page::of_blocks(freed), &lock);

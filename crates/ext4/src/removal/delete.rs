@@ -46,7 +46,7 @@ impl Fs {
     /// Frees an inode's blocks, attributes and number. The caller is its only user.
     pub(crate) fn delete_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         self.bdi.forget(inode);
-        inode.data.readahead.quiesce();
+        inode.wait_readahead();
         self.drop_pages(inode, PageIndex::FIRST..PageIndex::END);
         let kind = inode.kind();
         if has_extents(inode) {

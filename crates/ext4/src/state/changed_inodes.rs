@@ -193,10 +193,7 @@ fn write_block(fs: &Fs, handle: &Handle<'_>, block: FsBlock, inodes: &[Arc<Inode
         inode.registered.store(false, Ordering::Release);
         let i_block = *inode.i_block.read();
         let meta = inode.meta.lock();
-        let fields = InodeFields {
-            i_block,
-            ..meta.fields.clone()
-        };
+        let (fields, ()) = meta.fields.clone().replace_i_block(i_block);
         snapshots.push(Snapshot {
             ino: inode.ino,
             offset,

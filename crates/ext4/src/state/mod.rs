@@ -32,7 +32,7 @@ pub(crate) use changed_inodes::ChangedInodes;
 pub use deletions::DeletedInodes;
 pub(crate) use deletions::{DeletedInodesSlot, Deletions};
 pub(crate) use inode::{
-    Arrival, Batch, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record, SizeToSync,
+    Arrival, Batch, FileIo, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record, SizeToSync,
     decode_rdev, is_stale_behind, live_bytes,
 };
 pub use inode::{Attr, FirstLink, Inode, InodeRef, Route, SetAttr, SetTime, SyncKind, WriteMode};

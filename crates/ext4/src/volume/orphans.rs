@@ -77,10 +77,10 @@ impl Recovery<'_> {
                 let inode = self.load("an inode number of the orphan file", ino)?;
                 if !self.seen.insert(ino.0) {
                     let damage = InodeDamage::OrphanRecordedTwice {
-                        block: FileBlock(block),
-                        slot,
+                        block: FileBlock(block.into()),
+                        slot: slot.into(),
                     };
-                    let place = file.blocks.get(block as usize).map(|block| block.place);
+                    let place = file.blocks.get(usize::from(block)).map(|block| block.place);
                     return Err(damage.at(ino, place));
                 }
                 self.recover_inode(&inode, OrphanPlace::File { block, slot })?;

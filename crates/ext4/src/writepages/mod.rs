@@ -68,9 +68,10 @@ impl Fs {
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) -> Progress<Error> {
+        let io = inode.data.make_io();
         let lock = match slice.on_locked {
-            OnLocked::Skip => inode.data.writeback_lock.try_lock(),
-            OnLocked::Wait => Some(inode.data.writeback_lock.lock()),
+            OnLocked::Skip => io.writeback_lock.try_lock(),
+            OnLocked::Wait => Some(io.writeback_lock.lock()),
         };
         let unwritten = Progress {
             pages: 0,
@@ -84,8 +85,8 @@ impl Fs {
             return unwritten;
         };
         let submitted = match slice.reason {
-            Reason::Sync => self.submit_pages(inode, &lock, slice, plug, batch),
-            _ => self.submit_slice(inode, lock, slice, plug, batch),
+            Reason::Sync => self.submit_pages(inode, &io, &lock, slice, plug, batch),
+            _ => self.submit_slice(inode, &io, lock, slice, plug, batch),
         };
         let Submitted { pages, next } = match submitted {
             Ok(submitted) => submitted,

@@ -2,7 +2,7 @@
 
 use super::Submitted;
 use crate::extents::{self, ExtentState, Map};
-use crate::state::{Batch, LOGGED_PAGES, Range, Record, Route};
+use crate::state::{Batch, FileIo, LOGGED_PAGES, Range, Record, Route};
 use crate::{Fs, Inode, Result};
 use block::{Bio, Buf, Class, Plug};
 use cache::DirtyPage;
@@ -52,28 +52,31 @@ impl Fs {
     pub(super) fn submit_slice(
         &self,
         inode: &Arc<Inode>,
+        io: &FileIo,
         mut lock: MutexGuard<'_, PageIndex>,
         mut slice: Slice,
         plug: &mut Plug<'_>,
         batch: &Arc<Batch>,
     ) -> Result<Submitted> {
         slice.from = *lock;
-        let mut submitted = self.submit_pages(inode, &lock, slice, plug, batch)?;
+        let mut submitted = self.submit_pages(inode, io, &lock, slice, plug, batch)?;
         let pages = submitted.pages;
         if slice.from > PageIndex::FIRST && pages < slice.pages {
             slice.from = PageIndex::FIRST;
             slice.pages -= pages;
-            submitted = self.submit_pages(inode, &lock, slice, plug, batch)?;
+            submitted = self.submit_pages(inode, io, &lock, slice, plug, batch)?;
             submitted.pages += pages;
         }
         *lock = submitted.next;
         Ok(submitted)
     }
 
-    /// Submits dirty pages of `inode`. The caller holds its `writeback_lock` (proved by `lock`).
+    /// Submits dirty pages of `inode`. The caller holds the `writeback_lock` of `io`, the inode's
+    /// (proved by `lock`).
     pub(super) fn submit_pages(
         &self,
         inode: &Arc<Inode>,
+        io: &FileIo,
         lock: &MutexGuard<'_, PageIndex>,
         slice: Slice,
         plug: &mut Plug<'_>,
@@ -81,7 +84,7 @@ impl Fs {
     ) -> Result<Submitted> {
         let mut pages: Vec<DirtyPage> = Vec::with_capacity(slice.pages.min(64));
         let range = slice.from..slice.end;
-        if inode.gather(lock, batch, range, slice.pages, &mut pages) == 0 {
+        if inode.gather(io, lock, batch, range, slice.pages, &mut pages) == 0 {
             return Ok(Submitted {
                 pages: 0,
                 next: slice.from,
@@ -175,7 +178,8 @@ impl Fs {
                     Route::Log | Route::LogNew => (WritePath::Log, LOGGED_PAGES),
                 };
                 let want = len.min(left).min(most);
-                let run = match self.goal(inode, file_block, placement) {
+                let io = inode.data.make_io();
+                let run = match self.goal(inode, &io, file_block, placement) {
                     Some(goal) => self.groups.pick(goal, want)?,
                     None => {
                         let first = || self.groups.goal_for(inode.ino);
@@ -183,7 +187,7 @@ impl Fs {
                     }
                 };
                 let end = run.start + u64::from(run.len);
-                *inode.data.goal.lock() = Some((file_block + run.len, end));
+                *io.goal.lock() = Some((file_block + run.len, end));
                 Ok(Placed {
                     start: run.start,
                     pages: run.len,
@@ -205,8 +209,14 @@ impl Fs {
     }
 
     /// The goal for a block of a file; `None`: the small-file stream.
-    fn goal(&self, inode: &Inode, file_block: FileBlock, placement: Placement) -> Option<FsBlock> {
-        if let Some((block, goal)) = *inode.data.goal.lock()
+    fn goal(
+        &self,
+        inode: &Inode,
+        io: &FileIo,
+        file_block: FileBlock,
+        placement: Placement,
+    ) -> Option<FsBlock> {
+        if let Some((block, goal)) = *io.goal.lock()
             && block == file_block
         {
             return Some(goal);

@@ -107,10 +107,10 @@ impl SetAttr {
 
 impl Attr {
     /// The attributes of an inode with these fields. Its `i_block` is separate.
-    pub(crate) fn of_fields(
+    pub(crate) fn of_fields<B>(
         ino: Ino,
         kind: FileType,
-        f: &InodeFields,
+        f: &InodeFields<B>,
         i_block: &[u8; I_BLOCK_SIZE],
     ) -> Attr {
         let rdev = match kind {
@@ -148,10 +148,12 @@ impl Attr {
 impl Inode {
     /// The attributes that stat returns.
     pub fn attr(&self) -> Attr {
-        let (i_block, meta) = {
-            let i_block = self.i_block.read();
-            (*i_block, self.meta.lock())
+        let i_block = match self.kind {
+            // The number of a device never changes.
+            FileType::CharDevice | FileType::BlockDevice => *self.i_block.read(),
+            _ => [0; I_BLOCK_SIZE],
         };
+        let meta = self.meta.lock();
         let f = &meta.fields;
         // Delayed allocation: the pages of a new file have no blocks yet. Programs treat a file
         // without blocks as a hole, so the pages are counted.

@@ -42,7 +42,7 @@
 //! the size (`file_io::truncate`).
 
 use super::batch::Batch;
-use super::{Inode, InodeMeta};
+use super::{FileIo, Inode, InodeMeta};
 use crate::{Fs, Result};
 use block::{AtomicWriteMark, WriteMark};
 use cache::{DirtyPage, Mapping};
@@ -50,34 +50,22 @@ use jbd2::{Handle, Journal, Tid};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
+use sync::MutexGuard;
 use sync::atomic::{AtomicU64, Ordering};
-use sync::{Mutex, MutexGuard, Rank};
 use units::PageIndex;
 
 /// Batches that may have pages of a file.
 pub(crate) type Batches = SmallVec<[Arc<Batch>; 2]>;
 
 /// Data and metadata of an inode that were written or recorded and are not durable.
+#[derive(Default)]
 pub(crate) struct Durability {
-    /// Batches that may have pages of the file.
-    batches: Mutex<Batches>,
     /// The last transaction that changed the inode.
     tid: TidCell,
     /// The last transaction that changed what fdatasync waits for (size, extents).
     datasync_tid: TidCell,
     /// The last write of its data that a volatile cache may lose.
     written: AtomicWriteMark,
-}
-
-impl Default for Durability {
-    fn default() -> Durability {
-        Durability {
-            batches: Rank::FileBatches.mutex(Batches::default()),
-            tid: TidCell::default(),
-            datasync_tid: TidCell::default(),
-            written: AtomicWriteMark::default(),
-        }
-    }
 }
 
 /// The commit and the flush that make a file durable once its pages are recorded.
@@ -168,9 +156,11 @@ impl Inode {
 
     /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`. Returns how
     /// many. Leaves pages behind the end: a running write stores them, and then raises the size and
-    /// marks the inode dirty. `_lock` proves that the inode's `writeback_lock` is held.
+    /// marks the inode dirty. `_lock` proves that the `writeback_lock` of `io`, the inode's, is
+    /// held.
     pub(crate) fn gather(
         &self,
+        io: &FileIo,
         _lock: &MutexGuard<'_, PageIndex>,
         batch: &Arc<Batch>,
         range: Range<PageIndex>,
@@ -181,7 +171,7 @@ impl Inode {
             return 0;
         }
         let entered = {
-            let mut batches = self.data.durability.batches.lock();
+            let mut batches = io.batches.lock();
             let enters = !batches.iter().any(|listed| Arc::ptr_eq(listed, batch));
             if enters {
                 batches.push(batch.clone());
@@ -201,13 +191,24 @@ impl Inode {
 
     /// The batches that may have pages of the file now.
     pub(crate) fn batches(&self) -> Batches {
-        self.data.durability.batches.lock().clone()
+        let io = self.data.io();
+        io.map_or_else(Batches::new, |io| io.batches.lock().clone())
     }
 
     /// The outcome of the file's pages in `batch` is known.
     pub(crate) fn leave(&self, batch: &Batch) {
-        let mut batches = self.data.durability.batches.lock();
-        batches.retain(|listed| !std::ptr::eq(&**listed, batch));
+        let Some(io) = self.data.io() else {
+            return;
+        };
+        let is_last = {
+            let mut batches = io.batches.lock();
+            batches.retain(|listed| !std::ptr::eq(&**listed, batch));
+            batches.is_empty()
+        };
+        drop(io);
+        if is_last {
+            self.drop_idle_io();
+        }
     }
 
     /// Landed → recorded: `pages` have landed, and their blocks are recorded under `handle`.

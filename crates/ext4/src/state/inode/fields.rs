@@ -45,12 +45,15 @@ pub enum FirstLink {
 
 impl Inode {
     /// Reads several fields at one moment.
-    pub(crate) fn fields<T>(&self, read: impl FnOnce(&InodeFields) -> T) -> T {
+    pub(crate) fn fields<T>(&self, read: impl FnOnce(&InodeFields<()>) -> T) -> T {
         read(&self.meta.lock().fields)
     }
     /// Changes several fields at one moment.
-    pub(crate) fn change_fields<T>(&self, change: impl FnOnce(&mut InodeFields) -> T) -> T {
-        change(&mut self.meta.lock().fields)
+    pub(crate) fn change_fields<T>(&self, change: impl FnOnce(&mut InodeFields<()>) -> T) -> T {
+        let mut meta = self.meta.lock();
+        let changed = change(&mut meta.fields);
+        self.note_links(&meta);
+        changed
     }
 
     /// The size that users see, in bytes.
@@ -74,7 +77,14 @@ impl Inode {
         self.links() == 0
     }
     pub(crate) fn set_links(&self, links: u16) {
-        self.meta.lock().fields.links_count = links;
+        let mut meta = self.meta.lock();
+        meta.fields.links_count = links;
+        self.note_links(&meta);
+    }
+    /// The link count may have changed.
+    fn note_links(&self, meta: &InodeMeta) {
+        let nameless = meta.fields.links_count == 0;
+        self.nameless.store(nameless, Ordering::Release);
     }
     /// Whether the inode may get a name while it has no links.
     pub(crate) fn first_link(&self) -> FirstLink {
@@ -123,6 +133,7 @@ impl Inode {
         meta.fields.size = 0;
         meta.fields.links_count = 0;
         meta.fields.dtime = u32::try_from(now.secs).unwrap_or(u32::MAX).max(1);
+        self.note_links(&meta);
     }
     /// Counts blocks that were added to the inode, or taken from it, in units of 512 bytes.
     pub(crate) fn add_sectors(&self, sectors: i64) {

@@ -6,6 +6,7 @@
 //! | `attr` | the attributes that stat returns |
 //! | `durability` | which pages and changes of an inode are not durable |
 //! | `batch` | I/O in flight of many inodes |
+//! | `io` | what only I/O needs, made at the first I/O |
 //! | `readahead` | sequential reading of a file |
 //! | `node_promise` | blocks that are promised for nodes of an extent tree |
 //! | `parent_hint` | the directory of a file |
@@ -16,6 +17,7 @@ mod attr;
 mod batch;
 mod durability;
 mod fields;
+mod io;
 mod node_promise;
 mod parent_hint;
 mod readahead;
@@ -27,20 +29,20 @@ pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 pub use durability::SyncKind;
 pub(crate) use durability::{Needed, SizeToSync};
 pub use fields::{FirstLink, WriteMode};
+pub(crate) use io::FileIo;
 pub(crate) use readahead::{Arrival, is_stale_behind, live_bytes};
 
 use super::Fs;
-use cache::{Budget, CachedInode, ErrSeq, Mapping, Pins};
+use cache::{Budget, CachedInode, ErrSeq, Mapping, Pins, heap_bytes};
 use durability::Durability;
 use ext4_format::inode::{FileType, InodeFields};
+use io::IoSlot;
 use jbd2::Handle;
-use node_promise::NodePromise;
 use parent_hint::ParentHint;
-use readahead::Readahead;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Mutex, Rank, RwLock};
-use units::{FileBlock, FsBlock, Ino, PageIndex, page};
+use units::{Ino, page};
 use writeback::DirtyState;
 
 /// A pinned inode.
@@ -49,8 +51,8 @@ pub type InodeRef = cache::InodeRef<Inode>;
 /// The fields of an inode but its map of blocks.
 pub(crate) struct InodeMeta {
     /// The on-disk fields. `fields.size` is the size on disk, which follows `size` (see
-    /// `durability.rs`). `fields.i_block` is not used: see [`Inode::i_block`].
-    pub fields: InodeFields,
+    /// `durability.rs`). `i_block` is apart from them: see [`Inode::i_block`].
+    pub fields: InodeFields<()>,
     /// The size that users see.
     pub size: u64,
     /// Truncations since the inode was loaded, modulo 2^32.
@@ -71,8 +73,8 @@ pub(crate) enum OrphanPlace {
     /// In a slot of the orphan file.
     File {
         /// Block of the orphan file.
-        block: u32,
-        slot: u32,
+        block: u16,
+        slot: u16,
     },
 }
 
@@ -93,6 +95,8 @@ pub struct Inode {
     pub(crate) i_block: RwLock<[u8; 60]>,
     /// Everything else that is on disk. Other modules use the methods of `fields`.
     pub(super) meta: Mutex<InodeMeta>,
+    /// Whether the link count is 0; changed with it, under the lock of `meta`.
+    nameless: AtomicBool,
     /// Whether it is in [`super::ChangedInodes`].
     pub(crate) registered: AtomicBool,
     /// Time stamps were changed in memory only. The next change that marks the inode dirty includes
@@ -101,6 +105,11 @@ pub struct Inode {
     /// The directory that it has a name in.
     pub(crate) parent: ParentHint,
 }
+
+/// A cached inode takes at most 512 bytes, with its entry in the table and one name. Debug builds
+/// have larger locks.
+#[cfg(not(any(debug_assertions, explore)))]
+const _: () = assert!(cache::InodeTable::<Inode>::INODE_BYTES + cache::NAME_BYTES <= 512);
 
 /// The contents of a file, from the page cache to the device.
 pub(crate) struct FileData {
@@ -115,15 +124,9 @@ pub(crate) struct FileData {
     /// A write in place has failed, and not all pages were written since. Such pages do not go
     /// through the log: a block that cannot be written home from there would stop the journal.
     pub write_failed: AtomicBool,
-    /// Held while pages are gathered and blocks are picked for writeback. Contains the page after
-    /// the flusher's last slice.
-    pub writeback_lock: Mutex<PageIndex>,
-    /// Where the allocator looks first: file block and volume block behind the last extent written.
-    pub goal: Mutex<Option<(FileBlock, FsBlock)>>,
-    /// Blocks that unrecorded pages may need for nodes of the extent tree.
-    pub nodes: NodePromise,
-    /// State of sequential reading.
-    pub readahead: Readahead,
+    /// What only I/O needs (`io`).
+    io: IoSlot,
+    has_io: AtomicBool,
     /// It was truncated to zero, and its new contents may not be recorded
     /// ([`Fs::write_truncated_files`]).
     pub truncated: AtomicBool,
@@ -141,10 +144,8 @@ impl FileData {
             durability: Durability::default(),
             errors: ErrSeq::default(),
             write_failed: AtomicBool::new(false),
-            writeback_lock: Rank::InodeWriteback.mutex(PageIndex::FIRST),
-            goal: Rank::InodeGoal.mutex(None),
-            nodes: NodePromise::default(),
-            readahead: Readahead::default(),
+            io: io::empty_slot(),
+            has_io: AtomicBool::new(false),
             truncated: AtomicBool::new(false),
             stale_tail: AtomicBool::new(false),
         }
@@ -159,6 +160,8 @@ impl Inode {
         fields: InodeFields,
         inline_xattrs: Option<Box<[u8]>>,
     ) -> Inode {
+        let (fields, i_block) = fields.replace_i_block(());
+        let nameless = AtomicBool::new(fields.links_count == 0);
         Inode {
             ino,
             kind,
@@ -169,7 +172,7 @@ impl Inode {
                 _ => Rank::FileContents.rw_lock(()),
             },
             data: FileData::new(&fs.budget),
-            i_block: Rank::InodeBlocks.rw_lock(fields.i_block),
+            i_block: Rank::InodeBlocks.rw_lock(i_block),
             meta: Rank::InodeMeta.mutex(InodeMeta {
                 size: fields.size,
                 cuts: 0,
@@ -178,6 +181,7 @@ impl Inode {
                 orphan: None,
                 first_link: FirstLink::default(),
             }),
+            nameless,
             registered: AtomicBool::new(false),
             lazy_times: AtomicBool::new(false),
             parent: ParentHint::default(),
@@ -217,6 +221,15 @@ impl Inode {
         self.register_dirty(fs);
     }
 
+    /// Drops what only I/O needs, unless it or the inode is in use. Called after each of the events
+    /// that may have been the last use. If two of them are concurrent and each finds the other's
+    /// use, a later unpin or the eviction drops it.
+    pub(super) fn drop_idle_io(&self) {
+        if self.data.has_io() && self.pins.count() == 0 {
+            self.data.drop_idle_io();
+        }
+    }
+
     fn register_dirty(self: &Arc<Self>, fs: &Fs) {
         self.lazy_times.store(false, Ordering::Relaxed);
         if !self.registered.swap(true, Ordering::AcqRel) {
@@ -249,17 +262,18 @@ impl CachedInode for Inode {
         !self.registered.load(Ordering::Acquire) && self.is_durable(journal)
     }
 
-    fn footprint(&self) -> usize {
+    fn more_bytes(&self) -> usize {
         let inline = self
             .meta
             .try_lock()
             .and_then(|m| m.inline_xattrs.as_ref().map(|x| x.len()));
-        // The inode, its Arc's counts, and its entries in the table and on the LRU list.
-        size_of::<Inode>() + 16 + 80 + inline.unwrap_or(0)
+        inline.map_or(0, heap_bytes)
     }
 
     fn last_unpinned(self: &Arc<Self>) {
-        if self.meta.lock().fields.links_count == 0
+        self.drop_idle_io();
+        // A thread that changes the link count has a pin, so the last unpin sees the change.
+        if self.nameless.load(Ordering::Acquire)
             && let Some(fs) = self.fs.upgrade()
         {
             fs.unlinked.lock().push(self.clone());

@@ -3,7 +3,7 @@
 //! The window doubles with every sequential read up to [`MAX_WINDOW`] and the next window is
 //! requested when the reader enters the last one, so that the device works while the reader copies.
 //! Pages enter the mapping when their I/O completes. A change of the file's contents or blocks
-//! waits for that first ([`Readahead::quiesce`]).
+//! waits for that first ([`Inode::wait_readahead`]).
 
 use super::Inode;
 use block::{EndIo, IoError, Payload};
@@ -79,6 +79,11 @@ impl Readahead {
         self.state.lock().in_flight.push(range);
     }
 
+    /// Whether nothing is in flight.
+    pub fn is_idle(&mut self) -> bool {
+        self.state.get_mut().in_flight.is_empty()
+    }
+
     fn end(&self, range: &Range<PageIndex>) {
         let mut s = self.state.lock();
         if let Some(at) = s.in_flight.iter().position(|r| r == range) {
@@ -99,12 +104,21 @@ impl Readahead {
         waited
     }
 
-    /// Waits until nothing is in flight. The caller holds the inode's lock exclusively, so no
-    /// readahead begins.
-    pub fn quiesce(&self) {
+    /// Waits until nothing is in flight.
+    fn quiesce(&self) {
         let mut s = self.state.lock();
         while !s.in_flight.is_empty() {
             self.idle.wait(&mut s);
+        }
+    }
+}
+
+impl Inode {
+    /// Waits until no readahead is in flight. The caller holds the inode's lock exclusively, so
+    /// none begins.
+    pub(crate) fn wait_readahead(&self) {
+        if let Some(io) = self.data.io() {
+            io.readahead.quiesce();
         }
     }
 }
@@ -128,7 +142,10 @@ impl EndIo for Arrival {
             }
         }
         // A failed readahead is silent: a reader that needs the page reads it and gets the error.
-        self.inode.data.readahead.end(&self.range);
+        if let Some(io) = self.inode.data.io() {
+            io.readahead.end(&self.range);
+        }
+        self.inode.drop_idle_io();
     }
 }
 
