@@ -169,6 +169,12 @@ impl<T: CachedInode> InodeTable<T> {
         pins.bury();
         self.take_out(ino, inode)
     }
+    /// Lets no other thread pin an inode any more, because the caller deletes it. The caller removes
+    /// it from the table before its number can be used again. Returns `false` if the inode has other
+    /// users.
+    pub fn doom(&self, inode: &InodeRef<T>) -> bool {
+        inode.pins().doom()
+    }
     /// Pins an inode of which the caller holds an `Arc`. Returns `None` if it is dead.
     #[inline]
     pub fn pin(&self, inode: &Arc<T>) -> Option<InodeRef<T>> {

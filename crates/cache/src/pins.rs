@@ -9,6 +9,8 @@
 //!      └─────────────────────┘        └────────────────┘                            │ unpin
 //!              unpin                        revive                     n ──▶ REMOVED + n
 //!                                                                         remove
+//!            doom                unpin
+//!   1 ─────────────▶ DOOMED + 1 ───────▶ DOOMED + 0 (dead)
 //! ```
 //!
 //! - *DYING*: the evictor asks the inode whether it is clean. A thread that wants to pin the inode
@@ -16,6 +18,8 @@
 //!   writeback.
 //! - *dead* is final. Only the evictor makes an unremoved inode dead, and only at zero pins: an
 //!   inode with users is never evicted.
+//! - *DOOMED*: the only user deletes the inode, so no other may pin it any more. Its last unpin
+//!   makes the inode dead (DOOMED + 0).
 //! - *REMOVED*: the table no longer has the inode (its file was deleted). A holder of a pin may pin
 //!   again; the last unpin makes the inode dead.
 
@@ -24,6 +28,8 @@ use super::sync::{AtomicBool, AtomicU32, Ordering, relax};
 const REMOVED: u32 = 1 << 31;
 const DYING: u32 = REMOVED - 1;
 const DEAD: u32 = REMOVED;
+/// Set with the number of the last users, who delete the inode. Also set in [`DYING`].
+const DOOMED: u32 = 1 << 30;
 
 /// The number of users of an inode. An inode without users may become *dead*; a dead inode is never
 /// given out again.
@@ -51,12 +57,13 @@ impl Pins {
     pub fn count(&self) -> u32 {
         match self.word.load(Ordering::Acquire) {
             DYING => 0,
-            word => word & !REMOVED,
+            word => word & !(REMOVED | DOOMED),
         }
     }
-    /// Whether the inode is dead: it has no user and will have none.
+    /// Whether the inode is dead: it has no user and will have none but one that deletes it.
     pub fn is_dead(&self) -> bool {
-        self.word.load(Ordering::Acquire) == DEAD
+        let word = self.word.load(Ordering::Acquire);
+        word == DEAD || is_doomed(word)
     }
     /// Adds a user. Returns `false` if the inode is dead.
     #[inline]
@@ -69,6 +76,7 @@ impl Pins {
                     relax();
                     word = self.word.load(Ordering::Acquire);
                 }
+                _ if is_doomed(word) => return false,
                 _ => match self.word.compare_exchange(
                     word,
                     word + 1,
@@ -92,7 +100,7 @@ impl Pins {
     pub(crate) fn unpin(&self) -> Unpinned {
         match self.word.fetch_sub(1, Ordering::AcqRel) - 1 {
             0 => Unpinned::Idle,
-            DEAD => Unpinned::Dead,
+            DEAD | DOOMED => Unpinned::Dead,
             _ => Unpinned::InUse,
         }
     }
@@ -110,6 +118,13 @@ impl Pins {
     pub(crate) fn bury(&self) {
         self.word.store(DEAD, Ordering::Release);
     }
+    /// Lets no other thread pin the inode any more. The caller is a user and deletes it. Returns
+    /// `false` if it has other users.
+    pub(crate) fn doom(&self) -> bool {
+        self.word
+            .compare_exchange(1, DOOMED + 1, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
     /// Marks the inode as removed from the table.
     pub(crate) fn remove(&self) {
         let mut word = self.word.load(Ordering::Acquire);
@@ -119,6 +134,9 @@ impl Pins {
                 relax();
                 word = self.word.load(Ordering::Acquire);
                 continue;
+            }
+            if is_doomed(word) {
+                return;
             }
             match self.word.compare_exchange(
                 word,
@@ -146,4 +164,9 @@ impl Pins {
         }
         referenced
     }
+}
+
+#[inline]
+fn is_doomed(word: u32) -> bool {
+    word & DOOMED != 0 && word != DYING
 }

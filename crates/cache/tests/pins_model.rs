@@ -82,6 +82,35 @@ fn an_evicted_inode_has_no_user_and_is_clean() {
 }
 
 #[test]
+fn a_doomed_inode_gets_no_other_user() {
+    loom::model(|| {
+        let inode = inode();
+        assert!(inode.pins.try_pin());
+        let other = {
+            let inode = inode.clone();
+            loom::thread::spawn(move || {
+                let written = write(&inode);
+                evict(&inode);
+                written
+            })
+        };
+        evict(&inode);
+        let doomed = inode.pins.doom();
+        if doomed {
+            assert!(!inode.pins.try_pin());
+            assert!(inode.pins.is_dead());
+            inode.gone.store(true, Ordering::SeqCst);
+        }
+        let last = inode.pins.unpin();
+        let written = other.join().unwrap();
+        assert_eq!(last == Unpinned::Dead, doomed);
+        // A written one is not evicted.
+        assert!(inode.pins.is_dead() || !doomed && written);
+        assert_eq!(inode.pins.count(), 0);
+    });
+}
+
+#[test]
 fn a_removed_inode_is_freed_with_its_last_user() {
     loom::model(|| {
         let inode = inode();

@@ -63,7 +63,7 @@ ranks! {
     26 Superblock "ext4::Fs::superblock";
     27 ErrorLog "ext4::ErrorLog::summary";
     28 FlusherControl "writeback::Control::requests";
-    29 Unlinked "ext4::Fs::unlinked";
+    29 Unlinked "ext4::Unlinked shards";
     30 DeviceFlush "block::FlushGate::running";
     31 MountHelper "fusedev::helper::HELPER";
     32 BatchErrors "ext4::Batch::errors";
@@ -75,7 +75,7 @@ ranks! {
     32 ChangedInodesWriting "ext4::ChangedInodes::writing";
     32 CommitWaiting "jbd2::CommitLock::waiting";
     32 Completion "block::Completion, Countdown, merged bios";
-    32 Deletions "ext4::Deletions::count";
+    32 Deletions "ext4::Deletions::waiting";
     32 DeviceInbox "block::devices::uring::Inbox::state";
     32 DirtyLimitsList "writeback::DirtyLimits::of";
     32 DirtyList "writeback::BackingDev::b_dirty";

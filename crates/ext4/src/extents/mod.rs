@@ -288,6 +288,13 @@ pub(crate) fn remove(
     })
 }
 
+/// Whether the tree of an inode that has one is the root alone. One handle with [`REMOVE_CREDITS`]
+/// removes all of it.
+pub(crate) fn is_root_only(inode: &Inode) -> bool {
+    let root = inode.i_block.read();
+    read_root(inode, &root).is_ok_and(|root| root.depth() == 0)
+}
+
 /// Runs `change` on the tree under the exclusive lock and updates the inode's block count.
 ///
 /// The count grows by `mapped_on_success` mapped blocks if `change` succeeds, by the number that

@@ -5,9 +5,9 @@ use super::{
     Change, LinkChange, Unlink, check_may_change, check_may_rename, check_new_name, check_old_name,
     contains_itself, update_directory_inode,
 };
-use crate::directory::{self, CHANGE_CREDITS};
+use crate::directory::{self, CHANGE_CREDITS, Place};
 use crate::orphan::{self, ORPHAN_CREDITS};
-use crate::removal::NAMESPACE_BLOCKS;
+use crate::removal::{DELETE_CREDITS, NAMESPACE_BLOCKS};
 use crate::{Error, FirstLink, Fs, InodeRef, Result};
 use ext4_format::inode::{FileType, LINK_MAX};
 
@@ -140,6 +140,10 @@ impl Fs {
             }
             links = LinkChange::Decrement;
         }
+        if self.is_deleted_at_once(&victim) {
+            self.remove_and_delete(dir, &place, &victim)?;
+            return Ok(None);
+        }
         let handle = self.journal.start(CHANGE_CREDITS + ORPHAN_CREDITS + 2)?;
         let now = self.now();
         let unlink = Unlink::begin(self, &handle, &victim)?;
@@ -150,6 +154,34 @@ impl Fs {
         unlink.finish(self, &handle, now);
         update_directory_inode(self, &handle, dir, now, links);
         Ok(None)
+    }
+
+    /// Removes the last name of an inode of which the caller is the only user, and deletes the
+    /// inode, in one transaction: it never is an orphan. The caller holds both locks.
+    fn remove_and_delete(&self, dir: &InodeRef, place: &Place, victim: &InodeRef) -> Result<()> {
+        let credits = CHANGE_CREDITS + ORPHAN_CREDITS + 2 + DELETE_CREDITS;
+        let handle = self.journal.start(credits)?;
+        let now = self.now();
+        directory::remove(self, &handle, dir, place)?;
+        update_directory_inode(self, &handle, dir, now, LinkChange::Keep);
+        if self.inodes.doom(victim) {
+            let deleted = self.delete_at_once(&handle, victim);
+            drop(handle);
+            if !deleted {
+                self.delete_orphan(victim);
+            }
+            return Ok(());
+        }
+        // Another thread uses it by now. The name is gone, so this must not fail.
+        if orphan::add(self, &handle, victim).is_err() {
+            orphan::add_to_list(self, &handle, victim);
+        }
+        Unlink {
+            inode: victim,
+            left: 0,
+        }
+        .finish(self, &handle, now);
+        Ok(())
     }
 }
 

@@ -46,6 +46,12 @@ pub(crate) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()
     Ok(())
 }
 
+/// As [`add`], but on the list, which cannot fail. The inode is no orphan.
+pub(crate) fn add_to_list(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
+    list::add(fs, handle, inode);
+    fs.orphan_state.count.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Removes the record of an orphan. It has no effect on another inode.
 pub(crate) fn del(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let state = &fs.orphan_state;

@@ -14,7 +14,11 @@ impl Fs {
     /// Removes pages in any state, after writeback in flight has ended, and returns their
     /// reservations. The caller holds the inode's lock exclusively, or is its only user.
     pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) {
-        if inode.data.mapping.pages() == 0 && !inode.data.has_io() {
+        if !inode.has_unlanded() && !inode.data.has_io() {
+            // The caller makes no page dirty, so no thread gathers any.
+            if inode.data.mapping.pages() > 0 {
+                inode.data.mapping.remove(pages);
+            }
             return;
         }
         let io = inode.data.make_io();

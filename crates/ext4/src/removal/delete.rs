@@ -1,9 +1,13 @@
 //! Deleting unlinked inodes.
 
-use crate::{Fs, Inode, Result, orphan, xattr};
+use crate::{Error, Fs, Inode, InodeRef, Result, extents, orphan, xattr};
 use ext4_format::inode::{FileType, InodeFields};
+use jbd2::Handle;
 use std::sync::Arc;
 use units::{FileBlock, PageIndex};
+
+/// Credits of [`Fs::delete_at_once`]: for the blocks, the number, and a place on the orphan list.
+pub(crate) const DELETE_CREDITS: u32 = extents::REMOVE_CREDITS + orphan::ORPHAN_CREDITS + 2;
 
 impl Fs {
     /// Deletes the unlinked inodes without users. Called with no lock and no handle held.
@@ -23,23 +27,14 @@ impl Fs {
 
     /// Deletes an unlinked inode, unless it is used again. Returns whether one was queued.
     fn delete_next_unlinked(&self) -> bool {
-        let (inode, _deletion) = {
-            let mut unlinked = self.unlinked.lock();
-            let Some(inode) = unlinked.pop() else {
-                return false;
-            };
-            (inode, self.deletions.begin())
+        let Some((inode, _deletion)) = self.unlinked.pop(&self.deletions) else {
+            return false;
         };
         // It may have a user or a name again. Dropping that reference queues it again.
         if self.is_read_only() || inode.links() > 0 || !self.inodes.retire(inode.ino, &inode) {
             return true;
         }
-        if let Err(error) = self.delete_inode(&inode) {
-            // It stays on the orphan list, and the next mount or e2fsck deletes it. A part of its
-            // blocks may be freed.
-            self.blame_half_done("delete_inode", inode.ino, &error);
-            tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
-        }
+        self.delete_orphan(&inode);
         true
     }
 
@@ -48,7 +43,6 @@ impl Fs {
         self.bdi.forget(inode);
         inode.wait_readahead();
         self.drop_pages(inode, PageIndex::FIRST..PageIndex::END);
-        let kind = inode.kind();
         if has_extents(inode) {
             self.free_blocks(inode, FileBlock::FIRST..FileBlock::END)?;
         }
@@ -57,12 +51,68 @@ impl Fs {
             .start(orphan::ORPHAN_CREDITS + xattr::XATTR_CREDITS + 4)?;
         xattr::release_block(self, &handle, inode)?;
         orphan::del(self, &handle, inode)?;
+        self.free_number(&handle, inode)
+    }
+
+    fn free_number(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         inode.clear_deleted(self.now());
-        inode.mark_dirty(self, &handle);
+        inode.mark_dirty(self, handle);
         // Before the number can be allocated again. Orphan recovery deletes inodes that are in the
         // table.
         self.inodes.remove(inode.ino);
-        self.groups.free_inode(&handle, inode.ino, kind)
+        self.groups.free_inode(handle, inode.ino, inode.kind())
+    }
+
+    /// Whether the handle that removes the inode's last name can delete the inode, too, with
+    /// [`DELETE_CREDITS`] more: its blocks are few, and nothing of it is in flight. The caller holds
+    /// the inode's lock exclusively, so only other users can change that.
+    pub(crate) fn is_deleted_at_once(&self, inode: &InodeRef) -> bool {
+        let is_simple = inode.fields(|f| f.links_count == 1 && f.file_acl.0 == 0)
+            && inode.orphan_place().is_none()
+            && inode.pins.count() == 1;
+        is_simple
+            && !inode.is_dir()
+            && !inode.has_unlanded()
+            && !inode.data.has_io()
+            && (!has_extents(inode) || extents::is_root_only(inode))
+    }
+
+    /// Deletes an inode as a part of the handle that has removed its last name. The caller has found
+    /// [`Fs::is_deleted_at_once`], and made sure that the inode has no other user. Returns `false`
+    /// if the deletion failed: the inode is an orphan then, and [`Fs::delete_orphan`] continues
+    /// without the handle.
+    pub(crate) fn delete_at_once(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> bool {
+        self.bdi.forget(inode);
+        self.drop_pages(inode, PageIndex::FIRST..PageIndex::END);
+        let all = FileBlock::FIRST..FileBlock::END;
+        let freed = match has_extents(inode) {
+            true => extents::remove(self, handle, inode, all.clone()),
+            false => Ok(all.start),
+        };
+        if freed.is_ok_and(|left| left == all.start) {
+            if let Err(error) = self.free_number(handle, inode) {
+                self.note_not_deleted(inode, &error);
+            }
+            return true;
+        }
+        inode.set_links(0);
+        inode.mark_dirty(self, handle);
+        orphan::add_to_list(self, handle, inode);
+        false
+    }
+
+    /// Deletes an orphan that no thread can pin any more.
+    pub(crate) fn delete_orphan(&self, inode: &Arc<Inode>) {
+        if let Err(error) = self.delete_inode(inode) {
+            self.note_not_deleted(inode, &error);
+        }
+    }
+
+    /// The inode stays on the orphan list, and the next mount or e2fsck deletes it. A part of its
+    /// blocks may be freed.
+    fn note_not_deleted(&self, inode: &Inode, error: &Error) {
+        self.blame_half_done("delete_inode", inode.ino, error);
+        tracing::error!("inode {}: could not be deleted: {error}", inode.ino);
     }
 }
 

@@ -62,7 +62,7 @@ impl Fs {
 
     /// Step 2. Returns whether there was anything to release.
     fn release_freed(&self) -> Result<bool> {
-        let any = !self.unlinked.lock().is_empty();
+        let any = !self.unlinked.is_empty();
         self.delete_unlinked();
         let deleted = self.deletions.wait() || any;
         Ok(self.commit_freed()? || deleted)

@@ -1,7 +1,10 @@
 //! Unlinked files that are being deleted, or that a user of the volume still holds.
 
+use super::Inode;
 use crate::Fs;
-use std::sync::{OnceLock, Weak};
+use crossbeam_utils::CachePadded;
+use std::sync::{Arc, OnceLock, Weak};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Condvar, Mutex, Rank};
 
 /// A user of the volume that keeps unlinked files for others: a FUSE server, for the kernel.
@@ -14,25 +17,83 @@ pub trait DeletedInodes: Send + Sync {
 #[derive(Default)]
 pub(crate) struct DeletedInodesSlot(OnceLock<Weak<dyn DeletedInodes>>);
 
+/// Shards of the queue. Threads are assigned in turn.
+const SHARDS: usize = 8;
+
+/// Unlinked inodes without users, to be deleted. A thread takes those first that it has queued.
+pub(crate) struct Unlinked {
+    shards: [CachePadded<Mutex<Vec<Arc<Inode>>>>; SHARDS],
+    /// Bit n is set while shard n has an inode; changed under the shard's lock.
+    occupied: AtomicU32,
+}
+
+impl Default for Unlinked {
+    fn default() -> Unlinked {
+        let shard = || CachePadded::new(Rank::Unlinked.mutex(Vec::new()));
+        Unlinked {
+            shards: std::array::from_fn(|_| shard()),
+            occupied: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Unlinked {
+    pub fn is_empty(&self) -> bool {
+        self.occupied.load(Ordering::Acquire) == 0
+    }
+
+    pub fn push(&self, inode: Arc<Inode>) {
+        let at = sync::thread::ordinal() % SHARDS;
+        let mut shard = self.shards[at].lock();
+        shard.push(inode);
+        if shard.len() == 1 {
+            self.occupied.fetch_or(1 << at, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes an inode out and begins its deletion before that shows.
+    pub fn pop<'a>(&self, deletions: &'a Deletions) -> Option<(Arc<Inode>, Deletion<'a>)> {
+        let first = sync::thread::ordinal() % SHARDS;
+        while !self.is_empty() {
+            let occupied = self.occupied.load(Ordering::Acquire);
+            let order = (first..SHARDS).chain(0..first);
+            for at in order.filter(|at| occupied & 1 << at != 0) {
+                let mut shard = self.shards[at].lock();
+                let Some(inode) = shard.pop() else {
+                    continue;
+                };
+                let deletion = deletions.begin();
+                if shard.is_empty() {
+                    self.occupied.fetch_and(!(1 << at), Ordering::AcqRel);
+                }
+                return Some((inode, deletion));
+            }
+        }
+        None
+    }
+}
+
 /// Deletions of unlinked files by any thread.
 pub(crate) struct Deletions {
-    count: Mutex<Count>,
-    ended: Condvar,
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// The number of threads that wait for an end.
+    waiting: Mutex<u32>,
+    /// Whether any thread waits; changed under the lock of `waiting`.
+    is_awaited: AtomicBool,
+    end: Condvar,
 }
 
 impl Default for Deletions {
     fn default() -> Deletions {
         Deletions {
-            count: Rank::Deletions.mutex(Count::default()),
-            ended: Condvar::new(),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            waiting: Rank::Deletions.mutex(0),
+            is_awaited: AtomicBool::new(false),
+            end: Condvar::new(),
         }
     }
-}
-
-#[derive(Default)]
-struct Count {
-    begun: u64,
-    ended: u64,
 }
 
 /// A running deletion; it ends on drop.
@@ -42,27 +103,37 @@ impl Deletions {
     /// Begins a deletion. Called before the inode leaves the queue, so that a thread that finds the
     /// queue empty waits for it.
     pub fn begin(&self) -> Deletion<'_> {
-        self.count.lock().begun += 1;
+        self.begun.fetch_add(1, Ordering::SeqCst);
         Deletion(self)
     }
 
     /// Waits until as many deletions have ended as had begun before the call. Returns whether there
     /// were any to wait for.
     pub fn wait(&self) -> bool {
-        let mut count = self.count.lock();
-        let begun = count.begun;
-        let any = count.ended < begun;
-        while count.ended < begun {
-            self.ended.wait(&mut count);
+        let begun = self.begun.load(Ordering::SeqCst);
+        if self.ended.load(Ordering::SeqCst) >= begun {
+            return false;
         }
-        any
+        let mut waiting = self.waiting.lock();
+        *waiting += 1;
+        // A deletion that ends after this store sees it; one that ended before is counted below.
+        self.is_awaited.store(true, Ordering::SeqCst);
+        while self.ended.load(Ordering::SeqCst) < begun {
+            self.end.wait(&mut waiting);
+        }
+        *waiting -= 1;
+        self.is_awaited.store(*waiting > 0, Ordering::SeqCst);
+        true
     }
 }
 
 impl Drop for Deletion<'_> {
     fn drop(&mut self) {
-        self.0.count.lock().ended += 1;
-        self.0.ended.notify_all();
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+        if self.0.is_awaited.load(Ordering::SeqCst) {
+            let _waiting = self.0.waiting.lock();
+            self.0.end.notify_all();
+        }
     }
 }
 

@@ -30,7 +30,7 @@ mod waiting_sizes;
 
 pub(crate) use changed_inodes::ChangedInodes;
 pub use deletions::DeletedInodes;
-pub(crate) use deletions::{DeletedInodesSlot, Deletions};
+pub(crate) use deletions::{DeletedInodesSlot, Deletions, Unlinked};
 pub(crate) use inode::{
     Arrival, Batch, FileIo, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record, SizeToSync,
     decode_rdev, is_stale_behind, live_bytes,
@@ -90,7 +90,7 @@ pub struct Fs {
     /// Serialises renames of directories across directories.
     pub(crate) rename_lock: Mutex<()>,
     /// Unlinked inodes without users, to be deleted.
-    pub(crate) unlinked: Mutex<Vec<Arc<Inode>>>,
+    pub(crate) unlinked: Unlinked,
     /// Deletions that are running.
     pub(crate) deletions: Deletions,
     pub(crate) deleted_inodes: DeletedInodesSlot,

@@ -12,7 +12,7 @@ use crate::alloc::Groups;
 use crate::damage::{ErrorLog, OnError, carry_over};
 use crate::state::{
     ChangedInodes, MountOptions, OrphanReport, OrphanState, TruncatedFiles, UnlandedFiles,
-    WaitingSizes,
+    Unlinked, WaitingSizes,
 };
 use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Durability, Queue, Reason};
@@ -114,7 +114,7 @@ impl Fs {
             recovery: opened.recovery,
             orphans: Rank::OrphanReport.mutex(OrphanReport::default()),
             rename_lock: Rank::Rename.mutex(()),
-            unlinked: Rank::Unlinked.mutex(Vec::new()),
+            unlinked: Unlinked::default(),
             deletions: Default::default(),
             deleted_inodes: Default::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),

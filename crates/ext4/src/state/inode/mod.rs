@@ -225,7 +225,7 @@ impl Inode {
     /// that may have been the last use. If two of them are concurrent and each finds the other's
     /// use, a later unpin or the eviction drops it.
     pub(super) fn drop_idle_io(&self) {
-        if self.data.has_io() && self.pins.count() == 0 {
+        if self.data.has_io() && self.pins.count() == 0 && !self.has_unlanded() {
             self.data.drop_idle_io();
         }
     }
@@ -276,7 +276,7 @@ impl CachedInode for Inode {
         if self.nameless.load(Ordering::Acquire)
             && let Some(fs) = self.fs.upgrade()
         {
-            fs.unlinked.lock().push(self.clone());
+            fs.unlinked.push(self.clone());
             // Most callers delete it at once. For the others the flusher's tick does.
             fs.bdi.ensure_flusher();
         }
