@@ -16,3 +16,6 @@ mod full;
 
 pub(crate) use delete::DELETE_CREDITS;
 pub(crate) use full::{ANY_BLOCKS, NAMESPACE_BLOCKS};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+use crate::{Fs, InodeRef, MountOptions, NewInode};
+use block::PAGE_SIZE;
+use std::sync::Arc;
+use std::time::Duration;
+use sync::atomic::Ordering;
+use testkit::volume::Image;
+use units::Ino;
+
+/// Only the test commits.
+fn mount(image: &Image) -> Arc<Fs> {
+    let mut options = MountOptions {
+        commit_interval: Duration::from_secs(3600),
+        ..MountOptions::default()
+    };
+    options.tunables.dirty_writeback = Duration::ZERO;
+    Fs::mount(image.queue(), options).unwrap()
+}
+
+/// A file with `pages` written pages and no user.
+fn file(fs: &Arc<Fs>, name: &[u8], pages: u64) -> Ino {
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let file = fs.create(&fs.root().unwrap(), name, new).unwrap();
+    for page in 0..pages {
+        // A hole between each two, so that each is an extent.
+        let at = 2 * page * PAGE_SIZE as u64;
+        fs.write(&file, at, &[1; PAGE_SIZE]).unwrap();
+    }
+    let ino = file.ino();
+    drop(file);
+    fs.sync().unwrap();
+    ino
+}
+
+fn orphans(fs: &Fs) -> u64 {
+    fs.orphan_state.count.load(Ordering::Relaxed)
+}
+
+fn unmount(fs: Arc<Fs>, image: &Image) {
+    fs.unmount().unwrap();
+    drop(fs);
+    image.check();
+}
+
+#[test]
+fn a_file_without_users_is_deleted_with_its_last_name() {
+    let image = Image::ours(64 << 20, &[]);
+    let fs = mount(&image);
+    let root = fs.root().unwrap();
+    let before = fs.statfs();
+    // Extents in the root, and in a node of their own.
+    for (name, pages, at_once) in [(b"a", 0, true), (b"b", 3, true), (b"c", 40, false)] {
+        let ino = file(&fs, name, pages);
+        let inode = fs.lookup(&root, name).unwrap();
+        assert_eq!(fs.is_deleted_at_once(&inode), at_once, "{pages} pages");
+        drop(inode);
+        fs.unlink(&root, name).unwrap();
+        assert_eq!(orphans(&fs), 0);
+        assert!(fs.inodes.peek(ino).is_none());
+        assert!(fs.inode(ino).is_err(), "inode {ino} is found");
+    }
+    fs.sync().unwrap();
+    let after = fs.statfs();
+    assert_eq!(after.free_inodes, before.free_inodes);
+    assert_eq!(after.free, before.free);
+    drop(root);
+    unmount(fs, &image);
+}
+
+#[test]
+fn a_file_in_use_or_with_pages_in_flight_is_an_orphan_first() {
+    let image = Image::ours(64 << 20, &[]);
+    let fs = mount(&image);
+    let root = fs.root().unwrap();
+    file(&fs, b"used", 1);
+    let user: InodeRef = fs.lookup(&root, b"used").unwrap();
+    fs.unlink(&root, b"used").unwrap();
+    assert_eq!(orphans(&fs), 1);
+    let mut page = [0; PAGE_SIZE];
+    assert_eq!(fs.read(&user, 0, &mut page).unwrap(), PAGE_SIZE);
+    assert_eq!(page, [1; PAGE_SIZE]);
+    drop(user);
+    fs.delete_unlinked();
+    assert_eq!(orphans(&fs), 0);
+
+    file(&fs, b"dirty", 1);
+    let inode = fs.lookup(&root, b"dirty").unwrap();
+    fs.write(&inode, 0, &[2; PAGE_SIZE]).unwrap();
+    assert!(!fs.is_deleted_at_once(&inode));
+    drop(inode);
+    fs.unlink(&root, b"dirty").unwrap();
+    drop(root);
+    unmount(fs, &image);
+}
