@@ -169,9 +169,9 @@ impl<T: CachedInode> InodeTable<T> {
         pins.bury();
         self.take_out(ino, inode)
     }
-    /// Lets no other thread pin an inode any more, because the caller deletes it. The caller removes
-    /// it from the table before its number can be used again. Returns `false` if the inode has other
-    /// users.
+    /// Lets no other thread pin an inode any more, because the caller deletes it. The caller
+    /// removes it from the table before its number can be used again. Returns `false` if the inode
+    /// has other users.
     pub fn doom(&self, inode: &InodeRef<T>) -> bool {
         inode.pins().doom()
     }

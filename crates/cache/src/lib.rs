@@ -25,8 +25,8 @@ pub use inode_table::{CachedInode, InodeRef, InodeTable};
 pub use mapping::{Delalloc, DirtyPage, Mapping, PageState, Reclaimed, Removed};
 pub use pins::Pins;
 
-/// The primitives of [`pins`], [`slot`], [`occupancy`] and [`dentry`]. `tests/*_model.rs` replace them with
-/// loom's.
+/// The primitives of [`pins`], [`slot`], [`occupancy`] and [`dentry`]. `tests/*_model.rs` replace
+/// them with loom's.
 mod sync {
     pub(crate) use std::sync::Arc;
     pub(crate) use sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};

@@ -32,8 +32,8 @@ const CHECKSUM_HI: usize = 0x82;
 const EXTRA_ISIZE: usize = 0x80;
 const SECTOR_BITS: u32 = 9;
 
-/// An inode in native integers. `B` is the type of `i_block`: `()` for the other fields alone, for a
-/// caller that keeps `i_block` apart from them.
+/// An inode in native integers. `B` is the type of `i_block`: `()` for the other fields alone, for
+/// a caller that keeps `i_block` apart from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InodeFields<B = [u8; I_BLOCK_SIZE]> {
     /// Type and permissions.

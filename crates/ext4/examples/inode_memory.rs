@@ -32,7 +32,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let url = block::DeviceUrl::parse(device)?;
     let options = MkfsOptions::default();
-    mkfs::format(&block::open(&url, block::OpenMode::ReadWrite)?, &options)?;
+    let queue = block::open(&url, block::OpenMode::ReadWrite)?;
+    mkfs::format(&queue, &options)?;
+    drop(queue);
     {
         let fs = mount()?;
         create(&fs, dirs)?;

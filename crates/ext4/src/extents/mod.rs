@@ -288,11 +288,12 @@ pub(crate) fn remove(
     })
 }
 
-/// Whether the tree of an inode that has one is the root alone. One handle with [`REMOVE_CREDITS`]
-/// removes all of it.
-pub(crate) fn is_root_only(inode: &Inode) -> bool {
+/// Returns the number of extents of a tree that is the root alone; `None` for another, and for a
+/// damaged one. One handle with [`REMOVE_CREDITS`] removes all of them.
+pub(crate) fn entries_of_root(inode: &Inode) -> Option<usize> {
     let root = inode.i_block.read();
-    read_root(inode, &root).is_ok_and(|root| root.depth() == 0)
+    let root = read_root(inode, &root).ok()?;
+    (root.depth() == 0).then(|| root.len())
 }
 
 /// Runs `change` on the tree under the exclusive lock and updates the inode's block count.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
 use crate::orphan::{self, ORPHAN_CREDITS};
-use crate::removal::{DELETE_CREDITS, NAMESPACE_BLOCKS};
+use crate::removal::NAMESPACE_BLOCKS;
 use crate::{Error, FirstLink, Fs, InodeRef, Result};
 use ext4_format::inode::{FileType, LINK_MAX};
 
@@ -140,11 +140,15 @@ impl Fs {
             }
             links = LinkChange::Decrement;
         }
-        if self.is_deleted_at_once(&victim) {
-            self.remove_and_delete(dir, &place, &victim)?;
+        let credits = CHANGE_CREDITS + ORPHAN_CREDITS + 2;
+        // Only where many such handles fit a transaction of a small log.
+        if let Some(more) = self.credits_to_delete(&victim)
+            && credits + more <= self.journal.max_credits() / 2
+        {
+            self.remove_and_delete(dir, &place, &victim, credits + more)?;
             return Ok(None);
         }
-        let handle = self.journal.start(CHANGE_CREDITS + ORPHAN_CREDITS + 2)?;
+        let handle = self.journal.start(credits)?;
         let now = self.now();
         let unlink = Unlink::begin(self, &handle, &victim)?;
         if let Err(error) = directory::remove(self, &handle, dir, &place) {
@@ -158,8 +162,13 @@ impl Fs {
 
     /// Removes the last name of an inode of which the caller is the only user, and deletes the
     /// inode, in one transaction: it never is an orphan. The caller holds both locks.
-    fn remove_and_delete(&self, dir: &InodeRef, place: &Place, victim: &InodeRef) -> Result<()> {
-        let credits = CHANGE_CREDITS + ORPHAN_CREDITS + 2 + DELETE_CREDITS;
+    fn remove_and_delete(
+        &self,
+        dir: &InodeRef,
+        place: &Place,
+        victim: &InodeRef,
+        credits: u32,
+    ) -> Result<()> {
         let handle = self.journal.start(credits)?;
         let now = self.now();
         directory::remove(self, &handle, dir, place)?;

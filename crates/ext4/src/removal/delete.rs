@@ -6,9 +6,6 @@ use jbd2::Handle;
 use std::sync::Arc;
 use units::{FileBlock, PageIndex};
 
-/// Credits of [`Fs::delete_at_once`]: for the blocks, the number, and a place on the orphan list.
-pub(crate) const DELETE_CREDITS: u32 = extents::REMOVE_CREDITS + orphan::ORPHAN_CREDITS + 2;
-
 impl Fs {
     /// Deletes the unlinked inodes without users. Called with no lock and no handle held.
     pub fn delete_unlinked(&self) {
@@ -63,29 +60,37 @@ impl Fs {
         self.groups.free_inode(handle, inode.ino, inode.kind())
     }
 
-    /// Whether the handle that removes the inode's last name can delete the inode, too, with
-    /// [`DELETE_CREDITS`] more: its blocks are few, and nothing of it is in flight. The caller holds
-    /// the inode's lock exclusively, so only other users can change that.
-    pub(crate) fn is_deleted_at_once(&self, inode: &InodeRef) -> bool {
+    /// Returns the credits with which the handle that removes the inode's last name can delete the
+    /// inode, too; `None` if it cannot, because the inode has other users, many blocks, or anything
+    /// in flight. The caller holds the inode's lock exclusively, so only other users can change
+    /// that.
+    pub(crate) fn credits_to_delete(&self, inode: &InodeRef) -> Option<u32> {
         let is_simple = inode.fields(|f| f.links_count == 1 && f.file_acl.0 == 0)
             && inode.orphan_place().is_none()
-            && inode.pins.count() == 1;
-        is_simple
+            && inode.pins.count() == 1
             && !inode.is_dir()
             && !inode.has_unlanded()
-            && !inode.data.has_io()
-            && (!has_extents(inode) || extents::is_root_only(inode))
+            && !inode.data.has_io();
+        // The number, and a place on the orphan list if the deletion fails.
+        let number = orphan::ORPHAN_CREDITS + 2;
+        match is_simple.then(|| has_extents(inode))? {
+            false => Some(number),
+            true => match extents::entries_of_root(inode)? {
+                0 => Some(number),
+                _ => Some(number + extents::REMOVE_CREDITS),
+            },
+        }
     }
 
-    /// Deletes an inode as a part of the handle that has removed its last name. The caller has found
-    /// [`Fs::is_deleted_at_once`], and made sure that the inode has no other user. Returns `false`
-    /// if the deletion failed: the inode is an orphan then, and [`Fs::delete_orphan`] continues
-    /// without the handle.
+    /// Deletes an inode as a part of the handle that has removed its last name and has the credits
+    /// of [`Fs::credits_to_delete`]. The inode has no other user. Returns `false` if the deletion
+    /// failed: the inode is an orphan then, and [`Fs::delete_orphan`] continues without the handle.
     pub(crate) fn delete_at_once(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> bool {
         self.bdi.forget(inode);
         self.drop_pages(inode, PageIndex::FIRST..PageIndex::END);
         let all = FileBlock::FIRST..FileBlock::END;
-        let freed = match has_extents(inode) {
+        let has_blocks = has_extents(inode) && extents::entries_of_root(inode) != Some(0);
+        let freed = match has_blocks {
             true => extents::remove(self, handle, inode, all.clone()),
             false => Ok(all.start),
         };

@@ -14,7 +14,6 @@ mod blocks;
 mod delete;
 mod full;
 
-pub(crate) use delete::DELETE_CREDITS;
 pub(crate) use full::{ANY_BLOCKS, NAMESPACE_BLOCKS};
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ fn a_file_without_users_is_deleted_with_its_last_name() {
     for (name, pages, at_once) in [(b"a", 0, true), (b"b", 3, true), (b"c", 40, false)] {
         let ino = file(&fs, name, pages);
         let inode = fs.lookup(&root, name).unwrap();
-        assert_eq!(fs.is_deleted_at_once(&inode), at_once, "{pages} pages");
+        assert_eq!(fs.credits_to_delete(&inode).is_some(), at_once, "{pages}");
         drop(inode);
         fs.unlink(&root, name).unwrap();
         assert_eq!(orphans(&fs), 0);
@@ -87,7 +87,7 @@ fn a_file_in_use_or_with_pages_in_flight_is_an_orphan_first() {
     file(&fs, b"dirty", 1);
     let inode = fs.lookup(&root, b"dirty").unwrap();
     fs.write(&inode, 0, &[2; PAGE_SIZE]).unwrap();
-    assert!(!fs.is_deleted_at_once(&inode));
+    assert_eq!(fs.credits_to_delete(&inode), None);
     drop(inode);
     fs.unlink(&root, b"dirty").unwrap();
     drop(root);

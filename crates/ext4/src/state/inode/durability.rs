@@ -42,20 +42,17 @@
 //! the size (`file_io::truncate`).
 
 use super::batch::Batch;
-use super::{FileIo, Inode, InodeMeta};
+use super::io::{Batches, FileIo};
+use super::{Inode, InodeMeta};
 use crate::{Fs, Result};
 use block::{AtomicWriteMark, WriteMark};
 use cache::{DirtyPage, Mapping};
 use jbd2::{Handle, Journal, Tid};
-use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::{AtomicU64, Ordering};
 use units::PageIndex;
-
-/// Batches that may have pages of a file.
-pub(crate) type Batches = SmallVec<[Arc<Batch>; 2]>;
 
 /// Data and metadata of an inode that were written or recorded and are not durable.
 #[derive(Default)]

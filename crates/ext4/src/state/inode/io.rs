@@ -7,17 +7,21 @@
 //! ```
 //!
 //! A user takes a reference under the lock of [`IoSlot`], and keeps it while it holds a lock of
-//! [`FileIo`] or waits. [`FileData::drop_idle_io`] drops a `FileIo` only if no user has a reference,
-//! so all threads that exclude one another by such a lock have the same `FileIo`.
+//! [`FileIo`] or waits. [`FileData::drop_idle_io`] drops a `FileIo` only if no user has one. So all
+//! threads that exclude one another by such a lock have the same `FileIo`.
 
 use super::FileData;
-use super::durability::Batches;
+use super::batch::Batch;
 use super::node_promise::Promised;
 use super::readahead::Readahead;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::Ordering;
 use sync::{Mutex, Rank};
 use units::{FileBlock, FsBlock, PageIndex};
+
+/// Batches that may have pages of a file.
+pub(crate) type Batches = SmallVec<[Arc<Batch>; 2]>;
 
 /// State of reading and writing a file.
 pub(crate) struct FileIo {

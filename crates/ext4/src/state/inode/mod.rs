@@ -124,7 +124,7 @@ pub(crate) struct FileData {
     /// A write in place has failed, and not all pages were written since. Such pages do not go
     /// through the log: a block that cannot be written home from there would stop the journal.
     pub write_failed: AtomicBool,
-    /// What only I/O needs (`io`).
+    /// The state that only I/O needs (`io`).
     io: IoSlot,
     has_io: AtomicBool,
     /// It was truncated to zero, and its new contents may not be recorded
@@ -221,9 +221,9 @@ impl Inode {
         self.register_dirty(fs);
     }
 
-    /// Drops what only I/O needs, unless it or the inode is in use. Called after each of the events
-    /// that may have been the last use. If two of them are concurrent and each finds the other's
-    /// use, a later unpin or the eviction drops it.
+    /// Drops the state that only I/O needs, unless it or the inode is in use. Called after each of
+    /// the events that may have been the last use. If two of them are concurrent and each finds the
+    /// other's use, a later unpin or the eviction drops it.
     pub(super) fn drop_idle_io(&self) {
         if self.data.has_io() && self.pins.count() == 0 && !self.has_unlanded() {
             self.data.drop_idle_io();
