@@ -27,11 +27,13 @@
 //! others have a `Tree`.
 
 mod page;
+mod reclaim;
 mod tree;
 
 use crate::{Budget, Kind};
 use block::Buf;
 use page::Page;
+pub use reclaim::Reclaimed;
 use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -90,15 +92,6 @@ struct Tally {
     spared: u64,
 }
 
-/// The pages that a reclaim met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reclaimed {
-    /// Pages freed.
-    pub freed: u64,
-    /// Clean pages that are spared once, because they had been used again.
-    pub spared: u64,
-}
-
 /// The pages at which a search stops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seek {
@@ -113,9 +106,6 @@ enum Index {
     One(Page),
     Many(Box<Tree>),
 }
-
-/// Chunks that a reclaim visits before it releases the lock for a moment.
-const RECLAIM_CHUNKS: usize = 64;
 
 /// The pages of one file.
 pub struct Mapping {
@@ -459,44 +449,6 @@ impl Mapping {
         drop(guard);
         tally.pages.unsigned_abs()
     }
-    /// Frees up to `want` clean pages, by a clock over the index: a page that was referenced since
-    /// the hand's last visit is spared once. A call is at most one turn of the hand.
-    pub fn reclaim(&self, want: u64) -> Reclaimed {
-        let mut met = Reclaimed::default();
-        let mut left = usize::MAX;
-        while met.freed < want && left > 0 && self.dirty_pages() < self.pages() {
-            let mut guard = self.index.lock();
-            let mut tally = Tally::default();
-            let mut trash = tree::Trash::default();
-            match &mut *guard {
-                Index::Empty => left = 0,
-                Index::One(page) => {
-                    left = 0;
-                    match page.evictable() {
-                        true if page.spare() => tally.spared = 1,
-                        true => {
-                            page.removed(&mut tally);
-                            trash.index = std::mem::replace(&mut *guard, Index::Empty);
-                        }
-                        false => {}
-                    }
-                }
-                Index::Many(tree) => {
-                    left = left.min(tree.chunk_count());
-                    let visits = left.min(RECLAIM_CHUNKS);
-                    tree.reclaim(want - met.freed, visits, &mut tally, &mut trash);
-                    left -= visits;
-                    Self::collapse(&mut guard, &mut trash);
-                }
-            }
-            self.apply(&tally, &mut guard);
-            drop(guard);
-            met.freed += tally.pages.unsigned_abs();
-            met.spared += tally.spared;
-        }
-        met
-    }
-
     /// Returns the index as a tree; converts an index of one page.
     fn tree(index: &mut Index) -> &mut Tree {
         if !matches!(index, Index::Many(_)) {
