@@ -60,6 +60,8 @@ pub struct Buffer {
     verified: AtomicBool,
     /// A transaction has changed the content.
     changed: AtomicBool,
+    /// It was read ahead and not used yet.
+    read_ahead: AtomicBool,
     /// The cache's time of the last use.
     used: AtomicU32,
     load: AtomicU8,
@@ -116,6 +118,7 @@ impl Buffer {
             is_data: false,
             verified: AtomicBool::new(false),
             changed: AtomicBool::new(false),
+            read_ahead: AtomicBool::new(false),
             used: AtomicU32::new(0),
             load: AtomicU8::new(load as u8),
         }
@@ -160,6 +163,18 @@ impl Buffer {
     /// Loading → gone.
     pub(crate) fn load_failed(&self) {
         self.load.store(Load::Failed as u8, Ordering::Release);
+    }
+    /// Marks the buffer as read ahead and unused. Its creator calls it once.
+    pub(crate) fn begin_read_ahead(&self) {
+        self.read_ahead.store(true, Ordering::Relaxed);
+    }
+    /// Returns whether the buffer was read ahead and is unused.
+    pub(crate) fn is_read_ahead(&self) -> bool {
+        self.read_ahead.load(Ordering::Relaxed)
+    }
+    /// Ends the state of a buffer that was read ahead. Returns whether it was in this state.
+    pub(crate) fn end_read_ahead(&self) -> bool {
+        self.is_read_ahead() && self.read_ahead.swap(false, Ordering::Relaxed)
     }
     /// Records a use at `time`, for the shrinker.
     pub(crate) fn touch(&self, time: u32) {

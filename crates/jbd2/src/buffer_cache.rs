@@ -8,17 +8,19 @@
 //! written.
 //!
 //! A scan reads many blocks that are not needed again, without adding them to the cache
-//! (`uncached`).
+//! (`uncached`). Blocks that will probably be needed are read ahead (`read_ahead`).
 //!
 //! Invariant: a buffer's `Arc` is cloned from the map under its shard's lock, or from another
 //! clone. So under the write lock, a buffer with one reference is not in use.
 
+mod read_ahead;
 mod uncached;
 
 use crate::buffer::{self, Load};
 use crate::{Buffer, JournalError, Overlay};
-use block::{Bio, BufMut, Class, EndIo, IoError, Payload, Queue, Reason};
+use block::{Class, IoError, Queue, Reason};
 use cache::{Budget, Kind, Shrinker};
+use read_ahead::Unused;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -30,8 +32,6 @@ const SHARDS: usize = 64;
 /// Runs of 32 neighbours share a shard. They are often read at once, are adjacent in memory then,
 /// and are evicted together, so that whole pages of memory become free.
 const RUN_BITS: u32 = 5;
-/// Most blocks of one read of a prefetch.
-const MAX_PREFETCH_RUN: usize = 256;
 /// The time of uses passes as buffers are added: by 1 for so many. A use of a buffer in the same
 /// tick as the last use costs no store.
 const ADDED_PER_TICK: u64 = 64;
@@ -80,27 +80,25 @@ fn age(used: u32, now: u32) -> u32 {
 }
 
 impl Shard {
-    /// Evicts buffers that were not used for `least_age` ticks, at most so many. Returns their
-    /// number.
-    fn evict(&self, most: u64, least_age: u32, now: u32) -> u64 {
+    /// Evicts evictable buffers that are not in use, at most so many. Returns their number.
+    fn evict(&self, most: u64, evictable: impl Fn(&Buffer) -> bool, ahead: &Unused) -> u64 {
         let Some(mut map) = self.map.try_write() else {
             return 0;
         };
         let mut evicted = 0;
         map.retain(|_, buffer| {
-            let evict = evicted < most
-                && Arc::strong_count(buffer) == 1
-                && age(buffer.last_use(), now) >= least_age;
+            let evict = evicted < most && Arc::strong_count(buffer) == 1 && evictable(buffer);
             evicted += u64::from(evict);
             if evict {
-                self.note_removed(buffer);
+                self.note_removed(buffer, ahead);
             }
             !evict
         });
         evicted
     }
     /// Counts a buffer that leaves the map. The caller holds its lock for writing.
-    fn note_removed(&self, buffer: &Buffer) {
+    fn note_removed(&self, buffer: &Buffer, ahead: &Unused) {
+        ahead.note_used(buffer);
         if buffer.was_changed() {
             self.changed_removed.fetch_add(1, Ordering::Relaxed);
         }
@@ -119,6 +117,7 @@ pub(crate) struct BufferCache {
     hand: AtomicUsize,
     /// Buffers added.
     added: AtomicU64,
+    ahead: Unused,
 }
 
 impl BufferCache {
@@ -137,6 +136,7 @@ impl BufferCache {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hand: AtomicUsize::new(0),
             added: AtomicU64::new(0),
+            ahead: Unused::default(),
         });
         let weak = Arc::downgrade(&cache);
         budget.register(weak);
@@ -194,7 +194,7 @@ impl BufferCache {
             .is_some_and(|cached| Arc::ptr_eq(cached, buffer))
         {
             map.remove(&buffer.block());
-            shard.note_removed(buffer);
+            shard.note_removed(buffer, &self.ahead);
         }
     }
 
@@ -236,6 +236,7 @@ impl BufferCache {
     }
     /// Records a use of a buffer.
     pub fn touch(&self, buffer: &Buffer) {
+        self.ahead.note_used(buffer);
         buffer.touch(self.time());
     }
     /// Returns the least age of each of the shrinker's rounds, in ticks.
@@ -282,6 +283,7 @@ impl BufferCache {
             if let Some(buffer) = self.lookup(block) {
                 // A read in progress would overwrite the new content.
                 if self.wait_loaded(&buffer) {
+                    self.ahead.note_used(&buffer);
                     return buffer;
                 }
                 continue;
@@ -309,76 +311,6 @@ impl BufferCache {
             return Some(buffer);
         }
     }
-
-    /// Starts to read those of `blocks` that are not cached, for this reason.
-    pub fn prefetch(self: &Arc<Self>, blocks: &[FsBlock], reason: Reason) {
-        let mut missing: Vec<FsBlock> = blocks
-            .iter()
-            .copied()
-            .filter(|block| !self.overlay.contains(*block))
-            .filter(|&block| self.lookup(block).is_none())
-            .filter(|&block| {
-                // A read beyond the end of the device would fail.
-                let end = block
-                    .checked_add(1)
-                    .and_then(|next| next.checked_offset(self.block_size));
-                end.is_some_and(|end| end <= self.queue.capacity())
-            })
-            .collect();
-        if missing.is_empty() {
-            return;
-        }
-        missing.sort_unstable();
-        missing.dedup();
-        self.budget.make_room();
-        let mut bios = Vec::new();
-        let mut run: Vec<Arc<Buffer>> = Vec::new();
-        for block in missing {
-            let Some(buffer) = self.insert_loading(block) else {
-                continue;
-            };
-            let adjacent = run.last().is_none_or(|last| last.block() + 1 == block);
-            if !adjacent || run.len() == MAX_PREFETCH_RUN {
-                bios.push(self.prefetch_bio(std::mem::take(&mut run), reason));
-            }
-            run.push(buffer);
-        }
-        if !run.is_empty() {
-            bios.push(self.prefetch_bio(run, reason));
-        }
-        if !bios.is_empty() {
-            self.queue.submit_batch(&mut bios);
-        }
-    }
-    fn prefetch_bio(self: &Arc<Self>, run: Vec<Arc<Buffer>>, reason: Reason) -> Bio {
-        let size = self.block_size as usize;
-        let offset = run[0].block().offset(self.block_size);
-        let bufs: SmallVec<[BufMut; 1]> = run.iter().map(|_| BufMut::scratch(size)).collect();
-        let end = Arc::new(PrefetchRun {
-            cache: self.clone(),
-            run,
-        });
-        Bio::read(offset, bufs, Class::Metadata, reason, end, 0)
-    }
-}
-
-/// Adjacent blocks that one bio reads.
-struct PrefetchRun {
-    cache: Arc<BufferCache>,
-    run: Vec<Arc<Buffer>>,
-}
-impl EndIo for PrefetchRun {
-    fn end_io(&self, _tag: u64, payload: Payload, result: Result<(), IoError>) {
-        let mut bufs = match (result, payload) {
-            (Ok(()), Payload::Read(bufs)) if bufs.len() == self.run.len() => Some(bufs.into_iter()),
-            // A later `get` reads the block again and returns the error.
-            _ => None,
-        };
-        for buffer in &self.run {
-            let data = bufs.as_mut().and_then(Iterator::next).map(BufMut::freeze);
-            self.cache.finish_load(buffer, data);
-        }
-    }
 }
 
 impl Shrinker for BufferCache {
@@ -397,7 +329,8 @@ impl Shrinker for BufferCache {
                 }
                 let hand = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
                 let most = (want - freed).div_ceil(cost);
-                freed += cost * self.shards[hand].evict(most, least_age, now);
+                let old = |buffer: &Buffer| age(buffer.last_use(), now) >= least_age;
+                freed += cost * self.shards[hand].evict(most, old, &self.ahead);
             }
         }
         freed

@@ -23,7 +23,7 @@ use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use jbd2::{Buffer, Handle, Journal, Tid};
 use std::sync::Arc;
-use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 use units::GroupNo;
 
@@ -39,6 +39,11 @@ pub(super) struct Group {
     pub largest: AtomicU32,
     pub free_inodes: AtomicU32,
     pub dirs: AtomicU32,
+    /// The part of the inode table that was read ahead last (see [`super::table_ahead`]).
+    pub window: AtomicU64,
+    /// The directory whose first block was missed last, and how many directories near it were read
+    /// ahead (see [`Groups::directories_to_read`](super::Groups::directories_to_read)).
+    pub dir_misses: AtomicU64,
     /// Whether the group is in `Groups::changed`.
     pub listed: AtomicBool,
     /// The descriptor as read at mount. Its block numbers are valid; its counts and checksums are
@@ -105,6 +110,8 @@ impl Group {
             largest: AtomicU32::new(u32::MAX),
             free_inodes: AtomicU32::new(desc.free_inodes_count),
             dirs: AtomicU32::new(desc.used_dirs_count),
+            window: AtomicU64::new(0),
+            dir_misses: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             blocks: Rank::Group.mutex(BlockState {
                 free: desc.free_blocks_count,

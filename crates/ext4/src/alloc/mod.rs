@@ -21,6 +21,8 @@
 //! | `blocks` | pick, record, free |
 //! | `inodes` | inode numbers |
 //! | `in_use` | the inode numbers in use, for a scan of all inodes |
+//! | `table_ahead` | reading inode tables ahead |
+//! | `dirs_ahead` | the inode tables near a directory, for reading other directories ahead |
 //! | `trim` | free runs for discard |
 //! | `spread` | the choice of a group for a new directory |
 //! | `write_back` | descriptors and checksums, once per commit |
@@ -31,6 +33,7 @@
 //! memory use has a bound for a volume of any size.
 
 mod blocks;
+mod dirs_ahead;
 mod free_map;
 mod group;
 mod in_use;
@@ -38,6 +41,7 @@ mod inodes;
 mod space;
 mod spread;
 mod system;
+mod table_ahead;
 #[cfg(test)]
 mod tests;
 mod trim;

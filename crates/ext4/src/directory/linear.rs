@@ -10,7 +10,10 @@ use jbd2::Buffer;
 use std::sync::Arc;
 use units::FileBlock;
 
-const READ_AHEAD_BLOCKS: u32 = 16;
+/// Blocks of the first window that is read ahead.
+const FIRST_WINDOW: u32 = 16;
+/// Blocks of a window at most.
+const LARGEST_WINDOW: u32 = 256;
 
 /// Finds `name`, or else the first room for it.
 pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
@@ -86,15 +89,43 @@ pub(super) fn is_empty(dir: &Dir<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Prefetches the next blocks of a sequential walk that is at block `at`.
+/// Prefetches the next blocks of a sequential walk that is at block `at`: at the start of a window
+/// this one and the next. Windows double up to [`LARGEST_WINDOW`] blocks.
 pub(super) fn read_ahead(dir: &Dir<'_>, at: FileBlock) {
-    if dir.blocks > 1 && at.0.is_multiple_of(READ_AHEAD_BLOCKS) {
-        let end = at.0.saturating_add(READ_AHEAD_BLOCKS).min(dir.blocks);
+    if dir.blocks > 1 && is_window_start(at.0) {
+        let end = window_end(window_end(at.0)).min(dir.blocks);
         dir.prefetch((at.0..end).map(FileBlock));
     }
+}
+
+fn is_window_start(at: u32) -> bool {
+    match at {
+        0 => true,
+        ..LARGEST_WINDOW => at >= FIRST_WINDOW && at.is_power_of_two(),
+        _ => at.is_multiple_of(LARGEST_WINDOW),
+    }
+}
+
+/// Returns the end of the window that starts at `at`.
+fn window_end(at: u32) -> u32 {
+    at.saturating_add(at.clamp(FIRST_WINDOW, LARGEST_WINDOW))
 }
 
 /// Returns the hash of new trees on this volume; `None` for an unknown version.
 pub(super) fn default_hash(dir: &Dir<'_>) -> Option<ext4_format::dirhash::HashVersion> {
     tree::hash_version(dir, dir.fs.geo.hash_version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_follow_one_another_and_double() {
+        let ends = std::iter::successors(Some(0), |at| Some(window_end(*at)));
+        let expected = [0, 16, 32, 64, 128, 256, 512, 768];
+        assert_eq!(ends.take(expected.len()).collect::<Vec<_>>(), expected);
+        let starts: Vec<u32> = (0..=768).filter(|at| is_window_start(*at)).collect();
+        assert_eq!(starts, expected);
+    }
 }

@@ -34,6 +34,7 @@ mod block;
 mod linear;
 mod plan;
 mod read;
+mod read_ahead;
 #[cfg(test)]
 mod tests;
 mod tree;

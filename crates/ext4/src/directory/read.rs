@@ -22,7 +22,7 @@
 
 use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, cycle_error};
-use super::{DirEntry, linear, plan};
+use super::{DirEntry, linear, plan, read_ahead};
 use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::Buf;
 use ext4_format::dir_entry;
@@ -135,6 +135,9 @@ pub(crate) fn read(
                 return Err(Error::NotFound);
             }
             let dir = Dir::open(fs, inode)?;
+            if pos == 0 {
+                read_ahead::begin(&dir);
+            }
             match hash_order(&dir)? {
                 Some(order) => (
                     parent_for_dots(&dir, pos)?,
@@ -256,7 +259,7 @@ fn collect_hashed(
         .is_some_and(|frame| frame.index.is_multiple_of(READ_AHEAD_LEAVES));
     if at_read_ahead || pos <= FIRST_HASH {
         let following = path.following(READ_AHEAD_LEAVES);
-        dir.prefetch(std::iter::once(leaf).chain(following));
+        read_ahead::leaves(dir, std::iter::once(leaf).chain(following));
     }
     loop {
         collect_leaf(dir, order.version, leaf, from, chunk)?;

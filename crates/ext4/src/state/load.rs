@@ -107,6 +107,7 @@ impl Fs {
         self.budget.make_room();
         let loaded = self.inodes.get_or_load(ino, || {
             let (block, offset) = self.groups.inode_location(ino)?;
+            self.groups.read_table_ahead(ino)?;
             let buffer = self.journal.get(block)?;
             let data = buffer.data();
             let raw = data

@@ -7,6 +7,7 @@
 //! | `options` | the options of a mount |
 //! | `inode` | [`Inode`]: its fields, and the way of its pages to durability |
 //! | `load` | how inodes are loaded and made |
+//! | `read_ahead` | inodes and directories that are read before they are needed |
 //! | `changed_inodes` | inodes whose table block is to be written |
 //! | `unlanded_files` | files with pages that no transaction covers |
 //! | `waiting_sizes` | the number of sizes that wait for pages |
@@ -23,6 +24,7 @@ mod inode;
 mod load;
 mod options;
 mod orphans;
+mod read_ahead;
 mod stream;
 mod truncated_files;
 mod unlanded_files;

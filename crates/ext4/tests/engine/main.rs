@@ -1,6 +1,7 @@
 //! The engine on volumes: one binary, because linking takes longer than most of these tests.
 
 mod bulkstat;
+mod cold;
 mod features;
 mod fsync;
 mod namespace;

@@ -278,7 +278,17 @@ impl Journal {
     pub fn get(&self, block: FsBlock) -> Result<Arc<Buffer>, JournalError> {
         self.cache.get(block)
     }
-    /// Starts to read those of `blocks` that are not cached, adjacent ones in one request.
+    /// Returns whether a block is cached or being read.
+    pub fn is_cached(&self, block: FsBlock) -> bool {
+        self.cache.has(block)
+    }
+    /// Returns the content of a block if it is cached. This does not count as a use.
+    pub fn peek(&self, block: FsBlock) -> Option<Buf> {
+        self.cache.peek(block)
+    }
+    /// Starts to read those of `blocks` that are not cached, adjacent ones in one request. Those
+    /// beyond the device are left out. Blocks that are read ahead and not used take at most an
+    /// eighth of the memory budget; the last of `blocks` are left out where that is exceeded.
     pub fn prefetch(&self, blocks: &[FsBlock]) {
         self.cache.prefetch(blocks, Reason::Readahead);
     }
@@ -286,6 +296,11 @@ impl Journal {
     /// throttle of background writes takes no notice.
     pub fn prefetch_for_commit(&self, blocks: &[FsBlock]) {
         self.cache.prefetch(blocks, Reason::Journal);
+    }
+    /// As [`Journal::prefetch`], for a few blocks of which the caller waits for one. The latency of
+    /// the request counts as that of a metadata read.
+    pub fn prefetch_around(&self, blocks: &[FsBlock]) {
+        self.cache.prefetch(blocks, Reason::MetadataRead);
     }
     /// Returns the newest content of each of `blocks`, which ascend, and does not add them to the
     /// cache. A content was the newest one at a moment during the call. Blocks near each other are
