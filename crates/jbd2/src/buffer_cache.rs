@@ -98,7 +98,7 @@ impl Shard {
     }
     /// Counts a buffer that leaves the map. The caller holds its lock for writing.
     fn note_removed(&self, buffer: &Buffer, ahead: &Unused) {
-        ahead.note_used(buffer);
+        ahead.note_removed(buffer);
         if buffer.was_changed() {
             self.changed_removed.fetch_add(1, Ordering::Relaxed);
         }

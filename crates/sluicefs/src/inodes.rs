@@ -6,6 +6,7 @@ use crate::volume::Volume;
 use ext4::Scanned;
 use std::io;
 use std::ops::ControlFlow;
+use units::Ino;
 
 /// Inodes whose attributes are not known, because they are damaged or cannot be read. Behind a
 /// damaged bitmap of inodes these are all numbers that may be in use.
@@ -20,6 +21,16 @@ pub struct UnreadableInodes {
 }
 
 impl Volume {
+    /// Starts to read the inodes with these numbers, in the order of the device, for a caller that
+    /// needs the attributes of some files, or opens some directories, soon. Numbers that no inode
+    /// has are ignored, and errors are those of the later call.
+    /// [`DirEntry::metadata`](crate::DirEntry::metadata) does this itself.
+    pub fn read_inodes_ahead(&self, inos: impl IntoIterator<Item = u64>) {
+        let known = |ino: u64| u32::try_from(ino).ok().map(Ino);
+        self.fs()
+            .read_inodes_ahead(inos.into_iter().filter_map(known));
+    }
+
     /// Calls `each` for each inode in use, with its newest attributes, in no order and from several
     /// threads at once. This is the fastest way to the attributes of all files: inode tables are
     /// read in the order of the device, in requests of up to 1 MiB, and do not enter the cache.

@@ -6,8 +6,8 @@
 //! Algorithm:
 //! 1. A miss reads the window of [`FIRST`] blocks around it. A window begins at a multiple of its
 //!    size.
-//! 2. A miss near the last window reads a window of four times its size, up to [`LARGEST`] (1 MiB,
-//!    the largest request). Another miss starts with [`FIRST`] blocks again: single look-ups read
+//! 2. A miss near the last window reads a window of four times its size, up to the limit of
+//!    the journal ([`Journal::read_ahead_limit`](jbd2::Journal::read_ahead_limit)), at most 1 MiB. Another miss starts with [`FIRST`] blocks again: single look-ups read
 //!    little.
 //! 3. The load of an inode in the second half of a grown window starts the read of the next one.
 //!    So a walk in the order of the table finds its blocks cached.
@@ -32,8 +32,6 @@ use units::{FsBlock, GroupNo, Ino};
 const FIRST: u32 = 8;
 /// Blocks of the first window of announced inodes.
 const FIRST_ANNOUNCED: u32 = 32;
-/// Blocks of a window at most.
-const LARGEST: u32 = 256;
 /// The factor by which windows grow.
 const GROWTH: u32 = 4;
 /// A miss is near if it is this many blocks from the last window at most, or as many as that has.
@@ -67,8 +65,9 @@ impl Window {
         let start = block / size * size;
         Window { start, size }
     }
-    fn grown(self, first: u32) -> u32 {
-        (self.size * GROWTH).clamp(first, LARGEST)
+    /// Returns the size of the window after this one.
+    fn grown(self, first: u32, most: u32) -> u32 {
+        (self.size * GROWTH).max(first).min(most)
     }
     fn is_near(self, block: u32) -> bool {
         let near = self.size.max(NEAR);
@@ -76,19 +75,19 @@ impl Window {
         self.size > 0 && range.contains(&block)
     }
     /// Returns the window after a miss of `block`.
-    fn after_miss(self, block: u32) -> Window {
+    fn after_miss(self, block: u32, most: u32) -> Window {
         match self.is_near(block) {
-            true => Window::around(block, self.grown(FIRST)),
+            true => Window::around(block, self.grown(FIRST, most)),
             false => Window::around(block, FIRST),
         }
     }
     /// Returns the next window if a load of `block`, which is cached, starts its read.
-    fn after_hit(self, block: u32) -> Option<Window> {
+    fn after_hit(self, block: u32, most: u32) -> Option<Window> {
         let second_half = self.start + self.size / 2..self.end();
         let is_grown = self.size > FIRST;
         (is_grown && second_half.contains(&block)).then(|| Window {
             start: self.end(),
-            size: self.grown(FIRST),
+            size: self.grown(FIRST, most),
         })
     }
 }
@@ -101,15 +100,16 @@ impl Groups {
         let block = index / self.geo.inodes_per_block();
         let packed = group.window.load(Ordering::Relaxed);
         let window = Window::unpack(packed);
+        let most = self.journal.read_ahead_limit();
         let is_cached = self
             .journal
             .is_cached(group.desc.inode_table + u64::from(block));
         let next = match is_cached {
-            true => match window.after_hit(block) {
+            true => match window.after_hit(block, most) {
                 Some(next) => next,
                 None => return Ok(()),
             },
-            false => window.after_miss(block),
+            false => window.after_miss(block, most),
         };
         let set = |from, to: Window| {
             let done = group.window.compare_exchange(
@@ -141,6 +141,7 @@ impl Groups {
         let mut places: Vec<(GroupNo, u32)> = inos.filter_map(place).collect();
         places.sort_unstable();
         places.dedup();
+        let most = self.journal.read_ahead_limit();
         let mut blocks = Vec::new();
         for of_group in places.chunk_by(|a, b| a.0 == b.0) {
             let Ok(group) = self.group(of_group[0].0) else {
@@ -151,7 +152,7 @@ impl Groups {
                 self.journal.is_cached(table + u64::from(block))
             };
             let window = Window::unpack(group.window.load(Ordering::Relaxed));
-            let size = window.grown(FIRST_ANNOUNCED);
+            let size = window.grown(FIRST_ANNOUNCED, most);
             let mut end = 0;
             for &(_, block) in of_group {
                 if block < end || cached(block) {
@@ -203,29 +204,30 @@ mod tests {
     #[test]
     fn windows_grow_while_misses_are_near_each_other() {
         let none = Window::unpack(0);
-        let first = none.after_miss(21);
+        let first = none.after_miss(21, 256);
         assert_eq!(first, window(16, 8));
-        assert_eq!(first.after_miss(30), window(0, 32));
-        assert_eq!(first.after_miss(500), window(496, 8));
-        assert_eq!(window(0, 128).after_miss(256), window(256, 256));
-        assert_eq!(window(0, 256).after_miss(300), window(256, 256));
+        assert_eq!(first.after_miss(30, 256), window(0, 32));
+        assert_eq!(first.after_miss(500, 256), window(496, 8));
+        assert_eq!(window(0, 128).after_miss(256, 256), window(256, 256));
+        assert_eq!(window(0, 256).after_miss(300, 256), window(256, 256));
+        assert_eq!(window(0, 32).after_miss(40, 32), window(32, 32));
         // The distance at which a miss is near grows with the window.
-        assert_eq!(window(0, 256).after_miss(511), window(256, 256));
-        assert_eq!(window(0, 256).after_miss(512), window(512, 8));
+        assert_eq!(window(0, 256).after_miss(511, 256), window(256, 256));
+        assert_eq!(window(0, 256).after_miss(512, 256), window(512, 8));
     }
 
     #[test]
     fn the_second_half_of_a_grown_window_starts_the_next() {
-        assert_eq!(window(32, 32).after_hit(47), None);
-        assert_eq!(window(32, 32).after_hit(48), Some(window(64, 128)));
-        assert_eq!(window(32, 32).after_hit(64), None);
-        assert_eq!(window(16, FIRST).after_hit(23), None);
-        assert_eq!(Window::unpack(0).after_hit(0), None);
+        assert_eq!(window(32, 32).after_hit(47, 256), None);
+        assert_eq!(window(32, 32).after_hit(48, 256), Some(window(64, 128)));
+        assert_eq!(window(32, 32).after_hit(64, 256), None);
+        assert_eq!(window(16, FIRST).after_hit(23, 256), None);
+        assert_eq!(Window::unpack(0).after_hit(0, 256), None);
     }
 
     #[test]
     fn a_window_is_the_same_after_packing() {
-        for same in [window(0, 0), window((1 << BITS) - 1, LARGEST)] {
+        for same in [window(0, 0), window((1 << BITS) - 1, 256)] {
             assert_eq!(Window::unpack(same.pack()), same);
         }
     }

@@ -8,9 +8,8 @@
 use super::block::Dir;
 use units::FileBlock;
 
-/// A directory of at most so many blocks is read at once (1 MiB of blocks of 4 KiB).
-const AT_ONCE: u32 = 256;
-/// Blocks that are read at once of a larger directory. They begin at a multiple of it.
+/// Blocks that are read at once of a directory that is larger than the limit of one read. They
+/// begin at a multiple of this number.
 const WINDOW: u32 = 64;
 /// Neighbours are read of directories that take at most the memory budget divided by this. In a
 /// smaller cache they would be evicted before they are needed.
@@ -27,7 +26,7 @@ pub(super) fn begin(dir: &Dir<'_>) {
         blocks.push(first);
         journal.prefetch(&blocks);
     }
-    if dir.blocks > 1 && dir.blocks <= AT_ONCE {
+    if dir.blocks > 1 && dir.blocks <= journal.read_ahead_limit() {
         dir.prefetch((0..dir.blocks).map(FileBlock));
     }
 }
@@ -39,12 +38,13 @@ pub(super) fn leaves(dir: &Dir<'_>, leaves: impl Iterator<Item = FileBlock>) {
     if bytes > dir.fs.budget.limit() / MEMORY_PART {
         return dir.prefetch(leaves.into_iter());
     }
-    let mut windows: Vec<u32> = leaves.iter().map(|leaf| leaf.0 / WINDOW).collect();
+    let size = dir.fs.journal.read_ahead_limit().min(WINDOW);
+    let mut windows: Vec<u32> = leaves.iter().map(|leaf| leaf.0 / size).collect();
     windows.sort_unstable();
     windows.dedup();
     let blocks = windows.into_iter().flat_map(|window| {
-        let start = window * WINDOW;
-        start..dir.blocks.min(start.saturating_add(WINDOW))
+        let start = window * size;
+        start..dir.blocks.min(start.saturating_add(size))
     });
     dir.prefetch(blocks.map(FileBlock));
 }

@@ -42,7 +42,8 @@ impl Fs {
     /// cached. They ascend.
     pub(crate) fn directories_near(&self, dir: &Inode) -> Vec<FsBlock> {
         let mut found = Vec::new();
-        let mut left = self.groups.directories_to_read(dir.ino);
+        let limit = self.journal.read_ahead_limit();
+        let mut left = self.groups.directories_to_read(dir.ino).min(limit);
         if left == 0 {
             return found;
         }

@@ -69,13 +69,14 @@ impl Server {
         Ok(batch)
     }
 
-    /// Calls `add` for the entries from `pos` on, until it returns true (the reply is full) or
+    /// Calls `read_ahead` for each batch, and `add` for the entries from `pos` on, until it returns true (the reply is full) or
     /// there are no more.
     fn each_entry(
         &self,
         node: NodeId,
         mut pos: u64,
         extra: usize,
+        read_ahead: impl Fn(&Batch),
         mut add: impl FnMut(&Found, &OsStr) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
@@ -87,6 +88,7 @@ impl Server {
                 Err(_) if added => return Ok(()),
                 Err(error) => return Err(error),
             };
+            read_ahead(&batch);
             for (entry, name) in batch.iter() {
                 if add(entry, name) {
                     return Ok(());
@@ -102,15 +104,23 @@ impl Server {
 
     pub(super) fn readdir(&self, node: NodeId, pos: u64, size: u32) -> Result<DirEntries> {
         let mut entries = DirEntries::new(size);
-        self.each_entry(node, pos, 0, |found, name| {
-            entries.add(u64::from(found.ino), found.next, found.mode, name)
-        })?;
+        self.each_entry(
+            node,
+            pos,
+            0,
+            |_| {},
+            |found, name| entries.add(u64::from(found.ino), found.next, found.mode, name),
+        )?;
         Ok(entries)
     }
 
     pub(super) fn readdirplus(&self, node: NodeId, pos: u64, size: u32) -> Result<DirEntries> {
         let mut entries = DirEntries::new(size);
-        self.each_entry(node, pos, ENTRY_OUT_SIZE, |found, name| {
+        let inodes = |batch: &Batch| {
+            let inos = batch.entries.iter().map(|found| found.ino);
+            self.fs.read_inodes_ahead(inos);
+        };
+        self.each_entry(node, pos, ENTRY_OUT_SIZE, inodes, |found, name| {
             // The kernel counts no lookups of these two.
             if matches!(name.as_bytes(), b"." | b"..") {
                 return entries.add_plus(&bare(found), found.next, name);

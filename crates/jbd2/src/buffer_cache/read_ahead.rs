@@ -19,22 +19,63 @@ use units::FsBlock;
 const MAX_RUN: usize = 256;
 /// Unused buffers take at most the memory budget divided by this.
 const PART: u64 = 8;
-/// Unused buffers that are allowed under any memory budget: one read.
-const LEAST_UNUSED: u64 = MAX_RUN as u64;
+/// Unused buffers that are allowed under any memory budget.
+const LEAST_UNUSED: u64 = 64;
+/// A caller should read this part of the unused buffers at once at most, because several read.
+const READERS: u64 = 8;
+/// Blocks that may always be read at once. With fewer it could not be seen that more are used.
+const LEAST_AT_ONCE: u64 = 8;
+/// The counts of used buffers and of those read in vain are halved when their sum reaches this.
+const JUDGED: u64 = 1024;
 
-/// The number of unused buffers in the cache.
+/// The buffers that were read ahead.
 #[derive(Default)]
-pub(super) struct Unused(AtomicU64);
+pub(super) struct Unused {
+    /// Unused buffers in the cache.
+    count: AtomicU64,
+    /// Recent first uses.
+    used: AtomicU64,
+    /// Recent evictions of unused buffers.
+    in_vain: AtomicU64,
+}
 
 impl Unused {
     fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
     }
-    /// Counts the first use of a buffer that was read ahead, or its end.
+    /// Counts the first use of a buffer that was read ahead.
     pub(super) fn note_used(&self, buffer: &Buffer) {
         if buffer.end_read_ahead() {
-            self.0.fetch_sub(1, Ordering::Relaxed);
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.judge(&self.used);
         }
+    }
+    /// Counts a buffer that leaves the cache, if it is unused.
+    pub(super) fn note_removed(&self, buffer: &Buffer) {
+        if buffer.end_read_ahead() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.judge(&self.in_vain);
+        }
+    }
+    fn judge(&self, outcome: &AtomicU64) {
+        outcome.fetch_add(1, Ordering::Relaxed);
+        let (used, in_vain) = self.outcomes();
+        if used + in_vain >= JUDGED {
+            self.used.store(used / 2, Ordering::Relaxed);
+            self.in_vain.store(in_vain / 2, Ordering::Relaxed);
+        }
+    }
+    fn outcomes(&self) -> (u64, u64) {
+        let used = self.used.load(Ordering::Relaxed);
+        (used, self.in_vain.load(Ordering::Relaxed))
+    }
+    /// Returns the part of `most` that is read without being in vain, as a power of two.
+    fn limit(&self, most: u64) -> u64 {
+        let (used, in_vain) = self.outcomes();
+        // A few evictions say nothing.
+        let wrong = in_vain.saturating_sub(used / 8).saturating_sub(JUDGED / 16);
+        let most = most * (used + 1) / (used + 1 + 4 * wrong);
+        1 << most.max(LEAST_AT_ONCE).ilog2()
     }
 }
 
@@ -53,6 +94,12 @@ impl BufferCache {
     /// Returns the most unused buffers.
     fn most_unused(&self) -> u64 {
         (self.budget.limit() / PART / buffer::cost(self.block_size)).max(LEAST_UNUSED)
+    }
+
+    /// Returns the most blocks that a caller should read ahead at once: a power of two.
+    pub fn ahead_limit(&self) -> u32 {
+        let most = (self.most_unused() / READERS).min(MAX_RUN as u64);
+        self.ahead.limit(most) as u32
     }
 
     /// Starts to read those of `blocks` that are not cached. Blocks beyond the device are left out,
@@ -85,7 +132,7 @@ impl BufferCache {
                 continue;
             };
             buffer.begin_read_ahead();
-            self.ahead.0.fetch_add(1, Ordering::Relaxed);
+            self.ahead.count.fetch_add(1, Ordering::Relaxed);
             let adjacent = run.last().is_none_or(|last| last.block() + 1 == block);
             if !adjacent || run.len() == MAX_RUN {
                 bios.push(self.prefetch_bio(std::mem::take(&mut run), reason));
@@ -146,5 +193,23 @@ impl EndIo for PrefetchRun {
             let data = bufs.as_mut().and_then(Iterator::next).map(BufMut::freeze);
             self.cache.finish_load(buffer, data);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_in_vain_reduce_the_limit_and_uses_raise_it_again() {
+        let unused = Unused::default();
+        let outcomes = |outcome: &AtomicU64, count| (0..count).for_each(|_| unused.judge(outcome));
+        assert_eq!(unused.limit(256), 256);
+        outcomes(&unused.used, 600);
+        assert_eq!(unused.limit(256), 256);
+        outcomes(&unused.in_vain, 2000);
+        assert_eq!(unused.limit(256), LEAST_AT_ONCE);
+        outcomes(&unused.used, 20 * JUDGED);
+        assert_eq!(unused.limit(256), 256);
     }
 }

@@ -297,6 +297,11 @@ impl Journal {
     pub fn prefetch_for_commit(&self, blocks: &[FsBlock]) {
         self.cache.prefetch(blocks, Reason::Journal);
     }
+    /// Returns the most blocks that a caller should read ahead at once: a power of two. It is
+    /// smaller where memory is short, or where blocks that were read ahead are not used.
+    pub fn read_ahead_limit(&self) -> u32 {
+        self.cache.ahead_limit()
+    }
     /// As [`Journal::prefetch`], for a few blocks of which the caller waits for one. The latency of
     /// the request counts as that of a metadata read.
     pub fn prefetch_around(&self, blocks: &[FsBlock]) {

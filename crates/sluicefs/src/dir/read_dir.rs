@@ -7,6 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use units::Ino;
 
 /// Entries in a batch. The directory is locked while a batch is read.
@@ -19,7 +21,15 @@ pub struct ReadDir {
     dir: Dir,
     next: u64,
     batch: VecDeque<Found>,
+    inodes: Arc<Inodes>,
     done: bool,
+}
+
+/// The inodes of a batch. They are read ahead together when the metadata of one of them is read.
+#[derive(Default)]
+struct Inodes {
+    all: Vec<Ino>,
+    read_ahead: AtomicBool,
 }
 
 /// An entry as it is stored in the directory.
@@ -33,6 +43,7 @@ struct Found {
 pub struct DirEntry {
     dir: Dir,
     found: Found,
+    inodes: Arc<Inodes>,
 }
 
 impl Dir {
@@ -51,6 +62,7 @@ impl Dir {
             dir,
             next: 0,
             batch: VecDeque::new(),
+            inodes: Arc::default(),
             done: false,
         })
     }
@@ -81,6 +93,10 @@ impl ReadDir {
                 !full
             });
         self.done = !full;
+        self.inodes = Arc::new(Inodes {
+            all: self.batch.iter().map(|found| found.ino).collect(),
+            read_ahead: AtomicBool::new(false),
+        });
         self.dir
             .ctx("read directory", Path::new(""), read.map_err(Into::into))
     }
@@ -99,8 +115,11 @@ impl Iterator for ReadDir {
             return Some(Err(e));
         }
         let found = self.batch.pop_front()?;
-        let dir = self.dir.clone();
-        Some(Ok(DirEntry { dir, found }))
+        Some(Ok(DirEntry {
+            dir: self.dir.clone(),
+            found,
+            inodes: self.inodes.clone(),
+        }))
     }
 }
 
@@ -125,11 +144,16 @@ impl DirEntry {
     pub fn file_type(&self) -> FileType {
         FileType(self.found.kind)
     }
-    /// Metadata, as lstat(2) returns it.
+    /// Metadata, as lstat(2) returns it. The first call for entries that were read together starts
+    /// to read the inodes of all of them.
     ///
     /// # Errors
     /// `NotFound` if the entry was removed, and as lstat(2).
     pub fn metadata(&self) -> io::Result<Metadata> {
+        if !self.inodes.read_ahead.swap(true, Ordering::Relaxed) {
+            let inos = self.inodes.all.iter().copied();
+            self.dir.fs().read_inodes_ahead(inos);
+        }
         self.dir.symlink_metadata(&self.found.name)
     }
 }
