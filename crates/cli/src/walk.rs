@@ -2,14 +2,73 @@
 //!
 //! Names come from the directories. For the whole volume the attributes come from
 //! [`Volume::inodes`], which reads the inode tables once and in large requests; below another
-//! directory they are read one by one.
+//! directory they are read with its entries. A mounted volume is asked for the same through its
+//! mount.
 
+use crate::mount_scan::{Mounted, WithAttributes};
+use crate::target::{self, Target};
 use sluicefs::{Dir, FileType, Metadata, Volume};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+/// The inode of the root directory.
+const ROOT: u64 = 2;
+
+/// The place where files come from.
+pub enum Files {
+    /// A volume that this process has opened.
+    Volume(Volume),
+    /// A directory of a mounted volume.
+    Mounted(Mounted),
+}
+
+impl Files {
+    /// Opens a volume for reading, or a directory of a mounted one. Returns the path of the start,
+    /// too.
+    pub fn open(target: &Target) -> anyhow::Result<(Files, PathBuf)> {
+        let dir = Path::new(&target.device);
+        if target.path == Path::new("/") && dir.is_dir() {
+            let mounted = Mounted::open(dir).map_err(|e| target::named(&target.device, e))?;
+            return Ok((Files::Mounted(mounted), dir.to_owned()));
+        }
+        Ok((Files::Volume(target.open_read_only()?), target.path.clone()))
+    }
+
+    /// The time of the last change of a file's contents. The path is on the volume; for a mounted
+    /// one it is any path.
+    ///
+    /// # Errors
+    /// Those of stat(2).
+    pub fn modified(&self, path: &Path) -> io::Result<SystemTime> {
+        match self {
+            Files::Volume(volume) => Ok(volume.metadata(path)?.modified()),
+            Files::Mounted(_) => std::fs::metadata(path)?.modified(),
+        }
+    }
+
+    fn start(&self, path: &Path) -> io::Result<Metadata> {
+        match self {
+            Files::Volume(volume) => volume.symlink_metadata(path),
+            Files::Mounted(mounted) => mounted.inode(mounted.start),
+        }
+    }
+
+    /// The attributes of all inodes, sorted by number. Those that cannot be read are missing; a
+    /// visit of a file with such an inode reads it again and gets the error.
+    fn scan(&self) -> io::Result<Vec<Metadata>> {
+        let mut all = match self {
+            Files::Volume(volume) => scan(volume),
+            Files::Mounted(mounted) => mounted.inodes()?,
+        };
+        all.sort_unstable_by_key(Metadata::ino);
+        Ok(all)
+    }
+}
 
 /// The attributes that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +91,9 @@ pub enum Next {
 /// A file.
 pub struct Found<'a> {
     walk: &'a Walk,
-    /// The directory that has the name; `None` for the start.
+    /// The directory that has the name; `None` for the start and for a mounted volume.
     dir: Option<&'a Dir>,
+    known: Option<&'a Metadata>,
     start: &'a Path,
     /// The path on the volume.
     pub path: &'a Path,
@@ -45,27 +105,47 @@ pub struct Found<'a> {
 
 /// A walk of a volume.
 pub struct Walk {
-    volume: Volume,
+    files: Files,
+    needs: Needs,
     /// By inode number, if the volume was scanned.
     attributes: Vec<Metadata>,
 }
 
 /// A directory whose entries are being visited.
 struct Open {
-    dir: Dir,
+    /// `None` for a mounted volume.
+    dir: Option<Dir>,
     ino: u64,
     /// In descending order of names.
-    entries: Vec<(OsString, u64, FileType)>,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    name: OsString,
+    ino: u64,
+    kind: FileType,
+    known: Option<Box<Metadata>>,
 }
 
 impl Walk {
     /// Prepares a walk from `start`.
-    pub fn new(volume: Volume, start: &Path, needs: Needs) -> Walk {
-        let attributes = match needs == Needs::Attributes && start == Path::new("/") {
-            true => scan(&volume),
+    ///
+    /// # Errors
+    /// Those of the mount of a mounted volume.
+    pub fn new(files: Files, start: &Path, needs: Needs) -> io::Result<Walk> {
+        let is_whole = match &files {
+            Files::Volume(_) => start == Path::new("/"),
+            Files::Mounted(mounted) => mounted.start == ROOT,
+        };
+        let attributes = match needs == Needs::Attributes && is_whole {
+            true => files.scan()?,
             false => Vec::new(),
         };
-        Walk { volume, attributes }
+        Ok(Walk {
+            files,
+            needs,
+            attributes,
+        })
     }
 
     /// Visits `start` and everything below it. A directory is visited before its entries, which are
@@ -80,10 +160,11 @@ impl Walk {
         failed: &mut dyn FnMut(io::Error),
         visit: &mut dyn FnMut(&Found<'_>) -> io::Result<Next>,
     ) -> io::Result<()> {
-        let meta = self.volume.symlink_metadata(start)?;
+        let meta = self.files.start(start)?;
         let next = visit(&Found {
             walk: self,
             dir: None,
+            known: None,
             start,
             path: start,
             depth: 0,
@@ -92,7 +173,11 @@ impl Walk {
         })?;
         let mut open: Vec<Open> = Vec::new();
         if meta.is_dir() && next == Next::Below {
-            open.push(read(self.volume.open_dir(start)?, meta.ino(), failed));
+            let dir = match &self.files {
+                Files::Volume(volume) => Some(volume.open_dir(start)?),
+                Files::Mounted(_) => None,
+            };
+            open.push(self.read(dir, meta.ino(), failed));
         }
         let mut path = start.to_path_buf();
         loop {
@@ -100,17 +185,21 @@ impl Walk {
             let Some(last) = open.last_mut() else {
                 return Ok(());
             };
-            let Some((name, ino, kind)) = last.entries.pop() else {
+            let Some(entry) = last.entries.pop() else {
                 open.pop();
                 if !open.is_empty() {
                     path.pop();
                 }
                 continue;
             };
+            let Entry {
+                name, ino, kind, ..
+            } = entry;
             path.push(&name);
             let next = visit(&Found {
                 walk: self,
-                dir: Some(&last.dir),
+                dir: last.dir.as_ref(),
+                known: entry.known.as_deref(),
                 start,
                 path: &path,
                 depth,
@@ -120,7 +209,7 @@ impl Walk {
             if kind.is_dir() && next == Next::Below {
                 match self.enter(&open, &name, ino, &path) {
                     Ok(dir) => {
-                        open.push(read(dir, ino, failed));
+                        open.push(self.read(dir, ino, failed));
                         continue;
                     }
                     Err(error) => failed(error),
@@ -131,17 +220,61 @@ impl Walk {
     }
 
     /// Opens a directory in the last of `open`.
-    fn enter(&self, open: &[Open], name: &OsStr, ino: u64, path: &Path) -> io::Result<Dir> {
+    fn enter(&self, open: &[Open], name: &OsStr, ino: u64, path: &Path) -> io::Result<Option<Dir>> {
         if open.iter().any(|above| above.ino == ino) {
             let path = path.display();
             return Err(io::Error::other(format!(
                 "{path}: the directory contains itself; run e2fsck"
             )));
         }
-        match open.last() {
-            Some(above) => above.dir.open_dir(name),
-            None => self.volume.open_dir(path),
+        match (
+            &self.files,
+            open.last().and_then(|above| above.dir.as_ref()),
+        ) {
+            (Files::Mounted(_), _) => Ok(None),
+            (Files::Volume(_), Some(above)) => above.open_dir(name).map(Some),
+            (Files::Volume(volume), None) => volume.open_dir(path).map(Some),
         }
+    }
+
+    /// Reads the entries of a directory. After an error those before it are kept.
+    fn read(&self, dir: Option<Dir>, ino: u64, failed: &mut dyn FnMut(io::Error)) -> Open {
+        let mut entries = Vec::new();
+        let done = match (&self.files, &dir) {
+            (Files::Mounted(mounted), _) => {
+                let with_attributes = match self.needs_inodes() {
+                    true => WithAttributes::Yes,
+                    false => WithAttributes::No,
+                };
+                mounted.read_dir(ino, with_attributes, &mut |entry| {
+                    entries.push(Entry {
+                        name: OsString::from_vec(entry.name),
+                        ino: entry.ino.into(),
+                        kind: entry.kind.into(),
+                        known: entry.attr.map(|attr| Box::new(attr.into())),
+                    });
+                })
+            }
+            (Files::Volume(volume), Some(dir)) => {
+                let done = entries_of(dir, &mut entries, failed);
+                let needed = entries
+                    .iter()
+                    .filter(|entry| self.needs_inodes() || entry.kind.is_dir());
+                volume.read_inodes_ahead(needed.map(|entry| entry.ino));
+                done
+            }
+            (Files::Volume(_), None) => Ok(()),
+        };
+        if let Err(error) = done {
+            failed(error);
+        }
+        entries.sort_unstable_by(|a, b| b.name.cmp(&a.name));
+        Open { dir, ino, entries }
+    }
+
+    /// Whether attributes are needed that the scan has not read.
+    fn needs_inodes(&self) -> bool {
+        self.needs == Needs::Attributes && self.attributes.is_empty()
     }
 }
 
@@ -161,13 +294,17 @@ impl Found<'_> {
     /// # Errors
     /// Damage and errors of the device.
     pub fn metadata(&self) -> io::Result<Metadata> {
+        if let Some(known) = self.known {
+            return Ok(known.clone());
+        }
         let all = &self.walk.attributes;
         if let Ok(at) = all.binary_search_by_key(&self.ino, Metadata::ino) {
             return Ok(all[at].clone());
         }
-        match self.dir {
-            Some(dir) => dir.symlink_metadata(self.name()),
-            None => self.walk.volume.symlink_metadata(self.path),
+        match (&self.walk.files, self.dir) {
+            (Files::Mounted(mounted), _) => mounted.inode(self.ino),
+            (Files::Volume(_), Some(dir)) => dir.symlink_metadata(self.name()),
+            (Files::Volume(volume), None) => volume.symlink_metadata(self.path),
         }
     }
 
@@ -176,15 +313,18 @@ impl Found<'_> {
     /// # Errors
     /// Damage and errors of the device.
     pub fn link_target(&self) -> io::Result<Option<PathBuf>> {
-        match self.kind.is_symlink() {
-            true => self.walk.volume.read_link(self.path).map(Some),
-            false => Ok(None),
+        if !self.kind.is_symlink() {
+            return Ok(None);
         }
+        Some(match &self.walk.files {
+            Files::Volume(volume) => volume.read_link(self.path),
+            Files::Mounted(mounted) => mounted.read_link(self.ino),
+        })
+        .transpose()
     }
 }
 
-/// The attributes of all inodes, sorted by number. Those that cannot be read are missing; a visit
-/// of a file with such an inode reads it again and gets the error.
+/// The attributes of all inodes but those that cannot be read.
 fn scan(volume: &Volume) -> Vec<Metadata> {
     let all = Mutex::new(Vec::new());
     volume.inodes(|found| {
@@ -195,28 +335,25 @@ fn scan(volume: &Volume) -> Vec<Metadata> {
         }
         ControlFlow::Continue(())
     });
-    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    all.sort_unstable_by_key(Metadata::ino);
-    all
+    all.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the entries of a directory. After an error those before it are kept.
-fn read(dir: Dir, ino: u64, failed: &mut dyn FnMut(io::Error)) -> Open {
-    let mut entries = Vec::new();
-    match dir.read_dir(".") {
-        Ok(found) => {
-            for entry in found {
-                match entry {
-                    Ok(entry) => {
-                        let (ino, kind) = (entry.ino(), entry.file_type());
-                        entries.push((entry.into_file_name(), ino, kind));
-                    }
-                    Err(error) => failed(error),
-                }
-            }
+/// Adds the entries of a directory to `entries`.
+fn entries_of(
+    dir: &Dir,
+    entries: &mut Vec<Entry>,
+    failed: &mut dyn FnMut(io::Error),
+) -> io::Result<()> {
+    for entry in dir.read_dir(".")? {
+        match entry {
+            Ok(entry) => entries.push(Entry {
+                ino: entry.ino(),
+                kind: entry.file_type(),
+                name: entry.into_file_name(),
+                known: None,
+            }),
+            Err(error) => failed(error),
         }
-        Err(error) => failed(error),
     }
-    entries.sort_unstable_by(|a, b| b.0.cmp(&a.0));
-    Open { dir, ino, entries }
+    Ok(())
 }

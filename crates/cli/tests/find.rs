@@ -199,3 +199,74 @@ fn du_draws_a_tree_with_the_largest_first() {
         ["/", "├── a", "├── a.d", "├── empty", "└── lost+found"]
     );
 }
+
+/// The output of find(1)'s format for each file, which a mount and the volume have in common.
+const FORMAT: &str = "%P %i %m %n %U %G %s %b %y %l %T@ %C@\\n";
+
+#[test]
+fn a_mounted_volume_answers_as_the_volume_does() {
+    if !have("mounting", &[Need::Root, Need::Fuse]) {
+        return;
+    }
+    let s = Scratch::new();
+    volume(&s);
+    std::fs::create_dir(s.path("mnt")).unwrap();
+    std::fs::create_dir(s.path("other")).unwrap();
+    s.run(&["mount", "disk.img", "mnt"]);
+    // More files than one answer has room for, most of them not in the inode table yet.
+    std::fs::create_dir(s.path("mnt/many")).unwrap();
+    for i in 0..3000 {
+        std::fs::write(s.path(&format!("mnt/many/a name of some length {i}")), "x").unwrap();
+    }
+    std::fs::remove_file(s.path("mnt/a/page.bin")).unwrap();
+    let on_mount = s.run(&["find", "mnt", "--printf", FORMAT]);
+    let below = s.run(&["find", "mnt/a", "--printf", FORMAT]);
+    let large = s.run(&["find", "mnt/many", "--newer", "mnt/a.d", "--name", "*9"]);
+    let space = s.run(&["du", "-b", "-a", "--json", "mnt"]);
+    s.run(&["sync", "mnt"]);
+    assert_eq!(on_mount.lines().count(), 78 + 3001 - 1);
+    assert_eq!(large.lines().count(), 300);
+    let first = "mnt/many/a name of some length 1009";
+    assert_eq!(large.lines().next(), Some(first));
+    let said = s.fail(1, &["find", "other"]);
+    assert!(said.contains("other: no volume is mounted"), "{said}");
+    s.run(&["unmount", "mnt"]);
+    assert_eq!(s.run(&["find", "disk.img", "--printf", FORMAT]), on_mount);
+    assert_eq!(s.run(&["find", "disk.img:/a", "--printf", FORMAT]), below);
+    let on_volume = s.run(&["du", "-b", "-a", "--json", "disk.img"]);
+    let paths = space.replace("\"mnt/", "\"/").replace("\"mnt\"", "\"/\"");
+    assert_eq!(paths, on_volume);
+    s.check("disk.img");
+}
+
+#[test]
+fn only_root_and_the_owner_scan_a_mount() {
+    if !have("mounting", &[Need::Root, Need::Fuse]) {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let s = Scratch::new();
+    volume(&s);
+    let dir = s.path("mnt");
+    std::fs::create_dir(&dir).unwrap();
+    // The other user may read the directory, but not scan the volume.
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(dir.parent().unwrap(), open).unwrap();
+    s.run(&["mount", "-o", "allow_other", "disk.img", "mnt"]);
+    let program = s.path("sluice");
+    std::fs::copy(env!("CARGO_BIN_EXE_sluice"), &program).unwrap();
+    let mut other = std::process::Command::new(&program);
+    other
+        .args(["find".as_ref(), dir.as_os_str()])
+        .uid(65_534)
+        .gid(65_534);
+    let said = other.output().unwrap();
+    let text = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        text.contains("only root and the user who mounted"),
+        "{text}"
+    );
+    assert_eq!(said.status.code(), Some(1));
+    s.run(&["unmount", "mnt"]);
+}

@@ -50,6 +50,7 @@ mod panics;
 mod reaper;
 mod reclaim;
 mod sandbox;
+pub mod scan;
 mod server;
 mod session;
 mod signals;

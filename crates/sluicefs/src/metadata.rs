@@ -94,6 +94,20 @@ impl DeviceNumber {
 #[derive(Clone, Debug)]
 pub struct Metadata(pub(crate) Attr);
 
+/// The inverse of [`Metadata::attr`].
+impl From<Attr> for Metadata {
+    fn from(attr: Attr) -> Metadata {
+        Metadata(attr)
+    }
+}
+
+/// From the type that the `ext4` crate uses.
+impl From<ext4::FileType> for FileType {
+    fn from(kind: ext4::FileType) -> FileType {
+        FileType(kind)
+    }
+}
+
 impl Metadata {
     /// The type of the inode.
     pub fn file_type(&self) -> FileType {

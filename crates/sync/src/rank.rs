@@ -90,6 +90,7 @@ ranks! {
     32 FuseConnection "fuse::Teardown::connection";
     32 FuseNodes "fuse::Nodes shards";
     32 FusePending "fuse::Pending";
+    32 FuseScans "fuse::Scans";
     32 FuseServing "fuse::Teardown::serving";
     32 InodeGoal "ext4::FileIo::goal";
     32 InodeIo "ext4::FileData::io";

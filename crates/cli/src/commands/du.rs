@@ -4,7 +4,7 @@ use super::find::Report;
 use crate::human;
 use crate::output::Output;
 use crate::target::Target;
-use crate::walk::{Found, Needs, Next, Walk};
+use crate::walk::{Files, Found, Needs, Next, Walk};
 use anyhow::Result;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -22,14 +22,18 @@ use std::process::ExitCode;
 ///
 /// For a whole volume, all inode tables are read first, in large requests. That takes up to 250
 /// bytes of memory for each file of the volume.
+///
+/// In a directory of a mounted volume the server of the mount is asked, past the permissions of
+/// files. Only root and the user who mounted the volume may do so.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice du disk.img                 all directories
   sluice du -d 1 disk.img:/usr       the directories in /usr
+  sluice du -s /mnt                  the total of a mounted volume
   sluice du -a --json disk.img       with files, for a program")]
 pub struct Args {
-    /// Top directories: DEVICE or DEVICE:/path
+    /// Top directories: DEVICE, DEVICE:/path, or a directory of a mounted volume
     #[arg(required = true)]
     targets: Vec<Target>,
     /// Show files, too
@@ -118,12 +122,12 @@ impl Args {
         let mut report = Report::default();
         let mut listed = Vec::new();
         for target in &self.targets {
-            let volume = target.open_read_only()?;
-            let walk = Walk::new(volume, &target.path, Needs::Attributes);
+            let (files, start) = Files::open(target)?;
+            let walk = target.on(Walk::new(files, &start, Needs::Attributes))?;
             let mut tree = Tree::default();
             let mut errors = Vec::new();
             let mut unknown = Vec::new();
-            let walked = walk.run(&target.path, &mut |e| errors.push(e), &mut |found| {
+            let walked = walk.run(&start, &mut |e| errors.push(e), &mut |found| {
                 if let Err(error) = tree.visit(found, self.all) {
                     unknown.push(error);
                 }
@@ -135,8 +139,8 @@ impl Args {
             target.on(walked)?;
             self.sum_up(&mut tree);
             match self.json {
-                true => self.list(&tree, &target.path, &mut listed),
-                false => self.draw(&tree, &target.path, &mut out)?,
+                true => self.list(&tree, &start, &mut listed),
+                false => self.draw(&tree, &start, &mut out)?,
             }
         }
         if self.json {

@@ -42,6 +42,7 @@
 //! root directory.
 
 mod part;
+mod step;
 
 use crate::state::Attr;
 use crate::{Error, Fs};
@@ -74,13 +75,11 @@ pub enum Scanned {
     },
 }
 
-/// The callback of a scan, which any of its threads calls.
-type Visit<'a> = &'a (dyn Fn(Scanned) -> ControlFlow<()> + Sync);
-
 /// A scan in progress.
-struct Scan<'a> {
+struct Scan<'a, V: ?Sized> {
     fs: &'a Fs,
-    visit: Visit<'a>,
+    /// The callback, which any thread of the scan calls.
+    visit: &'a V,
     /// The callback has ended the scan.
     ended: AtomicBool,
     /// Files with a number like any other that belong to the file system: the orphan file, and
@@ -95,12 +94,7 @@ impl Fs {
     /// inodes are reported, and the scan continues. `visit` may use the volume; it ends the scan by
     /// `Break`.
     pub fn scan_inodes(&self, visit: &(dyn Fn(Scanned) -> ControlFlow<()> + Sync)) {
-        let scan = Scan {
-            fs: self,
-            visit,
-            ended: AtomicBool::new(false),
-            system: self.system_files(),
-        };
+        let scan = Scan::new(self, visit);
         let groups: Vec<GroupNo> = self.groups.in_table_order().collect();
         let next = AtomicUsize::new(0);
         // Small volumes have a group for each thread.
@@ -138,7 +132,16 @@ impl Fs {
     }
 }
 
-impl Scan<'_> {
+impl<'a, V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'a, V> {
+    fn new(fs: &'a Fs, visit: &'a V) -> Scan<'a, V> {
+        Scan {
+            fs,
+            visit,
+            ended: AtomicBool::new(false),
+            system: fs.system_files(),
+        }
+    }
+
     fn groups(&self, groups: &[GroupNo]) -> ControlFlow<()> {
         self.fs.budget.make_room();
         self.fs.groups.prefetch_inode_bitmaps(groups);

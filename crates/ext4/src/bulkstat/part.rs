@@ -32,7 +32,7 @@ struct Part {
     wanted: Vec<Wanted>,
 }
 
-impl Scan<'_> {
+impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
     pub(super) fn table(&self, inodes: &GroupInodes) -> ControlFlow<()> {
         let blocks = inodes.count.div_ceil(self.fs.geo.inodes_per_block());
         for first in (0..blocks).step_by(PART_BLOCKS as usize) {
@@ -41,7 +41,7 @@ impl Scan<'_> {
         ControlFlow::Continue(())
     }
 
-    fn part(&self, inodes: &GroupInodes, blocks: Range<u32>) -> ControlFlow<()> {
+    pub(super) fn part(&self, inodes: &GroupInodes, blocks: Range<u32>) -> ControlFlow<()> {
         let part = self.look_in_memory(inodes, blocks)?;
         if part.wanted.is_empty() {
             return ControlFlow::Continue(());

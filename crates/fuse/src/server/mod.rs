@@ -10,6 +10,7 @@ mod directory;
 mod flags;
 mod names;
 mod requests;
+mod scan;
 mod setup;
 mod stats;
 mod tunables;
@@ -34,6 +35,7 @@ pub(crate) struct Server {
     durability: Durability,
     coherence: Coherence,
     reaper: Arc<Reaper>,
+    scans: Arc<scan::Scans>,
     teardown: Arc<Teardown>,
     notifier: OnceLock<Notifier>,
     default_permissions: bool,
@@ -59,6 +61,7 @@ impl Server {
             coherence: Coherence::start(options.thread_count())?,
             nodes,
             reaper,
+            scans: Arc::default(),
             teardown,
             notifier: OnceLock::new(),
             default_permissions: options.default_permissions,

@@ -14,8 +14,10 @@ use super::names::New;
 use super::{Server, errno, volume_ioctls};
 use crate::durability::SyncIoctl;
 use crate::nodes::ino_of;
+use crate::scan;
 use ext4::{Result, SyncKind, SyncTarget};
 use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request, WriteKind};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
 
 /// Replies with an error, or calls `reply_with` with the value.
@@ -177,6 +179,9 @@ impl fusedev::Server for Server {
                 answer_empty(reply, self.setxattr(node, name, value, flags, (uid, gid)));
             }
             Operation::GetXattr { name, size } => {
+                if let Some(request) = scan::Request::of_name(name.as_bytes()) {
+                    return self.scan(uid, request, size, reply);
+                }
                 answer(reply, self.getxattr(node, name), |reply, value| {
                     reply.xattr(&value, size);
                 });

@@ -2,8 +2,8 @@
 
 use super::number::{Number, Permissions, Size};
 use crate::human;
-use crate::walk::Found;
-use sluicefs::{Metadata, Volume};
+use crate::walk::{Files, Found};
+use sluicefs::Metadata;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -108,9 +108,9 @@ impl Tests {
     ///
     /// # Errors
     /// Those of the file of `--newer`; `InvalidInput` for a pattern with a zero byte.
-    pub fn filter(&self, volume: &Volume) -> io::Result<Filter> {
+    pub fn filter(&self, files: &Files) -> io::Result<Filter> {
         let newer = match &self.newer {
-            Some(path) => Some(human::epoch(volume.metadata(path)?.modified())),
+            Some(path) => Some(human::epoch(files.modified(path)?)),
             None => None,
         };
         Ok(Filter {

@@ -7,7 +7,7 @@ mod number;
 use crate::human;
 use crate::output::Output;
 use crate::target::Target;
-use crate::walk::{Found, Needs, Next, Walk};
+use crate::walk::{Files, Found, Needs, Next, Walk};
 use anyhow::Result;
 use filter::{Filter, Tests};
 use format::Format;
@@ -25,13 +25,17 @@ use std::process::ExitCode;
 ///
 /// If a test or the output needs attributes, a search of a whole volume reads all inode tables
 /// first, in large requests. That takes up to 250 bytes of memory for each file of the volume. A
-/// search below a directory reads the attributes one by one.
+/// search below a directory reads the attributes of one directory after another.
+///
+/// In a directory of a mounted volume the server of the mount is asked, past the permissions of
+/// files. Only root and the user who mounted the volume may do so.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice find disk.img                                  all paths
   sluice find disk.img:/home --name '*.log' --size +1M  large logs
   sluice find disk.img --type f --mtime -1 --print0     changed in the last day, for xargs -0
+  sluice find /mnt --newer /var/stamp                   on a mounted volume
   sluice find disk.img --links +1 --printf '%i %p\\n'    files with several names
 
 Directives of --printf: %p path, %P path below the start, %f name, %h directory, %d depth,
@@ -40,7 +44,7 @@ Directives of --printf: %p path, %P path below the start, %f name, %h directory,
   of change, access, inode change and birth in seconds since 1970, %T+ … local times, %% percent.
   Escapes: \\n \\t \\r \\0 \\NNN \\\\.")]
 pub struct Args {
-    /// Where to start: DEVICE or DEVICE:/path
+    /// Where to start: DEVICE, DEVICE:/path, or a directory of a mounted volume
     #[arg(required = true)]
     targets: Vec<Target>,
     #[command(flatten)]
@@ -89,30 +93,26 @@ impl Args {
         let mut report = Report::default();
         let mut listed = Listing::default();
         for target in &self.targets {
-            let volume = target.open_read_only()?;
-            let filter = target.on(self.tests.filter(&volume))?;
-            let walk = Walk::new(volume, &target.path, self.needs(&filter));
+            let (files, start) = Files::open(target)?;
+            let filter = target.on(self.tests.filter(&files))?;
+            let walk = target.on(Walk::new(files, &start, self.needs(&filter)))?;
             let mut errors = Vec::new();
-            let walked = walk.run(
-                &target.path,
-                &mut |error| errors.push(error),
-                &mut |found| {
-                    if found.depth >= self.mindepth {
-                        let shown = filter
-                            .passes(found)
-                            .and_then(|passes| Ok((passes, self.line(found, passes)?)));
-                        match shown {
-                            Ok((true, line)) => listed.put(&mut out, &self, found, line)?,
-                            Ok((false, _)) => {}
-                            Err(error) => report.print(target, error),
-                        }
+            let walked = walk.run(&start, &mut |error| errors.push(error), &mut |found| {
+                if found.depth >= self.mindepth {
+                    let shown = filter
+                        .passes(found)
+                        .and_then(|passes| Ok((passes, self.line(found, passes)?)));
+                    match shown {
+                        Ok((true, line)) => listed.put(&mut out, &self, found, line)?,
+                        Ok((false, _)) => {}
+                        Err(error) => report.print(target, error),
                     }
-                    Ok(match found.depth < self.maxdepth {
-                        true => Next::Below,
-                        false => Next::Skip,
-                    })
-                },
-            );
+                }
+                Ok(match found.depth < self.maxdepth {
+                    true => Next::Below,
+                    false => Next::Skip,
+                })
+            });
             for error in errors {
                 report.print(target, error);
             }

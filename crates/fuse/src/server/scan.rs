@@ -1,0 +1,177 @@
+//! Answers to the requests of [`crate::scan`].
+//!
+//! They run on threads of their own, at most [`THREADS`] for all clients, so that a scan occupies no
+//! serving thread. Other requests wait in a queue. A client has one request for each of its threads
+//! there, so the queue is short, and an answer is in memory only while it is made.
+
+use super::{Server, errno, tunables};
+use crate::durability;
+use crate::scan::{Request, Writer, inode_answer};
+use ext4::{Fs, InodeRef, Result, Scanned};
+use fusedev::Reply;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use sync::{Mutex, Rank};
+use units::Ino;
+
+/// Threads that answer.
+const THREADS: usize = 2;
+
+struct Job {
+    request: Request,
+    size: u32,
+    reply: Reply,
+}
+
+/// The requests that are not answered.
+pub(super) struct Scans(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    waiting: VecDeque<Job>,
+}
+
+impl Default for Scans {
+    fn default() -> Scans {
+        Scans(Rank::FuseScans.mutex(State::default()))
+    }
+}
+
+/// A running thread. If it ends early, by a panic or because it cannot be started, the waiting
+/// requests are answered by an error: their replies are dropped.
+struct Running {
+    scans: Arc<Scans>,
+    is_over: bool,
+}
+
+impl Running {
+    /// Returns the next request; `None` ends the thread's work.
+    fn next(&mut self) -> Option<Job> {
+        let mut state = self.scans.0.lock();
+        let job = state.waiting.pop_front();
+        if job.is_none() {
+            state.running -= 1;
+            self.is_over = true;
+        }
+        job
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut state = self.scans.0.lock();
+            state.running -= 1;
+            let waiting = std::mem::take(&mut state.waiting);
+            drop(state);
+            drop(waiting);
+        }
+    }
+}
+
+impl Server {
+    /// Answers a request of a scan. Only the owner of the mount and root may ask.
+    pub(super) fn scan(&self, uid: u32, request: Request, size: u32, reply: Reply) {
+        if let Err(error) = tunables::check_owner(uid) {
+            return reply.error(errno(error));
+        }
+        let mut state = self.scans.0.lock();
+        state.waiting.push_back(Job {
+            request,
+            size,
+            reply,
+        });
+        if state.running == THREADS {
+            return;
+        }
+        state.running += 1;
+        drop(state);
+        let fs = self.fs.clone();
+        let mut running = Running {
+            scans: self.scans.clone(),
+            is_over: false,
+        };
+        durability::spawn(&self.fs, move || {
+            while let Some(job) = running.next() {
+                match answer(&fs, job.request) {
+                    Ok(bytes) => job.reply.xattr(&bytes, job.size),
+                    Err(error) => job.reply.error(errno(error)),
+                }
+            }
+        });
+    }
+}
+
+fn answer(fs: &Fs, request: Request) -> Result<Vec<u8>> {
+    match request {
+        Request::Inodes { first } => Ok(inodes(fs, Ino(first))),
+        Request::Names { dir, position } => {
+            entries(fs, &fs.inode(Ino(dir))?, position, Attributes::Left)
+        }
+        Request::Files { dir, position } => {
+            entries(fs, &fs.inode(Ino(dir))?, position, Attributes::Included)
+        }
+        Request::Inode { ino } => Ok(inode_answer(&fs.inode(Ino(ino))?.attr())),
+        Request::Target { ino } => fs.readlink(&fs.inode(Ino(ino))?),
+    }
+}
+
+fn inodes(fs: &Fs, first: Ino) -> Vec<u8> {
+    let writer = RefCell::new(Writer::new());
+    let next = fs.scan_inodes_from(first, Writer::inodes_at_most(), &|found| {
+        let mut writer = writer.borrow_mut();
+        match found {
+            Scanned::Inode(attr) => writer.inode(&attr),
+            Scanned::Unreadable {
+                first,
+                count,
+                error,
+            } => writer.unreadable(first, count, &error.to_string()),
+        }
+    });
+    writer.into_inner().end(next.map(|ino| u64::from(ino.0)))
+}
+
+/// Whether entries have attributes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attributes {
+    Left,
+    Included,
+}
+
+fn entries(fs: &Fs, dir: &InodeRef, from: u64, attributes: Attributes) -> Result<Vec<u8>> {
+    // Attributes are read after all names, so that their inodes are read ahead together.
+    let mut found = Vec::new();
+    let (mut next, mut room) = (None, Writer::new());
+    let mut last = from;
+    fs.read_dir(dir, from, &mut |entry| {
+        if !room.has_room_for(entry.name) {
+            next = Some(last);
+            return false;
+        }
+        last = entry.next;
+        if !matches!(entry.name, b"." | b"..") {
+            room.entry(entry.ino, entry.kind, entry.name, None);
+            if attributes == Attributes::Included {
+                room.skip_attributes();
+            }
+            found.push((entry.ino, entry.kind, entry.name.to_vec()));
+        }
+        true
+    })?;
+    let mut writer = Writer::new();
+    if attributes == Attributes::Included {
+        fs.read_inodes_ahead(found.iter().map(|(ino, ..)| *ino));
+    }
+    for (ino, kind, name) in found {
+        let attr = match attributes {
+            Attributes::Left => None,
+            // A removed or damaged inode: a request for it alone returns the error.
+            Attributes::Included => fs.inode(ino).ok().map(|inode| inode.attr()),
+        };
+        writer.entry(ino, kind, &name, attr.as_ref());
+    }
+    Ok(writer.end(next))
+}
