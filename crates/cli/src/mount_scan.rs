@@ -91,8 +91,8 @@ impl Mounted {
         Ok(OsString::from_vec(target).into())
     }
 
-    /// Calls `each` for the entries of a directory, with attributes if they are asked for and can be
-    /// read.
+    /// Calls `each` for the entries of a directory, with attributes if they are asked for and can
+    /// be read.
     ///
     /// # Errors
     /// `NotFound` for a removed directory; damage. The entries before it were given to `each`.

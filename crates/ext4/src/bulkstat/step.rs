@@ -15,10 +15,10 @@ const MOST_GROUPS: u32 = 256;
 const BITMAPS: u32 = 16;
 
 impl Fs {
-    /// Does a part of [`Fs::scan_inodes`] on the calling thread: visits the inodes from `first` on,
-    /// in the order of their numbers, and ends after at most `most` calls of `visit`, or earlier.
-    /// Returns the number at which the next step begins; `None` after the last inode. `most` is at
-    /// least the number of inodes in a block, so each step proceeds.
+    /// Carries out a part of [`Fs::scan_inodes`] on the calling thread: visits the inodes from
+    /// `first` on, in the order of their numbers, and ends after at most `most` calls of `visit`,
+    /// or earlier. Returns the number at which the next step begins; `None` after the last inode.
+    /// `most` is at least the number of inodes in a block, so each step proceeds.
     pub fn scan_inodes_from(&self, first: Ino, most: u32, visit: &dyn Fn(Scanned)) -> Option<Ino> {
         let (number, index) = self.geo.inode_group(first.max(Ino(1))).ok()?;
         let per_block = self.geo.inodes_per_block();

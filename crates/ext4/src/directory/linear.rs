@@ -101,7 +101,7 @@ pub(super) fn read_ahead(dir: &Dir<'_>, at: FileBlock) {
 fn is_window_start(at: u32) -> bool {
     match at {
         0 => true,
-        ..LARGEST_WINDOW => at >= FIRST_WINDOW && at.is_power_of_two(),
+        1..LARGEST_WINDOW => at >= FIRST_WINDOW && at.is_power_of_two(),
         _ => at.is_multiple_of(LARGEST_WINDOW),
     }
 }

@@ -85,7 +85,11 @@ impl Writer {
     /// Adds a range of unreadable inodes; an answer without room for the text has a part of it.
     pub fn unreadable(&mut self, first: Ino, count: u32, error: &str) {
         let most = ERROR_TEXT.min(self.room().saturating_sub(1 + 2 * 4 + 2));
-        let text = &error[..error.floor_char_boundary(most)];
+        let mut end = most.min(error.len());
+        while !error.is_char_boundary(end) {
+            end -= 1;
+        }
+        let text = &error[..end];
         self.bytes.push(UNREADABLE_TAG);
         self.bytes.extend(first.0.to_ne_bytes());
         self.bytes.extend(count.to_ne_bytes());

@@ -69,8 +69,8 @@ impl Server {
         Ok(batch)
     }
 
-    /// Calls `read_ahead` for each batch, and `add` for the entries from `pos` on, until it returns true (the reply is full) or
-    /// there are no more.
+    /// Calls `read_ahead` for each batch, and `add` for the entries from `pos` on, until it returns
+    /// true (the reply is full) or there are no more.
     fn each_entry(
         &self,
         node: NodeId,

@@ -1,8 +1,8 @@
 //! Answers to the requests of [`crate::scan`].
 //!
-//! They run on threads of their own, at most [`THREADS`] for all clients, so that a scan occupies no
-//! serving thread. Other requests wait in a queue. A client has one request for each of its threads
-//! there, so the queue is short, and an answer is in memory only while it is made.
+//! They run on threads of their own, at most [`THREADS`] for all clients, so that a scan occupies
+//! no serving thread. Other requests wait in a queue. A client has one request for each of its
+//! threads there, so the queue is short, and an answer is in memory only while it is made.
 
 use super::{Server, errno, tunables};
 use crate::durability;

@@ -6,3 +6,4 @@ mod fill;
 mod held_data;
 mod interop;
 mod journal;
+mod read_ahead;
