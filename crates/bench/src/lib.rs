@@ -16,6 +16,7 @@
 mod clock;
 pub mod compare;
 pub mod fsmark;
+mod inodes;
 pub mod interfere;
 mod interference;
 mod latency;
@@ -31,6 +32,7 @@ pub mod target;
 mod threads;
 mod workload;
 
+pub use inodes::Inodes;
 pub use interference::{Interference, Interval, Period, Throttle, Transfer};
 pub use latency::Latency;
 pub use measure::{Observer, Progress};

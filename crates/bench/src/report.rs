@@ -44,6 +44,9 @@ pub struct Report {
     /// The reader and the writer of interfere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interference: Option<Interference>,
+    /// How phases were prepared, and which were left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The run in intervals of a tenth of a second.
     pub samples: Vec<Sample>,
 }

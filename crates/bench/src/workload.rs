@@ -1,6 +1,7 @@
 //! Any of the workloads, as a value that can be sent to another process.
 
 use crate::fsmark::{FsMark, Fsync, SyncMethod};
+use crate::inodes::Inodes;
 use crate::interfere::{Interfere, Reader};
 use crate::target::Target;
 use crate::{Observer, Report, SmallFiles, Stream};
@@ -20,6 +21,8 @@ pub enum Workload {
     Stream(Stream),
     /// A reader is joined by a writer.
     Interfere(Interfere),
+    /// Many files are created, found, looked up, scanned and removed.
+    Inodes(Inodes),
 }
 
 impl Workload {
@@ -33,6 +36,7 @@ impl Workload {
             Workload::SmallFiles(work) => work.run(target, observe),
             Workload::Stream(work) => work.run(target, observe),
             Workload::Interfere(work) => work.run(target, observe),
+            Workload::Inodes(work) => work.run(target, observe),
         }
     }
 
@@ -43,13 +47,14 @@ impl Workload {
             Workload::SmallFiles(_) => "small-files",
             Workload::Stream(_) => "stream",
             Workload::Interfere(_) => "interfere",
+            Workload::Inodes(_) => "inodes",
         }
     }
 
     /// The unit that its phases count.
     pub fn unit(&self) -> &'static str {
         match self {
-            Workload::FsMark(_) | Workload::SmallFiles(_) => "files",
+            Workload::FsMark(_) | Workload::SmallFiles(_) | Workload::Inodes(_) => "files",
             Workload::Stream(_) | Workload::Interfere(_) => "MiB",
         }
     }
@@ -78,6 +83,16 @@ impl Workload {
                 w.files,
                 w.bytes,
                 if w.fsync { ", each with fsync" } else { "" }
+            ),
+            Workload::Inodes(w) => format!(
+                "{} × {} files × {} bytes in {}",
+                threads(w.threads),
+                w.files,
+                w.bytes,
+                match w.one_directory {
+                    true => "one directory".to_owned(),
+                    false => format!("directories of {}", w.per_directory),
+                }
             ),
             Workload::Stream(w) => format!("one file of {} MiB with its fsync", w.mib),
             Workload::Interfere(w) => {
@@ -110,8 +125,17 @@ impl Workload {
         match self {
             Workload::FsMark(w) => files(w.total(), w.size),
             Workload::SmallFiles(w) => files((w.threads * w.files) as u64, w.bytes as u64),
+            Workload::Inodes(w) => files(w.total(), w.bytes as u64),
             Workload::Stream(w) => w.mib << 20,
             Workload::Interfere(w) => w.reader_bytes + w.writer_bytes + files(w.names, 0),
+        }
+    }
+
+    /// Bytes of a volume that has an inode for each of its files, if it has one for every 16 KiB.
+    pub fn volume_bytes(&self) -> u64 {
+        match self {
+            Workload::Inodes(w) => (w.total() + w.total() / 8) << 14,
+            _ => 0,
         }
     }
 
@@ -127,6 +151,7 @@ impl Workload {
                 w.loops = 1;
             }
             Workload::SmallFiles(w) => w.files = (w.files / divisor as usize).max(1),
+            Workload::Inodes(w) => w.files = (w.files / divisor).max(1),
             Workload::Stream(_) | Workload::Interfere(_) => {}
         }
         smaller
@@ -138,7 +163,7 @@ impl Workload {
         match &mut self {
             Workload::FsMark(w) => w.keep = true,
             Workload::Interfere(w) => w.keep = true,
-            Workload::SmallFiles(_) | Workload::Stream(_) => {}
+            Workload::SmallFiles(_) | Workload::Stream(_) | Workload::Inodes(_) => {}
         }
         self
     }
@@ -157,13 +182,17 @@ impl Workload {
         match self {
             Workload::FsMark(w) => w.sync_method == SyncMethod::FsyncBeforeClose,
             Workload::SmallFiles(w) => w.fsync,
+            Workload::Inodes(_) => false,
             Workload::Stream(_) | Workload::Interfere(_) => true,
         }
     }
 
     /// Whether [`Workload::smaller`] changes it.
     pub fn counts_files(&self) -> bool {
-        matches!(self, Workload::FsMark(_) | Workload::SmallFiles(_))
+        matches!(
+            self,
+            Workload::FsMark(_) | Workload::SmallFiles(_) | Workload::Inodes(_)
+        )
     }
 }
 

@@ -206,7 +206,8 @@ impl Comparison<'_> {
 
     fn image_bytes(&self) -> u64 {
         let usual = || self.images.usual_bytes(self.workload.device_bytes());
-        self.image_bytes.unwrap_or_else(usual)
+        let least = self.workload.volume_bytes();
+        self.image_bytes.unwrap_or_else(|| usual().max(least))
     }
 
     /// Free bytes that the scratch directory needs.
@@ -367,6 +368,9 @@ impl Comparison<'_> {
                 "includes its unmount, as it ignores sync and fsync of files opened for reading"
                     .to_owned(),
             );
+        }
+        if let Some(report) = reports.first() {
+            notes.extend(report.notes.iter().cloned());
         }
         Row {
             name: entrant.name.clone(),

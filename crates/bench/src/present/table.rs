@@ -5,7 +5,7 @@ use super::interference;
 use super::number::{bytes, count, mib, times, whole};
 use crate::compare::{Images, Outcome, Peer, Row};
 use crate::fsmark::Fsync;
-use crate::{Device, Report};
+use crate::{Device, Phase, Report, Time};
 
 /// The text of an unknown value.
 const NONE: &str = "–";
@@ -59,7 +59,11 @@ pub(super) fn details(outcome: &Outcome) -> Vec<(String, Grid)> {
         (title.to_owned(), table)
     });
     let phases = phases(outcome).map(|table| (format!("phases, {}/s", outcome.unit), table));
-    ratios.into_iter().chain(phases).collect()
+    let times = phase_times(outcome).map(|table| {
+        let title = "phases, seconds of wall-clock time and of all processors";
+        (title.to_owned(), table)
+    });
+    ratios.into_iter().chain(phases).chain(times).collect()
 }
 
 /// Explanations of rows, and the rows that are missing.
@@ -290,24 +294,51 @@ fn spread(rounds: &[f64]) -> String {
 /// writes.
 fn phases(outcome: &Outcome) -> Option<Grid> {
     let ours = &outcome.targets.first()?.report;
+    phase_table(outcome, |report, name| {
+        let (theirs, of) = phase_of(report, name)?;
+        let ratio = phase_of(ours, name)?.0.per_sec / theirs.per_sec;
+        let rate = count(theirs.per_sec as u64);
+        Some(format!("{rate}{of}  {:>7}", times(ratio)))
+    })
+}
+
+/// The times of the phases of `inodes`.
+fn phase_times(outcome: &Outcome) -> Option<Grid> {
+    if outcome.workload != "inodes" {
+        return None;
+    }
+    phase_table(outcome, |report, name| {
+        let (phase, of) = phase_of(report, name)?;
+        let Time {
+            wall_s,
+            machine_cpu_s,
+            ..
+        } = phase.time;
+        Some(format!("{wall_s:.2}  {machine_cpu_s:.2}{of}"))
+    })
+}
+
+/// A phase, and a remark. A file system without a call for all inodes has the phase `find cold`
+/// in the place of `bulkstat`.
+fn phase_of<'a>(report: &'a Report, name: &str) -> Option<(&'a Phase, &'static str)> {
+    let find = || (name == "bulkstat").then(|| report.phase("find cold"));
+    match report.phase(name) {
+        Some(phase) => Some((phase, "")),
+        None => Some((find().flatten()?, " (find)")),
+    }
+}
+
+/// A line for each row, and a column for each phase of the first row.
+fn phase_table(outcome: &Outcome, cell: impl Fn(&Report, &str) -> Option<String>) -> Option<Grid> {
+    let ours = &outcome.targets.first()?.report;
     if !ours.loops.is_empty() || outcome.is_of_interfere() {
         return None;
     }
-    let cell = |row: &Row, name: &str| {
-        if name == "sync" && !row.durable {
-            return NONE.to_owned();
-        }
-        let rate = |report: &Report| report.phase(name).map(|phase| phase.per_sec);
-        match (rate(&row.report), rate(ours)) {
-            (Some(theirs), Some(ours)) => {
-                format!("{}  {:>7}", count(theirs as u64), times(ours / theirs))
-            }
-            _ => NONE.to_owned(),
-        }
-    };
     let names = || ours.phases.iter().map(|phase| &phase.name);
     let line = |row: &Row| {
-        let cells = names().map(|name| cell(row, name));
+        let known = |name: &str| name != "sync" || row.durable;
+        let cell = |name: &str| cell(&row.report, name).filter(|_| known(name));
+        let cells = names().map(|name| cell(name).unwrap_or_else(|| NONE.to_owned()));
         std::iter::once(row.name.clone()).chain(cells).collect()
     };
     Some(Grid {

@@ -19,7 +19,7 @@ fn write_report(report: &Report, unit: &str, out: &mut String) -> fmt::Result {
     }
     writeln!(
         out,
-        "\n{:<8} {:>12} {:>10} {:>10} {:>14}",
+        "\n{:<10} {:>12} {:>10} {:>10} {:>14}",
         "phase",
         unit,
         "wall s",
@@ -62,6 +62,9 @@ fn write_report(report: &Report, unit: &str, out: &mut String) -> fmt::Result {
             write!(out, "\n{title}\n\n{}", table.text())?;
         }
     }
+    for note in &report.notes {
+        writeln!(out, "\n{note}")?;
+    }
     pace::table(&report.paces, out)
 }
 
@@ -71,7 +74,7 @@ fn row(out: &mut String, name: &str, files: u64, time: Time, per_sec: f64) -> fm
     let per_sec = count(per_sec as u64);
     writeln!(
         out,
-        "{name:<8} {files:>12} {wall:>10.3} {cpu:>10.3} {per_sec:>14}"
+        "{name:<10} {files:>12} {wall:>10.3} {cpu:>10.3} {per_sec:>14}"
     )?;
     Ok(())
 }

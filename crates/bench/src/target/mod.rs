@@ -5,6 +5,7 @@ mod fsync_queue;
 mod mounted;
 mod together;
 mod volume;
+mod xfs;
 
 pub use fsync_queue::{FsyncQueue, PendingSync};
 pub use mounted::MountedTarget;
@@ -50,6 +51,29 @@ pub trait Target: Sync {
     }
     /// Drops clean pages, names and inodes from the caches where that is possible.
     fn drop_caches(&self) {}
+    /// Leaves no name and no inode in a cache, and describes how. All directories and files of the
+    /// target must be closed. `Unsupported` where this cannot be done.
+    fn make_cold(&self) -> io::Result<String> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Whether [`Target::bulkstat`] is supported.
+    fn has_bulkstat(&self) -> bool {
+        false
+    }
+    /// Gets the attributes of all inodes by the call that the file system has for that, and returns
+    /// their number. `threads` is for calls that are not parallel themselves.
+    fn bulkstat(&self, _threads: usize) -> io::Result<u64> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The parts of directory entries that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Names.
+    Names,
+    /// Also the attributes of each file, as of lstat(2).
+    Attributes,
 }
 
 /// How a file is created if it exists.
@@ -80,6 +104,19 @@ pub trait Directory: Send + Sync {
     fn stat(&self, name: &str) -> io::Result<()>;
     /// Removes a file.
     fn unlink(&self, name: &str) -> io::Result<()>;
+    /// Removes an empty directory in it.
+    fn remove_subdirectory(&self, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Reads a directory in it, and calls `each` for each entry but `.` and `..`.
+    fn read_directory(
+        &self,
+        _name: &str,
+        _reading: Reading,
+        _each: &mut dyn FnMut(),
+    ) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// An open file; dropping it closes it.

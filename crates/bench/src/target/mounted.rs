@@ -2,10 +2,10 @@
 
 use super::counters::{Counters, Mount, Source};
 use super::fsync_queue::{FsyncQueue, Uring};
-use super::{Create, Directory, OpenFile, Target};
+use super::{Create, Directory, OpenFile, Reading, Target, xfs};
 use crate::Device;
 use memmap2::MmapMut;
-use rustix::fs::{Advice, AtFlags, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,6 +13,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+/// Bytes of entries that are read at once, as by the C library.
+const READ_BYTES: usize = 32 << 10;
 
 /// Directories of one or more mounted file systems.
 pub struct MountedTarget {
@@ -137,6 +140,30 @@ impl Target for MountedTarget {
         // Only root may do that. Otherwise names and inodes stay in the kernel's caches.
         let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
     }
+    fn make_cold(&self) -> io::Result<String> {
+        self.sync()?;
+        // The first time drops names, which hold their inodes, and the second time the rest.
+        for _ in 0..2 {
+            std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|e| {
+                io::Error::new(
+                    e.kind(),
+                    format!("only root may drop the kernel's caches: {e}"),
+                )
+            })?;
+        }
+        let served = self.file_systems.iter().any(|fs| fs.is_sluice);
+        Ok(match served {
+            true => "the kernel's caches were dropped; the server keeps its own".to_owned(),
+            false => "the kernel's caches were dropped (/proc/sys/vm/drop_caches)".to_owned(),
+        })
+    }
+    fn has_bulkstat(&self) -> bool {
+        self.file_systems.iter().all(|fs| xfs::is_xfs(&fs.root))
+    }
+    fn bulkstat(&self, threads: usize) -> io::Result<u64> {
+        let counts = self.file_systems.iter();
+        counts.map(|fs| xfs::bulkstat(&fs.root, threads)).sum()
+    }
 }
 
 struct SystemDirectory(OwnedFd);
@@ -179,6 +206,32 @@ impl Directory for SystemDirectory {
     }
     fn unlink(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+    fn remove_subdirectory(&self, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+    fn read_directory(
+        &self,
+        name: &str,
+        reading: Reading,
+        each: &mut dyn FnMut(),
+    ) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
+        let mut buf = Vec::with_capacity(READ_BYTES);
+        let mut entries = RawDir::new(&dir, buf.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if reading == Reading::Attributes {
+                rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            each();
+        }
+        Ok(())
     }
 }
 

@@ -1,55 +1,80 @@
 //! A volume in this process.
 
 use super::counters::Source;
-use super::{Create, Directory, OpenFile, PendingSync, Target};
+use super::{Create, Directory, OpenFile, PendingSync, Reading, Target};
 use crate::{Device, SizeClass, Throttle};
-use sluicefs::{Dir, File, SizeHistogram, Volume, VolumeStats};
+use rustix::fs::Advice;
+use sluicefs::{Dir, File, SizeHistogram, Volume, VolumeOptions, VolumeStats};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A volume in this process.
 pub struct VolumeTarget {
-    volume: Volume,
+    state: Mutex<State>,
+    options: Option<VolumeOptions>,
+}
+
+struct State {
+    /// `None` only after a failed attempt to open the volume again.
+    volume: Option<Volume>,
+    /// The counters at the start. Those of the device continue when the volume is opened again.
     before: VolumeStats,
+    /// Transactions of volumes that were unmounted since.
+    commits: u64,
 }
 
 impl VolumeTarget {
     /// Runs on `volume`.
     pub fn new(volume: Volume) -> VolumeTarget {
         let before = volume.stats();
-        VolumeTarget { volume, before }
+        VolumeTarget {
+            state: Mutex::new(State {
+                volume: Some(volume),
+                before,
+                commits: 0,
+            }),
+            options: None,
+        }
+    }
+
+    /// Lets [`Target::make_cold`] open the volume again with these options.
+    #[must_use]
+    pub fn opened_with(mut self, options: VolumeOptions) -> VolumeTarget {
+        self.options = Some(options);
+        self
     }
 
     /// Returns the volume.
+    ///
+    /// # Panics
+    /// If [`Target::make_cold`] has failed to open the volume again.
     pub fn into_volume(self) -> Volume {
-        self.volume
+        let state = self.state.into_inner();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        state.volume.expect("the volume is open")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn volume(&self) -> io::Result<Volume> {
+        self.state().volume()
     }
 }
 
-impl Target for VolumeTarget {
-    fn name(&self) -> String {
-        format!("SluiceFS in process on {}", self.volume.device())
+impl State {
+    fn volume(&self) -> io::Result<Volume> {
+        let lost = || io::Error::other("the volume could not be opened again");
+        self.volume.clone().ok_or_else(lost)
     }
-    fn directory(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
-        self.volume.create_dir_all(path)?;
-        Ok(Box::new(self.volume.open_dir(path)?))
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.volume.sync()
-    }
-    fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()> {
-        let files: Option<Vec<&File>> = files.iter().map(|f| f.on_volume()).collect();
-        let foreign = || io::Error::from(io::ErrorKind::Unsupported);
-        let files = files.ok_or_else(foreign)?;
-        self.volume.sync_files(&files).into_iter().collect()
-    }
-    fn used_percent(&self) -> io::Result<f64> {
-        let s = self.volume.statfs();
-        Ok(100.0 * (1.0 - s.available as f64 / s.blocks.max(1) as f64))
-    }
+
     fn device(&self) -> Option<Device> {
-        let now = self.volume.stats();
+        let now = self.volume.as_ref()?.stats();
         let d = now.device - self.before.device;
         Some(Device {
             write_ios: d.write_ios,
@@ -58,12 +83,41 @@ impl Target for VolumeTarget {
             flushes: d.flushes,
             read_ios: d.read_ios,
             read_bytes: d.read_bytes,
-            commits: Some(now.journal.commits - self.before.journal.commits),
+            commits: Some(self.commits + now.journal.commits - self.before.journal.commits),
             write_sizes: size_classes(d.write_sizes),
         })
     }
+}
+
+impl Target for VolumeTarget {
+    fn name(&self) -> String {
+        let state = self.state();
+        let device = state.volume.as_ref().map_or("", |volume| volume.device());
+        format!("SluiceFS in process on {device}")
+    }
+    fn directory(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
+        let volume = self.volume()?;
+        volume.create_dir_all(path)?;
+        Ok(Box::new(volume.open_dir(path)?))
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.volume()?.sync()
+    }
+    fn sync_files(&self, files: &[Box<dyn OpenFile>]) -> io::Result<()> {
+        let files: Option<Vec<&File>> = files.iter().map(|f| f.on_volume()).collect();
+        let foreign = || io::Error::from(io::ErrorKind::Unsupported);
+        let files = files.ok_or_else(foreign)?;
+        self.volume()?.sync_files(&files).into_iter().collect()
+    }
+    fn used_percent(&self) -> io::Result<f64> {
+        let s = self.volume()?.statfs();
+        Ok(100.0 * (1.0 - s.available as f64 / s.blocks.max(1) as f64))
+    }
+    fn device(&self) -> Option<Device> {
+        self.state().device()
+    }
     fn throttle(&self) -> Option<Throttle> {
-        let throttle = self.volume.stats().throttle;
+        let throttle = self.state().volume.as_ref()?.stats().throttle;
         throttle.target?;
         Some(Throttle {
             limit: throttle.limit,
@@ -75,9 +129,66 @@ impl Target for VolumeTarget {
         })
     }
     fn wbt_lat_usec(&self) -> Option<u64> {
-        let device = std::fs::metadata(self.volume.device()).ok()?;
+        let volume = self.volume().ok()?;
+        let device = std::fs::metadata(volume.device()).ok()?;
         Source::block(device.rdev())?.wbt_lat_usec()
     }
+    fn make_cold(&self) -> io::Result<String> {
+        let unknown = || io::Error::from(io::ErrorKind::Unsupported);
+        let options = self.options.as_ref().ok_or_else(unknown)?;
+        // The lock is held all the time: a clone of the volume would keep it open.
+        let mut state = self.state();
+        let volume = state.volume.take().ok_or_else(unknown)?;
+        let queue = Arc::clone(volume.fs().queue());
+        let name = volume.device().to_owned();
+        state.commits += volume.stats().journal.commits;
+        volume.close()?;
+        let dropped = drop_pages(Path::new(&name)).is_ok();
+        let volume = options.mount(queue)?;
+        state.volume = Some(volume);
+        let reopened = "the volume was unmounted and opened again";
+        Ok(match dropped {
+            true => format!("{reopened}, and the host's cached pages of it were dropped"),
+            false => reopened.to_owned(),
+        })
+    }
+    fn has_bulkstat(&self) -> bool {
+        true
+    }
+    /// By [`Volume::inodes`], which has threads of its own.
+    fn bulkstat(&self, _threads: usize) -> io::Result<u64> {
+        let volume = self.volume()?;
+        // Several counters, so that the threads of the scan rarely share one.
+        let counters: [Counter; 32] = Default::default();
+        let failed = Mutex::new(None);
+        volume.inodes(|found| match found {
+            Ok(inode) => {
+                let counter = (inode.ino() >> 8) as usize % counters.len();
+                counters[counter].0.fetch_add(1, Relaxed);
+                ControlFlow::Continue(())
+            }
+            Err(unreadable) => {
+                *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(unreadable.error);
+                ControlFlow::Break(())
+            }
+        });
+        match failed.into_inner() {
+            Ok(Some(error)) => Err(error),
+            _ => Ok(counters.iter().map(|counter| counter.0.load(Relaxed)).sum()),
+        }
+    }
+}
+
+/// A counter in cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter(AtomicU64);
+
+/// Drops the host's cached pages of an image or a block device.
+fn drop_pages(device: &Path) -> io::Result<()> {
+    let device = std::fs::File::open(device)?;
+    device.sync_all()?;
+    Ok(rustix::fs::fadvise(device, 0, None, Advice::DontNeed)?)
 }
 
 fn size_classes(histogram: SizeHistogram) -> Vec<SizeClass> {
@@ -116,6 +227,24 @@ impl Directory for Dir {
     }
     fn unlink(&self, name: &str) -> io::Result<()> {
         self.remove_file(name)
+    }
+    fn remove_subdirectory(&self, name: &str) -> io::Result<()> {
+        self.remove_dir(name)
+    }
+    fn read_directory(
+        &self,
+        name: &str,
+        reading: Reading,
+        each: &mut dyn FnMut(),
+    ) -> io::Result<()> {
+        for entry in self.read_dir(name)? {
+            let entry = entry?;
+            if reading == Reading::Attributes {
+                entry.metadata()?;
+            }
+            each();
+        }
+        Ok(())
     }
 }
 

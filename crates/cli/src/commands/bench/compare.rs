@@ -2,7 +2,7 @@
 
 use super::progress::Bar;
 use super::show::Form;
-use super::{fsmark, interfere, small_files, stream};
+use super::{fsmark, inodes, interfere, small_files, stream};
 use crate::{human, signals};
 use ::bench::Workload;
 use ::bench::compare::{Comparison, Images, Peer, SluiceWbt, Step, Wbt};
@@ -22,6 +22,7 @@ Examples:
   sudo sluice bench compare --images written --only sluice,ext4,xfs fsmark -S5 -n 10000 -s 4096 --fsync bulk,async,blocking
   sudo sluice bench compare --device sim:hdd,size=16GiB --only sluice,ext4,xfs fsmark -S5 -n 1000 -s 4096 --fsync bulk,blocking
   sudo sluice bench compare --only sluice,ext4 --rounds 7 small-files -n 50000
+  sudo sluice bench compare --memory 4GiB --only sluice,ext4,xfs inodes -t 16 -n 60000
   sudo sluice bench compare stream --mib 4096 --json
   sudo sluice bench compare --device sim:ssd,size=32GiB --memory 256MiB interfere --reader rand4k --report out.html
 
@@ -67,7 +68,7 @@ pub struct Args {
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// File systems: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all; the first
-    /// four for interfere]
+    /// four for interfere and inodes]
     #[arg(long, global = true, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Peer>,
     /// Memory for the caches of SluiceFS; the kernel uses all free memory
@@ -76,7 +77,8 @@ pub struct Args {
     /// State of the images before the workload
     #[arg(long, global = true, value_name = "sparse|written", default_value_t)]
     images: Images,
-    /// Size of an image [default: 64GiB if sparse, otherwise 4 times the data, at least 4GiB]
+    /// Size of an image [default: 64GiB if sparse, otherwise 4 times the data, at least 4GiB; more
+    /// for inodes if its files need that]
     #[arg(long = "size", global = true, value_name = "SIZE", value_parser = human::parse_bytes)]
     image_size: Option<u64>,
     /// A modelled device instead of an image, such as sim:ssd,size=16GiB: the cost of a write and
@@ -101,6 +103,8 @@ enum Which {
     Stream(stream::Flags),
     /// Let a large writer join a reader
     Interfere(Interfere),
+    /// Create, find, look up, scan and remove many files
+    Inodes(inodes::Flags),
 }
 
 #[derive(clap::Args)]
@@ -173,6 +177,10 @@ impl Which {
             }
             Which::SmallFiles(flags) => flags.workload()?,
             Which::Stream(flags) => flags.workload(),
+            Which::Inodes(flags) => {
+                peers = &[Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs];
+                flags.workload()?
+            }
             Which::Interfere(with) => {
                 (wbts, sluice_wbts) = with.settings();
                 peers = with.peers();

@@ -4,6 +4,7 @@
 mod compare;
 mod disk;
 mod fsmark;
+mod inodes;
 mod interfere;
 mod on;
 mod progress;
@@ -27,6 +28,7 @@ Examples:
   sluice bench small-files --volume disk.img --fresh -t 8 -n 10000
   sluice bench stream --dir /mnt/kernel-ext4 --mib 4096
   sluice bench interfere --volume sim:ssd,size=16GiB --fresh --reader rand4k --writer 10GiB
+  sluice bench inodes --volume disk.img --fresh -t 16 -n 50000 --memory 4GiB
   sudo sluice bench compare --scratch /var/tmp
 
 Each workload runs on a volume in this process (--volume) or in directories of mounted file systems, with the same \
@@ -45,6 +47,7 @@ enum What {
     SmallFiles(small_files::Args),
     Stream(stream::Args),
     Interfere(interfere::Args),
+    Inodes(inodes::Args),
     Compare(compare::Args),
     Table(saved::Table),
     Picture(saved::Picture),
@@ -60,6 +63,7 @@ impl Args {
             What::SmallFiles(args) => args.run(),
             What::Stream(args) => args.run(),
             What::Interfere(args) => args.run(),
+            What::Inodes(args) => args.run(),
             What::Compare(args) => args.run(),
             What::Table(args) => args.run(),
             What::Picture(args) => args.run(),

@@ -66,7 +66,8 @@ impl OnVolume {
             let target = mounted(directories)?;
             return Ok(work.run(&target, &|progress| bar.show(progress))?);
         };
-        let target = VolumeTarget::new(self.opening.open(device, &self.opening.options()?)?);
+        let options = self.opening.options()?;
+        let target = VolumeTarget::new(self.opening.open(device, &options)?).opened_with(options);
         let report = work.run(&target, &|progress| bar.show(progress))?;
         target.into_volume().close()?;
         Ok(report)
