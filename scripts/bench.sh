@@ -2,16 +2,17 @@
 # Measures SluiceFS and its peers on the same disk. Writes the tables and the pictures of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
-#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log (default: all of these);
+#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log inodes
+#   directory (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
-# environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000), BENCH_DIR (scratch directory on a real
+# environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (31250), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
 #
 # REPORT_DIR gets NAME.md (the table), NAME.json (all figures) and NAME.html (a page with charts).
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log}
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log inodes directory}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
@@ -282,6 +283,16 @@ curve() {
     interfere --sweep --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
 }
 
+inodes() {
+  title "Empty files: 16 threads × ${INODES:-31250}, created, found, looked up, scanned, removed"
+  compare inodes --memory 6GiB --only sluice,ext4,xfs inodes -t 16 -n "${INODES:-31250}" --look-up 1s
+}
+
+directory() {
+  title "One directory of 1,000,000 empty files"
+  compare directory --memory 6GiB --only sluice,ext4,xfs inodes -t 1 -n 1000000 --one-directory --look-up 1s
+}
+
 full_log() {
   title "Creation by 8 threads while a log of 512 MiB fills several times (modelled disk)"
   table full-log "created" "files/s" "creation p99, ms" "maximum, ms" "writes" "reads"
@@ -353,7 +364,7 @@ pictures() {
 
 for part in $parts; do
   case $part in
-    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | page) $part ;;
+    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | inodes | directory | page) $part ;;
     full-log) full_log ;;
     fsmark) nosync ;;
     mount) fuse ;;

@@ -16,6 +16,7 @@
 mod commands;
 mod human;
 mod metrics;
+mod moment;
 mod mount_scan;
 mod mount_stats;
 mod output;

@@ -121,11 +121,12 @@ impl Mounted {
         Ok(())
     }
 
-    /// The attributes of all inodes in use, but those that cannot be read.
+    /// Calls `visit` for the attributes of each inode in use, or for the error of those that cannot
+    /// be read, from several threads.
     ///
     /// # Errors
     /// Those of the mount.
-    pub fn inodes(&self) -> io::Result<Vec<Metadata>> {
+    pub fn inodes(&self, visit: &(impl Fn(io::Result<Metadata>) + Sync)) -> io::Result<()> {
         let count = rustix::fs::statvfs(&self.dir)?.f_files;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let part = count / THREADS + 1;
@@ -135,31 +136,44 @@ impl Mounted {
         });
         std::thread::scope(|scope| {
             let threads: Vec<_> = parts
-                .map(|(first, end)| scope.spawn(move || self.some_inodes(first, end)))
+                .map(|(first, end)| scope.spawn(move || self.some_inodes(first, end, visit)))
                 .collect();
-            let mut all = Vec::new();
-            for thread in threads {
-                let found = thread
+            threads.into_iter().try_for_each(|thread| {
+                thread
                     .join()
-                    .map_err(|_| io::Error::other("a thread failed"))?;
-                all.append(&mut found?);
-            }
-            Ok(all)
+                    .map_err(|_| io::Error::other("a thread failed"))?
+            })
         })
     }
 
-    fn some_inodes(&self, first: u32, end: u32) -> io::Result<Vec<Metadata>> {
-        let mut all = Vec::new();
+    fn some_inodes(
+        &self,
+        first: u32,
+        end: u32,
+        visit: &impl Fn(io::Result<Metadata>),
+    ) -> io::Result<()> {
         let mut next = Some(first);
         while let Some(start) = next {
             let bytes = self.ask(Request::Inodes { first: start })?;
             let mut answer = Answer::new(&bytes).map_err(|error| self.damaged(error))?;
             while let Some(record) = answer.record().map_err(|error| self.damaged(error))? {
-                if let Record::Inode(attr) = record {
-                    let meta = Metadata::from(attr);
-                    if (u64::from(first)..u64::from(end)).contains(&meta.ino()) {
-                        all.push(meta);
+                match record {
+                    Record::Inode(attr) => {
+                        let meta = Metadata::from(attr);
+                        if (u64::from(first)..u64::from(end)).contains(&meta.ino()) {
+                            visit(Ok(meta));
+                        }
                     }
+                    // The part in which the range begins reports it.
+                    Record::Unreadable {
+                        first: begin,
+                        count,
+                        error,
+                    } if (first..end).contains(&begin) => {
+                        let text = format!("{count} inodes from number {begin}: {error}");
+                        visit(Err(io::Error::other(text)));
+                    }
+                    _ => {}
                 }
             }
             next = answer
@@ -170,7 +184,7 @@ impl Mounted {
                 return Err(self.damaged(WireError));
             }
         }
-        Ok(all)
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 /// The inode of the root directory.
@@ -51,22 +51,39 @@ impl Files {
         }
     }
 
-    fn start(&self, path: &Path) -> io::Result<Metadata> {
+    /// The attributes of the start of a walk.
+    ///
+    /// # Errors
+    /// Those of lstat(2).
+    pub fn start(&self, path: &Path) -> io::Result<Metadata> {
         match self {
             Files::Volume(volume) => volume.symlink_metadata(path),
             Files::Mounted(mounted) => mounted.inode(mounted.start),
         }
     }
 
-    /// The attributes of all inodes, sorted by number. Those that cannot be read are missing; a
-    /// visit of a file with such an inode reads it again and gets the error.
-    fn scan(&self) -> io::Result<Vec<Metadata>> {
-        let mut all = match self {
-            Files::Volume(volume) => scan(volume),
-            Files::Mounted(mounted) => mounted.inodes()?,
+    /// The attributes that `keep` returns for the inodes in use, or for the errors of those that
+    /// cannot be read, sorted by inode number.
+    fn scan(
+        &self,
+        keep: impl Fn(io::Result<Metadata>) -> Option<Metadata> + Sync,
+    ) -> io::Result<Vec<Metadata>> {
+        let kept = Mutex::new(Vec::new());
+        let visit = |found| {
+            if let Some(meta) = keep(found) {
+                lock(&kept).push(meta);
+            }
         };
-        all.sort_unstable_by_key(Metadata::ino);
-        Ok(all)
+        match self {
+            Files::Volume(volume) => volume.inodes(|found| {
+                visit(found.map_err(|unreadable| unreadable.error));
+                ControlFlow::Continue(())
+            }),
+            Files::Mounted(mounted) => mounted.inodes(&visit)?,
+        }
+        let mut kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        kept.sort_unstable_by_key(Metadata::ino);
+        Ok(kept)
     }
 }
 
@@ -138,7 +155,8 @@ impl Walk {
             Files::Mounted(mounted) => mounted.start == ROOT,
         };
         let attributes = match needs == Needs::Attributes && is_whole {
-            true => files.scan()?,
+            // A visit of a file with an unreadable inode reads it again and gets the error.
+            true => files.scan(Result::ok)?,
             false => Vec::new(),
         };
         Ok(Walk {
@@ -146,6 +164,43 @@ impl Walk {
             needs,
             attributes,
         })
+    }
+
+    /// Prepares a walk that has only the attributes of inodes that pass `keep`. Also returns the
+    /// errors of those that cannot be read.
+    ///
+    /// # Errors
+    /// Those of the mount of a mounted volume.
+    pub fn of_inodes(
+        files: Files,
+        keep: impl Fn(&Metadata) -> bool + Sync,
+    ) -> io::Result<(Walk, Vec<io::Error>)> {
+        let errors = Mutex::new(Vec::new());
+        let attributes = files.scan(|found| match found {
+            Ok(meta) => keep(&meta).then_some(meta),
+            Err(error) => {
+                lock(&errors).push(error);
+                None
+            }
+        })?;
+        let walk = Walk {
+            files,
+            needs: Needs::Names,
+            attributes,
+        };
+        let errors = errors.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok((walk, errors))
+    }
+
+    /// Whether an inode passed the test of [`Walk::of_inodes`].
+    pub fn has_inode(&self, ino: u64) -> bool {
+        let all = &self.attributes;
+        all.binary_search_by_key(&ino, Metadata::ino).is_ok()
+    }
+
+    /// Whether no inode passed it.
+    pub fn is_empty(&self) -> bool {
+        self.attributes.is_empty()
     }
 
     /// Visits `start` and everything below it. A directory is visited before its entries, which are
@@ -324,18 +379,8 @@ impl Found<'_> {
     }
 }
 
-/// The attributes of all inodes but those that cannot be read.
-fn scan(volume: &Volume) -> Vec<Metadata> {
-    let all = Mutex::new(Vec::new());
-    volume.inodes(|found| {
-        if let Ok(meta) = found {
-            all.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(meta);
-        }
-        ControlFlow::Continue(())
-    });
-    all.into_inner().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds the entries of a directory to `entries`.

@@ -6,6 +6,7 @@ use common::Scratch;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have, run_ok};
 
@@ -105,6 +106,17 @@ const TESTS: &[&[&str]] = &[
     &["--path", "*/b/c*"],
     &["--type", "f,l"],
     &["--inum", "+20"],
+    &["--size", "+1", "--size", "-20"],
+    &["!", "--name", "*.bin"],
+    &["--not", "--type", "d"],
+    &["--name", "*.bin", "-o", "--links", "+2"],
+    &[
+        "(", "--name", "small*", "--or", "--size", "+1k", ")", "--type", "f",
+    ],
+    &["!", "(", "--type", "d", "-o", "--size", "-2", ")"],
+    &[
+        "--type", "f", "--size", "+1", "--or", "--type", "d", "!", "--links", "2",
+    ],
     &["--mindepth", "2"],
     &["--maxdepth", "1"],
 ];
@@ -132,7 +144,10 @@ fn find_and_du_agree_with_those_of_the_kernel() {
             let ours = s.run(&[&["find", &target, "--printf", FORMAT], *test].concat());
             let top = mount.join(start.trim_start_matches('/'));
             let mut args = vec![top.to_str().unwrap().to_owned()];
+            // All tests are one group, as the format follows them.
+            args.extend(["(", "-true"].map(str::to_owned));
             args.extend(test.iter().map(|arg| arg.replace("--", "-")));
+            args.push(")".to_owned());
             args.extend(["-printf".to_owned(), FORMAT.to_owned()]);
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let theirs = run_ok("find", &args);
@@ -174,6 +189,117 @@ fn assert_same_space(s: &Scratch, start: &str, top: &Path) {
             assert_eq!(bytes, theirs, "{dir}");
         }
     }
+}
+
+#[test]
+fn find_runs_programs_and_refuses_incomplete_expressions() {
+    let s = Scratch::new();
+    volume(&s);
+    let lengths = s.run(&[
+        "find",
+        "disk.img:/a",
+        "--name",
+        "*.bin",
+        "--size",
+        "-3",
+        "--exec",
+        "sh",
+        "-c",
+        "printf '%s %s\\n' \"$1\" \"$2\"",
+        "sh",
+        "{}",
+        "of {}",
+        ";",
+        "--type",
+        "f",
+    ]);
+    assert_eq!(
+        lines(&lengths),
+        ["/a/none.bin of /a/none.bin", "/a/small.bin of /a/small.bin"]
+    );
+    // A program may open the volume, too.
+    let sluice = env!("CARGO_BIN_EXE_sluice");
+    let text = s.run(&[
+        "find",
+        "disk.img",
+        "--path",
+        "/a/small.bin",
+        "--exec",
+        sluice,
+        "cat",
+        "disk.img:{}",
+        ";",
+    ]);
+    assert_eq!(text.as_bytes(), [7; 10]);
+    let failed = s.fail(1, &["find", "disk.img:/empty", "--exec", "false", "{}"]);
+    assert!(
+        failed.contains("/empty") && failed.contains("false"),
+        "{failed}"
+    );
+    s.fail(1, &["find", "disk.img:/empty", "--exec", "no-such-program"]);
+    for bad in [
+        &["("][..],
+        &["!"],
+        &["--or", "--name", "x"],
+        &["--name", "x", ")"],
+    ] {
+        s.fail(2, &[&["find", "disk.img"], bad].concat());
+    }
+    s.fail(1, &["find", "!", "--name", "x"]);
+}
+
+#[test]
+fn dump_lists_what_changed_since_a_time() {
+    let s = Scratch::new();
+    volume(&s);
+    let dump = |args: &[&str]| s.run(&[&["dump", "disk.img"], args].concat());
+    let all = dump(&["--changed-since", "@0"]);
+    assert_eq!(lines(&all)[..3], [".", "./a", "./a/b"]);
+    assert_eq!(dump(&["--changed-since", "9999-01-01"]), "");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let then = format!("@{}.{:09}", now.as_secs(), now.subsec_nanos());
+    s.run(&["mkdir", "disk.img:/empty/new"]);
+    s.run(&["mv", "disk.img:/a/page.bin", "disk.img:/a/b/-page"]);
+    s.run(&["rm", "-r", "disk.img:/a.d/3"]);
+    s.run(&["ln", "disk.img:/a/large.bin", "disk.img:/a/b/large"]);
+    let changed = dump(&["--changed-since", &then, "-0"]);
+    let changed: Vec<&str> = changed.split_terminator('\0').collect();
+    let expected = [
+        "./a",
+        "./a.d",
+        "./a/b",
+        "./a/b/-page",
+        "./a/b/c/again",
+        "./a/b/large",
+        "./a/large.bin",
+        "./empty",
+        "./empty/new",
+    ];
+    let mut sorted = changed.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, expected);
+    // Below a directory, and with the attributes.
+    let below = s.run(&["dump", "disk.img:/empty", "--changed-since", &then]);
+    assert_eq!(lines(&below), [".", "./new"]);
+    let json: Value = serde_json::from_str(&dump(&["--changed-since", &then, "--json"])).unwrap();
+    assert_eq!(json["files"].as_array().unwrap().len(), expected.len());
+    let next = json["next"].as_str().unwrap();
+    dump(&["--changed-since", next]);
+    // By the time of a file of the host.
+    s.write("stamp", b"");
+    let stamp = |time| {
+        let file = std::fs::File::options().write(true).open(s.path("stamp"));
+        file.unwrap().set_modified(time).unwrap();
+        dump(&["--changed-since-file", "stamp"])
+    };
+    assert_eq!(stamp(UNIX_EPOCH), dump(&["--changed-since", "@0"]));
+    assert_eq!(stamp(SystemTime::now() + Duration::from_secs(3600)), "");
+    s.fail(1, &["dump", "disk.img:/no", "--changed-since", "1d"]);
+    assert!(
+        s.fail(2, &["dump", "disk.img", "--changed-since", "soon"])
+            .contains("soon")
+    );
+    s.fail(2, &["dump", "disk.img"]);
 }
 
 #[test]

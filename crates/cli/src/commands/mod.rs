@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod cp;
 mod du;
+mod dump;
 mod export;
 mod find;
 mod import;
@@ -44,6 +45,7 @@ pub enum Command {
     Tree(tree::Args),
     Find(find::Args),
     Du(du::Args),
+    Dump(dump::Args),
     Cat(cat::Args),
     Stat(stat::Args),
     Cp(cp::Args),
@@ -76,6 +78,7 @@ impl Command {
             Command::Tree(args) => args.run(),
             Command::Find(args) => args.run(),
             Command::Du(args) => args.run(),
+            Command::Dump(args) => args.run(),
             Command::Cat(args) => args.run(),
             Command::Stat(args) => args.run(),
             Command::Cp(args) => args.run(),

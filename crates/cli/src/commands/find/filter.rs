@@ -1,46 +1,50 @@
 //! The tests of `sluice find`.
 
+use super::expression::Expression;
 use super::number::{Number, Permissions, Size};
 use crate::human;
 use crate::walk::{Files, Found};
+use clap::ArgMatches;
 use sluicefs::Metadata;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// The options of the tests. A file must pass all of them.
+/// The options of the tests. Their values are read with their places ([`Tests::in_order`]).
 #[derive(clap::Args)]
 #[command(next_help_heading = "Tests")]
 pub struct Tests {
-    /// The name matches a pattern with *, ? and [a-z]; of several patterns one must match
+    /// The name matches a pattern with *, ? and [a-z]; of several patterns one must match, as of
+    /// several --iname, --path and --type
     #[arg(long, value_name = "GLOB")]
-    name: Vec<OsString>,
+    name: Vec<Pattern>,
     /// As --name, without regard to the case of ASCII letters
     #[arg(long, value_name = "GLOB")]
-    iname: Vec<OsString>,
+    iname: Vec<Pattern>,
     /// The whole path matches a pattern, in which * matches / too
     #[arg(long, value_name = "GLOB")]
-    path: Vec<OsString>,
+    path: Vec<Pattern>,
     /// One of these types: f (file), d, l (symbolic link), p (fifo), s (socket), c, b
-    #[arg(long = "type", value_name = "LETTERS", value_delimiter = ',')]
-    types: Vec<Type>,
+    #[arg(long = "type", value_name = "LETTERS")]
+    types: Vec<Types>,
     /// The size, rounded up to units of c (1 byte), w (2), b (512; the default), k, M or G
     #[arg(long, value_name = "[+-]N[cwbkMG]", allow_hyphen_values = true)]
-    size: Option<Size>,
+    size: Vec<Size>,
     /// The contents were changed this many days ago; +N is more, -N less
     #[arg(long, value_name = "[+-]DAYS", allow_hyphen_values = true)]
-    mtime: Option<Number>,
+    mtime: Vec<Number>,
     /// The contents were changed this many minutes ago
     #[arg(long, value_name = "[+-]MINUTES", allow_hyphen_values = true)]
-    mmin: Option<Number>,
+    mmin: Vec<Number>,
     /// The inode was changed this many days ago
     #[arg(long, value_name = "[+-]DAYS", allow_hyphen_values = true)]
-    ctime: Option<Number>,
+    ctime: Vec<Number>,
     /// The contents were changed later than those of this file of the volume
     #[arg(long, value_name = "PATH")]
-    newer: Option<PathBuf>,
+    newer: Vec<PathBuf>,
     /// The owner's number
     #[arg(
         long,
@@ -48,7 +52,7 @@ pub struct Tests {
         value_name = "[+-]UID",
         allow_hyphen_values = true
     )]
-    owner: Option<Number>,
+    owner: Vec<Number>,
     /// The group's number
     #[arg(
         long,
@@ -56,133 +60,216 @@ pub struct Tests {
         value_name = "[+-]GID",
         allow_hyphen_values = true
     )]
-    group: Option<Number>,
+    group: Vec<Number>,
     /// The number of hard links
     #[arg(long, value_name = "[+-]N", allow_hyphen_values = true)]
-    links: Option<Number>,
+    links: Vec<Number>,
     /// The inode number
     #[arg(long, value_name = "[+-]N", allow_hyphen_values = true)]
-    inum: Option<Number>,
+    inum: Vec<Number>,
     /// The permission bits in octal: exactly MODE, -MODE all of them, /MODE any of them
     #[arg(long, value_name = "[-/]MODE", allow_hyphen_values = true)]
-    perm: Option<Permissions>,
+    perm: Vec<Permissions>,
 }
 
-/// A letter of `--type`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Type(char);
+/// The letters of `--type`, separated by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Types(Vec<char>);
 
-impl std::str::FromStr for Type {
+impl std::str::FromStr for Types {
     type Err = String;
-    fn from_str(text: &str) -> Result<Type, String> {
-        let mut letters = text.chars();
-        match (letters.next(), letters.next()) {
-            (Some(letter), None) if "fdlpscb".contains(letter) => Ok(Type(letter)),
-            _ => Err(format!("\"{text}\" is not one of f, d, l, p, s, c, b")),
-        }
+    fn from_str(text: &str) -> Result<Types, String> {
+        let letters = text.split(',').map(|text| {
+            let mut letters = text.chars();
+            match (letters.next(), letters.next()) {
+                (Some(letter), None) if "fdlpscb".contains(letter) => Ok(letter),
+                _ => Err(format!("\"{text}\" is not one of f, d, l, p, s, c, b")),
+            }
+        });
+        letters.collect::<Result<_, _>>().map(Types)
     }
 }
 
-/// The tests of one volume.
-pub struct Filter {
-    names: Vec<CString>,
-    inames: Vec<CString>,
-    paths: Vec<CString>,
-    types: Vec<char>,
-    size: Option<Size>,
-    mtime: Option<Number>,
-    mmin: Option<Number>,
-    ctime: Option<Number>,
-    /// Seconds and nanoseconds since 1970.
-    newer: Option<(i64, u32)>,
-    owner: Option<Number>,
-    group: Option<Number>,
-    links: Option<Number>,
-    inum: Option<Number>,
-    perm: Option<Permissions>,
-    now: i64,
+/// A pattern of the shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(CString);
+
+impl Pattern {
+    /// Whether a text matches. `flags` are those of fnmatch(3).
+    fn matches(&self, text: &OsStr, flags: libc::c_int) -> bool {
+        let Ok(text) = CString::new(text.as_bytes()) else {
+            return false;
+        };
+        // SAFETY: both are strings that end with a zero byte and live for the call, which only
+        // reads them.
+        unsafe { libc::fnmatch(self.0.as_ptr(), text.as_ptr(), flags) == 0 }
+    }
+}
+
+/// Arguments have no zero byte.
+impl From<OsString> for Pattern {
+    fn from(glob: OsString) -> Pattern {
+        Pattern(CString::new(glob.into_vec()).unwrap_or_default())
+    }
+}
+
+/// One test.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    Name(Pattern),
+    Iname(Pattern),
+    Path(Pattern),
+    Type(Types),
+    Size(Size),
+    Mtime(Number),
+    Mmin(Number),
+    Ctime(Number),
+    Newer(PathBuf),
+    Owner(Number),
+    Group(Number),
+    Links(Number),
+    Inum(Number),
+    Perm(Permissions),
 }
 
 impl Tests {
+    /// All tests, with their places in the command line.
+    pub fn in_order(matches: &ArgMatches) -> Vec<(usize, Test)> {
+        fn given<T: Clone + Send + Sync + 'static>(
+            matches: &ArgMatches,
+            name: &str,
+            test: fn(T) -> Test,
+            to: &mut Vec<(usize, Test)>,
+        ) {
+            let places = matches.indices_of(name).into_iter().flatten();
+            let values = matches.get_many::<T>(name).into_iter().flatten();
+            to.extend(places.zip(values.cloned().map(test)));
+        }
+        let mut all = Vec::new();
+        given(matches, "name", Test::Name, &mut all);
+        given(matches, "iname", Test::Iname, &mut all);
+        given(matches, "path", Test::Path, &mut all);
+        given(matches, "types", Test::Type, &mut all);
+        given(matches, "size", Test::Size, &mut all);
+        given(matches, "mtime", Test::Mtime, &mut all);
+        given(matches, "mmin", Test::Mmin, &mut all);
+        given(matches, "ctime", Test::Ctime, &mut all);
+        given(matches, "newer", Test::Newer, &mut all);
+        given(matches, "owner", Test::Owner, &mut all);
+        given(matches, "group", Test::Group, &mut all);
+        given(matches, "links", Test::Links, &mut all);
+        given(matches, "inum", Test::Inum, &mut all);
+        given(matches, "perm", Test::Perm, &mut all);
+        all
+    }
+}
+
+impl Test {
+    /// Whether it and `other` are alternatives if both are given.
+    pub fn has_alternatives_like(&self, other: &Test) -> bool {
+        matches!(
+            (self, other),
+            (Test::Name(_), Test::Name(_))
+                | (Test::Iname(_), Test::Iname(_))
+                | (Test::Path(_), Test::Path(_))
+                | (Test::Type(_), Test::Type(_))
+        )
+    }
+
+    /// Whether it needs more than the name, the type and the inode number.
+    fn needs_attributes(&self) -> bool {
+        !matches!(
+            self,
+            Test::Name(_) | Test::Iname(_) | Test::Path(_) | Test::Type(_) | Test::Inum(_)
+        )
+    }
+}
+
+/// The tests on one volume.
+pub struct Filter<'a> {
+    expression: &'a Expression,
+    /// The files of `--newer`, with seconds and nanoseconds since 1970.
+    newer: Vec<(PathBuf, (i64, u32))>,
+    now: i64,
+}
+
+impl<'a> Filter<'a> {
     /// Prepares the tests.
     ///
     /// # Errors
-    /// Those of the file of `--newer`; `InvalidInput` for a pattern with a zero byte.
-    pub fn filter(&self, files: &Files) -> io::Result<Filter> {
-        let newer = match &self.newer {
-            Some(path) => Some(human::epoch(files.modified(path)?)),
-            None => None,
-        };
+    /// Those of the files of `--newer`.
+    pub fn new(expression: &'a Expression, files: &Files) -> io::Result<Filter<'a>> {
+        let named = RefCell::new(Vec::new());
+        expression.contains(&|test| {
+            if let Test::Newer(path) = test {
+                named.borrow_mut().push(path.clone());
+            }
+            false
+        });
+        let times = named.into_inner().into_iter().map(|path| {
+            let modified = human::epoch(files.modified(&path)?);
+            Ok((path, modified))
+        });
         Ok(Filter {
-            names: patterns(&self.name)?,
-            inames: patterns(&self.iname)?,
-            paths: patterns(&self.path)?,
-            types: self.types.iter().map(|letter| letter.0).collect(),
-            size: self.size,
-            mtime: self.mtime,
-            mmin: self.mmin,
-            ctime: self.ctime,
-            newer,
-            owner: self.owner,
-            group: self.group,
-            links: self.links,
-            inum: self.inum,
-            perm: self.perm,
+            expression,
+            newer: times.collect::<io::Result<_>>()?,
             now: human::epoch(SystemTime::now()).0,
         })
     }
-}
 
-fn patterns(globs: &[OsString]) -> io::Result<Vec<CString>> {
-    let patterns = globs
-        .iter()
-        .map(|glob| CString::new(glob.clone().into_vec()));
-    Ok(patterns.collect::<Result<_, _>>()?)
-}
-
-impl Filter {
     /// Whether a test needs more than the name, the type and the inode number.
     pub fn needs_attributes(&self) -> bool {
-        let numbers = [
-            self.mtime, self.mmin, self.ctime, self.owner, self.group, self.links,
-        ];
-        numbers.iter().any(Option::is_some)
-            || self.size.is_some()
-            || self.newer.is_some()
-            || self.perm.is_some()
+        self.expression.contains(&Test::needs_attributes)
     }
 
-    /// Whether a file passes all tests.
+    /// Whether a file passes.
     ///
     /// # Errors
     /// Those of its attributes, if a test needs them.
     pub fn passes(&self, found: &Found<'_>) -> io::Result<bool> {
-        let name = found.name();
-        let passes = any(&self.names, name, 0)
-            && any(&self.inames, name, libc::FNM_CASEFOLD)
-            && any(&self.paths, found.path.as_os_str(), 0)
-            && (self.types.is_empty() || self.types.contains(&letter(found)))
-            && self.inum.is_none_or(|n| n.matches(found.ino as i64));
-        if !passes || !self.needs_attributes() {
-            return Ok(passes);
-        }
-        Ok(self.pass_attributes(&found.metadata()?))
+        let attributes = OnceCell::new();
+        self.expression.evaluate(&|test| {
+            Ok(match test {
+                Test::Name(pattern) => pattern.matches(found.name(), 0),
+                Test::Iname(pattern) => pattern.matches(found.name(), libc::FNM_CASEFOLD),
+                Test::Path(pattern) => pattern.matches(found.path.as_os_str(), 0),
+                Test::Type(types) => types.0.contains(&letter(found)),
+                Test::Inum(n) => n.matches(found.ino as i64),
+                test => {
+                    let meta = match attributes.get() {
+                        Some(meta) => meta,
+                        None => {
+                            let meta = found.metadata()?;
+                            attributes.get_or_init(|| meta)
+                        }
+                    };
+                    self.pass_attributes(test, meta)
+                }
+            })
+        })
     }
 
-    fn pass_attributes(&self, meta: &Metadata) -> bool {
-        let is = |test: Option<Number>, value: i64| test.is_none_or(|n| n.matches(value));
+    fn pass_attributes(&self, test: &Test, meta: &Metadata) -> bool {
         let (modified, changed) = (human::epoch(meta.modified()), human::epoch(meta.changed()));
         // Rounded down, as in find(1).
         let age = |time: (i64, u32), unit| (self.now - time.0).div_euclid(unit);
-        is(self.mtime, age(modified, 86_400))
-            && is(self.mmin, age(modified, 60))
-            && is(self.ctime, age(changed, 86_400))
-            && is(self.owner, meta.uid().into())
-            && is(self.group, meta.gid().into())
-            && is(self.links, meta.nlink() as i64)
-            && self.size.is_none_or(|size| size.matches(meta.len()))
-            && self.newer.is_none_or(|time| modified > time)
-            && self.perm.is_none_or(|perm| perm.matches(meta.mode()))
+        match test {
+            Test::Size(size) => size.matches(meta.len()),
+            Test::Mtime(days) => days.matches(age(modified, 86_400)),
+            Test::Mmin(minutes) => minutes.matches(age(modified, 60)),
+            Test::Ctime(days) => days.matches(age(changed, 86_400)),
+            Test::Newer(path) => {
+                let times = self.newer.iter();
+                let mut times = times.filter(|(of, _)| of == path).map(|(_, time)| *time);
+                times.next().is_some_and(|time| modified > time)
+            }
+            Test::Owner(n) => n.matches(meta.uid().into()),
+            Test::Group(n) => n.matches(meta.gid().into()),
+            Test::Links(n) => n.matches(meta.nlink() as i64),
+            Test::Perm(perm) => perm.matches(meta.mode()),
+            // These need no attributes.
+            Test::Name(_) | Test::Iname(_) | Test::Path(_) | Test::Type(_) | Test::Inum(_) => false,
+        }
     }
 }
 
@@ -194,35 +281,28 @@ pub fn letter(found: &Found<'_>) -> char {
     }
 }
 
-/// Whether a text matches one of the patterns, or there are none.
-fn any(patterns: &[CString], text: &OsStr, flags: libc::c_int) -> bool {
-    if patterns.is_empty() {
-        return true;
-    }
-    let Ok(text) = CString::new(text.as_bytes()) else {
-        return false;
-    };
-    patterns.iter().any(|pattern| {
-        // SAFETY: both are strings that end with a zero byte and live for the call, which only
-        // reads them.
-        unsafe { libc::fnmatch(pattern.as_ptr(), text.as_ptr(), flags) == 0 }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn patterns_match_as_in_the_shell() {
-        let is =
-            |glob: &str, text: &str| any(&patterns(&[glob.into()]).unwrap(), OsStr::new(text), 0);
+        let pattern = |glob: &str| Pattern::from(OsString::from(glob));
+        let is = |glob: &str, text: &str| pattern(glob).matches(OsStr::new(text), 0);
         assert!(is("*.log", "a.log") && is("*.log", ".log") && !is("*.log", "a.log.1"));
         assert!(is("[a-c]?", "bz") && !is("[a-c]?", "dz") && is("[!a]", "b"));
         assert!(is("*", "a/b") && is("\\*", "*") && !is("\\*", "a"));
-        assert!(any(&[], OsStr::new("a"), 0));
-        let upper = patterns(&["*.LOG".into()]).unwrap();
-        assert!(any(&upper, OsStr::new("a.log"), libc::FNM_CASEFOLD));
-        assert!(!any(&upper, OsStr::new("a.log"), 0));
+        let upper = pattern("*.LOG");
+        assert!(upper.matches(OsStr::new("a.log"), libc::FNM_CASEFOLD));
+        assert!(!upper.matches(OsStr::new("a.log"), 0));
+    }
+
+    #[test]
+    fn types_are_letters_with_commas() {
+        assert_eq!("f".parse(), Ok(Types(vec!['f'])));
+        assert_eq!("d,l".parse(), Ok(Types(vec!['d', 'l'])));
+        for bad in ["", "x", "fd", "f,", ",f"] {
+            assert!(bad.parse::<Types>().is_err(), "{bad}");
+        }
     }
 }

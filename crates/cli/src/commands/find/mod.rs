@@ -1,5 +1,7 @@
 //! `sluice find`: lists the files that pass tests.
 
+mod exec;
+mod expression;
 mod filter;
 mod format;
 mod number;
@@ -8,10 +10,13 @@ use crate::human;
 use crate::output::Output;
 use crate::target::Target;
 use crate::walk::{Files, Found, Needs, Next, Walk};
-use anyhow::Result;
-use filter::{Filter, Tests};
+use anyhow::{Result, bail};
+use exec::Program;
+use expression::{Expression, is_token};
+use filter::Filter;
 use format::Format;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -20,8 +25,9 @@ use std::process::ExitCode;
 /// Find files on a volume
 ///
 /// Prints the start and everything below it that passes all tests, sorted by path. Tests and
-/// directives of --printf have the meaning that they have in find(1); the expressions -a, -o, !,
-/// -prune, -exec and -delete do not exist. Symbolic links are not followed. Owners are numbers.
+/// directives of --printf have the meaning that they have in find(1). Tests are joined by --or, and
+/// negated by ! or --not; ( and ) make groups. The expressions -prune and -delete do not exist.
+/// Symbolic links are not followed. Owners are numbers.
 ///
 /// If a test or the output needs attributes, a search of a whole volume reads all inode tables
 /// first, in large requests. That takes up to 250 bytes of memory for each file of the volume. A
@@ -37,6 +43,8 @@ Examples:
   sluice find disk.img --type f --mtime -1 --print0     changed in the last day, for xargs -0
   sluice find /mnt --newer /var/stamp                   on a mounted volume
   sluice find disk.img --links +1 --printf '%i %p\\n'    files with several names
+  sluice find disk.img --type f ! --name '*.gz' \\( --size +1M --or --mtime +365 \\)
+  sluice find disk.img --name '*.conf' --exec sh -c 'sluice cat disk.img:\"$1\" | wc -l' sh {} \\;
 
 Directives of --printf: %p path, %P path below the start, %f name, %h directory, %d depth,
   %s bytes, %b blocks of 512 bytes, %k blocks of 1 KiB, %i inode, %n links, %y type, %l target of a
@@ -44,11 +52,13 @@ Directives of --printf: %p path, %P path below the start, %f name, %h directory,
   of change, access, inode change and birth in seconds since 1970, %T+ … local times, %% percent.
   Escapes: \\n \\t \\r \\0 \\NNN \\\\.")]
 pub struct Args {
-    /// Where to start: DEVICE, DEVICE:/path, or a directory of a mounted volume
+    // Before the targets, which it reads, too: a value is there only until its field has it.
+    #[command(flatten)]
+    expression: Expression,
+    /// Where to start: DEVICE, DEVICE:/path, or a directory of a mounted volume; also !, ( and ) of
+    /// the tests
     #[arg(required = true)]
     targets: Vec<Target>,
-    #[command(flatten)]
-    tests: Tests,
     /// Skip files at less than this depth; the start has 0
     #[arg(long, value_name = "LEVELS", default_value_t = 0)]
     mindepth: usize,
@@ -64,11 +74,22 @@ pub struct Args {
     /// Print a JSON array of objects
     #[arg(long)]
     json: bool,
+    /// Run PROGRAM for each file instead of printing it, up to an argument ;. {} is the path on the
+    /// volume. The exit code is 1 if a program fails
+    #[arg(
+        long,
+        value_names = ["PROGRAM", "ARG"],
+        num_args = 1..,
+        allow_hyphen_values = true,
+        value_terminator = ";",
+        conflicts_with_all = ["print0", "printf", "json"]
+    )]
+    exec: Option<Vec<OsString>>,
 }
 
 /// A file in the JSON output.
 #[derive(Serialize)]
-struct Listed {
+pub struct Listed {
     path: String,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -92,9 +113,18 @@ impl Args {
         let mut out = Output::new();
         let mut report = Report::default();
         let mut listed = Listing::default();
-        for target in &self.targets {
+        let program = self.exec.as_deref().map(Program::new);
+        let mut targets = self
+            .targets
+            .iter()
+            .filter(|target| !is_token(target))
+            .peekable();
+        if targets.peek().is_none() {
+            bail!("name a volume: DEVICE, DEVICE:/path, or a directory of a mounted volume");
+        }
+        for target in targets {
             let (files, start) = Files::open(target)?;
-            let filter = target.on(self.tests.filter(&files))?;
+            let filter = target.on(Filter::new(&self.expression, &files))?;
             let walk = target.on(Walk::new(files, &start, self.needs(&filter)))?;
             let mut errors = Vec::new();
             let walked = walk.run(&start, &mut |error| errors.push(error), &mut |found| {
@@ -102,10 +132,16 @@ impl Args {
                     let shown = filter
                         .passes(found)
                         .and_then(|passes| Ok((passes, self.line(found, passes)?)));
-                    match shown {
-                        Ok((true, line)) => listed.put(&mut out, &self, found, line)?,
-                        Ok((false, _)) => {}
-                        Err(error) => report.print(target, error),
+                    match (shown, &program) {
+                        (Ok((true, _)), Some(program)) => {
+                            out.flush()?;
+                            if let Err(error) = program.run(found.path) {
+                                report.print(target, error)
+                            }
+                        }
+                        (Ok((true, line)), None) => listed.put(&mut out, &self, found, line)?,
+                        (Ok((false, _)), _) => {}
+                        (Err(error), _) => report.print(target, error),
                     }
                 }
                 Ok(match found.depth < self.maxdepth {
@@ -123,7 +159,7 @@ impl Args {
         Ok(report.code())
     }
 
-    fn needs(&self, filter: &Filter) -> Needs {
+    fn needs(&self, filter: &Filter<'_>) -> Needs {
         let printed = self.printf.as_ref().is_some_and(Format::needs_attributes);
         match self.json || printed || filter.needs_attributes() {
             true => Needs::Attributes,
@@ -206,7 +242,11 @@ impl Report {
 }
 
 impl Listed {
-    fn new(found: &Found<'_>) -> io::Result<Listed> {
+    /// The attributes of a file.
+    ///
+    /// # Errors
+    /// Damage and errors of the device.
+    pub fn new(found: &Found<'_>) -> io::Result<Listed> {
         let meta = found.metadata()?;
         let text = |path: &Path| path.display().to_string();
         Ok(Listed {
