@@ -261,7 +261,7 @@ fn dump_lists_what_changed_since_a_time() {
     s.run(&["mkdir", "disk.img:/empty/new"]);
     s.run(&["mv", "disk.img:/a/page.bin", "disk.img:/a/b/-page"]);
     s.run(&["rm", "-r", "disk.img:/a.d/3"]);
-    s.run(&["ln", "disk.img:/a/large.bin", "disk.img:/a/b/large"]);
+    s.run(&["ln", "disk.img:/a/large.bin", "disk.img:/a/b/c/more"]);
     let changed = dump(&["--changed-since", &then, "-0"]);
     let changed: Vec<&str> = changed.split_terminator('\0').collect();
     let expected = [
@@ -269,8 +269,9 @@ fn dump_lists_what_changed_since_a_time() {
         "./a.d",
         "./a/b",
         "./a/b/-page",
+        "./a/b/c",
         "./a/b/c/again",
-        "./a/b/large",
+        "./a/b/c/more",
         "./a/large.bin",
         "./empty",
         "./empty/new",

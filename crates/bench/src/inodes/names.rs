@@ -3,7 +3,8 @@
 use super::Inodes;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
-/// `0012/0000a7f3~~~~~~~~~~~~~~~~`: a directory of four digits, and a name of 24 bytes as fs_mark's.
+/// `0012/0000a7f3~~~~~~~~~~~~~~~~`: a directory of four digits, and a name of 24 bytes, as fs_mark
+/// has.
 const PATTERN: &[u8; 29] = b"0000/00000000~~~~~~~~~~~~~~~~";
 /// The length of the directory and its slash.
 const DIRECTORY: usize = 5;

@@ -7,7 +7,7 @@ use anyhow::Result;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Create many files, find them with cold and hot caches, look them up, scan all inodes, remove them
+/// Create many files, find them with cold and hot caches, look them up, scan and remove them
 ///
 /// Phases: create, sync; bulkstat (the attributes of all inodes by one call, caches cold); find
 /// cold and find hot (read all directories and look up each entry, as `find -ctime`); readdir

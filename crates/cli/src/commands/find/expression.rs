@@ -1,6 +1,6 @@
 //! Tests joined by `--or`, `!`, `(` and `)`, in the order of the command line.
 
-use super::filter::{Test, Tests};
+use super::options::{Test, Tests};
 use crate::target::Target;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};

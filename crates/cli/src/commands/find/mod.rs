@@ -5,6 +5,7 @@ mod expression;
 mod filter;
 mod format;
 mod number;
+mod options;
 
 use crate::human;
 use crate::output::Output;
