@@ -264,6 +264,11 @@ impl Queue {
         WriteMark(self.shared.completed())
     }
 
+    /// Whether the writes that `mark` covers are durable.
+    pub fn is_durable(&self, mark: WriteMark) -> bool {
+        self.shared.covers(mark.0)
+    }
+
     /// As [`Queue::flush`], for the writes that `mark` covers. Skipped if a flush since then covers
     /// them.
     ///

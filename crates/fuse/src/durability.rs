@@ -165,10 +165,10 @@ impl Durability {
         found.map(|at| announcements.swap_remove(at)).is_some()
     }
 
-    /// Makes the volume durable, then calls `reply` on another thread.
+    /// Makes the volume durable. Calls `reply` on another thread, or before this returns if
+    /// everything is durable. Calls that wait are replies in a queue.
     pub fn sync_volume(&self, reply: impl FnOnce(ext4::Result<()>) + Send + 'static) {
-        let fs = self.fs.clone();
-        spawn(&self.fs, move || reply(fs.sync()));
+        self.fs.sync_later(reply);
     }
 
     /// Makes the tree below `dir` durable, then calls `reply` on another thread.

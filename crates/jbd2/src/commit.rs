@@ -264,6 +264,7 @@ impl Journal {
     pub(crate) fn write_back_early(&self, _state: &CommitState, phase: Phase) {
         if let Some(client) = self.client() {
             let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            let _moving = self.write_backs.begin();
             client.write_back_state(&Handle::early(self, gate), phase);
         }
     }

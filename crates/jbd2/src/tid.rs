@@ -26,6 +26,11 @@ impl Tid {
     pub fn next(self) -> Tid {
         Tid(self.0.wrapping_add(1))
     }
+    /// Returns the number before this one.
+    #[must_use]
+    pub fn previous(self) -> Tid {
+        Tid(self.0.wrapping_sub(1))
+    }
 }
 
 impl fmt::Display for Tid {

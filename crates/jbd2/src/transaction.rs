@@ -82,8 +82,13 @@ impl Transaction {
     }
     /// Returns unused or used-up credits.
     pub fn unreserve(&self, credits: u32) {
-        let before = self.reserved.fetch_sub(credits, Ordering::Relaxed);
+        let before = self.reserved.fetch_sub(credits, Ordering::Release);
         debug_assert!(before >= credits);
+    }
+    /// Returns whether no running handle has unused credits. A handle without them has changed a
+    /// buffer. The changes of handles that ended before are visible to the caller.
+    pub fn is_unused(&self) -> bool {
+        self.reserved.load(Ordering::Acquire) == 0
     }
     /// Adds a buffer at its first change.
     pub fn add(&self, buffer: &Arc<Buffer>) {

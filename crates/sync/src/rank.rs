@@ -111,6 +111,7 @@ ranks! {
     32 SimPages "sim::Pages shards";
     32 SimRunner "sim::Runner state";
     32 SyncGroup "writeback::Group::outcome";
+    32 SyncTicket "writeback::Ticket::state";
     32 Throttle "block::Throttle::state";
     32 Trimming "cache::Budget::trimming";
     32 TruncatedFiles "ext4::Fs::truncated_files";

@@ -40,6 +40,10 @@ impl ForegroundList {
         state.running.insert(id);
         Foreground { list: self, id }
     }
+    /// Whether none is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.lock().running.is_empty()
+    }
     /// Waits for all that began before this call.
     pub(crate) fn wait(&self) {
         let mut state = self.state.lock();

@@ -9,8 +9,10 @@
 //!    requests and pages, so that its first request does not wait for a flood behind it.
 //! 3. The *heavy* lane serves each request by itself, several at a time. The journal shares their
 //!    commits.
-//! 4. Callers wait while a lane is full: a queued request pins its inode and dirty pages.
-//! 5. The first request that finds no idle worker starts one. A worker ends after a while without
+//! 4. Syncs of the whole volume have a lane with one worker. Its group is all that wait, so any
+//!    number of them waits as requests and not as threads.
+//! 5. Callers wait while a lane is full: a queued request pins its inode and dirty pages.
+//! 6. The first request that finds no idle worker starts one. A worker ends after a while without
 //!    work.
 //!
 //! ```text
@@ -34,6 +36,15 @@ pub trait SyncService: Send + Sync + 'static {
     type Request: Send + 'static;
     /// Makes a group durable together and calls every done callback. Called without a lock.
     fn serve(&self, group: Vec<Self::Request>);
+}
+
+/// The work that a request costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// A file with so many dirty pages.
+    Pages(u64),
+    /// The whole volume. Requests of this kind are one work together.
+    Volume,
 }
 
 /// Limits of a lane.
@@ -61,6 +72,12 @@ const HEAVY: Limits = Limits {
     pages: 0,
     workers: 8,
     backlog: 1024,
+};
+const VOLUME: Limits = Limits {
+    requests: usize::MAX,
+    pages: u64::MAX,
+    workers: 1,
+    backlog: usize::MAX,
 };
 
 /// Waiting requests of similar size, and the workers that serve them.
@@ -160,6 +177,7 @@ pub struct FsyncQueue<S: SyncService> {
     service: Weak<S>,
     light: Arc<Lane<S::Request>>,
     heavy: Arc<Lane<S::Request>>,
+    volume: Arc<Lane<S::Request>>,
 }
 
 impl<S: SyncService> FsyncQueue<S> {
@@ -169,15 +187,17 @@ impl<S: SyncService> FsyncQueue<S> {
             service,
             light: Arc::new(Lane::new(LIGHT)),
             heavy: Arc::new(Lane::new(HEAVY)),
+            volume: Arc::new(Lane::new(VOLUME)),
         }
     }
 
-    /// Queues a request with about `pages` dirty pages. Waits while the lane is full. Returns the
-    /// request where it will not be served: the queue is closed, or no thread can be started.
-    pub fn submit(&self, request: S::Request, pages: u64) -> Result<(), S::Request> {
-        let lane = match pages {
-            0..=LIGHT_PAGES => &self.light,
-            _ => &self.heavy,
+    /// Queues a request. Waits while its lane is full, which that of whole volumes never is. Returns
+    /// the request where it will not be served: the queue is closed, or no thread can be started.
+    pub fn submit(&self, request: S::Request, load: Load) -> Result<(), S::Request> {
+        let (lane, pages) = match load {
+            Load::Pages(pages @ 0..=LIGHT_PAGES) => (&self.light, pages),
+            Load::Pages(pages) => (&self.heavy, pages),
+            Load::Volume => (&self.volume, 0),
         };
         let mut state = lane.state.lock();
         while state.waiting.len() >= lane.limits.backlog && !state.closed {
@@ -217,7 +237,7 @@ impl<S: SyncService> FsyncQueue<S> {
     /// (because it drops the last reference to the file system) does not wait for itself.
     pub fn close(&self) {
         let me = thread::current().id();
-        for lane in [&self.light, &self.heavy] {
+        for lane in [&self.light, &self.heavy, &self.volume] {
             let mut state = lane.state.lock();
             state.closed = true;
             lane.work.notify_all();
@@ -268,17 +288,17 @@ mod tests {
     #[test]
     fn what_arrives_while_a_group_is_served_is_the_next_group() {
         let (_service, queue, go, groups) = gated();
-        queue.submit(0, 1).unwrap();
+        queue.submit(0, Load::Pages(1)).unwrap();
         // The worker has it once nothing waits.
         while !queue.light.state.lock().waiting.is_empty() {
             thread::yield_now();
         }
-        (1..100).for_each(|n| queue.submit(n, 1).unwrap());
+        (1..100).for_each(|n| queue.submit(n, Load::Pages(1)).unwrap());
         (0..2).for_each(|_| go.send(()).unwrap());
         assert_eq!(groups.recv().unwrap(), [0]);
         assert_eq!(groups.recv().unwrap(), (1..100).collect::<Vec<_>>());
         queue.close();
-        assert_eq!(queue.submit(7, 1), Err(7), "closed");
+        assert_eq!(queue.submit(7, Load::Pages(1)), Err(7), "closed");
     }
 
     #[test]
@@ -300,9 +320,9 @@ mod tests {
     fn a_large_file_holds_nobody_up() {
         let (_service, queue, go, groups) = gated();
         // Both of these wait for the gate, side by side.
-        queue.submit(1, LIGHT_PAGES + 1).unwrap();
-        queue.submit(2, LIGHT_PAGES + 1).unwrap();
-        queue.submit(3, 1).unwrap();
+        queue.submit(1, Load::Pages(LIGHT_PAGES + 1)).unwrap();
+        queue.submit(2, Load::Pages(LIGHT_PAGES + 1)).unwrap();
+        queue.submit(3, Load::Pages(1)).unwrap();
         while [&queue.light, &queue.heavy].map(|lane| lane.state.lock().waiting.len()) != [0, 0] {
             thread::yield_now();
         }
@@ -316,20 +336,43 @@ mod tests {
     #[test]
     fn a_panic_ends_neither_the_worker_nor_the_next_group() {
         let (_service, queue, go, groups) = gated();
-        queue.submit(666, 1).unwrap();
+        queue.submit(666, Load::Pages(1)).unwrap();
         while !queue.light.state.lock().waiting.is_empty() {
             thread::yield_now();
         }
         go.send(()).unwrap();
-        queue.submit(1, 1).unwrap();
+        queue.submit(1, Load::Pages(1)).unwrap();
         assert_eq!(groups.recv().unwrap(), [1]);
+        queue.close();
+    }
+
+    #[test]
+    fn all_syncs_that_wait_are_one_group_and_hold_up_no_file() {
+        let (_service, queue, go, groups) = gated();
+        queue.submit(0, Load::Volume).unwrap();
+        while !queue.volume.state.lock().waiting.is_empty() {
+            thread::yield_now();
+        }
+        let many = LIGHT.requests as u32 + LIGHT.backlog as u32;
+        (1..many).for_each(|n| queue.submit(n, Load::Volume).unwrap());
+        queue.submit(many, Load::Pages(1)).unwrap();
+        while !queue.light.state.lock().waiting.is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(queue.volume.state.lock().workers.len(), 1);
+        drop(go);
+        let mut served: Vec<_> = groups.iter().take(3).collect();
+        served.sort();
+        assert_eq!(served[0], [0]);
+        assert_eq!(served[1], (1..many).collect::<Vec<_>>());
+        assert_eq!(served[2], [many]);
         queue.close();
     }
 
     #[test]
     fn closing_serves_what_waits() {
         let (_service, queue, go, groups) = gated();
-        (0..10).for_each(|n| queue.submit(n, 1).unwrap());
+        (0..10).for_each(|n| queue.submit(n, Load::Pages(1)).unwrap());
         drop(go);
         queue.close();
         assert_eq!(groups.try_iter().flatten().count(), 10);

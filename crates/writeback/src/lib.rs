@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `interface`, `dirty_list`, `activity` | what is asked of the file system; which inodes are dirty, oldest first; the flusher's state |
 //! | `balance`, `bandwidth`, `throttle`, `tunables` | dirty thresholds, slowing of writers, parameters |
-//! | `sync`, `control`, `threads`, `foreground_list`, `fsync_queue` | callers and threads that wait for one another |
+//! | `sync`, `control`, `threads`, `foreground_list`, `fsync_queue`, `ticket` | callers and threads that wait for one another |
 //! | `backing_dev` | a device under writeback |
 //! | `window`, `batches` | the batch engine |
 //! | `foreground` | fsync: the caller writes its own files |
@@ -32,6 +32,7 @@ mod requests;
 mod sync;
 mod threads;
 mod throttle;
+mod ticket;
 mod tunables;
 mod window;
 
@@ -39,9 +40,10 @@ pub use activity::FlusherState;
 pub use backing_dev::{BackingDev, WritebackStats};
 pub use dirty_list::DirtyState;
 pub use foreground::Results;
-pub use fsync_queue::{FsyncQueue, SyncService};
+pub use fsync_queue::{FsyncQueue, Load, SyncService};
 pub use interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
 pub use threads::Flushers;
+pub use ticket::Ticket;
 pub use tunables::Tunables;
 
 #[cfg(test)]

@@ -50,6 +50,11 @@ impl<F: WritebackFs> BackingDev<F> {
         self.foreground.wait();
         outcome
     }
+    /// Whether a sync would neither write nor wait for anything.
+    pub fn is_clean(&self) -> bool {
+        // In this order: what leaves the dirty lists is in foreground writeback, or recorded.
+        self.is_idle() && self.foreground.is_idle()
+    }
     /// Makes the flusher write half of the dirty pages, because the budget is exceeded. The call
     /// has no effect if too few pages are dirty to matter. A repeated call is cheap.
     pub fn kick_reclaim(&self) {

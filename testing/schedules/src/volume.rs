@@ -302,6 +302,20 @@ impl Volume {
         }
     }
 
+    /// sync of the volume, without waiting for it.
+    pub fn sync_later(&self) {
+        let mark = self.model(|m, _| m.mark_all());
+        let volume = Arc::downgrade(&self.0);
+        self.0.fs.sync_later(move |result| {
+            let Some(volume) = volume.upgrade().map(Volume) else {
+                return;
+            };
+            if volume.expect("sync", result).is_some() {
+                volume.model(|m, at| m.acknowledge(mark, at));
+            }
+        });
+    }
+
     /// sync of the tree below the root.
     pub fn sync_tree(&self) {
         let mark = self.model(|m, _| m.mark_all());

@@ -48,7 +48,7 @@ impl Groups {
                 let flag = &self.gdt_changed[self.gdt_index(*number)];
                 cleared += u32::from(flag.swap(false, Ordering::Relaxed));
             }
-            self.pending.fetch_sub(cleared, Ordering::Relaxed);
+            self.pending.fetch_sub(cleared, Ordering::AcqRel);
             std::mem::take(&mut *changed)
         };
         numbers.sort_unstable();
@@ -127,7 +127,7 @@ impl Groups {
         }
         let unwritten = std::mem::take(&mut state.unwritten);
         self.pending
-            .fetch_sub(unwritten.len() as u32, Ordering::Relaxed);
+            .fetch_sub(unwritten.len() as u32, Ordering::AcqRel);
         for block in unwritten {
             handle.create(desc.inode_table + u64::from(block));
         }
@@ -136,6 +136,6 @@ impl Groups {
 
     /// Returns an upper bound of the blocks that [`Groups::write_back_state`] would change now.
     pub fn pending_blocks(&self) -> u32 {
-        self.pending.load(Ordering::Relaxed)
+        self.pending.load(Ordering::Acquire)
     }
 }

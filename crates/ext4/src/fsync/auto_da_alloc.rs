@@ -17,6 +17,7 @@ use super::queued::SyncRequest;
 use crate::state::Route;
 use crate::{Fs, InodeRef};
 use sync::atomic::Ordering;
+use writeback::Load;
 
 impl Fs {
     /// A file that may have been written to is closed. If it was truncated to zero before, this
@@ -26,7 +27,7 @@ impl Fs {
             let pages = inode.data.mapping.dirty_pages();
             // The queue refuses it only while the volume is unmounted, which writes everything.
             let request = SyncRequest::WriteBack(inode.clone());
-            let _ = self.fsyncs.submit(request, pages);
+            let _ = self.fsyncs.submit(request, Load::Pages(pages));
         }
     }
 

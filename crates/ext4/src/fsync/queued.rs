@@ -3,7 +3,7 @@
 use super::SyncTarget;
 use crate::state::Route;
 use crate::{Fs, InodeRef, Result};
-use writeback::SyncService;
+use writeback::{Load, SyncService};
 
 /// A request that no caller waits for in place.
 pub enum SyncRequest {
@@ -11,6 +11,8 @@ pub enum SyncRequest {
     Fsync(SyncTarget, Box<dyn FnOnce(Result<()>) + Send>),
     /// Write a file's dirty pages.
     WriteBack(InodeRef),
+    /// Make the volume durable, then call back.
+    Sync(Box<dyn FnOnce(Result<()>) + Send>),
 }
 
 impl Fs {
@@ -21,8 +23,22 @@ impl Fs {
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
         let pages = target.inode.data.mapping.dirty_pages();
         let request = SyncRequest::Fsync(target, Box::new(done));
-        if let Err(request) = self.fsyncs.submit(request, pages) {
+        if let Err(request) = self.fsyncs.submit(request, Load::Pages(pages)) {
             self.serve(vec![request]);
+        }
+    }
+
+    /// [`Fs::sync`] without waiting: calls `done` on another thread, or before this returns if
+    /// everything is durable. Calls that wait share one thread and one sync. As for
+    /// [`Fs::fsync_later`], `done` must be quick, and is called before this returns while the volume
+    /// is unmounted or if no thread can be started.
+    pub fn sync_later(&self, done: impl FnOnce(Result<()>) + Send + 'static) {
+        if self.is_clean() {
+            return done(self.check_journal());
+        }
+        let request = SyncRequest::Sync(Box::new(done));
+        if let Err(SyncRequest::Sync(done)) = self.fsyncs.submit(request, Load::Volume) {
+            done(self.sync());
         }
     }
 }
@@ -32,6 +48,7 @@ impl SyncService for Fs {
 
     fn serve(&self, group: Vec<SyncRequest>) {
         let (mut targets, mut callbacks, mut to_write) = (Vec::new(), Vec::new(), Vec::new());
+        let mut syncs = Vec::new();
         for request in group {
             match request {
                 SyncRequest::Fsync(target, done) => {
@@ -39,7 +56,13 @@ impl SyncService for Fs {
                     callbacks.push(done);
                 }
                 SyncRequest::WriteBack(inode) => to_write.push(inode),
+                SyncRequest::Sync(done) => syncs.push(done),
             }
+        }
+        if !syncs.is_empty() {
+            // An unmount waits for this group, so the outcome is not the unmount's.
+            let result = self.sync_shared();
+            syncs.into_iter().for_each(|done| done(result.clone()));
         }
         let to_write: Vec<_> = to_write.iter().map(|inode| &**inode).collect();
         // The files keep their errors for the next fsync.

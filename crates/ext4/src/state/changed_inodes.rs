@@ -120,7 +120,7 @@ impl ChangedInodes {
 
     /// Inode table blocks that [`ChangedInodes::write_back`] would change.
     pub fn pending_blocks(&self) -> u32 {
-        self.blocks.load(Ordering::Relaxed)
+        self.blocks.load(Ordering::Acquire)
     }
 
     /// Serialises registered inodes as part of `handle`'s transaction. Ahead of the commit it
@@ -144,8 +144,7 @@ impl ChangedInodes {
                 self.occupied.fetch_and(!(1 << at), Ordering::Release);
             }
             drop(shard);
-            self.blocks
-                .fetch_sub(blocks.len() as u32, Ordering::Relaxed);
+            self.blocks.fetch_sub(blocks.len() as u32, Ordering::AcqRel);
             for (block, inodes) in blocks.drain(..) {
                 if let Err(e) = write_block(fs, handle, block, &inodes) {
                     // They stay registered, in case the journal continues.

@@ -61,7 +61,7 @@ use std::sync::{Arc, Weak};
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use units::{FsBlock, Ino};
-use writeback::{BackingDev, FsyncQueue};
+use writeback::{BackingDev, FsyncQueue, Ticket};
 
 /// A mounted volume. Every method may be called from any number of threads.
 pub struct Fs {
@@ -76,6 +76,7 @@ pub struct Fs {
     pub(crate) unlanded_files: UnlandedFiles,
     pub(crate) bdi: Arc<BackingDev<Fs>>,
     pub(crate) fsyncs: FsyncQueue<Fs>,
+    pub(crate) syncs: Ticket<Result<()>>,
     pub(crate) truncated_files: TruncatedFiles,
     pub(crate) waiting_sizes: WaitingSizes,
     pub(crate) budget: Arc<Budget>,

@@ -7,6 +7,7 @@ use block::{IoError, Op, Plug};
 use cache::{ErrSeq, Mapping};
 use jbd2::{FreedExtent, Handle, JournalClient, JournalError, Phase, Tid};
 use std::sync::Arc;
+use sync::atomic::Ordering;
 use units::PageIndex;
 use writeback::{DirtyState, Progress, Reason, Slice, WritebackFs};
 
@@ -110,6 +111,13 @@ impl JournalClient for Fs {
 
     fn pending_blocks(&self) -> u32 {
         self.changed_inodes.pending_blocks() + self.groups.pending_blocks() + 1
+    }
+
+    fn has_changes(&self) -> bool {
+        self.changed_inodes.pending_blocks() > 0
+            || self.groups.pending_blocks() > 0
+            || self.superblock_dirty.load(Ordering::Acquire)
+            || self.errors.is_unsaved()
     }
 
     fn before_commit(&self) {

@@ -27,7 +27,7 @@ use std::sync::{Arc, Weak};
 use sync::Rank;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use units::Ino;
-use writeback::{BackingDev, FsyncQueue};
+use writeback::{BackingDev, FsyncQueue, Ticket};
 
 /// An open journal, and the report of its recovery.
 struct Opened {
@@ -93,6 +93,7 @@ impl Fs {
                 options.flushers,
             ),
             fsyncs: FsyncQueue::new(me.clone()),
+            syncs: Ticket::default(),
             truncated_files: TruncatedFiles::default(),
             waiting_sizes: WaitingSizes::default(),
             inodes: InodeTable::new(&budget),

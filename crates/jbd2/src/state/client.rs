@@ -27,6 +27,11 @@ pub trait JournalClient: Send + Sync {
     /// Returns an upper bound of the blocks that [`JournalClient::write_back_state`] would add now.
     /// Every start of a handle calls this: it must be cheap and take no lock.
     fn pending_blocks(&self) -> u32;
+    /// Returns whether [`JournalClient::write_back_state`] would add something now, for a caller
+    /// without a handle. Takes no lock that is held over I/O.
+    fn has_changes(&self) -> bool {
+        self.pending_blocks() > 0
+    }
     /// The transaction is durable, and the blocks that it freed may be used again.
     fn committed(&self, tid: Tid, freed: &[FreedExtent]);
     /// The journal stopped for good. Called once, on the thread that met the error, which may hold

@@ -35,6 +35,7 @@
 //! - The first error stops the journal for good: no later transaction is committed.
 
 pub(crate) mod background;
+mod changes;
 pub(crate) mod checkpoint_set;
 mod client;
 pub(crate) mod commit_lock;
@@ -57,6 +58,7 @@ use crate::{Buffer, JournalError, JournalOptions, Overlay, Tid};
 use background::{Background, CommitRequest};
 use block::{Buf, BufMut, Queue, Reason};
 use cache::Budget;
+use changes::WriteBacks;
 use checkpoint_set::CheckpointSet;
 use commit_lock::CommitLock;
 use flush_steps::FlushSteps;
@@ -146,6 +148,7 @@ pub struct Journal {
 
     // Of the commit.
     pub(crate) committing: CommitLock,
+    pub(crate) write_backs: WriteBacks,
     /// The number of the running transaction, readable without the gate.
     pub(crate) running: AtomicTid,
     /// The last durable transaction.
@@ -213,6 +216,7 @@ impl Journal {
             committed: AtomicTid::new(last),
             awaited: AtomicTid::new(last),
             committing: CommitLock::default(),
+            write_backs: WriteBacks::default(),
             checkpoint_waiters: AtomicUsize::new(0),
             log_used: AtomicU32::new(0),
             log_claimed: AtomicU32::new(0),

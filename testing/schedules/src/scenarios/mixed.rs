@@ -20,6 +20,12 @@ pub fn all() -> Vec<Scenario> {
             body: contents,
         },
         Scenario {
+            name: "shared-sync",
+            about: "threads that each write or create and then sync the volume, all at once",
+            mounting: any,
+            body: shared_sync,
+        },
+        Scenario {
             name: "log-wraps",
             about: "small fsyncs by three threads until the log has wrapped",
             mounting: plain,
@@ -112,6 +118,38 @@ fn contents(volume: &Volume, rng: &mut Rng) {
             }
         }));
     }
+    join(threads);
+}
+
+/// Each sync must cover what its caller has changed before, whether it leads, shares the sync of
+/// another caller, or finds the volume clean.
+fn shared_sync(volume: &Volume, rng: &mut Rng) {
+    let files: Vec<File> = volume.prepare(|| {
+        let files = ["a", "b", "c"].map(|name| volume.create(name, Rule::Sectors));
+        files
+            .iter()
+            .for_each(|file| volume.write(file, 0, 2 * PAGE));
+        volume.sync();
+        files.into()
+    });
+    let thread = |(number, file): (usize, File), mut rng: Rng| {
+        start(volume, "syncer", move |volume| {
+            for round in 0..3 {
+                match rng.below(4) {
+                    0 => drop(volume.create(&format!("new{number}-{round}"), Rule::Sectors)),
+                    1 => volume.truncate(&file, rng.index(4) * PAGE),
+                    _ => volume.write(&file, rng.index(2) * PAGE, PAGE),
+                }
+                match rng.below(4) {
+                    0 => volume.fsync(&file, any_sync(&mut rng)),
+                    1 => volume.sync_later(),
+                    _ => volume.sync(),
+                }
+            }
+        })
+    };
+    let files = files.into_iter().enumerate();
+    let threads: Vec<_> = files.map(|file| thread(file, rng.fork())).collect();
     join(threads);
 }
 

@@ -4,6 +4,7 @@ mod bulk;
 mod held;
 mod queued;
 mod replaced;
+mod shared;
 mod single;
 mod sync_pacing;
 mod tree;
