@@ -9,6 +9,7 @@
 //! | [`fsmark`] | the work of fs_mark, with its flags and columns |
 //! | [`randwrite`] | random writers on many files and devices, with sampled rates |
 //! | [`interfere`] | a reader that a writer joins, second by second |
+//! | [`syncstorm`] | many syncs at once, beside clean inodes and during fs_mark |
 //! | [`compare`] | one workload on several file systems, in turns |
 //! | [`target`] | the file systems that workloads run on, and device counters |
 //! | [`present`] | results as text, Markdown, HTML and SVG |
@@ -27,7 +28,9 @@ pub mod present;
 pub mod randwrite;
 mod report;
 mod small_files;
+mod storms;
 mod stream;
+pub mod syncstorm;
 pub mod target;
 mod threads;
 mod workload;
@@ -39,5 +42,6 @@ pub use measure::{Observer, Progress};
 pub use pace::{DevicePace, Pace};
 pub use report::{Device, Loop, Phase, Report, Sample, SizeClass, Time};
 pub use small_files::SmallFiles;
+pub use storms::{During, Storms, SyncStorms};
 pub use stream::Stream;
 pub use workload::Workload;

@@ -3,6 +3,7 @@
 use crate::interference::Interference;
 use crate::latency::Latency;
 use crate::pace::Pace;
+use crate::storms::SyncStorms;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,6 +48,9 @@ pub struct Report {
     /// How phases were prepared, and which were left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The syncs of syncstorm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storms: Option<SyncStorms>,
     /// The run in intervals of a tenth of a second.
     pub samples: Vec<Sample>,
 }
@@ -227,7 +231,7 @@ pub struct Sample {
 impl Report {
     /// Returns the round with the median wall-clock time; of interfere the one with the median of
     /// [`Interference::p99_us`]. Each of its phases is replaced by that phase's own median over all
-    /// rounds.
+    /// rounds, and so is each figure of syncstorm.
     ///
     /// # Panics
     /// If there is no round.
@@ -239,11 +243,14 @@ impl Report {
                 phases.entry(i).or_default().push(phase.clone());
             }
         }
+        let storms: Vec<_> = rounds.iter().filter_map(|r| r.storms.as_ref()).collect();
+        let storms = SyncStorms::median(&storms);
         let mut report = middle(rounds, |r| match &r.interference {
             // No call has ended beside the writer: all of them took longer.
             Some(found) if found.threads > 0 => found.p99_us().unwrap_or(f64::INFINITY),
             _ => r.time.wall_s,
         });
+        report.storms = storms;
         report.phases = phases
             .into_values()
             .map(|all| middle(all, |p| p.time.wall_s))

@@ -3,6 +3,7 @@
 use crate::fsmark::{FsMark, Fsync, SyncMethod};
 use crate::inodes::Inodes;
 use crate::interfere::{Interfere, Reader};
+use crate::syncstorm::{Creators, SyncStorm};
 use crate::target::Target;
 use crate::{Observer, Report, SmallFiles, Stream};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub enum Workload {
     Interfere(Interfere),
     /// Many files are created, found, looked up, scanned and removed.
     Inodes(Inodes),
+    /// Many threads sync at once.
+    #[serde(rename = "syncstorm")]
+    SyncStorm(SyncStorm),
 }
 
 impl Workload {
@@ -37,6 +41,7 @@ impl Workload {
             Workload::Stream(work) => work.run(target, observe),
             Workload::Interfere(work) => work.run(target, observe),
             Workload::Inodes(work) => work.run(target, observe),
+            Workload::SyncStorm(work) => work.run(target, observe),
         }
     }
 
@@ -48,13 +53,17 @@ impl Workload {
             Workload::Stream(_) => "stream",
             Workload::Interfere(_) => "interfere",
             Workload::Inodes(_) => "inodes",
+            Workload::SyncStorm(_) => "syncstorm",
         }
     }
 
     /// The unit that its phases count.
     pub fn unit(&self) -> &'static str {
         match self {
-            Workload::FsMark(_) | Workload::SmallFiles(_) | Workload::Inodes(_) => "files",
+            Workload::FsMark(_)
+            | Workload::SmallFiles(_)
+            | Workload::Inodes(_)
+            | Workload::SyncStorm(_) => "files",
             Workload::Stream(_) | Workload::Interfere(_) => "MiB",
         }
     }
@@ -95,6 +104,21 @@ impl Workload {
                 }
             ),
             Workload::Stream(w) => format!("one file of {} MiB with its fsync", w.mib),
+            Workload::SyncStorm(w) => {
+                let during = w.during.as_ref().map_or(String::new(), |work| {
+                    format!(
+                        "; then during fs_mark: {} × {} files × {} bytes, every {} ms",
+                        threads(work.threads),
+                        work.files,
+                        work.size,
+                        work.every.as_millis()
+                    )
+                });
+                format!(
+                    "{} syncs at once, {} times, beside {} clean inodes{during}",
+                    w.syncs, w.storms, w.inodes
+                )
+            }
             Workload::Interfere(w) => {
                 let writer = format!(
                     "a writer of {} MiB for at most {} s",
@@ -127,6 +151,10 @@ impl Workload {
             Workload::SmallFiles(w) => files((w.threads * w.files) as u64, w.bytes as u64),
             Workload::Inodes(w) => files(w.total(), w.bytes as u64),
             Workload::Stream(w) => w.mib << 20,
+            Workload::SyncStorm(w) => {
+                let created = |work: &Creators| files(2 * work.total(), work.size);
+                files(w.inodes, 0) + w.during.as_ref().map_or(0, created)
+            }
             Workload::Interfere(w) => w.reader_bytes + w.writer_bytes + files(w.names, 0),
         }
     }
@@ -152,6 +180,12 @@ impl Workload {
             }
             Workload::SmallFiles(w) => w.files = (w.files / divisor as usize).max(1),
             Workload::Inodes(w) => w.files = (w.files / divisor).max(1),
+            Workload::SyncStorm(w) => {
+                w.inodes = (w.inodes / divisor).max(1);
+                if let Some(work) = &mut w.during {
+                    work.files = (work.files / divisor).max(1);
+                }
+            }
             Workload::Stream(_) | Workload::Interfere(_) => {}
         }
         smaller
@@ -163,6 +197,7 @@ impl Workload {
         match &mut self {
             Workload::FsMark(w) => w.keep = true,
             Workload::Interfere(w) => w.keep = true,
+            Workload::SyncStorm(w) => w.keep = true,
             Workload::SmallFiles(_) | Workload::Stream(_) | Workload::Inodes(_) => {}
         }
         self
@@ -184,6 +219,7 @@ impl Workload {
             Workload::SmallFiles(w) => w.fsync,
             Workload::Inodes(_) => false,
             Workload::Stream(_) | Workload::Interfere(_) => true,
+            Workload::SyncStorm(_) => false,
         }
     }
 
@@ -191,7 +227,10 @@ impl Workload {
     pub fn counts_files(&self) -> bool {
         matches!(
             self,
-            Workload::FsMark(_) | Workload::SmallFiles(_) | Workload::Inodes(_)
+            Workload::FsMark(_)
+                | Workload::SmallFiles(_)
+                | Workload::Inodes(_)
+                | Workload::SyncStorm(_)
         )
     }
 }

@@ -84,9 +84,15 @@ impl Outcome {
         rows.any(|row| row.report.interference.is_some())
     }
 
+    /// Whether syncs at once were measured. Their times are the result, and not a rate of files.
+    pub fn is_of_storms(&self) -> bool {
+        let mut rows = self.targets.iter();
+        rows.any(|row| row.report.storms.is_some())
+    }
+
     /// Computes all ratios from the rows.
     pub(super) fn compare(&mut self) {
-        if self.is_of_interfere() {
+        if self.is_of_interfere() || self.is_of_storms() {
             return;
         }
         let ours = self.targets.iter().find(|row| row.peer == Peer::InProcess);

@@ -92,9 +92,7 @@ impl FsMark {
     /// # Errors
     /// The first error of any thread.
     pub fn run(&self, target: &dyn Target, observe: Observer<'_>) -> io::Result<Report> {
-        let directories = (0..self.threads)
-            .map(|thread| target.directory(&self.directories[thread % self.directories.len()]))
-            .collect::<io::Result<Vec<_>>>()?;
+        let directories = self.open(target)?;
         let total = self.total();
         measure("fsmark", target, observe, |run| {
             let written = run.phase("write", total, |progress| {
@@ -108,18 +106,29 @@ impl FsMark {
             if self.keep || self.loops > 1 {
                 return Ok(());
             }
-            let jobs: Vec<_> = directories.iter().zip(written.names).collect();
-            run.phase("unlink", total, |progress| {
-                threads::each(&jobs, |(directory, names)| {
-                    let mut ticker = progress.ticker();
-                    names.iter().try_for_each(|name| {
-                        ticker.tick();
-                        directory.unlink(name)
-                    })
-                })
-            })?;
-            Ok(())
+            let created = Created {
+                directories,
+                names: written.names,
+            };
+            run.phase("unlink", total, |progress| created.remove(progress))
         })
+    }
+
+    /// Runs the iterations alone, without a final sync and without the removal of the files.
+    ///
+    /// # Errors
+    /// The first error of any thread.
+    pub(crate) fn create(&self, target: &dyn Target, progress: &Progress) -> io::Result<Created> {
+        let directories = self.open(target)?;
+        let names = self.write(target, &directories, progress)?.names;
+        Ok(Created { directories, names })
+    }
+
+    /// Opens the directory of each thread.
+    fn open(&self, target: &dyn Target) -> io::Result<Vec<Box<dyn Directory>>> {
+        let directories = &self.directories;
+        let open = |thread: usize| target.directory(&directories[thread % directories.len()]);
+        (0..self.threads).map(open).collect()
     }
 
     /// Runs the iterations.
@@ -149,6 +158,28 @@ impl FsMark {
             written.names = outcomes.into_iter().map(|o| o.names).collect();
         }
         Ok(written)
+    }
+}
+
+/// The files of the last iteration.
+pub(crate) struct Created {
+    directories: Vec<Box<dyn Directory>>,
+    /// Those of each directory.
+    names: Vec<Vec<String>>,
+}
+
+impl Created {
+    /// Removes them.
+    pub(crate) fn remove(&self, progress: &Progress) -> io::Result<()> {
+        let jobs: Vec<_> = self.directories.iter().zip(&self.names).collect();
+        let removed = threads::each(&jobs, |(directory, names)| {
+            let mut ticker = progress.ticker();
+            names.iter().try_for_each(|name| {
+                ticker.tick();
+                directory.unlink(name)
+            })
+        });
+        removed.map(|_| ())
     }
 }
 

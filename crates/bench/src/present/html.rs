@@ -5,6 +5,7 @@ use super::grid::Grid;
 use super::interference;
 use super::machine::machine;
 use super::number::{bytes, count, duration, mib, times, whole};
+use super::storms;
 use super::table;
 use crate::compare::{Outcome, Row};
 use crate::{Device, Period, Report};
@@ -27,6 +28,11 @@ pub fn report_page(report: &Report, unit: &str, when: &str) -> String {
     body += &device_section(report);
     body += &section("Iterations (the columns of fs_mark)", &loops(report));
     body += &section("Phases", &phases(report, unit));
+    if let Some(found) = &report.storms {
+        for (title, table) in storms::tables(found) {
+            body += &section(&title, &grid(&table));
+        }
+    }
     body += &section(
         "Latency of single calls, in microseconds",
         &latencies(report),

@@ -8,6 +8,7 @@ mod machine;
 pub mod number;
 mod pace;
 mod picture;
+mod storms;
 mod table;
 mod text;
 

@@ -3,6 +3,7 @@
 use super::grid::Grid;
 use super::interference;
 use super::number::{bytes, count, mib, times, whole};
+use super::storms;
 use crate::compare::{Images, Outcome, Peer, Row};
 use crate::fsmark::Fsync;
 use crate::{Device, Phase, Report, Time};
@@ -12,9 +13,10 @@ const NONE: &str = "–";
 
 /// Returns the tables of a comparison and its notes as text.
 pub fn comparison_text(outcome: &Outcome) -> String {
-    let what = match outcome.is_of_interfere() {
-        true => "the writer's rate until its data is durable",
-        false => "until all data is durable",
+    let what = match (outcome.is_of_interfere(), outcome.is_of_storms()) {
+        (true, _) => "the writer's rate until its data is durable",
+        (_, true) => "times of syncs at once",
+        _ => "until all data is durable",
     };
     let mut text = format!(
         "{}: {}\n{what}; {}\n\n",
@@ -58,12 +60,18 @@ pub(super) fn details(outcome: &Outcome) -> Vec<(String, Grid)> {
         let title = "SluiceFS's rate as a multiple of a peer's best and blocking fsync";
         (title.to_owned(), table)
     });
+    let storms = outcome.is_of_storms().then(|| storms::creation(outcome));
     let phases = phases(outcome).map(|table| (format!("phases, {}/s", outcome.unit), table));
     let times = phase_times(outcome).map(|table| {
         let title = "phases, seconds of wall-clock time and of all processors";
         (title.to_owned(), table)
     });
-    ratios.into_iter().chain(phases).chain(times).collect()
+    ratios
+        .into_iter()
+        .chain(storms.flatten())
+        .chain(phases)
+        .chain(times)
+        .collect()
 }
 
 /// Explanations of rows, and the rows that are missing.
@@ -90,6 +98,9 @@ pub(super) fn capital(text: &str) -> String {
 fn short_figures(outcome: &Outcome) -> Grid {
     if outcome.is_of_interfere() {
         return interference::comparison(outcome);
+    }
+    if outcome.is_of_storms() {
+        return storms::comparison(outcome);
     }
     let per_sec = format!("{}/s", outcome.unit);
     let mut header = vec![String::new(), per_sec, "SluiceFS is".to_owned()];
@@ -167,6 +178,9 @@ fn ratios(outcome: &Outcome) -> Option<Grid> {
 pub(super) fn figures(outcome: &Outcome) -> Grid {
     if outcome.is_of_interfere() {
         return interference::comparison(outcome);
+    }
+    if outcome.is_of_storms() {
+        return storms::comparison(outcome);
     }
     Grid {
         header: header(outcome),
@@ -331,7 +345,7 @@ fn phase_of<'a>(report: &'a Report, name: &str) -> Option<(&'a Phase, &'static s
 /// A line for each row, and a column for each phase of the first row.
 fn phase_table(outcome: &Outcome, cell: impl Fn(&Report, &str) -> Option<String>) -> Option<Grid> {
     let ours = &outcome.targets.first()?.report;
-    if !ours.loops.is_empty() || outcome.is_of_interfere() {
+    if !ours.loops.is_empty() || outcome.is_of_interfere() || outcome.is_of_storms() {
         return None;
     }
     let names = || ours.phases.iter().map(|phase| &phase.name);

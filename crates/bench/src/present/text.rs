@@ -1,7 +1,7 @@
 //! A report as text.
 
 use super::number::{bytes, count, duration, mib, whole};
-use super::{interference, pace};
+use super::{interference, pace, storms};
 use crate::{Device, Report, Time};
 use std::fmt::{self, Write};
 
@@ -59,6 +59,11 @@ fn write_report(report: &Report, unit: &str, out: &mut String) -> fmt::Result {
     latencies(report, out)?;
     if let Some(found) = &report.interference {
         for (title, table) in interference::tables(found) {
+            write!(out, "\n{title}\n\n{}", table.text())?;
+        }
+    }
+    if let Some(found) = &report.storms {
+        for (title, table) in storms::tables(found) {
             write!(out, "\n{title}\n\n{}", table.text())?;
         }
     }

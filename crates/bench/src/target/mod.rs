@@ -49,6 +49,11 @@ pub trait Target: Sync {
     fn wbt_lat_usec(&self) -> Option<u64> {
         None
     }
+    /// Inodes in memory, those of other volumes included where the system counts them together;
+    /// `None` where nothing counts them.
+    fn cached_inodes(&self) -> Option<u64> {
+        None
+    }
     /// Drops clean pages, names and inodes from the caches where that is possible.
     fn drop_caches(&self) {}
     /// Leaves no name and no inode in a cache, and describes how. All directories and files of the

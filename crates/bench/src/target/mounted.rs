@@ -132,6 +132,11 @@ impl Target for MountedTarget {
         }
         sum
     }
+    fn cached_inodes(&self) -> Option<u64> {
+        // "nr_inodes nr_free_inodes", of all file systems.
+        let text = std::fs::read_to_string("/proc/sys/fs/inode-nr").ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    }
     fn wbt_lat_usec(&self) -> Option<u64> {
         let mut sources = self.file_systems.iter().filter_map(|f| f.counters.as_ref());
         sources.find_map(|(source, _)| source.wbt_lat_usec())

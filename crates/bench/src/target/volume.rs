@@ -116,6 +116,9 @@ impl Target for VolumeTarget {
     fn device(&self) -> Option<Device> {
         self.state().device()
     }
+    fn cached_inodes(&self) -> Option<u64> {
+        Some(self.volume().ok()?.stats().cached_inodes)
+    }
     fn throttle(&self) -> Option<Throttle> {
         let throttle = self.state().volume.as_ref()?.stats().throttle;
         throttle.target?;

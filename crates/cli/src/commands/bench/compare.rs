@@ -2,7 +2,7 @@
 
 use super::progress::Bar;
 use super::show::Form;
-use super::{fsmark, inodes, interfere, small_files, stream};
+use super::{fsmark, inodes, interfere, small_files, stream, syncstorm};
 use crate::{human, signals};
 use ::bench::Workload;
 use ::bench::compare::{Comparison, Images, Peer, SluiceWbt, Step, Wbt};
@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// File systems: sluice, fuse, ext4, xfs, btrfs, fuse2fs, rust-fs-ext4 [default: all; the first
-    /// four for interfere and inodes]
+    /// four for interfere, inodes and syncstorm]
     #[arg(long, global = true, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<Peer>,
     /// Memory for the caches of SluiceFS; the kernel uses all free memory
@@ -105,6 +105,9 @@ enum Which {
     Interfere(Interfere),
     /// Create, find, look up, scan and remove many files
     Inodes(inodes::Flags),
+    /// Let many threads sync at once, beside clean inodes and during fs_mark
+    #[command(name = "syncstorm")]
+    SyncStorm(syncstorm::Flags),
 }
 
 #[derive(clap::Args)]
@@ -154,6 +157,9 @@ impl Interfere {
     }
 }
 
+/// The usual file systems of syncstorm.
+const STORM_PEERS: [Peer; 4] = [Peer::InProcess, Peer::Fuse, Peer::Ext4, Peer::Xfs];
+
 /// A workload and the rows that each file system has.
 struct Work {
     workload: Workload,
@@ -185,6 +191,10 @@ impl Which {
                 (wbts, sluice_wbts) = with.settings();
                 peers = with.peers();
                 with.flags.workload(memory)?
+            }
+            Which::SyncStorm(flags) => {
+                peers = &STORM_PEERS;
+                flags.workload(memory)?
             }
         };
         Ok(Work {

@@ -13,6 +13,7 @@ mod saved;
 mod show;
 mod small_files;
 mod stream;
+mod syncstorm;
 mod worker;
 
 use anyhow::Result;
@@ -29,6 +30,7 @@ Examples:
   sluice bench stream --dir /mnt/kernel-ext4 --mib 4096
   sluice bench interfere --volume sim:ssd,size=16GiB --fresh --reader rand4k --writer 10GiB
   sluice bench inodes --volume disk.img --fresh -t 16 -n 50000 --memory 4GiB
+  sluice bench syncstorm --volume disk.img --fresh --inodes 1M --during fsmark
   sudo sluice bench compare --scratch /var/tmp
 
 Each workload runs on a volume in this process (--volume) or in directories of mounted file systems, with the same \
@@ -48,6 +50,8 @@ enum What {
     Stream(stream::Args),
     Interfere(interfere::Args),
     Inodes(inodes::Args),
+    #[command(name = "syncstorm")]
+    SyncStorm(syncstorm::Args),
     Compare(compare::Args),
     Table(saved::Table),
     Picture(saved::Picture),
@@ -64,6 +68,7 @@ impl Args {
             What::Stream(args) => args.run(),
             What::Interfere(args) => args.run(),
             What::Inodes(args) => args.run(),
+            What::SyncStorm(args) => args.run(),
             What::Compare(args) => args.run(),
             What::Table(args) => args.run(),
             What::Picture(args) => args.run(),
