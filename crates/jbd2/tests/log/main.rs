@@ -1,5 +1,6 @@
 //! The journal on a recorded disk, after power failures, and with other implementations.
 
+mod changes;
 mod common;
 mod crash;
 mod fill;
