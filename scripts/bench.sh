@@ -2,8 +2,8 @@
 # Measures SluiceFS and its peers on the same disk. Writes the tables and the pictures of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
-#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log inodes
-#   directory (default: all of these);
+#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm
+#   inodes directory (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
 # environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (31250), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
@@ -12,7 +12,7 @@
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log inodes directory}
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm inodes directory}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
@@ -103,6 +103,11 @@ small() {
   title "Small files: 8 threads × $files × 4 KiB"
   # All files fit into memory, as they do in the kernel's.
   compare small --memory 4GiB --only sluice,fuse,ext4,xfs,btrfs small-files -t 8 -n "$files"
+}
+
+storm() {
+  title "100 syncs at once, beside a million clean inodes and during fs_mark"
+  compare storm --memory 4GiB --only sluice,fuse,ext4,xfs syncstorm --inodes 1M --syncs 100 --during fsmark
 }
 
 stream() {
@@ -364,7 +369,7 @@ pictures() {
 
 for part in $parts; do
   case $part in
-    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | inodes | directory | page) $part ;;
+    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | storm | inodes | directory | page) $part ;;
     full-log) full_log ;;
     fsmark) nosync ;;
     mount) fuse ;;

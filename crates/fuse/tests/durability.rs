@@ -8,6 +8,9 @@ use io_uring::{IoUring, opcode, types};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 
 #[test]
 fn fsyncs_of_one_thread_are_answered_together() {
@@ -84,4 +87,56 @@ m.close()'",
     assert!(elsewhere.to_string().contains("no volume"), "{elsewhere:#}");
     drop(fs);
     mounted.unmount().check();
+}
+
+#[test]
+fn syncs_of_the_volume_wait_as_replies_and_not_as_threads() {
+    if !can_mount() {
+        return;
+    }
+    const SYNCS: usize = 50;
+    let disk = testkit::disk::Disk::new(256 << 20);
+    mkfs::format(&disk.queue(), &mkfs::MkfsOptions::default()).unwrap();
+    let mounted = Image::new(16).mount_on(disk.queue(), "");
+    let dir = mounted.dir().to_owned();
+    fs::write(dir.join("dirty"), [1; 8192]).unwrap();
+    // The first write of the first sync waits for `go`.
+    let (begun, has_begun) = channel();
+    let (go, wait) = channel::<()>();
+    let (begun, wait) = (Mutex::new(begun), Mutex::new(wait));
+    let held = AtomicBool::new(false);
+    disk.inject(move |op, _, _, _| {
+        if op == block::Op::Write && !held.swap(true, Ordering::SeqCst) {
+            begun.lock().unwrap().send(()).unwrap();
+            let _ = wait.lock().unwrap().recv();
+        }
+        None
+    });
+    let before = mounted.fs().stats().journal.commits;
+    std::thread::scope(|scope| {
+        let sync = || fuse::sync(&dir, SyncScope::Volume);
+        let syncs: Vec<_> = (0..SYNCS).map(|_| scope.spawn(sync)).collect();
+        has_begun.recv().unwrap();
+        // The serving threads have nothing to wait for.
+        for i in 0..SYNCS {
+            fs::write(dir.join(format!("new{i}")), b"").unwrap();
+        }
+        let names = fs::read_dir("/proc/self/task").unwrap().filter_map(|task| {
+            let name = fs::read_to_string(task.ok()?.path().join("comm")).ok()?;
+            Some(name.trim().to_owned())
+        });
+        let waiting = names.filter(|name| name == "sluice-sync" || name == "sluice-fsync");
+        assert!(
+            waiting.count() <= 2,
+            "a thread for the volume, one for files"
+        );
+        go.send(()).unwrap();
+        syncs
+            .into_iter()
+            .for_each(|sync| sync.join().unwrap().unwrap());
+    });
+    let commits = mounted.fs().stats().journal.commits - before;
+    assert!(commits <= 10, "{commits} commits for {SYNCS} syncs");
+    disk.heal();
+    mounted.abandon();
 }
