@@ -191,8 +191,9 @@ impl<S: SyncService> FsyncQueue<S> {
         }
     }
 
-    /// Queues a request. Waits while its lane is full, which that of whole volumes never is. Returns
-    /// the request where it will not be served: the queue is closed, or no thread can be started.
+    /// Queues a request. Waits while its lane is full, which that of whole volumes never is.
+    /// Returns the request where it will not be served: the queue is closed, or no thread can be
+    /// started.
     pub fn submit(&self, request: S::Request, load: Load) -> Result<(), S::Request> {
         let (lane, pages) = match load {
             Load::Pages(pages @ 0..=LIGHT_PAGES) => (&self.light, pages),

@@ -3,8 +3,8 @@
 //! Algorithm: callers that arrive before a run begins for them form a *round*. When no other round
 //! runs, one of its callers, the leader, closes the round to later callers and does the work. The
 //! others wait, and all get its result. A caller that arrives during the work joins the next round:
-//! the work may have passed what that caller has changed. At the end of a round the leader wakes one
-//! caller of the next round, which leads that.
+//! the work may have passed what that caller has changed. At the end of a round the leader wakes
+//! one caller of the next round, which leads that.
 //!
 //! ```text
 //!   callers    a │ b c d │ e f │

@@ -11,8 +11,8 @@ const STEP_BLOCKS: u32 = 512;
 impl Fs {
     /// Makes everything that is dirty now durable: data, then metadata by one commit. Concurrent
     /// callers share both ([`writeback::Ticket`]). If everything is durable, this takes a
-    /// microsecond or less, starts nothing and stops no other thread. A concurrent unmount makes the
-    /// same durable by its last sync; then this returns the unmount's outcome.
+    /// microsecond or less, starts nothing and stops no other thread. A concurrent unmount makes
+    /// the same durable by its last sync; then this returns the unmount's outcome.
     ///
     /// # Errors
     /// The first error of any file; the journal's error if it has stopped.
@@ -36,7 +36,7 @@ impl Fs {
     /// call. May be false although everything is durable. Takes no commit lock.
     pub(super) fn is_clean(&self) -> bool {
         // In this order, in which a change moves: deletions and data end in the journal.
-        self.unlinked.lock().is_empty()
+        self.unlinked.is_empty()
             && self.bdi.is_clean()
             && self.waiting_sizes.begin_search().is_none()
             && self.journal.is_committed(self.journal.newest_change())

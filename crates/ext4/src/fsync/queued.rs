@@ -30,8 +30,8 @@ impl Fs {
 
     /// [`Fs::sync`] without waiting: calls `done` on another thread, or before this returns if
     /// everything is durable. Calls that wait share one thread and one sync. As for
-    /// [`Fs::fsync_later`], `done` must be quick, and is called before this returns while the volume
-    /// is unmounted or if no thread can be started.
+    /// [`Fs::fsync_later`], `done` must be quick, and is called before this returns while the
+    /// volume is unmounted or if no thread can be started.
     pub fn sync_later(&self, done: impl FnOnce(Result<()>) + Send + 'static) {
         if self.is_clean() {
             return done(self.check_journal());

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`Journal::newest_change`] looks at the places in this order, so it meets each change that was
-//! complete before. While the client's state moves into the transaction, a change may be in neither.
-//! [`WriteBacks`] counts such moves, so that one during the look is noticed.
+//! complete before. While the client's state moves into the transaction, a change may be in
+//! neither. [`WriteBacks`] counts such moves, so that one during the look is noticed.
 
 use super::Journal;
 use crate::Tid;
@@ -48,8 +48,8 @@ impl WriteBacks {
 
 impl Journal {
     /// Returns a transaction that has, or comes after, every change that was complete before the
-    /// call: the running one, or the one before it if the running one is empty. Takes no commit lock
-    /// and closes no transaction, so a caller without changes disturbs no handle.
+    /// call: the running one, or the one before it if the running one is empty. Takes no commit
+    /// lock and closes no transaction, so a caller without changes disturbs no handle.
     pub fn newest_change(&self) -> Tid {
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let changed = || {
