@@ -194,7 +194,7 @@ impl<T: CachedInode> InodeTable<T> {
     ///
     /// The clock's hand first passes the same part of the inodes as is wanted of all memory, as the
     /// kernel scans its caches (`shrink_slab`); a smaller part while the pages of large files are
-    /// used once ([`crate::reuse`]). Large files free the rest, and only then more inodes.
+    /// used once (`cache::reuse`). Large files free the rest, and only then more inodes.
     pub fn shrink(&self, want: u64) -> u64 {
         let mut freed = self.pass_share(want);
         if freed < want {
