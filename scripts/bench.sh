@@ -5,7 +5,7 @@
 #   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm
 #   inodes directory (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
-# environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (31250), BENCH_DIR (scratch directory on a real
+# environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (20000), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
 #
 # REPORT_DIR gets NAME.md (the table), NAME.json (all figures) and NAME.html (a page with charts).
@@ -289,8 +289,8 @@ curve() {
 }
 
 inodes() {
-  title "Empty files: 16 threads × ${INODES:-31250}, created, found, looked up, scanned, removed"
-  compare inodes --memory 6GiB --only sluice,ext4,xfs inodes -t 16 -n "${INODES:-31250}" --look-up 1s
+  title "Empty files: 16 threads × ${INODES:-20000}, created, found, looked up, scanned, removed"
+  compare inodes --memory 3GiB --only sluice,ext4,xfs inodes -t 16 -n "${INODES:-20000}" --look-up 1s
 }
 
 directory() {
