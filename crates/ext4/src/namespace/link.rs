@@ -162,7 +162,7 @@ impl Fs {
 
     /// Removes the last name of an inode of which the caller is the only user, and deletes the
     /// inode, in one transaction: it never is an orphan. The caller holds both locks.
-    fn remove_and_delete(
+    pub(crate) fn remove_and_delete(
         &self,
         dir: &InodeRef,
         place: &Place,

@@ -14,12 +14,8 @@ impl Fs {
     /// Removes pages in any state, after writeback in flight has ended, and returns their
     /// reservations. The caller holds the inode's lock exclusively, or is its only user.
     pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, pages: Range<PageIndex>) {
-        if !inode.has_unlanded() && !inode.data.has_io() {
-            // The caller makes no page dirty, so no thread gathers any.
-            if inode.data.mapping.pages() > 0 {
-                inode.data.mapping.remove(pages);
-            }
-            return;
+        if inode.is_at_rest() {
+            return drop_clean_pages(inode, pages);
         }
         let io = inode.data.make_io();
         let lock = io.writeback_lock.lock();
@@ -93,5 +89,13 @@ impl Fs {
             end = next;
         }
         Ok(())
+    }
+}
+
+/// Removes the pages of an inode that is at rest. No thread gathers any, as none is dirty, so this
+/// needs no lock.
+pub(super) fn drop_clean_pages(inode: &Inode, pages: Range<PageIndex>) {
+    if inode.data.mapping.pages() > 0 {
+        inode.data.mapping.remove(pages);
     }
 }

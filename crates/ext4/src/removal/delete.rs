@@ -1,5 +1,6 @@
 //! Deleting unlinked inodes.
 
+use super::blocks::drop_clean_pages;
 use crate::{Error, Fs, Inode, InodeRef, Result, extents, orphan, xattr};
 use ext4_format::inode::{FileType, InodeFields};
 use jbd2::Handle;
@@ -69,8 +70,7 @@ impl Fs {
             && inode.orphan_place().is_none()
             && inode.pins.count() == 1
             && !inode.is_dir()
-            && !inode.has_unlanded()
-            && !inode.data.has_io();
+            && inode.is_at_rest();
         // The number, and a place on the orphan list if the deletion fails.
         let number = orphan::ORPHAN_CREDITS + 2;
         match is_simple.then(|| has_extents(inode))? {
@@ -84,15 +84,23 @@ impl Fs {
 
     /// Deletes an inode as a part of the handle that has removed its last name and has the credits
     /// of [`Fs::credits_to_delete`]. The inode has no other user. Returns `false` if the deletion
-    /// failed: the inode is an orphan then, and [`Fs::delete_orphan`] continues without the handle.
+    /// failed or has to wait: the inode is an orphan then, and [`Fs::delete_orphan`] continues
+    /// without the handle.
     pub(crate) fn delete_at_once(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> bool {
         self.bdi.forget(inode);
-        self.drop_pages(inode, PageIndex::FIRST..PageIndex::END);
         let all = FileBlock::FIRST..FileBlock::END;
         let has_blocks = has_extents(inode) && extents::entries_of_root(inode) != Some(0);
-        let freed = match has_blocks {
-            true => extents::remove(self, handle, inode, all.clone()),
-            false => Ok(all.start),
+        // A user that has gone since the credits were asked for may have left reads in flight. To
+        // wait for them is not allowed with a handle.
+        let freed = match inode.is_at_rest() {
+            false => Ok(all.end),
+            true => {
+                drop_clean_pages(inode, PageIndex::FIRST..PageIndex::END);
+                match has_blocks {
+                    true => extents::remove(self, handle, inode, all.clone()),
+                    false => Ok(all.start),
+                }
+            }
         };
         if freed.is_ok_and(|left| left == all.start) {
             if let Err(error) = self.free_number(handle, inode) {

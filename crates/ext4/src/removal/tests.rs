@@ -1,3 +1,5 @@
+use crate::directory::{self, CHANGE_CREDITS};
+use crate::orphan::ORPHAN_CREDITS;
 use crate::{Fs, InodeRef, MountOptions, NewInode};
 use block::PAGE_SIZE;
 use std::sync::Arc;
@@ -90,6 +92,29 @@ fn a_file_in_use_or_with_pages_in_flight_is_an_orphan_first() {
     assert_eq!(fs.credits_to_delete(&inode), None);
     drop(inode);
     fs.unlink(&root, b"dirty").unwrap();
+    drop(root);
+    unmount(fs, &image);
+}
+
+/// A reader that came and went after the credits were asked for.
+#[test]
+fn a_file_with_state_of_reading_is_deleted_without_the_handle() {
+    let image = Image::ours(64 << 20, &[]);
+    let fs = mount(&image);
+    let root = fs.root().unwrap();
+    let ino = file(&fs, b"read", 3);
+    let inode = fs.lookup(&root, b"read").unwrap();
+    let more = fs.credits_to_delete(&inode).unwrap();
+    inode.data.make_io();
+    let place = directory::find(&fs, &root, b"read").unwrap();
+    let credits = CHANGE_CREDITS + ORPHAN_CREDITS + 2 + more;
+    let locks = (root.lock.write(), inode.lock.write());
+    fs.remove_and_delete(&root, &place, &inode, credits)
+        .unwrap();
+    drop(locks);
+    drop(inode);
+    assert_eq!(orphans(&fs), 0);
+    assert!(fs.inodes.peek(ino).is_none());
     drop(root);
     unmount(fs, &image);
 }

@@ -151,6 +151,12 @@ impl Inode {
         self.data.mapping.unlanded_pages() > 0
     }
 
+    /// Whether no page is unlanded, and nothing is read ahead. If the caller is the only user, or
+    /// holds the inode's lock exclusively, no page becomes dirty meanwhile.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.has_unlanded() && !self.data.has_io()
+    }
+
     /// Dirty → gathered: takes up to `max` dirty pages of `range` on behalf of `batch`. Returns how
     /// many. Leaves pages behind the end: a running write stores them, and then raises the size and
     /// marks the inode dirty. `_lock` proves that the `writeback_lock` of `io`, the inode's, is
