@@ -350,6 +350,8 @@ fn a_mounted_volume_answers_as_the_volume_does() {
     let below = s.run(&["find", "mnt/a", "--printf", FORMAT]);
     let large = s.run(&["find", "mnt/many", "--newer", "mnt/a.d", "--name", "*9"]);
     let space = s.run(&["du", "-b", "-a", "--json", "mnt"]);
+    let dump = |from: &str| s.run(&["dump", from, "--changed-since", "@0", "-0"]);
+    let (changed, changed_below) = (dump("mnt"), dump("mnt/many"));
     s.run(&["sync", "mnt"]);
     // One of the 78 names before has a newline, and one was removed.
     assert_eq!(on_mount.lines().count(), 78 + 1 + 3001 - 1);
@@ -361,6 +363,9 @@ fn a_mounted_volume_answers_as_the_volume_does() {
     s.run(&["unmount", "mnt"]);
     assert_eq!(s.run(&["find", "disk.img", "--printf", FORMAT]), on_mount);
     assert_eq!(s.run(&["find", "disk.img:/a", "--printf", FORMAT]), below);
+    assert_eq!(changed.matches('\0').count(), on_mount.lines().count() - 1);
+    assert_eq!(dump("disk.img"), changed);
+    assert_eq!(dump("disk.img:/many"), changed_below);
     let on_volume = s.run(&["du", "-b", "-a", "--json", "disk.img"]);
     let paths = space.replace("\"mnt/", "\"/").replace("\"mnt\"", "\"/\"");
     assert_eq!(paths, on_volume);
