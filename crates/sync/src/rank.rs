@@ -72,7 +72,6 @@ ranks! {
     32 BufferWaiting "jbd2::BufferCache waiters";
     32 ChangedGroups "ext4::alloc::Allocator::changed";
     32 ChangedInodes "ext4::ChangedInodes shards";
-    32 ChangedInodesWriting "ext4::ChangedInodes::writing";
     32 CommitWaiting "jbd2::CommitLock::waiting";
     32 Completion "block::Completion, Countdown, merged bios";
     32 Deletions "ext4::Deletions::waiting";

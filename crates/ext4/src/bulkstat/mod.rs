@@ -26,10 +26,9 @@
 //! 3. Look up the others in [`crate::state::ChangedInodes`]. Such an inode is being deleted, or was
 //!    loaded after step 2.
 //! 4. Leave out table blocks that were never written: a candidate there is being created.
-//! 5. Wait until inodes that left `ChangedInodes` before step 3 are in their buffers.
-//! 6. Read the newest content of the blocks ([`jbd2::Journal::read_uncached`]).
+//! 5. Read the newest content of the blocks ([`jbd2::Journal::read_uncached`]).
 //!
-//! A result of step 6 is at least as new as at step 2: before step 2 the change was in step 2's
+//! A result of step 5 is at least as new as at step 2: before step 2 the change was in step 2's
 //! place, or had left it for one that is looked at later. The content of a block is consistent: an
 //! inode is serialised under the lock of its buffer. So each result is the state of an inode at a
 //! moment during the scan.

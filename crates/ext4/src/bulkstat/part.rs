@@ -46,7 +46,6 @@ impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
         if part.wanted.is_empty() {
             return ControlFlow::Continue(());
         }
-        self.fs.changed_inodes.wait_written();
         let blocks: Vec<FsBlock> = part.wanted.iter().map(|wanted| wanted.block).collect();
         let contents = self.fs.journal.read_uncached(&blocks);
         for (wanted, content) in part.wanted.iter().zip(contents) {
@@ -127,7 +126,7 @@ impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
         ControlFlow::Continue(())
     }
 
-    /// Step 6: visits candidates of a block with this content.
+    /// Step 5: visits candidates of a block with this content.
     fn visit_block(&self, candidates: &[Candidate], content: &Buf) -> ControlFlow<()> {
         let size = usize::from(self.fs.geo.inode_size);
         for &Candidate { ino, offset } in candidates {

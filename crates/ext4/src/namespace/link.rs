@@ -173,6 +173,9 @@ impl Fs {
         let now = self.now();
         directory::remove(self, &handle, dir, place)?;
         update_directory_inode(self, &handle, dir, now, LinkChange::Keep);
+        // Before it leaves the table: a thread that looks for this number loads it again.
+        victim.set_links(0);
+        victim.mark_dirty(self, &handle);
         if self.inodes.doom(victim) {
             let deleted = self.delete_at_once(&handle, victim);
             drop(handle);

@@ -83,7 +83,7 @@ impl Fs {
     }
 
     /// Deletes an inode as a part of the handle that has removed its last name and has the credits
-    /// of [`Fs::credits_to_delete`]. The inode has no other user. Returns `false` if the deletion
+    /// of [`Fs::credits_to_delete`]. The inode has no links. The inode has no other user. Returns `false` if the deletion
     /// failed or has to wait: the inode is an orphan then, and [`Fs::delete_orphan`] continues
     /// without the handle.
     pub(crate) fn delete_at_once(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> bool {
@@ -108,8 +108,6 @@ impl Fs {
             }
             return true;
         }
-        inode.set_links(0);
-        inode.mark_dirty(self, handle);
         orphan::add_to_list(self, handle, inode);
         false
     }

@@ -1,6 +1,6 @@
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::{Fs, InodeRef, MountOptions, NewInode};
+use crate::{Error, Fs, InodeRef, MountOptions, NewInode};
 use block::PAGE_SIZE;
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,6 +115,23 @@ fn a_file_with_state_of_reading_is_deleted_without_the_handle() {
     drop(inode);
     assert_eq!(orphans(&fs), 0);
     assert!(fs.inodes.peek(ino).is_none());
+    drop(root);
+    unmount(fs, &image);
+}
+
+/// The block of the inode table has the links of a deleted inode until the commit.
+#[test]
+fn a_deleted_inode_cannot_be_loaded_by_its_number() {
+    let image = Image::ours(64 << 20, &[]);
+    let fs = mount(&image);
+    let root = fs.root().unwrap();
+    for (name, pages) in [(b"a", 0), (b"b", 3), (b"c", 40)] {
+        let ino = file(&fs, name, pages);
+        fs.unlink(&root, name).unwrap();
+        assert!(matches!(fs.inode(ino), Err(Error::Stale)), "{pages} pages");
+        fs.sync().unwrap();
+        assert!(matches!(fs.inode(ino), Err(Error::Stale)), "{pages} pages");
+    }
     drop(root);
     unmount(fs, &image);
 }

@@ -10,8 +10,8 @@
 //!          └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Between its removal from the list and the change of its block, a registered inode is in neither.
-//! [`ChangedInodes::wait_written`] waits until that is over.
+//! An inode leaves the list *after* its block has changed. So a reader that looks first at the list
+//! and then at the block finds the newest version.
 
 use super::Inode;
 use crate::{Error, Fs, Result};
@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicU32, Ordering};
-use sync::{Condvar, Mutex, Rank};
+use sync::{Mutex, Rank};
 use units::{FsBlock, Ino};
 
 const SHARDS: usize = u32::BITS as usize;
@@ -37,26 +37,6 @@ pub(crate) struct ChangedInodes {
     occupied: AtomicU32,
     /// Inode table blocks in all shards.
     blocks: AtomicU32,
-    /// Calls of [`ChangedInodes::write_back`]. Only one runs at a time.
-    writing: Mutex<Calls>,
-    /// Signalled when such a call ends.
-    written: Condvar,
-}
-
-#[derive(Default)]
-struct Calls {
-    begun: u64,
-    ended: u64,
-}
-
-/// A running call of [`ChangedInodes::write_back`]; it ends on drop.
-struct Writing<'a>(&'a ChangedInodes);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        self.0.writing.lock().ended += 1;
-        self.0.written.notify_all();
-    }
 }
 
 impl Default for ChangedInodes {
@@ -65,8 +45,6 @@ impl Default for ChangedInodes {
             shards: std::array::from_fn(|_| Rank::ChangedInodes.mutex(Blocks::default())),
             occupied: AtomicU32::new(0),
             blocks: AtomicU32::new(0),
-            writing: Rank::ChangedInodesWriting.mutex(Calls::default()),
-            written: Condvar::new(),
         }
     }
 }
@@ -109,13 +87,12 @@ impl ChangedInodes {
         shard.get(&block).cloned().unwrap_or_default()
     }
 
-    /// Waits until inodes that left the list before the call are in the buffers of their blocks.
-    pub fn wait_written(&self) {
-        let mut calls = self.writing.lock();
-        let begun = calls.begun;
-        while calls.ended < begun {
-            self.written.wait(&mut calls);
-        }
+    /// Whether the newest version of inode `ino` of a table block, which is not in memory, is
+    /// registered as deleted. The block may have an older version.
+    pub fn is_deleted(&self, block: FsBlock, ino: Ino) -> bool {
+        let inodes = self.of_block(block);
+        let newest = inodes.iter().rev().find(|inode| inode.ino == ino);
+        newest.is_some_and(|inode| inode.links() == 0)
     }
 
     /// Inode table blocks that [`ChangedInodes::write_back`] would change.
@@ -127,36 +104,53 @@ impl ChangedInodes {
     /// leaves out blocks with an inode that has unrecorded pages, because recording them changes
     /// the inode.
     pub fn write_back(&self, fs: &Fs, handle: &Handle<'_>, phase: Phase) -> Result<()> {
-        self.writing.lock().begun += 1;
-        let _writing = Writing(self);
         let landed = |inode: &Arc<Inode>| !inode.has_unlanded();
         self.read_ahead(fs);
         let mut first_error = None;
-        let mut blocks = Vec::new();
         // In the last phase no handle is running, so no inode is added.
         for at in self.occupied_shards() {
-            let due = |_: &FsBlock, inodes: &mut Inodes| {
-                phase != Phase::Ahead || inodes.iter().all(landed)
-            };
-            let mut shard = self.shards[at].lock();
-            blocks.extend(shard.extract_if(due));
-            if shard.is_empty() {
-                self.occupied.fetch_and(!(1 << at), Ordering::Release);
-            }
+            let shard = self.shards[at].lock();
+            let mut blocks: Vec<(FsBlock, Inodes)> = shard
+                .iter()
+                .filter(|(_, inodes)| phase != Phase::Ahead || inodes.iter().all(landed))
+                .map(|(block, inodes)| (*block, inodes.clone()))
+                .collect();
             drop(shard);
-            self.blocks.fetch_sub(blocks.len() as u32, Ordering::AcqRel);
-            for (block, inodes) in blocks.drain(..) {
-                if let Err(e) = write_block(fs, handle, block, &inodes) {
-                    // They stay registered, in case the journal continues.
-                    for inode in &inodes {
-                        inode.registered.store(true, Ordering::Release);
-                        self.add(fs, inode);
+            blocks.retain(
+                |(block, inodes)| match write_block(fs, handle, *block, inodes) {
+                    Ok(()) => true,
+                    Err(error) => {
+                        // They stay registered, in case the journal continues.
+                        for inode in inodes {
+                            inode.registered.store(true, Ordering::Release);
+                        }
+                        first_error.get_or_insert(error);
+                        false
                     }
-                    first_error.get_or_insert(e);
-                }
-            }
+                },
+            );
+            self.remove_written(at, &blocks);
         }
         first_error.map_or(Ok(()), Err)
+    }
+
+    /// Removes the inodes that are in their blocks now. Those that were registered meanwhile follow
+    /// them in the list.
+    fn remove_written(&self, at: usize, blocks: &[(FsBlock, Inodes)]) {
+        let mut shard = self.shards[at].lock();
+        for (block, written) in blocks {
+            let Some(inodes) = shard.get_mut(block) else {
+                continue;
+            };
+            inodes.drain(..written.len());
+            if inodes.is_empty() {
+                shard.remove(block);
+                self.blocks.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        if shard.is_empty() {
+            self.occupied.fetch_and(!(1 << at), Ordering::Release);
+        }
     }
 
     /// The shards that had a block when this was called.

@@ -107,6 +107,10 @@ impl Fs {
         self.budget.make_room();
         let loaded = self.inodes.get_or_load(ino, || {
             let (block, offset) = self.groups.inode_location(ino)?;
+            // Its links are in the block until the commit.
+            if self.changed_inodes.is_deleted(block, ino) {
+                return Err(Error::Stale);
+            }
             self.groups.read_table_ahead(ino)?;
             let buffer = self.journal.get(block)?;
             let data = buffer.data();

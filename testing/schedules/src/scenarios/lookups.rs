@@ -1,10 +1,12 @@
-//! Look-ups of names that another thread creates, removes and renames.
+//! Look-ups of names that another thread creates, removes and renames, and of the numbers of their
+//! inodes.
 
 use super::{Scenario, join, start};
 use crate::volume::{Mounting, Volume};
 use ext4::{Error, NewInode, RenameFlags};
 use std::sync::{Arc, Mutex as Unscheduled};
 use testkit::seed::Rng;
+use units::Ino;
 
 const NAMES: [&[u8]; 2] = [b"one", b"two"];
 
@@ -48,8 +50,12 @@ fn lookups(volume: &Volume, rng: &mut Rng) {
     let readers = [rng.fork(), rng.fork()].map(|mut rng| {
         let histories = histories.clone();
         start(volume, "looks up", move |volume| {
+            let mut numbers = Vec::new();
             for _ in 0..6 {
-                look_up(volume, &histories, rng.index(2));
+                match numbers.is_empty() || rng.one_in(2) {
+                    true => numbers.extend(look_up(volume, &histories, rng.index(2))),
+                    false => load(volume, &histories, *rng.pick(&numbers)),
+                }
             }
         })
     });
@@ -59,20 +65,43 @@ fn lookups(volume: &Volume, rng: &mut Rng) {
     join(readers);
 }
 
-/// A look-up finds what the name referred to at some time between its start and its end.
-fn look_up(volume: &Volume, histories: &Histories, at: usize) {
+/// A look-up finds what the name referred to at some time between its start and its end. Returns
+/// the number of the inode.
+fn look_up(volume: &Volume, histories: &Histories, at: usize) -> Option<Ino> {
     let history = || histories[at].lock().expect("unscheduled");
     let fs = volume.fs();
     let from = history().settled;
     let found = match fs.root().and_then(|root| fs.lookup(&root, NAMES[at])) {
-        Ok(inode) => Some(inode.attr().mode & 0o777),
+        Ok(inode) => Some((inode.attr().mode & 0o777, inode.ino())),
         Err(Error::NotFound) => None,
-        Err(error) => return volume.violation(format!("look-up: {error}")),
+        Err(error) => {
+            volume.violation(format!("look-up: {error}"));
+            return None;
+        }
     };
     let possible = history().targets[from..].to_vec();
-    if !possible.contains(&found) {
+    let target = found.map(|(target, _)| target);
+    if !possible.contains(&target) {
         let name = String::from_utf8_lossy(NAMES[at]);
-        volume.violation(format!("{name} is {found:?}, none of {possible:?}"));
+        volume.violation(format!("{name} is {target:?}, none of {possible:?}"));
+    }
+    found.map(|(_, ino)| ino)
+}
+
+/// An inode with links that is found by its number has a name at some time between the start and
+/// the end of the call. As readdirplus does it: without a lock of the directory.
+fn load(volume: &Volume, histories: &Histories, ino: Ino) {
+    let history = |at: usize| histories[at].lock().expect("unscheduled");
+    let from = [0, 1].map(|at| history(at).settled);
+    let attr = match volume.fs().inode(ino) {
+        Ok(inode) => inode.attr(),
+        Err(Error::Stale) => return,
+        Err(error) => return volume.violation(format!("inode {ino}: {error}")),
+    };
+    let possible = [0, 1].map(|at| history(at).targets[from[at]..].to_vec());
+    let target = Some(attr.mode & 0o777);
+    if attr.nlink > 0 && !possible.concat().contains(&target) {
+        volume.violation(format!("inode {ino} is {target:?}, none of {possible:?}"));
     }
 }
 
