@@ -59,7 +59,8 @@ impl Fs {
         Ok(names.filter_map(|a| full_name(a.index, &a.name)).collect())
     }
 
-    /// Sets an attribute. An access ACL also changes the mode.
+    /// Sets an attribute. An access ACL also changes the mode. The value that the attribute has
+    /// changes nothing, not even the time of change.
     ///
     /// # Errors
     /// `Exists` and `NoAttribute` as `mode` requires (ACLs ignore it, as on Linux); `NoSpace` if
@@ -90,12 +91,14 @@ impl Fs {
             let _exclusive = inode.lock.write();
             let handle = self.journal.start(xattr::XATTR_CREDITS)?;
             let parsed = parsed.as_ref();
-            match index {
+            let changed = match index {
                 INDEX_POSIX_ACL_ACCESS => xattr::set_access(self, &handle, inode, parsed.cloned())?,
                 INDEX_POSIX_ACL_DEFAULT => xattr::set_default(self, &handle, inode, parsed)?,
                 _ => xattr::change(self, &handle, inode, (index, rest), Some(value), mode)?,
+            };
+            if changed {
+                xattr::update_ctime(self, &handle, inode);
             }
-            xattr::update_ctime(self, &handle, inode);
             Ok(())
         })
     }

@@ -8,7 +8,8 @@ use crate::{Attr, Error, Fs, Inode, InodeRef, Result, SetAttr, SetTime, xattr};
 use ext4_format::inode::InodeFlags;
 
 impl Fs {
-    /// Changes attributes, the size first (see [`Fs::truncate`]). Returns the new attributes.
+    /// Changes attributes, the size first (see [`Fs::truncate`]). An empty `set` changes only the
+    /// time of change, as chown(2) without an owner does. Returns the new attributes.
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
         let old = inode.flags();
@@ -31,7 +32,7 @@ impl Fs {
             self.truncate(inode, size)?;
         }
         let rest = SetAttr { size: None, ..*set };
-        if !rest.is_empty() {
+        if set.size.is_none() || !rest.is_empty() {
             self.with_space(NAMESPACE_BLOCKS, || {
                 let _exclusive = inode.lock.write();
                 let flags = rest

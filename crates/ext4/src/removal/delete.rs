@@ -83,9 +83,9 @@ impl Fs {
     }
 
     /// Deletes an inode as a part of the handle that has removed its last name and has the credits
-    /// of [`Fs::credits_to_delete`]. The inode has no links. The inode has no other user. Returns `false` if the deletion
-    /// failed or has to wait: the inode is an orphan then, and [`Fs::delete_orphan`] continues
-    /// without the handle.
+    /// of [`Fs::credits_to_delete`]. The inode has no links and no other user. Returns `false` if
+    /// the deletion failed or has to wait: the inode is an orphan then, and [`Fs::delete_orphan`]
+    /// continues without the handle.
     pub(crate) fn delete_at_once(&self, handle: &Handle<'_>, inode: &Arc<Inode>) -> bool {
         self.bdi.forget(inode);
         let all = FileBlock::FIRST..FileBlock::END;

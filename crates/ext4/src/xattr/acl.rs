@@ -31,7 +31,7 @@ fn write(
     inode: &Arc<Inode>,
     index: u8,
     acl: Option<&Acl>,
-) -> Result<()> {
+) -> Result<bool> {
     let value = acl.map(Acl::to_disk);
     let (name, mode) = ((index, &b""[..]), SetXattrMode::Any);
     store::change(fs, handle, inode, name, value.as_deref(), mode)
@@ -44,14 +44,18 @@ pub(crate) fn set_access(
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     acl: Option<Acl>,
-) -> Result<()> {
+) -> Result<bool> {
     let permissions = acl.as_ref().map(|acl| acl.equiv_mode().0);
     let stored = acl.filter(|acl| !acl.equiv_mode().1);
-    write(fs, handle, inode, INDEX_POSIX_ACL_ACCESS, stored.as_ref())?;
+    let mut changed = write(fs, handle, inode, INDEX_POSIX_ACL_ACCESS, stored.as_ref())?;
     if let Some(permissions) = permissions {
-        inode.change_fields(|f| f.mode = InodeMode((f.mode.0 & !0o777) | permissions));
+        inode.change_fields(|f| {
+            let mode = InodeMode((f.mode.0 & !0o777) | permissions);
+            changed |= mode != f.mode;
+            f.mode = mode;
+        });
     }
-    Ok(())
+    Ok(changed)
 }
 
 /// Sets a directory's default ACL; `None` removes it.
@@ -60,7 +64,7 @@ pub(crate) fn set_default(
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     acl: Option<&Acl>,
-) -> Result<()> {
+) -> Result<bool> {
     write(fs, handle, inode, INDEX_POSIX_ACL_DEFAULT, acl)
 }
 

@@ -161,7 +161,7 @@ fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
 
 /// Sets an attribute, or removes it if `value` is `None`, as part of the handle's transaction. An
 /// error has changed nothing. The caller's lock excludes other changes of attributes. The caller
-/// sets the ctime and marks the inode dirty.
+/// sets the ctime and marks the inode dirty. Returns whether anything changed.
 pub(crate) fn change(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -169,13 +169,13 @@ pub(crate) fn change(
     (index, name): (u8, &[u8]),
     value: Option<&[u8]>,
     mode: SetXattrMode,
-) -> Result<()> {
+) -> Result<bool> {
     let old = Attributes::read(fs, inode)?;
     match (old.get(index, name), mode) {
         (None, SetXattrMode::Replace) => return Err(Error::NoAttribute),
         (Some(_), SetXattrMode::Create) => return Err(Error::Exists),
-        (None, _) if value.is_none() => return Ok(()),
-        (Some(same), _) if value == Some(same) => return Ok(()),
+        (None, _) if value.is_none() => return Ok(false),
+        (Some(same), _) if value == Some(same) => return Ok(false),
         _ => {}
     }
     let room = room(fs, inode);
@@ -190,7 +190,8 @@ pub(crate) fn change(
             old.clone().with(new, room).ok_or(Error::NoSpace)?
         }
     };
-    write(fs, handle, inode, &old, &new, room)
+    write(fs, handle, inode, &old, &new, room)?;
+    Ok(true)
 }
 
 /// Returns the space for attributes of an inode.

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const SET_GID: u16 = 0o2000;
 
 impl Server {
@@ -74,6 +75,12 @@ impl Server {
 
     pub(super) fn removexattr(&self, node: NodeId, name: &OsStr) -> Result<()> {
         let inode = self.inode(node)?;
-        self.fs.remove_xattr(&inode, name.as_bytes())
+        match self.fs.remove_xattr(&inode, name.as_bytes()) {
+            // As ext4: a file always has an ACL, the one of its mode.
+            Err(Error::NoAttribute) if matches!(name.as_bytes(), ACCESS_ACL | DEFAULT_ACL) => {
+                Ok(())
+            }
+            result => result,
+        }
     }
 }
