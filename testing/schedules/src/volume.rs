@@ -375,7 +375,8 @@ impl Volume {
         }
         let model = model.into_inner().expect("unscheduled");
         let read = |fs: &Fs, name: &str| read(fs, name);
-        if let Err(what) = with_mounted(disk.contents(), |fs| model.check(|name| read(fs, name))) {
+        let contents = || with_mounted(disk.contents(), |fs| model.check(|name| read(fs, name)));
+        if let Err(what) = checked(disk.contents()).and_then(|()| contents()) {
             let mut violations = violations.lock().expect("unscheduled");
             violations.push(format!("after a clean unmount: {what}"));
         }
@@ -436,7 +437,20 @@ fn read(fs: &Fs, name: &str) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Mounts, calls, unmounts.
+/// Checks a volume that is not mounted.
+fn checked(store: Store) -> Result<(), String> {
+    let disk = Disk::new(store);
+    let device = disk.start();
+    let report = check::check(&disk.queue(), &check::Options::default(), &mut ());
+    disk.stop(device);
+    let report = report.map_err(|error| format!("check: {error}"))?;
+    match report.findings.first() {
+        Some(finding) if !report.is_clean() => Err(format!("check: {finding}")),
+        _ => Ok(()),
+    }
+}
+
+/// Mounts, calls, unmounts, and checks the volume.
 fn with_mounted(store: Store, call: impl FnOnce(&Fs) -> Result<(), String>) -> Result<(), String> {
     let disk = Disk::new(store);
     let device = disk.start();
@@ -446,5 +460,7 @@ fn with_mounted(store: Store, call: impl FnOnce(&Fs) -> Result<(), String>) -> R
     let unmounted = fs.unmount().map_err(|error| format!("unmount: {error}"));
     drop(fs);
     disk.stop(device);
-    result.and(unmounted)
+    result
+        .and(unmounted)
+        .and_then(|()| checked(disk.contents()))
 }

@@ -24,8 +24,9 @@
 use super::create::ParentAttributes;
 use super::locks::{InodeGuard, lock_two, lock_victim, wait_until_unlocked};
 use super::{
-    Change, LinkChange, NewInode, RenameFlags, Unlink, check_may_change, check_may_rename,
-    check_old_name, check_subdirectory_fits, contains_itself, kind_of, update_directory_inode,
+    Change, LinkChange, NewInode, RenameFlags, Unlink, check_directory, check_may_change,
+    check_may_rename, check_old_name, check_subdirectory_fits, contains_itself, kind_of,
+    update_directory_inode,
 };
 use crate::directory::{self, CHANGE_CREDITS, Place};
 use crate::orphan::ORPHAN_CREDITS;
@@ -162,6 +163,7 @@ impl Fs {
         let same_dir = from.dir.ino == to.dir.ino;
         let _exclusive = lock_two(from.dir, to.dir);
         check_may_change(from.dir, Change::Remove)?;
+        check_directory(to.dir)?;
         let source_place = directory::find(self, from.dir, from.name)?;
         let source_ino = source_place.ino().ok_or(Error::NotFound)?;
         let target_place = directory::find(self, to.dir, to.name)?;

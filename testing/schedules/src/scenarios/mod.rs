@@ -3,6 +3,7 @@
 mod defects;
 mod lookups;
 mod mixed;
+mod tree;
 
 use crate::volume::{Mounting, Volume};
 use sync::thread::{self, JoinHandle};
@@ -23,7 +24,7 @@ pub struct Scenario {
 
 /// All scenarios.
 pub fn all() -> Vec<Scenario> {
-    [defects::all(), mixed::all(), lookups::all()].concat()
+    [defects::all(), mixed::all(), lookups::all(), tree::all()].concat()
 }
 
 fn plain(_: &mut Rng) -> Mounting {
