@@ -70,7 +70,7 @@ fn body(volume: &Volume, rng: &mut Rng) {
     join(threads);
 }
 
-/// A file that a thread has looked up is its own until it drops the inode, also if the name is gone.
+/// A file that a thread has looked up is its own until it drops the inode, even without a name.
 fn unlink_used(volume: &Volume, rng: &mut Rng) {
     let users: Vec<_> = [1, 2]
         .map(|byte| {
