@@ -77,6 +77,8 @@ pub(crate) struct Counts {
     pub free_blocks: u64,
     /// Blocks reserved by delayed allocation.
     pub reserved_blocks: u64,
+    /// Blocks that only changes may use which must work on a full volume.
+    pub margin_blocks: u64,
     pub free_inodes: u64,
     pub dirs: u64,
 }
@@ -299,6 +301,7 @@ impl Groups {
         Counts {
             free_blocks: self.space.free(),
             reserved_blocks: self.space.reserved(),
+            margin_blocks: self.space.margin(),
             free_inodes: self.free_inodes.load(Ordering::Relaxed),
             dirs: self.dirs.load(Ordering::Relaxed),
         }

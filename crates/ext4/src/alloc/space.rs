@@ -183,6 +183,11 @@ impl Space {
         (count(&self.free) - others).max(0) as u64
     }
 
+    /// Returns the number of blocks of the margin.
+    pub fn margin(&self) -> u64 {
+        self.margin as u64
+    }
+
     /// Returns the number of clear bits of all bitmaps.
     pub fn free(&self) -> u64 {
         self.free.load(Ordering::Relaxed).max(0) as u64

@@ -28,7 +28,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// Free blocks.
     pub free: u64,
-    /// Free blocks that are not reserved for root.
+    /// Free blocks that are reserved neither for root nor for changes on a full volume.
     pub available: u64,
     /// All inodes.
     pub inodes: u64,
@@ -118,7 +118,7 @@ impl Fs {
             block_size: self.geo.block_size,
             blocks: self.geo.blocks_count.saturating_sub(overhead),
             free,
-            available: free.saturating_sub(reserved),
+            available: free.saturating_sub(reserved + counts.margin_blocks),
             inodes: u64::from(self.geo.inodes_count),
             free_inodes: counts.free_inodes,
         }

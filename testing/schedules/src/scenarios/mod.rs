@@ -3,6 +3,7 @@
 mod defects;
 mod lookups;
 mod mixed;
+mod space;
 mod tree;
 
 use crate::volume::{Mounting, Volume};
@@ -24,7 +25,14 @@ pub struct Scenario {
 
 /// All scenarios.
 pub fn all() -> Vec<Scenario> {
-    [defects::all(), mixed::all(), lookups::all(), tree::all()].concat()
+    [
+        defects::all(),
+        mixed::all(),
+        lookups::all(),
+        tree::all(),
+        space::all(),
+    ]
+    .concat()
 }
 
 fn plain(_: &mut Rng) -> Mounting {
