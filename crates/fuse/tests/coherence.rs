@@ -234,3 +234,34 @@ shared.close()
     common::run(mounted.dir(), "timeout 40 python3 script.py");
     mounted.unmount();
 }
+
+/// O_DIRECT reads come from the device each time, and see what a cached write has left in memory.
+#[test]
+fn direct_reads_bypass_the_caches() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Image::new(128).mount("");
+    let path = mounted.dir().join("f");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(&[3; BLOCK * BLOCKS]).unwrap();
+    file.sync_all().unwrap();
+    let root = mounted.fs().root().unwrap();
+    let inode = mounted.fs().lookup(&root, b"f").unwrap();
+    mounted.fs().invalidate(&inode);
+    let direct = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)
+        .unwrap();
+    let read = || mounted.fs().queue().stats().snapshot().read_bytes;
+    for _ in 0..2 {
+        let before = read();
+        versions(&direct);
+        assert_eq!(read() - before, (BLOCK * BLOCKS) as u64);
+    }
+    file.write_all_at(&[4; BLOCK], 0).unwrap();
+    assert_eq!(versions(&direct)[0], u64::from_le_bytes([4; 8]));
+    drop((direct, file, inode, root));
+    mounted.unmount();
+}

@@ -2,7 +2,7 @@
 
 use block::{DeviceUrl, OpenMode, Queue};
 use cache::{Budget, Kind};
-use sluicefs::{IoReason, ReasonStats, Tunables, Volume, VolumeOptions};
+use sluicefs::{IoReason, OpenOptions, ReasonStats, Tunables, Volume, VolumeOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -239,4 +239,41 @@ fn reads_of_a_commit_are_not_those_of_a_reader() {
     volume.sync().unwrap();
     let delta = queue.stats().snapshot() - before;
     assert_eq!(delta.by_reason[IoReason::Readahead].requests, 0);
+}
+
+#[test]
+fn direct_reads_leave_nothing_in_the_cache() {
+    let queue = device();
+    let volume = mount(&queue, idle());
+    let file = write(&volume, "/file", 4 * MIB);
+    file.sync_all().unwrap();
+    file.drop_cache();
+    let mut options = OpenOptions::new();
+    let direct = options.read(true).direct_reads(true).open(&volume, "file");
+    let direct = direct.unwrap();
+    let mut buf = vec![0; MIB];
+    for round in 0..2 {
+        let before = queue.stats().snapshot();
+        for part in 0..4 {
+            direct.read_exact_at(&mut buf, (part * MIB) as u64).unwrap();
+            assert!(buf.iter().all(|&byte| byte == 7));
+        }
+        let delta = queue.stats().snapshot() - before;
+        let read = delta.by_reason[IoReason::Read].bytes;
+        assert_eq!(read, 4 * MIB as u64, "round {round}");
+        assert_eq!(delta.by_reason[IoReason::Readahead].requests, 0);
+    }
+    // Unaligned, over dirty pages and clean ones that are cached, and at the end of the file.
+    file.write_all_at(&[1; 5000], 10_000).unwrap();
+    let cached = volume.open_file("file").unwrap();
+    cached.read_exact_at(&mut buf[..4096], 16384).unwrap();
+    direct.read_exact_at(&mut buf[..20_000], 5_000).unwrap();
+    let expected = |at: usize| if (10_000..15_000).contains(&at) { 1 } else { 7 };
+    assert!(
+        (5_000..25_000)
+            .zip(&buf)
+            .all(|(at, &byte)| byte == expected(at))
+    );
+    let end = 4 * MIB as u64 - 100;
+    assert_eq!(direct.read_at(&mut buf, end).unwrap(), 100);
 }

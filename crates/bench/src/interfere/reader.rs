@@ -26,7 +26,7 @@ const CALLS_PER_CREATE: u64 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reader {
-    /// Reads of 4 KiB at random offsets: with direct I/O in mounted directories.
+    /// Reads of 4 KiB at random offsets, past the page cache.
     Rand4k,
     /// Sequential reads of 128 KiB through the page cache.
     Seq,

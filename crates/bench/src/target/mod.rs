@@ -102,9 +102,7 @@ pub trait Directory: Send + Sync {
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>>;
     /// Opens a file for reads that bypass the cache, if the file system has such reads. Offsets,
     /// lengths and buffers must be multiples of 4096.
-    fn open_uncached(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
-        self.open(name)
-    }
+    fn open_uncached(&self, name: &str) -> io::Result<Box<dyn OpenFile>>;
     /// Looks up a file and its attributes.
     fn stat(&self, name: &str) -> io::Result<()>;
     /// Removes a file.

@@ -225,6 +225,12 @@ impl Directory for Dir {
     fn open(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
         Ok(Box::new(self.open_file(name)?))
     }
+    fn open_uncached(&self, name: &str) -> io::Result<Box<dyn OpenFile>> {
+        let mut options = File::options();
+        Ok(Box::new(
+            options.read(true).direct_reads(true).open(self, name)?,
+        ))
+    }
     fn stat(&self, name: &str) -> io::Result<()> {
         self.symlink_metadata(name).map(|_| ())
     }

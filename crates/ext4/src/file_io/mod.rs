@@ -23,6 +23,7 @@ mod write;
 mod zero;
 
 pub use fallocate::FallocateMode;
+pub use read::ReadMode;
 pub use seek::SeekWhence;
 
 use crate::{Fs, Inode};

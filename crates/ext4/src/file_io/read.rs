@@ -13,6 +13,15 @@ use units::{PageIndex, Span, page};
 /// Pages in one read request at most (1 MiB).
 const MAX_READ_PAGES: u32 = 256;
 
+/// The use of the page cache by a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Pages from the device stay in the cache, and a sequential reader is read ahead of.
+    Cached,
+    /// As O_DIRECT: cached pages are copied, others are read from the device and not kept.
+    Direct,
+}
+
 /// Where a run of pages is.
 enum Run {
     /// In a hole or an unwritten extent: zeroes.
@@ -27,6 +36,17 @@ impl Fs {
     /// Reads from byte `offset` into `buf`. Returns how many bytes were read: fewer only at the end
     /// of the file.
     pub fn read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_by(inode, offset, buf, ReadMode::Cached)
+    }
+
+    /// [`Fs::read`], with the use of the page cache that `mode` says.
+    pub fn read_by(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        buf: &mut [u8],
+        mode: ReadMode,
+    ) -> Result<usize> {
         if inode.kind() != FileType::Regular {
             return Err(if inode.kind() == FileType::Directory {
                 Error::IsDirectory
@@ -44,7 +64,7 @@ impl Fs {
         let end = PageIndex::after(size);
         // Nothing is left to read ahead where a small file is read at once.
         let is_whole = pages == (PageIndex::FIRST..end);
-        let ahead = match is_whole {
+        let ahead = match is_whole || mode == ReadMode::Direct {
             true => end..end,
             false => inode.data.make_io().readahead.advance(pages.clone(), end),
         };
@@ -58,7 +78,7 @@ impl Fs {
         while at < pages.end {
             at = self.copy_cached(inode, at..pages.end, offset, buf);
             if at < pages.end {
-                at = self.read_missing(inode, at..pages.end, offset, buf)?;
+                at = self.read_missing(inode, at..pages.end, offset, buf, mode)?;
             }
         }
         self.touch_atime(inode);
@@ -104,6 +124,7 @@ impl Fs {
         pages: Range<PageIndex>,
         offset: u64,
         out: &mut [u8],
+        mode: ReadMode,
     ) -> Result<PageIndex> {
         let io = inode.data.io();
         if io.is_some_and(|io| io.readahead.wait_for(pages.start))
@@ -129,12 +150,8 @@ impl Fs {
                 }
             }
             Run::Logged(buf) => {
-                let size = inode.size();
                 let index = pages.start;
-                let buf = inode
-                    .data
-                    .mapping
-                    .insert_clean(index, trim(inode, buf, index, size));
+                let buf = keep(inode, index, trim(inode, buf, index, inode.size()), mode);
                 copy_page(&buf, index, offset, out);
             }
             Run::Device(from) => {
@@ -147,10 +164,7 @@ impl Fs {
                     Reason::Read,
                 )?;
                 for (index, buf) in pages.numbers().zip(bufs) {
-                    let buf = inode
-                        .data
-                        .mapping
-                        .insert_clean(index, trim(inode, buf, index, size));
+                    let buf = keep(inode, index, trim(inode, buf, index, size), mode);
                     copy_page(&buf, index, offset, out);
                 }
                 self.budget.make_room();
@@ -283,6 +297,15 @@ fn trim(inode: &Inode, mut buf: Buf, index: PageIndex, size: u64) -> Buf {
         buf.make_mut()[live..].fill(0);
     }
     buf
+}
+
+/// Puts a page from the device into the cache, unless `mode` leaves the cache as it is. Returns the
+/// page that is cached by now, which another reader may have put there.
+fn keep(inode: &Inode, index: PageIndex, buf: Buf, mode: ReadMode) -> Buf {
+    match mode {
+        ReadMode::Cached => inode.data.mapping.insert_clean(index, buf),
+        ReadMode::Direct => buf,
+    }
 }
 
 fn copy_page(buf: &Buf, index: PageIndex, offset: u64, out: &mut [u8]) {

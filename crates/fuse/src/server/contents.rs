@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::attr::{has_privileges, without_privileges};
-use ext4::{Error, FallocateMode, InodeRef, Result, SeekWhence, SetAttr};
+use ext4::{Error, FallocateMode, InodeRef, ReadMode, Result, SeekWhence, SetAttr};
 use fusedev::NodeId;
 use std::cell::RefCell;
 
@@ -42,6 +42,7 @@ impl Server {
         node: NodeId,
         offset: u64,
         len: u32,
+        mode: ReadMode,
         reply: impl FnOnce(Result<&[u8]>),
     ) {
         let inode = match self.inode(node) {
@@ -49,7 +50,7 @@ impl Server {
             Err(error) => return reply(Err(error)),
         };
         with_buffer(len as usize, |buffer| {
-            let result = self.fs.read(&inode, offset, buffer);
+            let result = self.fs.read_by(&inode, offset, buffer, mode);
             reply(result.map(|n| &buffer[..n]));
         });
     }

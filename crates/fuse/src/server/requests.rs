@@ -15,7 +15,7 @@ use super::{Server, errno, volume_ioctls};
 use crate::durability::SyncIoctl;
 use crate::nodes::ino_of;
 use crate::scan;
-use ext4::{Result, SyncKind, SyncTarget};
+use ext4::{ReadMode, Result, SyncKind, SyncTarget};
 use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request, WriteKind};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
@@ -137,10 +137,14 @@ impl fusedev::Server for Server {
                 size,
                 direct,
             } => {
-                if !direct {
-                    self.note_cached_io(node);
-                }
-                self.read(node, offset, size, |result| {
+                let mode = match direct {
+                    true => ReadMode::Direct,
+                    false => {
+                        self.note_cached_io(node);
+                        ReadMode::Cached
+                    }
+                };
+                self.read(node, offset, size, mode, |result| {
                     answer(reply, result, Reply::data)
                 });
             }

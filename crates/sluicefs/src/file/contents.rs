@@ -8,7 +8,10 @@ use std::io;
 impl File {
     fn read_from(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
-        Ok(self.shared.fs.read(&self.inode, offset, buf)?)
+        Ok(self
+            .shared
+            .fs
+            .read_by(&self.inode, offset, buf, self.access.reads)?)
     }
 
     pub(super) fn write_to(&self, offset: u64, buf: &[u8]) -> Result<usize> {

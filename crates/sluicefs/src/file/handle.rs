@@ -4,7 +4,7 @@ use crate::dir::Dir;
 use crate::error::Cause;
 use crate::metadata::{FileTimes, Metadata, SetAttributes};
 use crate::shared::Shared;
-use ext4::{InodeRef, SetXattrMode};
+use ext4::{InodeRef, ReadMode, SetXattrMode};
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
 use std::io;
@@ -19,6 +19,7 @@ pub(crate) struct Access {
     pub read: bool,
     pub write: bool,
     pub append: bool,
+    pub reads: ReadMode,
 }
 
 /// An open file, as [`std::fs::File`]. It keeps its volume mounted. A file without a name (its last

@@ -4,7 +4,7 @@ use crate::dir::Dir;
 use crate::error::Cause;
 use crate::file::{Access, File};
 use crate::path::{Last, LastLink, Parent, resolve, walk_parent};
-use ext4::{Error, FileType, FirstLink, InodeRef, NewInode, Opened, SetAttr, WriteMode};
+use ext4::{Error, FileType, FirstLink, InodeRef, NewInode, Opened, ReadMode, SetAttr, WriteMode};
 use std::io;
 use std::path::Path;
 
@@ -25,6 +25,7 @@ pub struct OpenOptions {
     read: bool,
     write: bool,
     append: bool,
+    reads: ReadMode,
     truncate: bool,
     create: bool,
     create_new: bool,
@@ -48,6 +49,7 @@ impl OpenOptions {
             read: false,
             write: false,
             append: false,
+            reads: ReadMode::Cached,
             truncate: false,
             create: false,
             create_new: false,
@@ -71,6 +73,17 @@ impl OpenOptions {
     /// Opens for writing. Each write appends to the file.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.append = append;
+        self
+    }
+    /// Reads bypass the page cache, as with O_DIRECT: they copy cached pages, and read others from
+    /// the device without keeping them or reading ahead. Offsets, lengths and buffers need no
+    /// alignment. Writes go through the page cache as ever.
+    pub fn direct_reads(&mut self, direct_reads: bool) -> &mut Self {
+        self.reads = if direct_reads {
+            ReadMode::Direct
+        } else {
+            ReadMode::Cached
+        };
         self
     }
     /// Truncates an existing file to 0 bytes.
@@ -208,6 +221,7 @@ impl OpenOptions {
             read: self.read,
             write,
             append: self.append,
+            reads: self.reads,
         })
     }
 

@@ -19,7 +19,7 @@ Examples:
   sudo sluice bench compare --device sim:ssd,size=16GiB interfere --reader rand4k
 
 Readers (--reader):
-  rand4k  4 KiB at random offsets; with direct I/O in mounted directories
+  rand4k  4 KiB at random offsets, with direct I/O
   seq     128 KiB after 128 KiB through the page cache
   lookup  attributes of random names in a directory tree; one call in ten creates a file
   fsync   overwrite 4 KiB at a random offset, and fsync
