@@ -145,6 +145,7 @@ fn writeback_is_tuned_while_mounted() {
     }
     // A list with an error changes nothing.
     assert_eq!(s.run(&["tune", "mnt"]), changed);
+    assert_eq!(s.run(&["tune", "mnt", "--drop-caches"]), changed);
     let said = s.fail(1, &["tune", "."]);
     assert!(said.contains("no volume is mounted"), "{said}");
     s.run(&["unmount", "mnt"]);

@@ -246,9 +246,7 @@ fn direct_reads_bypass_the_caches() {
     let mut file = File::create(&path).unwrap();
     file.write_all(&[3; BLOCK * BLOCKS]).unwrap();
     file.sync_all().unwrap();
-    let root = mounted.fs().root().unwrap();
-    let inode = mounted.fs().lookup(&root, b"f").unwrap();
-    mounted.fs().invalidate(&inode);
+    mounted.run("setfattr -n user.sluicefs.drop_caches -v 1 .");
     let direct = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_DIRECT)
@@ -262,6 +260,6 @@ fn direct_reads_bypass_the_caches() {
     }
     file.write_all_at(&[4; BLOCK], 0).unwrap();
     assert_eq!(versions(&direct)[0], u64::from_le_bytes([4; 8]));
-    drop((direct, file, inode, root));
+    drop((direct, file));
     mounted.unmount();
 }

@@ -152,7 +152,8 @@ fn parse_sluice_stats(json: &[u8]) -> Option<Counters> {
 /// A line of the mount table.
 #[derive(Debug)]
 pub(crate) struct Mount {
-    root: PathBuf,
+    /// The root directory of the mount.
+    pub(crate) root: PathBuf,
     kind: String,
     device: PathBuf,
 }

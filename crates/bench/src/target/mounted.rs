@@ -5,7 +5,7 @@ use super::fsync_queue::{FsyncQueue, Uring};
 use super::{Create, Directory, OpenFile, Reading, Target, xfs};
 use crate::Device;
 use memmap2::MmapMut;
-use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, RawDir, XattrFlags, setxattr};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of entries that are read at once, as by the C library.
 const READ_BYTES: usize = 32 << 10;
+/// The extended attribute of a mount's root directory that drops the caches of `sluice mount`.
+const SLUICE_DROP_CACHES: &str = "user.sluicefs.drop_caches";
 
 /// Directories of one or more mounted file systems.
 pub struct MountedTarget {
@@ -31,7 +33,8 @@ pub type SyncMount = fn(&Path) -> io::Result<()>;
 struct FileSystem {
     root: File,
     path: PathBuf,
-    is_sluice: bool,
+    /// The root directory of the mount, if `sluice mount` made it.
+    sluice_root: Option<PathBuf>,
     counters: Option<(Source, Counters)>,
 }
 
@@ -61,7 +64,9 @@ impl MountedTarget {
             let source = Source::of(&root);
             let counters = source.and_then(|s| s.read().map(|now| (s, now)));
             FileSystem {
-                is_sluice: Mount::of(&root).is_some_and(|mount| mount.is_sluice()),
+                sluice_root: Mount::of(&root)
+                    .filter(|mount| mount.is_sluice())
+                    .map(|mount| mount.root),
                 root,
                 path,
                 counters,
@@ -89,6 +94,18 @@ fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
+impl MountedTarget {
+    /// Drops the caches of the servers of `sluice mount`. The kernel's are dropped before, since
+    /// they pin inodes of the server.
+    fn drop_caches_of_servers(&self) -> io::Result<()> {
+        let roots = self.file_systems.iter();
+        for root in roots.filter_map(|fs| fs.sluice_root.as_ref()) {
+            setxattr(root, SLUICE_DROP_CACHES, b"1", XattrFlags::empty())?;
+        }
+        Ok(())
+    }
+}
+
 impl Target for MountedTarget {
     fn name(&self) -> String {
         let names: Vec<_> = self.roots.iter().map(|r| r.display().to_string()).collect();
@@ -106,7 +123,7 @@ impl Target for MountedTarget {
     }
     fn sync(&self) -> io::Result<()> {
         for fs in &self.file_systems {
-            match self.sync_sluice.filter(|_| fs.is_sluice) {
+            match self.sync_sluice.filter(|_| fs.sluice_root.is_some()) {
                 Some(sync) => sync(&fs.path)?,
                 None => rustix::fs::syncfs(&fs.root)?,
             }
@@ -144,6 +161,7 @@ impl Target for MountedTarget {
     fn drop_caches(&self) {
         // Only root may do that. Otherwise names and inodes stay in the kernel's caches.
         let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
+        let _ = self.drop_caches_of_servers();
     }
     fn make_cold(&self) -> io::Result<String> {
         self.sync()?;
@@ -156,9 +174,10 @@ impl Target for MountedTarget {
                 )
             })?;
         }
-        let served = self.file_systems.iter().any(|fs| fs.is_sluice);
+        self.drop_caches_of_servers()?;
+        let served = self.file_systems.iter().any(|fs| fs.sluice_root.is_some());
         Ok(match served {
-            true => "the kernel's caches were dropped; the server keeps its own".to_owned(),
+            true => "the caches of the kernel and of the server were dropped".to_owned(),
             false => "the kernel's caches were dropped (/proc/sys/vm/drop_caches)".to_owned(),
         })
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const ATTRIBUTE: &str = "user.sluicefs.tunables";
+const DROP_CACHES: &str = "user.sluicefs.drop_caches";
 
 /// Show or change the writeback parameters of a mounted volume
 ///
@@ -41,13 +42,18 @@ Examples:
   sluice tune /mnt dirty_ratio=40 dirty_background_bytes=64MiB
   sluice tune /mnt dirty_expire=2.5 dirty_writeback=0.5
   sluice tune /mnt wbt_lat_usec=500                 favour readers
-  sluice tune /mnt wbt_loss=50                      favour writers")]
+  sluice tune /mnt wbt_loss=50                      favour writers
+  sluice tune /mnt --drop-caches                    before measuring cold reads")]
 pub struct Args {
     /// Mount point
     dir: PathBuf,
     /// Parameters to change
     #[arg(value_name = "NAME=VALUE")]
     changes: Vec<String>,
+    /// Drop clean pages, names, inodes and metadata from the memory of the mount's server, as
+    /// /proc/sys/vm/drop_caches does for the kernel's; drop the kernel's first
+    #[arg(long)]
+    drop_caches: bool,
 }
 
 impl Args {
@@ -64,6 +70,10 @@ impl Args {
                 XattrFlags::empty(),
             )
             .with_context(|| format!("{}: cannot change parameters", self.dir.display()))?;
+        }
+        if self.drop_caches {
+            setxattr(&self.dir, DROP_CACHES, b"1", XattrFlags::empty())
+                .with_context(|| format!("{}: cannot drop the caches", self.dir.display()))?;
         }
         let mut out = Output::new();
         for parameter in tunables.to_string().split(',') {

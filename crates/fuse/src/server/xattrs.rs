@@ -50,8 +50,12 @@ impl Server {
             _ => return Err(Error::Invalid("unknown flags of setxattr")),
         };
         let name = name.as_bytes();
-        if node == NodeId::ROOT && name == tunables::NAME {
-            return tunables::set(&self.fs, value, by.0);
+        if node == NodeId::ROOT {
+            match name {
+                tunables::NAME => return tunables::set(&self.fs, value, by.0),
+                tunables::DROP_CACHES => return tunables::drop_caches(&self.fs, by.0),
+                _ => {}
+            }
         }
         let inode = self.inode(node)?;
         self.fs.set_xattr(&inode, name, value, mode)?;
