@@ -3,7 +3,7 @@
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
 #   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm
-#   inodes directory (default: all of these);
+#   inodes directory requests (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
 # environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (20000), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
@@ -12,7 +12,7 @@
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm inodes directory}
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm inodes directory requests}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
@@ -312,6 +312,11 @@ full_log() {
   done
 }
 
+requests() {
+  title "FUSE requests and times of common programs"
+  ROUNDS=$rounds REPORT_DIR=$out BENCH_DIR=$work "$(dirname "$0")/requests.sh" "$sluice"
+}
+
 docs=$(dirname "$0")/../docs
 
 # Replaces the lines between `<!-- NAME -->` and `<!-- end -->` of the page by REPORT_DIR/NAME.md.
@@ -369,7 +374,7 @@ pictures() {
 
 for part in $parts; do
   case $part in
-    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | storm | inodes | directory | page) $part ;;
+    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | storm | inodes | directory | requests | page) $part ;;
     full-log) full_log ;;
     fsmark) nosync ;;
     mount) fuse ;;

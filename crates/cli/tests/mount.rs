@@ -83,11 +83,17 @@ fn a_mounted_volume_is_synced() {
         let requests = &stats["device_by_reason"][reason]["requests"];
         assert!(requests.as_u64().unwrap() > 0, "{reason}");
     }
+    for (operation, least) in [("mkdir", 1), ("create", 2), ("write", 2), ("getxattr", 1)] {
+        let requests = &stats["requests"][operation];
+        assert!(requests.as_u64().unwrap() >= least, "{operation}: {stats}");
+    }
+    assert!(stats["requests"].get("unlink").is_none(), "{stats}");
     let stats = s.run(&["stats", "mnt"]);
     assert!(
         stats.contains("\njournal  ") && stats.contains("\nsync  "),
         "{stats}"
     );
+    assert!(stats.contains("\nmkdir                   1\n"), "{stats}");
     let said = s.fail(1, &["sync", "again"]);
     assert!(said.contains("again: no volume is mounted there"), "{said}");
     s.run(&["unmount", "mnt"]);

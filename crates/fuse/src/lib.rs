@@ -60,7 +60,7 @@ mod test_volume;
 
 pub use disk::{Disk, serve_disk};
 pub use durability::{SyncScope, sync};
-pub use fusedev::{Claim, UnmountMode, serve_as_helper, unmount};
+pub use fusedev::{Claim, OperationCounts, UnmountMode, serve_as_helper, unmount};
 pub use options::MountOptions;
 pub use sandbox::{Sandbox, enter_sandbox};
 pub use session::{Session, claim, mount, mount_by};

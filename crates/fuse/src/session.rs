@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::teardown::{Device, ServedVolume, Teardown};
 use anyhow::Result;
 use ext4::Fs;
-use fusedev::{Claim, MountSpec};
+use fusedev::{Claim, MountSpec, OperationCounts};
 use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -146,6 +146,11 @@ impl Session {
     /// The mounted volume.
     pub fn fs(&self) -> &Arc<Fs> {
         self.server.fs()
+    }
+
+    /// Numbers of the kernel's requests by operation, since the mount.
+    pub fn requests(&self) -> &Arc<OperationCounts> {
+        self.server.requests()
     }
 
     /// The mount point.

@@ -27,6 +27,7 @@
 //!  features, abi   the protocol's numbers and structures
 //!
 //!  guard (panics) and drain (waiting for busy threads) stand alone; session uses them.
+//!  counts (statistics) is for servers.
 //! ```
 //!
 //! The crate knows nothing of files: a file system implements [`Server`]. A [`Reply`] owns its way
@@ -45,6 +46,7 @@
 
 mod abi;
 mod channel;
+mod counts;
 mod drain;
 mod entries;
 mod features;
@@ -63,6 +65,7 @@ mod spec;
 mod types;
 
 pub use channel::MAX_WRITE;
+pub use counts::OperationCounts;
 pub use entries::DirEntries;
 pub use features::Features;
 pub use guard::guarded;

@@ -103,7 +103,7 @@ impl Args {
             eprintln!("sluice: {}: mounted read-only: {reason}", device.display());
         }
         let session = fuse::mount_by(claim, volume.fs().clone(), &self.dir, options)?;
-        let serving = endpoint.map(|endpoint| serve(endpoint, &volume, session.dir()));
+        let serving = endpoint.map(|endpoint| serve(endpoint, &volume, &session));
         let serving = serving.transpose()?;
         if let Some(page) = page.filter(|_| self.shows_page()) {
             eprintln!("metrics: {page}");
@@ -188,22 +188,27 @@ impl Args {
     }
 }
 
-/// Serves the statistics of a volume that is mounted on `dir`.
-fn serve(endpoint: Endpoint, volume: &Volume, dir: &Path) -> Result<Serving> {
+/// Serves the statistics of a mounted volume.
+fn serve(endpoint: Endpoint, volume: &Volume, session: &fuse::Session) -> Result<Serving> {
     let info = volume.info();
     let facts = metrics::Facts {
         device: volume.device().to_owned(),
-        mount_point: dir.to_string_lossy().into_owned(),
+        mount_point: session.dir().to_string_lossy().into_owned(),
         uuid: human::uuid(info.uuid),
         label: info.label,
     };
-    let fs = volume.fs().clone();
+    let (fs, requests) = (volume.fs().clone(), session.requests().clone());
     endpoint.serve(move || {
         let access = match fs.is_read_only() {
             true => metrics::Access::ReadOnly,
             false => metrics::Access::ReadWrite,
         };
-        metrics::text(&facts, access, &fs.stats()).map_err(io::Error::other)
+        let now = metrics::Now {
+            access,
+            volume: &fs.stats(),
+            requests: &requests.each().collect::<Vec<_>>(),
+        };
+        metrics::text(&facts, &now).map_err(io::Error::other)
     })
 }
 

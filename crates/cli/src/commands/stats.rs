@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show a mount's counters: device I/O, journal, memory
+/// Show a mount's counters: device I/O, journal, memory, requests of programs
 ///
 /// `sluice top` shows rates, and `sluice mount --metrics` serves the same statistics to Prometheus.
 ///
@@ -16,12 +16,17 @@ use std::process::ExitCode;
 /// bytes, how many are in flight now, and how long they took. The times are bounds: half of the
 /// requests, and 99 of 100, took less than the first time and the second. Times from 8.4 s on are
 /// not told apart.
+///
+/// Programs' requests are listed by their operation in FUSE's terms: LOOKUP finds a name that the
+/// kernel does not have cached, GETATTR reads attributes. The kernel answers the rest from its
+/// caches. docs/REQUESTS.md says what common programs need.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice stats /mnt
   sluice stats --json /mnt | jq .device_write_ios
   sluice stats --json /mnt | jq .device_by_reason.sync
+  sluice stats --json /mnt | jq .requests.lookup
 
 Reasons:
   read            a thread waits for file contents
@@ -105,7 +110,8 @@ fn print(stats: &MountStats, out: &mut impl Write) -> Result<()> {
     )?;
     print_writeback(&stats.writeback, out)?;
     print_throttle(&stats.throttle, out)?;
-    print_reasons(stats, out)
+    print_reasons(stats, out)?;
+    print_operations(stats, out)
 }
 
 fn print_writeback(writeback: &Writeback, out: &mut impl Write) -> Result<()> {
@@ -167,6 +173,20 @@ fn print_reasons(stats: &MountStats, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
+/// The operations with the most requests come first.
+fn print_operations(stats: &MountStats, out: &mut impl Write) -> Result<()> {
+    let mut operations: Vec<_> = stats.requests.iter().collect();
+    if operations.is_empty() {
+        return Ok(());
+    }
+    operations.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    writeln!(out, "\n{:<16} {:>8}", "operation", "requests")?;
+    for (operation, count) in operations {
+        writeln!(out, "{operation:<16} {:>8}", human::count(*count))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +209,7 @@ mod tests {
             "device_by_reason": {
                 "metadata_read": {"requests": 1000, "bytes": 4096, "latency_us": [[64, 1000]]},
             },
+            "requests": {"getattr": 2, "lookup": 3000},
         });
         let text = print_to_string(&mount_stats::decode(&stats).unwrap());
         for line in [
@@ -204,6 +225,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
         }
+        let operations = "lookup              3,000\ngetattr                 2\n";
+        assert!(text.ends_with(operations), "{text}");
         let off = print_to_string(&MountStats::default());
         assert!(off.contains("throttle off\n"), "{off}");
     }

@@ -24,17 +24,24 @@ pub enum Access {
     ReadWrite,
 }
 
+/// The state of a mount and its counters.
+#[derive(Clone, Copy)]
+pub struct Now<'a> {
+    pub access: Access,
+    pub volume: &'a VolumeStats,
+    /// Numbers of the kernel's requests by operation.
+    pub requests: &'a [(&'static str, u64)],
+}
+
 /// The text of all metrics.
 ///
 /// # Errors
 /// A family has no samples.
-pub fn text(
-    facts: &Facts,
-    access: Access,
-    stats: &VolumeStats,
-) -> Result<String, prometheus::Error> {
+pub fn text(facts: &Facts, now: &Now<'_>) -> Result<String, prometheus::Error> {
     let mut families = Families::new(&facts.device);
-    info(&mut families, facts, access);
+    let stats = now.volume;
+    info(&mut families, facts, now.access);
+    requests(&mut families, now.requests);
     device(&mut families, stats);
     by_reason(&mut families, stats);
     writeback(&mut families, stats);
@@ -42,6 +49,15 @@ pub fn text(
     journal(&mut families, stats);
     memory(&mut families, stats);
     families.text()
+}
+
+fn requests(families: &mut Families, by_operation: &[(&'static str, u64)]) {
+    let metric = |(operation, count): &(&str, u64)| {
+        families.counter_metric(&[("operation", operation)], *count as f64)
+    };
+    let metrics = by_operation.iter().map(metric).collect();
+    let help = "Requests of the kernel, by operation.";
+    families.add("fuse_requests_total", help, MetricType::COUNTER, metrics);
 }
 
 fn info(families: &mut Families, facts: &Facts, access: Access) {
@@ -363,6 +379,14 @@ mod tests {
         stats
     }
 
+    fn now(access: Access, volume: &VolumeStats) -> Now<'_> {
+        Now {
+            access,
+            volume,
+            requests: &[("lookup", 7), ("other", 0)],
+        }
+    }
+
     /// Samples by their names and labels, without the label `volume`.
     fn samples(text: &str) -> BTreeMap<String, f64> {
         let volume = "volume=\"a \\\"b\\\"\\\\\\n.img\"";
@@ -382,13 +406,14 @@ mod tests {
         stats.throttle.waited = std::time::Duration::from_millis(1500);
         stats.writeback.flusher = FlusherState::Failing;
         stats.throttle.cause = ThrottleCause::TooSlow;
-        let text = text(&facts(), Access::ReadOnly, &stats).unwrap();
+        let text = text(&facts(), &now(Access::ReadOnly, &stats)).unwrap();
         let samples = samples(&text);
         let value = |name: &str| samples[&format!("sluicefs_{name}")];
         let journal = stats.device.by_reason[IoReason::Journal];
         assert!(journal.requests > 0);
         for (name, expected) in [
             ("read_only", 1.0),
+            ("fuse_requests_total{operation=\"lookup\"}", 7.0),
             ("journal_commits_total", stats.journal.commits as f64),
             (
                 "journal_log_used_bytes",
@@ -427,7 +452,7 @@ mod tests {
     #[test]
     fn buckets_count_the_classes_up_to_their_bound() {
         let stats = stats();
-        let text = text(&facts(), Access::ReadWrite, &stats).unwrap();
+        let text = text(&facts(), &now(Access::ReadWrite, &stats)).unwrap();
         let samples = samples(&text);
         let journal = stats.device.by_reason[IoReason::Journal];
         let of = |part: &str, bound: &str| {
@@ -461,7 +486,7 @@ mod tests {
                 (format!("sluicefs_{name}"), cells.next().unwrap().to_owned())
             })
             .collect();
-        let text = text(&facts(), Access::ReadWrite, &VolumeStats::default()).unwrap();
+        let text = text(&facts(), &now(Access::ReadWrite, &VolumeStats::default())).unwrap();
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let served: Vec<_> = types
             .map(|line| line.split_once(' ').unwrap())

@@ -12,7 +12,7 @@ mod exposition;
 mod families;
 mod server;
 
-pub use exposition::{Access, Facts, text};
+pub use exposition::{Access, Facts, Now, text};
 pub use server::{Endpoint, Serving};
 
 use std::net::SocketAddr;

@@ -43,6 +43,8 @@ pub struct MountStats {
     pub memory_limit_bytes: u64,
     pub writeback: Writeback,
     pub throttle: Throttle,
+    /// Numbers of the kernel's requests to the server, by operation.
+    pub requests: BTreeMap<String, u64>,
     device_by_reason: BTreeMap<String, Requests>,
 }
 
@@ -112,11 +114,11 @@ impl MountStats {
     /// The reasons that had requests, in the order of [`IoReason::ALL`].
     pub fn reasons(&self) -> impl Iterator<Item = (IoReason, &Requests)> {
         let known = IoReason::ALL.into_iter();
-        known.filter_map(|reason| Some((reason, self.requests(reason)?)))
+        known.filter_map(|reason| Some((reason, self.device_requests(reason)?)))
     }
 
     /// The requests for a reason; `None` where it had none.
-    pub fn requests(&self, reason: IoReason) -> Option<&Requests> {
+    pub fn device_requests(&self, reason: IoReason) -> Option<&Requests> {
         self.device_by_reason.get(reason.name())
     }
 
@@ -131,7 +133,7 @@ impl MountStats {
         };
         let grew = counters(self).zip(counters(earlier)).all(|(n, m)| n >= m);
         let reason_grew = |(reason, before): (IoReason, &Requests)| {
-            let now = self.requests(reason);
+            let now = self.device_requests(reason);
             now.is_some_and(|now| now.requests >= before.requests && now.bytes >= before.bytes)
         };
         grew && earlier.reasons().all(reason_grew)
@@ -211,7 +213,7 @@ mod tests {
         }}));
         let names: Vec<_> = stats.reasons().map(|(reason, _)| reason.name()).collect();
         assert_eq!(names, ["read", "background"]);
-        assert_eq!(stats.requests(IoReason::Read).unwrap().requests, 2);
+        assert_eq!(stats.device_requests(IoReason::Read).unwrap().requests, 2);
     }
 
     #[test]

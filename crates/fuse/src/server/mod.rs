@@ -24,7 +24,7 @@ use crate::options::MountOptions;
 use crate::reaper::Reaper;
 use crate::teardown::Teardown;
 use ext4::{Error, Fs, InodeRef, Result};
-use fusedev::{Errno, NodeId, Notifier, StatFs};
+use fusedev::{Errno, NodeId, Notifier, OperationCounts, StatFs};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -41,6 +41,7 @@ pub(crate) struct Server {
     default_permissions: bool,
     killpriv: bool,
     checks_opens: bool,
+    requests: Arc<OperationCounts>,
     /// The kernel sends FSYNC after a synchronous write.
     kernel_syncs_writes: AtomicBool,
     block_size: u32,
@@ -67,6 +68,7 @@ impl Server {
             default_permissions: options.default_permissions,
             killpriv: options.killpriv,
             checks_opens: options.check_open,
+            requests: Arc::default(),
             kernel_syncs_writes: AtomicBool::new(false),
             block_size: fs.statfs().block_size,
             fs,
@@ -82,6 +84,11 @@ impl Server {
     /// The mounted volume.
     pub fn fs(&self) -> &Arc<Fs> {
         &self.fs
+    }
+
+    /// Numbers of requests by operation.
+    pub fn requests(&self) -> &Arc<OperationCounts> {
+        &self.requests
     }
 
     /// Used and free space.

@@ -56,12 +56,14 @@ impl fusedev::Server for Server {
 
     fn request(&self, request: Request<'_>, reply: Reply) {
         let Request {
+            opcode,
             node,
             uid,
             gid,
             pid,
             operation,
         } = request;
+        self.requests.count(opcode);
         let new = |mode, umask, rdev| New {
             uid,
             gid,

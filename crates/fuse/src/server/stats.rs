@@ -3,14 +3,15 @@
 
 use block::{ByReason, Reason, ReasonStats, ThrottleStats};
 use ext4::Fs;
+use fusedev::OperationCounts;
 use writeback::WritebackStats;
 
 /// The name of the attribute.
 pub(super) const NAME: &[u8] = b"user.sluicefs.stats";
 
-/// The counters as one JSON object: integers, writeback, the throttle of background writes, and an
-/// object for each reason that had requests.
-pub(super) fn json(fs: &Fs) -> Vec<u8> {
+/// The counters as one JSON object: integers, requests of programs by operation, writeback, the
+/// throttle of background writes, and an object for each reason that had requests to the device.
+pub(super) fn json(fs: &Fs, requests: &OperationCounts) -> Vec<u8> {
     let s = fs.stats();
     let fields = [
         ("device_read_ios", s.device.read_ios),
@@ -36,13 +37,23 @@ pub(super) fn json(fs: &Fs) -> Vec<u8> {
     ];
     let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
     let by_reason = by_reason(&s.device.by_reason);
+    let requests = by_operation(requests);
     let fields = fields.join(",");
     let (writeback, throttle) = (writeback(&s.writeback), throttle(&s.throttle));
     format!(
-        "{{{fields},\"writeback\":{writeback},\"throttle\":{throttle},\
-         \"device_by_reason\":{by_reason}}}"
+        "{{{fields},\"requests\":{requests},\"writeback\":{writeback},\
+         \"throttle\":{throttle},\"device_by_reason\":{by_reason}}}"
     )
     .into_bytes()
+}
+
+/// Operations without requests are left out.
+fn by_operation(requests: &OperationCounts) -> String {
+    let used = requests.each().filter(|(_, count)| *count > 0);
+    let pairs: Vec<_> = used
+        .map(|(name, count)| format!("\"{name}\":{count}"))
+        .collect();
+    format!("{{{}}}", pairs.join(","))
 }
 
 /// `flusher_reason` is empty where the flusher writes nothing.

@@ -14,7 +14,7 @@ impl Server {
     pub(super) fn getxattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
         if node == NodeId::ROOT {
             match name.as_bytes() {
-                stats::NAME => return Ok(stats::json(&self.fs)),
+                stats::NAME => return Ok(stats::json(&self.fs, &self.requests)),
                 tunables::NAME => return Ok(tunables::get(&self.fs)),
                 _ => {}
             }

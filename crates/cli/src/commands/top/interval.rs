@@ -55,11 +55,11 @@ impl<'a> Interval<'a> {
     /// The requests for one reason.
     pub fn rates(&self, reason: IoReason) -> Rates {
         let counter = |stats: &MountStats, of: fn((u64, u64)) -> u64| {
-            let requests = stats.requests(reason);
+            let requests = stats.device_requests(reason);
             requests.map_or(0, |requests| of((requests.requests, requests.bytes)))
         };
         let latency = |sample: &Sample| {
-            let requests = sample.stats.requests(reason);
+            let requests = sample.stats.device_requests(reason);
             requests.map(|requests| requests.latency_us.clone())
         };
         let earlier = self.before.and_then(latency).unwrap_or_default();
