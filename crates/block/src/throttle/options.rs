@@ -71,7 +71,7 @@ impl Default for ThrottleOptions {
         ThrottleOptions {
             target: ReadTarget::Auto,
             rule: LatencyRule::Percentile,
-            loss: 25,
+            loss: 20,
             floor: 128 << 10,
         }
     }

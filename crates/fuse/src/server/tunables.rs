@@ -1,8 +1,8 @@
 //! Writeback parameters of a mount: the extended attribute [`NAME`] of the root directory. It is
 //! not listed. Writing [`DROP_CACHES`] drops the caches of the server.
 //!
-//! The value of [`NAME`] is a list such as `dirty_ratio=20,dirty_expire=30`. A new value changes only the
-//! parameters that it names.
+//! The value of [`NAME`] is a list such as `dirty_ratio=20,dirty_expire=30`. A new value changes
+//! only the parameters that it names.
 
 use ext4::{Error, Fs, Result};
 
