@@ -1,14 +1,24 @@
-//! Device URLs: a plain path, or `SCHEME:…` for each scheme in a program's table.
+//! Device URLs: a plain path, a part of the file at a path, or `SCHEME:…` for each scheme in a
+//! program's table.
+//!
+//! ```text
+//!   disk.img                            an image file or a block device
+//!   disk.img#2                          its second partition
+//!   disk.img#offset=1MiB,size=2GiB      a range of its bytes; without size, to its end
+//!   mem:1GiB                            memory
+//! ```
 //!
 //! This crate has the scheme `mem:`. Another crate adds a scheme by implementing [`Backend`] and
-//! exporting a [`Scheme`]. The program lists the schemes that it knows in one [`Schemes`] table.
+//! exporting a [`Scheme`]. The program lists the schemes that it knows in one [`Schemes`] table,
+//! which also says how partitions are found.
 
 use crate::device::{Device, OpenMode};
-use crate::devices::{MemoryDevice, UringDevice};
+use crate::devices::{MemoryDevice, Section, UringDevice};
 use crate::{Queue, parse_size};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,8 +51,13 @@ pub struct Scheme {
     pub parse: fn(&str) -> io::Result<Arc<dyn Backend>>,
 }
 
-/// The schemes that a program knows.
-pub struct Schemes(pub &'static [Scheme]);
+/// The device names that a program knows, besides plain paths.
+pub struct Schemes {
+    /// The schemes of URLs.
+    pub schemes: &'static [Scheme],
+    /// Finds the bytes of a partition by its number on the disk at a path.
+    pub find_partition: fn(&Path, u32) -> io::Result<Range<u64>>,
+}
 
 /// `mem:SIZE`: memory of this many bytes.
 pub const MEMORY_SCHEME: Scheme = Scheme {
@@ -51,41 +66,124 @@ pub const MEMORY_SCHEME: Scheme = Scheme {
 };
 
 /// The schemes of this crate.
-const BUILT_IN: Schemes = Schemes(&[MEMORY_SCHEME]);
+const BUILT_IN: Schemes = Schemes {
+    schemes: &[MEMORY_SCHEME],
+    find_partition: |path, number| {
+        Err(invalid(format!(
+            "{}#{number}: this program does not read partition tables",
+            path.display()
+        )))
+    },
+};
 
 /// A parsed device name.
 #[derive(Clone, Debug)]
 pub enum DeviceUrl {
     /// An image file or a block device.
     Path(PathBuf),
+    /// A part of an image file or block device.
+    Part(DevicePart),
     /// A device of some scheme.
     Backend(Arc<dyn Backend>),
 }
 
+/// A part of an image file or block device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DevicePart {
+    /// The file or device.
+    pub path: PathBuf,
+    /// The bytes of the part.
+    pub range: PartRange,
+    /// The name that the user has given.
+    name: String,
+}
+
+/// The bytes of a [`DevicePart`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartRange {
+    /// The first byte.
+    pub offset: u64,
+    /// Bytes; `None`: to the end of the device.
+    pub size: Option<u64>,
+}
+
+impl PartRange {
+    /// Parses `offset=SIZE` or `offset=SIZE,size=SIZE`.
+    fn parse(text: &str) -> Option<PartRange> {
+        let (offset, size) = match text.split_once(',') {
+            Some((offset, size)) => (offset, Some(size.strip_prefix("size=")?)),
+            None => (text, None),
+        };
+        Some(PartRange {
+            offset: parse_size(offset.strip_prefix("offset=")?).ok()?,
+            size: size.map(parse_size).transpose().ok()?,
+        })
+    }
+}
+
 impl Schemes {
-    /// Parses a path or URL. `text` is a path if it has a `/` before its first `:`, or if a file of
-    /// that name exists.
+    /// Parses a path or URL. `text` is a path if a file of that name exists. Otherwise it is a part
+    /// of the file before its last `#`, if that file exists; and otherwise a path if it has a `/`
+    /// before its first `:`. The table of partitions is read here.
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown scheme, a bad size or a bad parameter.
+    /// `InvalidInput` for an unknown scheme, a bad size, a bad parameter, or a partition that does
+    /// not exist.
     pub fn parse(&self, text: &str) -> io::Result<DeviceUrl> {
         if text.is_empty() {
             return Err(invalid("the name of a device is empty".into()));
+        }
+        if let Some(part) = self.parse_part(text)? {
+            return Ok(DeviceUrl::Part(part));
         }
         let (name, rest) = match text.split_once(':') {
             Some((name, rest)) if !name.contains('/') && !Path::new(text).exists() => (name, rest),
             _ => return Ok(DeviceUrl::Path(PathBuf::from(text))),
         };
-        match self.0.iter().find(|scheme| scheme.name == name) {
+        match self.schemes.iter().find(|scheme| scheme.name == name) {
             Some(scheme) => (scheme.parse)(rest).map(DeviceUrl::Backend),
             None => {
-                let known: Vec<_> = self.0.iter().map(|s| format!("{}:", s.name)).collect();
+                let known: Vec<_> = self
+                    .schemes
+                    .iter()
+                    .map(|s| format!("{}:", s.name))
+                    .collect();
                 Err(invalid(format!(
                     "{text}: no device scheme is called \"{name}\" (known: {}; for a file of that name write ./{text})",
                     known.join(", ")
                 )))
             }
         }
+    }
+
+    fn parse_part(&self, text: &str) -> io::Result<Option<DevicePart>> {
+        let Some((path, fragment)) = text.rsplit_once('#') else {
+            return Ok(None);
+        };
+        let path = Path::new(path);
+        if Path::new(text).exists() || !path.exists() {
+            return Ok(None);
+        }
+        let range = match fragment.parse() {
+            Ok(number) => {
+                let found = (self.find_partition)(path, number)?;
+                Some(PartRange {
+                    offset: found.start,
+                    size: Some(found.end - found.start),
+                })
+            }
+            Err(_) => PartRange::parse(fragment),
+        };
+        let range = range.ok_or_else(|| {
+            invalid(format!(
+                "{text}: behind # is the number of a partition, or offset=BYTES, or offset=BYTES,size=BYTES"
+            ))
+        })?;
+        Ok(Some(DevicePart {
+            path: path.to_owned(),
+            range,
+            name: text.to_owned(),
+        }))
     }
 
     /// Parses a name that need not be UTF-8; one that is not is a path.
@@ -117,8 +215,17 @@ impl DeviceUrl {
     /// Whether the device is blank at each opening and its contents are lost at each closing.
     pub fn is_volatile(&self) -> bool {
         match self {
-            DeviceUrl::Path(_) => false,
+            DeviceUrl::Path(_) | DeviceUrl::Part(_) => false,
             DeviceUrl::Backend(backend) => backend.is_volatile(),
+        }
+    }
+
+    /// The image file or block device that the URL names, whole or in part.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            DeviceUrl::Path(path) => Some(path),
+            DeviceUrl::Part(part) => Some(&part.path),
+            DeviceUrl::Backend(_) => None,
         }
     }
 }
@@ -127,6 +234,7 @@ impl fmt::Display for DeviceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DeviceUrl::Path(path) => path.display().fmt(f),
+            DeviceUrl::Part(part) => part.name.fmt(f),
             DeviceUrl::Backend(backend) => backend.fmt(f),
         }
     }
@@ -137,11 +245,21 @@ impl fmt::Display for DeviceUrl {
 /// # Errors
 /// The system's, with the device's name; `ResourceBusy` if another process has it open.
 pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<Arc<Queue>> {
-    let device = match url {
+    let device: Box<dyn Device> = match url {
         DeviceUrl::Path(path) => Box::new(UringDevice::open(path, mode)?),
+        DeviceUrl::Part(part) => Box::new(part.open(mode)?),
         DeviceUrl::Backend(backend) => backend.open(mode)?,
     };
     Ok(Queue::new(device))
+}
+
+impl DevicePart {
+    fn open(&self, mode: OpenMode) -> io::Result<Section> {
+        let whole = UringDevice::open(&self.path, mode)?;
+        let PartRange { offset, size } = self.range;
+        let end = size.map_or(whole.capacity(), |size| offset.saturating_add(size));
+        Section::new(Box::new(whole), self.name.clone(), offset..end)
+    }
 }
 
 /// The size of a `mem:` device in bytes.

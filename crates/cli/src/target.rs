@@ -86,9 +86,28 @@ fn explain_open(device: &OsStr, e: io::Error) -> anyhow::Error {
             format!("there is no such device; `sluice mkfs {name} --size 10GiB` creates an image")
         }
         io::ErrorKind::PermissionDenied => NEEDS_ACCESS.into(),
-        _ => return named(device, e),
+        // The error says that the disk has no file system, which is true of the whole disk only.
+        _ => return partition_advice(device).unwrap_or_else(|| named(device, e)),
     };
     anyhow!("{:#}: {advice}", named(device, e))
+}
+
+/// Advice for a disk with partitions, whose name was given as that of a volume.
+fn partition_advice(device: &OsStr) -> Option<anyhow::Error> {
+    let table = sluicefs::partition_table(device).ok()??;
+    let names = table.partitions.iter();
+    let mut names = names.map(|p| format!("{}#{}", device.display(), p.number));
+    let first = names.next()?;
+    let volume = std::iter::once(first.clone())
+        .chain(names)
+        .find(|name| sluicefs::contents(name) == Some(sluicefs::EXT4_CONTENTS))
+        .unwrap_or(first);
+    Some(anyhow!(
+        "{} is a disk with a partition table ({}), not a volume; name a partition, such as \
+         {volume} (`sluice info` lists them)",
+        device.display(),
+        table.format
+    ))
 }
 
 /// Adds advice to the common errors of formatting a device.

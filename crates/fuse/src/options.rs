@@ -29,6 +29,7 @@ use writeback::{Flushers, Tunables};
 /// | `plug=on`, `plug=off` | one plug for the writeback of many files, or one for each file (`on`); use `off` only for measurements |
 /// | `sandbox=auto`, `sandbox=on`, `sandbox=off` | restrict the serving process by Landlock: if the kernel supports it; always, or fail to mount; never (`auto`) |
 /// | `flushers=per-device`, `flushers=shared` | flusher threads of a process that mounts several volumes (`per-device`); use `shared` only for measurements |
+/// | `offset=SIZE`, `sizelimit=SIZE` | the place of the volume on the device (the whole device); `loop` has no effect |
 /// | `threads=N` | number of serving threads (one per processor, at least 2) |
 /// | `check_open`, `no_check_open` | open(2) of immutable and append-only files fails, or only changes fail; `no_check_open` saves a request for every open and one for every close (`check_open`) |
 /// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write (`no_killpriv`) |
@@ -74,6 +75,10 @@ pub struct MountOptions {
     pub plug: bool,
     /// Flusher threads.
     pub flushers: Flushers,
+    /// The first byte of the volume on the device.
+    pub offset: Option<u64>,
+    /// Bytes of the volume from [`MountOptions::offset`] on; `None`: to the end of the device.
+    pub sizelimit: Option<u64>,
     /// The sandbox of the serving process, which calls [`crate::enter_sandbox`] itself.
     pub sandbox: Sandbox,
     /// Number of serving threads; `None` means one per processor, at least 2.
@@ -101,6 +106,8 @@ impl Default for MountOptions {
             tunables: Tunables::default(),
             plug: true,
             flushers: Flushers::default(),
+            offset: None,
+            sizelimit: None,
             sandbox: Sandbox::default(),
             threads: None,
         }
@@ -172,6 +179,8 @@ impl MountOptions {
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users" | "nouser"
             | "owner" | "group" => {}
             "errors" => bail!("{}", needs_value(name, "remount-ro")),
+            "loop" => {}
+            "offset" | "sizelimit" => bail!("{}", needs_value(name, "1MiB")),
             "commit" | "memory" | "threads" => bail!("{}", needs_value(name, "5")),
             "sandbox" => bail!("{}", needs_value(name, "off")),
             "plug" => bail!("{}", needs_value(name, "off")),
@@ -187,6 +196,8 @@ impl MountOptions {
             "commit" => self.commit_interval = Some(seconds(value)?),
             "errors" => self.errors = Some(value.parse().map_err(anyhow::Error::msg)?),
             "memory" => self.memory = Some(block::parse_size(value)?),
+            "offset" => self.offset = Some(block::parse_size(value)?),
+            "sizelimit" => self.sizelimit = Some(block::parse_size(value)?),
             "sandbox" => {
                 self.sandbox = match value {
                     "auto" => Sandbox::Auto,
@@ -338,6 +349,8 @@ mod tests {
             ("flushers=none", "flushers=none"),
             ("plug", "plug=off"),
             ("threads=0", "threads=0"),
+            ("offset", "offset=1MiB"),
+            ("sizelimit=much", "sizelimit=much"),
             ("memory=lots", "memory=lots"),
         ] {
             let error = format!("{:#}", MountOptions::parse(text).unwrap_err());

@@ -46,7 +46,7 @@ pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Resu
         return Ok(());
     }
     let device = match device {
-        DeviceUrl::Path(path) => Some(path.as_path()),
+        DeviceUrl::Path(_) | DeviceUrl::Part(_) => device.path(),
         DeviceUrl::Backend(backend) if backend.works_in_sandbox() => None,
         DeviceUrl::Backend(_) if mode == Sandbox::On => {
             bail!("sandbox=on: a modelled device (sim:) has no sandbox; use sandbox=off")

@@ -41,11 +41,12 @@
 #![forbid(unsafe_code)]
 
 // A module uses only modules above it in this list.
+mod probe;
+
 mod devices;
 mod error;
 mod metadata;
 mod path;
-mod probe;
 mod shared;
 
 mod completion;
@@ -67,7 +68,7 @@ pub use block::{
 };
 pub use cache::Budget as MemoryBudget;
 pub use completion::SyncCompletion;
-pub use devices::SCHEMES as DEVICE_SCHEMES;
+pub use devices::{SCHEMES as DEVICE_SCHEMES, contents, partition_table};
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};
 pub use error::{Cause, Error, errno};
 pub use ext4::{
@@ -77,6 +78,8 @@ pub use file::File;
 pub use inodes::UnreadableInodes;
 pub use metadata::{DeviceNumber, FileTimes, FileType, Metadata, SetAttributes};
 pub use options::{FormatOptions, FormatReport, OpenOptions, VolumeOptions};
+pub use partition::{Format as PartitionFormat, Partition, Table as PartitionTable};
+pub use probe::EXT4 as EXT4_CONTENTS;
 pub use std::fs::Permissions;
 pub use volume::Volume;
 pub use writeback::{FlusherState, Flushers, Reason as WritebackReason, Tunables, WritebackStats};

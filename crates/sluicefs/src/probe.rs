@@ -5,9 +5,12 @@ use block::{Class, Queue, Reason};
 /// Bytes that are read: enough for all signatures, and to find a device that is not empty.
 const WINDOW: u64 = 128 << 10;
 
+/// The description of an ext2, ext3 or ext4 file system.
+pub const EXT4: &str = "an ext2, ext3 or ext4 file system";
+
 /// Signatures: offset, bytes, name.
 const SIGNATURES: &[(usize, &[u8], &str)] = &[
-    (0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    (0x438, &[0x53, 0xef], EXT4),
     (0, b"XFSB", "an XFS file system"),
     (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
     (0, b"LUKS\xba\xbe", "a LUKS volume"),

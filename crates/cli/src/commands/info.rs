@@ -1,4 +1,6 @@
-//! `sluice info`: properties and use of a volume.
+//! `sluice info`: properties and use of a volume, or the partitions of a disk.
+
+mod partitions;
 
 use crate::human;
 use crate::output::Output;
@@ -11,11 +13,16 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Show a volume's label, UUID, features, size, use and state
+/// Show a volume's label, UUID, features, size, use and state, or the partitions of a disk
+///
+/// A disk or disk image with a partition table (GPT or MBR) is no volume itself. Its partitions are
+/// listed under the names that open them, such as disk.img#2. Every command takes these names.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice info disk.img
+  sluice info cloud.img                    the partitions of a disk image
+  sluice info cloud.img#1
   sluice info --json /dev/sdb1 | jq .free_bytes")]
 pub struct Args {
     /// Image file or block device
@@ -27,8 +34,19 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> Result<ExitCode> {
-        let volume = target::open(&self.device, VolumeOptions::new().read_only(true))?;
         let mut out = Output::new();
+        let volume = match target::open(&self.device, VolumeOptions::new().read_only(true)) {
+            Ok(volume) => volume,
+            Err(error) => {
+                let table = partitions::of(&self.device).ok_or(error)?;
+                match self.json {
+                    true => out.json(&partitions::describe(&self.device, &table))?,
+                    false => partitions::print(&self.device, &table, &mut out)?,
+                }
+                out.flush()?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
         if self.json {
             out.json(&describe(&volume))?;
         } else {

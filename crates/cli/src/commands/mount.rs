@@ -34,6 +34,8 @@ Examples:
   sluice mount -f disk.img /mnt                      run in the foreground; Ctrl-C unmounts
   sluice mount -o ro,noexec /dev/sdb1 /mnt
   sluice mount -o memory=4GiB,dirty_ratio=40 disk.img /mnt
+  sluice mount cloud.img#1 /mnt                      a partition (`sluice info cloud.img`)
+  sluice mount -o offset=1MiB disk.img /mnt
   sluice mount --metrics 127.0.0.1:9100 disk.img /mnt
 
 Options for -o, with their names in fstab:
@@ -42,7 +44,7 @@ Options for -o, with their names in fstab:
   allow_other no_allow_other default_permissions no_default_permissions
   check_open no_check_open (no_check_open: open(2) of immutable files succeeds, writes fail)
   errors=continue|remount-ro (default: from the super block, see `tune2fs -e`)
-  commit=SECONDS memory=SIZE threads=N
+  commit=SECONDS memory=SIZE threads=N offset=SIZE sizelimit=SIZE (place of the volume on the device)
   dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE
   dirty_expire=SECONDS dirty_writeback=SECONDS
   wbt_lat_usec=auto|MICROSECONDS wbt_loss=PERCENT wbt_floor=SIZE wbt_rule=p99|min (throttle of
@@ -88,7 +90,7 @@ impl Args {
             rustix::process::setsid().context("detaching from the terminal")?;
         }
         fuse::catch_signals()?;
-        let device = canonical(&self.device);
+        let device = device_name(&self.device, &options)?;
         let url = sluicefs::DEVICE_SCHEMES.parse_os(device.as_ref());
         let url = url.unwrap_or_else(|_| DeviceUrl::Path(device.clone().into()));
         fuse::enter_sandbox(options.sandbox, &url, self.helper()?)?;
@@ -212,11 +214,38 @@ fn serve(endpoint: Endpoint, volume: &Volume, session: &fuse::Session) -> Result
     })
 }
 
-/// The absolute path of a device, for the mount table. A device URL is returned unchanged.
+/// The name of a device with an absolute path, for the mount table. The options `offset` and
+/// `sizelimit` become a part of it.
+fn device_name(device: &OsStr, options: &MountOptions) -> Result<OsString> {
+    let mut name = canonical(device);
+    match (options.offset, options.sizelimit) {
+        (None, None) => return Ok(name),
+        _ if !Path::new(&name).exists() => {
+            bail!("offset= and sizelimit= need the name of a file or block device alone")
+        }
+        (offset, None) => name.push(format!("#offset={}", offset.unwrap_or(0))),
+        (offset, Some(size)) => {
+            name.push(format!("#offset={},size={size}", offset.unwrap_or(0)));
+        }
+    }
+    Ok(name)
+}
+
+/// The absolute path of a device, also in front of the name of a part. A URL is returned unchanged.
 fn canonical(device: &OsStr) -> OsString {
-    match Path::new(device).canonicalize() {
-        Ok(path) => path.into_os_string(),
-        Err(_) => device.to_owned(),
+    if let Ok(path) = Path::new(device).canonicalize() {
+        return path.into_os_string();
+    }
+    let part = device.to_str().and_then(|text| text.rsplit_once('#'));
+    let absolute = part.and_then(|(path, part)| Some((Path::new(path).canonicalize().ok()?, part)));
+    match absolute {
+        Some((path, part)) => {
+            let mut name = path.into_os_string();
+            name.push("#");
+            name.push(part);
+            name
+        }
+        None => device.to_owned(),
     }
 }
 

@@ -146,7 +146,11 @@ impl FormatOptions {
     fn create_image(&self, url: &DeviceUrl) -> io::Result<()> {
         match (url, self.size) {
             (DeviceUrl::Path(path), Some(size)) => self.create_image_at(url, path, size),
-            (DeviceUrl::Path(_), None) => Ok(()),
+            (DeviceUrl::Path(_) | DeviceUrl::Part(_), None) => Ok(()),
+            (DeviceUrl::Part(_), Some(_)) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{url}: a part of a disk has its size; leave out the size option"),
+            )),
             (DeviceUrl::Backend(backend), None) => backend.create(),
             (DeviceUrl::Backend(_), Some(_)) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

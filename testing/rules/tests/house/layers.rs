@@ -6,6 +6,7 @@ use std::fs;
 /// Each crate, and the crates of the workspace that it may depend on, from the lowest layer.
 const LAYERS: &[(&str, &[&str])] = &[
     ("units", &[]),
+    ("partition", &[]),
     ("sync", &[]),
     ("ext4-format", &["units"]),
     ("fusedev", &["sync"]),
@@ -43,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "writeback",
             "ext4-format",
             "mkfs",
+            "partition",
             "ext4",
         ],
     ),
