@@ -121,6 +121,19 @@ impl<T: CachedInode> InodeTable<T> {
     pub fn get(&self, ino: Ino) -> Option<InodeRef<T>> {
         pinned(self.inodes.get(ino)?)
     }
+    /// Calls `read` with a cached inode that is not dead, without a pin. Takes no lock. `read` must
+    /// not wait: a thread that removes or evicts the inode waits for it, with locks.
+    #[inline]
+    pub fn read<R>(&self, ino: Ino, read: impl FnOnce(&T) -> Option<R>) -> Option<R> {
+        let read = |inode: &T| match inode.pins().is_dead() {
+            true => None,
+            false => {
+                inode.pins().reference();
+                read(inode)
+            }
+        };
+        self.inodes.with(ino, read)?
+    }
     /// Returns a cached inode without a pin and without a use for the LRU order, for a scan of all
     /// inodes. It may be evicted or removed at any moment after the call.
     pub fn peek(&self, ino: Ino) -> Option<Arc<T>> {

@@ -13,12 +13,13 @@ mod lru;
 mod mapping;
 mod occupancy;
 mod pins;
+mod prefetch;
 mod reuse;
 mod slot;
 
 pub use budget::{Budget, Kind, Shrinker};
 pub use counter::ShardedCounter;
-pub use dentry::{Cached, Dentries, Dentry, NAME_BYTES};
+pub use dentry::{Cached, Dentries, Dentry, NAME_BYTES, Named};
 pub use errseq::ErrSeq;
 pub use heap::heap_bytes;
 pub use inode_table::{CachedInode, InodeRef, InodeTable};

@@ -47,9 +47,10 @@ impl<T> Slot<T> {
         })
     }
     /// Calls `call` with the object. It must be quick: a remover waits for it.
-    pub(crate) fn with(&self, call: impl FnOnce(&T)) {
+    #[inline]
+    pub(crate) fn with<R>(&self, call: impl FnOnce(&T) -> R) -> Option<R> {
         // SAFETY: as in `get`; the reference lives no longer than the call.
-        self.read(|object| call(unsafe { &*object }));
+        self.read(|object| call(unsafe { &*object }))
     }
     /// Puts an object in. Returns it if the slot is full.
     pub(crate) fn put(&self, object: Arc<T>) -> Option<Arc<T>> {

@@ -1,14 +1,16 @@
 //! Path resolution inside one volume.
 //!
 //! [`walk_parent`] resolves all components but the last, so that a creation does not look up the
-//! new name. [`resolve`] also looks up the last one and follows it if it is a symbolic link. A link
-//! is expanded by walking `target/rest` from the directory that contains the link. More than 40
-//! links are a [`Cause::LinkLoop`]. The parent of the root is the root, so no path leaves the
-//! volume.
+//! new name. [`resolve`] also looks up the last one and follows it if it is a symbolic link.
+//! [`find`] and [`attr`] first try to follow names in the dentry cache, without pinning the
+//! directories. A link is expanded by walking `target/rest` from the directory that contains the
+//! link. More than 40 links are a [`Cause::LinkLoop`]. The parent of the root is the root, so no
+//! path leaves the volume.
 
 use crate::error::Cause;
-use ext4::{Error, FileType, Fs, InodeRef};
+use ext4::{Attr, CachedPath, Error, FileType, Fs, InodeRef};
 use std::borrow::Cow;
+use units::Ino;
 
 /// Symbolic links followed in one resolution, as in Linux.
 const MAX_LINKS: u32 = 40;
@@ -94,8 +96,49 @@ pub(crate) fn resolve<'p>(
 
 /// Resolves `path`, which must exist.
 pub(crate) fn find(fs: &Fs, base: &InodeRef, path: &[u8], last: LastLink) -> Result<InodeRef> {
+    let cached = cached(fs, base, path).and_then(|path| path.inode());
+    if let Some(found) = cached {
+        let found = found?;
+        if is_end(found.kind(), last) {
+            return Ok(found);
+        }
+    }
     let target = resolve(fs, base, path, last)?;
     target.inode.ok_or(Cause::Fs(Error::NotFound))
+}
+
+/// The attributes of the file at `path`, which must exist.
+pub(crate) fn attr(fs: &Fs, base: &InodeRef, path: &[u8], last: LastLink) -> Result<Attr> {
+    let cached = cached(fs, base, path).and_then(|path| path.attr());
+    if let Some(found) = cached {
+        let found = found?;
+        if is_end(found.kind, last) {
+            return Ok(found);
+        }
+    }
+    Ok(find(fs, base, path, last)?.attr())
+}
+
+/// Resolves a path of cached names alone. `None` if something else is needed, such as `..`, or a
+/// symbolic link among the directories.
+fn cached<'f>(fs: &'f Fs, base: &InodeRef, path: &[u8]) -> Option<CachedPath<'f>> {
+    let from = match path.first()? {
+        b'/' => Ino::ROOT,
+        _ => base.ino(),
+    };
+    let mut rest = path;
+    let names = std::iter::from_fn(|| {
+        let (name, after, _) = next_component(rest)?;
+        rest = after;
+        Some(name)
+    });
+    // A slash at the end requires a directory.
+    (path.last() != Some(&b'/')).then(|| fs.cached_path(from, names))?
+}
+
+/// Whether a file of this type ends the resolution of a path.
+fn is_end(kind: FileType, last: LastLink) -> bool {
+    kind != FileType::Symlink || last == LastLink::Keep
 }
 
 /// The absolute path without links, `.` and `..`. `path` must exist.
@@ -196,7 +239,7 @@ fn walk<'p>(
                 if let Some(trail) = trail {
                     trail.pop();
                 }
-                if dir.ino() != units::Ino::ROOT {
+                if dir.ino() != Ino::ROOT {
                     dir = fs.parent(&dir)?;
                 }
             }

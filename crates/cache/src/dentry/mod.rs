@@ -1,5 +1,5 @@
 //! The dentry cache: names of directories, also of files that do not exist, with look-ups that take
-//! no lock and write no memory.
+//! no lock.
 //!
 //! The file system calls [`Dentries::put`] with what it read from a directory or changed in it,
 //! while it holds the directory's lock: shared after a look-up, exclusive after a change. So the
@@ -12,21 +12,30 @@
 //!
 //! The check at the end is needed: between `get` and the pin the name may be removed, its inode
 //! freed and its number used again. All of that comes after the change of the name. So if the name
-//! is unchanged after the pin, the pinned inode is the one with this name.
+//! is unchanged after the pin, the pinned inode is the one with this name. For the same reason the
+//! directories of a path need no pin: if all of its names are unchanged after the last inode was
+//! reached, then each had its value during the whole time between.
 //!
-//! Names are kept as fingerprints of 96 bits and their place in the table, by a keyed hash
+//! A look-up misses the processor's cache for the set of the name, for the slot in the inode table,
+//! and for the inode. The last two depend on each other, so the set also has the *place* of the
+//! inode in memory: where the last look-up has found it. [`Cached::prefetch`] loads it while the
+//! table is searched. A place may be wrong; nothing but that prefetch uses it.
+//!
+//! Names are kept as fingerprints of 80 bits and their place in the table, by a keyed hash
 //! (SipHash) with a random key for each volume. So nobody can choose names that are taken for one
-//! another, and among a billion names the chance of one such pair is below 10⁻¹⁰.
+//! another, and the chance that one look-up takes a name for another is below 10⁻²³.
 //!
 //! Memory: sets of three names, 64 bytes, in pieces that are allocated when a name first goes
-//! there. All of them have at most a 64th of the budget. A full set forgets the name that it has
-//! had longest. A look-up writes nothing, so the cache does not know which name was used.
+//! there. All of them have at most a 64th of the budget. A full set forgets its names in turn. A
+//! look-up writes nothing but the place of an inode that has moved, so the cache does not know
+//! which name was used.
 
 mod set;
 
 use super::sync;
+use crate::prefetch::prefetch;
 use crate::{Budget, Kind};
-use set::{Fingerprint, Found, Set};
+use set::{Fingerprint, Found, Set, Value};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -55,10 +64,48 @@ pub struct Dentry {
     set: u32,
 }
 
+/// The file that a name refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// No file has the name.
+    Nothing,
+    /// A directory.
+    Directory(Ino),
+    /// A file that is not known to be a directory.
+    Other(Ino),
+}
+
+impl Named {
+    /// The inode number, if a file has the name.
+    #[inline]
+    pub fn ino(self) -> Option<Ino> {
+        match self {
+            Named::Nothing => None,
+            Named::Directory(ino) | Named::Other(ino) => Some(ino),
+        }
+    }
+    fn value(self) -> Value {
+        let (ino, kind) = match self {
+            Named::Nothing => (0, set::Kind::Other),
+            Named::Directory(ino) => (ino.0, set::Kind::Directory),
+            Named::Other(ino) => (ino.0, set::Kind::Other),
+        };
+        Value { ino, kind }
+    }
+    fn of(value: Value) -> Named {
+        match (value.ino, value.kind) {
+            (0, _) => Named::Nothing,
+            (ino, set::Kind::Directory) => Named::Directory(Ino(ino)),
+            (ino, set::Kind::Other) => Named::Other(Ino(ino)),
+        }
+    }
+}
+
 /// The cache's knowledge of a name.
+#[derive(Clone, Copy)]
 pub struct Cached<'a> {
-    /// The inode number, or `None` if no file has the name.
-    pub ino: Option<Ino>,
+    /// The file that the name refers to.
+    pub named: Named,
     set: &'a Set,
     found: Found,
 }
@@ -69,6 +116,22 @@ impl Cached<'_> {
     #[inline]
     pub fn is_current(&self) -> bool {
         self.set.is_current(self.found)
+    }
+    /// Loads the first `bytes` bytes of the inode into the processor's cache, if its place is
+    /// known.
+    #[inline]
+    pub fn prefetch(&self, bytes: usize) {
+        match self.found.place() {
+            0 => {}
+            place => prefetch(place as usize, bytes),
+        }
+    }
+    /// Stores the address of the inode, for the next look-up.
+    #[inline]
+    pub fn note_place(&self, place: usize) {
+        if self.found.place() != place as u64 {
+            self.set.note_place(self.found, place as u64);
+        }
     }
 }
 
@@ -105,7 +168,7 @@ impl Dentries {
         Dentry {
             name: Fingerprint {
                 high: hash.h1.max(1),
-                low: hash.h2 as u32,
+                low: hash.h2 as u16,
             },
             set: set as u32,
         }
@@ -118,17 +181,16 @@ impl Dentries {
         let set = &self.pieces[at / PIECE].get()?[at % PIECE];
         let found = set.get(dentry.name)?;
         Some(Cached {
-            ino: (found.ino != 0).then_some(Ino(found.ino)),
+            named: Named::of(found.value()),
             set,
             found,
         })
     }
 
-    /// Stores the inode number of a name, or that no file has it. The caller has read the directory
-    /// under its shared lock or changed it under its exclusive one, and still holds it.
-    pub fn put(&self, dentry: Dentry, ino: Option<Ino>) {
+    /// Stores what a name refers to. The caller has read the directory under its shared lock or
+    /// changed it under its exclusive one, and still holds it.
+    pub fn put(&self, dentry: Dentry, named: Named) {
         let at = dentry.set as usize;
-        let ino = ino.map_or(0, |ino| ino.0);
         let mut is_new = false;
         let piece = self.pieces[at / PIECE].get_or_init(|| {
             is_new = true;
@@ -137,10 +199,13 @@ impl Dentries {
         if is_new {
             self.budget.charge(Kind::Inodes, PIECE_BYTES);
         }
-        let set = &piece[at % PIECE];
+        let (set, value) = (&piece[at % PIECE], named.value());
         // Threads that look for the same name at the same time only read.
-        if set.get(dentry.name).is_none_or(|found| found.ino != ino) {
-            set.put(dentry.name, ino);
+        if set
+            .get(dentry.name)
+            .is_none_or(|found| found.value() != value)
+        {
+            set.put(dentry.name, value);
         }
     }
 
@@ -175,19 +240,19 @@ mod tests {
     fn known(dentries: &Dentries, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
         let cached = dentries.get(dentries.dentry(dir, name))?;
         assert!(cached.is_current());
-        Some(cached.ino)
+        Some(cached.named.ino())
     }
 
     #[test]
     fn a_name_belongs_to_its_directory() {
         let (dentries, _) = dentries(1 << 20);
         assert_eq!(known(&dentries, DIR, b"a"), None);
-        dentries.put(dentries.dentry(DIR, b"a"), Some(Ino(12)));
-        dentries.put(dentries.dentry(Ino(3), b"a"), None);
+        dentries.put(dentries.dentry(DIR, b"a"), Named::Other(Ino(12)));
+        dentries.put(dentries.dentry(Ino(3), b"a"), Named::Nothing);
         assert_eq!(known(&dentries, DIR, b"a"), Some(Some(Ino(12))));
         assert_eq!(known(&dentries, Ino(3), b"a"), Some(None));
         assert_eq!(known(&dentries, DIR, b"b"), None);
-        dentries.put(dentries.dentry(DIR, b"a"), Some(Ino(13)));
+        dentries.put(dentries.dentry(DIR, b"a"), Named::Other(Ino(13)));
         assert_eq!(known(&dentries, DIR, b"a"), Some(Some(Ino(13))));
         dentries.forget(dentries.dentry(DIR, b"a"));
         assert_eq!(known(&dentries, DIR, b"a"), None);
@@ -198,10 +263,10 @@ mod tests {
     fn a_change_shows_in_what_was_found_before() {
         let (dentries, _) = dentries(1 << 20);
         let dentry = dentries.dentry(DIR, b"a");
-        dentries.put(dentry, Some(Ino(12)));
+        dentries.put(dentry, Named::Other(Ino(12)));
         let found = dentries.get(dentry).unwrap();
         assert!(found.is_current());
-        dentries.put(dentry, None);
+        dentries.put(dentry, Named::Nothing);
         assert!(!found.is_current());
         let found = dentries.get(dentry).unwrap();
         dentries.forget(dentry);
@@ -220,7 +285,7 @@ mod tests {
             all.count()
         };
         for i in 0..10 * fits {
-            dentries.put(dentries.dentry(DIR, &name(i)), Some(Ino(12)));
+            dentries.put(dentries.dentry(DIR, &name(i)), Named::Other(Ino(12)));
             if i == fits / 4 {
                 // Of names that come together by chance few are in a set that is full.
                 assert!(kept(i + 1) * 20 >= (i + 1) * 19, "{} of {i}", kept(i + 1));

@@ -7,56 +7,82 @@
 //! Memory order: a writer makes the count odd before it stores with release order. A reader that
 //! sees one of these stores, which it loads with acquire order, also sees the odd count or a later
 //! one in its second look.
+//!
+//! The *place* of a name's inode in memory is only a hint, and the one thing that a reader may
+//! change. It shares a word with a part of the fingerprint, so a reader exchanges the word that it
+//! has read. A writer replaces the words of a name without a look at its place, and a reader's
+//! exchange does not change the count: the name and its inode number are the same.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering, relax};
 
 /// Names in a set.
 pub(crate) const WAYS: usize = 3;
 
-/// A fingerprint of a directory and a name, of 96 bits.
+/// Bits of a way's third word for the place and [`DIRECTORY`]; the others are the fingerprint's.
+const PLACE_BITS: u32 = 48;
+const PLACE: u64 = ((1 << PLACE_BITS) - 1) & !DIRECTORY;
+/// The name refers to a directory.
+const DIRECTORY: u64 = 1;
+
+/// A fingerprint of a directory and a name, of 80 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
+    /// Not 0.
     pub(crate) high: u64,
-    pub(crate) low: u32,
+    pub(crate) low: u16,
+}
+
+/// The file that a name refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Value {
+    /// The inode number; 0: no file has the name.
+    pub(crate) ino: u32,
+    pub(crate) kind: Kind,
+}
+
+/// The type of a file, as far as the cache has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is a directory.
+    Directory,
+    /// It is not known to be a directory.
+    Other,
 }
 
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct Set {
     count: AtomicU32,
-    /// The way that is replaced next.
-    hand: AtomicU32,
-    ways: [Way; WAYS],
-}
-
-#[derive(Default)]
-struct Way {
-    /// Upper bits of the fingerprint.
-    high: AtomicU64,
-    /// Its lower bits, then the inode number. No name has 0 in `high` and here.
-    rest: AtomicU64,
-}
-
-impl Way {
-    fn has(&self, name: Fingerprint) -> bool {
-        let rest = self.rest.load(Ordering::Acquire);
-        (rest >> 32) as u32 == name.low && self.high.load(Ordering::Acquire) == name.high
-    }
-    fn is_empty(&self) -> bool {
-        self.rest.load(Ordering::Relaxed) == 0 && self.high.load(Ordering::Relaxed) == 0
-    }
-    fn store(&self, high: u64, rest: u64) {
-        self.high.store(high, Ordering::Release);
-        self.rest.store(rest, Ordering::Release);
-    }
+    inos: [AtomicU32; WAYS],
+    /// Upper bits of the fingerprints; 0 where there is no name.
+    high: [AtomicU64; WAYS],
+    /// Their lower bits, and the place of the inode with [`DIRECTORY`].
+    rest: [AtomicU64; WAYS],
 }
 
 /// A name that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The inode number; 0: no file has the name.
-    pub(crate) ino: u32,
+    ino: u32,
+    rest: u64,
+    way: u8,
     count: u32,
+}
+
+impl Found {
+    pub(crate) fn value(&self) -> Value {
+        Value {
+            ino: self.ino,
+            kind: match self.rest & DIRECTORY {
+                0 => Kind::Other,
+                _ => Kind::Directory,
+            },
+        }
+    }
+    /// The address at which the inode was seen; 0 if it is unknown.
+    pub(crate) fn place(&self) -> u64 {
+        self.rest & PLACE
+    }
 }
 
 impl Set {
@@ -64,9 +90,13 @@ impl Set {
     #[inline]
     pub(crate) fn get(&self, name: Fingerprint) -> Option<Found> {
         let count = self.count.load(Ordering::Acquire);
-        let way = self.ways.iter().find(|way| way.has(name))?;
-        let ino = way.rest.load(Ordering::Acquire) as u32;
-        let found = Found { ino, count };
+        let way = (0..WAYS).find(|&way| self.has(way, name))?;
+        let found = Found {
+            ino: self.inos[way].load(Ordering::Acquire),
+            rest: self.rest[way].load(Ordering::Acquire),
+            way: way as u8,
+            count,
+        };
         (count.is_multiple_of(2) && self.is_current(found)).then_some(found)
     }
 
@@ -76,28 +106,57 @@ impl Set {
         self.count.load(Ordering::Relaxed) == found.count
     }
 
-    /// Stores the inode number of a name, in place of an older one or of another name.
-    pub(crate) fn put(&self, name: Fingerprint, ino: u32) {
+    /// Stores the place of the inode of a name that was found, unless the name has changed. Any
+    /// thread may call it at any time.
+    pub(crate) fn note_place(&self, found: Found, place: u64) {
+        // The same word may belong to another name by now: then that one has a wrong hint.
+        let word = (found.rest & !PLACE) | (place & PLACE);
+        let _ = self.rest[usize::from(found.way)].compare_exchange(
+            found.rest,
+            word,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Stores what a name refers to, in place of an older value or of another name.
+    pub(crate) fn put(&self, name: Fingerprint, value: Value) {
         let change = Change::begin(self);
-        let same = self.ways.iter().position(|way| way.has(name));
-        let at = same.or_else(|| self.ways.iter().position(Way::is_empty));
-        let at = at.unwrap_or_else(|| {
-            let hand = self.hand.load(Ordering::Relaxed);
-            self.hand.store(hand.wrapping_add(1), Ordering::Relaxed);
-            hand as usize % WAYS
-        });
-        let rest = u64::from(name.low) << 32 | u64::from(ino);
-        self.ways[at].store(name.high, rest);
+        let same = (0..WAYS).find(|&way| self.has(way, name));
+        let at = same.or_else(|| (0..WAYS).find(|&way| self.is_empty(way)));
+        // Successive changes replace one name after another.
+        let at = at.unwrap_or(change.count as usize / 2 % WAYS);
+        let directory = match value.kind {
+            Kind::Directory => DIRECTORY,
+            Kind::Other => 0,
+        };
+        let rest = u64::from(name.low) << PLACE_BITS | directory;
+        self.store(at, name.high, rest, value.ino);
         drop(change);
     }
 
     /// Removes a name. No other thread puts it in meanwhile.
     pub(crate) fn forget(&self, name: Fingerprint) {
         let change = Change::begin(self);
-        for way in self.ways.iter().filter(|way| way.has(name)) {
-            way.store(0, 0);
+        for way in (0..WAYS).filter(|&way| self.has(way, name)) {
+            self.store(way, 0, 0, 0);
         }
         drop(change);
+    }
+
+    fn has(&self, way: usize, name: Fingerprint) -> bool {
+        let rest = self.rest[way].load(Ordering::Acquire);
+        (rest >> PLACE_BITS) as u16 == name.low
+            && self.high[way].load(Ordering::Acquire) == name.high
+    }
+    fn is_empty(&self, way: usize) -> bool {
+        self.high[way].load(Ordering::Relaxed) == 0
+    }
+    fn store(&self, way: usize, high: u64, rest: u64, ino: u32) {
+        self.high[way].store(high, Ordering::Release);
+        // A store would do. But loom does not order it after a reader's exchange of the old word.
+        self.rest[way].swap(rest, Ordering::Release);
+        self.inos[way].store(ino, Ordering::Release);
     }
 }
 

@@ -92,6 +92,12 @@ impl<T> Runs<T> {
         let runs = self.runs.pin();
         runs.get(&(number.0 >> RUN_BITS))?.slot(number).get()
     }
+    /// Calls `call` with the object of this number. It must be quick: a remover waits for it.
+    #[inline]
+    pub fn with<R>(&self, number: Ino, call: impl FnOnce(&T) -> R) -> Option<R> {
+        let runs = self.runs.pin();
+        runs.get(&(number.0 >> RUN_BITS))?.slot(number).with(call)
+    }
     /// The order in which objects are reclaimed.
     pub fn lru(&self) -> &Lru<{ RUN as u32 }> {
         &self.lru

@@ -43,7 +43,7 @@ pub(crate) use read::read;
 
 use crate::{Error, Fs, Inode, Result};
 use block::Dir;
-use cache::Dentry;
+use cache::{Dentry, Named};
 use ext4_format::dir_entry;
 use ext4_format::inode::FileType;
 use jbd2::{Buffer, Handle};
@@ -111,16 +111,23 @@ impl Place {
             _ => None,
         }
     }
+    /// Returns what the name refers to.
+    fn named(&self) -> Named {
+        match self.slot {
+            Slot::Entry { ino, kind, .. } => named(ino, kind),
+            _ => Named::Nothing,
+        }
+    }
     /// Stores in the dentry cache what the name refers to, now that the directory has it.
-    fn remember(&self, fs: &Fs, ino: Option<Ino>) {
+    fn remember(&self, fs: &Fs, named: Named) {
         if let Some(dentry) = self.dentry {
-            fs.dentries.put(dentry, ino);
+            fs.dentries.put(dentry, named);
         }
     }
     /// Ends a change of the name: what the cache has agrees with the directory, or it has nothing.
-    fn end_change(&self, fs: &Fs, done: Result<()>, ino: Option<Ino>) -> Result<()> {
+    fn end_change(&self, fs: &Fs, done: Result<()>, named: Named) -> Result<()> {
         match (&done, self.dentry) {
-            (Ok(()), _) => self.remember(fs, ino),
+            (Ok(()), _) => self.remember(fs, named),
             (Err(_), Some(dentry)) => fs.dentries.forget(dentry),
             (Err(_), None) => {}
         }
@@ -136,6 +143,16 @@ impl Place {
             Slot::Full { .. } => plan::credits(self.path.len()),
             _ => 1,
         }
+    }
+}
+
+/// Returns the dentry cache's form of an entry. The entries of a damaged volume may have a wrong
+/// type. A file that is taken for a directory has no cached names, but for those that did not exist
+/// in a directory that had its number before.
+fn named(ino: Ino, kind: Option<FileType>) -> Named {
+    match kind {
+        Some(FileType::Directory) => Named::Directory(ino),
+        _ => Named::Other(ino),
     }
 }
 
@@ -169,7 +186,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, O
         b".." => find_parent(fs, dir)?,
         _ => find(fs, dir, name)?,
     };
-    place.remember(fs, place.ino());
+    place.remember(fs, place.named());
     Ok(place.ino().map(|ino| (ino, place.kind())))
 }
 
@@ -206,7 +223,7 @@ pub(crate) fn add(
             plan::add_entry(&view, place, used, &entry)?.apply(&view, handle, dir)
         }
     };
-    place.end_change(fs, done, Some(ino))
+    place.end_change(fs, done, named(ino, kind))
 }
 
 /// Removes the entry at `place`.
@@ -223,7 +240,7 @@ pub(crate) fn remove(fs: &Fs, handle: &Handle<'_>, dir: &Inode, place: &Place) -
         dir_entry::remove(bytes, offset)
     });
     let done = done.map_err(|e| view.corrupt(&place.leaf, e));
-    place.end_change(fs, done, None)
+    place.end_change(fs, done, Named::Nothing)
 }
 
 /// Makes the entry at `place` refer to another inode. The entry can be "..".
@@ -251,7 +268,7 @@ pub(crate) fn set_target(
         view.change_leaf(handle, &place.leaf, change)
     };
     let done = done.map_err(|e| view.corrupt(&place.leaf, e));
-    place.end_change(fs, done, Some(ino))
+    place.end_change(fs, done, named(ino, kind))
 }
 
 /// Writes the first block of a new directory ("." and ".."). An error has changed nothing.

@@ -22,10 +22,12 @@ mod ancestors;
 mod create;
 mod link;
 mod locks;
+mod lookup;
 mod rename;
 mod symlink;
 
 pub use create::Opened;
+pub use lookup::CachedPath;
 
 use crate::{DirEntry, Error, Fs, Inode, InodeDamage, InodeRef, Result, directory};
 use ext4_format::dir_entry::NAME_MAX;
@@ -77,47 +79,6 @@ impl RenameFlags {
 }
 
 impl Fs {
-    /// Returns the inode that `name` in `dir` refers to. The name can be "." or "..".
-    ///
-    /// # Errors
-    ///
-    /// `NotFound`, `NotDirectory`, `NameTooLong`, and errors of reading the directory or the inode.
-    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
-        if name.len() > NAME_MAX {
-            return Err(Error::NameTooLong);
-        }
-        check_directory(dir)?;
-        if let Some(known) = self.lookup_cached(dir, name) {
-            return known;
-        }
-        // The inode is pinned before the lock is released, so it cannot be deleted in between.
-        let _shared = dir.lock.read();
-        match directory::lookup(self, dir, name)? {
-            Some((ino, _)) => {
-                let inode = self.named_inode(ino)?;
-                if !matches!(name, b"." | b"..") {
-                    inode.parent.set(dir.ino);
-                }
-                Ok(inode)
-            }
-            None => Err(Error::NotFound),
-        }
-    }
-
-    /// Looks a name up without a lock; `None` if the name or its inode is not cached. See
-    /// [`cache::Dentries`] for why that is safe. The inode's hint at its parent may only be set
-    /// under the lock, so an inode without one has to be found there.
-    fn lookup_cached(&self, dir: &InodeRef, name: &[u8]) -> Option<Result<InodeRef>> {
-        let dentry = self.dentries.dentry(dir.ino, name);
-        let cached = self.dentries.get(dentry)?;
-        let Some(ino) = cached.ino else {
-            return Some(Err(Error::NotFound));
-        };
-        let inode = self.inodes.get(ino)?;
-        let safe = cached.is_current() && inode.parent.get().is_some();
-        safe.then_some(Ok(inode))
-    }
-
     /// Reads a directory, "." and ".." included, from position `pos` on: 0 or a [`DirEntry::next`].
     /// It stops when `each` returns false; that entry does not count as read. `each` may use the
     /// volume and change this directory, because no lock is held while it runs.

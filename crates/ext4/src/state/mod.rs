@@ -34,8 +34,8 @@ pub(crate) use changed_inodes::ChangedInodes;
 pub use deletions::DeletedInodes;
 pub(crate) use deletions::{DeletedInodesSlot, Deletions, Unlinked};
 pub(crate) use inode::{
-    Arrival, Batch, FileIo, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record, SizeToSync,
-    decode_rdev, is_stale_behind, live_bytes,
+    Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record,
+    SizeToSync, decode_rdev, is_stale_behind, live_bytes,
 };
 pub use inode::{Attr, FirstLink, Inode, InodeRef, Route, SetAttr, SetTime, SyncKind, WriteMode};
 pub(crate) use load::Links;

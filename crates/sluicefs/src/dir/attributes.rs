@@ -3,7 +3,7 @@
 use super::handle::Dir;
 use crate::error::Cause;
 use crate::metadata::{FileTimes, Metadata, SetAttributes};
-use crate::path::LastLink;
+use crate::path::{LastLink, attr};
 use ext4::{Error, SetXattrMode};
 use std::ffi::{OsStr, OsString};
 use std::fs::Permissions;
@@ -30,8 +30,9 @@ impl Dir {
     }
 
     fn stat(&self, path: &Path, last: LastLink) -> io::Result<Metadata> {
-        let inode = self.ctx("stat", path, self.find(path, last))?;
-        Ok(Metadata(inode.attr()))
+        let bytes = path.as_os_str().as_bytes();
+        let attr = attr(self.fs(), self.inode(), bytes, last);
+        Ok(Metadata(self.ctx("stat", path, attr)?))
     }
 
     /// Returns whether `path` exists. A dangling symbolic link does not.

@@ -1,5 +1,5 @@
-//! Look-ups of names that another thread creates, removes and renames, and of the numbers of their
-//! inodes.
+//! Look-ups of names that another thread creates, removes and renames, of the numbers of their
+//! inodes, and of paths whose directories move.
 
 use super::{Scenario, join, start};
 use crate::volume::{Mounting, Volume};
@@ -11,12 +11,20 @@ use units::Ino;
 const NAMES: [&[u8]; 2] = [b"one", b"two"];
 
 pub fn all() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "look-ups",
-        about: "look-ups of names that are created, removed, renamed, their inodes used again",
-        mounting: |_| Mounting::default(),
-        body: lookups,
-    }]
+    vec![
+        Scenario {
+            name: "look-ups",
+            about: "look-ups of names that are created, removed, renamed, their inodes used again",
+            mounting: |_| Mounting::default(),
+            body: lookups,
+        },
+        Scenario {
+            name: "paths",
+            about: "look-ups of cached paths whose directory moves, and whose file comes and goes",
+            mounting: |_| Mounting::default(),
+            body: paths,
+        },
+    ]
 }
 
 /// The file of a name, by the number in its mode.
@@ -115,11 +123,7 @@ fn change(volume: &Volume, histories: &Histories, rng: &mut Rng, number: u16) {
     let done = fs.root().and_then(|root| match target {
         None => {
             history(at).begin(Some(number));
-            let new = NewInode {
-                mode: number,
-                ..NewInode::default()
-            };
-            fs.create(&root, NAMES[at], new).map(drop)
+            fs.create(&root, NAMES[at], numbered(number)).map(drop)
         }
         Some(_) if both => {
             history(at).begin(None);
@@ -137,5 +141,124 @@ fn change(volume: &Volume, histories: &Histories, rng: &mut Rng, number: u16) {
     history(at).end();
     if both {
         history(1 - at).end();
+    }
+}
+
+const HERE: &[u8] = b"here";
+const THERE: &[u8] = b"there";
+const FILE: &[u8] = b"file";
+
+/// Readers follow `here/file` in the dentry cache while the directory moves to `there` and back,
+/// and its file is created and removed in both places.
+fn paths(volume: &Volume, rng: &mut Rng) {
+    let history = Arc::new(Unscheduled::new(History {
+        targets: vec![None],
+        settled: 0,
+    }));
+    let made = volume.prepare(|| {
+        let root = volume.fs().root()?;
+        volume.fs().mkdir(&root, HERE, numbered(0o755)).map(drop)
+    });
+    if let Err(error) = made {
+        return volume.violation(format!("mkdir: {error}"));
+    }
+    let readers = [rng.fork(), rng.fork()].map(|mut rng| {
+        let history = history.clone();
+        start(volume, "follows paths", move |volume| {
+            for _ in 0..8 {
+                follow(volume, &history, &mut rng);
+            }
+        })
+    });
+    let mut moves = Moves {
+        history: &history,
+        here: true,
+        file: None,
+    };
+    for number in 1..=12 {
+        if let Err(error) = moves.step(volume, rng, number) {
+            volume.violation(format!("change: {error}"));
+        }
+    }
+    join(readers);
+}
+
+fn numbered(mode: u16) -> NewInode {
+    NewInode {
+        mode,
+        ..NewInode::default()
+    }
+}
+
+/// The end of a cached path was there at some time between the start and the end of the call. A
+/// path that is not cached is followed name by name, which caches it; the directory may move in
+/// between.
+fn follow(volume: &Volume, history: &Unscheduled<History>, rng: &mut Rng) {
+    let fs = volume.fs();
+    let history = || history.lock().expect("unscheduled");
+    let from = history().settled;
+    let path = fs.cached_path(Ino::ROOT, [HERE, FILE]);
+    let found = match rng.one_in(2) {
+        true => path.and_then(|path| path.attr()),
+        false => path.and_then(|path| Some(path.inode()?.map(|inode| inode.attr()))),
+    };
+    let target = match found {
+        Some(Ok(attr)) => Some(attr.mode & 0o777),
+        Some(Err(Error::NotFound)) => None,
+        Some(Err(error)) => return volume.violation(format!("path: {error}")),
+        None => {
+            let end = fs.root().and_then(|root| {
+                let dir = fs.lookup(&root, HERE)?;
+                fs.lookup(&dir, FILE)
+            });
+            return match end {
+                Ok(_) | Err(Error::NotFound) => {}
+                Err(error) => volume.violation(format!("look-up: {error}")),
+            };
+        }
+    };
+    let possible = history().targets[from..].to_vec();
+    if !possible.contains(&target) {
+        volume.violation(format!("the path has {target:?}, none of {possible:?}"));
+    }
+}
+
+/// The changes of the tree.
+struct Moves<'a> {
+    /// The files that `here/file` refers to.
+    history: &'a Unscheduled<History>,
+    here: bool,
+    /// The file in the directory, wherever that is.
+    file: Target,
+}
+
+impl Moves<'_> {
+    fn step(&mut self, volume: &Volume, rng: &mut Rng, number: u16) -> ext4::Result<()> {
+        let fs = volume.fs();
+        let root = fs.root()?;
+        let (now, then) = match self.here {
+            true => (HERE, THERE),
+            false => (THERE, HERE),
+        };
+        let moves = rng.one_in(2);
+        match (moves, self.file) {
+            (true, _) => self.here = !self.here,
+            (false, None) => self.file = Some(number),
+            (false, Some(_)) => self.file = None,
+        }
+        let target = self.file.filter(|_| self.here);
+        let history = || self.history.lock().expect("unscheduled");
+        history().begin(target);
+        if moves {
+            fs.rename(&root, now, &root, then, RenameFlags::Replace)?;
+        } else {
+            let dir = fs.lookup(&root, now)?;
+            match self.file {
+                Some(number) => fs.create(&dir, FILE, numbered(number)).map(drop)?,
+                None => fs.unlink(&dir, FILE)?,
+            }
+        }
+        history().end();
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The attributes of an inode, as stat returns them and as they are set.
 
-use super::Inode;
+use super::{Inode, InodeMeta};
 use ext4_format::inode::{
     DeviceNumber, FileType, I_BLOCK_SIZE, InodeFields, InodeFlags, Timestamp,
 };
@@ -148,12 +148,28 @@ impl Attr {
 impl Inode {
     /// The attributes that stat returns.
     pub fn attr(&self) -> Attr {
-        let i_block = match self.kind {
-            // The number of a device never changes.
-            FileType::CharDevice | FileType::BlockDevice => *self.i_block.read(),
-            _ => [0; I_BLOCK_SIZE],
+        let i_block = match self.is_device() {
+            true => *self.i_block.read(),
+            false => [0; I_BLOCK_SIZE],
         };
-        let meta = self.meta.lock();
+        self.attr_of(&self.meta.lock(), &i_block)
+    }
+
+    /// [`Inode::attr`], or `None` if it would wait for a lock.
+    pub(crate) fn try_attr(&self) -> Option<Attr> {
+        let i_block = match self.is_device() {
+            true => *self.i_block.try_read()?,
+            false => [0; I_BLOCK_SIZE],
+        };
+        Some(self.attr_of(&*self.meta.try_lock()?, &i_block))
+    }
+
+    /// Whether `i_block` has a device number, which never changes.
+    fn is_device(&self) -> bool {
+        matches!(self.kind, FileType::CharDevice | FileType::BlockDevice)
+    }
+
+    fn attr_of(&self, meta: &InodeMeta, i_block: &[u8; I_BLOCK_SIZE]) -> Attr {
         let f = &meta.fields;
         // Delayed allocation: the pages of a new file have no blocks yet. Programs treat a file
         // without blocks as a hole, so the pages are counted.
@@ -168,7 +184,7 @@ impl Inode {
         Attr {
             size: meta.size,
             blocks: f.blocks + unplaced * SECTORS_PER_PAGE,
-            ..Attr::of_fields(self.ino, self.kind, f, &i_block)
+            ..Attr::of_fields(self.ino, self.kind, f, i_block)
         }
     }
 }

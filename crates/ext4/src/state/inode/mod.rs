@@ -39,6 +39,7 @@ use ext4_format::inode::{FileType, InodeFields};
 use io::IoSlot;
 use jbd2::Handle;
 use parent_hint::ParentHint;
+use std::mem::offset_of;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Mutex, Rank, RwLock};
@@ -78,23 +79,16 @@ pub(crate) enum OrphanPlace {
     },
 }
 
-/// An inode in memory.
+/// An inode in memory. Its fields are in this order: a look-up and stat read the first
+/// [`HOT_BYTES`], which lie in a few lines of the processor's cache.
+#[repr(C)]
 pub struct Inode {
+    pub(crate) pins: Pins,
     pub(crate) ino: Ino,
+    /// The directory that it has a name in.
+    pub(crate) parent: ParentHint,
     /// Checked when the inode was loaded or made; never changes.
     pub(super) kind: FileType,
-    pub(crate) fs: Weak<Fs>,
-    pub(crate) pins: Pins,
-    /// Contents of a file, entries of a directory: exclusive for changes, shared for
-    /// directory reads.
-    pub(crate) lock: RwLock<()>,
-    /// The contents of a file.
-    pub(crate) data: FileData,
-    /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's
-    /// number.
-    pub(crate) i_block: RwLock<[u8; 60]>,
-    /// Everything else that is on disk. Other modules use the methods of `fields`.
-    pub(super) meta: Mutex<InodeMeta>,
     /// Whether the link count is 0; changed with it, under the lock of `meta`.
     nameless: AtomicBool,
     /// Whether it is in [`super::ChangedInodes`].
@@ -102,31 +96,44 @@ pub struct Inode {
     /// Time stamps were changed in memory only. The next change that marks the inode dirty includes
     /// them.
     pub(crate) lazy_times: AtomicBool,
-    /// The directory that it has a name in.
-    pub(crate) parent: ParentHint,
+    /// Everything on disk but `i_block`. Other modules use the methods of `fields`.
+    pub(super) meta: Mutex<InodeMeta>,
+    /// The contents of a file.
+    pub(crate) data: FileData,
+    /// The 60 bytes of i_block: the root of the extent tree, a fast symlink's target, or a device's
+    /// number.
+    pub(crate) i_block: RwLock<[u8; 60]>,
+    /// Contents of a file, entries of a directory: exclusive for changes, shared for
+    /// directory reads.
+    pub(crate) lock: RwLock<()>,
+    pub(crate) fs: Weak<Fs>,
 }
+
+/// Bytes at the start of an inode that a look-up and stat read: up to the counts of its pages.
+pub(crate) const HOT_BYTES: usize = offset_of!(Inode, data) + size_of::<Mapping>();
 
 /// A cached inode takes at most 512 bytes, with its entry in the table and one name. Debug builds
 /// have larger locks.
 #[cfg(not(any(debug_assertions, explore)))]
 const _: () = assert!(cache::InodeTable::<Inode>::INODE_BYTES + cache::NAME_BYTES <= 512);
 
-/// The contents of a file, from the page cache to the device.
+/// The contents of a file, from the page cache to the device. Its fields are in this order.
+#[repr(C)]
 pub(crate) struct FileData {
     pub mapping: Mapping,
     /// Its place on the dirty lists of writeback.
     pub dirty_state: DirtyState,
-    /// Whether it is in [`super::UnlandedFiles`].
-    pub unlanded_listed: AtomicBool,
     /// Data and metadata that are not durable yet.
     pub durability: Durability,
     pub errors: ErrSeq,
-    /// A write in place has failed, and not all pages were written since. Such pages do not go
-    /// through the log: a block that cannot be written home from there would stop the journal.
-    pub write_failed: AtomicBool,
     /// The state that only I/O needs (`io`).
     io: IoSlot,
     has_io: AtomicBool,
+    /// Whether it is in [`super::UnlandedFiles`].
+    pub unlanded_listed: AtomicBool,
+    /// A write in place has failed, and not all pages were written since. Such pages do not go
+    /// through the log: a block that cannot be written home from there would stop the journal.
+    pub write_failed: AtomicBool,
     /// It was truncated to zero, and its new contents may not be recorded
     /// ([`Fs::write_truncated_files`]).
     pub truncated: AtomicBool,
