@@ -22,7 +22,7 @@ if ! [ -x "$suites/bin/pjdfstest" ] || ! [ -x "$suites/bin/fsx" ]; then
   say "building pjdfstest and fsx"
   cargo install --quiet --locked --root "$suites" pjdfstest fsx
 fi
-work=$(mktemp -d /var/tmp/sluicefs-posix.XXXXXX)
+work=$(mktemp -d -t sluicefs-posix.XXXXXX)
 cleanup() { set +e; umount "$work/mnt" 2>/dev/null; rm -rf "$work"; }
 trap cleanup EXIT
 mkdir "$work/mnt"

@@ -53,11 +53,12 @@ pub struct Scheme {
 
 /// The device names that a program knows, besides plain paths.
 pub struct Schemes {
-    /// The schemes of URLs.
-    pub schemes: &'static [Scheme],
-    /// Finds the bytes of a partition by its number on the disk at a path.
-    pub find_partition: fn(&Path, u32) -> io::Result<Range<u64>>,
+    schemes: &'static [Scheme],
+    find_partition: FindPartition,
 }
+
+/// Finds the bytes of a partition by its number on the disk at a path.
+pub type FindPartition = fn(&Path, u32) -> io::Result<Range<u64>>;
 
 /// `mem:SIZE`: memory of this many bytes.
 pub const MEMORY_SCHEME: Scheme = Scheme {
@@ -66,15 +67,7 @@ pub const MEMORY_SCHEME: Scheme = Scheme {
 };
 
 /// The schemes of this crate.
-const BUILT_IN: Schemes = Schemes {
-    schemes: &[MEMORY_SCHEME],
-    find_partition: |path, number| {
-        Err(invalid(format!(
-            "{}#{number}: this program does not read partition tables",
-            path.display()
-        )))
-    },
-};
+const BUILT_IN: Schemes = Schemes::new(&[MEMORY_SCHEME]);
 
 /// A parsed device name.
 #[derive(Clone, Debug)]
@@ -122,6 +115,28 @@ impl PartRange {
 }
 
 impl Schemes {
+    /// Schemes of URLs, without numbers of partitions.
+    pub const fn new(schemes: &'static [Scheme]) -> Schemes {
+        Schemes {
+            schemes,
+            find_partition: |path, number| {
+                Err(invalid(format!(
+                    "{}#{number}: this program does not read partition tables",
+                    path.display()
+                )))
+            },
+        }
+    }
+
+    /// The same with numbers of partitions.
+    #[must_use]
+    pub const fn with_partitions(self, find_partition: FindPartition) -> Schemes {
+        Schemes {
+            find_partition,
+            ..self
+        }
+    }
+
     /// Parses a path or URL. `text` is a path if a file of that name exists. Otherwise it is a part
     /// of the file before its last `#`, if that file exists; and otherwise a path if it has a `/`
     /// before its first `:`. The table of partitions is read here.

@@ -14,7 +14,7 @@ use testkit::scratch::Scratch;
 const SIZE: usize = 64 << 20;
 
 fn open(url: &str) -> std::io::Result<Arc<Queue>> {
-    let url = block::Schemes(&[sim::SCHEME]).parse(url)?;
+    let url = block::Schemes::new(&[sim::SCHEME]).parse(url)?;
     block::open(&url, OpenMode::ReadWrite)
 }
 

@@ -26,7 +26,7 @@ fn url(text: &str) -> DeviceUrl {
 }
 
 fn parse(text: &str) -> std::io::Result<DeviceUrl> {
-    Schemes(&[sim::SCHEME]).parse(text)
+    Schemes::new(&[sim::SCHEME]).parse(text)
 }
 
 fn device(text: &str) -> Arc<Queue> {

@@ -7,10 +7,8 @@ use std::ops::Range;
 use std::path::Path;
 
 /// The names of devices, besides plain paths.
-pub const SCHEMES: Schemes = Schemes {
-    schemes: &[block::MEMORY_SCHEME, sim::SCHEME],
-    find_partition,
-};
+pub const SCHEMES: Schemes =
+    Schemes::new(&[block::MEMORY_SCHEME, sim::SCHEME]).with_partitions(find_partition);
 
 /// Reads the partition table of an image file or block device. `None` if it has none.
 ///
