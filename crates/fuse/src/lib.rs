@@ -57,6 +57,7 @@ mod signals;
 mod teardown;
 #[cfg(test)]
 mod test_volume;
+mod trim;
 
 pub use disk::{Disk, serve_disk};
 pub use durability::{SyncScope, sync};
@@ -65,3 +66,4 @@ pub use options::MountOptions;
 pub use sandbox::{Sandbox, enter_sandbox};
 pub use session::{Session, claim, mount, mount_by};
 pub use signals::catch_signals;
+pub use trim::trim;

@@ -17,6 +17,7 @@ use writeback::{Flushers, Tunables};
 /// | `journal_async_commit`, `nojournal_async_commit` | write the commit block together with the log blocks, or after them (adaptive: together while small fsyncs follow one another) |
 /// | `noatime`, `relatime` | never update access times, or update them if they are older than the last change or than a day (`noatime`) |
 /// | `errors=continue`, `errors=remount-ro` | after damage is found: continue, or make the volume read-only; the error is recorded in the super block in both cases (from the super block, see `tune2fs -e`) |
+/// | `discard`, `nodiscard` | freed blocks are discarded once their transaction has committed, so that an image file gets small again; or only by FITRIM and `sluice trim` (`nodiscard`) |
 /// | `sync`, `async`, `dirsync` | see mount(8) (`async`) |
 /// | `commit=SECONDS` | interval between commits of the journal (5) |
 /// | `memory=SIZE` | memory for all caches, e.g. `2GiB` (1 GiB) |
@@ -61,6 +62,8 @@ pub struct MountOptions {
     pub check_open: bool,
     /// The reaction to damage; `None` means the setting in the super block.
     pub errors: Option<OnError>,
+    /// Discard freed blocks.
+    pub discard: bool,
     /// Make every write synchronous.
     pub sync: bool,
     /// Make every change of a directory synchronous.
@@ -98,6 +101,7 @@ impl Default for MountOptions {
             atime: false,
             killpriv: false,
             check_open: true,
+            discard: false,
             errors: None,
             sync: false,
             dirsync: false,
@@ -161,6 +165,8 @@ impl MountOptions {
             "nojournal_async_commit" => self.journal_async_commit = AsyncCommit::Never,
             "relatime" => self.atime = true,
             "noatime" => self.atime = false,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "check_open" => self.check_open = true,
             "no_check_open" => self.check_open = false,
             "nolazytime" | "nostrictatime" => {}
@@ -233,6 +239,7 @@ impl MountOptions {
             read_only: self.read_only,
             async_commit: self.journal_async_commit,
             atime: self.atime,
+            discard: self.discard,
             errors: self.errors,
             tunables: self.tunables.clone(),
             flushers: self.flushers,

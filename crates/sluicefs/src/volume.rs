@@ -147,6 +147,18 @@ impl Volume {
         done.map_err(|e| Cause::from(e).at("sync", self.device()))
     }
 
+    /// Discards free space, in runs of at least `least` bytes, so that an image file gets small
+    /// again. Returns how many bytes were discarded. Blocks that were freed since the last commit
+    /// of the journal are left out ([`Volume::sync`] commits).
+    ///
+    /// # Errors
+    /// `ReadOnlyFilesystem`; `Unsupported` for a device that cannot discard; `InvalidInput` if
+    /// `least` is more than a block group. Device errors.
+    pub fn trim(&self, least: u64) -> io::Result<u64> {
+        let done = self.fs().trim(0, u64::MAX, least);
+        done.map_err(|e| Cause::from(e).at("discard free space of", self.device()))
+    }
+
     /// Makes many files durable. The results are in the order of the files. The data of all files
     /// is written together in large writes, and one commit of the journal is enough: apart from the
     /// data, the cost is that of one [`File::sync_all`]. An error of one file does not affect the

@@ -83,6 +83,7 @@ ranks! {
     32 FlusherEnd "writeback::Lifetime::over";
     32 FlusherWakeup "writeback::Wakeup::notified";
     32 ForegroundList "writeback::ForegroundList::state";
+    32 FreedRuns "ext4::FreedRuns";
     32 FsyncQueue "writeback::FsyncQueue lanes";
     32 FuseAnnouncements "fuse::Durability::announcements";
     32 FuseCoherence "fuse::Records::by_ino";

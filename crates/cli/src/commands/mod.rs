@@ -25,6 +25,7 @@ mod stats;
 mod sync;
 mod top;
 mod tree;
+mod trim;
 mod tune;
 mod unmount;
 
@@ -58,6 +59,7 @@ pub enum Command {
     Stats(stats::Args),
     Top(top::Args),
     Sync(sync::Args),
+    Trim(trim::Args),
     Tune(tune::Args),
     Bench(bench::Args),
     Man(man::Args),
@@ -91,6 +93,7 @@ impl Command {
             Command::Stats(args) => args.run(),
             Command::Top(args) => args.run(),
             Command::Sync(args) => args.run(),
+            Command::Trim(args) => args.run(),
             Command::Tune(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Man(args) => args.run(cli()),

@@ -42,6 +42,7 @@ Options for -o, with their names in fstab:
   ro rw suid nosuid dev nodev exec noexec noatime relatime sync async dirsync
   journal_async_commit nojournal_async_commit (default: on while small fsyncs follow one another)
   allow_other no_allow_other default_permissions no_default_permissions
+  discard nodiscard (discard: give freed blocks back to the device or image file; see `sluice trim`)
   check_open no_check_open (no_check_open: open(2) of immutable files succeeds, writes fail)
   errors=continue|remount-ro (default: from the super block, see `tune2fs -e`)
   commit=SECONDS memory=SIZE threads=N offset=SIZE sizelimit=SIZE (place of the volume on the device)

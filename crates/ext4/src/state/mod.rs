@@ -12,6 +12,7 @@
 //! | `unlanded_files` | files with pages that no transaction covers |
 //! | `waiting_sizes` | the number of sizes that wait for pages |
 //! | `truncated_files` | files that were truncated to zero and written again |
+//! | `freed_runs` | blocks that wait to be discarded |
 //! | `deletions` | deletions that run; the holder of unlinked files |
 //! | `orphans` | the orphan list and file in memory |
 //! | `stream` | where small files are placed |
@@ -20,6 +21,7 @@
 mod blame;
 mod changed_inodes;
 mod deletions;
+mod freed_runs;
 mod inode;
 mod load;
 mod options;
@@ -33,6 +35,7 @@ mod waiting_sizes;
 pub(crate) use changed_inodes::ChangedInodes;
 pub use deletions::DeletedInodes;
 pub(crate) use deletions::{DeletedInodesSlot, Deletions, Unlinked};
+pub(crate) use freed_runs::FreedRuns;
 pub(crate) use inode::{
     Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record,
     SizeToSync, decode_rdev, is_stale_behind, live_bytes,
@@ -79,6 +82,7 @@ pub struct Fs {
     pub(crate) syncs: Ticket<Result<()>>,
     pub(crate) truncated_files: TruncatedFiles,
     pub(crate) waiting_sizes: WaitingSizes,
+    pub(crate) freed_runs: FreedRuns,
     pub(crate) budget: Arc<Budget>,
     pub(crate) options: MountOptions,
     pub(crate) superblock: Mutex<Superblock>,

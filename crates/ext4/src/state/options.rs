@@ -28,6 +28,8 @@ pub struct MountOptions {
     pub async_commit: AsyncCommit,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
+    /// Discard blocks after the transaction that freed them has committed.
+    pub discard: bool,
     /// The reaction to damage; `None`: the setting of the super block.
     pub errors: Option<OnError>,
     /// The source of time.
@@ -45,6 +47,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             async_commit: AsyncCommit::default(),
             atime: false,
+            discard: false,
             errors: None,
             clock: Arc::new(SystemClock),
         }

@@ -90,6 +90,7 @@ impl WritebackFs for Fs {
 
     fn tick(&self) {
         self.delete_unlinked();
+        self.discard_freed();
     }
 }
 
@@ -126,6 +127,9 @@ impl JournalClient for Fs {
 
     fn committed(&self, _tid: Tid, freed: &[FreedExtent]) {
         self.groups.released(freed);
+        if self.options.discard {
+            self.freed_runs.add(freed);
+        }
     }
 
     fn aborted(&self, error: &JournalError) {

@@ -11,8 +11,8 @@ use super::{bootstrap, orphans};
 use crate::alloc::Groups;
 use crate::damage::{ErrorLog, OnError, carry_over};
 use crate::state::{
-    ChangedInodes, MountOptions, OrphanReport, OrphanState, TruncatedFiles, UnlandedFiles,
-    Unlinked, WaitingSizes,
+    ChangedInodes, FreedRuns, MountOptions, OrphanReport, OrphanState, TruncatedFiles,
+    UnlandedFiles, Unlinked, WaitingSizes,
 };
 use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Durability, Queue, Reason};
@@ -96,6 +96,7 @@ impl Fs {
             syncs: Ticket::default(),
             truncated_files: TruncatedFiles::default(),
             waiting_sizes: WaitingSizes::default(),
+            freed_runs: FreedRuns::default(),
             inodes: InodeTable::new(&budget),
             dentries: Dentries::new(&budget),
             changed_inodes: ChangedInodes::default(),
@@ -210,6 +211,7 @@ impl Fs {
         let synced = self.sync_now();
         self.bdi.shutdown();
         let synced = synced.and(self.sync_now());
+        self.discard_freed();
         self.become_read_only("unmounted");
         self.journal.close()?;
         let left = orphan::any(self);

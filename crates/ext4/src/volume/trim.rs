@@ -1,7 +1,8 @@
-//! Discarding free space (FITRIM).
+//! Discarding free space: all of it (FITRIM), or what transactions have freed (`-o discard`).
 
 use crate::{Error, Fs, Result};
-use units::GroupNo;
+use std::ops::Range;
+use units::{FsBlock, GroupNo};
 
 /// Bytes discarded at a time. Less than this is kept from allocation meanwhile.
 const BATCH_BYTES: u64 = 64 << 20;
@@ -30,12 +31,36 @@ impl Fs {
             .saturating_add(len / block_size)
             .min(self.geo.blocks_count);
         let start = start.max(first_data);
-        let sizes = (min_blocks as u32, (BATCH_BYTES / block_size) as u32);
-        let mut trimmed = 0;
-        for group in (0..self.geo.groups).map(GroupNo) {
+        self.discard_available(start..end, min_blocks as u32)
+    }
+
+    /// Discards what was freed by transactions that have committed. The flusher calls it now and
+    /// then, and the unmount. A device that cannot discard is asked each time: it costs little.
+    pub(crate) fn discard_freed(&self) {
+        if !self.options.discard || self.is_read_only() {
+            return;
+        }
+        for run in self.freed_runs.take() {
+            let blocks = run.start.0..run.start.0 + u64::from(run.len);
+            if let Err(error) = self.discard_available(blocks, 1) {
+                tracing::debug!("freed blocks were not discarded: {error}");
+                return;
+            }
+        }
+    }
+
+    /// Discards available blocks among `blocks`, in runs of at least `min_blocks`. Returns how many
+    /// bytes were discarded.
+    fn discard_available(&self, blocks: Range<u64>, min_blocks: u32) -> Result<u64> {
+        let block_size = u64::from(self.geo.block_size);
+        let sizes = (min_blocks, (BATCH_BYTES / block_size) as u32);
+        let mut discarded = 0;
+        let (group_of_first, _) = self.geo.locate_block(FsBlock(blocks.start))?;
+        let (group_of_last, _) = self.geo.locate_block(FsBlock(blocks.end - 1))?;
+        for group in (group_of_first.0..=group_of_last.0).map(GroupNo) {
             let first = self.geo.group_first_block(group).0;
-            let last = first + u64::from(self.geo.blocks_in_group(group));
-            let (from, to) = (start.max(first), end.min(last));
+            let behind = first + u64::from(self.geo.blocks_in_group(group));
+            let (from, to) = (blocks.start.max(first), blocks.end.min(behind));
             if from >= to {
                 continue;
             }
@@ -43,10 +68,10 @@ impl Fs {
             while let Some((taken, next)) = self.groups.next_trim_run(group, at..to, sizes)? {
                 let bytes = u64::from(taken.run.len) * block_size;
                 self.queue.discard(taken.run.start.0 * block_size, bytes)?;
-                trimmed += bytes;
+                discarded += bytes;
                 at = next;
             }
         }
-        Ok(trimmed)
+        Ok(discarded)
     }
 }

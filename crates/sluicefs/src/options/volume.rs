@@ -68,6 +68,13 @@ impl VolumeOptions {
         self.mount.read_only = read_only;
         self
     }
+    /// Gives freed blocks back to the device or image file, as `-o discard` of Linux: by the
+    /// flusher, after the transaction that freed them has committed. Off by default.
+    #[must_use]
+    pub fn discard(mut self, discard: bool) -> VolumeOptions {
+        self.mount.discard = discard;
+        self
+    }
     /// Sets the memory for pages, inodes and metadata together, in bytes.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> VolumeOptions {
