@@ -50,6 +50,10 @@ grep '^Summary' "$work/pjdfstest.log" || true
 
 cat >"$work/fsx.toml" <<'END'
 flen = 1048576
+[opsize]
+# fsx takes EINVAL for a length of 0 as a failure.
+min = 1
+max = 65536
 [weights]
 close_open = 1
 read = 10
