@@ -108,10 +108,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns whether little log space or memory is left, because commits are faster than the
-    /// checkpoint. Callers with an alternative must not use the log then.
+    /// Returns whether there is no log, or little log space or memory is left, because commits are
+    /// faster than the checkpoint. Callers with an alternative must not use the log then.
     pub fn is_crowded(&self) -> bool {
-        self.set.lock().used() > self.log_len() / 4 * 3 || self.metadata_fills(3)
+        !self.has_log() || self.set.lock().used() > self.log_len() / 4 * 3 || self.metadata_fills(3)
     }
 
     /// Returns whether so much of the log is in use that the checkpoint thread should write.
@@ -190,7 +190,7 @@ impl Journal {
         self.counters
             .checkpointed_blocks
             .fetch_add(written, Ordering::Relaxed);
-        {
+        if self.has_log() {
             let mut tail = self.tail.lock();
             let start = self.set.lock().start_after(part.up_to);
             tail.set_tail(start, part.up_to.next());

@@ -20,6 +20,10 @@
 //! 6. *Publish*: put the blocks into the checkpoint set, remove revoked blocks from it, notify the
 //!    client, and then publish the transaction's number as committed.
 //!
+//! A volume without a log ([`Journal::without_log`]) commits by a checkpoint in place of step 4 and
+//! 5: it flushes the data that the transaction depends on, writes the blocks home, sorted and
+//! merged, and flushes again. Only then is the transaction committed.
+//!
 //! In the async format the commit block may reach the device before the blocks that it commits. It
 //! contains the CRC-32 of descriptors and blocks. Recovery treats a transaction with a wrong CRC-32
 //! as not committed. The CRC-32 does not cover revoke blocks, so the revoke records of a small
@@ -46,7 +50,7 @@ use crate::state::background::CheckpointRequest;
 use crate::state::handle::assert_none_held;
 use crate::state::log_format::CommitState;
 use crate::transaction::{Closed, CommitReason, Frozen, Transaction};
-use crate::{Handle, Journal, JournalError, LogBlock, Phase, Tid};
+use crate::{FreedExtent, Handle, Journal, JournalError, LogBlock, Phase, Tid};
 use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
@@ -133,17 +137,28 @@ impl Journal {
         let Some(closed) = self.close_running(state) else {
             return Ok(());
         };
-        match self.write_transaction(state, &closed, reason) {
-            Ok(log_blocks) => {
-                self.publish(state, closed, log_blocks);
-                Ok(())
-            }
+        let written = match self.has_log() {
+            true => self.write_transaction(state, &closed, reason),
+            false => self.check().and_then(|()| {
+                let flushed = self.queue.flush_up_to(closed.data, Reason::Journal);
+                flushed.map(|()| 0).map_err(JournalError::from)
+            }),
+        };
+        let log_blocks = match written {
+            Ok(log_blocks) => log_blocks,
             Err(error) => {
                 // The journal stops. Readers must not fall back to the older content of the device.
                 self.lost.lock().extend(closed.blocks);
-                Err(error)
+                return Err(error);
             }
+        };
+        let committed = self.add_to_set(state, closed, log_blocks);
+        if !self.has_log() {
+            self.checkpoint_all()?;
+            self.counters.commits.fetch_add(1, Ordering::Relaxed);
         }
+        self.publish(state, committed);
+        Ok(())
     }
 
     /// Steps 4 and 5. Returns the log blocks used.
@@ -311,8 +326,8 @@ impl Journal {
         }
     }
 
-    /// Step 6.
-    fn publish(&self, _state: &CommitState, closed: Closed, log_blocks: u32) {
+    /// The first part of step 6: puts the blocks into the checkpoint set.
+    fn add_to_set(&self, _state: &CommitState, closed: Closed, log_blocks: u32) -> Committed {
         let Closed {
             tid,
             blocks,
@@ -341,10 +356,15 @@ impl Journal {
         for old in replaced {
             old.buffer.release(old.data);
         }
+        Committed { tid, freed }
+    }
+
+    /// The second part of step 6: the transaction is durable.
+    fn publish(&self, _state: &CommitState, committed: Committed) {
         if let Some(client) = self.client() {
-            client.committed(tid, &freed);
+            client.committed(committed.tid, &committed.freed);
         }
-        self.committed.store(tid);
+        self.committed.store(committed.tid);
     }
 
     /// Returns the log block `count` after `at`, with wrap-around.
@@ -358,6 +378,12 @@ impl Journal {
             first + (count - left)
         }
     }
+}
+
+/// A transaction whose blocks are in the checkpoint set.
+struct Committed {
+    tid: Tid,
+    freed: Vec<FreedExtent>,
 }
 
 struct Encoded {

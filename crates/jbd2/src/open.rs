@@ -13,6 +13,9 @@ use cache::Budget;
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
 
+/// The log that a volume without one seems to have, in blocks: that of a large volume.
+const LOG_BLOCKS: u32 = 1 << 17;
+
 impl Journal {
     /// Opens a recovered journal, whose super block is journal block 0, and starts its background
     /// thread. The first commit marks the log as in use.
@@ -57,6 +60,23 @@ impl Journal {
         let log = LogMap::empty(options.block_size);
         let sb = JournalSuperblock::fresh(1024, options.block_size, options.uuid, 0);
         Journal::new(queue, log, sb, budget, options, overlay, Access::ReadOnly)
+    }
+    /// Opens a volume without a log, for reading and writing: a commit writes its blocks home.
+    ///
+    /// A crash during a commit leaves some of its blocks old and some new. The client marks the
+    /// volume as in use, so that it is checked afterwards.
+    pub fn without_log(
+        queue: Arc<Queue>,
+        budget: Arc<Budget>,
+        options: JournalOptions,
+    ) -> Arc<Journal> {
+        let log = LogMap::empty(options.block_size);
+        // The size of a log bounds the size of a transaction.
+        let sb = JournalSuperblock::fresh(LOG_BLOCKS, options.block_size, options.uuid, 0);
+        let overlay = Overlay::new();
+        let journal = Journal::new(queue, log, sb, budget, options, overlay, Access::ReadWrite);
+        background::spawn(&journal);
+        journal
     }
     /// Flushes, marks the journal clean and stops the background thread. No handle can start
     /// afterwards.

@@ -374,9 +374,9 @@ impl Journal {
             logged_blocks: get(&self.counters.logged_blocks),
             checkpointed_blocks: get(&self.counters.checkpointed_blocks),
             stalls: get(&self.counters.stalls),
-            log_bytes: match self.read_only {
-                true => 0,
-                false => bytes(self.log_len()),
+            log_bytes: match self.has_log() {
+                true => bytes(self.log_len()),
+                false => 0,
             },
             log_used_bytes: bytes(self.set.lock().used()),
             pauses: get(&self.counters.pauses),
@@ -411,6 +411,9 @@ impl Journal {
         self.committing.notify();
         if let Some(client) = self.client() {
             client.aborted(&why);
+        }
+        if !self.has_log() {
+            return;
         }
         let mut tail = self.tail.lock();
         tail.set_errno(-EIO);
@@ -448,6 +451,11 @@ impl Journal {
     /// Returns the bytes in a block.
     pub(crate) fn block_size(&self) -> usize {
         self.options.block_size as usize
+    }
+    /// Returns whether there is a log: not on a read-only volume, nor on one without a journal,
+    /// where a commit writes its blocks home.
+    pub fn has_log(&self) -> bool {
+        self.log.blocks() > 0
     }
     /// Returns the number of the log's blocks.
     pub(crate) fn log_len(&self) -> u32 {
