@@ -1,6 +1,7 @@
 //! Pass 5: bitmaps and counts, compared with the blocks and inodes in use.
 
 use crate::Error;
+use crate::chunked::Bits;
 use crate::finding::{Kind, Place, describe};
 use crate::state::{Checker, Row};
 use ext4_format::bitmap;
@@ -23,7 +24,7 @@ impl Checker<'_> {
             self.progress.done(1);
         }
         let geo = &self.v.geo;
-        self.report.blocks = geo.blocks_count - geo.first_data_block - free_blocks;
+        self.report.blocks = (geo.blocks_count - geo.first_data_block).saturating_sub(free_blocks);
         let sb = &self.v.sb;
         let stored = [
             (sb.free_blocks_count(), free_blocks, "blocks"),
@@ -48,8 +49,12 @@ impl Checker<'_> {
         let geo = self.v.geo.clone();
         let first = geo.group_first_block(number).0;
         let blocks = geo.blocks_in_group(number);
-        let used = self.claims.taken.count(first, first + u64::from(blocks));
-        let free = u64::from(blocks) - used;
+        let clusters = blocks.div_ceil(1 << geo.cluster_bits);
+        let used = match geo.cluster_bits {
+            0 => self.claims.taken.count(first, first + u64::from(blocks)),
+            bits => clusters_in_use(&self.claims.taken, first, clusters, bits),
+        };
+        let free = u64::from(clusters) - used;
         let group = &self.groups[number.0 as usize];
         let (desc, sound) = (group.desc.clone(), group.sound);
         let place = Place::group(number.0);
@@ -65,7 +70,7 @@ impl Checker<'_> {
                     self.problem(Kind::BlockBitmap, place.clone(), describe(&error));
                 }
                 let bits = (bytes.len() * 8) as u32;
-                if !bitmap::all_set(&bytes, blocks, bits - blocks) {
+                if !bitmap::all_set(&bytes, clusters, bits.saturating_sub(clusters)) {
                     self.problem(
                         Kind::BlockBitmap,
                         place.clone(),
@@ -74,8 +79,12 @@ impl Checker<'_> {
                 }
                 bytes
             };
-            let taken = |bit: u32| self.claims.taken.word_from(first + u64::from(bit));
-            if let Some(message) = differences(&bytes, blocks, taken, first, "block") {
+            let taken = |bit: u32| word_of(&self.claims.taken, first, bit, geo.cluster_bits);
+            let (first, unit) = match geo.cluster_bits {
+                0 => (first, "block"),
+                bits => (first >> bits, "cluster"),
+            };
+            if let Some(message) = differences(&bytes, clusters, taken, first, unit) {
                 self.problem(Kind::BlockBitmap, place, message);
             }
         }
@@ -84,20 +93,27 @@ impl Checker<'_> {
                 Kind::Count,
                 place,
                 format!(
-                    "the group counts {} free blocks, there are {free}",
-                    desc.free_blocks_count
+                    "the group counts {} free {}s, there are {free}",
+                    desc.free_blocks_count,
+                    match geo.cluster_bits {
+                        0 => "block",
+                        _ => "cluster",
+                    }
                 ),
             );
         }
-        Ok(free)
+        Ok(free << geo.cluster_bits)
     }
 
     /// Returns the bitmap of a group that only has metadata.
     fn implied_bitmap(&self, number: GroupNo) -> Vec<u8> {
-        let first = self.v.geo.group_first_block(number).0;
-        let words = (self.v.block_size() / 8) as u64;
+        let geo = &self.v.geo;
+        let first = geo.group_first_block(number).0;
+        let words = (self.v.block_size() / 8) as u32;
         (0..words)
-            .flat_map(|word| self.metadata.word_from(first + word * 64).to_le_bytes())
+            .flat_map(|word| {
+                word_of(&self.metadata, first, word * 64, geo.cluster_bits).to_le_bytes()
+            })
             .collect()
     }
 
@@ -172,6 +188,27 @@ impl Checker<'_> {
         }
         Ok(u64::from(free))
     }
+}
+
+/// Returns 64 bits of the bitmap of a group that begins at block `first`, from bit `bit` on.
+fn word_of(taken: &Bits, first: u64, bit: u32, cluster_bits: u32) -> u64 {
+    if cluster_bits == 0 {
+        return taken.word_from(first + u64::from(bit));
+    }
+    let is_used = |nth: u32| {
+        let start = first + (u64::from(bit + nth) << cluster_bits);
+        taken.count(start, start + (1 << cluster_bits)) > 0
+    };
+    (0..u64::BITS).fold(0, |word, nth| word | u64::from(is_used(nth)) << nth)
+}
+
+/// Returns the number of clusters in use among those from block `first` on.
+fn clusters_in_use(taken: &Bits, first: u64, clusters: u32, cluster_bits: u32) -> u64 {
+    let is_used = |cluster: &u64| {
+        let start = first + (cluster << cluster_bits);
+        taken.count(start, start + (1 << cluster_bits)) > 0
+    };
+    (0..u64::from(clusters)).filter(is_used).count() as u64
 }
 
 /// Describes the differences of a bitmap as e2fsck does: `+` in use but not marked, `-` marked but

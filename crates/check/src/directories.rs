@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::finding::{Kind, Place, describe};
 use crate::htree::Index;
-use crate::state::{Checker, Directory, Row};
+use crate::state::{Checker, Directory, Names, Row};
 use crate::volume::READ_MAX;
 use ext4_format::checksum::Seed;
 use ext4_format::dir_entry::{self, TAIL_SIZE, Tail};
@@ -74,6 +74,9 @@ impl Checker<'_> {
             names: HashSet::new(),
             hasher: std::hash::RandomState::new(),
         };
+        if dir.inline {
+            return self.check_inline_directory(&mut state);
+        }
         if blocks.is_empty() {
             self.problem(
                 Kind::Directory,
@@ -115,6 +118,22 @@ impl Checker<'_> {
         Ok(())
     }
 
+    fn check_inline_directory(&mut self, state: &mut State) -> Result<(), Error> {
+        let Some(parts) = self.read_inline_directory(state.ino)? else {
+            return Ok(());
+        };
+        if let Some(dir) = self.directories.get_mut(state.at) {
+            dir.dotdot = parts.parent;
+        }
+        state.tail = Tail::None;
+        for records in parts.records {
+            // "." and ".." have no records, so this is not the first block of a directory.
+            let (place, part) = (Place::inode(state.ino), FileBlock(1));
+            self.check_records(state, part, &place, &records, usize::MAX);
+        }
+        Ok(())
+    }
+
     fn check_block(
         &mut self,
         state: &mut State,
@@ -127,7 +146,7 @@ impl Checker<'_> {
             Some(index) if index.is_node(file_block) => {
                 // The walk of the tree checked its checksum and entries. Only the root has names.
                 if file_block == FileBlock::FIRST {
-                    self.check_records(state, file_block, block, bytes, 2);
+                    self.check_records(state, file_block, &place, bytes, 2);
                 }
                 return;
             }
@@ -146,14 +165,14 @@ impl Checker<'_> {
             && ext4_format::htree::guess_kind(bytes, file_block).is_some();
         if is_stray_node {
             if file_block == FileBlock::FIRST {
-                self.check_records(state, file_block, block, bytes, 2);
+                self.check_records(state, file_block, &place, bytes, 2);
             }
             return;
         }
         if let Err(error) = dir_entry::verify_checksum(state.seed, bytes, block.0) {
-            self.problem(Kind::Directory, place, describe(&error));
+            self.problem(Kind::Directory, place.clone(), describe(&error));
         }
-        self.check_records(state, file_block, block, bytes, usize::MAX);
+        self.check_records(state, file_block, &place, bytes, usize::MAX);
     }
 
     /// Checks at most `most` records of a block.
@@ -161,11 +180,10 @@ impl Checker<'_> {
         &mut self,
         state: &mut State,
         file_block: FileBlock,
-        block: FsBlock,
+        place: &Place,
         bytes: &[u8],
         most: usize,
     ) {
-        let place = Place::inode(state.ino).at_block(block);
         let usable = match state.tail {
             // The root of a tree has another kind of tail. The tail of the former linear directory
             // may still be there.
@@ -180,23 +198,24 @@ impl Checker<'_> {
             let record = match record_at(bytes, offset, usable) {
                 Ok(record) => record,
                 Err(message) => {
-                    self.problem(Kind::Directory, place.at_offset(offset as u32), message);
+                    let place = place.clone().at_offset(offset as u32);
+                    self.problem(Kind::Directory, place, message);
                     break;
                 }
             };
             offset += record.len;
             let first_of_directory = file_block == FileBlock::FIRST && nth < 2;
             if first_of_directory {
-                self.check_dot(state, &place, &record, nth);
+                self.check_dot(state, place, &record, nth);
             } else if record.ino != Ino(0) {
-                self.check_entry(state, &place, file_block, &record);
+                self.check_entry(state, place, file_block, &record);
             }
             nth += 1;
         }
         if file_block == FileBlock::FIRST && nth < 2 {
             self.problem(
                 Kind::Directory,
-                Place::inode(state.ino).at_block(block),
+                place.clone(),
                 "the directory has no \".\" and \"..\"",
             );
         }
@@ -268,11 +287,12 @@ impl Checker<'_> {
         let geo = &self.v.geo;
         let Record { ino, name, .. } = *record;
         let place = place.clone().at_offset(record.offset as u32).named(name);
+        let names = self.directories[state.at].names;
         let unusable = if name.is_empty() {
             Some("the entry has no name".to_owned())
         } else if name == b"." || name == b".." {
             Some("the entry is not at the beginning of its directory".to_owned())
-        } else if name.iter().any(|byte| *byte == 0 || *byte == b'/') {
+        } else if names != Names::Encrypted && name.iter().any(|byte| matches!(byte, 0 | b'/')) {
             Some("the name has a byte that no name can have".to_owned())
         } else if ino.0 > geo.inodes_count {
             Some(format!("inode {ino} does not exist"))
@@ -284,7 +304,8 @@ impl Checker<'_> {
         if let Some(message) = unusable {
             return self.problem(Kind::Directory, place, message);
         }
-        if let Some(index) = &state.index
+        if names == Names::Plain
+            && let Some(index) = &state.index
             && let Some((low, high)) = index.range(file_block)
         {
             let hash = dirhash::hash(index.version, &self.v.geo.hash_seed, name).major;

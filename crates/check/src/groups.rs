@@ -14,32 +14,25 @@ impl Checker<'_> {
     pub fn load_groups(&mut self) -> Result<(), Error> {
         let geo = &self.v.geo;
         let size = usize::from(geo.desc_size);
-        let first = FsBlock(geo.first_data_block + 1);
         let mut groups = Vec::new();
-        let per_read = 256u32;
-        let mut at = 0;
-        while at < geo.gdt_blocks {
-            let count = per_read.min(geo.gdt_blocks - at);
-            let bytes = self.v.read_blocks(first + u64::from(at), count)?;
+        for index in 0..geo.gdt_blocks {
+            let bytes = self.v.read_block(geo.gdt_block(index))?;
             let per_block = geo.block_size as usize / size.max(1);
-            for block in bytes.chunks_exact(geo.block_size as usize) {
-                for raw in block.chunks_exact(size).take(per_block) {
-                    let number = GroupNo(groups.len() as u32);
-                    if number.0 == geo.groups {
-                        break;
-                    }
-                    let desc = GroupDesc::decode(raw, geo.desc_size).unwrap_or_default();
-                    let sound = group_desc::verify_checksum(geo, number, raw).is_ok();
-                    groups.push(Group {
-                        desc,
-                        block_bitmap_ok: false,
-                        inode_bitmap_ok: false,
-                        table_ok: false,
-                        sound,
-                    });
+            for raw in bytes.chunks_exact(size).take(per_block) {
+                let number = GroupNo(groups.len() as u32);
+                if number.0 == geo.groups {
+                    break;
                 }
+                let desc = GroupDesc::decode(raw, geo.desc_size).unwrap_or_default();
+                let sound = group_desc::verify_checksum(geo, number, raw).is_ok();
+                groups.push(Group {
+                    desc,
+                    block_bitmap_ok: false,
+                    inode_bitmap_ok: false,
+                    table_ok: false,
+                    sound,
+                });
             }
-            at += count;
         }
         self.groups = groups;
         self.judge_places();
@@ -114,7 +107,7 @@ impl Checker<'_> {
             let mine = &self.v.sb;
             let message = match Superblock::parse(&bytes) {
                 Err(error) => format!("backup of the super block: {error}"),
-                Ok(sb) if sb.uuid != mine.uuid || sb.inode_size != mine.inode_size => {
+                Ok(sb) if sb.uuid != mine.uuid || sb.inode_size() != mine.inode_size() => {
                     "backup of the super block: it is another volume's".to_owned()
                 }
                 Ok(sb)

@@ -1,20 +1,21 @@
 //! Pass 1: each inode's fields, and the blocks that it claims.
 
 use crate::Error;
-use crate::chunked::Bits;
 use crate::finding::{Kind, Place, Report, describe};
 use crate::mapping::{self, Sink};
-use crate::state::{Checker, Claims, Directory, Row, Run};
+use crate::state::{Checker, Claims, Directory, Names, Row};
 use crate::volume::READ_MAX;
+use crate::xattrs::inline_attribute;
 use ext4_format::error::FormatError;
 use ext4_format::extent::ExtentState;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, verify_checksum};
-use std::fmt::Write;
 use units::{FileBlock, FsBlock, GroupNo, Ino, Span};
 
 /// Most directory blocks that are kept in memory (16 bytes each).
 const DIRECTORY_BLOCKS_MAX: usize = 16 << 20;
+/// Bytes of inline data in `i_block`.
+const GOOD_OLD_I_BLOCK: u64 = 60;
 /// Bytes of an inode that every revision has.
 const GOOD_OLD: usize = 128;
 
@@ -24,8 +25,12 @@ struct Claiming<'a> {
     report: &'a mut Report,
     directory_blocks: Option<&'a mut Vec<(FileBlock, FsBlock)>>,
     ino: Ino,
-    /// Number of data blocks and of blocks of the tree.
-    blocks: u64,
+    /// Blocks of a cluster, as a power of two.
+    cluster_bits: u32,
+    /// The last cluster that was counted.
+    last_cluster: Option<u64>,
+    /// Number of clusters of data and of the tree.
+    clusters: u64,
     /// End of the mapped file blocks.
     end: FileBlock,
     /// The last file block that is not unwritten.
@@ -35,15 +40,26 @@ struct Claiming<'a> {
     overflow: bool,
 }
 
+impl Claiming<'_> {
+    /// Counts the clusters of blocks. The parts of one cluster follow one another in the file.
+    fn count(&mut self, start: FsBlock, len: u64) {
+        let first = start.0 >> self.cluster_bits;
+        let last = (start.0 + len - 1) >> self.cluster_bits;
+        self.clusters += last - first + u64::from(self.last_cluster != Some(first));
+        self.last_cluster = Some(last);
+    }
+}
+
 impl Sink for Claiming<'_> {
     fn node(&mut self, block: FsBlock) -> bool {
-        self.blocks += 1;
+        // A cluster of the tree holds one block of it.
+        self.clusters += 1;
         self.claims.claim(block, 1)
     }
 
     fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, state: ExtentState) {
         let run = start..start + u64::from(len);
-        self.blocks += run.length();
+        self.count(start, run.length());
         self.claims.claim(start, run.length());
         let end = file_block.saturating_add(len);
         self.end = self.end.max(end);
@@ -116,7 +132,7 @@ impl Checker<'_> {
     }
 
     /// Calls `each` with each inode that may be in use and is not all zeroes.
-    fn each_inode(
+    pub(crate) fn each_inode(
         &mut self,
         mut each: impl FnMut(&mut Self, Ino, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -204,10 +220,13 @@ impl Checker<'_> {
             row.links = fields.links_count;
             row.kind = kind.map_or(0, FileType::dirent_code);
             row.flags |= Row::IN_USE | if is_orphan { Row::ORPHAN } else { 0 };
+            if fields.flags.contains(InodeFlags::EA_INODE) {
+                row.flags |= Row::HIDDEN;
+            }
         }
         self.report.inodes += 1;
         self.inode_problems(&place, wrong);
-        let mut blocks = self.check_attributes(ino, &fields, &raw)?;
+        let mut clusters = self.check_attributes(ino, &fields, &raw)?;
         let is_special = !matches!(
             kind,
             Some(FileType::Regular | FileType::Directory | FileType::Symlink) | None
@@ -220,14 +239,16 @@ impl Checker<'_> {
                     format!("it is no file, but has the size {}", fields.size),
                 );
             }
+        } else if fields.flags.contains(InodeFlags::INLINE_DATA) {
+            self.check_inline(&place, &fields, kind, &raw);
         } else if fields.is_fast_symlink() {
             self.check_fast_symlink(&place, &fields);
         } else if ino != Ino::RESIZE {
-            blocks += self.check_mapping(ino, &fields, kind)?;
+            clusters += self.check_mapping(ino, &fields, kind)?;
         } else {
             return Ok(());
         }
-        let expected = blocks * u64::from(geo.block_size / 512);
+        let expected = (clusters << geo.cluster_bits) * u64::from(geo.block_size / 512);
         if fields.blocks != expected {
             self.problem(
                 Kind::Inode,
@@ -328,7 +349,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Claims the blocks that an inode maps. Returns their number.
+    /// Claims the blocks that an inode maps. Returns the number of their clusters.
     fn check_mapping(
         &mut self,
         ino: Ino,
@@ -344,7 +365,9 @@ impl Checker<'_> {
             report: &mut self.report,
             directory_blocks: is_dir.then_some(&mut self.directory_blocks),
             ino,
-            blocks: 0,
+            cluster_bits: self.v.geo.cluster_bits,
+            last_cluster: None,
+            clusters: 0,
             end: FileBlock::FIRST,
             last_written: None,
             has_unwritten: false,
@@ -352,7 +375,7 @@ impl Checker<'_> {
             overflow: false,
         };
         mapping::walk(&self.v, ino, fields, &mut sink)?;
-        let (blocks, end, first_block) = (sink.blocks, u64::from(sink.end), sink.first_block);
+        let (clusters, end, first_block) = (sink.clusters, u64::from(sink.end), sink.first_block);
         let (last_written, has_unwritten) = (sink.last_written, sink.has_unwritten);
         if sink.overflow {
             let what = format!("blocks of directory inode {ino}: there are too many");
@@ -371,18 +394,7 @@ impl Checker<'_> {
                 if has_unwritten {
                     self.problem(Kind::Mapping, place, "the directory has unwritten blocks");
                 }
-                let has_csum = self.v.geo.has_metadata_csum();
-                self.directories.push(Directory {
-                    ino,
-                    generation: if has_csum { fields.generation } else { 0 },
-                    indexed: fields.flags.contains(InodeFlags::INDEX)
-                        && self.v.geo.compat.contains(CompatFeatures::DIR_INDEX),
-                    first,
-                    blocks: (self.directory_blocks.len() - first) as u32,
-                    parent: Ino(0),
-                    dotdot: Ino(0),
-                });
-                self.report.directories += 1;
+                self.add_directory(ino, fields, first);
             }
             Some(FileType::Symlink) => {
                 self.check_slow_symlink(&place, bytes, end, first_block)?;
@@ -394,7 +406,58 @@ impl Checker<'_> {
             }
             _ => {}
         }
-        Ok(blocks)
+        Ok(clusters)
+    }
+
+    /// Adds a directory to the list. Its blocks begin at `first`.
+    fn add_directory(&mut self, ino: Ino, fields: &InodeFields, first: usize) {
+        let geo = &self.v.geo;
+        let has = |flag| fields.flags.contains(flag);
+        self.directories.push(Directory {
+            ino,
+            generation: match geo.has_metadata_csum() {
+                true => fields.generation,
+                false => 0,
+            },
+            indexed: has(InodeFlags::INDEX) && geo.compat.contains(CompatFeatures::DIR_INDEX),
+            inline: has(InodeFlags::INLINE_DATA),
+            names: match (has(InodeFlags::ENCRYPT), has(InodeFlags::CASEFOLD)) {
+                (true, _) => Names::Encrypted,
+                (false, true) => Names::Folded,
+                (false, false) => Names::Plain,
+            },
+            first,
+            blocks: (self.directory_blocks.len() - first) as u32,
+            parent: Ino(0),
+            dotdot: Ino(0),
+        });
+        self.report.directories += 1;
+    }
+
+    /// Checks contents that are in the inode.
+    fn check_inline(
+        &mut self,
+        place: &Place,
+        fields: &InodeFields,
+        kind: Option<FileType>,
+        raw: &[u8],
+    ) {
+        let more = inline_attribute(&self.v.geo, raw).map(<[u8]>::len);
+        let have = GOOD_OLD_I_BLOCK + more.unwrap_or(0) as u64;
+        if more.is_none() {
+            let message = "it has inline data, but no attribute \"system.data\"";
+            self.problem(Kind::Inode, place.clone(), message);
+        }
+        if fields.size > have {
+            let size = fields.size;
+            let message = format!("its size is {size}, but {have} bytes are in the inode");
+            self.problem(Kind::Inode, place.clone(), message);
+        }
+        if kind == Some(FileType::Directory)
+            && let Some(ino) = place.inode
+        {
+            self.add_directory(Ino(ino), fields, self.directory_blocks.len());
+        }
     }
 
     fn check_slow_symlink(
@@ -412,73 +475,6 @@ impl Checker<'_> {
         };
         if let Some(message) = message {
             self.problem(Kind::Inode, place.clone(), message);
-        }
-        Ok(())
-    }
-
-    /// Pass 1b: finds all owners of blocks that are claimed twice.
-    pub fn name_shared_blocks(&mut self) -> Result<(), Error> {
-        let mut runs: Vec<Run> = std::mem::take(&mut self.claims.shared);
-        if runs.is_empty() {
-            return Ok(());
-        }
-        runs.sort_unstable_by_key(|run| run.start);
-        runs.dedup_by(|later, run| {
-            let overlaps = later.start <= run.start + run.len;
-            if overlaps {
-                run.len = run.len.max(later.start + later.len - run.start);
-            }
-            overlaps
-        });
-        let mut owners: Vec<Vec<Ino>> = vec![Vec::new(); runs.len()];
-        self.progress
-            .begin("shared blocks", self.groups.len() as u64);
-        let mut nodes = Bits::new(self.v.geo.blocks_count);
-        self.each_inode(|checker, ino, raw| {
-            let Ok(fields) = InodeFields::decode(&checker.v.geo, raw) else {
-                return Ok(());
-            };
-            if !checker.inodes.get(ino).has(Row::IN_USE) || ino == Ino::RESIZE {
-                return Ok(());
-            }
-            let mut sink = Owning {
-                runs: &runs,
-                owners: &mut owners,
-                nodes: &mut nodes,
-                ino,
-            };
-            if fields.file_acl.0 != 0 {
-                sink.touch(fields.file_acl, 1);
-            }
-            let mapped = matches!(
-                fields.mode.file_type(),
-                Some(FileType::Regular | FileType::Directory | FileType::Symlink) | None
-            );
-            if mapped && !fields.is_fast_symlink() {
-                mapping::walk(&checker.v, ino, &fields, &mut sink)?;
-            }
-            Ok(())
-        })?;
-        for (run, inodes) in runs.iter().zip(owners) {
-            let mut message = match run.len {
-                1 => format!("block {} has several owners:", run.start),
-                _ => format!(
-                    "blocks {} to {} have several owners:",
-                    run.start,
-                    run.start.0 + run.len - 1
-                ),
-            };
-            let mut before = " ";
-            for ino in &inodes {
-                let _ = write!(message, "{before}inode {ino}");
-                before = ", ";
-            }
-            if let Some(owner) = self.owner_of_metadata(run.start) {
-                let _ = write!(message, "{before}{owner}");
-            }
-            let mut place = Place::block(run.start);
-            place.inode = inodes.first().map(|ino| ino.0);
-            self.problem(Kind::SharedBlock, place, message);
         }
         Ok(())
     }
@@ -518,42 +514,4 @@ fn wrong_target(data: &[u8], size: u64) -> Option<String> {
 fn block_map_end(block_size: u64) -> u64 {
     let entries = block_size / 4;
     12 + entries + entries * entries + entries * entries * entries
-}
-
-/// Most owners of a run that a message names.
-const OWNERS_MAX: usize = 16;
-
-/// Collects the inodes with blocks in some runs.
-struct Owning<'a> {
-    runs: &'a [Run],
-    owners: &'a mut [Vec<Ino>],
-    nodes: &'a mut Bits,
-    ino: Ino,
-}
-
-impl Owning<'_> {
-    fn touch(&mut self, start: FsBlock, len: u64) {
-        let first = self
-            .runs
-            .partition_point(|run| run.start + run.len <= start);
-        for (run, owners) in self.runs.iter().zip(self.owners.iter_mut()).skip(first) {
-            if run.start >= start + len {
-                break;
-            }
-            if owners.last() != Some(&self.ino) && owners.len() < OWNERS_MAX {
-                owners.push(self.ino);
-            }
-        }
-    }
-}
-
-impl Sink for Owning<'_> {
-    fn node(&mut self, block: FsBlock) -> bool {
-        self.touch(block, 1);
-        !self.nodes.set(block.0)
-    }
-    fn data(&mut self, _file_block: FileBlock, start: FsBlock, len: u32, _state: ExtentState) {
-        self.touch(start, len.into());
-    }
-    fn wrong(&mut self, _block: Option<FsBlock>, _message: String) {}
 }

@@ -94,7 +94,8 @@ impl Checker<'_> {
             }
         }
         let blocks = 1 + u64::from(reserved) * (1 + backups.len() as u64);
-        let expected = blocks * u64::from(geo.block_size / 512);
+        // Each block counts as a cluster.
+        let expected = (blocks << geo.cluster_bits) * u64::from(geo.block_size / 512);
         if fields.blocks != expected {
             self.problem(
                 Kind::ResizeInode,

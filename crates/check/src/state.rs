@@ -41,6 +41,8 @@ pub(crate) struct AttributeBlock {
     pub seen: u32,
     /// The first inode that refers to it.
     pub ino: Ino,
+    /// Clusters of its values that are in inodes.
+    pub value_clusters: u64,
 }
 
 /// Most runs of blocks with several owners for which pass 1b looks for the owners.
@@ -72,12 +74,25 @@ impl Row {
     }
 }
 
+/// The names of a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    Plain,
+    /// Upper and lower case are the same: the hashes are those of folded names.
+    Folded,
+    /// Any bytes.
+    Encrypted,
+}
+
 /// A directory: 48 bytes, and 16 for each block.
 #[derive(Clone, Copy)]
 pub(crate) struct Directory {
     pub ino: Ino,
     pub generation: u32,
     pub indexed: bool,
+    /// Whether its entries are in the inode.
+    pub inline: bool,
+    pub names: Names,
     /// Index of its first block in [`Checker::directory_blocks`].
     pub first: usize,
     pub blocks: u32,

@@ -5,7 +5,9 @@ use crate::{Error, Options};
 use block::{Class, IoError, PAGE_SIZE, Queue, Reason};
 use cache::Budget;
 use ext4_format::error::FormatError;
-use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use ext4_format::features::{
+    CompatFeatures, IncompatFeatures, READABLE_INCOMPAT, RoCompatFeatures,
+};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use jbd2::{JournalError, Overlay};
@@ -212,14 +214,7 @@ fn find_superblock(queue: &Queue, report: &mut Report) -> Result<Superblock, Err
 
 /// Refuses features that are not supported, and notes those whose data is not checked.
 fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
-    let supported = IncompatFeatures::FILETYPE
-        | IncompatFeatures::RECOVER
-        | IncompatFeatures::EXTENTS
-        | IncompatFeatures::SIXTY_FOUR_BIT
-        | IncompatFeatures::MMP
-        | IncompatFeatures::FLEX_BG
-        | IncompatFeatures::CSUM_SEED
-        | IncompatFeatures::LARGEDIR;
+    let supported = READABLE_INCOMPAT;
     let mut names =
         IncompatFeatures::from_bits_retain(sb.incompat().bits() & !supported.bits()).names();
     let supported = RoCompatFeatures::SPARSE_SUPER
@@ -229,6 +224,7 @@ fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
         | RoCompatFeatures::DIR_NLINK
         | RoCompatFeatures::EXTRA_ISIZE
         | RoCompatFeatures::QUOTA
+        | RoCompatFeatures::BIGALLOC
         | RoCompatFeatures::METADATA_CSUM
         | RoCompatFeatures::READONLY
         | RoCompatFeatures::PROJECT
@@ -257,6 +253,20 @@ fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
         (RoCompatFeatures::VERITY, "verity: the hash trees of files"),
     ] {
         if sb.ro_compat().contains(feature) {
+            report.unchecked.push(what.to_owned());
+        }
+    }
+    for (feature, what) in [
+        (
+            IncompatFeatures::EA_INODE,
+            "ea_inode: the values in inodes, and their reference counts",
+        ),
+        (
+            IncompatFeatures::ENCRYPT,
+            "encrypt: the names and contents of encrypted files",
+        ),
+    ] {
+        if sb.incompat().contains(feature) {
             report.unchecked.push(what.to_owned());
         }
     }

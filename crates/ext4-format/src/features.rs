@@ -114,17 +114,27 @@ bitflags! {
     }
 }
 
-/// The incompatible features that this engine knows how to honour.
-pub const SUPPORTED_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
+/// The incompatible features of volumes that can be read.
+pub const READABLE_INCOMPAT: IncompatFeatures = WRITABLE_INCOMPAT
+    .union(IncompatFeatures::MMP)
+    .union(IncompatFeatures::EA_INODE)
+    .union(IncompatFeatures::INLINE_DATA)
+    .union(IncompatFeatures::ENCRYPT)
+    .union(IncompatFeatures::CASEFOLD);
+
+/// The incompatible features of volumes that can be written.
+pub const WRITABLE_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::RECOVER)
+    .union(IncompatFeatures::META_BG)
     .union(IncompatFeatures::EXTENTS)
     .union(IncompatFeatures::SIXTY_FOUR_BIT)
     .union(IncompatFeatures::FLEX_BG)
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR);
 
-/// The read-only compatible features that this engine can write to.
-pub const SUPPORTED_RO_COMPAT: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
+/// The read-only compatible features of volumes that can be written. A volume with any others can
+/// be read.
+pub const WRITABLE_RO_COMPAT: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::LARGE_FILE)
     .union(RoCompatFeatures::HUGE_FILE)
     .union(RoCompatFeatures::DIR_NLINK)
@@ -217,10 +227,16 @@ impl IncompatFeatures {
         bit_names(self.bits(), INCOMPAT_NAMES, 'I')
     }
 
-    /// Returns the features set that this engine does not support.
+    /// Returns the features set with which a volume cannot be read.
     #[must_use]
-    pub fn unsupported(self) -> Self {
-        Self::from_bits_retain(self.bits() & !SUPPORTED_INCOMPAT.bits())
+    pub fn unreadable(self) -> Self {
+        Self::from_bits_retain(self.bits() & !READABLE_INCOMPAT.bits())
+    }
+
+    /// Returns the features set with which a volume cannot be written.
+    #[must_use]
+    pub fn unwritable(self) -> Self {
+        Self::from_bits_retain(self.bits() & !WRITABLE_INCOMPAT.bits())
     }
 }
 
@@ -231,10 +247,10 @@ impl RoCompatFeatures {
         bit_names(self.bits(), RO_COMPAT_NAMES, 'R')
     }
 
-    /// Returns the features set that this engine cannot write to.
+    /// Returns the features set with which a volume cannot be written.
     #[must_use]
-    pub fn unsupported(self) -> Self {
-        Self::from_bits_retain(self.bits() & !SUPPORTED_RO_COMPAT.bits())
+    pub fn unwritable(self) -> Self {
+        Self::from_bits_retain(self.bits() & !WRITABLE_RO_COMPAT.bits())
     }
 }
 
@@ -246,7 +262,7 @@ mod tests {
     fn names_are_those_of_e2fsprogs() {
         let features = IncompatFeatures::from_bits_retain(0x0800_00c0);
         assert_eq!(features.names(), ["extent", "64bit", "FEATURE_I27"]);
-        assert_eq!(features.unsupported().bits(), 0x0800_0000);
+        assert_eq!(features.unreadable().bits(), 0x0800_0000);
         assert_eq!(RoCompatFeatures::METADATA_CSUM.names(), ["metadata_csum"]);
         assert_eq!(CompatFeatures::ORPHAN_FILE.names(), ["orphan_file"]);
     }

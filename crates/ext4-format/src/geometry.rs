@@ -4,11 +4,12 @@
 //! agree with each other; its functions still check the numbers they are given, as those come from
 //! disk too.
 
+use crate::block_map;
 use crate::checksum::Seed;
 use crate::dirhash::{Chars, HashVersion};
 use crate::error::{FormatError, Result};
 use crate::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
-use crate::superblock::{SuperFlags, Superblock};
+use crate::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
 use units::{FsBlock, GroupNo, Ino};
 
 /// The shape of a volume.
@@ -24,6 +25,8 @@ pub struct Geometry {
     pub first_data_block: u64,
     /// Blocks in each group but the last.
     pub blocks_per_group: u32,
+    /// Blocks of a cluster, the unit of allocation, as a power of two; 0 without `bigalloc`.
+    pub cluster_bits: u32,
     /// Inodes in each group.
     pub inodes_per_group: u32,
     /// Inodes on the volume.
@@ -38,6 +41,9 @@ pub struct Geometry {
     pub flex_bg_log: u8,
     /// Blocks of the group descriptor table.
     pub gdt_blocks: u32,
+    /// Blocks of the table that follow the superblock. Under `meta_bg` the others are in the groups
+    /// that they describe.
+    pub contiguous_gdt_blocks: u32,
     /// Blocks kept after the descriptor table for its growth.
     pub reserved_gdt_blocks: u32,
     /// Compatible features.
@@ -48,6 +54,8 @@ pub struct Geometry {
     pub ro_compat: RoCompatFeatures,
     /// Seed of metadata checksums; `None` without `metadata_csum`.
     pub csum_seed: Option<Seed>,
+    /// Seed of the hashes of attribute values that are in inodes of their own.
+    pub value_seed: Seed,
     /// The volume's UUID.
     pub uuid: [u8; 16],
     /// Seed of directory hashes.
@@ -93,13 +101,14 @@ impl Geometry {
             .map_err(|_| out_of_range("superblock", "gdt_blocks", gdt_blocks))?;
         let has_flex = incompat.contains(IncompatFeatures::FLEX_BG);
         let flags = SuperFlags::from_bits_retain(superblock.flags.get());
-        let inode_size = superblock.inode_size.get();
+        let inode_size = superblock.inode_size();
         Ok(Geometry {
             block_size,
             block_bits: block_size.trailing_zeros(),
             blocks_count: superblock.blocks_count(),
             first_data_block: u64::from(superblock.first_data_block.get()),
             blocks_per_group: superblock.blocks_per_group.get(),
+            cluster_bits: superblock.cluster_bits().unwrap_or(0),
             inodes_per_group: superblock.inodes_per_group.get(),
             inodes_count: superblock.inodes_count.get(),
             inode_size,
@@ -111,11 +120,16 @@ impl Geometry {
                 0
             },
             gdt_blocks,
+            contiguous_gdt_blocks: match incompat.contains(IncompatFeatures::META_BG) {
+                true => superblock.first_meta_bg.get().min(gdt_blocks),
+                false => gdt_blocks,
+            },
             reserved_gdt_blocks: u32::from(superblock.reserved_gdt_blocks.get()),
             compat: superblock.compat(),
             incompat,
             ro_compat: superblock.ro_compat(),
             csum_seed: superblock.csum_seed(),
+            value_seed: superblock.value_seed(),
             uuid: superblock.uuid,
             hash_seed: superblock.hash_seed.map(|word| word.get()),
             hash_version: superblock.def_hash_version,
@@ -123,7 +137,7 @@ impl Geometry {
                 true => Chars::Unsigned,
                 false => Chars::Signed,
             },
-            first_ino: Ino(superblock.first_ino.get()),
+            first_ino: Ino(superblock.first_ino()),
             want_extra_isize: superblock
                 .want_extra_isize
                 .get()
@@ -223,27 +237,86 @@ impl Geometry {
     /// included.
     #[must_use]
     pub fn super_blocks_in_group(&self, group: GroupNo) -> u32 {
-        if !self.has_super(group) {
-            return 0;
+        let superblock = u32::from(self.has_super(group));
+        let index = self.gdt_index(group);
+        if index < self.contiguous_gdt_blocks || !self.has_meta_bg() {
+            let table = self
+                .contiguous_gdt_blocks
+                .saturating_add(self.reserved_gdt_blocks)
+                .saturating_add(1);
+            return superblock.saturating_mul(table);
         }
-        self.gdt_blocks
-            .saturating_add(self.reserved_gdt_blocks)
-            .saturating_add(1)
+        // The first, the second and the last group of a meta group have a copy of its block.
+        let per_block = self.descs_per_block();
+        let nth = group.0 % per_block;
+        let has_copy = nth <= 1 || nth == per_block.saturating_sub(1);
+        superblock.saturating_add(u32::from(has_copy))
+    }
+
+    fn has_meta_bg(&self) -> bool {
+        self.incompat.contains(IncompatFeatures::META_BG)
+    }
+
+    /// Returns the number of descriptors in a block of the table.
+    fn descs_per_block(&self) -> u32 {
+        (self.block_size / u32::from(self.desc_size.max(1))).max(1)
+    }
+
+    /// Returns the number of the descriptor table's block that holds `group`'s descriptor.
+    #[must_use]
+    pub fn gdt_index(&self, group: GroupNo) -> u32 {
+        group.0 / self.descs_per_block()
+    }
+
+    /// Returns the place of block `index` of the primary descriptor table.
+    #[must_use]
+    pub fn gdt_block(&self, index: u32) -> FsBlock {
+        if index < self.contiguous_gdt_blocks || !self.has_meta_bg() {
+            let first = self.superblock_block().saturating_add(1);
+            return first.saturating_add(u64::from(index));
+        }
+        let group = GroupNo(index.saturating_mul(self.descs_per_block()));
+        let start = match group.0 {
+            0 => self.superblock_block(),
+            _ => self.group_first_block(group),
+        };
+        start.saturating_add(u64::from(self.has_super(group)))
+    }
+
+    /// Returns the block that holds the primary superblock.
+    #[must_use]
+    pub fn superblock_block(&self) -> FsBlock {
+        FsBlock(SUPERBLOCK_OFFSET / u64::from(self.block_size.max(1)))
     }
 
     /// Returns the block of the primary descriptor table that holds `group`'s descriptor, and the
     /// byte in it.
     #[must_use]
     pub fn group_desc_location(&self, group: GroupNo) -> (FsBlock, u32) {
-        let per_block = (self.block_size / u32::from(self.desc_size.max(1))).max(1);
-        let block = self
-            .first_data_block
-            .saturating_add(1)
-            .saturating_add(u64::from(group.0 / per_block));
-        (
-            FsBlock(block),
-            (group.0 % per_block).saturating_mul(u32::from(self.desc_size)),
-        )
+        let block = self.gdt_block(self.gdt_index(group));
+        let nth = group.0 % self.descs_per_block();
+        (block, nth.saturating_mul(u32::from(self.desc_size)))
+    }
+
+    /// Returns the number of bits in a block bitmap: the clusters in each group but the last.
+    #[must_use]
+    pub fn clusters_per_group(&self) -> u32 {
+        self.blocks_per_group >> self.cluster_bits.min(31)
+    }
+
+    /// Returns the largest size in bytes of a file with a block map.
+    ///
+    /// Without `huge_file` the inode counts the indirect blocks, too, in 32 bits of sectors.
+    #[must_use]
+    pub fn max_block_map_size(&self) -> u64 {
+        let mut blocks = block_map::max_blocks(self.block_size).min(u64::from(u32::MAX));
+        if !self.ro_compat.contains(RoCompatFeatures::HUGE_FILE) {
+            let most = u64::from(u32::MAX) >> self.block_bits.saturating_sub(9);
+            let per_block = u64::from(block_map::pointers(self.block_size)).max(1);
+            let indirect = most / per_block + most / per_block / per_block + 4;
+            blocks = blocks.min(most.saturating_sub(indirect));
+        }
+        blocks << self.block_bits.min(16)
     }
 
     /// Returns the number of inodes in a block.

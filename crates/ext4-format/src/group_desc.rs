@@ -234,7 +234,7 @@ impl GroupDesc {
         group: GroupNo,
         bitmap: &[u8],
     ) -> Result<()> {
-        let bits = geometry.blocks_per_group;
+        let bits = geometry.clusters_per_group();
         verify_bitmap(
             "block bitmap",
             geometry,
@@ -270,7 +270,7 @@ impl GroupDesc {
     /// Stores the checksum of a changed block bitmap block.
     pub fn update_block_bitmap_csum(&mut self, geometry: &Geometry, bitmap: &[u8]) {
         if let Some(seed) = geometry.csum_seed {
-            let covered = covered_bitmap(bitmap, geometry.blocks_per_group).unwrap_or(bitmap);
+            let covered = covered_bitmap(bitmap, geometry.clusters_per_group()).unwrap_or(bitmap);
             self.block_bitmap_csum = stored_width(bitmap_checksum(seed, covered), geometry);
         }
     }

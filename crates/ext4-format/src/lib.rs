@@ -27,6 +27,7 @@
 
 pub mod acl;
 pub mod bitmap;
+pub mod block_map;
 mod bytes;
 pub mod checksum;
 pub mod device;
@@ -42,6 +43,7 @@ pub mod geometry;
 pub mod group_desc;
 pub mod htree;
 mod i_block;
+pub mod inline_data;
 pub mod inode;
 pub mod inode_flags;
 pub mod mmp;

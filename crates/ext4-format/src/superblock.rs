@@ -1,12 +1,16 @@
 //! The superblock: 1024 bytes at byte 1024 of the volume, with copies in some groups.
 
-use bitflags::bitflags;
+mod check;
+mod flags;
+
+pub use flags::{DefaultMountOpts, State, SuperFlags};
+
 use zerocopy::byteorder::{LE, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bytes::{hi32, join32, lo32};
 use crate::checksum::{Seed, compare, crc32c};
-use crate::error::{FormatError, Result};
+use crate::error::Result;
 use crate::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 
 /// Where the primary superblock starts on the device, in bytes.
@@ -21,61 +25,10 @@ pub const CHECKSUM_CRC32C: u8 = 1;
 const CHECKSUM_OFFSET: usize = SUPERBLOCK_SIZE - 4;
 /// The first inode that revision 1 allows to be used freely, at least.
 const GOOD_OLD_FIRST_INO: u32 = 11;
+/// The most blocks of a cluster, as a power of two: 2^32 bytes in blocks of 1 KiB.
+const MAX_CLUSTER_BITS: u32 = 22;
 /// An extent's physical address has 48 bits.
 const MAX_BLOCKS: u64 = 1 << 48;
-
-bitflags! {
-    /// The state of the volume as the last writer left it.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct State: u16 {
-        /// Cleanly unmounted.
-        const VALID = 0x0001;
-        /// Errors were detected.
-        const ERROR = 0x0002;
-        /// Orphans are being recovered.
-        const ORPHAN = 0x0004;
-        /// Fast commit replay is under way.
-        const FC_REPLAY = 0x0020;
-    }
-
-    /// Miscellaneous flags.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct SuperFlags: u32 {
-        /// Directory hashes treat bytes as signed.
-        const SIGNED_HASH = 0x0001;
-        /// Directory hashes treat bytes as unsigned.
-        const UNSIGNED_HASH = 0x0002;
-        /// For development code.
-        const TEST_FILESYS = 0x0004;
-    }
-
-    /// Mount options stored in the superblock.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-    pub struct DefaultMountOpts: u32 {
-        /// Print debugging information.
-        const DEBUG = 0x0001;
-        /// New files take their directory's group.
-        const BSDGROUPS = 0x0002;
-        /// `user.` attributes are allowed.
-        const XATTR_USER = 0x0004;
-        /// POSIX ACLs are honoured.
-        const ACL = 0x0008;
-        /// User ids have 16 bits.
-        const UID16 = 0x0010;
-        /// Data journalling.
-        const JMODE_DATA = 0x0020;
-        /// Ordered data.
-        const JMODE_ORDERED = 0x0040;
-        /// No write barriers.
-        const NOBARRIER = 0x0100;
-        /// Check that data blocks are not metadata.
-        const BLOCK_VALIDITY = 0x0200;
-        /// Discard freed blocks.
-        const DISCARD = 0x0400;
-        /// No delayed allocation.
-        const NODELALLOC = 0x0800;
-    }
-}
 
 /// Whether the caller wants to write to the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,209 +253,7 @@ pub struct Superblock {
 
 const _: () = assert!(size_of::<Superblock>() == SUPERBLOCK_SIZE);
 
-fn out_of_range(field: &'static str, value: impl Into<u64>) -> FormatError {
-    FormatError::OutOfRange {
-        structure: "superblock",
-        field,
-        value: value.into(),
-    }
-}
-
-fn check(holds: bool, field: &'static str, value: impl Into<u64>) -> Result<()> {
-    if holds {
-        Ok(())
-    } else {
-        Err(out_of_range(field, value))
-    }
-}
-
 impl Superblock {
-    /// Reads a superblock and checks its magic, its checksum and its geometry.
-    ///
-    /// Of the features, it checks only those that change the meaning of the geometry. The caller
-    /// checks the others with [`Superblock::check_features`].
-    ///
-    /// # Errors
-    ///
-    /// `Truncated`, `BadMagic`, `Checksum`, `UnsupportedFeatures` for features that change the
-    /// meaning of the geometry, or `OutOfRange` with the first bad field.
-    pub fn parse(bytes: &[u8]) -> Result<Superblock> {
-        let superblock = Superblock::parse_unverified(bytes)?;
-        superblock.verify_checksum()?;
-        superblock.check_geometry_features()?;
-        superblock.check_geometry()?;
-        Ok(superblock)
-    }
-
-    /// Reads a superblock and checks only its magic, for tools that examine damaged volumes.
-    ///
-    /// # Errors
-    ///
-    /// `Truncated` or `BadMagic`.
-    pub fn parse_unverified(bytes: &[u8]) -> Result<Superblock> {
-        let Ok((superblock, _)) = Superblock::read_from_prefix(bytes) else {
-            return Err(FormatError::Truncated {
-                structure: "superblock",
-                need: SUPERBLOCK_SIZE as u64,
-                have: bytes.len() as u64,
-            });
-        };
-        let found = superblock.magic.get();
-        if found != MAGIC {
-            return Err(FormatError::BadMagic {
-                structure: "superblock",
-                expected: u32::from(MAGIC),
-                found: u32::from(found),
-            });
-        }
-        Ok(superblock)
-    }
-
-    /// Refuses `bigalloc` and unknown incompatible features: with them, the fields of the geometry
-    /// have another meaning. Without this check a sound volume would be reported as damaged.
-    fn check_geometry_features(&self) -> Result<()> {
-        let unknown = self.incompat().bits() & !IncompatFeatures::all().bits();
-        let bigalloc = self.ro_compat() & RoCompatFeatures::BIGALLOC;
-        if unknown == 0 && bigalloc.is_empty() {
-            return Ok(());
-        }
-        // The error names all unsupported features, not only these.
-        let mut names = self.incompat().unsupported().names();
-        names.extend(bigalloc.names());
-        Err(FormatError::UnsupportedFeatures { names })
-    }
-
-    /// Checks the fields that later computations rely on.
-    fn check_geometry(&self) -> Result<()> {
-        check(self.rev_level.get() >= 1, "rev_level", self.rev_level.get())?;
-        check(
-            self.log_block_size.get() <= 6,
-            "log_block_size",
-            self.log_block_size.get(),
-        )?;
-        let block_size = self.block_size();
-        let bits_per_block = block_size.saturating_mul(8);
-
-        let per_group = self.blocks_per_group.get();
-        check(
-            per_group > 0 && per_group.is_multiple_of(8) && per_group <= bits_per_block,
-            "blocks_per_group",
-            per_group,
-        )?;
-        let log_cluster_size = self.log_cluster_size.get();
-        check(
-            log_cluster_size == self.log_block_size.get(),
-            "log_cluster_size",
-            log_cluster_size,
-        )?;
-        let clusters = self.clusters_per_group.get();
-        check(clusters == per_group, "clusters_per_group", clusters)?;
-        let first_data_block = self.first_data_block.get();
-        check(
-            first_data_block == u32::from(block_size == 1024),
-            "first_data_block",
-            first_data_block,
-        )?;
-        let blocks = self.blocks_count();
-        check(
-            blocks > u64::from(first_data_block) && blocks <= MAX_BLOCKS,
-            "blocks_count",
-            blocks,
-        )?;
-        let free = self.free_blocks_count();
-        check(free <= blocks, "free_blocks_count", free)?;
-        let reserved = self.reserved_blocks_count();
-        check(reserved <= blocks, "reserved_blocks_count", reserved)?;
-
-        let inode_size = self.inode_size.get();
-        check(
-            inode_size.is_power_of_two()
-                && inode_size >= 128
-                && u32::from(inode_size) <= block_size,
-            "inode_size",
-            inode_size,
-        )?;
-        let inodes_per_group = self.inodes_per_group.get();
-        check(
-            inodes_per_group > 0
-                && inodes_per_group.is_multiple_of(8)
-                && inodes_per_group <= bits_per_block,
-            "inodes_per_group",
-            inodes_per_group,
-        )?;
-        let groups = self.groups_count();
-        let inodes = groups.checked_mul(u64::from(inodes_per_group));
-        check(
-            inodes == Some(u64::from(self.inodes_count.get())),
-            "inodes_count",
-            self.inodes_count.get(),
-        )?;
-        let free_inodes = self.free_inodes_count.get();
-        check(
-            free_inodes <= self.inodes_count.get(),
-            "free_inodes_count",
-            free_inodes,
-        )?;
-        let first_ino = self.first_ino.get();
-        check(
-            (GOOD_OLD_FIRST_INO..=self.inodes_count.get()).contains(&first_ino),
-            "first_ino",
-            first_ino,
-        )?;
-
-        if self.incompat().contains(IncompatFeatures::SIXTY_FOUR_BIT) {
-            let desc_size = self.desc_size.get();
-            check(
-                desc_size.is_power_of_two() && (64..=1024).contains(&desc_size),
-                "desc_size",
-                desc_size,
-            )?;
-        }
-        let flex = self.log_groups_per_flex;
-        check(flex < 32, "log_groups_per_flex", flex)?;
-        let reserved_gdt = self.reserved_gdt_blocks.get();
-        check(
-            u32::from(reserved_gdt) <= block_size / 4,
-            "reserved_gdt_blocks",
-            reserved_gdt,
-        )?;
-        let extra_max = inode_size.saturating_sub(128);
-        let want_extra = self.want_extra_isize.get();
-        check(
-            inode_size == 128 || want_extra <= extra_max,
-            "want_extra_isize",
-            want_extra,
-        )?;
-        let min_extra = self.min_extra_isize.get();
-        check(
-            inode_size == 128 || min_extra <= extra_max,
-            "min_extra_isize",
-            min_extra,
-        )?;
-        Ok(())
-    }
-
-    /// Checks that all features of the volume are supported.
-    ///
-    /// # Errors
-    ///
-    /// `UnsupportedFeatures`, or `ReadOnlyFeatures` if `access` is [`Access::ReadWrite`].
-    pub fn check_features(&self, access: Access) -> Result<()> {
-        let incompat = self.incompat().unsupported();
-        if !incompat.is_empty() {
-            return Err(FormatError::UnsupportedFeatures {
-                names: incompat.names(),
-            });
-        }
-        let ro_compat = self.ro_compat().unsupported();
-        if access == Access::ReadWrite && !ro_compat.is_empty() {
-            return Err(FormatError::ReadOnlyFeatures {
-                names: ro_compat.names(),
-            });
-        }
-        Ok(())
-    }
-
     /// Verifies the checksum, if the volume has metadata checksums.
     ///
     /// # Errors
@@ -512,7 +263,7 @@ impl Superblock {
         if !self.has_metadata_csum() {
             return Ok(());
         }
-        check(
+        check::check(
             self.checksum_type == CHECKSUM_CRC32C,
             "checksum_type",
             self.checksum_type,
@@ -547,6 +298,52 @@ impl Superblock {
         self.ro_compat().contains(RoCompatFeatures::METADATA_CSUM)
     }
 
+    fn has_bigalloc(&self) -> bool {
+        self.ro_compat().contains(RoCompatFeatures::BIGALLOC)
+    }
+
+    /// Returns the blocks of a cluster as a power of two, 0 without `bigalloc`; `None` if the field
+    /// is out of range.
+    #[must_use]
+    pub fn cluster_bits(&self) -> Option<u32> {
+        // Revision 0 had the size of fragments here, which is that of blocks.
+        let log = self.log_cluster_size.get();
+        let bits = log.checked_sub(self.log_block_size.get())?;
+        (bits <= MAX_CLUSTER_BITS).then_some(bits)
+    }
+
+    /// Returns whether the volume has the revision without a variable size of inodes.
+    #[must_use]
+    pub fn is_original_revision(&self) -> bool {
+        self.rev_level.get() == 0
+    }
+
+    /// Makes the revision one that has features, with the sizes of the original one.
+    fn raise_revision(&mut self) {
+        if self.is_original_revision() {
+            (self.inode_size, self.first_ino) = (self.inode_size().into(), self.first_ino().into());
+            self.rev_level = 1.into();
+        }
+    }
+
+    /// Returns the size of an inode in bytes.
+    #[must_use]
+    pub fn inode_size(&self) -> u16 {
+        match self.is_original_revision() {
+            true => 128,
+            false => self.inode_size.get(),
+        }
+    }
+
+    /// Returns the first inode that is not reserved.
+    #[must_use]
+    pub fn first_ino(&self) -> u32 {
+        match self.is_original_revision() {
+            true => GOOD_OLD_FIRST_INO,
+            false => self.first_ino.get(),
+        }
+    }
+
     fn is_64bit(&self) -> bool {
         self.incompat().contains(IncompatFeatures::SIXTY_FOUR_BIT)
     }
@@ -571,16 +368,25 @@ impl Superblock {
 
     /// Replaces the compatible features.
     pub fn set_compat(&mut self, features: CompatFeatures) {
+        if self.compat() != features {
+            self.raise_revision();
+        }
         self.feature_compat = features.bits().into();
     }
 
     /// Replaces the incompatible features.
     pub fn set_incompat(&mut self, features: IncompatFeatures) {
+        if self.incompat() != features {
+            self.raise_revision();
+        }
         self.feature_incompat = features.bits().into();
     }
 
     /// Replaces the read-only compatible features.
     pub fn set_ro_compat(&mut self, features: RoCompatFeatures) {
+        if self.ro_compat() != features {
+            self.raise_revision();
+        }
         self.feature_ro_compat = features.bits().into();
     }
 
@@ -676,13 +482,17 @@ impl Superblock {
     /// The seed of all metadata checksums, or `None` if the volume has none.
     #[must_use]
     pub fn csum_seed(&self) -> Option<Seed> {
-        if !self.has_metadata_csum() {
-            return None;
+        self.has_metadata_csum().then(|| self.value_seed())
+    }
+
+    /// Returns the seed of the hashes of attribute values in inodes: that of metadata checksums,
+    /// also on a volume without these.
+    #[must_use]
+    pub fn value_seed(&self) -> Seed {
+        match self.incompat().contains(IncompatFeatures::CSUM_SEED) {
+            true => Seed(self.checksum_seed.get()),
+            false => Seed::INITIAL.extend(&self.uuid),
         }
-        if self.incompat().contains(IncompatFeatures::CSUM_SEED) {
-            return Some(Seed(self.checksum_seed.get()));
-        }
-        Some(Seed::INITIAL.extend(&self.uuid))
     }
 
     /// Returns the time of the last mount, in seconds since the epoch.

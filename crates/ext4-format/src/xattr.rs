@@ -6,13 +6,20 @@
 //! ```
 //!
 //! Entries grow from the front, values from the back. Value offsets count from the first entry in
-//! an inode and from the block's start in a block. Values in inodes of their own (`ea_inode`) are
-//! not supported; volumes with that feature are refused at mount.
+//! an inode and from the block's start in a block. Under `ea_inode` the contents of another inode
+//! can be the value.
+
+mod name;
+
+pub use name::{
+    INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SECURITY, INDEX_SYSTEM, INDEX_TRUSTED,
+    INDEX_USER, full_name, prefix, split_name,
+};
 
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32, saturating_u32};
 use crate::checksum::{Seed, compare};
 use crate::error::{FormatError, Result};
-use units::FsBlock;
+use units::{FsBlock, Ino};
 
 /// The magic number of both places.
 pub const XATTR_MAGIC: u32 = 0xea02_0000;
@@ -20,19 +27,6 @@ pub const XATTR_MAGIC: u32 = 0xea02_0000;
 pub const REFCOUNT_MAX: u32 = 1024;
 /// The longest name without its prefix, in bytes.
 pub const NAME_MAX: usize = 255;
-
-/// `user.`
-pub const INDEX_USER: u8 = 1;
-/// `system.posix_acl_access`
-pub const INDEX_POSIX_ACL_ACCESS: u8 = 2;
-/// `system.posix_acl_default`
-pub const INDEX_POSIX_ACL_DEFAULT: u8 = 3;
-/// `trusted.`
-pub const INDEX_TRUSTED: u8 = 4;
-/// `security.`
-pub const INDEX_SECURITY: u8 = 6;
-/// `system.`
-pub const INDEX_SYSTEM: u8 = 7;
 
 const ENTRY: usize = 16;
 const IBODY_HEADER: usize = 4;
@@ -73,47 +67,6 @@ impl Place {
     }
 }
 
-/// Prefixes by index. The ACL names are whole: nothing may follow them.
-const PREFIXES: &[(u8, &[u8])] = &[
-    (INDEX_USER, b"user."),
-    (INDEX_POSIX_ACL_ACCESS, b"system.posix_acl_access"),
-    (INDEX_POSIX_ACL_DEFAULT, b"system.posix_acl_default"),
-    (INDEX_TRUSTED, b"trusted."),
-    (INDEX_SECURITY, b"security."),
-    (INDEX_SYSTEM, b"system."),
-];
-
-/// Splits a full name into its index and the rest; `None` for a name in no known namespace, or with
-/// nothing after the prefix.
-#[must_use]
-pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
-    for (index, prefix) in PREFIXES {
-        let Some(rest) = full.strip_prefix(*prefix) else {
-            continue;
-        };
-        let is_whole = !prefix.ends_with(b".");
-        if is_whole == rest.is_empty() {
-            return Some((*index, rest));
-        }
-    }
-    None
-}
-
-/// Returns the prefix for an index; `None` if the index is unknown.
-#[must_use]
-pub fn prefix(index: u8) -> Option<&'static [u8]> {
-    PREFIXES
-        .iter()
-        .find(|(known, _)| *known == index)
-        .map(|(_, prefix)| *prefix)
-}
-
-/// Returns the full name of an attribute; `None` if the index is unknown.
-#[must_use]
-pub fn full_name(index: u8, name: &[u8]) -> Option<Vec<u8>> {
-    Some([prefix(index)?, name].concat())
-}
-
 /// An attribute as it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XattrEntry<'a> {
@@ -123,20 +76,34 @@ pub struct XattrEntry<'a> {
     pub index: u8,
     /// The name without the prefix.
     pub name: &'a [u8],
-    /// The value.
+    /// The value; empty if an inode holds it.
     pub value: &'a [u8],
+    /// The inode that holds the value.
+    pub value_inode: Option<ValueInode>,
     /// The stored hash; 0 if the writer did not compute it.
     pub hash: u32,
 }
 
+/// The place of a value under `ea_inode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValueInode {
+    /// The inode with the value as its contents.
+    pub ino: Ino,
+    /// The size of the value in bytes.
+    pub size: u32,
+}
+
 impl XattrEntry<'_> {
     /// Checks the stored hash. 0 is allowed, and so is the hash that machines with signed `char`
-    /// made.
+    /// made. The hash of a value in an inode is not checked.
     ///
     /// # Errors
     ///
     /// `XattrHash`.
     pub fn verify_hash(&self) -> Result<()> {
+        if self.value_inode.is_some() {
+            return Ok(());
+        }
         let computed = entry_hash(self.name, self.value);
         let signed = hash_value(
             hash_name(self.name, |byte| {
@@ -292,20 +259,17 @@ fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
         };
         let (value_offset, inum, size, hash) =
             read().ok_or_else(|| bounds("entry", offset as u64))?;
-        if inum != 0 {
-            return Err(FormatError::OutOfRange {
-                structure: "extended attribute",
-                field: "e_value_inum",
-                value: u64::from(inum),
-            });
-        }
+        let value_inode = (inum != 0).then_some(ValueInode {
+            ino: Ino(inum),
+            size,
+        });
         // An entry without name, prefix and value would be the end mark. No implementation writes
         // such a name.
         if name.contains(&0) || (name.is_empty() && index == 0) {
             return Err(bounds("e_name", 0));
         }
         let mut value: &[u8] = &[];
-        if size > 0 {
+        if size > 0 && value_inode.is_none() {
             let start = place.value_base().saturating_add(usize::from(value_offset));
             let value_end = start.saturating_add(size as usize);
             value = area
@@ -318,6 +282,7 @@ fn parse_entries(area: &[u8], place: Place) -> Result<Vec<XattrEntry<'_>>> {
             index,
             name,
             value,
+            value_inode,
             hash,
         });
         offset = align4(end);

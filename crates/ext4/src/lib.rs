@@ -14,6 +14,7 @@
 //! | `removal` | pages, blocks and inodes removed; the steps before `NoSpace` |
 //! | `writepages` | delayed allocation: dirty pages to I/O, completed I/O to metadata |
 //! | `directory` | entries in linear and hashed directories |
+//! | `inline_data` | contents in the inode |
 //! | `xattr` | storage of extended attributes and ACLs |
 //! | `orphan` | inodes to be deleted after a crash |
 //! | `extents` | the tree that maps file blocks to volume blocks |
@@ -32,6 +33,7 @@ mod error;
 mod extents;
 mod file_io;
 mod fsync;
+mod inline_data;
 mod namespace;
 mod orphan;
 mod removal;

@@ -20,6 +20,14 @@ impl Mke2fs {
         }
     }
 
+    /// A file system of another type (`ext2`, `ext3`) with 4 KiB blocks.
+    pub fn of_type(size: u64, kind: &str) -> Mke2fs {
+        Mke2fs {
+            size,
+            args: ["-t", kind, "-b", "4096"].map(str::to_owned).into(),
+        }
+    }
+
     /// Adds features (`name`) or leaves them out (`^name`), as `-O` does.
     pub fn features(self, features: &str) -> Mke2fs {
         self.args(&["-O", features])

@@ -61,7 +61,7 @@ use std::sync::{Arc, OnceLock};
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 use system::SystemBlocks;
-use units::{FsBlock, GroupNo, Ino, Span};
+use units::{FsBlock, GroupNo, Ino};
 
 /// A run of contiguous blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,26 +172,18 @@ impl Groups {
     /// # Errors
     /// An I/O error; `Corrupt` for a descriptor with a wrong checksum or with invalid numbers;
     /// `Unsupported` if the budget has no room for the groups.
-    pub fn load(
-        journal: Arc<Journal>,
-        budget: &Arc<Budget>,
-        geo: &Geometry,
-        superblock: &ext4_format::superblock::Superblock,
-    ) -> Result<Groups> {
-        let first_ino = superblock.first_ino.get();
-        debug_assert_eq!(first_ino, geo.first_ino.0);
+    pub fn load(journal: Arc<Journal>, budget: &Arc<Budget>, geo: &Geometry) -> Result<Groups> {
         let charge = MetadataCharge::of_groups(budget, geo)?;
-        let gdt_first = FsBlock(geo.first_data_block + 1);
-        let gdt = gdt_first..gdt_first + u64::from(geo.gdt_blocks);
-        let gdt: Vec<FsBlock> = gdt.numbers().collect();
+        let gdt: Vec<u32> = (0..geo.gdt_blocks).collect();
         // The chunks bound the I/O in flight for the table of a huge volume.
         let mut groups = Vec::with_capacity(geo.groups as usize);
         let per_block = geo.block_size / u32::from(geo.desc_size);
-        for blocks in gdt.chunks(256) {
-            journal.prefetch(blocks);
-            for block in blocks {
-                let data = journal.get(*block)?.data();
-                let first = (*block - gdt_first) as u32 * per_block;
+        for chunk in gdt.chunks(256) {
+            let blocks: Vec<FsBlock> = chunk.iter().map(|index| geo.gdt_block(*index)).collect();
+            journal.prefetch(&blocks);
+            for (index, block) in chunk.iter().zip(blocks) {
+                let data = journal.get(block)?.data();
+                let first = index * per_block;
                 for group in (first..geo.groups.min(first + per_block)).map(GroupNo) {
                     let at = geo.group_desc_location(group).1 as usize;
                     let raw = data.get(at..).unwrap_or_default();
@@ -205,7 +197,8 @@ impl Groups {
         let sum = |count: fn(&GroupDesc) -> u32| -> u64 {
             groups.iter().map(|g| u64::from(count(&g.desc))).sum()
         };
-        let free_blocks = sum(|desc| desc.free_blocks_count);
+        // Descriptors count clusters.
+        let free_blocks = sum(|desc| desc.free_blocks_count) << geo.cluster_bits;
         let mut tables: Vec<_> = (0..)
             .map(GroupNo)
             .zip(&groups)

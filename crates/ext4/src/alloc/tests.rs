@@ -68,7 +68,7 @@ impl Volume {
         let budget = Budget::new(256 << 20);
         let journal = Journal::open(queue.clone(), extents, budget.clone(), options).unwrap();
         let volume = Arc::new(Volume {
-            groups: Groups::load(journal.clone(), &budget, &geo, &superblock).unwrap(),
+            groups: Groups::load(journal.clone(), &budget, &geo).unwrap(),
             journal: journal.clone(),
             superblock: Mutex::new(superblock),
             geo,

@@ -30,8 +30,7 @@ impl Groups {
 
     /// Returns the index of the descriptor table block that holds the group's descriptor.
     fn gdt_index(&self, number: GroupNo) -> usize {
-        let (block, _) = self.geo.group_desc_location(number);
-        (block.0 - self.geo.first_data_block - 1) as usize
+        self.geo.gdt_index(number) as usize
     }
 
     /// Writes the checksums of changed bitmaps and the changed group descriptors to their buffers.

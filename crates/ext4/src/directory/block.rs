@@ -47,6 +47,13 @@ impl<'a> Dir<'a> {
     /// Opens a directory that has at least one block.
     pub fn open(fs: &'a Fs, inode: &'a Inode) -> Result<Dir<'a>> {
         let (size, flags) = inode.fields(|f| (f.size, f.flags));
+        if flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Error::Encrypted { ino: inode.ino });
+        }
+        if flags.contains(InodeFlags::INLINE_DATA) {
+            // Such a volume is read-only.
+            return Err(Error::Internal("a directory in its inode is to be changed"));
+        }
         let blocks = u32::try_from(size >> fs.geo.block_bits).unwrap_or(u32::MAX);
         if blocks == 0 || !size.is_multiple_of(u64::from(fs.geo.block_size)) {
             let error = InodeDamage::DirectorySize { size }.of(inode.ino);
@@ -67,7 +74,11 @@ impl<'a> Dir<'a> {
             inode,
             blocks,
             has_index_flag,
-            indexed: has_index_flag && fs.geo.compat.contains(CompatFeatures::DIR_INDEX),
+            // The tree of a directory that ignores case has the hashes of folded names. Names are
+            // compared byte for byte here, so all of its blocks are read.
+            indexed: has_index_flag
+                && fs.geo.compat.contains(CompatFeatures::DIR_INDEX)
+                && !flags.contains(InodeFlags::CASEFOLD),
         })
     }
     /// Opens a new directory, which has no block.

@@ -31,6 +31,7 @@
 //!   and visited leaves are counted.
 
 mod block;
+mod inline;
 mod linear;
 mod plan;
 mod read;
@@ -41,11 +42,12 @@ mod tree;
 
 pub(crate) use read::read;
 
+use crate::inline_data::is_inline;
 use crate::{Error, Fs, Inode, Result};
 use block::Dir;
 use cache::{Dentry, Named};
 use ext4_format::dir_entry;
-use ext4_format::inode::FileType;
+use ext4_format::inode::{FileType, InodeFlags};
 use jbd2::{Buffer, Handle};
 use std::sync::Arc;
 use tree::Path;
@@ -179,11 +181,32 @@ pub(crate) fn find_parent(fs: &Fs, dir: &Inode) -> Result<Place> {
     linear::find_parent(&Dir::open(fs, dir)?)
 }
 
+/// Returns the inode of "..".
+pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
+    if is_inline(dir) {
+        return Ok(inline::parent(dir));
+    }
+    find_parent(fs, dir)?.ino().ok_or(Error::NotFound)
+}
+
+/// # Errors
+/// `Encrypted` for a directory whose names are encrypted.
+fn check_not_encrypted(dir: &Inode) -> Result<()> {
+    match dir.flags().contains(InodeFlags::ENCRYPT) {
+        true => Err(Error::Encrypted { ino: dir.ino }),
+        false => Ok(()),
+    }
+}
+
 /// Looks up a name, "." and ".." included. The type is `None` if the volume does not record types.
 pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, Option<FileType>)>> {
     let place = match name {
         b"." => return Ok(Some((dir.ino, Some(FileType::Directory)))),
-        b".." => find_parent(fs, dir)?,
+        b".." => return Ok(Some((parent(fs, dir)?, Some(FileType::Directory)))),
+        _ if is_inline(dir) => {
+            check_not_encrypted(dir)?;
+            return inline::lookup(fs, dir, name);
+        }
         _ => find(fs, dir, name)?,
     };
     place.remember(fs, place.named());

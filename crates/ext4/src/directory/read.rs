@@ -22,7 +22,8 @@
 
 use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, cycle_error};
-use super::{DirEntry, linear, plan, read_ahead};
+use super::{DirEntry, check_not_encrypted, inline, linear, plan, read_ahead};
+use crate::inline_data::is_inline;
 use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::Buf;
 use ext4_format::dir_entry;
@@ -125,6 +126,9 @@ pub(crate) fn read(
     if !inode.is_dir() {
         return Err(Error::NotDirectory);
     }
+    if is_inline(inode) {
+        return read_inline(fs, inode, pos, each);
+    }
     let mut chunk = Chunk::default();
     loop {
         chunk.leaves.clear();
@@ -146,18 +150,10 @@ pub(crate) fn read(
                 None => (None, collect_linear(&dir, pos, &mut chunk)?),
             }
         };
-        for (at, name) in [(0, &b"."[..]), (1, b"..")] {
-            if let Some(parent) = dots
-                && pos <= at
-                && !each(DirEntry {
-                    ino: if at == 0 { inode.ino } else { parent },
-                    kind: FileType::Directory,
-                    name,
-                    next: at + 1,
-                })
-            {
-                return Ok(());
-            }
+        if let Some(parent) = dots
+            && !read_dots(inode, parent, pos, each)
+        {
+            return Ok(());
         }
         for entry in &chunk.entries {
             let kind = entry
@@ -179,6 +175,61 @@ pub(crate) fn read(
             Some(_) => return Err(cycle_error(&Dir::open(fs, inode)?)),
         }
     }
+}
+
+/// Calls `each` with "." and ".." from position `pos` on. Returns whether it returned true.
+fn read_dots(
+    inode: &Inode,
+    parent: Ino,
+    pos: u64,
+    each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+) -> bool {
+    let dots = [(0, &b"."[..], inode.ino), (1, b"..", parent)];
+    dots.into_iter()
+        .filter(|(at, ..)| pos <= *at)
+        .all(|(at, name, ino)| {
+            each(DirEntry {
+                ino,
+                kind: FileType::Directory,
+                name,
+                next: at + 1,
+            })
+        })
+}
+
+/// [`read()`] of a directory in its inode.
+fn read_inline(
+    fs: &Fs,
+    inode: &Inode,
+    pos: u64,
+    each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+) -> Result<()> {
+    let (parent, entries) = {
+        let _shared = inode.lock.read();
+        if inode.links() == 0 {
+            return Err(Error::NotFound);
+        }
+        check_not_encrypted(inode)?;
+        (inline::parent(inode), inline::read(fs, inode, pos)?)
+    };
+    if !read_dots(inode, parent, pos, each) {
+        return Ok(());
+    }
+    for entry in entries {
+        let kind = entry
+            .kind
+            .or_else(|| Some(fs.inode(entry.ino).ok()?.kind()));
+        let more = each(DirEntry {
+            ino: entry.ino,
+            kind: kind.unwrap_or(FileType::Regular),
+            name: &entry.name,
+            next: entry.next,
+        });
+        if !more {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The parameters for reading a directory by hash.

@@ -40,6 +40,27 @@ pub enum InodeDamage {
         block: FsBlock,
     },
 
+    /// An inode that should hold an attribute's value cannot be that.
+    #[error("an attribute refers to inode {value}, which does not hold its value")]
+    XattrValue {
+        /// The inode.
+        value: Ino,
+    },
+    /// The contents in an inode are shorter than its size.
+    #[error("its size is {size} bytes, but the contents in the inode have {have}")]
+    InlineSize {
+        /// The size in bytes.
+        size: u64,
+        /// The bytes that are there.
+        have: u64,
+    },
+    /// The records of a directory in its inode are damaged.
+    #[error("the directory's records in the inode are damaged at byte {offset}")]
+    InlineRecord {
+        /// The byte in the records, from the first one in `i_block` on.
+        offset: u32,
+    },
+
     /// Blocks were to be mapped that the extent tree maps already.
     #[error("file blocks {first} to {last} are mapped twice")]
     MappedTwice {
@@ -119,6 +140,35 @@ pub enum InodeDamage {
     TooManyExtents {
         /// The limit.
         most: u32,
+    },
+
+    /// A block map maps a file block to a block that cannot hold data.
+    #[error(
+        "file block {file_block} is mapped to block {block}, which is outside of the volume or the \
+         file system's own"
+    )]
+    MappedBlock {
+        /// The file block.
+        file_block: FileBlock,
+        /// The block that it is mapped to.
+        block: FsBlock,
+    },
+    /// A block map leads to an indirect block that cannot be one.
+    #[error(
+        "the indirect block for file block {file_block} is block {block}, which is outside of the \
+         volume or the file system's own"
+    )]
+    IndirectBlock {
+        /// The file block that was looked for.
+        file_block: FileBlock,
+        /// The indirect block.
+        block: FsBlock,
+    },
+    /// A block map has more blocks than the volume.
+    #[error("its block map has a loop: more than {most} blocks")]
+    BlockMapLoop {
+        /// The volume's blocks.
+        most: u64,
     },
 
     /// A directory's size is zero or no multiple of the block size.
@@ -273,6 +323,8 @@ impl InodeDamage {
         match self {
             InodeDamage::XattrBlock { block }
             | InodeDamage::NodeBlock { block }
+            | InodeDamage::MappedBlock { block, .. }
+            | InodeDamage::IndirectBlock { block, .. }
             | InodeDamage::Extent { start: block, .. } => Some(block),
             _ => None,
         }

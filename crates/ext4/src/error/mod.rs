@@ -56,6 +56,12 @@ pub enum Error {
     /// A property of the volume is not supported.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// The contents or names are encrypted, and the key is not known here.
+    #[error("inode {ino} is encrypted (fscrypt); mount the volume with the kernel and add its key")]
+    Encrypted {
+        /// The inode.
+        ino: Ino,
+    },
     /// No blocks, or no inodes, are left.
     #[error("no space left on the volume")]
     NoSpace,
@@ -134,6 +140,7 @@ impl Error {
             Error::Unsupported(_) | Error::UnsupportedFeature(_) | Error::NotSupported => {
                 Errno::OPNOTSUPP
             }
+            Error::Encrypted { .. } => Errno::NOKEY,
             Error::Stale => Errno::STALE,
             Error::NoSpace => Errno::NOSPC,
             Error::NotFound => Errno::NOENT,

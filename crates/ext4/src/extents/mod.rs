@@ -1,6 +1,7 @@
-//! The extent tree: it maps file blocks to volume blocks.
+//! The map of a file: it maps file blocks to volume blocks, by an extent tree or by the block map
+//! of ext2 and ext3. [`root_of`] is the one place that decides which of the two a file has.
 //!
-//! The root is in [`Inode::i_block`]. Its lock guards the whole tree: shared for look-ups,
+//! The root is in [`Inode::i_block`]. Its lock guards the whole map: shared for look-ups,
 //! exclusive for changes. A change runs under a journal handle, and the lock is taken after the
 //! handle is started. The order of locks is handle → `i_block` → `meta`. Nodes below the root are
 //! metadata blocks of the journal. Their checksum is updated when their transaction commits and
@@ -11,14 +12,18 @@
 //! | `node` | entries of one node, in place |
 //! | `tree` | paths, and replacing entries with splits, growth and shrinking; the invariants |
 //! | `change` | insert, convert and remove as replacements of entries in a leaf |
+//! | `walk` | all extents of a range |
 //! | `store` | nodes in the journal's blocks |
+//! | `block_map` | the block map of ext2 and ext3 |
+//! | `new_node` | the blocks of new nodes |
 //! | `promise` | nodes reserved for pages that are not recorded in the tree yet |
 //!
 //! A damaged tree gives an error that names the inode or the block. Every walk has a bound, because
-//! the ranges of nodes nest and levels count down. [`read_root`] refuses files with the block map
-//! of ext2 and ext3; support for it would be chosen there.
+//! the ranges of nodes nest and levels count down.
 
+mod block_map;
 mod change;
+mod new_node;
 mod node;
 mod promise;
 mod store;
@@ -27,11 +32,14 @@ mod tests;
 mod tree;
 #[cfg(test)]
 mod volume_tests;
+mod walk;
 
 use crate::alloc::BlockRun;
-use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeDamage, Result};
+use block_map::BlockMap;
 pub(crate) use ext4_format::extent::ExtentState;
 use ext4_format::extent::{EXTENT_MAGIC, Extent};
+use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::{FileType, InodeFlags};
 use jbd2::Handle;
 use node::View;
@@ -40,8 +48,9 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{Reader, Writer};
-use tree::{Nodes, Tree, descend};
-use units::{FileBlock, FsBlock, Span};
+use tree::{Nodes, Tree};
+use units::{FileBlock, FsBlock, Span, page};
+pub(crate) use walk::count_in;
 
 /// The result of [`lookup`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,24 +99,29 @@ const CONVERT_EXTENTS: usize = 4096;
 /// The most journaled blocks that one call of [`remove`] frees: each needs a revoke record.
 const REMOVE_JOURNALED: u64 = 4096;
 
-/// Checks that `i_block` is the root of an extent tree, and returns its view.
-fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
+/// The two kinds of maps.
+enum Root<'a> {
+    /// The root of an extent tree.
+    Tree(View<'a>),
+    /// The pointers of a block map.
+    BlockMap,
+}
+
+/// Returns what the `i_block` of an inode is.
+fn root_of<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<Root<'a>> {
     match View::new(root, None) {
         // A block map could start with the same bytes only if block 4 was a data block, and block
         // 4 never is.
-        Ok(view) if view.depth() == 0 && view.max() == 4 => Ok(view),
+        Ok(view) if view.depth() == 0 && view.max() == 4 => Ok(Root::Tree(view)),
         view => {
-            let flags = inode.flags();
-            if flags.contains(InodeFlags::EXTENTS) {
-                return view;
+            if inode.flags().contains(InodeFlags::EXTENTS) {
+                return view.map(Root::Tree);
             }
-            if root.starts_with(&EXTENT_MAGIC.to_le_bytes()) && view.is_ok() {
+            // The same holds for the depth, which would be the high half of a pointer.
+            if root.starts_with(&EXTENT_MAGIC.to_le_bytes()) && view.is_ok_and(|v| v.max() == 4) {
                 return Err(InodeDamage::NoExtentsFlag.of(inode.ino));
             }
-            Err(Error::Unsupported(format!(
-                "inode {} has a block map of ext2 or ext3; convert the file to extents",
-                inode.ino
-            )))
+            Ok(Root::BlockMap)
         }
     }
 }
@@ -115,8 +129,11 @@ fn read_root<'a>(inode: &Inode, root: &'a [u8; 60]) -> Result<View<'a>> {
 /// Looks up the mapping of `block`. It takes the shared lock of the tree.
 pub(crate) fn lookup(fs: &Fs, inode: &Inode, block: FileBlock) -> Result<Map> {
     let root = inode.i_block.read();
-    let found =
-        read_root(inode, &root).and_then(|view| lookup_from(&Reader { fs, inode }, &view, block));
+    let store = Reader { fs, inode };
+    let found = root_of(inode, &root).and_then(|kind| match kind {
+        Root::Tree(view) => lookup_from(&store, &view, block),
+        Root::BlockMap => block_map::lookup(&store, &root, fs.geo.block_size, block),
+    });
     fs.witness("extents_lookup", inode.ino, found)
 }
 
@@ -179,8 +196,9 @@ pub(crate) fn insert(
         state,
         start,
     };
-    let changed = modify_tree(fs, handle, inode, i64::from(len), |tree, _| {
-        tree.insert(extent)
+    let changed = modify(fs, handle, inode, i64::from(len), |map, _| match map {
+        MapMut::Tree(mut tree) => tree.insert(extent),
+        MapMut::BlockMap(mut map) => map.insert(extent),
     });
     fs.witness("extents_insert", inode.ino, changed)
 }
@@ -200,7 +218,10 @@ pub(crate) fn convert(
     state: ExtentState,
     keep: u32,
 ) -> Result<FileBlock> {
-    modify_tree(fs, handle, inode, 0, |tree, _| {
+    modify(fs, handle, inode, 0, |map, _| {
+        let MapMut::Tree(mut tree) = map else {
+            return Err(Error::Internal("a block map has no unwritten blocks"));
+        };
         let wanted = INSERT_CREDITS + keep;
         let mut from = range.start;
         for _ in 0..CONVERT_EXTENTS {
@@ -262,15 +283,34 @@ pub(crate) fn remove(
             && extents < REMOVE_EXTENTS
             && !(journaled && blocks >= REMOVE_JOURNALED)
     };
-    modify_tree(fs, handle, inode, 0, |tree, mapped| {
+    let mapping = &inode.data.mapping;
+    let waits = |blocks: Range<FileBlock>| {
+        let pages = page::of_blocks(blocks);
+        !pages.is_empty()
+            && mapping
+                .next_unlanded(pages.start)
+                .is_some_and(|at| at < pages.end)
+    };
+    modify(fs, handle, inode, 0, |mut map, mapped| {
         let mut has_credits = true;
         while has_credits && left.start < left.end {
-            let removed = tree.remove_last(&left, &mut |extent| {
+            let mut may_remove = |extent: &Extent| {
                 has_credits = may_remove(extent);
                 has_credits
-            })?;
-            left.end = removed.end;
-            for extent in removed.extents {
+            };
+            let (extents, end) = match &mut map {
+                MapMut::Tree(tree) => {
+                    let removed = tree.remove_last(&left, &mut may_remove)?;
+                    (removed.extents, removed.end)
+                }
+                MapMut::BlockMap(map) => {
+                    let removed = map.remove_last(&left, &mut may_remove, &waits)?;
+                    (removed.runs, removed.end)
+                }
+            };
+            has_credits &= handle.credits() >= STEP_CREDITS + 4;
+            left.end = end;
+            for extent in extents {
                 *mapped -= i64::from(extent.len);
                 let blocks = extent.start..extent.start + u64::from(extent.len);
                 handle.forget_data(blocks.clone());
@@ -281,41 +321,71 @@ pub(crate) fn remove(
                 fs.groups.free(handle, BlockRun { start, len })?;
             }
         }
-        if inode.data.mapping.unlanded_pages() == 0 {
+        if let MapMut::Tree(tree) = &mut map
+            && mapping.unlanded_pages() == 0
+        {
             tree.collapse()?;
         }
         Ok(left.end)
     })
 }
 
-/// Returns the number of extents of a tree that is the root alone; `None` for another, and for a
-/// damaged one. One handle with [`REMOVE_CREDITS`] removes all of them.
+/// Returns the number of extents of a map that is the root alone; `None` for another, and for a
+/// damaged one. One handle with [`REMOVE_CREDITS`] removes all of them from a tree.
 pub(crate) fn entries_of_root(inode: &Inode) -> Option<usize> {
     let root = inode.i_block.read();
-    let root = read_root(inode, &root).ok()?;
-    (root.depth() == 0).then(|| root.len())
+    match root_of(inode, &root).ok()? {
+        Root::Tree(view) => (view.depth() == 0).then(|| view.len()),
+        Root::BlockMap => block_map::runs_of_root(&root),
+    }
 }
 
-/// Runs `change` on the tree under the exclusive lock and updates the inode's block count.
+/// Returns the most blocks that one call of [`insert`] can map from `block` on.
+pub(crate) fn most_at(fs: &Fs, inode: &Inode, block: FileBlock) -> u32 {
+    match inode.flags().contains(InodeFlags::EXTENTS) {
+        true => MAX_LEN,
+        false => block_map::most_at(block, fs.geo.block_size),
+    }
+}
+
+/// Returns whether an inode has a block map, which has no unwritten blocks.
+pub(crate) fn has_block_map(inode: &Inode) -> bool {
+    !inode.flags().contains(InodeFlags::EXTENTS)
+}
+
+/// A map that can be changed.
+enum MapMut<'m, 'w, 'j> {
+    Tree(Tree<'m, Writer<'w, 'j>>),
+    BlockMap(BlockMap<'m, Writer<'w, 'j>>),
+}
+
+/// Runs `change` on the map under the exclusive lock and updates the inode's block count.
 ///
 /// The count grows by `mapped_on_success` mapped blocks if `change` succeeds, by the number that
 /// `change` stores in its second argument in any case, and by the new nodes.
-fn modify_tree<R>(
+fn modify<R>(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     mapped_on_success: i64,
-    change: impl FnOnce(&mut Tree<'_, Writer<'_, '_>>, &mut i64) -> Result<R>,
+    change: impl FnOnce(MapMut<'_, '_, '_>, &mut i64) -> Result<R>,
 ) -> Result<R> {
     let store = Writer::new(fs, handle, inode);
     let mut root = inode.i_block.write();
-    read_root(inode, &root)?;
-    let mut tree = Tree {
-        store: &store,
-        root: &mut root,
+    let is_tree = matches!(root_of(inode, &root)?, Root::Tree(_));
+    let map = match is_tree {
+        true => MapMut::Tree(Tree {
+            store: &store,
+            root: &mut root,
+        }),
+        false => MapMut::BlockMap(BlockMap {
+            store: &store,
+            i_block: &mut root,
+            block_size: fs.geo.block_size,
+        }),
     };
     let mut mapped = 0;
-    let result = change(&mut tree, &mut mapped);
+    let result = change(map, &mut mapped);
     // A failed removal has removed some extents; a failed insertion has mapped nothing.
     if result.is_ok() {
         mapped += mapped_on_success;
@@ -330,92 +400,20 @@ fn modify_tree<R>(
     result
 }
 
-/// Calls `each` with the first file block and a `Map::Mapped` for every extent that overlaps
-/// `range`, in order, until it returns false.
-///
-/// Extents are cut to the range. The lock is held for one leaf at a time, and not while `each`
-/// runs. So `each` may look up and change the tree. Changes made between two leaves are seen.
-fn for_each(
-    fs: &Fs,
-    inode: &Inode,
-    range: Range<FileBlock>,
-    each: &mut dyn FnMut(FileBlock, Map) -> bool,
-) -> Result<()> {
-    let (mut from, end) = (range.start, range.end);
-    let mut extents: Vec<Extent> = Vec::new();
-    while from < end {
-        let next = {
-            let root = inode.i_block.read();
-            let read = read_root(inode, &root)
-                .and_then(|_| leaf_extents(&Reader { fs, inode }, &root, from, &mut extents));
-            fs.witness("extents_read", inode.ino, read)?
-        };
-        for extent in extents.drain(..) {
-            let (start, stop) = (from.max(extent.file_block), end.min(extent.end()));
-            if start >= end {
-                return Ok(());
-            }
-            let map = Map::Mapped {
-                start: extent.start + u64::from(start - extent.file_block),
-                len: stop - start,
-                state: extent.state,
-            };
-            if !each(start, map) {
-                return Ok(());
-            }
+/// Gives an inode without blocks an empty map: a tree where the volume has the feature, else a
+/// block map.
+pub(crate) fn make_empty(fs: &Fs, inode: &Inode) {
+    *inode.i_block.write() = match fs.geo.incompat.contains(IncompatFeatures::EXTENTS) {
+        true => {
+            inode.insert_flags(InodeFlags::EXTENTS);
+            empty_root()
         }
-        from = next;
-    }
-    Ok(())
-}
-
-/// Adds the extents that end after `from`, of the leaf that covers `from`, to `extents`. Returns
-/// the end of the leaf's range.
-fn leaf_extents<S: Nodes>(
-    store: &S,
-    root: &[u8; 60],
-    from: FileBlock,
-    extents: &mut Vec<Extent>,
-) -> Result<FileBlock> {
-    let path = descend(store, root, from)?;
-    for extent in path.leaf_entries(store, root)? {
-        if extent.end() > from {
-            extents.push(extent);
-        }
-    }
-    Ok(path.end)
-}
-
-/// Returns the number of extents that map the file. Adjacent extents are not merged.
-fn count_extents(fs: &Fs, inode: &Inode) -> Result<u64> {
-    count_in(fs, inode, FileBlock::FIRST..FileBlock::END)
-}
-
-/// Returns the number of extents that map a range of the file.
-pub(crate) fn count_in(fs: &Fs, inode: &Inode, range: Range<FileBlock>) -> Result<u64> {
-    let mut count = 0;
-    for_each(fs, inode, range, &mut |_, _| {
-        count += 1;
-        true
-    })?;
-    Ok(count)
-}
-
-impl Fs {
-    /// Returns the number of extents that map the file's blocks. Data that has not been written
-    /// back has no extent. Inodes without an extent tree (devices, FIFOs, sockets, short symbolic
-    /// links) have 0.
-    pub fn extent_count(&self, inode: &InodeRef) -> Result<u64> {
-        if inode.flags().contains(InodeFlags::EXTENTS) {
-            count_extents(self, inode)
-        } else {
-            Ok(0)
-        }
-    }
+        false => [0; 60],
+    };
 }
 
 /// Returns the root of an empty tree.
-pub(crate) fn empty_root() -> [u8; 60] {
+fn empty_root() -> [u8; 60] {
     let mut root = [0; 60];
     node::fill(&mut root, 0, &[]);
     root

@@ -30,14 +30,16 @@
 //!   only once it is dirty.
 
 use super::node::View;
-use super::read_root;
+use super::store::Reader;
+use super::{Root, block_map, root_of};
 use crate::alloc::Claim;
 use crate::state::FileIo;
 use crate::{Fs, Inode, Result};
 use ext4_format::extent::{self, ExtentState, MAX_DEPTH};
-use jbd2::Handle;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
-use units::FsBlock;
+use units::{FileBlock, Span};
 
 /// The most entries that one change adds to a leaf: it splits an extent in three.
 const ENTRIES_PER_CHANGE: u64 = 2;
@@ -128,13 +130,57 @@ impl<'a> Changes<'a> {
         Changes { fs, inode, io }
     }
 
-    /// Reserves the nodes that the unlanded pages and `more` changes can need.
+    /// Reserves the nodes that the unlanded pages and new pages in `blocks` can need.
     ///
     /// # Errors
-    /// `NoSpace`, and nothing has changed; the errors of a damaged tree.
+    /// `NoSpace`, and nothing has changed; the errors of a damaged map.
+    pub fn promise_pages(&self, blocks: Range<FileBlock>, claim: Claim) -> Result<()> {
+        let root = self.inode.i_block.read();
+        match root_of(self.inode, &root)? {
+            Root::Tree(view) => self.promise_nodes(&view, blocks.length(), claim),
+            Root::BlockMap => self.promise_indirect(&root, blocks, claim),
+        }
+    }
+
+    /// Reserves the nodes that the unlanded pages and `more` changes of mapped blocks can need.
+    /// Such changes of a block map need none.
+    ///
+    /// # Errors
+    /// `NoSpace`, and nothing has changed; the errors of a damaged map.
     pub fn promise(&self, more: u64, claim: Claim) -> Result<()> {
         let root = self.inode.i_block.read();
-        let shape = Shape::of(&read_root(self.inode, &root)?, self.fs.geo.block_size);
+        match root_of(self.inode, &root)? {
+            Root::Tree(view) => self.promise_nodes(&view, more, claim),
+            Root::BlockMap => Ok(()),
+        }
+    }
+
+    fn promise_indirect(
+        &self,
+        i_block: &[u8; 60],
+        blocks: Range<FileBlock>,
+        claim: Claim,
+    ) -> Result<()> {
+        let (fs, inode) = (self.fs, self.inode);
+        let store = Reader { fs, inode };
+        // Changes of the map have the lock of `i_block` exclusively, so the set does not change.
+        let mut missing = BTreeSet::new();
+        let promised = std::mem::take(&mut self.io.nodes.lock().indirect);
+        let size = fs.geo.block_size;
+        let found = block_map::add_missing(&store, i_block, size, blocks, &promised, &mut missing);
+        let mut state = self.io.nodes.lock();
+        state.indirect = promised;
+        found?;
+        if !missing.is_empty() {
+            fs.groups.reserve_nodes(missing.len() as u64, claim)?;
+            state.nodes += missing.len() as u32;
+            state.indirect.append(&mut missing);
+        }
+        Ok(())
+    }
+
+    fn promise_nodes(&self, view: &View<'_>, more: u64, claim: Claim) -> Result<()> {
+        let shape = Shape::of(view, self.fs.geo.block_size);
         let waiting = self.inode.data.mapping.unlanded_pages();
         let wanted = worst_case(shape, waiting + more);
         let mut state = self.io.nodes.lock();
@@ -162,13 +208,18 @@ impl Drop for Changes<'_> {
 }
 
 impl Fs {
-    /// Returns whether the root has room for all unlanded pages and `more` new pages in holes. Then
-    /// no node needs to be reserved.
-    pub(crate) fn root_has_room(&self, inode: &Inode, more: u64) -> Result<bool> {
+    /// Returns whether the root has room for all unlanded pages and new pages in the hole `blocks`.
+    /// Then no node needs to be reserved.
+    pub(crate) fn root_has_room(&self, inode: &Inode, blocks: Range<FileBlock>) -> Result<bool> {
         let root = inode.i_block.read();
-        let shape = Shape::of(&read_root(inode, &root)?, self.geo.block_size);
-        let waiting = inode.data.mapping.unlanded_pages();
-        Ok(worst_case(shape, waiting + more) == 0)
+        Ok(match root_of(inode, &root)? {
+            Root::Tree(view) => {
+                let shape = Shape::of(&view, self.geo.block_size);
+                let waiting = inode.data.mapping.unlanded_pages();
+                worst_case(shape, waiting + blocks.length()) == 0
+            }
+            Root::BlockMap => blocks.end.0 <= ext4_format::block_map::DIRECT,
+        })
     }
 
     /// Releases the reserved nodes that the unlanded pages cannot need. It is called after pages of
@@ -185,42 +236,20 @@ impl Fs {
         let wanted = match waiting {
             0 => 0,
             // No page can be recorded in a damaged tree, so the reservation stays.
-            _ => read_root(inode, &root).map_or(u64::MAX, |view| {
-                worst_case(Shape::of(&view, self.geo.block_size), waiting)
-            }),
+            _ => match root_of(inode, &root) {
+                Ok(Root::Tree(view)) => worst_case(Shape::of(&view, self.geo.block_size), waiting),
+                // The set of indirect blocks is exact.
+                Ok(Root::BlockMap) | Err(_) => u64::MAX,
+            },
         };
         let mut state = io.nodes.lock();
         let spare = u64::from(state.nodes).saturating_sub(wanted);
         if state.users == 0 && spare > 0 {
             state.nodes -= spare as u32;
+            // A part of a set is never spare.
+            state.indirect.clear();
             self.groups.unreserve_nodes(spare);
         }
-    }
-
-    /// Allocates a block for a node of `inode`'s tree: from the inode's reservation, or else from
-    /// the unreserved blocks. The caller holds `i_block` exclusively.
-    pub(super) fn alloc_node(
-        &self,
-        handle: &Handle<'_>,
-        inode: &Inode,
-        goal: FsBlock,
-    ) -> Result<FsBlock> {
-        let io = inode.data.io();
-        let take = |io: &Arc<FileIo>| {
-            let mut state = io.nodes.lock();
-            let left = state.nodes.checked_sub(1)?;
-            state.nodes = left;
-            Some(())
-        };
-        // Promised nodes keep the inode's `FileIo`; one that was taken does not.
-        let Some(io) = io.filter(|io| take(io).is_some()) else {
-            return self.groups.alloc_metadata_block(handle, goal);
-        };
-        let block = self.groups.alloc_reserved_block(handle, goal);
-        if block.is_err() {
-            io.nodes.lock().nodes += 1;
-        }
-        block
     }
 }
 

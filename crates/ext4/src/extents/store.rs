@@ -2,6 +2,7 @@
 
 use super::tree::{Nodes, NodesMut};
 use crate::alloc::BlockRun;
+use crate::state::NodeKey;
 use crate::{Fs, Inode, Result};
 use block::Buf;
 use ext4_format::checksum::Seed;
@@ -62,6 +63,9 @@ impl Nodes for Reader<'_> {
         self.verify(&buffer, depth)?;
         Ok(buffer)
     }
+    fn get_indirect(&self, block: FsBlock) -> Result<Arc<Buffer>> {
+        Ok(self.fs.journal.get(block)?)
+    }
     fn bytes(&self, node: &Arc<Buffer>) -> Buf {
         node.data()
     }
@@ -83,6 +87,9 @@ impl Nodes for Writer<'_, '_> {
         let buffer = self.handle.get(block)?;
         self.reader.verify(&buffer, depth)?;
         Ok(buffer)
+    }
+    fn get_indirect(&self, block: FsBlock) -> Result<Arc<Buffer>> {
+        Ok(self.handle.get(block)?)
     }
     fn bytes(&self, node: &Arc<Buffer>) -> Buf {
         node.data()
@@ -106,6 +113,15 @@ impl NodesMut for Writer<'_, '_> {
     fn create(&self, goal: FsBlock) -> Result<(FsBlock, Arc<Buffer>)> {
         let Reader { fs, inode } = self.reader;
         let block = fs.alloc_node(self.handle, inode, goal)?;
+        self.nodes.set(self.nodes.get() + 1);
+        Ok((block, self.handle.create(block)))
+    }
+    fn modify_indirect(&self, node: &Arc<Buffer>, change: impl FnOnce(&mut [u8])) {
+        self.handle.modify(node, None, change);
+    }
+    fn create_indirect(&self, goal: FsBlock, key: NodeKey) -> Result<(FsBlock, Arc<Buffer>)> {
+        let Reader { fs, inode } = self.reader;
+        let block = fs.alloc_indirect(self.handle, inode, key, goal)?;
         self.nodes.set(self.nodes.get() + 1);
         Ok((block, self.handle.create(block)))
     }

@@ -1,86 +1,20 @@
 //! The tree over tiny nodes in memory, so that few extents make deep trees, compared with a map of
 //! single blocks.
 
+mod memory;
+
 use super::ExtentState::{self, Unwritten, Written};
 use super::node::View;
 use super::promise::{Shape, worst_case};
-use super::tree::{Nodes, NodesMut, Tree, descend};
+use super::tree::{Nodes, Tree, descend};
 use super::{Map, empty_root, lookup_from};
-use crate::{Error, Result};
-use block::{Buf, BufMut};
+use crate::Error;
 use ext4_format::extent::{Extent, ExtentNode};
+use memory::{MemoryNodes, VOLUME};
 use proptest::prelude::*;
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use testkit::seed::Rng;
-use units::{FileBlock, FsBlock, Ino};
-
-/// The number of blocks of the fake volume.
-const VOLUME: u64 = 1 << 40;
-
-/// Nodes in memory.
-struct MemoryNodes {
-    /// The size of a node, in bytes.
-    bytes: usize,
-    nodes: RefCell<BTreeMap<FsBlock, Buf>>,
-    /// The block of the next new node.
-    next: Cell<u64>,
-    /// The number of nodes that can still be allocated.
-    free: Cell<usize>,
-}
-
-impl MemoryNodes {
-    /// Makes nodes with room for `entries`.
-    fn new(entries: usize) -> MemoryNodes {
-        MemoryNodes {
-            bytes: 12 + entries * 12,
-            nodes: RefCell::default(),
-            next: Cell::new(1 << 39),
-            free: Cell::new(usize::MAX),
-        }
-    }
-}
-
-impl Nodes for MemoryNodes {
-    type Node = FsBlock;
-    fn get(&self, block: FsBlock, _depth: u16) -> Result<FsBlock> {
-        match self.nodes.borrow().contains_key(&block) {
-            true => Ok(block),
-            false => Err(Error::Internal("no such node")),
-        }
-    }
-    fn bytes(&self, node: &FsBlock) -> Buf {
-        self.nodes.borrow()[node].clone()
-    }
-    fn on_volume(&self, start: FsBlock, len: u32) -> bool {
-        start.0 > 0 && start.0 + u64::from(len) <= VOLUME
-    }
-    fn ino(&self) -> Ino {
-        Ino(12)
-    }
-}
-
-impl NodesMut for MemoryNodes {
-    fn modify(&self, node: &FsBlock, change: impl FnOnce(&mut [u8])) {
-        change(self.nodes.borrow_mut().get_mut(node).unwrap().make_mut());
-    }
-    fn create(&self, _goal: FsBlock) -> Result<(FsBlock, FsBlock)> {
-        self.free
-            .set(self.free.get().checked_sub(1).ok_or(Error::NoSpace)?);
-        let block = FsBlock(self.next.replace(self.next.get() + 1));
-        let zeroes = BufMut::zeroed(self.bytes).freeze();
-        self.nodes.borrow_mut().insert(block, zeroes);
-        Ok((block, block))
-    }
-    fn release(&self, block: FsBlock) -> Result<()> {
-        self.free.set(self.free.get().saturating_add(1));
-        self.nodes
-            .borrow_mut()
-            .remove(&block)
-            .map(drop)
-            .ok_or(Error::Internal("freed twice"))
-    }
-}
+use units::{FileBlock, FsBlock};
 
 /// Returns the extents of a tree. It panics if an invariant does not hold.
 fn all_extents(store: &MemoryNodes, root: &[u8; 60]) -> Vec<Extent> {

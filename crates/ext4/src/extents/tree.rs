@@ -25,6 +25,7 @@
 //! relies on these splits when it computes how many nodes changes can need.
 
 use super::node::{self, Raw, Raws, View};
+use crate::state::NodeKey;
 use crate::{Error, InodeDamage, Result};
 use block::Buf;
 use ext4_format::extent::{Extent, MAX_DEPTH};
@@ -37,6 +38,8 @@ pub(super) trait Nodes {
     type Node: Clone;
     /// Returns the verified node in `block`.
     fn get(&self, block: FsBlock, depth: u16) -> Result<Self::Node>;
+    /// Returns the indirect block of a block map in `block`, which has nothing to be verified.
+    fn get_indirect(&self, block: FsBlock) -> Result<Self::Node>;
     /// Returns the content of a node.
     fn bytes(&self, node: &Self::Node) -> Buf;
     /// Returns whether the blocks are on the volume and not the file system's own.
@@ -116,7 +119,11 @@ pub(super) trait NodesMut: Nodes {
     fn modify(&self, node: &Self::Node, change: impl FnOnce(&mut [u8]));
     /// Allocates a node of zeroes, near the volume block `goal`.
     fn create(&self, goal: FsBlock) -> Result<(FsBlock, Self::Node)>;
-    /// Frees a node.
+    /// Changes an indirect block of a block map, which has no checksum.
+    fn modify_indirect(&self, node: &Self::Node, change: impl FnOnce(&mut [u8]));
+    /// Allocates an indirect block of zeroes, near the volume block `goal`.
+    fn create_indirect(&self, goal: FsBlock, key: NodeKey) -> Result<(FsBlock, Self::Node)>;
+    /// Frees a node or an indirect block.
     fn release(&self, block: FsBlock) -> Result<()>;
 }
 

@@ -1,6 +1,7 @@
 //! The tree on real volumes, with a journal and groups, checked by e2fsck and debugfs.
 
-use super::{ExtentState, Map, convert, count_extents, for_each, insert, lookup, remove};
+use super::walk::{count_extents, for_each};
+use super::{ExtentState, Map, convert, insert, lookup, remove};
 use crate::alloc::BlockRun;
 use crate::{Error, Fs, InodeDamage, InodeRef, MountOptions};
 use proptest::prelude::*;

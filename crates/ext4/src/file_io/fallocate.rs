@@ -43,8 +43,12 @@ impl Fs {
         if len == 0 {
             return Err(Error::Invalid("the length is 0"));
         }
+        // A block map has no unwritten blocks. As in the kernel, holes can be made.
+        if mode != FallocateMode::PunchHole && extents::has_block_map(inode) {
+            return Err(Error::NotSupported);
+        }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
-        if end > self.geo.max_file_size() {
+        if end > self.max_size_of(inode) {
             return Err(Error::FileTooLarge);
         }
         self.with_space(ANY_BLOCKS, || self.fallocate_once(inode, mode, offset, end))

@@ -26,10 +26,18 @@ pub use fallocate::FallocateMode;
 pub use read::ReadMode;
 pub use seek::SeekWhence;
 
-use crate::{Fs, Inode};
+use crate::{Fs, Inode, extents};
 use std::sync::Arc;
 
 impl Fs {
+    /// Returns the largest size that a file can have with its kind of map, in bytes.
+    fn max_size_of(&self, inode: &Inode) -> u64 {
+        match extents::has_block_map(inode) {
+            true => self.geo.max_block_map_size(),
+            false => self.geo.max_file_size(),
+        }
+    }
+
     /// Pages of `inode` were made dirty.
     fn note_dirty_pages(&self, inode: &Arc<Inode>) {
         self.unlanded_files.note(inode);

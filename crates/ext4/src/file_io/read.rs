@@ -2,9 +2,9 @@
 
 use crate::extents::{self, ExtentState, Map};
 use crate::state::{Arrival, is_stale_behind, live_bytes};
-use crate::{Error, Fs, Inode, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeRef, Result, inline_data};
 use block::{Bio, Buf, BufMut, Class, PAGE_SIZE, Reason};
-use ext4_format::inode::FileType;
+use ext4_format::inode::{FileType, InodeFlags};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ enum Run {
     Zeroes,
     /// On the device, at this byte offset.
     Device(u64),
-    /// One page that is in the log and not yet written home.
-    Logged(Buf),
+    /// One page that is elsewhere: in the log and not yet written home, or in the inode.
+    Elsewhere(Buf),
 }
 
 impl Fs {
@@ -149,7 +149,7 @@ impl Fs {
                     }
                 }
             }
-            Run::Logged(buf) => {
+            Run::Elsewhere(buf) => {
                 let index = pages.start;
                 let buf = keep(inode, index, trim(inode, buf, index, inode.size()), mode);
                 copy_page(&buf, index, offset, out);
@@ -175,6 +175,13 @@ impl Fs {
 
     /// Finds where the first of `pages` is, and the end of those that are there with it.
     fn run_at(&self, inode: &Inode, pages: Range<PageIndex>) -> Result<(Run, PageIndex)> {
+        let flags = inode.flags();
+        if flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Error::Encrypted { ino: inode.ino });
+        }
+        if flags.contains(InodeFlags::INLINE_DATA) {
+            return self.inline_run(inode, pages);
+        }
         let blocks = page::blocks(pages);
         let first = blocks.start;
         let end_of = |len: u32| first.saturating_add(len).min(blocks.end).page();
@@ -190,11 +197,24 @@ impl Fs {
                 let device = Run::Device(start.offset(self.geo.block_size));
                 match self.journal.data_in_log(start..start + u64::from(len))? {
                     None => (device, end_of(len)),
-                    Some((held, content)) if held == start => (Run::Logged(content), end_of(1)),
+                    Some((held, content)) if held == start => (Run::Elsewhere(content), end_of(1)),
                     Some((held, _)) => (device, end_of((held - start) as u32)),
                 }
             }
         })
+    }
+
+    /// [`Fs::run_at`] of a file in its inode, which has less than a page.
+    fn inline_run(&self, inode: &Inode, pages: Range<PageIndex>) -> Result<(Run, PageIndex)> {
+        if pages.start != PageIndex::FIRST {
+            return Ok((Run::Zeroes, pages.end));
+        }
+        let contents = inline_data::contents(self, inode)?;
+        let mut page = BufMut::zeroed(PAGE_SIZE);
+        for (to, from) in page.iter_mut().zip(contents) {
+            *to = from;
+        }
+        Ok((Run::Elsewhere(page.freeze()), PageIndex::FIRST + 1))
     }
 
     /// Reads a page of which a part is about to be changed, or returns zeroes for a hole. `None` if
@@ -214,7 +234,7 @@ impl Fs {
         };
         Ok(match run {
             Run::Zeroes => Some(BufMut::zeroed(PAGE_SIZE).freeze()),
-            Run::Logged(buf) => Some(trim(inode, buf, index, size)),
+            Run::Elsewhere(buf) => Some(trim(inode, buf, index, size)),
             Run::Device(from) => {
                 let mut bufs =
                     self.queue

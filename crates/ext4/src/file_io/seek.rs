@@ -1,6 +1,7 @@
 //! SEEK_DATA and SEEK_HOLE.
 
 use crate::extents::{self, ExtentState, Map};
+use crate::inline_data::is_inline;
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use units::PageIndex;
 
@@ -42,6 +43,9 @@ impl Fs {
 
     /// Whether page `at` is data, and the first page for which the answer may differ.
     fn data_run(&self, inode: &Inode, at: PageIndex) -> Result<(bool, PageIndex)> {
+        if is_inline(inode) {
+            return Ok((true, PageIndex::END));
+        }
         // The pages before the tree: a page that is recorded in between is in the tree before it
         // loses its tags. The caller excludes writers, so that no page becomes dirty.
         let unlanded = inode.data.mapping.next_unlanded(at);

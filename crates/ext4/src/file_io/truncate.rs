@@ -18,7 +18,7 @@ impl Fs {
             FileType::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid("only regular files can be truncated")),
         }
-        if size > self.geo.max_file_size() {
+        if size > self.max_size_of(inode) {
             return Err(Error::FileTooLarge);
         }
         self.with_space(ANY_BLOCKS, || self.truncate_once(inode, size))

@@ -9,7 +9,7 @@ use cache::{Delalloc, PageState};
 use ext4_format::inode::FileType;
 use std::ops::Range;
 use std::sync::Arc;
-use units::{PageIndex, Span, page};
+use units::{PageIndex, page};
 
 /// Bytes written under one hold of the inode's lock. Between two holds the writer is slowed if too
 /// much is dirty.
@@ -104,7 +104,7 @@ impl Fs {
             At::Offset(offset) => offset,
             At::End => size,
         };
-        let room = self.geo.max_file_size().saturating_sub(offset);
+        let room = self.max_size_of(inode).saturating_sub(offset);
         if room == 0 {
             return Err(Error::FileTooLarge);
         }
@@ -276,7 +276,8 @@ impl<'a> Mapped<'a> {
     /// Promises nodes for the rest of the run, or only for this page where that is too much.
     fn promise_nodes(&mut self, index: PageIndex) -> Result<()> {
         let rest = index..self.run.end.min(self.end).max(index + 1);
-        if self.kind == Kind::Hole && self.fs.root_has_room(self.inode, rest.length())? {
+        let blocks = page::blocks(rest.clone());
+        if self.kind == Kind::Hole && self.fs.root_has_room(self.inode, blocks.clone())? {
             self.promised = rest.end;
             return Ok(());
         }
@@ -289,10 +290,10 @@ impl<'a> Mapped<'a> {
         let changes = self
             .changes
             .get_or_insert_with(|| Changes::begin(fs, inode));
-        match changes.promise(rest.length(), claim) {
+        match changes.promise_pages(blocks, claim) {
             Ok(()) => self.promised = rest.end,
             Err(Error::NoSpace) => {
-                changes.promise(1, claim)?;
+                changes.promise_pages(page::blocks(index..index + 1), claim)?;
                 self.promised = index + 1;
             }
             Err(error) => return Err(error),

@@ -163,8 +163,7 @@ impl Fs {
             return Ok(parent);
         }
         let _shared = inode.lock.read();
-        let parent = directory::find_parent(self, &inode)?.ino();
-        parent.ok_or(Error::NotFound)
+        directory::parent(self, &inode)
     }
 
     /// Returns those of `wanted` that have an entry below `root`.

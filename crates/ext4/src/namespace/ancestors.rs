@@ -1,6 +1,6 @@
 //! The walk from a directory to the root.
 
-use crate::{Error, Fs, InodeDamage, InodeRef, Result, directory};
+use crate::{Fs, InodeDamage, InodeRef, Result, directory};
 use units::Ino;
 
 impl Fs {
@@ -18,8 +18,7 @@ impl Fs {
             if at.ino == Ino::ROOT {
                 return Ok(false);
             }
-            let parent = directory::find_parent(self, &at)?.ino();
-            at = self.named_inode(parent.ok_or(Error::NotFound)?)?;
+            at = self.named_inode(directory::parent(self, &at)?)?;
             if at.ino == marked {
                 return Err(InodeDamage::ParentCycle { through: marked }.of(dir.ino));
             }

@@ -93,6 +93,11 @@ fn find_new_name(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<NameState> {
     if let Err(error @ (Error::NotDirectory | Error::NotFound)) = may {
         return Err(error);
     }
+    if fs.is_read_only() {
+        // Directories that cannot be changed are read only.
+        let found = directory::lookup(fs, dir, name)?;
+        return found.map_or(Err(Error::ReadOnly), |(ino, _)| Ok(NameState::Taken(ino)));
+    }
     let place = directory::find(fs, dir, name)?;
     match place.ino() {
         Some(ino) => Ok(NameState::Taken(ino)),

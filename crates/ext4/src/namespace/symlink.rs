@@ -6,7 +6,7 @@
 use super::NewInode;
 use super::create::CreateRequest;
 use crate::extents::{self, ExtentState, INSERT_CREDITS, Map};
-use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result};
+use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result, inline_data};
 use ext4_format::inode::{FileType, I_BLOCK_SIZE, InodeFlags, InodeMode};
 use ext4_format::symlink::{MAX_FAST_TARGET, fast_i_block};
 use jbd2::Handle;
@@ -65,8 +65,7 @@ impl Fs {
 
     /// Writes a long target to a new block.
     fn write_target(&self, handle: &Handle<'_>, inode: &Arc<Inode>, target: &[u8]) -> Result<()> {
-        *inode.i_block.write() = extents::empty_root();
-        inode.insert_flags(InodeFlags::EXTENTS);
+        extents::make_empty(self, inode);
         let goal = self.groups.goal_for(inode.ino);
         let block = self.groups.alloc_metadata_block(handle, goal)?;
         let at = FileBlock(0);
@@ -93,6 +92,7 @@ impl Fs {
     /// `Invalid` if the inode is not a symbolic link; `CorruptInode` if it has no target.
     pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
         let (mode, size, fast) = inode.fields(|f| (f.mode, f.size, f.is_fast_symlink()));
+        let flags = inode.flags();
         if !InodeMode::is_symlink(mode) {
             return Err(Error::Invalid("not a symbolic link"));
         }
@@ -102,7 +102,12 @@ impl Fs {
         };
         let mut block = None;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
-        let mut target = if fast {
+        if flags.contains(InodeFlags::ENCRYPT) {
+            return Err(Error::Encrypted { ino: inode.ino });
+        }
+        let mut target = if flags.contains(InodeFlags::INLINE_DATA) {
+            Some(inline_data::contents(self, inode)?)
+        } else if fast {
             let i_block: [u8; I_BLOCK_SIZE] = *inode.i_block.read();
             i_block.get(..len).map(<[u8]>::to_vec)
         } else {

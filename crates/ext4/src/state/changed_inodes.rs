@@ -26,6 +26,9 @@ use units::{FsBlock, Ino};
 
 const SHARDS: usize = u32::BITS as usize;
 
+/// The largest size of a file on a volume without the feature `large_file`, in bytes.
+const SMALL_FILE_MAX: u64 = i32::MAX as u64;
+
 type Inodes = SmallVec<[Arc<Inode>; 16]>;
 type Blocks = FxHashMap<FsBlock, Inodes>;
 
@@ -193,6 +196,10 @@ fn write_block(fs: &Fs, handle: &Handle<'_>, block: FsBlock, inodes: &[Arc<Inode
             fields,
             inline_xattrs: meta.inline_xattrs.clone(),
         });
+    }
+    let is_large = |s: &Snapshot| s.fields.mode.is_regular() && s.fields.size > SMALL_FILE_MAX;
+    if snapshots.iter().any(is_large) {
+        fs.require_large_file(handle);
     }
     let size = usize::from(fs.geo.inode_size);
     handle.modify(&buffer, None, |bytes| {

@@ -2,6 +2,7 @@
 
 use super::{Inode, InodeRef};
 use crate::{Error, Fs, InodeDamage, Result};
+use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::{
     FileType, InodeFields, InodeFlags, InodeMode, in_inode_xattr_area, verify_checksum,
 };
@@ -34,7 +35,9 @@ impl Fs {
         let mode = InodeMode(mode);
         let mut flags = InodeFlags::empty();
         let mut i_block = [0; 60];
-        if mode.is_regular() || mode.is_dir() || mode.is_symlink() {
+        let has_map = mode.is_regular() || mode.is_dir() || mode.is_symlink();
+        // Without extents the map is a block map, which is empty.
+        if has_map && self.geo.incompat.contains(IncompatFeatures::EXTENTS) {
             flags |= InodeFlags::EXTENTS;
             ext4_format::extent::init(&mut i_block, 0)?;
         }

@@ -37,8 +37,8 @@ pub use deletions::DeletedInodes;
 pub(crate) use deletions::{DeletedInodesSlot, Deletions, Unlinked};
 pub(crate) use freed_runs::FreedRuns;
 pub(crate) use inode::{
-    Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, OrphanPlace, Outcome, Range, Record,
-    SizeToSync, decode_rdev, is_stale_behind, live_bytes,
+    Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, NodeKey, OrphanPlace, Outcome, Range,
+    Record, SizeToSync, decode_rdev, is_stale_behind, live_bytes,
 };
 pub use inode::{Attr, FirstLink, Inode, InodeRef, Route, SetAttr, SetTime, SyncKind, WriteMode};
 pub(crate) use load::Links;
@@ -160,6 +160,19 @@ impl Fs {
         self.superblock_dirty.store(true, Ordering::Release);
     }
 
+    /// Sets the feature that a volume with a file of 2 GiB or more has.
+    fn require_large_file(&self, handle: &Handle<'_>) {
+        if self.geo.ro_compat.contains(RoCompatFeatures::LARGE_FILE) {
+            return;
+        }
+        {
+            let mut sb = self.superblock.lock();
+            let features = sb.ro_compat() | RoCompatFeatures::LARGE_FILE;
+            sb.set_ro_compat(features);
+        }
+        self.mark_superblock_dirty(handle);
+    }
+
     pub(crate) fn become_read_only(&self, why: &str) {
         self.read_only.store(true, Ordering::Relaxed);
         self.read_only_reason
@@ -193,7 +206,7 @@ impl Fs {
 
     /// The block that holds the super block.
     pub(crate) fn superblock_block(&self) -> FsBlock {
-        FsBlock(SUPERBLOCK_OFFSET / u64::from(self.geo.block_size))
+        self.geo.superblock_block()
     }
 }
 

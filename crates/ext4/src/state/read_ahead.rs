@@ -16,7 +16,7 @@ use super::Inode;
 use crate::Fs;
 use crate::alloc::BlockRun;
 use ext4_format::extent::{ExtentNode, ExtentState};
-use ext4_format::inode::{FileType, InodeFields, InodeMode};
+use ext4_format::inode::{FileType, InodeFields, InodeFlags, InodeMode};
 use units::{FsBlock, Ino, Span};
 
 /// Table blocks on each side of a directory's inode that are searched for directories.
@@ -78,7 +78,10 @@ impl Fs {
             return None;
         }
         let fields: InodeFields = self.decode_inode(ino, raw).ok()?;
-        if fields.links_count == 0 || fields.file_type().ok()? != FileType::Directory {
+        if fields.links_count == 0
+            || fields.file_type().ok()? != FileType::Directory
+            || !fields.flags.contains(InodeFlags::EXTENTS)
+        {
             return None;
         }
         let root = ExtentNode::parse_root(&fields.i_block).ok()?;

@@ -3,6 +3,7 @@
 
 use crate::{Error, InodeDamage, Result};
 use block::{Buf, Class, PAGE_SIZE, Queue, Reason};
+use ext4_format::block_map;
 use ext4_format::error::FormatError;
 use ext4_format::extent::{self, ExtentNode};
 use ext4_format::geometry::Geometry;
@@ -10,6 +11,7 @@ use ext4_format::group_desc::{self, GroupDesc};
 use ext4_format::inode::{InodeFields, InodeFlags, verify_checksum};
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::JournalExtent;
+use std::ops::Range;
 use units::{FileBlock, FsBlock, Ino};
 
 /// Extents that a journal may have; mke2fs makes a handful.
@@ -77,11 +79,6 @@ pub(crate) fn journal_extents(
         .ok_or(Error::Internal("an inode lies beyond its block"))?;
     verify_checksum(geo, ino, raw)?;
     let fields = InodeFields::decode(geo, raw)?;
-    if !fields.flags.contains(InodeFlags::EXTENTS) {
-        return Err(Error::Unsupported(
-            "a journal without extents (ext3 block map)".into(),
-        ));
-    }
     let mut walk = Walk {
         queue,
         geo,
@@ -90,8 +87,17 @@ pub(crate) fn journal_extents(
         nodes: 0,
         extents: Vec::new(),
     };
-    let root = ExtentNode::parse_root(&fields.i_block)?;
-    walk.collect(&root, root.depth())?;
+    if fields.flags.contains(InodeFlags::EXTENTS) {
+        let root = ExtentNode::parse_root(&fields.i_block)?;
+        walk.collect(&root, root.depth())?;
+    } else {
+        let blocks = fields.size.div_ceil(u64::from(geo.block_size));
+        for root in 0..block_map::ROOTS {
+            let (levels, first) = block_map::root_pointer(root, geo.block_size);
+            let pointer = block_map::get(&fields.i_block, root);
+            walk.collect_map(pointer, levels, first..blocks)?;
+        }
+    }
     let extents = walk.extents;
     let blocks: u64 = extents
         .iter()
@@ -140,15 +146,69 @@ impl Walk<'_> {
             if !self.geo.contains_blocks(block, 1) {
                 return Err(self.corrupt(InodeDamage::NodeBlock { block }));
             }
-            self.nodes += 1;
-            if self.nodes > MAX_NODES {
-                return Err(self.corrupt(InodeDamage::TooManyNodes { most: MAX_NODES }));
-            }
+            self.count_node()?;
             let data = read_block(self.queue, self.geo, index.child)?;
             extent::verify_checksum(seed, &data, index.child.0)?;
             let child = ExtentNode::parse(&data, depth - 1)?;
             self.collect(&child, depth - 1)?;
         }
+        Ok(())
+    }
+
+    /// Collects what a pointer of a block map covers, as far as it is in `range`, which begins with
+    /// the first file block that the pointer covers.
+    fn collect_map(&mut self, pointer: u32, levels: u8, range: Range<u64>) -> Result<()> {
+        if range.is_empty() || pointer == 0 {
+            // A hole is found when all extents are compared.
+            return Ok(());
+        }
+        let block = FsBlock(pointer.into());
+        let file_block = FileBlock(u32::try_from(range.start).unwrap_or(u32::MAX));
+        if !self.geo.contains_blocks(block, 1) {
+            return Err(self.corrupt(InodeDamage::MappedBlock { file_block, block }));
+        }
+        let Some(below) = levels.checked_sub(1) else {
+            return self.push(JournalExtent {
+                logical: file_block,
+                physical: block,
+                len: 1,
+            });
+        };
+        self.count_node()?;
+        let data = read_block(self.queue, self.geo, block)?;
+        let covered = block_map::covered(self.geo.block_size, below);
+        for slot in 0..block_map::pointers(self.geo.block_size) {
+            let first = range.start + u64::from(slot) * covered;
+            let pointer = block_map::get(&data, slot as usize);
+            self.collect_map(pointer, below, first..range.end)?;
+        }
+        Ok(())
+    }
+
+    fn count_node(&mut self) -> Result<()> {
+        self.nodes += 1;
+        match self.nodes > MAX_NODES {
+            true => Err(self.corrupt(InodeDamage::TooManyNodes { most: MAX_NODES })),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds an extent. It is merged with the last one if they are contiguous.
+    fn push(&mut self, extent: JournalExtent) -> Result<()> {
+        if let Some(last) = self.extents.last_mut()
+            && last.logical.saturating_add(last.len) == extent.logical
+            && last.physical.saturating_add(u64::from(last.len)) == extent.physical
+            && let Some(len) = last.len.checked_add(extent.len)
+        {
+            last.len = len;
+            return Ok(());
+        }
+        if self.extents.len() == MAX_EXTENTS {
+            return Err(self.corrupt(InodeDamage::TooManyExtents {
+                most: MAX_EXTENTS as u32,
+            }));
+        }
+        self.extents.push(extent);
         Ok(())
     }
 
@@ -161,16 +221,11 @@ impl Walk<'_> {
                     len: e.len,
                 }));
             }
-            if self.extents.len() == MAX_EXTENTS {
-                return Err(self.corrupt(InodeDamage::TooManyExtents {
-                    most: MAX_EXTENTS as u32,
-                }));
-            }
-            self.extents.push(JournalExtent {
+            self.push(JournalExtent {
                 logical: e.file_block,
                 physical: e.start,
                 len: e.len,
-            });
+            })?;
         }
         Ok(())
     }

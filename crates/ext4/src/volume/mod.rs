@@ -109,7 +109,7 @@ impl Fs {
         let (overhead, reserved) = {
             let sb = self.superblock.lock();
             (
-                u64::from(sb.overhead_clusters.get()),
+                u64::from(sb.overhead_clusters.get()) << self.geo.cluster_bits,
                 sb.reserved_blocks_count(),
             )
         };

@@ -66,7 +66,7 @@ impl Fs {
             carry_over(&before, &mut superblock);
             geo = geometry(&queue, &superblock)?;
         }
-        let groups = Groups::load(opened.journal.clone(), &budget, &geo, &superblock)?;
+        let groups = Groups::load(opened.journal.clone(), &budget, &geo)?;
         let errors = ErrorLog::new(
             queue.clone(),
             opened.journal.clone(),
@@ -150,8 +150,7 @@ impl Fs {
                 let state = sb.state() | State::ERROR;
                 sb.set_state(state);
             }
-            let incompat = sb.incompat() | IncompatFeatures::RECOVER;
-            sb.set_incompat(incompat);
+            mark_in_use(&mut sb);
             let count = sb.mnt_count.get().saturating_add(1);
             sb.mnt_count.set(count);
             sb.set_mount_time(self.options.clock.realtime().0.max(0) as u64);
@@ -228,8 +227,7 @@ impl Fs {
     fn write_last_superblock(&self, condition: Condition) -> Result<()> {
         if condition == Condition::Clean {
             let mut sb = self.superblock.lock();
-            let incompat = sb.incompat() - IncompatFeatures::RECOVER;
-            sb.set_incompat(incompat);
+            mark_clean(&mut sb);
             let ro_compat = sb.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT;
             sb.set_ro_compat(ro_compat);
         }
@@ -264,8 +262,10 @@ fn effective_access(
         Some("the device is opened for reading only".to_owned())
     } else if let Err(e) = sb.check_features(Access::ReadWrite) {
         Some(e.to_string())
-    } else if !sb.compat().contains(CompatFeatures::HAS_JOURNAL) {
-        Some("the volume has no journal; add one with `tune2fs -j` to write to it".to_owned())
+    } else if !has_journal(sb) && !sb.state().contains(State::VALID) {
+        Some("it has no journal and was not unmounted; run e2fsck, which repairs it".to_owned())
+    } else if has_external_journal(sb) {
+        Some("its journal is on a device of its own, which is not supported yet".to_owned())
     } else {
         None
     };
@@ -273,6 +273,31 @@ fn effective_access(
         tracing::warn!("{}: mounted read-only: {reason}", queue.name());
     }
     Ok((reason.is_some(), reason))
+}
+
+/// Marks a volume as in use: a mount after a crash replays the journal. Where there is none, e2fsck
+/// has to look for what the crash has left.
+fn mark_in_use(sb: &mut Superblock) {
+    match has_journal(sb) {
+        true => sb.set_incompat(sb.incompat() | IncompatFeatures::RECOVER),
+        false => sb.set_state(sb.state() - State::VALID),
+    }
+}
+
+/// Undoes [`mark_in_use`].
+fn mark_clean(sb: &mut Superblock) {
+    match has_journal(sb) {
+        true => sb.set_incompat(sb.incompat() - IncompatFeatures::RECOVER),
+        false => sb.set_state(sb.state() | State::VALID),
+    }
+}
+
+fn has_journal(sb: &Superblock) -> bool {
+    sb.compat().contains(CompatFeatures::HAS_JOURNAL)
+}
+
+fn has_external_journal(sb: &Superblock) -> bool {
+    has_journal(sb) && sb.journal_inum.get() == 0
 }
 
 fn geometry(queue: &Queue, sb: &Superblock) -> Result<Geometry> {
@@ -313,7 +338,15 @@ fn open_journal(
         uuid: sb.uuid,
     };
     let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);
-    let extents = if sb.compat().contains(CompatFeatures::HAS_JOURNAL) {
+    if needs_recovery && has_external_journal(sb) {
+        return Err(Error::Unsupported(
+            "the volume was not unmounted, and its journal is on a device of its own; mount it \
+             with the kernel once"
+                .into(),
+        ));
+    }
+    let has_log = has_journal(sb) && !has_external_journal(sb);
+    let extents = if has_log {
         bootstrap::journal_extents(queue, geo, Ino(sb.journal_inum.get()))?
     } else {
         Vec::new()
@@ -326,6 +359,8 @@ fn open_journal(
             (overlay, recovery) = jbd2::recover_to_memory(queue, &extents, geo.block_size, budget)?;
         }
         Journal::read_only(queue.clone(), overlay, budget.clone(), options)
+    } else if !has_log {
+        Journal::without_log(queue.clone(), budget.clone(), options)
     } else {
         if needs_recovery {
             recovery = jbd2::recover(queue, &extents, geo.block_size, budget)?;

@@ -177,6 +177,7 @@ impl Fs {
                     Route::Home => (WritePath::InPlace, extents::MAX_LEN),
                     Route::Log | Route::LogNew => (WritePath::Log, LOGGED_PAGES),
                 };
+                let most = most.min(extents::most_at(self, inode, file_block));
                 let want = len.min(left).min(most);
                 let io = inode.data.make_io();
                 let run = match self.goal(inode, &io, file_block, placement) {

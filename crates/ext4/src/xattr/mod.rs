@@ -3,13 +3,15 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `store` | reading and writing both places; blocks that inodes share |
+//! | `value_inode` | values in inodes of their own |
 //! | `acl` | access and default ACLs: their relation to the mode, inheritance |
 //!
-//! The operations on them are in `attributes::extended`. Volumes with values in separate inodes
-//! (`ea_inode`) are refused at mount.
+//! The operations on them are in `attributes::extended`. Volumes whose values may be in inodes of
+//! their own (`ea_inode`) are only read.
 
 mod acl;
 mod store;
+mod value_inode;
 
 pub(crate) use acl::{chmod_acl, inherit_acl, set_access, set_default};
 pub(crate) use store::{Attributes, change};

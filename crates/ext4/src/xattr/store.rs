@@ -13,7 +13,7 @@
 //!      └── all fit into the inode ─────────┘  └── set or removed ── shared block (one reference dropped)
 //! ```
 
-use super::SetXattrMode;
+use super::{SetXattrMode, value_inode};
 use crate::alloc::BlockRun;
 use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::BufMut;
@@ -34,16 +34,6 @@ pub(crate) struct Attribute {
     /// The name without the prefix.
     pub name: Vec<u8>,
     pub value: Vec<u8>,
-}
-
-impl From<XattrEntry<'_>> for Attribute {
-    fn from(entry: XattrEntry<'_>) -> Attribute {
-        Attribute {
-            index: entry.index,
-            name: entry.name.to_vec(),
-            value: entry.value.to_vec(),
-        }
-    }
 }
 
 impl Attribute {
@@ -86,11 +76,11 @@ impl Attributes {
         let (area, block) = inode.xattr_places();
         let mut attributes = Attributes::default();
         if let Some(area) = area {
-            attributes.inode = own(parse_ibody(&area)?);
+            attributes.inode = own(fs, inode, parse_ibody(&area)?)?;
         }
         if block.0 != 0 {
             let data = get_block(fs, inode, block)?.data();
-            attributes.block = own(parse_block(&data)?.1);
+            attributes.block = own(fs, inode, parse_block(&data)?.1)?;
         }
         Ok(attributes)
     }
@@ -151,8 +141,19 @@ impl Attributes {
     }
 }
 
-fn own(entries: Vec<XattrEntry<'_>>) -> Vec<Attribute> {
-    entries.into_iter().map(Attribute::from).collect()
+/// Copies entries, with the values that are in inodes of their own.
+fn own(fs: &Fs, inode: &Inode, entries: Vec<XattrEntry<'_>>) -> Result<Vec<Attribute>> {
+    let own = |entry: XattrEntry<'_>| {
+        Ok(Attribute {
+            index: entry.index,
+            name: entry.name.to_vec(),
+            value: match entry.value_inode {
+                Some(place) => value_inode::read(fs, inode, place)?,
+                None => entry.value.to_vec(),
+            },
+        })
+    };
+    entries.into_iter().map(own).collect()
 }
 
 fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {

@@ -62,6 +62,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "extents",
             "orphan",
             "xattr",
+            "inline_data",
             "directory",
             "writepages",
             "removal",

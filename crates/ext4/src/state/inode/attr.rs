@@ -129,7 +129,11 @@ impl Attr {
             gid: f.gid,
             rdev,
             size: f.size,
-            blocks: f.blocks,
+            // As in the kernel, contents in the inode count, so that the file is no hole.
+            blocks: match (kind, f.flags.contains(InodeFlags::INLINE_DATA)) {
+                (FileType::Regular, true) => f.blocks + f.size.div_ceil(512),
+                _ => f.blocks,
+            },
             atime: f.atime,
             mtime: f.mtime,
             ctime: f.ctime,
@@ -181,10 +185,11 @@ impl Inode {
                 .min(self.data.mapping.pages()),
             _ => 0,
         };
+        let attr = Attr::of_fields(self.ino, self.kind, f, i_block);
         Attr {
             size: meta.size,
-            blocks: f.blocks + unplaced * SECTORS_PER_PAGE,
-            ..Attr::of_fields(self.ino, self.kind, f, i_block)
+            blocks: attr.blocks + unplaced * SECTORS_PER_PAGE,
+            ..attr
         }
     }
 }

@@ -8,7 +8,7 @@
 //! | `batch` | I/O in flight of many inodes |
 //! | `io` | what only I/O needs, made at the first I/O |
 //! | `readahead` | sequential reading of a file |
-//! | `node_promise` | blocks that are promised for nodes of an extent tree |
+//! | `node_promise` | blocks that are promised for nodes of an extent tree or block map |
 //! | `parent_hint` | the directory of a file |
 //!
 //! docs/LOCKING.md has the order of the locks.
@@ -30,6 +30,7 @@ pub use durability::SyncKind;
 pub(crate) use durability::{Needed, SizeToSync};
 pub use fields::{FirstLink, WriteMode};
 pub(crate) use io::FileIo;
+pub(crate) use node_promise::NodeKey;
 pub(crate) use readahead::{Arrival, is_stale_behind, live_bytes};
 
 use super::Fs;
