@@ -28,36 +28,33 @@ fn mount(path: &Path, read_only: bool) -> ext4::Result<Arc<Fs>> {
     Fs::mount(queue, options)
 }
 
+/// Sets a bit of the super block's incompatible features that no implementation knows.
+fn set_unknown_feature(path: &Path) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().read(true).write(true).open(path);
+    let file = file.unwrap();
+    let mut bits = [0; 4];
+    file.read_exact_at(&mut bits, 1024 + 0x60).unwrap();
+    let bits = u32::from_le_bytes(bits) | 1 << 27;
+    file.write_all_at(&bits.to_le_bytes(), 1024 + 0x60).unwrap();
+}
+
 #[test]
-fn an_unsupported_feature_is_named() {
+fn an_unknown_feature_is_named() {
     let dir = Scratch::new();
     let path = dir.join("image");
-    for (features, message) in [
-        (
-            "inline_data",
-            "inline_data is not supported yet (feature of this volume)",
-        ),
-        (
-            "bigalloc",
-            "bigalloc is not supported yet (feature of this volume)",
-        ),
-        (
-            "bigalloc,inline_data",
-            "inline_data, bigalloc are not supported yet (features of this volume)",
-        ),
-        (
-            "meta_bg,^resize_inode",
-            "meta_bg is not supported yet (feature of this volume)",
-        ),
-    ] {
-        if !make(&path, features) {
-            continue;
-        }
-        for read_only in [false, true] {
-            let error = mount(&path, read_only).err().expect(features);
-            assert_eq!(error.to_string(), message);
-            assert_eq!(error.errno(), rustix::io::Errno::OPNOTSUPP.raw_os_error());
-        }
+    // Without checksums, so that only the feature is wrong.
+    if !make(&path, "^metadata_csum") {
+        return;
+    }
+    set_unknown_feature(&path);
+    for read_only in [false, true] {
+        let error = mount(&path, read_only).err().expect("an error");
+        assert_eq!(
+            error.to_string(),
+            "FEATURE_I27 is not supported yet (feature of this volume)"
+        );
+        assert_eq!(error.errno(), rustix::io::Errno::OPNOTSUPP.raw_os_error());
     }
 }
 
@@ -65,14 +62,47 @@ fn an_unsupported_feature_is_named() {
 fn a_feature_that_is_not_supported_for_writing_makes_the_mount_read_only() {
     let dir = Scratch::new();
     let path = dir.join("image");
-    if !make(&path, "quota") {
+    for (features, names) in [
+        ("quota", "quota is"),
+        ("inline_data", "inline_data is"),
+        ("bigalloc", "bigalloc is"),
+        ("ea_inode,inline_data", "ea_inode, inline_data are"),
+        ("mmp", "mmp is"),
+        ("casefold", "casefold is"),
+        ("encrypt", "encrypt is"),
+        ("verity", "verity is"),
+    ] {
+        if !make(&path, features) {
+            continue;
+        }
+        let fs = mount(&path, false).unwrap();
+        let noun = match names.ends_with("are") {
+            true => "features",
+            false => "feature",
+        };
+        assert_eq!(
+            fs.info().read_only_reason,
+            Some(format!(
+                "{names} not supported for writing yet ({noun} of this volume)"
+            ))
+        );
+        fs.unmount().unwrap();
+    }
+}
+
+#[test]
+fn a_volume_without_a_journal_that_was_not_unmounted_is_read_only() {
+    let dir = Scratch::new();
+    let path = dir.join("image");
+    if !make(&path, "^has_journal") {
         return;
     }
-
     let fs = mount(&path, false).unwrap();
-
-    assert_eq!(
-        fs.info().read_only_reason.as_deref(),
-        Some("quota is not supported for writing yet (feature of this volume)")
-    );
+    assert!(!fs.is_read_only());
+    fs.crash();
+    drop(fs);
+    let fs = mount(&path, false).unwrap();
+    let reason = fs.info().read_only_reason.expect("a reason");
+    assert!(reason.contains("run e2fsck"), "{reason}");
+    fs.unmount().unwrap();
 }
