@@ -11,7 +11,7 @@ use testing::snapshot::{Compare, Snapshot};
 use testkit::disk::Disk;
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have};
-use testkit::oracle::assert_clean;
+use testkit::oracle::{Mke2fs, assert_clean};
 use testkit::rounds;
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
@@ -53,13 +53,50 @@ fn check_volume(disk: &Disk, ours: &snapshot::Snapshot, pairs: &[Pair]) {
 
 #[test]
 fn one_thread_with_remounts_and_crashes() {
-    let mut rng = Rng::new("model, one thread");
-    let steps = rounds(12_000, 200_000);
-    let _watchdog = Watchdog::new(
-        "the model with one thread",
-        Duration::from_secs(60 + steps as u64 / 50),
+    one_thread(
+        "model, one thread",
+        format(1 << 30),
+        rounds(12_000, 200_000),
     );
-    let disk = format(1 << 30);
+}
+
+#[test]
+fn one_thread_on_ext3() {
+    if have("model, ext3", &[Need::Tool("mke2fs")]) {
+        let disk = Disk::by_mke2fs(&Mke2fs::of_type(512 << 20, "ext3"));
+        one_thread("model, ext3", disk, rounds(6000, 200_000));
+    }
+}
+
+#[test]
+fn one_thread_on_ext2() {
+    if have("model, ext2", &[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+        let disk = Disk::by_mke2fs(&Mke2fs::of_type(512 << 20, "ext2"));
+        one_thread("model, ext2", disk, rounds(6000, 200_000));
+    }
+}
+
+/// Mounts a volume again whose process has ended. One without a journal is repaired first.
+fn recover(disk: Disk) -> (Disk, Arc<Fs>) {
+    let fs = mount(&disk);
+    if !fs.is_read_only() {
+        return (disk, fs);
+    }
+    fs.unmount().expect("unmount");
+    drop(fs);
+    let scratch = Scratch::new();
+    let image = scratch.join("model.img");
+    disk.save(&image);
+    testkit::oracle::repair(&image, "-fy");
+    let disk = Disk::from_bytes(std::fs::read(&image).expect("the image"));
+    let fs = mount(&disk);
+    assert!(!fs.is_read_only());
+    (disk, fs)
+}
+
+fn one_thread(what: &str, mut disk: Disk, steps: usize) {
+    let mut rng = Rng::new(what);
+    let _watchdog = Watchdog::new(what, Duration::from_secs(60 + steps as u64 / 50));
     let mut fs = mount(&disk);
     let mut pair = Pair::new(&fs, "model", rng.fork());
     for step in 0..steps {
@@ -88,7 +125,7 @@ fn one_thread_with_remounts_and_crashes() {
                 fs.crash();
                 pair.close_all();
                 drop(fs);
-                fs = mount(&disk);
+                (disk, fs) = recover(disk);
                 pair.compare(&fs);
             }
             6 => pair.compare(&fs),

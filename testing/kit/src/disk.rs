@@ -97,6 +97,15 @@ impl Disk {
         Disk::build(bytes, None)
     }
 
+    /// A disk with a volume by mke2fs.
+    #[cfg(feature = "volume")]
+    pub fn by_mke2fs(how: &crate::oracle::Mke2fs) -> Disk {
+        let scratch = crate::scratch::Scratch::new();
+        let image = scratch.join("volume.img");
+        how.make(&image).expect("mke2fs");
+        Disk::from_bytes(std::fs::read(&image).expect("the image"))
+    }
+
     /// A disk whose requests overlap in time and end in any order, with random delays.
     pub fn with_delays(bytes: Vec<u8>, delays: Delays, rng: Rng) -> Disk {
         let timing = Timing {

@@ -22,6 +22,7 @@ use testing::recovery;
 use testkit::crash::{Promises, Recording};
 use testkit::disk::{Disk, save};
 use testkit::needs::{Need, have};
+use testkit::oracle::Mke2fs;
 use testkit::rounds;
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
@@ -37,20 +38,46 @@ const TRIES: usize = 12;
 
 type Workload = fn(&mut Work) -> ext4::Result<()>;
 
-/// Options of a workload's mkfs and mount.
+/// The volume of a workload.
+#[derive(Clone, Copy)]
+enum Volume {
+    /// By our mkfs, with these features.
+    Ours(&'static [&'static str]),
+    /// By mke2fs: block maps, and a journal without checksums.
+    Ext3,
+}
+
+impl<const N: usize> From<&'static [&'static str; N]> for Volume {
+    fn from(features: &'static [&'static str; N]) -> Volume {
+        Volume::Ours(features)
+    }
+}
+
+impl Volume {
+    fn make(self) -> Disk {
+        let features = match self {
+            Volume::Ours(features) => features,
+            Volume::Ext3 => return Disk::by_mke2fs(&Mke2fs::of_type(SIZE as u64, "ext3")),
+        };
+        let disk = Disk::new(SIZE);
+        let mkfs = MkfsOptions {
+            features: features.iter().map(|f| (*f).to_owned()).collect(),
+            ..MkfsOptions::default()
+        };
+        mkfs::format(&disk.queue(), &mkfs).unwrap();
+        disk
+    }
+}
+
+/// Options of a workload's volume and mount.
 #[derive(Clone, Copy)]
 struct Setup {
-    features: &'static [&'static str],
+    volume: Volume,
     async_commit: AsyncCommit,
 }
 
 fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<History>>) {
-    let disk = Disk::new(SIZE);
-    let mkfs = MkfsOptions {
-        features: setup.features.iter().map(|f| (*f).to_owned()).collect(),
-        ..MkfsOptions::default()
-    };
-    mkfs::format(&disk.queue(), &mkfs).unwrap();
+    let disk = setup.volume.make();
     let mount = MountOptions {
         async_commit: setup.async_commit,
         ..options()
@@ -189,13 +216,13 @@ fn canary(name: &str, work: Workload, setup: Setup) {
 }
 
 macro_rules! workloads {
-    (@form $form:ident, $async_commit:expr; $($name:ident: $work:expr, $features:expr;)*) => {
+    (@form $form:ident, $async_commit:expr; $($name:ident: $work:expr, $volume:expr;)*) => {
         mod $form {
             use super::*;
 
             $(#[test]
             fn $name() {
-                let setup = Setup { features: $features, async_commit: $async_commit };
+                let setup = Setup { volume: Volume::from($volume), async_commit: $async_commit };
                 crash(concat!(stringify!($form), "-", stringify!($name)), $work, setup);
             })*
 
@@ -204,7 +231,7 @@ macro_rules! workloads {
 
                 $(#[test]
                 fn $name() {
-                    let setup = Setup { features: $features, async_commit: $async_commit };
+                    let setup = Setup { volume: Volume::from($volume), async_commit: $async_commit };
                     canary(concat!(stringify!($form), "-", stringify!($name)), $work, setup);
                 })*
             }
@@ -244,4 +271,21 @@ workloads! {
     data_through_the_log_without_checksums: Work::logged_data, &["^metadata_csum,^64bit"];
     overwriting_what_is_in_the_log: Work::overwritten_by_the_flusher, &[];
     reusing_what_is_in_the_log: Work::freed_from_the_log, &[];
+}
+
+workloads! { @form block_maps, AsyncCommit::Never;
+    creating: Work::create_fsync, Volume::Ext3;
+    overwriting: Work::overwrite_fsync, Volume::Ext3;
+    appending: Work::append, Volume::Ext3;
+    truncating: Work::truncate, Volume::Ext3;
+    rewriting: Work::rewrite, Volume::Ext3;
+    reusing_freed_blocks: Work::reuse, Volume::Ext3;
+    replacing: Work::rename_over, Volume::Ext3;
+    unlinking: Work::unlink, Volume::Ext3;
+    making_trees: Work::trees, Volume::Ext3;
+    wrapping_around: Work::wrap_around, Volume::Ext3;
+    syncing_in_bulk: Work::fsyncs_in_bulk, Volume::Ext3;
+    threads_at_once: Work::at_once, Volume::Ext3;
+    data_through_the_log: Work::logged_data, Volume::Ext3;
+    reusing_what_is_in_the_log: Work::freed_from_the_log, Volume::Ext3;
 }
