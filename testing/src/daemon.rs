@@ -26,8 +26,9 @@ impl Daemon {
     /// # Panics
     /// See [`Daemon::start`].
     pub fn start_with(sluice: &Path, image: &Path, dir: &Path, options: &str) -> Daemon {
+        let options = testkit::transport::with_options(options);
         let mut child = Command::new(sluice)
-            .args(["mount", "-f", "-o", options, text(image), text(dir)])
+            .args(["mount", "-f", "-o", &options, text(image), text(dir)])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -49,7 +49,13 @@ fn a_mounted_image_gets_small_while_it_is_used() {
     let s = Scratch::new();
     let image = s.volume();
     fs::create_dir(s.path("mnt")).unwrap();
-    s.run(&["mount", "-o", "discard,dirty_writeback=0.1,commit=300", image, "mnt"]);
+    s.run(&[
+        "mount",
+        "-o",
+        "discard,dirty_writeback=0.1,commit=300",
+        image,
+        "mnt",
+    ]);
     let kept = vec![1; (8 * MIB) as usize];
     fs::write(s.path("mnt/kept"), &kept).unwrap();
     fs::write(s.path("mnt/removed"), vec![2; (64 * MIB) as usize]).unwrap();

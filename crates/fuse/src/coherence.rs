@@ -31,7 +31,8 @@
 //!   A thread that serves no requests sends all others.
 //! - At most [`MAX_HELD`] replies are held back. The kernel limits the number of background
 //!   requests. Direct writes must not use up this limit while they wait for a READ, which counts
-//!   too. Beyond the limit the reply is sent before the notification.
+//!   too. Beyond the limit, or if the transport cannot hold one more reply ([`Hold`]), the reply is
+//!   sent before the notification.
 //!
 //! No notification is sent for a file that has no cached reads or writes: each file with direct
 //! writes has a record of whether the kernel may have pages of it. Other files have no record; for
@@ -39,7 +40,7 @@
 
 use crate::nodes::node_of;
 use crossbeam_channel::{Sender, bounded, unbounded};
-use fusedev::{Notifier, guarded};
+use fusedev::{Hold, Notifier, guarded};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -304,11 +305,13 @@ impl Coherence {
     }
 
     /// Drops `len` bytes at `offset`, which a direct write has written, from the kernel's page
-    /// cache, then calls `reply`: before this returns, or later on another thread.
+    /// cache, then calls `reply`: before this returns, or later on another thread. `hold` is the
+    /// answer of the reply.
     pub fn after_direct_write(
         &self,
         ino: Ino,
         (offset, len): (u64, u64),
+        hold: Hold,
         reply: impl FnOnce() + Send + 'static,
     ) {
         let drop = self.shared.records.note_direct(ino);
@@ -316,13 +319,14 @@ impl Coherence {
             return reply();
         }
         let range = Range { ino, offset, len };
-        if self.may_wait && !self.waiting.swap(true, Ordering::Acquire) {
+        let may_hold = hold == Hold::Granted;
+        if may_hold && self.may_wait && !self.waiting.swap(true, Ordering::Acquire) {
             self.shared.drop_pages(range, &drop);
             self.waiting.store(false, Ordering::Release);
             return reply();
         }
         let held = self.shared.held.fetch_add(1, Ordering::Relaxed);
-        let reply = if held < MAX_HELD {
+        let reply = if may_hold && held < MAX_HELD {
             Some(Box::new(reply) as SendReply)
         } else {
             self.shared.held.fetch_sub(1, Ordering::Relaxed);

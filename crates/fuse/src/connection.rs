@@ -2,7 +2,9 @@
 
 use crate::teardown::Teardown;
 use anyhow::{Context, Result, bail};
-use fusedev::{Claim, MountSpec, Notifier, Server, Session, UnmountMode, unmount};
+use fusedev::{
+    Claim, MountSpec, Notifier, Server, Serving, Session, TransportMonitor, UnmountMode, unmount,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,17 +27,17 @@ pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf> {
     Ok(absolute)
 }
 
-/// Mounts on the directory of `teardown`, with the `claim` if there is one, and serves requests
-/// with `threads` threads. `set_notifier` is called before the first request.
+/// Mounts on the directory of `teardown`, with the `claim` if there is one, and serves requests.
+/// `connected` is called before the first request.
 ///
 /// # Errors
-/// FUSE is not available; the system does not let this user mount there.
+/// FUSE or the chosen transport is not available; the system does not let this user mount there.
 pub(crate) fn start(
     teardown: &Arc<Teardown>,
     server: Arc<impl Server>,
     (spec, claim): (&MountSpec, Option<Claim>),
-    threads: usize,
-    set_notifier: impl FnOnce(Notifier),
+    serving: Serving,
+    connected: impl FnOnce(Notifier, TransportMonitor),
 ) -> Result<()> {
     let dir = teardown.dir();
     let mounted = match claim {
@@ -44,10 +46,10 @@ pub(crate) fn start(
     };
     mounted
         .and_then(|fd| {
-            Session::start(fd, server)
+            Session::start(fd, server, serving)
                 .and_then(|session| {
-                    set_notifier(session.notifier());
-                    teardown.serve(move || session.run(threads))
+                    connected(session.notifier(), session.monitor());
+                    teardown.serve(move || session.run())
                 })
                 .inspect_err(|_| {
                     let _ = unmount(dir, UnmountMode::Lazy);

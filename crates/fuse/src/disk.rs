@@ -13,7 +13,8 @@ use block::{
     Bio, Buf, BufMut, Class, Durability, EndIo, IoError, PAGE_SIZE, Payload, Queue, Reason,
 };
 use fusedev::{
-    Attr, DirEntries, Entry, Errno, Features, MountSpec, NodeId, Operation, Reply, Request, guarded,
+    Attr, DirEntries, Entry, Errno, Features, MountSpec, NodeId, Operation, Reply, Request,
+    Serving, TransportChoice, guarded,
 };
 use smallvec::SmallVec;
 use std::ffi::OsStr;
@@ -27,8 +28,12 @@ const NAME: &str = "disk";
 const FILE: NodeId = NodeId(2);
 /// How long the kernel may cache names and attributes.
 const TTL: Duration = Duration::from_secs(86_400);
-/// Serving threads. They only submit requests to the device.
-const THREADS: usize = 2;
+/// Two threads, which only submit requests to the device. They use `/dev/fuse`, because every reply
+/// is sent later by another thread.
+const SERVING: Serving = Serving {
+    transport: TransportChoice::Device,
+    threads: 2,
+};
 
 /// A device that is served as a file. Dropping it unmounts it, lazily if it is in use.
 pub struct Disk {
@@ -52,7 +57,7 @@ pub fn serve_disk(queue: Arc<Queue>, dir: &Path) -> Result<Disk> {
     };
     let server = Arc::new(OneFile { queue });
     let teardown = Teardown::new(mount_point(dir)?, None);
-    connection::start(&teardown, server, (&spec, None), THREADS, |_| ())?;
+    connection::start(&teardown, server, (&spec, None), SERVING, |_, _| ())?;
     Ok(Disk { teardown })
 }
 

@@ -3,6 +3,7 @@
 use crate::sandbox::Sandbox;
 use anyhow::{Context, Result, bail};
 use ext4::{AsyncCommit, OnError};
+use fusedev::{Serving, TransportChoice};
 use std::time::Duration;
 use writeback::{Flushers, Tunables};
 
@@ -31,7 +32,8 @@ use writeback::{Flushers, Tunables};
 /// | `sandbox=auto`, `sandbox=on`, `sandbox=off` | restrict the serving process by Landlock: if the kernel supports it; always, or fail to mount; never (`auto`) |
 /// | `flushers=per-device`, `flushers=shared` | flusher threads of a process that mounts several volumes (`per-device`); use `shared` only for measurements |
 /// | `offset=SIZE`, `sizelimit=SIZE` | the place of the volume on the device (the whole device); `loop` has no effect |
-/// | `threads=N` | number of serving threads (one per processor, at least 2) |
+/// | `threads=N` | number of threads that read `/dev/fuse` (one per processor, at least 2); over io_uring their number follows the load |
+/// | `transport=dev`, `transport=uring`, `transport=auto` | requests travel over `/dev/fuse`; over io_uring, or the mount fails (Linux 6.14, fuse module parameter `enable_uring`); over io_uring if the kernel offers it (`dev`) |
 /// | `check_open`, `no_check_open` | open(2) of immutable and append-only files fails, or only changes fail; `no_check_open` saves a request for every open and one for every close (`check_open`) |
 /// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write (`no_killpriv`) |
 /// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect |
@@ -84,6 +86,8 @@ pub struct MountOptions {
     pub sizelimit: Option<u64>,
     /// The sandbox of the serving process, which calls [`crate::enter_sandbox`] itself.
     pub sandbox: Sandbox,
+    /// How requests travel.
+    pub transport: TransportChoice,
     /// Number of serving threads; `None` means one per processor, at least 2.
     pub threads: Option<usize>,
 }
@@ -113,6 +117,7 @@ impl Default for MountOptions {
             offset: None,
             sizelimit: None,
             sandbox: Sandbox::default(),
+            transport: TransportChoice::Device,
             threads: None,
         }
     }
@@ -189,6 +194,7 @@ impl MountOptions {
             "offset" | "sizelimit" => bail!("{}", needs_value(name, "1MiB")),
             "commit" | "memory" | "threads" => bail!("{}", needs_value(name, "5")),
             "sandbox" => bail!("{}", needs_value(name, "off")),
+            "transport" => bail!("{}", needs_value(name, "dev")),
             "plug" => bail!("{}", needs_value(name, "off")),
             "flushers" => bail!("{}", needs_value(name, "shared")),
             _ if Tunables::NAMES.contains(&name) => bail!("{}", needs_value(name, "5")),
@@ -220,6 +226,14 @@ impl MountOptions {
                     _ => bail!("use per-device or shared"),
                 }
             }
+            "transport" => {
+                self.transport = match value {
+                    "auto" => TransportChoice::RingIfPossible,
+                    "uring" => TransportChoice::Ring,
+                    "dev" => TransportChoice::Device,
+                    _ => bail!("use auto, uring, or dev"),
+                }
+            }
             "threads" => {
                 let threads: usize = value.parse().context("not a number")?;
                 if !(1..=256).contains(&threads) {
@@ -248,6 +262,14 @@ impl MountOptions {
         volume.memory = self.memory.unwrap_or(volume.memory);
         volume.commit_interval = self.commit_interval.unwrap_or(volume.commit_interval);
         volume
+    }
+
+    /// How requests are served.
+    pub(crate) fn serving(&self) -> Serving {
+        Serving {
+            transport: self.transport,
+            threads: self.thread_count(),
+        }
     }
 
     /// The number of serving threads.
@@ -351,6 +373,8 @@ mod tests {
             ("errors=ignore", "errors=ignore"),
             ("errors", "errors=remount-ro"),
             ("plug=maybe", "plug=maybe"),
+            ("transport=bus", "use auto, uring, or dev"),
+            ("transport", "transport=dev"),
             ("sandbox=perhaps", "sandbox=perhaps"),
             ("sandbox", "sandbox=off"),
             ("flushers=none", "flushers=none"),

@@ -29,8 +29,12 @@ pub enum Sandbox {
 
 /// Readable and writable besides the device of the volume.
 const FILES: [&str; 2] = ["/dev/fuse", "/dev/null"];
-/// Holders of a device lock (/proc), number of processors (cgroups).
-const READ_ONLY: [&str; 2] = ["/proc", "/sys/fs/cgroup"];
+/// Holders of a device lock (/proc), number of processors (the others).
+const READ_ONLY: [&str; 3] = [
+    "/proc",
+    "/sys/fs/cgroup",
+    "/sys/devices/system/cpu/possible",
+];
 /// Readahead of the mount.
 const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 

@@ -76,8 +76,8 @@ pub fn mount_by(
         &teardown,
         server.clone(),
         (&spec, claim),
-        options.thread_count(),
-        |notifier| server.set_notifier(notifier),
+        options.serving(),
+        |notifier, monitor| server.set_connection(notifier, monitor),
     )?;
     raise_read_ahead(teardown.dir(), device);
     Ok(Session { server, teardown })

@@ -37,7 +37,8 @@ impl Loop {
 
     fn options(&self) -> MountOptions {
         // No timed writeback.
-        MountOptions::parse("commit=600,dirty_expire=600").unwrap()
+        let options = testkit::transport::with_options("commit=600,dirty_expire=600");
+        MountOptions::parse(&options).unwrap()
     }
 
     fn claim(&self) -> Option<Claim> {

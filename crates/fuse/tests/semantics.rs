@@ -437,7 +437,8 @@ fn a_busy_mount_stays() {
     let dir = Scratch::new();
     let queue = image.queue();
     let volume = ext4::Fs::mount(queue, ext4::MountOptions::default()).unwrap();
-    let session = fuse::mount(volume, dir.path(), fuse::MountOptions::default()).unwrap();
+    let options = fuse::MountOptions::parse(&testkit::transport::option()).unwrap();
+    let session = fuse::mount(volume, dir.path(), options).unwrap();
     let file = File::create(dir.path().join("f")).unwrap();
     let Err((Some(session), _)) = session.unmount() else {
         panic!("it was unmounted under an open file");

@@ -99,6 +99,7 @@ struct Server {
 impl Server {
     /// Starts a server through the command `by`, and waits for the mount.
     fn start(image: &Image, options: &str, by: &[&str]) -> Server {
+        let options = &testkit::transport::with_options(options);
         let dir = Scratch::new();
         let exe = std::env::current_exe().unwrap();
         let mut words: Vec<&str> = by.to_vec();

@@ -1,6 +1,6 @@
 //! A FUSE server that does no work. It measures the upper bound that the kernel and the protocol
-//! set on this machine. Usage: `empty DIR [THREADS]`. Every lookup finds no name, every write
-//! succeeds, and nothing is stored.
+//! set on this machine. Usage: `empty DIR [THREADS [dev|uring]]`. Every lookup finds no name, every
+//! write succeeds, and nothing is stored.
 
 use fusedev::*;
 use std::path::Path;
@@ -69,7 +69,9 @@ impl Server for Empty {
 
 fn main() -> std::io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let dir = args.first().expect("usage: empty DIR [THREADS]");
+    let dir = args
+        .first()
+        .expect("usage: empty DIR [THREADS [dev|uring]]");
     let spec = MountSpec {
         source: "empty".into(),
         subtype: "empty".into(),
@@ -78,5 +80,10 @@ fn main() -> std::io::Result<()> {
     };
     let fd = mount(&spec, Path::new(dir))?;
     let threads = args.get(1).and_then(|n| n.parse().ok()).unwrap_or(2);
-    Session::start(fd, Arc::new(Empty(AtomicU64::new(2))))?.run(threads)
+    let transport = match args.get(2).map(String::as_str) {
+        Some("uring") => TransportChoice::Ring,
+        _ => TransportChoice::Device,
+    };
+    let serving = Serving { transport, threads };
+    Session::start(fd, Arc::new(Empty(AtomicU64::new(2))), serving)?.run()
 }

@@ -1,15 +1,15 @@
-//! The transport: messages over `/dev/fuse`.
+//! The classic transport: messages over `/dev/fuse`. Notifications and INIT always use it.
 //!
-//! Only this module and `session` know how messages travel. A message from the kernel becomes a
-//! `message::Message`; a message to the kernel is an error number, the number of the request, and
-//! its parts in order.
+//! A message to the kernel is an error number, the number of the request, and its parts in order.
 
 use crate::abi;
+use crate::transport::{Fill, Transport};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use zerocopy::IntoBytes;
 
 /// Bytes in the largest write request; 256 pages, the default limit of kernels.
@@ -23,6 +23,11 @@ const INLINE_SLICES: usize = 4;
 
 /// `FUSE_DEV_IOC_CLONE`.
 const IOC_CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+thread_local! {
+    /// The buffer of [`Transport::send_filled`]. A thread sends one reply at a time.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// One descriptor of a connection. The reply to a request must go to the descriptor that the
 /// request was read from.
@@ -82,6 +87,35 @@ impl Channel {
             )
         }?;
         Ok(Channel(fd))
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Transport for Channel {
+    fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) {
+        self.write(error, unique, parts);
+    }
+
+    fn send_filled(&self, unique: u64, size: usize, fill: Fill<'_>) {
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            match fill(&mut buffer[..size]) {
+                Ok(len) => self.write(0, unique, &[&buffer[..len]]),
+                Err(error) => self.write(-error.raw_os_error(), unique, &[]),
+            }
+        });
+    }
+
+    /// The thread that has read a request reads the next one before it replies to the first.
+    fn hold(&self) -> bool {
+        true
     }
 }
 

@@ -43,6 +43,8 @@ bitflags! {
         const INIT_EXT = 1 << 30;
         /// A notification can expire a cached name without removing it.
         const HAS_EXPIRE_ONLY = 1 << 35;
+        /// Requests travel over io_uring. The session adds it, not the server.
+        const OVER_IO_URING = 1 << 41;
     }
 }
 

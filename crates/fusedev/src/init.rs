@@ -23,11 +23,13 @@ pub(crate) enum Init {
     Done,
 }
 
-/// Answers one INIT.
+/// Answers one INIT. `add` is called with the features that the kernel offers, and returns those
+/// that the session adds to the server's.
 pub(crate) fn answer_init(
     channel: &Arc<Channel>,
     server: &impl Server,
     message: &[u8],
+    add: impl FnOnce(Features) -> io::Result<Features>,
 ) -> io::Result<Init> {
     let wrong = |why: &str| io::Error::new(io::ErrorKind::Unsupported, why.to_owned());
     let short = |_| wrong("the kernel's INIT is too short");
@@ -61,8 +63,17 @@ pub(crate) fn answer_init(
         let ext: abi::InitInExt = arguments.take().map_err(short)?;
         offered = Features::from_words(init.flags, ext.flags2);
     }
-    let wanted =
-        server.init(offered, (init.major, init.minor)) | Features::MAX_PAGES | Features::INIT_EXT;
+    let added = match add(offered) {
+        Ok(features) => features,
+        Err(error) => {
+            reply.error(Errno::OPNOTSUPP);
+            return Err(error);
+        }
+    };
+    let wanted = server.init(offered, (init.major, init.minor))
+        | Features::MAX_PAGES
+        | Features::INIT_EXT
+        | added;
     (answer.flags, answer.flags2) = (wanted & offered).words();
     answer.max_readahead = init.max_readahead;
     answer.max_background = MAX_BACKGROUND;

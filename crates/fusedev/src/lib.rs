@@ -9,10 +9,16 @@
 //!     │                                           │
 //!  init      agreement on version, features    helper    a process that mounts for a sandbox
 //!     │                                           │
-//!  server    the trait that a file system      local     mount(2), umount(2), fusermount3
+//!  choice    which transport is used, and why     │
+//!     │                                           │
+//!  ring      the transport over io_uring          │
+//!     │                                           │
+//!  dispatch  one message: to the server        local     mount(2), umount(2), fusermount3
+//!     │                                           │
+//!  server    the trait that a file system      spec      mount options
 //!     │      implements                           │
-//!     │                                        spec      mount options
-//!  reply, notify   messages to the kernel         │
+//!     │                                           │
+//!  reply     replies of any kind                  │
 //!     │                                           │
 //!  request   decoded requests                     │
 //!     │                                           │
@@ -20,21 +26,26 @@
 //!     │                                           │
 //!  entries   lists of directory entries           │
 //!     │                                           │
-//!  channel   the transport: /dev/fuse <───────────┘
+//!  notify    messages that answer nothing         │
+//!     │                                           │
+//!  channel   the classic transport: /dev/fuse <───┘
+//!     │
+//!  transport the seam: the way of a reply
 //!     │
 //!  types     node ids, attributes, entries
 //!     │
 //!  features, abi   the protocol's numbers and structures
 //!
-//!  guard (panics) and drain (waiting for busy threads) stand alone; session uses them.
+//!  guard (panics) and drain (waiting for busy threads) stand alone; dispatch uses them.
 //!  counts (statistics) is for servers.
 //! ```
 //!
 //! The crate knows nothing of files: a file system implements [`Server`]. A [`Reply`] owns its way
 //! to the kernel, so any thread can send it at any time.
 //!
-//! A second transport replaces `channel` and the loop in `session`. It fills in a `Message`, whose
-//! three parts may be in different buffers, and sends the parts of a reply.
+//! A transport has two sides. It receives messages, fills in a `Message`, whose three parts may be
+//! in different buffers, and calls `dispatch`. It implements `Transport`, which sends the parts of
+//! a reply. Notifications and INIT use `/dev/fuse` under every transport.
 //!
 //! The crate `fuser` 0.18 is not used, for three reasons. It answers SYNCFS with ENOSYS by itself,
 //! so sync(2) and syncfs(2) do not reach the server of a block device (`fuseblk`). It answers
@@ -46,7 +57,9 @@
 
 mod abi;
 mod channel;
+mod choice;
 mod counts;
+mod dispatch;
 mod drain;
 mod entries;
 mod features;
@@ -59,12 +72,15 @@ mod mount;
 mod notify;
 mod reply;
 mod request;
+mod ring;
 mod server;
 mod session;
 mod spec;
+mod transport;
 mod types;
 
 pub use channel::MAX_WRITE;
+pub use choice::{Transport, TransportChoice, TransportMonitor, TransportStatus};
 pub use counts::OperationCounts;
 pub use entries::DirEntries;
 pub use features::Features;
@@ -73,11 +89,11 @@ pub use helper::{serve_as_helper, use_helper};
 pub use local::UnmountMode;
 pub use mount::{Claim, mount, unmount};
 pub use notify::Notifier;
-pub use reply::Reply;
+pub use reply::{Hold, Reply};
 pub use request::{Operation, Request, SetAttr, SetTime, WriteKind};
 pub use rustix::io::Errno;
 pub use server::Server;
-pub use session::Session;
+pub use session::{Serving, Session};
 pub use spec::MountSpec;
 pub use types::{Attr, Entry, NodeId, StatFs, Time};
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `/dev/fuse` delivers the three parts in one buffer ([`Message::split`]). FUSE over io_uring
-//! delivers each in a buffer of its own; a transport for it fills in the same structure.
+//! delivers each in a buffer of its own ([`Message::join`]).
 
 use crate::abi::{self, opcode};
 use std::ffi::OsStr;
@@ -42,6 +42,22 @@ impl<'a> Message<'a> {
         Ok(Message {
             header,
             arguments: Arguments(arguments),
+            payload: Payload(payload),
+        })
+    }
+
+    /// Joins a message whose parts are in buffers of their own. The buffers of the header and of
+    /// the arguments may be longer than these.
+    pub fn join(
+        header: &[u8],
+        arguments: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Message<'a>, Malformed> {
+        let (header, _) = abi::InHeader::read_from_prefix(header).map_err(|_| Malformed)?;
+        let len = arguments_len(header.opcode).unwrap_or(arguments.len());
+        Ok(Message {
+            header,
+            arguments: Arguments(arguments.get(..len).ok_or(Malformed)?),
             payload: Payload(payload),
         })
     }

@@ -1,8 +1,8 @@
 //! Replies to requests.
 
 use crate::abi;
-use crate::channel::Channel;
 use crate::entries::DirEntries;
+use crate::transport::Transport;
 use crate::types::{Attr, Entry, StatFs, Time};
 use rustix::fs::StatxFlags;
 use rustix::io::Errno;
@@ -10,22 +10,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{Immutable, IntoBytes};
 
+/// The answer of [`Reply::hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The reply may wait for another request.
+    Granted,
+    /// The reply must not wait for another request.
+    Refused,
+}
+
 /// The reply to one request. It owns its way to the kernel, so any thread can send it at any time.
 /// A reply that is dropped without an answer sends EIO.
 #[must_use = "the caller waits for the reply"]
 #[derive(Debug)]
 pub struct Reply {
-    channel: Arc<Channel>,
+    transport: Arc<dyn Transport>,
     unique: u64,
     sent: bool,
 }
 
 impl Reply {
-    pub(crate) fn new(channel: Arc<Channel>, unique: u64) -> Reply {
+    pub(crate) fn new(transport: Arc<dyn Transport>, unique: u64) -> Reply {
         Reply {
-            channel,
+            transport,
             unique,
             sent: false,
+        }
+    }
+
+    /// Asks whether the reply may wait until the kernel has sent another request. After
+    /// [`Hold::Refused`] the reply must not: that request may be behind this one.
+    pub fn hold(&self) -> Hold {
+        match self.transport.hold() {
+            true => Hold::Granted,
+            false => Hold::Refused,
         }
     }
 
@@ -103,6 +121,21 @@ impl Reply {
         self.send(0, &[data]);
     }
 
+    /// Returns the bytes that `fill` writes into a buffer of `size` bytes. `fill` returns their
+    /// number, from the start of the buffer. The transport provides the buffer, so this saves the
+    /// copy that a buffer of the caller would cost.
+    pub fn filled(mut self, size: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>) {
+        let mut fill = Some(fill);
+        self.transport
+            .send_filled(self.unique, size, &mut |buffer| {
+                // A transport calls it once.
+                let fill = fill.take().ok_or(Errno::IO)?;
+                fill(buffer)
+            });
+        // A panic of `fill` leaves the answer to `drop`.
+        self.sent = true;
+    }
+
     /// Returns bytes from several slices.
     pub fn data_vectored(self, data: &[&[u8]]) {
         self.send(0, data);
@@ -171,15 +204,15 @@ impl Reply {
 
     fn send(mut self, error: i32, parts: &[&[u8]]) {
         self.sent = true;
-        self.channel.write(error, self.unique, parts);
+        self.transport.send(self.unique, error, parts);
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.sent {
-            self.channel
-                .write(-Errno::IO.raw_os_error(), self.unique, &[]);
+            let error = -Errno::IO.raw_os_error();
+            self.transport.send(self.unique, error, &[]);
         }
     }
 }

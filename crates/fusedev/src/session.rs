@@ -1,55 +1,120 @@
-//! The threads that serve requests.
+//! The life of a connection.
 //!
 //! ```text
-//!  Session::start: INIT
+//!  Session::start: INIT, the choice of a transport
 //!       │
-//!  Session::run: one thread per descriptor
-//!       │
-//!       └─> read ─> split ─> parse ─> Server::request ─> read ...
-//!             │                │
-//!             │                └─ DESTROY: wait for the other threads, Server::destroy, reply
-//!             └─ ENODEV: unmounted, or the connection is aborted
+//!  Session::run ──┬─> a thread for each descriptor: read ─> split ─> dispatch ─> read ...
+//!                 │      └─ ENODEV: unmounted, or the connection is aborted
+//!                 │
+//!                 └─> with rings: their threads, and one descriptor for forgets
 //! ```
 
-use crate::abi::opcode;
 use crate::channel::{Channel, HEADROOM, MAX_WRITE};
-use crate::drain::Threads;
-use crate::guard::guarded;
+use crate::choice::{Transport, TransportChoice, TransportMonitor};
+use crate::dispatch::{Dispatcher, Next};
+use crate::features::Features;
 use crate::init::{Init, answer_init};
 use crate::message::Message;
 use crate::notify::Notifier;
-use crate::reply::Reply;
-use crate::request::{each_forget, parse};
+use crate::ring::{Rings, possible};
 use crate::server::Server;
-use rustix::io::Errno;
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
+/// How requests are served.
+#[derive(Clone, Copy, Debug)]
+pub struct Serving {
+    /// The transport.
+    pub transport: TransportChoice,
+    /// Number of threads that read `/dev/fuse`. With rings it is one, for forgets.
+    pub threads: usize,
+}
+
 /// A connection to the kernel.
-#[derive(Debug)]
 pub struct Session<S> {
     channel: Arc<Channel>,
-    server: Arc<S>,
+    dispatcher: Arc<Dispatcher<S>>,
+    threads: usize,
+    rings: Option<Rings>,
+    monitor: TransportMonitor,
+}
+
+impl<S> fmt::Debug for Session<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Session").field(&self.channel).finish()
+    }
 }
 
 impl<S: Server> Session<S> {
     /// Answers the kernel's INIT on `fd`, the connection of a mount.
     ///
     /// # Errors
-    /// The kernel is too old, or ends the connection.
-    pub fn start(fd: OwnedFd, server: Arc<S>) -> io::Result<Session<S>> {
+    /// The kernel is too old, or ends the connection. [`TransportChoice::Ring`] is not possible.
+    pub fn start(fd: OwnedFd, server: Arc<S>, serving: Serving) -> io::Result<Session<S>> {
         let channel = Arc::new(Channel::new(fd));
+        let monitor = TransportMonitor::default();
+        let threads = serving.threads.max(1);
+        let (queues, undetected) = match (serving.transport, possible()) {
+            (TransportChoice::Device, _) => (0, None),
+            (_, Ok(queues)) => (queues, None),
+            (_, Err(error)) => (0, Some(error)),
+        };
+        let lanes = threads + usize::from(queues);
+        let dispatcher = Arc::new(Dispatcher::new(server, lanes));
+        let mut rings = None;
+        let prepare = |offered: Features| -> io::Result<Rings> {
+            if let Some(error) = &undetected {
+                return Err(io::Error::new(error.kind(), error.to_string()));
+            }
+            if !offered.contains(Features::OVER_IO_URING) {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "the kernel does not offer FUSE over io_uring (Linux 6.14 or later, with Y in \
+                     /sys/module/fuse/parameters/enable_uring)",
+                ));
+            }
+            Rings::prepare(&dispatcher, &channel, &monitor.usage, (queues, threads))
+        };
+        let mut choose = |offered: Features| -> io::Result<Features> {
+            if serving.transport == TransportChoice::Device {
+                monitor.decide(Transport::Device, "it was chosen");
+                return Ok(Features::empty());
+            }
+            match (prepare(offered), serving.transport) {
+                (Ok(prepared), _) => {
+                    rings = Some(prepared);
+                    Ok(Features::OVER_IO_URING)
+                }
+                (Err(error), TransportChoice::Ring) => Err(io::Error::new(
+                    error.kind(),
+                    format!("the transport over io_uring: {error}"),
+                )),
+                (Err(error), _) => {
+                    monitor.decide(Transport::Device, error.to_string());
+                    Ok(Features::empty())
+                }
+            }
+        };
         let mut buffer = vec![0; HEADROOM];
         loop {
             let len = channel
                 .read(&mut buffer)?
                 .ok_or_else(|| io::Error::other("the kernel ended the connection before INIT"))?;
-            if answer_init(&channel, &*server, &buffer[..len])? == Init::Done {
-                return Ok(Session { channel, server });
+            let server = dispatcher.server();
+            if answer_init(&channel, server, &buffer[..len], &mut choose)? == Init::Done {
+                break;
             }
         }
+        Ok(Session {
+            channel,
+            dispatcher,
+            threads,
+            rings,
+            monitor,
+        })
     }
 
     /// Returns a sender of notifications.
@@ -57,83 +122,80 @@ impl<S: Server> Session<S> {
         Notifier::new(self.channel.clone())
     }
 
-    /// Serves requests with `threads` threads until the file system is unmounted.
+    /// Returns a view of the transport.
+    pub fn monitor(&self) -> TransportMonitor {
+        self.monitor.clone()
+    }
+
+    /// Serves requests until the file system is unmounted.
     ///
     /// # Errors
     /// No thread can be started; the connection fails.
-    pub fn run(self, threads: usize) -> io::Result<()> {
-        let mut channels = vec![self.channel];
-        for _ in 1..threads {
-            channels.push(Arc::new(channels[0].duplicate()?));
-        }
-        let all = Arc::new(Threads::new(channels.len()));
-        let mut running = Vec::new();
-        for (n, channel) in channels.into_iter().enumerate() {
-            let (server, all) = (self.server.clone(), all.clone());
-            let thread = thread::Builder::new().name(format!("fuse-{n}"));
-            match thread.spawn(move || serve(&channel, &*server, (&all, n))) {
-                Ok(thread) => running.push(thread),
-                Err(error) if running.is_empty() => return Err(error),
-                Err(error) => tracing::warn!("only {n} threads serve requests: {error}"),
+    pub fn run(self) -> io::Result<()> {
+        let Some(rings) = self.rings else {
+            return read_device(&self.channel, &self.dispatcher, self.threads);
+        };
+        let (serving, started) = rings.start();
+        let threads = match started {
+            Ok(()) => {
+                self.monitor.decide(Transport::Ring, "the kernel offers it");
+                1
             }
-        }
-        running
-            .into_iter()
-            .map(|thread| {
-                thread.join().unwrap_or_else(|_| {
-                    Err(io::Error::other("a thread that serves requests panicked"))
-                })
-            })
-            .fold(Ok(()), Result::and)
+            Err(error) => {
+                tracing::warn!("the kernel refuses the rings, /dev/fuse is used: {error}");
+                self.monitor.decide(Transport::Device, error.to_string());
+                self.threads
+            }
+        };
+        let read = read_device(&self.channel, &self.dispatcher, threads);
+        // The threads of the rings have a descriptor, too, and end when the connection has ended.
+        drop(self.channel);
+        read.and(serving.join())
     }
 }
 
-/// Serves the requests of one channel, as thread `n` of `all`.
+/// Serves the requests of `/dev/fuse` with `threads` threads, each the only one of its lane.
+fn read_device(
+    channel: &Arc<Channel>,
+    dispatcher: &Arc<Dispatcher<impl Server>>,
+    threads: usize,
+) -> io::Result<()> {
+    let mut channels = vec![channel.clone()];
+    for _ in 1..threads {
+        channels.push(Arc::new(channel.duplicate()?));
+    }
+    let mut running = Vec::new();
+    for (n, channel) in channels.into_iter().enumerate() {
+        let dispatcher = dispatcher.clone();
+        let thread = thread::Builder::new().name(format!("fuse-{n}"));
+        match thread.spawn(move || serve(&channel, &dispatcher, n)) {
+            Ok(thread) => running.push(thread),
+            Err(error) if running.is_empty() => return Err(error),
+            Err(error) => tracing::warn!("only {n} threads serve requests: {error}"),
+        }
+    }
+    running
+        .into_iter()
+        .map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread that serves requests panicked")))
+        })
+        .fold(Ok(()), Result::and)
+}
+
+/// Serves the requests of one channel, as the only thread of the lane `lane`.
 fn serve(
     channel: &Arc<Channel>,
-    server: &impl Server,
-    (all, n): (&Threads, usize),
+    dispatcher: &Dispatcher<impl Server>,
+    lane: usize,
 ) -> io::Result<()> {
     let mut buffer = vec![0; MAX_WRITE as usize + HEADROOM];
     while let Some(len) = channel.read(&mut buffer)? {
         let message =
             Message::split(&buffer[..len]).map_err(|error| io::Error::other(error.to_string()))?;
-        let (code, unique) = (message.header.opcode, message.header.unique);
-        let Some(_busy) = all.enter(n) else {
-            // A forget after DESTROY; the kernel waits for no answer.
-            continue;
-        };
-        if matches!(code, opcode::FORGET | opcode::BATCH_FORGET) {
-            // Forgets have no reply.
-            let forgotten = guarded(code, || {
-                each_forget(message, |node, lookups| server.forget(node, lookups))
-            });
-            match forgotten {
-                Some(Ok(())) => {}
-                Some(Err(error)) => tracing::error!("the kernel sent a forget that is {error}"),
-                None => server.panicked(code),
-            }
-            continue;
-        }
-        let reply = Reply::new(channel.clone(), unique);
-        if code == opcode::DESTROY {
-            all.end(n);
-            if guarded(code, || server.destroy()).is_none() {
-                server.panicked(code);
-            }
-            reply.ok();
-            return Ok(());
-        }
-        match parse(message) {
-            Ok(request) => {
-                if guarded(code, || server.request(request, reply)).is_none() {
-                    server.panicked(code);
-                }
-            }
-            Err(error) => {
-                tracing::error!("the kernel sent a request {code} that is {error}");
-                reply.error(Errno::INVAL);
-            }
+        if dispatcher.dispatch(lane, message, channel) == Next::End {
+            break;
         }
     }
     Ok(())

@@ -10,10 +10,11 @@
 //! | [`crash`] | the crash model: images that a power failure may leave |
 //! | [`oracle`] | e2fsprogs: mke2fs, e2fsck, debugfs |
 //! | [`kernel`] | mounts by the kernel's ext4 |
+//! | [`transport`] | the transport of FUSE mounts |
 //! | `volume` | volumes in image files, and calls by path (feature `volume`) |
 //!
 //! Environment: `SLUICE_SEED=n` replays a seed, `SLUICE_LONG=1` runs the long forms,
-//! `SLUICE_KEEP=dir` keeps images that failed.
+//! `SLUICE_KEEP=dir` keeps images that failed, `SLUICE_TEST_TRANSPORT=uring` mounts over io_uring.
 //!
 //! A crate's unit tests cannot use the modules that depend on the crate itself; its integration
 //! tests can.
@@ -25,6 +26,7 @@ pub mod needs;
 pub mod oracle;
 pub mod scratch;
 pub mod seed;
+pub mod transport;
 #[cfg(feature = "volume")]
 pub mod volume;
 pub mod watchdog;

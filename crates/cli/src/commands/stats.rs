@@ -1,7 +1,7 @@
 //! `sluice stats`: the counters of a mounted volume.
 
 use crate::human;
-use crate::mount_stats::{self, MountStats, Throttle, Writeback};
+use crate::mount_stats::{self, MountStats, Throttle, Transport, Writeback};
 use crate::output::Output;
 use anyhow::Result;
 use std::io::Write;
@@ -108,10 +108,26 @@ fn print(stats: &MountStats, out: &mut impl Write) -> Result<()> {
         human::bytes(stats.memory_limit_bytes),
         human::count(stats.cached_inodes),
     )?;
+    print_transport(&stats.transport, out)?;
     print_writeback(&stats.writeback, out)?;
     print_throttle(&stats.throttle, out)?;
     print_reasons(stats, out)?;
     print_operations(stats, out)
+}
+
+fn print_transport(transport: &Transport, out: &mut impl Write) -> Result<()> {
+    let reason = &transport.reason;
+    match transport.name.as_str() {
+        "uring" => writeln!(
+            out,
+            "requests over io_uring ({reason}); {} threads, {} of buffers",
+            transport.ring_threads,
+            human::bytes(transport.ring_bytes)
+        )?,
+        "dev" => writeln!(out, "requests over /dev/fuse ({reason})")?,
+        _ => {}
+    }
+    Ok(())
 }
 
 fn print_writeback(writeback: &Writeback, out: &mut impl Write) -> Result<()> {

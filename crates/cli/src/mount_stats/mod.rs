@@ -43,9 +43,23 @@ pub struct MountStats {
     pub memory_limit_bytes: u64,
     pub writeback: Writeback,
     pub throttle: Throttle,
+    pub transport: Transport,
     /// Numbers of the kernel's requests to the server, by operation.
     pub requests: BTreeMap<String, u64>,
     device_by_reason: BTreeMap<String, Requests>,
+}
+
+/// How the kernel's requests reach the server ([`fuse::MountOptions::transport`]).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Transport {
+    /// `dev` or `uring`.
+    pub name: String,
+    /// Why it is used.
+    pub reason: String,
+    pub ring_threads: u64,
+    /// Memory of the rings' buffers.
+    pub ring_bytes: u64,
 }
 
 /// Dirty data and the flusher ([`sluicefs::WritebackStats`]).

@@ -1,9 +1,9 @@
 //! Contents of files.
 
-use super::Server;
 use super::attr::{has_privileges, without_privileges};
+use super::{Server, errno};
 use ext4::{Error, FallocateMode, InodeRef, ReadMode, Result, SeekWhence, SetAttr};
-use fusedev::NodeId;
+use fusedev::{NodeId, Reply};
 use std::cell::RefCell;
 
 /// Most bytes that one request copies. The kernel sends another request for the rest.
@@ -12,18 +12,8 @@ const MAX_COPY: u64 = 16 << 20;
 const COPY_CHUNK: usize = 1 << 20;
 
 thread_local! {
-    /// A thread serves one request at a time and needs one buffer.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Calls `work` with `len` bytes of the thread's buffer.
-fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < len {
-            buffer.resize(len, 0);
-        }
-        work(&mut buffer[..len])
-    })
+    /// The buffer of a copy. A thread serves one request at a time.
+    static COPY_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The treatment of a write that writes only a part of its data.
@@ -36,23 +26,21 @@ pub(super) enum ShortWrite {
 }
 
 impl Server {
-    /// Reads and calls `reply` with the bytes.
-    pub(super) fn read(
+    /// Reads into the buffer of the reply.
+    pub(super) fn read_and_reply(
         &self,
         node: NodeId,
-        offset: u64,
-        len: u32,
+        (offset, len): (u64, u32),
         mode: ReadMode,
-        reply: impl FnOnce(Result<&[u8]>),
+        reply: Reply,
     ) {
-        let inode = match self.inode(node) {
-            Ok(inode) => inode,
-            Err(error) => return reply(Err(error)),
-        };
-        with_buffer(len as usize, |buffer| {
-            let result = self.fs.read_by(&inode, offset, buffer, mode);
-            reply(result.map(|n| &buffer[..n]));
-        });
+        match self.inode(node) {
+            Ok(inode) => reply.filled(len as usize, |buffer| {
+                let read = self.fs.read_by(&inode, offset, buffer, mode);
+                read.map_err(errno)
+            }),
+            Err(error) => reply.error(errno(error)),
+        }
     }
 
     /// Writes and returns the number of bytes written.
@@ -138,7 +126,8 @@ impl Server {
         let source = self.inode(from.0)?;
         let target = self.inode(to.0)?;
         let len = len.min(MAX_COPY);
-        with_buffer(COPY_CHUNK, |buffer| {
+        COPY_BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(COPY_CHUNK, 0);
             let mut done = 0;
             while done < len {
                 let want = (len - done).min(COPY_CHUNK as u64) as usize;

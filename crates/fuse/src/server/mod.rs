@@ -24,7 +24,7 @@ use crate::options::MountOptions;
 use crate::reaper::Reaper;
 use crate::teardown::Teardown;
 use ext4::{Error, Fs, InodeRef, Result};
-use fusedev::{Errno, NodeId, Notifier, OperationCounts, StatFs};
+use fusedev::{Errno, NodeId, Notifier, OperationCounts, StatFs, TransportMonitor};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -38,6 +38,7 @@ pub(crate) struct Server {
     scans: Arc<scan::Scans>,
     teardown: Arc<Teardown>,
     notifier: OnceLock<Notifier>,
+    transport: OnceLock<TransportMonitor>,
     default_permissions: bool,
     killpriv: bool,
     checks_opens: bool,
@@ -65,6 +66,7 @@ impl Server {
             scans: Arc::default(),
             teardown,
             notifier: OnceLock::new(),
+            transport: OnceLock::new(),
             default_permissions: options.default_permissions,
             killpriv: options.killpriv,
             checks_opens: options.check_open,
@@ -75,10 +77,11 @@ impl Server {
         })
     }
 
-    /// Sets the sender of notifications.
-    pub fn set_notifier(&self, notifier: Notifier) {
+    /// Sets the sender of notifications and the view of the transport.
+    pub fn set_connection(&self, notifier: Notifier, transport: TransportMonitor) {
         self.coherence.set_notifier(notifier.clone());
         let _ = self.notifier.set(notifier);
+        let _ = self.transport.set(transport);
     }
 
     /// The mounted volume.

@@ -146,9 +146,7 @@ impl fusedev::Server for Server {
                         ReadMode::Cached
                     }
                 };
-                self.read(node, offset, size, mode, |result| {
-                    answer(reply, result, Reply::data)
-                });
+                self.read_and_reply(node, (offset, size), mode, reply);
             }
             Operation::Write {
                 offset,
@@ -289,6 +287,7 @@ impl Server {
             self.coherence.after_cached_write(ino, range);
         }
         if kind == WriteKind::Direct {
+            let hold = reply.hold();
             let fs = self.fs.clone();
             // This may run on the thread that sends notifications, which must not wait for a sync.
             let reply_after_sync = move || match sync {
@@ -299,7 +298,7 @@ impl Server {
             };
             return self
                 .coherence
-                .after_direct_write(ino, range, reply_after_sync);
+                .after_direct_write(ino, range, hold, reply_after_sync);
         }
         match sync {
             Some(target) => self.durability.fsync(target, move |synced| {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 /// The features that this server wants.
 ///
 /// These are left out on purpose:
-/// - `OVER_IO_URING`: `fusedev` reads /dev/fuse.
+/// - `OVER_IO_URING`: the session adds it.
 /// - `ATOMIC_O_TRUNC`: truncation arrives as SETATTR, which also works without OPEN requests.
 /// - `WRITEBACK_CACHE`: written data would stay in the kernel, without the limits and the error
 ///   reports of this engine's writeback. It makes small writes no faster than `killpriv` does.

@@ -3,15 +3,16 @@
 
 use block::{ByReason, Reason, ReasonStats, ThrottleStats};
 use ext4::Fs;
-use fusedev::OperationCounts;
+use fusedev::{OperationCounts, Transport, TransportStatus};
 use writeback::WritebackStats;
 
 /// The name of the attribute.
 pub(super) const NAME: &[u8] = b"user.sluicefs.stats";
 
-/// The counters as one JSON object: integers, requests of programs by operation, writeback, the
-/// throttle of background writes, and an object for each reason that had requests to the device.
-pub(super) fn json(fs: &Fs, requests: &OperationCounts) -> Vec<u8> {
+/// The counters as one JSON object: integers, the transport of requests, requests of programs by
+/// operation, writeback, the throttle of background writes, and an object for each reason that had
+/// requests to the device.
+pub(super) fn json(fs: &Fs, requests: &OperationCounts, transport: &TransportStatus) -> Vec<u8> {
     let s = fs.stats();
     let fields = [
         ("device_read_ios", s.device.read_ios),
@@ -38,13 +39,27 @@ pub(super) fn json(fs: &Fs, requests: &OperationCounts) -> Vec<u8> {
     let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
     let by_reason = by_reason(&s.device.by_reason);
     let requests = by_operation(requests);
+    let transport = by_transport(transport);
     let fields = fields.join(",");
     let (writeback, throttle) = (writeback(&s.writeback), throttle(&s.throttle));
     format!(
-        "{{{fields},\"requests\":{requests},\"writeback\":{writeback},\
+        "{{{fields},\"transport\":{transport},\"requests\":{requests},\"writeback\":{writeback},\
          \"throttle\":{throttle},\"device_by_reason\":{by_reason}}}"
     )
     .into_bytes()
+}
+
+fn by_transport(status: &TransportStatus) -> String {
+    let name = match status.transport {
+        Transport::Device => "dev",
+        Transport::Ring => "uring",
+    };
+    // The reason may contain a message of the system.
+    let reason = status.reason.replace(['"', '\\'], "'").replace('\n', " ");
+    format!(
+        "{{\"name\":\"{name}\",\"reason\":\"{reason}\",\"ring_threads\":{},\"ring_bytes\":{}}}",
+        status.ring_threads, status.ring_bytes
+    )
 }
 
 /// Operations without requests are left out.

@@ -14,7 +14,10 @@ impl Server {
     pub(super) fn getxattr(&self, node: NodeId, name: &OsStr) -> Result<Vec<u8>> {
         if node == NodeId::ROOT {
             match name.as_bytes() {
-                stats::NAME => return Ok(stats::json(&self.fs, &self.requests)),
+                stats::NAME => {
+                    let transport = self.transport.get().cloned().unwrap_or_default();
+                    return Ok(stats::json(&self.fs, &self.requests, &transport.status()));
+                }
                 tunables::NAME => return Ok(tunables::get(&self.fs)),
                 _ => {}
             }

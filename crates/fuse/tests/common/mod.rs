@@ -76,7 +76,8 @@ impl Image {
 
     /// Mounts the volume through `queue`.
     pub fn mount_on(self, queue: Arc<block::Queue>, options: &str) -> Mounted {
-        let options = fuse::MountOptions::parse(options).expect("options");
+        let options = testkit::transport::with_options(options);
+        let options = fuse::MountOptions::parse(&options).expect("options");
         let fs = ext4::Fs::mount(queue, options.volume()).expect("the volume mounts");
         let session =
             fuse::mount(fs, &self.mount_point(), options).expect("the directory is mounted on");

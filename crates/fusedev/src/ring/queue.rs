@@ -1,0 +1,86 @@
+//! The queue of one processor.
+//!
+//! The kernel gives a request to an entry that waits in the queue of the caller's processor, the
+//! one that began to wait last. Without one the request waits in the kernel until a *reply* of this
+//! queue is sent; an entry that is registered later does not take it. Two rules follow:
+//!
+//! - A queue has all of its entries from the start, many more than usual loads need. So a slow
+//!   request delays no other, unless as many requests as entries are in progress.
+//! - Replies that wait for another request of the kernel, for example for one that has locked a
+//!   page, leave at least one entry of the queue out ([`Queue::try_hold`]). The reply of that entry
+//!   does not wait, and then takes whatever is queued. So such waits always end.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Entries of a queue on machines with few processors. Each holds at most one request, also one
+/// whose reply is sent later.
+const MOST_ENTRIES: usize = 128;
+/// Entries of a queue on machines with many processors.
+const FEWEST_ENTRIES: usize = 8;
+/// Entries of all queues, unless that leaves fewer than [`FEWEST_ENTRIES`] for each.
+const ALL_ENTRIES: usize = 2048;
+
+/// The number of entries of each of `queues` queues.
+pub fn entries_per_queue(queues: u16) -> usize {
+    (ALL_ENTRIES / usize::from(queues.max(1))).clamp(FEWEST_ENTRIES, MOST_ENTRIES)
+}
+
+/// A queue.
+#[derive(Debug)]
+pub struct Queue {
+    number: u16,
+    entries: usize,
+    /// Replies that wait for another request.
+    held: AtomicUsize,
+}
+
+impl Queue {
+    /// The queue of the processor `number`.
+    pub fn new(number: u16, entries: usize) -> Queue {
+        Queue {
+            number,
+            entries,
+            held: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Whether one more reply may wait for another request. [`Queue::release_held`] ends it.
+    #[must_use]
+    pub fn try_hold(&self) -> bool {
+        let more = |held: usize| (held + 1 < self.entries).then_some(held + 1);
+        self.held
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
+            .is_ok()
+    }
+
+    pub fn release_held(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_entry_of_a_queue_never_holds_its_reply() {
+        let queue = Queue::new(0, 3);
+        assert!(queue.try_hold() && queue.try_hold());
+        assert!(!queue.try_hold());
+        queue.release_held();
+        assert!(queue.try_hold());
+    }
+
+    #[test]
+    fn many_processors_have_fewer_entries_each() {
+        assert_eq!(entries_per_queue(1), 128);
+        assert_eq!(entries_per_queue(2), 128);
+        assert_eq!(entries_per_queue(64), 32);
+        assert_eq!(entries_per_queue(512), 8);
+        assert_eq!(entries_per_queue(8192), 8);
+    }
+}
