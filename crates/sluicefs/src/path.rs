@@ -103,6 +103,10 @@ pub(crate) fn find(fs: &Fs, base: &InodeRef, path: &[u8], last: LastLink) -> Res
             return Ok(found);
         }
     }
+    search(fs, base, path, last)
+}
+
+fn search(fs: &Fs, base: &InodeRef, path: &[u8], last: LastLink) -> Result<InodeRef> {
     let target = resolve(fs, base, path, last)?;
     target.inode.ok_or(Cause::Fs(Error::NotFound))
 }
@@ -116,7 +120,7 @@ pub(crate) fn attr(fs: &Fs, base: &InodeRef, path: &[u8], last: LastLink) -> Res
             return Ok(found);
         }
     }
-    Ok(find(fs, base, path, last)?.attr())
+    Ok(search(fs, base, path, last)?.attr())
 }
 
 /// Resolves a path of cached names alone. `None` if something else is needed, such as `..`, or a

@@ -27,7 +27,7 @@ mod rename;
 mod symlink;
 
 pub use create::Opened;
-pub use lookup::CachedPath;
+pub use lookup::{CachedPath, NamedInode};
 
 use crate::{DirEntry, Error, Fs, Inode, InodeDamage, InodeRef, Result, directory};
 use ext4_format::dir_entry::NAME_MAX;
@@ -214,9 +214,9 @@ enum LinkChange {
     Decrement,
 }
 
-/// Updates a directory's times and link count after a change of its entries. The link count becomes
-/// 1 when there are 65,000 subdirectories (`dir_nlink`; the kernel's `ext4_inc_count` and
-/// `ext4_dec_count`).
+/// Updates a directory's times, version and link count after a change of its entries. The link
+/// count becomes 1 when there are 65,000 subdirectories (`dir_nlink`; the kernel's `ext4_inc_count`
+/// and `ext4_dec_count`).
 fn update_directory_inode(
     fs: &Fs,
     handle: &Handle<'_>,
@@ -227,6 +227,8 @@ fn update_directory_inode(
     dir.change_fields(|fields| {
         fields.mtime = now;
         fields.ctime = now;
+        // As the kernel does. Inode::names_version returns it.
+        fields.version = fields.version.wrapping_add(1);
         match links {
             LinkChange::Keep => {}
             LinkChange::Increment => {

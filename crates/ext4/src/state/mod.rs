@@ -40,7 +40,9 @@ pub(crate) use inode::{
     Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, NodeKey, OrphanPlace, Outcome, Range,
     Record, SizeToSync, decode_rdev, is_stale_behind, live_bytes,
 };
-pub use inode::{Attr, FirstLink, Inode, InodeRef, Route, SetAttr, SetTime, SyncKind, WriteMode};
+pub use inode::{
+    Attr, FirstLink, Inode, InodeRef, NamesVersion, Route, SetAttr, SetTime, SyncKind, WriteMode,
+};
 pub(crate) use load::Links;
 pub use options::MountOptions;
 pub use orphans::OrphanReport;

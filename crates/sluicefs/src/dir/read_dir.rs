@@ -2,7 +2,7 @@
 
 use super::handle::Dir;
 use crate::metadata::{FileType, Metadata};
-use std::collections::VecDeque;
+use ext4::{NamedInode, NamesVersion};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -19,31 +19,38 @@ const BATCH: usize = 512;
 /// returned exactly once.
 pub struct ReadDir {
     dir: Dir,
+    /// The position after the batch.
     next: u64,
-    batch: VecDeque<Found>,
-    inodes: Arc<Inodes>,
+    batch: Arc<Batch>,
+    /// Entries of the batch that were returned.
+    returned: usize,
     done: bool,
 }
 
-/// The inodes of a batch. They are read ahead together when the metadata of one of them is read.
-#[derive(Default)]
-struct Inodes {
-    all: Vec<Ino>,
-    read_ahead: AtomicBool,
+/// Entries that were read together.
+struct Batch {
+    dir: Dir,
+    /// The version of the directory before they were read.
+    version: NamesVersion,
+    /// Their names, one after another.
+    names: Vec<u8>,
+    entries: Vec<Found>,
+    /// Whether somebody has asked for the metadata of one of them.
+    announced: AtomicBool,
 }
 
 /// An entry as it is stored in the directory.
 struct Found {
-    name: OsString,
+    /// The end of its name; that of the entry before is the start.
+    end: u32,
     ino: Ino,
     kind: ext4::FileType,
 }
 
 /// An entry of a directory.
 pub struct DirEntry {
-    dir: Dir,
-    found: Found,
-    inodes: Arc<Inodes>,
+    batch: Arc<Batch>,
+    at: usize,
 }
 
 impl Dir {
@@ -59,12 +66,46 @@ impl Dir {
             self.open_dir(path)?
         };
         Ok(ReadDir {
+            batch: Arc::new(Batch::new(&dir)),
             dir,
             next: 0,
-            batch: VecDeque::new(),
-            inodes: Arc::default(),
+            returned: 0,
             done: false,
         })
+    }
+}
+
+impl Batch {
+    fn new(dir: &Dir) -> Batch {
+        Batch {
+            version: dir.inode().names_version(),
+            dir: dir.clone(),
+            names: Vec::new(),
+            entries: Vec::new(),
+            announced: AtomicBool::new(false),
+        }
+    }
+    fn name(&self, at: usize) -> &[u8] {
+        let start = match at.checked_sub(1) {
+            None => 0,
+            Some(before) => self.entries[before].end,
+        };
+        &self.names[start as usize..self.entries[at].end as usize]
+    }
+    /// Prepares for calls that look up all entries.
+    fn announce(&self) {
+        let fs = self.dir.fs();
+        fs.read_inodes_ahead(self.entries.iter().map(|found| found.ino));
+        let names = self
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(at, found)| NamedInode {
+                name: self.name(at),
+                ino: found.ino,
+                kind: found.kind,
+            });
+        fs.remember_names(self.dir.inode(), self.version, names);
     }
 }
 
@@ -75,7 +116,8 @@ impl ReadDir {
     }
 
     fn fetch(&mut self) -> io::Result<()> {
-        let (batch, next) = (&mut self.batch, &mut self.next);
+        let mut batch = Batch::new(&self.dir);
+        let (names, entries, next) = (&mut batch.names, &mut batch.entries, &mut self.next);
         let mut full = false;
         let read = self
             .dir
@@ -83,20 +125,19 @@ impl ReadDir {
             .read_dir(self.dir.inode(), *next, &mut |entry| {
                 *next = entry.next;
                 if entry.name != b"." && entry.name != b".." {
-                    batch.push_back(Found {
-                        name: OsStr::from_bytes(entry.name).to_owned(),
+                    names.extend_from_slice(entry.name);
+                    entries.push(Found {
+                        end: names.len() as u32,
                         ino: entry.ino,
                         kind: entry.kind,
                     });
                 }
-                full = batch.len() >= BATCH;
+                full = entries.len() >= BATCH;
                 !full
             });
         self.done = !full;
-        self.inodes = Arc::new(Inodes {
-            all: self.batch.iter().map(|found| found.ino).collect(),
-            read_ahead: AtomicBool::new(false),
-        });
+        self.batch = Arc::new(batch);
+        self.returned = 0;
         self.dir
             .ctx("read directory", Path::new(""), read.map_err(Into::into))
     }
@@ -106,55 +147,58 @@ impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        if self.batch.is_empty()
+        if self.returned == self.batch.entries.len()
             && !self.done
             && let Err(e) = self.fetch()
         {
             self.done = true;
-            self.batch.clear();
+            self.returned = self.batch.entries.len();
             return Some(Err(e));
         }
-        let found = self.batch.pop_front()?;
+        let at = self.returned;
+        self.batch.entries.get(at)?;
+        self.returned += 1;
         Some(Ok(DirEntry {
-            dir: self.dir.clone(),
-            found,
-            inodes: self.inodes.clone(),
+            batch: self.batch.clone(),
+            at,
         }))
     }
 }
 
 impl DirEntry {
+    fn found(&self) -> &Found {
+        &self.batch.entries[self.at]
+    }
     /// The name.
     pub fn file_name(&self) -> &OsStr {
-        &self.found.name
+        OsStr::from_bytes(self.batch.name(self.at))
     }
     /// The name, as an owned string.
     pub fn into_file_name(self) -> OsString {
-        self.found.name
+        self.file_name().to_owned()
     }
     /// The path: that of the directory, and the name.
     pub fn path(&self) -> PathBuf {
-        self.dir.path().join(&self.found.name)
+        self.batch.dir.path().join(self.file_name())
     }
     /// Inode number.
     pub fn ino(&self) -> u64 {
-        u64::from(self.found.ino)
+        u64::from(self.found().ino)
     }
     /// The type.
     pub fn file_type(&self) -> FileType {
-        FileType(self.found.kind)
+        FileType(self.found().kind)
     }
     /// Metadata, as lstat(2) returns it. The first call for entries that were read together starts
-    /// to read the inodes of all of them.
+    /// to read the inodes of all of them, and spares their look-ups a search of the directory.
     ///
     /// # Errors
     /// `NotFound` if the entry was removed, and as lstat(2).
     pub fn metadata(&self) -> io::Result<Metadata> {
-        if !self.inodes.read_ahead.swap(true, Ordering::Relaxed) {
-            let inos = self.inodes.all.iter().copied();
-            self.dir.fs().read_inodes_ahead(inos);
+        if !self.batch.announced.swap(true, Ordering::Relaxed) {
+            self.batch.announce();
         }
-        self.dir.symlink_metadata(&self.found.name)
+        self.batch.dir.symlink_metadata(self.file_name())
     }
 }
 

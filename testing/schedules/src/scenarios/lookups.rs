@@ -3,7 +3,7 @@
 
 use super::{Scenario, join, start};
 use crate::volume::{Mounting, Volume};
-use ext4::{Error, NewInode, RenameFlags};
+use ext4::{Error, NamedInode, NewInode, RenameFlags};
 use std::sync::{Arc, Mutex as Unscheduled};
 use testkit::seed::Rng;
 use units::Ino;
@@ -60,9 +60,12 @@ fn lookups(volume: &Volume, rng: &mut Rng) {
         start(volume, "looks up", move |volume| {
             let mut numbers = Vec::new();
             for _ in 0..6 {
-                match numbers.is_empty() || rng.one_in(2) {
-                    true => numbers.extend(look_up(volume, &histories, rng.index(2))),
-                    false => load(volume, &histories, *rng.pick(&numbers)),
+                if rng.one_in(3) {
+                    read(volume);
+                } else if numbers.is_empty() || rng.one_in(2) {
+                    numbers.extend(look_up(volume, &histories, rng.index(2)));
+                } else {
+                    load(volume, &histories, *rng.pick(&numbers));
                 }
             }
         })
@@ -94,6 +97,31 @@ fn look_up(volume: &Volume, histories: &Histories, at: usize) -> Option<Ino> {
         volume.violation(format!("{name} is {target:?}, none of {possible:?}"));
     }
     found.map(|(_, ino)| ino)
+}
+
+/// Reads the root and leaves its names in the dentry cache.
+fn read(volume: &Volume) {
+    let fs = volume.fs();
+    let done = fs.root().and_then(|root| {
+        let version = root.names_version();
+        let mut names = Vec::new();
+        fs.read_dir(&root, 0, &mut |entry| {
+            if !matches!(entry.name, b"." | b"..") {
+                names.push((entry.name.to_vec(), entry.ino, entry.kind));
+            }
+            true
+        })?;
+        let names = names.iter().map(|(name, ino, kind)| NamedInode {
+            name,
+            ino: *ino,
+            kind: *kind,
+        });
+        fs.remember_names(&root, version, names);
+        Ok(())
+    });
+    if let Err(error) = done {
+        volume.violation(format!("reading the directory: {error}"));
+    }
 }
 
 /// An inode with links that is found by its number has a name at some time between the start and

@@ -43,7 +43,16 @@ pub enum FirstLink {
     Refused,
 }
 
+/// A version of a directory's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamesVersion(u64);
+
 impl Inode {
+    /// The version of a directory's entries. Each change of them has another one, which it sets
+    /// before it releases the directory's lock.
+    pub fn names_version(&self) -> NamesVersion {
+        NamesVersion(self.meta.lock().fields.version)
+    }
     /// Reads several fields at one moment.
     pub(crate) fn fields<T>(&self, read: impl FnOnce(&InodeFields<()>) -> T) -> T {
         read(&self.meta.lock().fields)

@@ -2,6 +2,7 @@
 
 mod entries;
 mod hashes;
+mod lookups;
 mod model;
 mod races;
 mod rename;
