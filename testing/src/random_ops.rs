@@ -22,6 +22,8 @@ pub struct Pair {
     pub population: usize,
 }
 
+/// Offsets and lengths are often multiples of this. It is a multiple of each block size.
+const BLOCK: u64 = 4096;
 /// Largest offset of ordinary operations.
 const REACH: u64 = 600 << 10;
 /// Names in a directory; few, so that operations conflict.
@@ -125,7 +127,7 @@ impl Pair {
     fn offset(&mut self) -> u64 {
         let at = self.rng.below(REACH);
         match self.rng.below(4) {
-            0 => at / 4096 * 4096,
+            0 => at / BLOCK * BLOCK,
             1 => at % 9000,
             // Far behind the end, so that the file is sparse and its tree grows.
             2 if self.rng.one_in(8) => at + self.rng.below(1 << 36),
@@ -136,7 +138,7 @@ impl Pair {
     fn length(&mut self) -> u64 {
         match self.rng.below(4) {
             0 => 1 + self.rng.below(100),
-            1 => 4096 * (1 + self.rng.below(8)),
+            1 => BLOCK * (1 + self.rng.below(8)),
             2 => 1 + self.rng.below(20_000),
             _ => 1 + self.rng.below(100_000),
         }
@@ -402,9 +404,17 @@ impl Pair {
                 xattrs.insert(name.to_vec(), value);
             }
             // All of them together fill one block at most.
-            Err(Error::NoSpace | Error::ValueTooLarge) if len > 100 => {}
+            Err(Error::NoSpace | Error::ValueTooLarge) if self.fills_block(fs, id, len) => {}
             Err(e) => self.fail(&format!("set_xattr: {e}")),
         }
+    }
+
+    /// Whether the attributes of a file and another of `len` bytes may be too much for a block.
+    fn fills_block(&self, fs: &Fs, id: Id, len: usize) -> bool {
+        let others = self.model.node(id).xattrs.values().map(Vec::len);
+        // Headers, and the names with their alignment.
+        let most = others.sum::<usize>() + len + 32 + 5 * (16 + 20 + 3);
+        most > fs.statfs().block_size as usize
     }
 
     fn read(&mut self, fs: &Fs) {

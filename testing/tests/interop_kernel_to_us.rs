@@ -26,7 +26,7 @@ const NEEDS: &[Need] = &[
 /// Entries of the large directory.
 const MANY: u32 = 20_000;
 
-fn fill(root: &Path, rng: &mut Rng) {
+fn fill(root: &Path, rng: &mut Rng, block_size: usize) {
     small_files(&root.join("small"), rng);
     deep_tree(&root.join("deep"));
     let many = root.join("many");
@@ -35,8 +35,8 @@ fn fill(root: &Path, rng: &mut Rng) {
         File::create(many.join(format!("entry-{i:06}-{}", "x".repeat((i % 40) as usize)))).unwrap();
     }
     holes(&root.join("holes"), rng);
-    attributes(&root.join("attributes"), rng);
-    names(&root.join("names"));
+    attributes(&root.join("attributes"), rng, block_size);
+    names(&root.join("names"), block_size);
 }
 
 fn small_files(dir: &Path, rng: &mut Rng) {
@@ -85,16 +85,18 @@ fn holes(dir: &Path, rng: &mut Rng) {
     fs::write(dir.join("empty"), b"").unwrap();
 }
 
-fn attributes(dir: &Path, rng: &mut Rng) {
+fn attributes(dir: &Path, rng: &mut Rng, block_size: usize) {
     fs::create_dir(dir).unwrap();
-    for (i, size) in [0, 1, 60, 300, 2000, 3900].into_iter().enumerate() {
+    // The last ones leave little room in their block.
+    let sizes = [0, 1, 60, 300, block_size / 2, block_size - 196];
+    for (i, size) in sizes.into_iter().enumerate() {
         let file = dir.join(format!("xattr{i}"));
         fs::write(&file, b"x").unwrap();
         xattr::set(&file, "user.value", &rng.bytes(size)).unwrap();
         xattr::set(&file, "trusted.short", b"t").unwrap();
     }
     // Equal attributes may share a block.
-    let shared = rng.bytes(1200);
+    let shared = rng.bytes(block_size / 4 + 176);
     for i in 0..6 {
         let file = dir.join(format!("shared{i}"));
         fs::write(&file, b"x").unwrap();
@@ -130,7 +132,7 @@ fn attributes(dir: &Path, rng: &mut Rng) {
     future.set_modified(then).unwrap();
 }
 
-fn names(dir: &Path) {
+fn names(dir: &Path, block_size: usize) {
     use rustix::fs::{FileType, Mode, makedev, mknodat};
     fs::create_dir(dir).unwrap();
     for (i, name) in [
@@ -152,7 +154,7 @@ fn names(dir: &Path) {
     symlink("short", dir.join("fast")).unwrap();
     symlink("l".repeat(59), dir.join("fast59")).unwrap();
     symlink("l".repeat(60), dir.join("slow60")).unwrap();
-    symlink("l/".repeat(2000), dir.join("slow")).unwrap();
+    symlink("l/".repeat(block_size / 2 - 40), dir.join("slow")).unwrap();
     let devices = [
         ("fifo", FileType::Fifo, 0),
         ("socket", FileType::Socket, 0),
@@ -240,7 +242,7 @@ fn change_attributes(fs: &ext4::Fs, rng: &mut Rng) -> ext4::Result<()> {
             0 => remove(fs, &shared)?,
             1 => fs.remove_xattr(&volume::at(fs, &shared)?, b"user.shared")?,
             2 => volume::set_xattr(fs, &shared, "user.shared", b"short")?,
-            _ => volume::set_xattr(fs, &shared, "user.more", &rng.bytes(700))?,
+            _ => volume::set_xattr(fs, &shared, "user.more", &rng.bytes(300))?,
         }
     }
     put(fs, "attributes/acl/ours", b"inherits")?;
@@ -278,7 +280,9 @@ fn change_names(fs: &ext4::Fs) -> ext4::Result<()> {
     let one = volume::at(fs, "names/one")?;
     fs.link(&one, &fs.root()?, b"link-at-root")?;
     fs.symlink(&names, b"ours-fast", b"target", new(0o120_777))?;
-    fs.symlink(&names, b"ours-slow", &[b't'; 3000], new(0o120_777))?;
+    let longest = fs.statfs().block_size as usize - 1;
+    let target = vec![b't'; longest.min(3000)];
+    fs.symlink(&names, b"ours-slow", &target, new(0o120_777))?;
     remove(fs, "names/slow")?;
     remove(fs, "names/fifo")?;
     let device = ext4::NewInode {
@@ -295,7 +299,7 @@ fn change_names(fs: &ext4::Fs) -> ext4::Result<()> {
     fs.rename(&deep, b"level-2", &root, b"level-2", RenameFlags::Replace)
 }
 
-fn both_ways(what: &str, build: Mke2fs) {
+fn both_ways(what: &str, build: Mke2fs, block_size: usize) {
     let test = format!("interop_kernel_to_us, {what}");
     if !have(&test, NEEDS) {
         return;
@@ -307,7 +311,7 @@ fn both_ways(what: &str, build: Mke2fs) {
         return skipped(&test, &said);
     }
     let kernel = KernelMount::new(&image);
-    fill(kernel.path(), &mut rng);
+    fill(kernel.path(), &mut rng, block_size);
     kernel.unmount();
     let kernel = KernelMount::read_only(&image);
     let theirs = Snapshot::of_kernel(kernel.path());
@@ -316,6 +320,7 @@ fn both_ways(what: &str, build: Mke2fs) {
 
     let ours = mount(&image).unwrap();
     assert!(!ours.is_read_only(), "{:?}", ours.info().read_only_reason);
+    assert_eq!(ours.statfs().block_size as usize, block_size);
     let seen = Snapshot::of_volume(&ours).unwrap();
     theirs.assert_same(&seen, Compare::Everything, "the kernel / we");
     ours.unmount().unwrap();
@@ -374,15 +379,16 @@ fn base() -> Mke2fs {
 }
 
 macro_rules! variants {
-    ($($name:ident: $build:expr;)*) => {
+    ($block_size:expr; $($name:ident: $build:expr;)*) => {
         $(#[test]
         fn $name() {
-            both_ways(stringify!($name), $build);
+            both_ways(stringify!($name), $build, $block_size);
         })*
     };
 }
 
 variants! {
+    4096;
     defaults: base();
     without_64bit: base().features("^64bit");
     without_metadata_csum: base().features("^metadata_csum");
@@ -393,4 +399,24 @@ variants! {
     metadata_csum_seed: base().features("metadata_csum_seed");
     large_dir: base().features("large_dir");
     small_inodes: base().args(&["-I", "128"]);
+}
+
+fn small(block_size: &str) -> Mke2fs {
+    Mke2fs::by_default(320 << 20).args(&["-b", block_size])
+}
+
+variants! {
+    1024;
+    defaults_of_a_small_volume: Mke2fs::by_default(320 << 20);
+    blocks_of_1_kib_without_64bit: small("1024").features("^64bit");
+    blocks_of_1_kib_without_metadata_csum: small("1024").features("^metadata_csum,uninit_bg");
+    blocks_of_1_kib_and_small_inodes: small("1024").args(&["-I", "128"]);
+    blocks_of_1_kib_and_large_inodes: small("1024").args(&["-I", "1024"]);
+    blocks_of_1_kib_without_flex_bg: small("1024").features("^flex_bg,^resize_inode,orphan_file");
+}
+
+variants! {
+    2048;
+    blocks_of_2_kib: small("2048");
+    blocks_of_2_kib_without_flex_bg: small("2048").features("^flex_bg,large_dir");
 }

@@ -3,6 +3,7 @@
 //! we recover the kernel's.
 
 use ext4::{FallocateMode, Fs, NewInode, SetXattrMode, SyncKind};
+use mkfs::MkfsOptions;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use testing::snapshot::{Compare, Snapshot};
@@ -11,7 +12,7 @@ use testkit::needs::{Need, have, run_ok};
 use testkit::oracle::{self, Mke2fs, assert_clean, recover_by_e2fsck};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
-use testkit::volume::{self, mkfs, mount, new, put};
+use testkit::volume::{self, mkfs_with, mount, new, put};
 
 const NEEDS: &[Need] = &[Need::Loop, Need::Tool("e2fsck")];
 
@@ -53,7 +54,9 @@ fn fill(fs: &Fs, rng: &mut Rng, files: usize) -> ext4::Result<()> {
         fs.link(&one, &names, format!("l{i}").as_bytes())?;
     }
     fs.symlink(&names, b"fast", b"a", new(0o120_777))?;
-    fs.symlink(&names, b"slow", &[b's'; 4000], new(0o120_777))?;
+    let block_size = fs.statfs().block_size as usize;
+    let target = vec![b's'; block_size - 96];
+    fs.symlink(&names, b"slow", &target, new(0o120_777))?;
     for (name, mode, rdev) in [
         ("fifo", 0o010_644, 0),
         ("socket", 0o140_755, 0),
@@ -63,7 +66,8 @@ fn fill(fs: &Fs, rng: &mut Rng, files: usize) -> ext4::Result<()> {
         let device = NewInode { rdev, ..new(mode) };
         fs.create(&names, name.as_bytes(), device)?;
     }
-    for (i, len) in [0, 10, 90, 500, 3500].into_iter().enumerate() {
+    let lengths = [0, 10, 90, 500, block_size / 8 * 7];
+    for (i, len) in lengths.into_iter().enumerate() {
         let file = put(fs, &format!("names/x{i}"), b"x")?;
         fs.set_xattr(&file, b"user.value", &rng.bytes(len), SetXattrMode::Create)?;
         fs.set_xattr(&file, b"security.x", b"s", SetXattrMode::Any)?;
@@ -89,7 +93,16 @@ fn fill(fs: &Fs, rng: &mut Rng, files: usize) -> ext4::Result<()> {
     Ok(())
 }
 
+/// Makes a volume whose options are the defaults but for these.
 fn ours_then_kernels(what: &str, size: u64, features: &[&str], files: usize) {
+    let options = MkfsOptions {
+        features: features.iter().map(|f| (*f).to_owned()).collect(),
+        ..MkfsOptions::default()
+    };
+    ours_by(&options, what, size, files);
+}
+
+fn ours_by(options: &MkfsOptions, what: &str, size: u64, files: usize) {
     let test = format!("interop_us_to_kernel, {what}");
     if !have(&test, NEEDS) {
         return;
@@ -97,7 +110,7 @@ fn ours_then_kernels(what: &str, size: u64, features: &[&str], files: usize) {
     let mut rng = Rng::new(&test);
     let scratch = Scratch::new();
     let image = scratch.join("image");
-    mkfs(&image, size, features);
+    mkfs_with(&image, size, options);
     assert_clean(&image, "after our mkfs");
     let fs = mount(&image).unwrap();
     fill(&fs, &mut rng, files).unwrap();
@@ -146,7 +159,7 @@ fn kernels_turn(kernel: &KernelMount, rng: &mut Rng, files: usize) {
         fs::rename(kernel.join(format!("tree/d1/f{i}")), to).unwrap();
     }
     fs::remove_dir_all(kernel.join("tree/d2")).unwrap();
-    xattr::set(kernel.join("names/x1"), "user.kernel", &rng.bytes(800)).unwrap();
+    xattr::set(kernel.join("names/x1"), "user.kernel", &rng.bytes(600)).unwrap();
     xattr::remove(kernel.join("names/x4"), "user.value").unwrap();
     fs::remove_file(kernel.join("names/slow")).unwrap();
 }
@@ -164,6 +177,32 @@ fn ordinary_volume() {
 #[test]
 fn large_sparse_volume() {
     ours_then_kernels("3 TiB", 3 << 40, &[], 400);
+}
+
+#[test]
+fn blocks_of_1_and_2_kib() {
+    for (block_size, features, size) in [
+        (1024, "", 96 << 20),
+        (
+            1024,
+            "^metadata_csum,^64bit,^flex_bg,^orphan_file",
+            300 << 20,
+        ),
+        (2048, "", 5 << 30),
+        (
+            2048,
+            "^resize_inode,large_dir,metadata_csum_seed",
+            300 << 20,
+        ),
+    ] {
+        let options = MkfsOptions {
+            block_size,
+            features: vec![features.to_owned()],
+            ..MkfsOptions::default()
+        };
+        let what = format!("blocks of {block_size} bytes, {features}");
+        ours_by(&options, &what, size, 400);
+    }
 }
 
 #[test]
@@ -201,10 +240,18 @@ fn the_kernels_unclean_volume_is_recovered_by_us() {
         return;
     }
     let mut rng = Rng::new(test);
-    for features in ["none", "orphan_file", "^metadata_csum", "^64bit"] {
+    for (block_size, features) in [
+        ("4096", "none"),
+        ("4096", "orphan_file"),
+        ("4096", "^metadata_csum"),
+        ("4096", "^64bit"),
+        ("1024", "none"),
+        ("1024", "^metadata_csum,^64bit"),
+        ("2048", "orphan_file"),
+    ] {
         let scratch = Scratch::new();
         let (image, copy) = (scratch.join("image"), scratch.join("copy"));
-        let build = Mke2fs::new(96 << 20);
+        let build = Mke2fs::by_default(96 << 20).args(&["-b", block_size]);
         let build = if features == "none" {
             build
         } else {
@@ -271,16 +318,24 @@ fn our_unclean_volume_is_recovered_by_the_kernel_and_by_e2fsck() {
         return;
     }
     let mut rng = Rng::new(test);
-    for features in [
-        &[][..],
-        &["orphan_file"],
-        &["^orphan_file"],
-        &["^metadata_csum"],
-        &["^64bit"],
+    for (block_size, features) in [
+        (4096, ""),
+        (4096, "orphan_file"),
+        (4096, "^orphan_file"),
+        (4096, "^metadata_csum"),
+        (4096, "^64bit"),
+        (1024, ""),
+        (1024, "^metadata_csum,^64bit,^orphan_file"),
+        (2048, ""),
     ] {
         let scratch = Scratch::new();
         let (image, copy) = (scratch.join("image"), scratch.join("copy"));
-        mkfs(&image, 96 << 20, features);
+        let options = MkfsOptions {
+            block_size,
+            features: vec![features.to_owned()],
+            ..MkfsOptions::default()
+        };
+        mkfs_with(&image, 96 << 20, &options);
         let fs = mount(&image).unwrap();
         volume::mkdir_all(&fs, "dir").unwrap();
         let mut synced = Vec::new();

@@ -18,9 +18,13 @@ use testkit::seed::Rng;
 use testkit::volume::{self, options};
 use testkit::watchdog::Watchdog;
 
-fn format(size: usize) -> Disk {
+fn format(size: usize, block_size: u32) -> Disk {
     let disk = Disk::new(size);
-    mkfs::format(&disk.queue(), &MkfsOptions::default()).expect("mkfs");
+    let options = MkfsOptions {
+        block_size,
+        ..MkfsOptions::default()
+    };
+    mkfs::format(&disk.queue(), &options).expect("mkfs");
     disk
 }
 
@@ -55,8 +59,26 @@ fn check_volume(disk: &Disk, ours: &snapshot::Snapshot, pairs: &[Pair]) {
 fn one_thread_with_remounts_and_crashes() {
     one_thread(
         "model, one thread",
-        format(1 << 30),
+        format(1 << 30, 4096),
         rounds(12_000, 200_000),
+    );
+}
+
+#[test]
+fn one_thread_with_blocks_of_1_kib() {
+    one_thread(
+        "model, one thread, 1 KiB",
+        format(1 << 30, 1024),
+        rounds(8_000, 200_000),
+    );
+}
+
+#[test]
+fn one_thread_with_blocks_of_2_kib() {
+    one_thread(
+        "model, one thread, 2 KiB",
+        format(1 << 30, 2048),
+        rounds(5_000, 200_000),
     );
 }
 
@@ -149,13 +171,23 @@ fn one_thread(what: &str, mut disk: Disk, steps: usize) {
 
 #[test]
 fn several_threads_each_with_a_model_and_one_shared_directory() {
-    let mut rng = Rng::new("model, several threads");
-    let steps = rounds(5_000, 60_000);
-    let _watchdog = Watchdog::new(
-        "the model with several threads",
-        Duration::from_secs(60 + steps as u64 / 20),
-    );
-    let disk = format(1 << 30);
+    several_threads("model, several threads", rounds(5_000, 60_000), 4096);
+}
+
+#[test]
+fn several_threads_with_blocks_of_1_kib() {
+    several_threads("model, several threads, 1 KiB", rounds(3_000, 60_000), 1024);
+}
+
+#[test]
+fn several_threads_with_blocks_of_2_kib() {
+    several_threads("model, several threads, 2 KiB", rounds(2_000, 60_000), 2048);
+}
+
+fn several_threads(test: &str, steps: usize, block_size: u32) {
+    let mut rng = Rng::new(test);
+    let _watchdog = Watchdog::new(test, Duration::from_secs(60 + steps as u64 / 20));
+    let disk = format(1 << 30, block_size);
     let mut fs = mount(&disk);
     volume::mkdir_all(&fs, "shared").expect("mkdir");
     let mut pairs: Vec<Pair> = (0..4)

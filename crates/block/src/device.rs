@@ -2,6 +2,9 @@
 
 use crate::{IoError, Request};
 
+/// Offsets and lengths on a device are multiples of this many bytes.
+pub const SECTOR: u64 = 512;
+
 /// A store of bytes. Any number of threads may submit at the same time.
 pub trait Device: Send + Sync {
     /// Path or URL, for messages.
@@ -13,6 +16,11 @@ pub trait Device: Send + Sync {
     /// The largest request, in bytes.
     fn max_request_bytes(&self) -> u64 {
         1 << 20
+    }
+    /// Bytes of a sector. The device rewrites a whole one for a write of less, and a power failure
+    /// may then damage bytes that were not written.
+    fn sector_size(&self) -> u64 {
+        SECTOR
     }
     /// Whether the device has a rotating disk; `None` if it does not know.
     fn is_rotating(&self) -> Option<bool> {

@@ -35,10 +35,10 @@ mod url;
 pub use bio::{Bio, EndIo, Payload};
 pub use buf::{Buf, BufMut, PAGE_SIZE, pool};
 pub use completion::Completion;
-pub use device::{Device, OpenMode};
+pub use device::{Device, OpenMode, SECTOR};
 pub use image::{Create, create_image, parse_size};
 pub use io::{Class, Durability, IoError, Op, Reason};
-pub use queue::{AtomicWriteMark, PLUG_BYTES, Plug, Queue, SECTOR, WriteMark, Writes};
+pub use queue::{AtomicWriteMark, PLUG_BYTES, Plug, Queue, WriteMark, Writes};
 pub use request::Request;
 pub use stats::{
     ByReason, Histogram, LatencyHistogram, ReasonStats, SizeHistogram, Stats, StatsSnapshot,

@@ -21,7 +21,7 @@ use crate::completion::Latch;
 use crate::tracking::{Shared, Tracking};
 use crate::{
     Bio, Buf, BufMut, Class, Completion, Device, Durability, EndIo, IoError, Op, Payload, Reason,
-    Request, Stats, Throttle,
+    Request, SECTOR, Stats, Throttle,
 };
 pub use gate::Writes;
 pub use mark::{AtomicWriteMark, WriteMark};
@@ -30,9 +30,6 @@ pub use plug::{PLUG_BYTES, Plug};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
-
-/// Offsets and lengths on a device are multiples of this many bytes.
-pub const SECTOR: u64 = 512;
 
 /// A device with its plug policy and counters.
 pub struct Queue {

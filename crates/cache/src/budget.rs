@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use sync::{Mutex, Rank};
-use units::page;
+use units::PageSize;
 
 /// The use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Budget {
     pub fn new(bytes: u64) -> Arc<Budget> {
         // Below 8 MiB a batch would be a page or less. Small budgets are counted exactly instead.
         let batch = match (bytes / 2048).min(CHARGE_BATCH) {
-            small if small <= page::BYTES => 0,
+            small if small <= PageSize::KIB_4.bytes() => 0,
             batch => batch as i64,
         };
         Arc::new(Budget {

@@ -23,7 +23,7 @@ use runs::Runs;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use units::{Ino, page};
+use units::Ino;
 
 /// Bytes of a file that is evicted whole (64 KiB).
 const SMALL_FILE: u64 = 64 << 10;
@@ -278,19 +278,18 @@ impl<T: CachedInode> InodeTable<T> {
             let inode = self.inodes.get(ino).filter(|inode| is_large(&**inode));
             match inode {
                 Some(inode) => {
-                    let pages = want.div_ceil(page::BYTES) - all.freed;
-                    let met = inode.mapping().reclaim(pages);
+                    let met = inode.mapping().reclaim(want - all.freed);
                     all.freed += met.freed;
                     all.spared += met.spared;
                 }
                 None => self.large.remove(ino),
             }
-            if all.freed * page::BYTES >= want {
+            if all.freed >= want {
                 break;
             }
         }
         self.budget.reuse().note(all.freed, all.spared);
-        all.freed * page::BYTES
+        all.freed
     }
 
     /// Pins the live inode of this number; removes a dead one. The caller has the claim, so no
@@ -306,9 +305,7 @@ impl<T: CachedInode> InodeTable<T> {
     /// Inserts an inode of a claimed number, pinned once.
     fn publish(&self, ino: Ino, inode: T) -> InodeRef<T> {
         let bytes = Self::INODE_BYTES + inode.more_bytes();
-        inode
-            .mapping()
-            .charge_inode(bytes.min(u32::MAX as usize) as u32);
+        inode.mapping().charge_inode(bytes);
         let inode = self.place(inode);
         let pins = inode.pins();
         assert!(pins.try_pin(), "an inode that has been used is inserted");
@@ -330,10 +327,7 @@ impl<T: CachedInode> InodeTable<T> {
             // Pages have references of their own.
             return match large {
                 Large::Keep => 0,
-                Large::Reclaim => {
-                    let pages = want.div_ceil(page::BYTES);
-                    inode.mapping().reclaim(pages).freed * page::BYTES
-                }
+                Large::Reclaim => inode.mapping().reclaim(want).freed,
             };
         }
         if inode.pins().spare() {
@@ -341,8 +335,7 @@ impl<T: CachedInode> InodeTable<T> {
         }
         let mapping = inode.mapping();
         if mapping.pages() > 0 {
-            let pages = want.div_ceil(page::BYTES);
-            let freed = mapping.reclaim(pages).freed * page::BYTES;
+            let freed = mapping.reclaim(want).freed;
             // The inode of a small file is evicted with the last page. If pages were freed in one
             // turn and inodes in the next, memory of one kind would be returned to the system while
             // the other kind needs it.
@@ -410,7 +403,7 @@ enum Large {
 }
 
 fn is_large<T: CachedInode>(inode: &T) -> bool {
-    inode.mapping().pages() * page::BYTES > SMALL_FILE
+    inode.mapping().bytes() > SMALL_FILE
 }
 
 /// Pins an inode, unless it is dead.

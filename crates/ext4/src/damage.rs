@@ -12,7 +12,7 @@
 //! [`ErrorLog`] is the last in the order, and only the device is used.
 
 use crate::{Error, Result};
-use block::{BufMut, Class, Durability, PAGE_SIZE, Queue, Reason};
+use block::{BufMut, Class, Durability, Queue, Reason};
 use ext4_format::error::FormatError;
 pub use ext4_format::error_record::{ErrorRecord, ErrorSummary};
 use ext4_format::superblock::{Access, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
@@ -228,31 +228,24 @@ impl ErrorLog {
     }
 
     fn try_save(&self) -> Result<()> {
-        let page = self
+        // Small blocks behind it hold descriptors, which the journal writes.
+        let bytes = self
             .queue
             .read(
-                0,
-                PAGE_SIZE,
-                PAGE_SIZE,
+                SUPERBLOCK_OFFSET,
+                SUPERBLOCK_SIZE,
+                SUPERBLOCK_SIZE,
                 Class::Metadata,
                 Reason::MetadataRead,
             )?
             .pop()
             .ok_or(Error::Internal("a read of the device returned no buffer"))?;
-        let mut bytes = BufMut::copy_of(&page);
-        let at = SUPERBLOCK_OFFSET as usize;
-        let place = bytes
-            .get_mut(at..at + SUPERBLOCK_SIZE)
-            .ok_or(Error::Internal(
-                "the page read for the super block is too short",
-            ))?;
-        let mut sb = Superblock::parse(place)?;
+        let mut sb = Superblock::parse(&bytes)?;
         self.put_into(&mut sb);
         sb.update_checksum();
-        place.copy_from_slice(sb.as_bytes());
         self.queue.write(
-            0,
-            &[bytes.freeze()],
+            SUPERBLOCK_OFFSET,
+            &[BufMut::copy_of(sb.as_bytes()).freeze()],
             Class::Metadata,
             Reason::Other,
             Durability::Fua,
@@ -278,25 +271,26 @@ mod tests {
     use mkfs::MkfsOptions;
     use std::time::Duration;
     use sync::clock::SystemClock;
+    use testkit::crash::Promises;
     use testkit::disk::Disk;
 
     fn superblock(queue: &Queue) -> Superblock {
-        let page = queue
-            .read(0, PAGE_SIZE, PAGE_SIZE, Class::Metadata, Reason::Other)
-            .unwrap();
-        let at = SUPERBLOCK_OFFSET as usize;
-        Superblock::parse(&page[0][at..at + SUPERBLOCK_SIZE]).unwrap()
+        let (at, len) = (SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE);
+        let bufs = queue.read(at, len, len, Class::Metadata, Reason::Other);
+        Superblock::parse(&bufs.unwrap()[0]).unwrap()
     }
 
     /// The first record after an I/O error at byte `offset` of a volume with blocks of `block_size`
     /// bytes.
     fn record_of_io_error(block_size: u32, offset: u64) -> ErrorRecord {
-        let queue = Disk::new(32 << 20).queue();
+        let disk = Disk::new(32 << 20);
+        let queue = disk.queue();
         let options = MkfsOptions {
             block_size,
             ..MkfsOptions::default()
         };
         mkfs::format(&queue, &options).unwrap();
+        disk.start_recording();
         let options = JournalOptions {
             commit_interval: Duration::from_secs(3600),
             block_size,
@@ -320,6 +314,14 @@ mod tests {
             errno: 5,
         };
         log.note("a_test", Some(Ino(12)), &Error::Io(error));
+        // Nothing else is written: of small blocks the next ones hold descriptors.
+        let recording = disk.take_recording();
+        let mut writes = Vec::new();
+        let mut rng = testkit::seed::Rng::from_seed(1);
+        let end = recording.log.len();
+        let note = |at, bytes: &[u8]| writes.push((at, bytes.len()));
+        recording.log.crash(Promises::Kept, end, &mut rng, note);
+        assert_eq!(writes, [(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE)]);
         ErrorSummary::read(&superblock(&queue)).first
     }
 

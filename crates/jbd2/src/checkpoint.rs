@@ -54,15 +54,15 @@ use smallvec::smallvec;
 use sync::atomic::{AtomicUsize, Ordering};
 use units::FsBlock;
 
-/// Most blocks of a batch. A larger batch would merge better, but a commit that revokes one of its
+/// Most bytes of a batch. A larger batch would merge better, but a commit that revokes one of its
 /// blocks waits for the batch.
-const BATCH_BLOCKS: usize = 2048;
+const BATCH_BYTES: usize = 8 << 20;
 /// Most runs of adjacent blocks of a batch, for the same reason.
 const BATCH_RUNS: usize = 128;
 /// The thread's parts have this fraction of the log.
 const LOG_PARTS: u32 = 4;
-/// Most log blocks of such a part, unless it is one transaction: 128 MiB.
-const PART_BLOCKS: u32 = 32_768;
+/// Most bytes of the log in such a part, unless it is one transaction.
+const PART_BYTES: usize = 128 << 20;
 /// A part that a commit waits for has at least this fraction of the log.
 const SMALL_PARTS: u32 = 16;
 /// Attempts to write a batch before the journal stops.
@@ -134,7 +134,8 @@ impl Journal {
     /// Writes one part and returns whether there was one. Leaves room for other requests until the
     /// checkpoint is urgent.
     pub(crate) fn checkpoint_in_background(&self) -> Result<bool, JournalError> {
-        let least = (self.log_len() / LOG_PARTS).min(PART_BLOCKS);
+        let most = (PART_BYTES / self.block_size()) as u32;
+        let least = (self.log_len() / LOG_PARTS).min(most);
         self.checkpoint_part(&mut self.checkpointing.lock(), least)
     }
 
@@ -172,7 +173,7 @@ impl Journal {
         let mut rest = part.blocks.as_slice();
         while !rest.is_empty() {
             self.wait_for_log();
-            let want = (BATCH_BLOCKS.min(rest.len()) * self.block_size()) as u64;
+            let want = BATCH_BYTES.min(rest.len() * self.block_size()) as u64;
             let room = self
                 .queue
                 .wait_for_room(Reason::Checkpoint, want, is_urgent);
@@ -182,7 +183,7 @@ impl Journal {
             };
             let (blocks, runs) = self.write_home(&mut rest, part.up_to, limits)?;
             written += blocks as u64;
-            if steps.wrote(blocks, runs) && !rest.is_empty() {
+            if steps.wrote(blocks * self.block_size(), runs) && !rest.is_empty() {
                 self.flush_home(steps)?;
             }
         }

@@ -55,9 +55,9 @@ use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
 
-/// Log blocks from one flush to the next: 16 MiB. On many devices every other request waits while a
-/// flush writes the device's cache, and a disk writes so many in a tenth of a second.
-const FLUSH_BLOCKS: usize = 4096;
+/// Bytes of log blocks from one flush to the next. Many devices stop every other request while a
+/// flush writes their cache, and a disk writes so many in a tenth of a second.
+const FLUSH_BYTES: usize = 16 << 20;
 
 /// A commit writes many log blocks; the checkpoint waits meanwhile.
 struct LogBusy<'a>(&'a Journal);
@@ -215,13 +215,14 @@ impl Journal {
         Ok(needed)
     }
 
-    /// Writes log blocks from `head` on and makes them durable, in steps of [`FLUSH_BLOCKS`].
+    /// Writes log blocks from `head` on and makes them durable, in steps of [`FLUSH_BYTES`].
     fn write_and_flush(&self, head: LogBlock, bufs: Vec<Buf>) -> Result<(), JournalError> {
         let mut at = head;
         let mut rest = bufs.into_iter();
-        let _alone = (rest.len() > FLUSH_BLOCKS).then(|| LogBusy::new(self));
+        let most = FLUSH_BYTES / self.block_size();
+        let _alone = (rest.len() > most).then(|| LogBusy::new(self));
         while rest.len() > 0 {
-            let step: Vec<Buf> = rest.by_ref().take(FLUSH_BLOCKS).collect();
+            let step: Vec<Buf> = rest.by_ref().take(most).collect();
             let count = step.len() as u32;
             self.log
                 .write(&self.queue, at, self.bounds, step, Durability::Cached)?;

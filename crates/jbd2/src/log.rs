@@ -17,8 +17,8 @@ pub struct JournalExtent {
     pub len: u32,
 }
 
-/// Most blocks in one bio of the log. The queue splits it further if the device requires that.
-const MAX_RUN_BLOCKS: u32 = 256;
+/// Most bytes in one bio of the log. The queue splits it further if the device requires that.
+const MAX_RUN: u32 = 1 << 20;
 /// Blocks of the largest journal that is accepted, which is the largest that `mke2fs` and `tune2fs`
 /// make. A sparse file can claim any size, and recovery may have to read the whole log.
 pub(crate) const MAX_BLOCKS: u32 = 10_240_000;
@@ -176,7 +176,7 @@ impl LogMap {
                 at = first;
             }
             let (offset, adjacent) = self.run(at);
-            let n = adjacent.min(end - at).min(MAX_RUN_BLOCKS);
+            let n = adjacent.min(end - at).min(MAX_RUN / self.block_size);
             let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(n as usize).collect();
             at += part.len() as u32;
             let bio = Bio::write(

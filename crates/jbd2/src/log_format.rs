@@ -30,12 +30,12 @@ use crate::state::log_format::{CommitSize, CommitState, Format, Mode};
 use crate::transaction::{Closed, CommitReason};
 use crate::{AsyncCommit, Journal, JournalError};
 
-/// Blocks of the largest transaction that is committed with a single write, its commit block
-/// included (1 MiB).
-const SINGLE_WRITE_BLOCKS: u32 = 256;
-/// Limits on the blocks that a change of format writes home, while a thread waits for the commit: 2
-/// MiB, in so few runs that a disk needs a third of a second.
-const CHANGE_BLOCKS: usize = 512;
+/// Bytes of the largest transaction that is committed with a single write, its commit block
+/// included.
+const SINGLE_WRITE: usize = 1 << 20;
+/// Limits on the bytes that a change of format writes home, while a thread waits for the commit, in
+/// so few runs that a disk needs a third of a second.
+const CHANGE_BYTES: usize = 2 << 20;
 const CHANGE_RUNS: usize = 32;
 
 impl Journal {
@@ -78,7 +78,7 @@ impl Journal {
     /// checkpoint and returns `false`.
     fn empty_log_for_change(&self, state: &mut CommitState) -> Result<bool, JournalError> {
         let limits = BatchLimits {
-            blocks: CHANGE_BLOCKS,
+            blocks: CHANGE_BYTES / self.block_size(),
             runs: CHANGE_RUNS,
         };
         let is_quick = self.set.lock().is_within(limits);
@@ -101,7 +101,8 @@ impl Journal {
     /// of a small transaction must fit a sector, which is written as a whole or not at all.
     fn commit_size(&self, closed: &Closed) -> CommitSize {
         let format = self.formats.get(Mode::Async);
-        let is_small = format.log_blocks(closed) <= SINGLE_WRITE_BLOCKS
+        let bytes = format.log_blocks(closed) as usize * self.block_size();
+        let is_small = bytes <= SINGLE_WRITE
             && closed.revokes.len() <= revoke::entries_in_first_sector(&format.layout);
         match is_small {
             true => CommitSize::Small,

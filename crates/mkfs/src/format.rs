@@ -25,6 +25,11 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     if options.label.len() > 16 || options.label.contains('\0') {
         return Err(Error::Invalid("a label has at most 16 bytes and no NUL"));
     }
+    if queue.device().sector_size() > u64::from(options.block_size) {
+        return Err(Error::Invalid(
+            "the blocks of a volume cannot be smaller than the sectors of its device",
+        ));
+    }
     let shape = Shape::compute(queue.capacity(), options)?;
     let now = now();
     let mut superblock = superblock::new(&shape, options, now);

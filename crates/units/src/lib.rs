@@ -12,4 +12,5 @@ pub mod page;
 mod span;
 
 pub use number::{FileBlock, FsBlock, GroupNo, Ino, PageIndex};
+pub use page::PageSize;
 pub use span::Span;

@@ -82,7 +82,7 @@ number! {
     FileBlock(u32)
 }
 number! {
-    /// The position of a page within a file, in pages of [`crate::page::BYTES`].
+    /// The position of a page within a file, in pages of the volume's [`crate::PageSize`].
     PageIndex(u32)
 }
 number! {

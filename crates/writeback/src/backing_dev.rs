@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::clock::Clock;
 use sync::{Mutex, Rank, RwLock};
-use units::page;
+use units::PageSize;
 
 /// The writeback of a device at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct BackingDev<F: WritebackFs> {
     pub(crate) queue: Arc<Queue>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) flushers: Flushers,
+    /// The size of the pages of its files.
+    pub(crate) page_size: PageSize,
     pub(crate) tunables: RwLock<Tunables>,
     pub(crate) limits: Arc<DirtyLimits>,
     pub(crate) share: Arc<Share>,
@@ -70,6 +72,7 @@ impl<F: WritebackFs> BackingDev<F> {
         clock: Arc<dyn Clock>,
         tunables: Tunables,
         flushers: Flushers,
+        page_size: PageSize,
     ) -> Arc<BackingDev<F>> {
         let limits = DirtyLimits::of(budget);
         queue.throttle().configure(tunables.wbt);
@@ -79,6 +82,7 @@ impl<F: WritebackFs> BackingDev<F> {
             queue,
             clock,
             flushers,
+            page_size,
             tunables: Rank::Tunables.rw_lock(tunables),
             share: limits.join(),
             limits,
@@ -130,33 +134,35 @@ impl<F: WritebackFs> BackingDev<F> {
     #[inline]
     pub fn add_dirty(&self, pages: u64) {
         if pages > 0 {
-            self.limits.add(&self.share, pages);
-            note_dirtied(pages);
+            let bytes = pages * self.page_size.bytes();
+            self.limits.add(&self.share, bytes);
+            note_dirtied(bytes);
         }
     }
     /// Uncounts pages that were written or truncated away.
     pub fn sub_dirty(&self, pages: u64) {
         if pages > 0 {
-            self.limits.sub(&self.share, pages);
+            let bytes = pages * self.page_size.bytes();
+            self.limits.sub(&self.share, bytes);
         }
     }
     /// Dirty and under-writeback pages of this device.
     pub fn dirty_pages(&self) -> u64 {
-        self.share.dirty_pages()
+        self.page_size.count_in(self.share.dirty_bytes())
     }
     /// The device's writeback now.
     pub fn stats(&self) -> WritebackStats {
         let thresholds = self.thresholds();
         let parts = self.limits.parts(&self.share, thresholds);
-        let dirty = self.share.dirty_pages();
-        let under_writeback = self.share.submitted_pages().min(dirty);
+        let dirty = self.share.dirty_bytes();
+        let under_writeback = self.share.submitted_bytes().min(dirty);
         WritebackStats {
-            dirty: (dirty - under_writeback) * page::BYTES,
-            under_writeback: under_writeback * page::BYTES,
-            background_limit: thresholds.background * page::BYTES,
-            slowing_limit: parts.freerun * page::BYTES,
-            hard_limit: parts.hard * page::BYTES,
-            bandwidth: self.share.bandwidth() * page::BYTES,
+            dirty: dirty - under_writeback,
+            under_writeback,
+            background_limit: thresholds.background,
+            slowing_limit: parts.freerun,
+            hard_limit: parts.hard,
+            bandwidth: self.share.bandwidth(),
             flusher: self.flusher_state(),
         }
     }
@@ -171,7 +177,7 @@ impl<F: WritebackFs> BackingDev<F> {
             Work::None => FlusherState::Off,
         }
     }
-    /// The device's measured write bandwidth, in pages per second.
+    /// The device's measured write bandwidth, in bytes per second.
     pub fn write_bandwidth(&self) -> u64 {
         self.share.bandwidth()
     }
@@ -187,12 +193,12 @@ impl<F: WritebackFs> BackingDev<F> {
         self.control.stop();
     }
 
-    /// Announces an fsync of a file with `pages` dirty pages, which a caller waits for until it
+    /// Announces an fsync of a file with `bytes` of dirty pages, which a caller waits for until it
     /// drops the result. If it is small, a concurrent large sync proceeds in steps
     /// ([`block::SyncSteps`]), and background writes leave room ([`block::Throttle`]).
-    pub fn begin_fsync(&self, pages: u64) -> Option<SmallSync<'_>> {
-        note_cleaned(pages);
-        is_small(pages).then(|| {
+    pub fn begin_fsync(&self, bytes: u64) -> Option<SmallSync<'_>> {
+        note_cleaned(bytes);
+        (bytes <= SMALL_SYNC).then(|| {
             let throttle = self.queue.throttle();
             throttle.announce_small_sync(self.clock.monotonic());
             throttle.begin_small_sync()
@@ -200,8 +206,8 @@ impl<F: WritebackFs> BackingDev<F> {
     }
     /// Announces fsyncs of a few files that were queued. Background writes leave room, but a large
     /// sync takes no steps: the requests may be the first of many.
-    pub fn begin_queued_fsync(&self, pages: u64) -> Option<SmallSync<'_>> {
-        is_small(pages).then(|| self.queue.throttle().begin_small_sync())
+    pub fn begin_queued_fsync(&self, bytes: u64) -> Option<SmallSync<'_>> {
+        (bytes <= SMALL_SYNC).then(|| self.queue.throttle().begin_small_sync())
     }
     /// Whether the flusher has nothing dirty and nothing in flight.
     pub(crate) fn is_idle(&self) -> bool {
@@ -216,9 +222,4 @@ impl<F: WritebackFs> BackingDev<F> {
     pub(crate) fn now_ns(&self) -> u64 {
         self.clock.monotonic().as_nanos() as u64 + 1
     }
-}
-
-/// Whether an fsync of so many pages is small.
-fn is_small(pages: u64) -> bool {
-    pages * page::BYTES <= SMALL_SYNC
 }

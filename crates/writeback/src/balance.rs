@@ -13,27 +13,26 @@
 //! the hard threshold, where writers are stopped.
 
 use crate::Flushers;
-use crate::bandwidth::{INITIAL_PAGES_PER_SEC, Rates};
+use crate::bandwidth::{INITIAL_BYTES_PER_SEC, Rates};
 use crate::window::WINDOW;
 use cache::{Budget, ShardedCounter};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use sync::{Mutex, Rank};
-use units::page;
 
-/// Pages that a shard of the counters holds back, at most.
-const COUNT_BATCH: u64 = 32;
-/// Pages of the smallest part, where an even part is at least four times as much (4 MiB).
-const MIN_PART: u64 = (4 << 20) / page::BYTES;
-/// Pages of a flusher's batch, at most (16 MiB) and at least (128 KiB).
-const BATCH_PAGES: u64 = (16 << 20) / page::BYTES;
-const MIN_BATCH_PAGES: u64 = (128 << 10) / page::BYTES;
-/// Pages of a shared thread's batch, at most: pdflush wrote that many before it turned to the next
+/// Bytes that a shard of the counters holds back, at most.
+const COUNT_BATCH: u64 = 128 << 10;
+/// Bytes of the smallest part, where an even part is at least four times as much.
+const MIN_PART: u64 = 4 << 20;
+/// Bytes of a flusher's batch, at most and at least.
+const BATCH_BYTES: u64 = 16 << 20;
+const MIN_BATCH_BYTES: u64 = 128 << 10;
+/// Bytes of a shared thread's batch, at most: pdflush wrote 1024 pages before it turned to the next
 /// device.
-const SHARED_BATCH_PAGES: u64 = 1024;
+const SHARED_BATCH_BYTES: u64 = 4 << 20;
 
-/// Dirty thresholds, in pages.
+/// Dirty thresholds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Thresholds {
     pub(crate) background: u64,
@@ -47,22 +46,23 @@ impl Thresholds {
     }
 }
 
-/// The dirty pages of all devices on one memory budget, and their limits.
+/// The dirty pages of all devices on one memory budget, and their limits, in bytes: the pages of
+/// volumes differ in size.
 pub struct DirtyLimits {
     budget: Arc<Budget>,
     pub(crate) dirty: ShardedCounter,
     /// Of them, those that are in batches.
     submitted: AtomicU64,
     shares: Mutex<Vec<Weak<Share>>>,
-    /// Bandwidth, in pages per second, and number of the devices that had dirty pages at the last
+    /// Bandwidth, in bytes per second, and number of the devices that had dirty pages at the last
     /// refresh.
     active_bandwidth: AtomicU64,
     active_devices: AtomicU64,
-    /// Pages that these had beyond their parts of the hard threshold.
+    /// Bytes that these had beyond their parts of the hard threshold.
     excess: AtomicU64,
 }
 
-/// A device's parts of the thresholds, in pages.
+/// A device's parts of the thresholds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) freerun: u64,
@@ -71,16 +71,17 @@ pub(crate) struct Parts {
 
 /// One device in [`DirtyLimits`].
 pub(crate) struct Share {
+    /// Bytes of its dirty pages.
     dirty: ShardedCounter,
     /// Of them, those that are in batches.
     submitted: AtomicU64,
-    /// Pages per second, over some seconds.
+    /// Bytes per second, over some seconds.
     pub(crate) bandwidth: AtomicU64,
-    /// Pages per second, over the last 600 ms.
+    /// Bytes per second, over the last 600 ms.
     pub(crate) recent_bandwidth: AtomicU64,
-    /// Pages of the oldest batch in flight, and since when it is the oldest, in nanoseconds of the
+    /// Bytes of the oldest batch in flight, and since when it is the oldest, in nanoseconds of the
     /// device's clock; 0: nothing is in flight.
-    pub(crate) oldest_pages: AtomicU64,
+    pub(crate) oldest_bytes: AtomicU64,
     pub(crate) oldest_since_ns: AtomicU64,
     /// When the next writer is admitted, in nanoseconds of the device's clock.
     pub(crate) virtual_ns: AtomicU64,
@@ -95,8 +96,7 @@ pub(crate) struct Share {
 }
 
 fn batch(budget: &Budget) -> i64 {
-    let pages = budget.limit() / page::BYTES;
-    (pages / 4096).min(COUNT_BATCH) as i64
+    (budget.limit() / 4096).min(COUNT_BATCH) as i64
 }
 
 impl DirtyLimits {
@@ -130,38 +130,38 @@ impl DirtyLimits {
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
-    /// Dirty pages of all devices that are in no batch yet, approximately; two loads.
+    /// Dirty bytes of all devices that are in no batch yet, approximately; two loads.
     pub(crate) fn to_write(&self) -> u64 {
         let submitted = self.submitted.load(Relaxed);
         self.dirty.approximate().saturating_sub(submitted)
     }
-    /// Whether the device's flusher has background work: more pages than the background threshold
+    /// Whether the device's flusher has background work: more bytes than the background threshold
     /// are dirty and in no batch, or writers to this device are slowed.
     pub(crate) fn over_background(&self, share: &Share, t: Thresholds) -> bool {
         self.to_write() > t.background || self.over_freerun(share, t)
     }
     /// Whether writers to the device are slowed.
     pub(crate) fn over_freerun(&self, share: &Share, t: Thresholds) -> bool {
-        self.dirty.approximate() > t.freerun() && share.dirty_pages() > self.parts(share, t).freerun
+        self.dirty.approximate() > t.freerun() && share.dirty_bytes() > self.parts(share, t).freerun
     }
-    /// Pages of the device were submitted in a batch.
-    pub(crate) fn submit(&self, share: &Share, pages: u64) {
-        self.submitted.fetch_add(pages, Relaxed);
-        share.submitted.fetch_add(pages, Relaxed);
+    /// So many bytes of the device were submitted in a batch.
+    pub(crate) fn submit(&self, share: &Share, bytes: u64) {
+        self.submitted.fetch_add(bytes, Relaxed);
+        share.submitted.fetch_add(bytes, Relaxed);
     }
-    /// The pages of a batch have completed or failed.
-    pub(crate) fn settle(&self, share: &Share, pages: u64) {
-        self.submitted.fetch_sub(pages, Relaxed);
-        share.submitted.fetch_sub(pages, Relaxed);
+    /// So many bytes of a batch have completed or failed.
+    pub(crate) fn settle(&self, share: &Share, bytes: u64) {
+        self.submitted.fetch_sub(bytes, Relaxed);
+        share.submitted.fetch_sub(bytes, Relaxed);
     }
     /// Adds a device.
     pub(crate) fn join(&self) -> Arc<Share> {
         let share = Arc::new(Share {
             dirty: ShardedCounter::new(batch(&self.budget)),
             submitted: AtomicU64::new(0),
-            bandwidth: AtomicU64::new(INITIAL_PAGES_PER_SEC),
-            recent_bandwidth: AtomicU64::new(INITIAL_PAGES_PER_SEC),
-            oldest_pages: AtomicU64::new(0),
+            bandwidth: AtomicU64::new(INITIAL_BYTES_PER_SEC),
+            recent_bandwidth: AtomicU64::new(INITIAL_BYTES_PER_SEC),
+            oldest_bytes: AtomicU64::new(0),
             oldest_since_ns: AtomicU64::new(0),
             virtual_ns: AtomicU64::new(0),
             sleepers: AtomicUsize::new(0),
@@ -180,7 +180,7 @@ impl DirtyLimits {
         let active: Vec<_> = shares
             .iter()
             .filter_map(Weak::upgrade)
-            .map(|share| (share.dirty_pages(), share))
+            .map(|share| (share.dirty_bytes(), share))
             .filter(|(dirty, _)| *dirty > 0)
             .collect();
         let bandwidth = active.iter().map(|(_, share)| share.bandwidth()).sum();
@@ -192,23 +192,26 @@ impl DirtyLimits {
         let excess = active.iter().map(excess).sum();
         self.excess.store(excess, Relaxed);
     }
-    pub(crate) fn add(&self, share: &Share, pages: u64) {
-        self.dirty.add(pages as i64);
-        share.dirty.add(pages as i64);
+    pub(crate) fn add(&self, share: &Share, bytes: u64) {
+        self.dirty.add(bytes as i64);
+        share.dirty.add(bytes as i64);
     }
-    pub(crate) fn sub(&self, share: &Share, pages: u64) {
-        self.dirty.add(-(pages as i64));
-        share.dirty.add(-(pages as i64));
+    pub(crate) fn sub(&self, share: &Share, bytes: u64) {
+        self.dirty.add(-(bytes as i64));
+        share.dirty.add(-(bytes as i64));
         share.progress.fetch_add(1, Relaxed);
     }
 
     /// The device's parts of the thresholds.
     pub(crate) fn parts(&self, share: &Share, t: Thresholds) -> Parts {
-        let own = share.dirty_pages();
+        let own = share.dirty_bytes();
         let own_excess = own.saturating_sub(self.in_proportion(share, t.hard));
         let excess = self.excess.load(Relaxed).saturating_sub(own_excess);
         let left = t.hard - excess.min(t.hard - t.hard / 4);
-        let of = |whole: u64| self.in_proportion(share, whole * left / t.hard);
+        let of = |whole: u64| {
+            let part = u128::from(whole) * u128::from(left) / u128::from(t.hard);
+            self.in_proportion(share, part as u64)
+        };
         Parts {
             freerun: of(t.freerun()),
             hard: of(t.hard),
@@ -222,36 +225,36 @@ impl DirtyLimits {
         let devices = self.active_devices.load(Relaxed).max(1);
         (part as u64).max((whole / (4 * devices)).min(MIN_PART))
     }
-    /// Pages of a batch for the device. A batch counts as dirty until all of it has completed. So
+    /// Bytes of a batch for the device. A batch counts as dirty until all of it has completed. So
     /// it must be small compared with the range in which writers are slowed, and take the device at
     /// most a tenth of a second. A thread that serves many devices does not return by then; its
     /// batches are the same for all.
-    pub(crate) fn batch_pages(&self, share: &Share, t: Thresholds, flushers: Flushers) -> u64 {
+    pub(crate) fn batch_bytes(&self, share: &Share, t: Thresholds, flushers: Flushers) -> u64 {
         let parts = self.parts(share, t);
         let room = (parts.hard - parts.freerun) / WINDOW as u64;
         let most = match flushers {
-            Flushers::PerDevice => BATCH_PAGES.min(share.bandwidth() / 10),
-            Flushers::Shared => SHARED_BATCH_PAGES,
+            Flushers::PerDevice => BATCH_BYTES.min(share.bandwidth() / 10),
+            Flushers::Shared => SHARED_BATCH_BYTES,
         };
-        room.min(most).max(MIN_BATCH_PAGES)
+        room.min(most).max(MIN_BATCH_BYTES)
     }
 }
 
 impl Share {
-    pub(crate) fn dirty_pages(&self) -> u64 {
+    pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty.exact()
     }
-    /// Pages that are in batches. Those of a batch that is being finished may be clean already.
-    pub(crate) fn submitted_pages(&self) -> u64 {
+    /// Bytes that are in batches. Those of a batch that is being finished may be clean already.
+    pub(crate) fn submitted_bytes(&self) -> u64 {
         self.submitted.load(Relaxed)
     }
-    /// Pages per second, over some seconds.
+    /// Bytes per second, over some seconds.
     pub(crate) fn bandwidth(&self) -> u64 {
         self.bandwidth.load(Relaxed)
     }
-    /// A batch of `pages` is the oldest in flight from now on.
-    pub(crate) fn set_oldest_batch(&self, pages: u64, now: Duration) {
-        self.oldest_pages.store(pages, Relaxed);
+    /// A batch of `bytes` is the oldest in flight from now on.
+    pub(crate) fn set_oldest_batch(&self, bytes: u64, now: Duration) {
+        self.oldest_bytes.store(bytes, Relaxed);
         self.oldest_since_ns.store(now.as_nanos() as u64, Relaxed);
     }
     /// Nothing is in flight.

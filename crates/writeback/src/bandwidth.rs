@@ -14,10 +14,9 @@
 //!   throttled to the guess for long.
 
 use std::time::Duration;
-use units::page;
 
-/// The initial guess, in pages per second: 100 MB/s, as in the kernel.
-pub(crate) const INITIAL_PAGES_PER_SEC: u64 = 100_000_000 / page::BYTES;
+/// The initial guess, in bytes per second, as in the kernel.
+pub(crate) const INITIAL_BYTES_PER_SEC: u64 = 100_000_000;
 /// Busy time that makes a sample.
 const SAMPLE: Duration = Duration::from_millis(200);
 /// Busy time that makes the first sample.
@@ -26,10 +25,10 @@ const FIRST_SAMPLE: Duration = Duration::from_millis(20);
 const MEAN: Duration = Duration::from_secs(10);
 /// Busy time that the recent rate covers.
 const RECENT: Duration = Duration::from_millis(600);
-/// Lower bound of both rates, in pages per second: they are divisors.
-pub(crate) const MIN_RATE: f64 = 16.0;
+/// Lower bound of both rates, in bytes per second: they are divisors.
+pub(crate) const MIN_RATE: f64 = 65_536.0;
 
-/// In pages per second.
+/// In bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rates {
     pub(crate) mean: u64,
@@ -44,16 +43,16 @@ pub(crate) struct Bandwidth {
     measured: Duration,
     /// The beginning of the busy time that is not counted yet.
     busy_since: Option<Duration>,
-    /// Busy time and pages of the next sample.
+    /// Busy time and bytes of the next sample.
     gathered: Duration,
-    pages: u64,
+    bytes: u64,
 }
 
 /// A batch that has completed.
 #[derive(Clone, Copy)]
 pub(crate) struct Completed {
-    pub pages: u64,
-    /// Pages of a full batch.
+    pub bytes: u64,
+    /// Bytes of a full batch.
     pub full: u64,
     /// No other batch is open or in flight.
     pub is_last: bool,
@@ -62,12 +61,12 @@ pub(crate) struct Completed {
 impl Bandwidth {
     pub(crate) fn new() -> Bandwidth {
         Bandwidth {
-            mean: INITIAL_PAGES_PER_SEC as f64,
-            recent: INITIAL_PAGES_PER_SEC as f64,
+            mean: INITIAL_BYTES_PER_SEC as f64,
+            recent: INITIAL_BYTES_PER_SEC as f64,
             measured: Duration::ZERO,
             busy_since: None,
             gathered: Duration::ZERO,
-            pages: 0,
+            bytes: 0,
         }
     }
     /// Something is in flight.
@@ -78,10 +77,10 @@ impl Bandwidth {
     pub(crate) fn completed(&mut self, batch: Completed, now: Duration) -> Option<Rates> {
         let since = self.busy_since.take();
         self.busy_since = (!batch.is_last).then_some(now);
-        if batch.is_last && batch.pages < batch.full {
+        if batch.is_last && batch.bytes < batch.full {
             return None;
         }
-        self.pages += batch.pages;
+        self.bytes += batch.bytes;
         self.gathered += since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         let enough = match self.measured {
             Duration::ZERO => FIRST_SAMPLE,
@@ -90,7 +89,7 @@ impl Bandwidth {
         if self.gathered < enough {
             return None;
         }
-        let sample = self.pages as f64 / self.gathered.as_secs_f64();
+        let sample = self.bytes as f64 / self.gathered.as_secs_f64();
         self.measured += self.gathered;
         for (rate, period) in [(&mut self.mean, MEAN), (&mut self.recent, RECENT)] {
             let period = period.min(self.measured);
@@ -98,7 +97,7 @@ impl Bandwidth {
             *rate = (*rate + (sample - *rate) * weight).max(MIN_RATE);
         }
         self.gathered = Duration::ZERO;
-        self.pages = 0;
+        self.bytes = 0;
         Some(Rates {
             mean: self.mean as u64,
             recent: self.recent as u64,
@@ -111,10 +110,12 @@ mod tests {
     use super::*;
     const MS: Duration = Duration::from_millis(1);
 
+    const PAGE: u64 = 4096;
+
     fn batch(pages: u64, full: u64, others: u32) -> Completed {
         Completed {
-            pages,
-            full,
+            bytes: pages * PAGE,
+            full: full * PAGE,
             is_last: others == 0,
         }
     }
@@ -130,7 +131,7 @@ mod tests {
                 now += 50 * MS;
                 last = bandwidth
                     .completed(batch(pages_per_batch, pages_per_batch, 0), now)
-                    .map(|rates| (rates.mean, rates.recent))
+                    .map(|rates| (rates.mean / PAGE, rates.recent / PAGE))
                     .or(last);
                 now += pause;
             }
@@ -170,7 +171,7 @@ mod tests {
                 let rates = bandwidth.completed(batch(100, 100, 1), now);
                 if let Some(rates) = rates.filter(|_| second > 20) {
                     let all = 54.0 * 100.0 / 7.0;
-                    let off = rates.mean as f64 / all;
+                    let off = (rates.mean / PAGE) as f64 / all;
                     assert!((0.8..1.2).contains(&off), "{off} at {now:?}");
                 }
             }
@@ -193,6 +194,6 @@ mod tests {
         assert_eq!(bandwidth.completed(batch(20, 100, 1), now), None);
         now += 10 * MS;
         let rates = bandwidth.completed(batch(20, 100, 1), now).unwrap();
-        assert_eq!((rates.mean, rates.recent), (2000, 2000));
+        assert_eq!((rates.mean, rates.recent), (2000 * PAGE, 2000 * PAGE));
     }
 }

@@ -34,21 +34,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use sync::atomic::{AtomicUsize, Ordering};
-use units::{PageIndex, page};
+use units::{PageIndex, PageSize};
 
 /// Slices of inodes in a batch at most.
 const BATCH_SLICES: usize = 1024;
 
-/// Batches' worth of pages that are recorded together while threads make small fsyncs.
+/// Batches' worth of data that is recorded together while threads make small fsyncs.
 const RECORDED_TOGETHER: u64 = 3;
-/// A file of at most this many pages (256 KiB) is not cut where the device's room ends.
-const WHOLE_PAGES: u64 = 64;
+/// A file of at most this many bytes is not cut where the device's room ends.
+const WHOLE_FILE: u64 = 256 << 10;
 
 /// A batch that is open or in flight.
 pub(crate) struct PendingBatch<F: WritebackFs> {
     pub(crate) batch: Arc<F::Batch>,
     inodes: SmallVec<[Arc<F::Inode>; 1]>,
-    pub(crate) pages: u64,
+    pages: u64,
+    page_size: PageSize,
     limits: Arc<DirtyLimits>,
     share: Arc<Share>,
     _count: Option<BatchCount>,
@@ -58,7 +59,12 @@ impl<F: WritebackFs> PendingBatch<F> {
     fn add(&mut self, inode: Arc<F::Inode>, pages: u64) {
         self.inodes.push(inode);
         self.pages += pages;
-        self.limits.submit(&self.share, pages);
+        let bytes = pages * self.page_size.bytes();
+        self.limits.submit(&self.share, bytes);
+    }
+    /// Bytes of its pages.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pages * self.page_size.bytes()
     }
     /// Those of its inodes that are dirty (again).
     fn dirty_inodes(&self) -> impl Iterator<Item = &Arc<F::Inode>> {
@@ -74,7 +80,7 @@ impl<F: WritebackFs> PendingBatch<F> {
 
 impl<F: WritebackFs> Drop for PendingBatch<F> {
     fn drop(&mut self) {
-        self.limits.settle(&self.share, self.pages);
+        self.limits.settle(&self.share, self.bytes());
     }
 }
 
@@ -142,8 +148,8 @@ impl<F: WritebackFs> Batches<F> {
 pub(crate) trait BatchOwner<F: WritebackFs> {
     /// How batches go to the device.
     fn route(&self) -> F::Route;
-    /// Pages of a batch at most, at least one.
-    fn batch_pages(&self) -> u64;
+    /// Bytes of a batch at most. A batch has at least one page.
+    fn batch_bytes(&self) -> u64;
     /// Batches in flight while another one is gathered, at most.
     fn window(&self) -> usize;
     /// A batch begins; the guard counts it where the owner keeps count.
@@ -210,17 +216,18 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
         end: PageIndex,
         is_urgent: impl Fn() -> bool,
     ) -> u64 {
-        if self.room < page::BYTES {
+        let page = self.dev.page_size;
+        if self.room < page.bytes() {
             self.send();
             self.owner.waits_for_room(self.dev.clock.monotonic());
-            let want = most * page::BYTES;
+            let want = most * page.bytes();
             self.room = self.dev.queue.wait_for_room(reason, want, is_urgent);
         }
-        let least = match end.offset() <= WHOLE_PAGES * page::BYTES {
-            true => WHOLE_PAGES,
+        let least = match page.offset_of(end) <= WHOLE_FILE {
+            true => page.count_in(WHOLE_FILE),
             false => 1,
         };
-        (self.room / page::BYTES).max(least).min(most)
+        page.count_in(self.room).max(least).min(most)
     }
 
     /// Puts a slice of an inode into the open batch.
@@ -236,6 +243,7 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
                 batch: self.fs.new_batch(expected, self.owner.route()),
                 inodes: SmallVec::new(),
                 pages: 0,
+                page_size: self.dev.page_size,
                 limits: self.dev.limits.clone(),
                 share: self.dev.share.clone(),
                 _count: self.owner.begun(),
@@ -246,7 +254,7 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
             .write_pages(inode, slice, &mut self.plug, &open.batch);
         open.add(inode.clone(), progress.pages as u64);
         if self.room != u64::MAX {
-            let bytes = progress.pages as u64 * page::BYTES;
+            let bytes = progress.pages as u64 * self.dev.page_size.bytes();
             self.room = self.room.saturating_sub(bytes);
         }
         progress
@@ -342,8 +350,8 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
         if self.reason == Reason::Sync || !self.dev.queue.throttle().expects_small_sync(now) {
             return false;
         }
-        let pages: u64 = self.batches.in_flight.iter().map(|batch| batch.pages).sum();
-        if pages < RECORDED_TOGETHER * self.owner.batch_pages() {
+        let bytes: u64 = self.batches.in_flight.iter().map(PendingBatch::bytes).sum();
+        if bytes < RECORDED_TOGETHER * self.owner.batch_bytes() {
             return true;
         }
         self.finish_completed();
@@ -407,9 +415,11 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
         is_oldest_due(completed, self.owner.window())
     }
 
-    fn batch_pages(&self) -> u64 {
-        let step = self.steps.bytes().map(|bytes| bytes / page::BYTES);
-        step.unwrap_or_else(|| self.owner.batch_pages())
+    /// Pages of a batch at most, at least one.
+    pub(crate) fn batch_pages(&self) -> u64 {
+        let step = self.steps.bytes();
+        let bytes = step.unwrap_or_else(|| self.owner.batch_bytes());
+        self.dev.page_size.count_in(bytes).max(1)
     }
 
     fn update_steps(&mut self) {

@@ -17,10 +17,9 @@ use crate::window::WINDOW;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
-use units::page;
 
-/// Pages of a batch at most (4 MiB).
-const BATCH_PAGES: u64 = (4 << 20) / page::BYTES;
+/// Bytes of a batch at most.
+const BATCH_BYTES: u64 = 4 << 20;
 /// Sweeps over the files: see the module's third step.
 const SWEEPS: usize = 2;
 
@@ -38,8 +37,8 @@ impl<F: WritebackFs> BatchOwner<F> for Fsync<F> {
     fn route(&self) -> F::Route {
         self.route
     }
-    fn batch_pages(&self) -> u64 {
-        BATCH_PAGES
+    fn batch_bytes(&self) -> u64 {
+        BATCH_BYTES
     }
     fn window(&self) -> usize {
         WINDOW

@@ -2,11 +2,11 @@
 //! one.
 //!
 //! Algorithm:
-//! 1. A request joins a lane by its number of dirty pages, so that a small file never waits for the
+//! 1. A request joins a lane by its dirty bytes, so that a small file never waits for the
 //!    data of a large one.
 //! 2. The *light* lane has one worker. It takes the waiting requests, oldest first, and has the
 //!    file system serve them as one group: one plug, one commit, one flush. A group is bounded in
-//!    requests and pages, so that its first request does not wait for a flood behind it.
+//!    requests and bytes, so that its first request does not wait for a flood behind it.
 //! 3. The *heavy* lane serves each request by itself, several at a time. The journal shares their
 //!    commits.
 //! 4. Syncs of the whole volume have a lane with one worker. Its group is all that wait, so any
@@ -41,8 +41,8 @@ pub trait SyncService: Send + Sync + 'static {
 /// The work that a request costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// A file with so many dirty pages.
-    Pages(u64),
+    /// A file with so many bytes of dirty pages.
+    Bytes(u64),
     /// The whole volume. Requests of this kind are one work together.
     Volume,
 }
@@ -52,30 +52,30 @@ struct Limits {
     /// In a group.
     requests: usize,
     /// In a group, not counting its first request.
-    pages: u64,
+    bytes: u64,
     /// Groups served at a time.
     workers: usize,
     /// Waiting requests above which callers wait.
     backlog: usize,
 }
 
-/// Requests with at most this many pages to write (1 MiB) are light.
-const LIGHT_PAGES: u64 = 256;
+/// Requests with at most this many bytes to write are light.
+const LIGHT_BYTES: u64 = 1 << 20;
 const LIGHT: Limits = Limits {
     requests: 4096,
-    pages: 8192,
+    bytes: 32 << 20,
     workers: 1,
     backlog: 16384,
 };
 const HEAVY: Limits = Limits {
     requests: 1,
-    pages: 0,
+    bytes: 0,
     workers: 8,
     backlog: 1024,
 };
 const VOLUME: Limits = Limits {
     requests: usize::MAX,
-    pages: u64::MAX,
+    bytes: u64::MAX,
     workers: 1,
     backlog: usize::MAX,
 };
@@ -93,7 +93,7 @@ struct Lane<R> {
 }
 
 struct LaneState<R> {
-    /// Requests with their dirty pages.
+    /// Requests with the bytes of their dirty pages.
     waiting: VecDeque<(R, u64)>,
     workers: Vec<ThreadId>,
     /// Workers that wait for work.
@@ -119,10 +119,10 @@ impl<R> Lane<R> {
 
     /// Takes the next group. At least one request waits.
     fn take_group(&self, state: &mut LaneState<R>) -> Vec<R> {
-        let (mut count, mut pages) = (0, 0);
+        let (mut count, mut bytes) = (0, 0);
         for (_, more) in state.waiting.iter().take(self.limits.requests) {
-            pages += more;
-            if count > 0 && pages > self.limits.pages {
+            bytes += more;
+            if count > 0 && bytes > self.limits.bytes {
                 break;
             }
             count += 1;
@@ -195,9 +195,9 @@ impl<S: SyncService> FsyncQueue<S> {
     /// Returns the request where it will not be served: the queue is closed, or no thread can be
     /// started.
     pub fn submit(&self, request: S::Request, load: Load) -> Result<(), S::Request> {
-        let (lane, pages) = match load {
-            Load::Pages(pages @ 0..=LIGHT_PAGES) => (&self.light, pages),
-            Load::Pages(pages) => (&self.heavy, pages),
+        let (lane, bytes) = match load {
+            Load::Bytes(bytes @ 0..=LIGHT_BYTES) => (&self.light, bytes),
+            Load::Bytes(bytes) => (&self.heavy, bytes),
             Load::Volume => (&self.volume, 0),
         };
         let mut state = lane.state.lock();
@@ -207,7 +207,7 @@ impl<S: SyncService> FsyncQueue<S> {
         if state.closed {
             return Err(request);
         }
-        state.waiting.push_back((request, pages));
+        state.waiting.push_back((request, bytes));
         if state.waiting.len() > state.idle && state.workers.len() < lane.limits.workers {
             match self.start_worker(lane) {
                 Ok(id) => state.workers.push(id),
@@ -289,17 +289,17 @@ mod tests {
     #[test]
     fn what_arrives_while_a_group_is_served_is_the_next_group() {
         let (_service, queue, go, groups) = gated();
-        queue.submit(0, Load::Pages(1)).unwrap();
+        queue.submit(0, Load::Bytes(1)).unwrap();
         // The worker has it once nothing waits.
         while !queue.light.state.lock().waiting.is_empty() {
             thread::yield_now();
         }
-        (1..100).for_each(|n| queue.submit(n, Load::Pages(1)).unwrap());
+        (1..100).for_each(|n| queue.submit(n, Load::Bytes(1)).unwrap());
         (0..2).for_each(|_| go.send(()).unwrap());
         assert_eq!(groups.recv().unwrap(), [0]);
         assert_eq!(groups.recv().unwrap(), (1..100).collect::<Vec<_>>());
         queue.close();
-        assert_eq!(queue.submit(7, Load::Pages(1)), Err(7), "closed");
+        assert_eq!(queue.submit(7, Load::Bytes(1)), Err(7), "closed");
     }
 
     #[test]
@@ -309,11 +309,11 @@ mod tests {
         state.waiting.extend((0..5000).map(|n| (n, 0)));
         assert_eq!(lane.take_group(&mut state).len(), LIGHT.requests);
         state.waiting.clear();
-        state.waiting.extend((0..100).map(|n| (n, LIGHT_PAGES)));
-        let full = (LIGHT.pages / LIGHT_PAGES) as usize;
+        state.waiting.extend((0..100).map(|n| (n, LIGHT_BYTES)));
+        let full = (LIGHT.bytes / LIGHT_BYTES) as usize;
         assert_eq!(lane.take_group(&mut state).len(), full);
         state.waiting.clear();
-        state.waiting.push_back((1, LIGHT.pages + 1));
+        state.waiting.push_back((1, LIGHT.bytes + 1));
         assert_eq!(lane.take_group(&mut state), [1], "too large, yet served");
     }
 
@@ -321,9 +321,9 @@ mod tests {
     fn a_large_file_holds_nobody_up() {
         let (_service, queue, go, groups) = gated();
         // Both of these wait for the gate, side by side.
-        queue.submit(1, Load::Pages(LIGHT_PAGES + 1)).unwrap();
-        queue.submit(2, Load::Pages(LIGHT_PAGES + 1)).unwrap();
-        queue.submit(3, Load::Pages(1)).unwrap();
+        queue.submit(1, Load::Bytes(LIGHT_BYTES + 1)).unwrap();
+        queue.submit(2, Load::Bytes(LIGHT_BYTES + 1)).unwrap();
+        queue.submit(3, Load::Bytes(1)).unwrap();
         while [&queue.light, &queue.heavy].map(|lane| lane.state.lock().waiting.len()) != [0, 0] {
             thread::yield_now();
         }
@@ -337,12 +337,12 @@ mod tests {
     #[test]
     fn a_panic_ends_neither_the_worker_nor_the_next_group() {
         let (_service, queue, go, groups) = gated();
-        queue.submit(666, Load::Pages(1)).unwrap();
+        queue.submit(666, Load::Bytes(1)).unwrap();
         while !queue.light.state.lock().waiting.is_empty() {
             thread::yield_now();
         }
         go.send(()).unwrap();
-        queue.submit(1, Load::Pages(1)).unwrap();
+        queue.submit(1, Load::Bytes(1)).unwrap();
         assert_eq!(groups.recv().unwrap(), [1]);
         queue.close();
     }
@@ -356,7 +356,7 @@ mod tests {
         }
         let many = LIGHT.requests as u32 + LIGHT.backlog as u32;
         (1..many).for_each(|n| queue.submit(n, Load::Volume).unwrap());
-        queue.submit(many, Load::Pages(1)).unwrap();
+        queue.submit(many, Load::Bytes(1)).unwrap();
         while !queue.light.state.lock().waiting.is_empty() {
             thread::yield_now();
         }
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn closing_serves_what_waits() {
         let (_service, queue, go, groups) = gated();
-        (0..10).for_each(|n| queue.submit(n, Load::Pages(1)).unwrap());
+        (0..10).for_each(|n| queue.submit(n, Load::Bytes(1)).unwrap());
         drop(go);
         queue.close();
         assert_eq!(groups.try_iter().flatten().count(), 10);

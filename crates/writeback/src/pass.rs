@@ -100,7 +100,7 @@ struct PassOwner<'a, F: WritebackFs> {
     dev: &'a BackingDev<F>,
     health: &'a mut DeviceHealth,
     thresholds: Thresholds,
-    batch_pages: u64,
+    batch_bytes: u64,
     thread: Thread,
     /// Batches are as large as the device has room for.
     limited: bool,
@@ -118,10 +118,10 @@ enum Thread {
 }
 
 impl<F: WritebackFs> PassOwner<'_, F> {
-    fn update_batch_pages(&mut self) {
+    fn update_batch_bytes(&mut self) {
         let dev = self.dev;
         let (limits, share) = (&dev.limits, &dev.share);
-        self.batch_pages = limits.batch_pages(share, self.thresholds, dev.flushers);
+        self.batch_bytes = limits.batch_bytes(share, self.thresholds, dev.flushers);
     }
     fn note_error(&mut self, error: io::Error) {
         if self.outcome.is_ok() {
@@ -133,7 +133,7 @@ impl<F: WritebackFs> PassOwner<'_, F> {
     fn note_oldest(&self, batches: &Batches<F>, now: Duration) {
         match batches.oldest() {
             Some(oldest) if self.dev.flushers == Flushers::PerDevice => {
-                self.dev.share.set_oldest_batch(oldest.pages, now);
+                self.dev.share.set_oldest_batch(oldest.bytes(), now);
             }
             _ => self.dev.share.clear_oldest_batch(),
         }
@@ -144,8 +144,8 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
     fn route(&self) -> F::Route {
         F::Route::default()
     }
-    fn batch_pages(&self) -> u64 {
-        self.batch_pages
+    fn batch_bytes(&self) -> u64 {
+        self.batch_bytes
     }
     fn window(&self) -> usize {
         match self.thread {
@@ -175,18 +175,18 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
     ) {
         self.note_oldest(batches, now);
         let completed = Completed {
-            pages: batch.pages,
+            bytes: batch.bytes(),
             // A batch that the throttle cut is as large as the device took.
             full: match self.limited {
-                true => batch.pages,
-                false => self.batch_pages,
+                true => batch.bytes(),
+                false => self.batch_bytes,
             },
             is_last: batches.is_empty(),
         };
         if let Some(rates) = self.health.bandwidth.completed(completed, now) {
             self.dev.share.set_bandwidth(rates);
             self.dev.limits.refresh(self.thresholds);
-            self.update_batch_pages();
+            self.update_batch_bytes();
         }
         match result {
             Ok(()) => self.health.note_success(self.dev),
@@ -206,7 +206,7 @@ pub(crate) struct Pass<'a, F: WritebackFs> {
     paused: &'a mut Option<PausedPass>,
     writer: BatchWriter<'a, F, PassOwner<'a, F>>,
     reason: Reason,
-    /// For a reclaim: dirty pages that are not in flight at which the pass may stop.
+    /// For a reclaim: dirty bytes that are not in flight at which the pass may stop.
     enough: u64,
     until: Duration,
     /// Inodes that became dirty later than this are too young, in nanoseconds.
@@ -277,7 +277,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             dev,
             health: &mut state.health,
             thresholds,
-            batch_pages: 0,
+            batch_bytes: 0,
             thread: match dev.flushers {
                 Flushers::Shared if reason != Reason::Sync => Thread::Shared,
                 _ => Thread::Own,
@@ -285,7 +285,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
             limited: false,
             outcome: Ok(()),
         };
-        owner.update_batch_pages();
+        owner.update_batch_bytes();
         Pass {
             dev,
             queues: &mut state.queues,
@@ -414,7 +414,7 @@ impl<'a, F: WritebackFs> Pass<'a, F> {
         if self.reason == Reason::Sync {
             return self.writer.sweep(inode, OnLocked::Skip, u64::MAX);
         }
-        let most = self.writer.owner.batch_pages;
+        let most = self.writer.batch_pages();
         let mut pages = 0;
         loop {
             let room = self.wait_for_room(most - pages as u64, F::end(inode));

@@ -10,7 +10,6 @@ use crate::tunables::Tunables;
 use std::io;
 use std::sync::Arc;
 use sync::atomic::Ordering;
-use units::page;
 
 /// Reclaim writes dirty pages back early if they take more than this part of the budget: one 32nd.
 const RECLAIM_PART: u64 = 32;
@@ -58,7 +57,7 @@ impl<F: WritebackFs> BackingDev<F> {
     /// Makes the flusher write half of the dirty pages, because the budget is exceeded. The call
     /// has no effect if too few pages are dirty to matter. A repeated call is cheap.
     pub fn kick_reclaim(&self) {
-        let dirty = self.limits.to_write() * page::BYTES;
+        let dirty = self.limits.to_write();
         if dirty > self.limits.budget().limit() / RECLAIM_PART
             && !self.is_idle()
             && !self.control.reclaim.swap(true, Ordering::SeqCst)

@@ -11,7 +11,7 @@
 //!    half way to nearly 0 at the hard threshold, of the device's parts of them. So the dirty pages
 //!    settle half way and the rate settles at the bandwidth. The known bandwidth is lowered at once
 //!    while a batch is overdue.
-//! 3. One virtual time per device keeps the rate: each writer advances it by `pages / rate` and
+//! 3. One virtual time per device keeps the rate: each writer advances it by `bytes / rate` and
 //!    sleeps until it, once that is 10 ms away. A sleep is at most 100 ms and at most a fourth of
 //!    the time for which the device has work, so that the device does not idle. The remainder is
 //!    left to the writer's next call.
@@ -52,30 +52,30 @@ const PATIENCE_FAILING: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 thread_local! {
-    /// Pages that the thread dirtied since its last call of [`DirtyLimits::balance`].
+    /// Bytes that the thread dirtied since its last call of [`DirtyLimits::balance`].
     static DIRTIED: Cell<u64> = const { Cell::new(0) };
-    /// Pages that it dirtied since its last sleep.
+    /// Bytes that it dirtied since its last sleep.
     static UNPAID: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Pages that a writer dirtied.
+/// Bytes that a writer dirtied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dirtied {
     /// Since its last call.
-    pub(crate) pages: u64,
+    pub(crate) bytes: u64,
     /// Since its last sleep, these included.
     pub(crate) unpaid: u64,
 }
 
-/// The calling thread dirtied pages.
-pub(crate) fn note_dirtied(pages: u64) {
-    DIRTIED.set(DIRTIED.get() + pages);
+/// The calling thread dirtied pages of so many bytes.
+pub(crate) fn note_dirtied(bytes: u64) {
+    DIRTIED.set(DIRTIED.get() + bytes);
 }
 
-/// The calling thread makes pages clean that were dirty.
-pub(crate) fn note_cleaned(pages: u64) {
-    DIRTIED.set(DIRTIED.get().saturating_sub(pages));
-    UNPAID.set(UNPAID.get().saturating_sub(pages));
+/// The calling thread makes pages of so many bytes clean that were dirty.
+pub(crate) fn note_cleaned(bytes: u64) {
+    DIRTIED.set(DIRTIED.get().saturating_sub(bytes));
+    UNPAID.set(UNPAID.get().saturating_sub(bytes));
 }
 
 /// How a call of [`DirtyLimits::balance`] ended.
@@ -120,14 +120,14 @@ impl DirtyLimits {
         }
         share.lower_if_overdue(now);
         let parts = self.parts(share, t);
-        let own = share.dirty_pages();
+        let own = share.dirty_bytes();
         if own <= parts.freerun {
             return Action::Background;
         }
         let own = own as f64;
         let bandwidth = share.recent_bandwidth.load(Relaxed) as f64;
         let rate = bandwidth * position(own, parts.freerun as f64, parts.hard as f64);
-        let queue = share.admit(dirtied.pages as f64 / rate, now);
+        let queue = share.admit(dirtied.bytes as f64 / rate, now);
         let sleepers = share.sleepers.load(Relaxed) as f64;
         let own_cost = dirtied.unpaid as f64 / rate * (sleepers + 1.0);
         let fair = Duration::from_secs_f64((FAIR * own_cost).min(MAX_PAUSE.as_secs_f64()));
@@ -146,7 +146,7 @@ impl DirtyLimits {
         let far_above = |threshold: u64| threshold + threshold / 4;
         !share.closed.load(Relaxed)
             && self.dirty.exact() >= far_above(t.hard)
-            && share.dirty_pages() >= far_above(self.in_proportion(share, t.hard))
+            && share.dirty_bytes() >= far_above(self.in_proportion(share, t.hard))
     }
 
     /// Slows the calling thread. `kick` wakes the flusher.
@@ -157,10 +157,10 @@ impl DirtyLimits {
         clock: &dyn Clock,
         kick: impl Fn(),
     ) -> Balanced {
-        let pages = DIRTIED.take();
-        let unpaid = UNPAID.get() + pages;
+        let bytes = DIRTIED.take();
+        let unpaid = UNPAID.get() + bytes;
         UNPAID.set(unpaid);
-        let dirtied = Dirtied { pages, unpaid };
+        let dirtied = Dirtied { bytes, unpaid };
         let action = self.action(share, thresholds(), clock.monotonic(), dirtied);
         if action == Action::Free {
             return Balanced::Free;
@@ -176,7 +176,7 @@ impl DirtyLimits {
         }
         let mut waited = Duration::ZERO;
         let mut progress = share.progress.load(Relaxed);
-        while pages > 0 && self.stopped(share, thresholds()) {
+        while bytes > 0 && self.stopped(share, thresholds()) {
             balanced = Balanced::Paused;
             let patience = if share.failing.load(Relaxed) {
                 PATIENCE_FAILING
@@ -210,7 +210,7 @@ impl Share {
         if since == 0 || late < OVERDUE {
             return;
         }
-        let most = self.oldest_pages.load(Relaxed) as f64 / late.as_secs_f64();
+        let most = self.oldest_bytes.load(Relaxed) as f64 / late.as_secs_f64();
         self.recent_bandwidth
             .fetch_min(most.max(MIN_RATE) as u64, Relaxed);
     }

@@ -19,7 +19,7 @@ use block::{LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, ReadTarget, ThrottleOpt
 use std::fmt;
 use std::io;
 use std::time::Duration;
-use units::page;
+use units::PageSize;
 
 /// The parameters. They can be changed while mounted.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl Default for Tunables {
 }
 
 /// Lower bound of `dirty_bytes` and `dirty_background_bytes`.
-const MIN_BYTES: u64 = 2 * page::BYTES;
+const MIN_BYTES: u64 = 2 * PageSize::KIB_4.bytes();
 
 impl Tunables {
     /// The names that [`Tunables::set`] knows.
@@ -150,13 +150,13 @@ impl Tunables {
             return refuse("dirty_background_ratio must be 0 to 100 percent");
         }
         if self.dirty_bytes.is_some_and(|bytes| bytes < MIN_BYTES) {
-            return refuse("dirty_bytes must be at least two pages");
+            return refuse("dirty_bytes must be at least 8 KiB");
         }
         if self
             .dirty_background_bytes
             .is_some_and(|bytes| bytes < MIN_BYTES)
         {
-            return refuse("dirty_background_bytes must be at least two pages");
+            return refuse("dirty_background_bytes must be at least 8 KiB");
         }
         if !(1..=MAX_LOSS).contains(&self.wbt.loss) {
             return refuse("wbt_loss must be 1 to 100 percent");
@@ -170,17 +170,14 @@ impl Tunables {
     /// The thresholds for a memory budget of `budget` bytes. A background threshold that is not
     /// below the hard one becomes half of it, as in the kernel.
     pub(crate) fn thresholds(&self, budget: u64) -> Thresholds {
-        let page = page::BYTES;
         let percent = |ratio: u32| (u128::from(budget) * u128::from(ratio) / 100) as u64;
         let hard = self
             .dirty_bytes
             .unwrap_or_else(|| percent(self.dirty_ratio))
-            / page;
-        let hard = hard.max(2);
+            .max(MIN_BYTES);
         let background = self
             .dirty_background_bytes
-            .unwrap_or_else(|| percent(self.dirty_background_ratio))
-            / page;
+            .unwrap_or_else(|| percent(self.dirty_background_ratio));
         let background = if background >= hard {
             hard / 2
         } else {
@@ -319,13 +316,13 @@ mod tests {
     #[test]
     fn bytes_rule_over_ratios() {
         let mut tunables = Tunables::default();
-        let t = tunables.thresholds(4096 * 1000);
-        assert_eq!((t.background, t.hard), (100, 200));
-        tunables.dirty_bytes = Some(4096 * 50);
-        let t = tunables.thresholds(4096 * 1000);
-        assert_eq!((t.background, t.hard), (25, 50));
-        tunables.dirty_background_bytes = Some(4096 * 10);
-        assert_eq!(tunables.thresholds(4096).background, 10);
+        let t = tunables.thresholds(4_000_000);
+        assert_eq!((t.background, t.hard), (400_000, 800_000));
+        tunables.dirty_bytes = Some(200_000);
+        let t = tunables.thresholds(4_000_000);
+        assert_eq!((t.background, t.hard), (100_000, 200_000));
+        tunables.dirty_background_bytes = Some(40_000);
+        assert_eq!(tunables.thresholds(4096).background, 40_000);
     }
 
     #[test]

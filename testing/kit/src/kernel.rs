@@ -96,10 +96,16 @@ pub struct LoopDevice(PathBuf);
 impl LoopDevice {
     /// Attaches a file. Prints `SKIPPED: …` and returns `None` if the machine cannot.
     pub fn attach(file: &Path) -> Option<LoopDevice> {
+        LoopDevice::attach_with(file, &[])
+    }
+
+    /// [`LoopDevice::attach`] with more arguments of losetup.
+    pub fn attach_with(file: &Path, args: &[&str]) -> Option<LoopDevice> {
         if !have("a loop device", &[Need::Loop, Need::Tool("losetup")]) {
             return None;
         }
-        match run("losetup", &["--find", "--show", text(file)]) {
+        let args = [args, &["--find", "--show", text(file)]].concat();
+        match run("losetup", &args) {
             (0, name) => Some(LoopDevice(name.trim().into())),
             (_, said) => {
                 skipped("a loop device", &said);

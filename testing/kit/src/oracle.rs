@@ -14,9 +14,14 @@ pub struct Mke2fs {
 impl Mke2fs {
     /// ext4 with 4 KiB blocks and the program's defaults, `size` bytes large.
     pub fn new(size: u64) -> Mke2fs {
+        Mke2fs::by_default(size).args(&["-b", "4096"])
+    }
+
+    /// ext4 with all of the program's defaults: a volume of less than 512 MiB has blocks of 1 KiB.
+    pub fn by_default(size: u64) -> Mke2fs {
         Mke2fs {
             size,
-            args: ["-t", "ext4", "-b", "4096"].map(str::to_owned).into(),
+            args: ["-t", "ext4"].map(str::to_owned).into(),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use crate::device::Store;
 use mkfs::MkfsOptions;
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use testkit::disk::Disk;
 
 /// Bytes of the volume.
@@ -26,31 +27,34 @@ fn get(block: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(block[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// The volume.
-pub fn volume() -> Store {
-    static BASE: OnceLock<Arc<[u8]>> = OnceLock::new();
-    Store::new(BASE.get_or_init(make).clone())
+/// The volume, with blocks of this size.
+pub fn volume(block_size: u32) -> Store {
+    static BASES: Mutex<BTreeMap<u32, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+    let mut bases = BASES.lock().expect("mkfs does not panic");
+    let base = bases.entry(block_size).or_insert_with(|| make(block_size));
+    Store::new(base.clone())
 }
 
-fn make() -> Arc<[u8]> {
+fn make(block_size: u32) -> Arc<[u8]> {
     let disk = Disk::new(SIZE);
     let options = MkfsOptions {
         uuid: Some([7; 16]),
         inodes: Some(256),
         reserved_percent: 0,
-        journal_bytes: Some(4 << 20),
+        block_size,
+        journal_bytes: Some(1024 * u64::from(block_size)),
         ..MkfsOptions::default()
     };
     mkfs::format(&disk.queue(), &options).expect("mkfs");
     let mut bytes = disk.bytes();
-    shorten_log(&mut bytes);
+    shorten_log(&mut bytes, block_size as usize);
     bytes.into()
 }
 
-fn shorten_log(bytes: &mut [u8]) {
+fn shorten_log(bytes: &mut [u8], block_size: usize) {
     let is_journal =
         |block: &&mut [u8]| get(block, 0) == jbd2::MAGIC && get(block, 4) == jbd2::SUPERBLOCK_V2;
-    let block = bytes.chunks_mut(4096).find(is_journal);
+    let block = bytes.chunks_mut(block_size).find(is_journal);
     let sb = &mut block.expect("a journal")[..jbd2::BYTES];
     sb[jbd2::MAX_LEN..][..4].copy_from_slice(&LOG_BLOCKS.to_be_bytes());
     if get(sb, jbd2::INCOMPAT) & jbd2::CSUM != 0 {

@@ -246,7 +246,9 @@ fn summary(args: &Args, chosen: &[Scenario], reports: &BTreeMap<String, Report>,
 fn work(args: &Args, chosen: &[Scenario], worker: u64, workers: u64) -> anyhow::Result<()> {
     pin(worker as usize);
     // Outside of the schedule, which would include it.
-    base::volume();
+    for block_size in [1024, 4096] {
+        base::volume(block_size);
+    }
     for scenario in chosen {
         let mut report = Report {
             scenario: scenario.name.into(),

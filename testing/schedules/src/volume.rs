@@ -14,6 +14,8 @@ use testkit::volume as calls;
 /// The choices of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Mounting {
+    /// Bytes in a block of the volume.
+    pub block_size: u32,
     /// Memory budget in bytes.
     pub memory: u64,
     /// The commit interval.
@@ -25,6 +27,7 @@ pub struct Mounting {
 impl Default for Mounting {
     fn default() -> Mounting {
         Mounting {
+            block_size: 4096,
             memory: 16 << 20,
             commit_interval: Duration::from_secs(5),
             background: None,
@@ -72,7 +75,7 @@ pub struct Volume(Arc<Inner>);
 impl Volume {
     /// Mounts a new volume.
     pub fn mount(mounting: Mounting, violations: &Violations) -> Volume {
-        let disk = Disk::new(base::volume());
+        let disk = Disk::new(base::volume(mounting.block_size));
         let device = disk.start();
         let fs = Fs::mount(disk.queue(), mounting.options()).expect("the volume mounts");
         Volume(Arc::new(Inner {

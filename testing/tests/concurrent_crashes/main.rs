@@ -40,6 +40,8 @@ struct Scenario {
     size: usize,
     /// Bytes of its log.
     log: u64,
+    /// Bytes of a block.
+    block_size: u32,
     /// Delays of the device and the commit interval; `None`: random.
     timing: Option<(Delays, Duration)>,
 }
@@ -51,7 +53,17 @@ impl Scenario {
             workload,
             size: 16 << 20,
             log: 4 << 20,
+            block_size: 4096,
             timing: None,
+        }
+    }
+
+    /// The same with smaller blocks. The log has as many.
+    const fn blocks_of(self, block_size: u32) -> Scenario {
+        Scenario {
+            block_size,
+            log: self.log * block_size as u64 / 4096,
+            ..self
         }
     }
 }
@@ -145,6 +157,7 @@ fn record(scenario: Scenario, rng: &mut Rng) -> (Recording, History) {
     let formatted = Disk::new(scenario.size);
     let mkfs = MkfsOptions {
         journal_bytes: Some(scenario.log),
+        block_size: scenario.block_size,
         ..MkfsOptions::default()
     };
     mkfs::format(&formatted.queue(), &mkfs).unwrap();
@@ -274,6 +287,10 @@ scenarios! {
     resizing_once_beside_fsync: RESIZE;
     replacing_by_rename: Scenario::new(scenarios::replace);
     rewriting_beside_timed_commits: REWRITE;
+    mixed_changes_of_blocks_of_1_kib: Scenario::new(scenarios::mixed).blocks_of(1024);
+    overwrites_through_the_log_of_1_kib: Scenario::new(scenarios::overwrites).blocks_of(1024);
+    growing_beside_fsync_by_blocks_of_2_kib: Scenario::new(scenarios::growth).blocks_of(2048);
+    resizing_once_beside_fsync_by_blocks_of_1_kib: RESIZE.blocks_of(1024);
 }
 
 /// The engine behind a scenario.

@@ -54,7 +54,7 @@ impl<const N: usize> From<&'static [&'static str; N]> for Volume {
 }
 
 impl Volume {
-    fn make(self) -> Disk {
+    fn make(self, block_size: u32) -> Disk {
         let features = match self {
             Volume::Ours(features) => features,
             Volume::Ext3 => return Disk::by_mke2fs(&Mke2fs::of_type(SIZE as u64, "ext3")),
@@ -62,6 +62,7 @@ impl Volume {
         let disk = Disk::new(SIZE);
         let mkfs = MkfsOptions {
             features: features.iter().map(|f| (*f).to_owned()).collect(),
+            block_size,
             ..MkfsOptions::default()
         };
         mkfs::format(&disk.queue(), &mkfs).unwrap();
@@ -74,10 +75,24 @@ impl Volume {
 struct Setup {
     volume: Volume,
     async_commit: AsyncCommit,
+    block_size: u32,
+}
+
+impl Setup {
+    /// Images of a workload in a short test.
+    fn images(self) -> usize {
+        match self.async_commit {
+            // A third form of the same.
+            _ if self.block_size < 4096 => 5,
+            AsyncCommit::Never => 26,
+            AsyncCommit::Always => 13,
+            AsyncCommit::Adaptive => 7,
+        }
+    }
 }
 
 fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<History>>) {
-    let disk = setup.volume.make();
+    let disk = setup.volume.make(setup.block_size);
     let mount = MountOptions {
         async_commit: setup.async_commit,
         ..options()
@@ -134,11 +149,7 @@ fn crash(name: &str, work: Workload, setup: Setup) {
     let scratch = Scratch::new();
     let (recording, history) = record(work, setup, &mut rng);
     let history = history.lock();
-    let images = match setup.async_commit {
-        AsyncCommit::Never => rounds(26, 400),
-        AsyncCommit::Always => rounds(13, 400),
-        AsyncCommit::Adaptive => rounds(7, 400),
-    };
+    let images = rounds(setup.images(), 400);
     let at = positions(&recording, images, &mut rng);
     let count = at.len();
     for (n, at) in at.into_iter().enumerate() {
@@ -216,31 +227,47 @@ fn canary(name: &str, work: Workload, setup: Setup) {
 }
 
 macro_rules! workloads {
-    (@form $form:ident, $async_commit:expr; $($name:ident: $work:expr, $volume:expr;)*) => {
+    (@form $form:ident, $async_commit:expr; $($workload:tt)*) => {
         mod $form {
             use super::*;
 
-            $(#[test]
-            fn $name() {
-                let setup = Setup { volume: Volume::from($volume), async_commit: $async_commit };
-                crash(concat!(stringify!($form), "-", stringify!($name)), $work, setup);
-            })*
+            workloads!(@each crash, $form, $async_commit, 4096; $($workload)*);
 
             mod canary {
                 use super::*;
 
-                $(#[test]
-                fn $name() {
-                    let setup = Setup { volume: Volume::from($volume), async_commit: $async_commit };
-                    canary(concat!(stringify!($form), "-", stringify!($name)), $work, setup);
-                })*
+                workloads!(@each canary, $form, $async_commit, 4096; $($workload)*);
             }
         }
+    };
+    (@each $check:ident, $form:ident, $async_commit:expr, $block_size:expr;
+     $($name:ident: $work:expr, $volume:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let setup = Setup {
+                volume: Volume::from($volume),
+                async_commit: $async_commit,
+                block_size: $block_size,
+            };
+            $check(concat!(stringify!($form), "-", stringify!($name)), $work, setup);
+        })*
     };
     ($($workload:tt)*) => {
         workloads!(@form ordered, AsyncCommit::Never; $($workload)*);
         workloads!(@form async_commit, AsyncCommit::Always; $($workload)*);
         workloads!(@form adaptive, AsyncCommit::Adaptive; $($workload)*);
+
+        mod blocks_of_1_kib {
+            use super::*;
+
+            workloads!(@each crash, blocks_of_1_kib, AsyncCommit::Adaptive, 1024; $($workload)*);
+        }
+
+        mod blocks_of_2_kib {
+            use super::*;
+
+            workloads!(@each crash, blocks_of_2_kib, AsyncCommit::Never, 2048; $($workload)*);
+        }
     };
 }
 

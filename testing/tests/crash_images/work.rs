@@ -57,7 +57,8 @@ impl Work {
         while self.fs.statfs().available > 160 {
             let at = ballast.size();
             let len = (self.fs.statfs().available - 140) / 2 + 4;
-            self.fs.fallocate(&ballast, allocate, at, len * 4096)?;
+            let bytes = len * u64::from(self.fs.statfs().block_size);
+            self.fs.fallocate(&ballast, allocate, at, bytes)?;
         }
         Ok(())
     }

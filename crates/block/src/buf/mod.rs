@@ -1,11 +1,11 @@
-//! Aligned, reference-counted buffers of at most one page.
+//! Aligned, reference-counted buffers of at most [`PAGE_SIZE`] bytes.
 //!
 //! [`BufMut`] is a buffer with one owner, [`Buf`] a shared and therefore immutable one. A page
 //! under I/O is a `Buf` held by a bio. A writer copies such a page first ([`Buf::make_mut`]), so
 //! pages under I/O are stable.
 //!
 //! A handle is one pointer into the [`pool`]. Reference count and length lie in a table at the head
-//! of the pool's chunk, which the masked pointer addresses, so that pages stay aligned and
+//! of the pool's chunk, which the masked pointer addresses, so that buffers stay aligned and
 //! adjacent.
 //!
 //! ```text
@@ -18,14 +18,15 @@
 mod huge;
 pub mod pool;
 
-use pool::{Page, alloc, free};
+use pool::{Class, Slot, alloc, free};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Bytes in a page of the page cache, and the capacity and alignment of every buffer.
-pub const PAGE_SIZE: usize = units::page::BYTES as usize;
+/// Bytes of the largest buffer: the largest page of a volume. Buffers of 1 and 2 KiB are aligned to
+/// their size, all others to this one.
+pub const PAGE_SIZE: usize = units::PageSize::KIB_4.as_usize();
 
 /// More references than this are a leak. Beyond it the count could wrap, and memory in use would be
 /// reused.
@@ -33,12 +34,12 @@ const MAX_REFS: u32 = i32::MAX as u32;
 
 /// A buffer with exactly one owner.
 pub struct BufMut {
-    page: Page,
+    slot: Slot,
 }
 
 /// A shared, immutable buffer; cloning it clones a reference.
 pub struct Buf {
-    page: Page,
+    slot: Slot,
 }
 
 impl BufMut {
@@ -57,13 +58,16 @@ impl BufMut {
     /// # Panics
     /// If `len` exceeds [`PAGE_SIZE`].
     pub fn scratch(len: usize) -> BufMut {
-        assert!(len <= PAGE_SIZE, "a buffer holds at most a page, not {len}");
-        let page = alloc();
-        let entry = page.entry();
+        assert!(
+            len <= PAGE_SIZE,
+            "a buffer holds at most a page, not {len} bytes"
+        );
+        let slot = alloc(Class::of_len(len));
+        let entry = slot.entry();
         debug_assert_eq!(entry.refs.load(Ordering::Relaxed), 0);
         entry.len.store(len as u32, Ordering::Relaxed);
         entry.refs.store(1, Ordering::Relaxed);
-        BufMut { page }
+        BufMut { slot }
     }
 
     /// A copy of `bytes`.
@@ -78,68 +82,68 @@ impl BufMut {
 
     /// Gives up unique ownership.
     pub fn freeze(self) -> Buf {
-        let page = self.page;
+        let slot = self.slot;
         std::mem::forget(self);
-        Buf { page }
+        Buf { slot }
     }
 
     /// The address of the bytes, which is valid as long as the buffer lives.
     pub(crate) fn as_raw(&mut self) -> NonNull<u8> {
-        self.page.ptr()
+        self.slot.ptr()
     }
 }
 
 impl Drop for BufMut {
     fn drop(&mut self) {
-        self.page.entry().refs.store(0, Ordering::Relaxed);
-        free(self.page);
+        self.slot.entry().refs.store(0, Ordering::Relaxed);
+        free(self.slot);
     }
 }
 
 impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page is mapped for the life of the process and initialised (zero or a former
-        // use), `len` is at most a page, and this handle is its only owner, so no thread writes
+        // SAFETY: the slot is mapped for the life of the process and initialised (zero or a former
+        // use), `len` is at most its size, and this handle is its only owner, so no thread writes
         // while `&self` is borrowed.
-        unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
+        unsafe { std::slice::from_raw_parts(self.slot.ptr().as_ptr(), self.slot.len()) }
     }
 }
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`; `&mut self` on the only owner makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.page.ptr().as_ptr(), self.page.len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.slot.ptr().as_ptr(), self.slot.len()) }
     }
 }
 
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the page is mapped and initialised, and no thread writes to it while a reference
+        // SAFETY: the slot is mapped and initialised, and no thread writes to it while a reference
         // exists: `make_mut` and `try_into_mut` write only at a count of one, with exclusive access
         // to that one handle.
-        unsafe { std::slice::from_raw_parts(self.page.ptr().as_ptr(), self.page.len()) }
+        unsafe { std::slice::from_raw_parts(self.slot.ptr().as_ptr(), self.slot.len()) }
     }
 }
 
 impl Clone for Buf {
     fn clone(&self) -> Buf {
         // Relaxed as in `Arc`: the new handle is made from one that the thread already has.
-        let before = self.page.entry().refs.fetch_add(1, Ordering::Relaxed);
+        let before = self.slot.entry().refs.fetch_add(1, Ordering::Relaxed);
         if before > MAX_REFS {
             std::process::abort();
         }
-        Buf { page: self.page }
+        Buf { slot: self.slot }
     }
 }
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        let refs = &self.page.entry().refs;
+        let refs = &self.slot.entry().refs;
         // A count of one seen through the only handle cannot grow, so no read-modify-write is
         // needed. Acquire pairs with the Release of dropped handles, whose reads must end before
-        // the page is reused.
+        // the slot is reused.
         if refs.load(Ordering::Acquire) == 1 {
             refs.store(0, Ordering::Relaxed);
         } else {
@@ -148,19 +152,19 @@ impl Drop for Buf {
             }
             refs.load(Ordering::Acquire);
         }
-        free(self.page);
+        free(self.slot);
     }
 }
 
 impl Buf {
     /// Whether no other reference exists.
     pub fn is_unique(&self) -> bool {
-        self.page.entry().refs.load(Ordering::Acquire) == 1
+        self.slot.entry().refs.load(Ordering::Acquire) == 1
     }
 
     /// Whether both handles refer to the same memory.
     pub fn same(&self, other: &Buf) -> bool {
-        self.page.ptr() == other.page.ptr()
+        self.slot.ptr() == other.slot.ptr()
     }
 
     /// The bytes for writing: in place if this is the only reference, otherwise of a copy.
@@ -170,7 +174,7 @@ impl Buf {
         }
         // SAFETY: the count is one and `&mut self` borrows the one handle, so the access is
         // exclusive; Acquire in `is_unique` orders it after the reads through dropped handles.
-        unsafe { std::slice::from_raw_parts_mut(self.page.ptr().as_ptr(), self.page.len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.slot.ptr().as_ptr(), self.slot.len()) }
     }
 
     /// Returns unique ownership if this is the only reference.
@@ -178,14 +182,14 @@ impl Buf {
         if !self.is_unique() {
             return Err(self);
         }
-        let page = self.page;
+        let slot = self.slot;
         std::mem::forget(self);
-        Ok(BufMut { page })
+        Ok(BufMut { slot })
     }
 
     /// The address of the bytes, which is valid as long as any reference lives.
     pub(crate) fn as_raw(&self) -> NonNull<u8> {
-        self.page.ptr()
+        self.slot.ptr()
     }
 }
 
@@ -197,13 +201,13 @@ impl From<BufMut> for Buf {
 
 impl fmt::Debug for Buf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buf({:p}, {} bytes)", self.page.ptr(), self.len())
+        write!(f, "Buf({:p}, {} bytes)", self.slot.ptr(), self.len())
     }
 }
 
 impl fmt::Debug for BufMut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BufMut({:p}, {} bytes)", self.page.ptr(), self.len())
+        write!(f, "BufMut({:p}, {} bytes)", self.slot.ptr(), self.len())
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! Memory is mapped in regions and used in aligned chunks of 2 MiB, so that the kernel can back a
 //! chunk with one huge page if that is cheap (`huge.rs`): one fault instead of 512, and one pin
-//! instead of 512 for direct I/O. The first page of a chunk is a table of {reference count, length}
-//! for the others.
+//! instead of 512 for direct I/O. A chunk is divided into slots of one class: 4, 2 or 1 KiB. Its
+//! first slots hold a table of {reference count, length} for the others.
 //!
 //! ```text
+//!   for each class:
 //!   thread magazine ⇄ (64 at a time) ⇄ global free list ◀── carve ── current chunk ◀── released chunks, new regions
 //!                                             ├── trim: wholly free chunks go back to the OS ──▶ released chunks
-//!                                             └── trim: runs of free pages, their memory too ──▶ cold list, used next
+//!                                             └── trim: runs of free slots, their memory too ──▶ cold list, used next
 //! ```
 //!
 //! Allocation pops the thread's magazine; only every 64th allocation takes the global lock. A
-//! refill is sorted, so that pages come out in ascending order. Consecutive buffers are then
-//! adjacent, and their iovecs coalesce.
+//! refill is sorted, so that slots come out in ascending order. Consecutive buffers are then
+//! adjacent, and their iovecs coalesce. A released chunk may get slots of another class.
+
+mod trim;
 
 use super::PAGE_SIZE;
 use super::huge::Hint;
@@ -23,20 +26,62 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use sync::{Rank, UnscheduledMutex};
+pub use trim::trim;
 
 /// Bytes in a chunk, and its alignment.
 const CHUNK: usize = 2 << 20;
-/// Pages of a chunk that hold data; one holds the table.
-const CHUNK_PAGES: usize = CHUNK / PAGE_SIZE - 1;
 /// Address space taken from the OS at once. Only touched pages cost memory.
 const REGION: usize = 64 << 20;
-/// Pages that move between a magazine and the global list at once.
+/// Slots that move between a magazine and the global list at once.
 const BATCH: usize = 64;
-/// Free pages a thread may keep.
+/// Free slots of a class that a thread may keep.
 const MAGAZINE: usize = 2 * BATCH;
-const _: () = assert!((CHUNK_PAGES + 1) * size_of::<Entry>() <= PAGE_SIZE);
 
-/// The entry of a page in the table.
+/// The size of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Class(u8);
+
+impl Class {
+    const COUNT: usize = 3;
+    const ALL: [Class; Class::COUNT] = [Class(0), Class(1), Class(2)];
+    /// The bits of a slot's address that hold its class. Slots are aligned, so they are free.
+    const MASK: usize = 3;
+
+    /// The class for buffers of `len` bytes. Only the sizes of smaller blocks have classes of their
+    /// own: other short buffers are few.
+    #[inline]
+    pub(super) fn of_len(len: usize) -> Class {
+        match len {
+            1024 => Class(2),
+            2048 => Class(1),
+            _ => Class(0),
+        }
+    }
+    /// Bytes of a slot, as a power of two.
+    #[inline]
+    const fn bits(self) -> u32 {
+        PAGE_SIZE.trailing_zeros() - self.0 as u32
+    }
+    /// Bytes of a slot.
+    #[inline]
+    const fn bytes(self) -> usize {
+        1 << self.bits()
+    }
+    /// Slots at the head of a chunk that hold the table.
+    const fn table_slots(self) -> usize {
+        let entries = CHUNK / self.bytes();
+        (entries * size_of::<Entry>()).div_ceil(self.bytes())
+    }
+    /// Slots of a chunk that hold data.
+    const fn slots(self) -> usize {
+        CHUNK / self.bytes() - self.table_slots()
+    }
+    fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The entry of a slot in the table.
 #[repr(C)]
 pub(super) struct Entry {
     /// References; 0 while free, 1 in a `BufMut`.
@@ -45,37 +90,48 @@ pub(super) struct Entry {
     pub(super) len: AtomicU32,
 }
 
-/// A page of the pool. The last handle passes it to [`free`] once.
+/// A slot of the pool: its address, with the class in the two lowest bits. The last handle passes
+/// it to [`free`] once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Page(NonNull<u8>);
+pub(super) struct Slot(NonNull<u8>);
 
-// SAFETY: a `Page` is an address; the reference count, which is atomic, decides which thread may
+// SAFETY: a `Slot` is an address; the reference count, which is atomic, decides which thread may
 // touch the bytes.
-unsafe impl Send for Page {}
-// SAFETY: as above; no method of `Page` touches the bytes.
-unsafe impl Sync for Page {}
+unsafe impl Send for Slot {}
+// SAFETY: as above; no method of `Slot` touches the bytes.
+unsafe impl Sync for Slot {}
 
-impl Page {
+impl Slot {
+    #[inline]
     pub(super) fn ptr(self) -> NonNull<u8> {
-        self.0
+        // SAFETY: slots lie behind the table of their chunk, so no address is zero without the
+        // bits of the class.
+        unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|a| a & !Class::MASK)) }
     }
 
+    #[inline]
+    fn class(self) -> Class {
+        Class((self.0.as_ptr().addr() & Class::MASK) as u8)
+    }
+
+    #[inline]
     pub(super) fn entry(self) -> &'static Entry {
-        let addr = self.0.as_ptr().addr();
         let table = self.0.as_ptr().map_addr(|a| a & !(CHUNK - 1));
-        let index = (addr & (CHUNK - 1)) / PAGE_SIZE;
-        // SAFETY: pages lie in aligned chunks whose first page is a table with an entry for each;
+        let index = (self.0.as_ptr().addr() & (CHUNK - 1)) >> self.class().bits();
+        // SAFETY: slots lie in aligned chunks whose first slots are a table with an entry for each;
         // chunks stay mapped for the life of the process, are zero at first (valid atomics) and are
         // only accessed as atomics.
         unsafe { &*table.cast::<Entry>().add(index) }
     }
 
+    #[inline]
     pub(super) fn len(self) -> usize {
         self.entry().len.load(std::sync::atomic::Ordering::Relaxed) as usize
     }
 
+    /// The address of the first byte.
     fn addr(self) -> usize {
-        self.0.as_ptr().addr()
+        self.ptr().as_ptr().addr()
     }
 
     fn chunk(self) -> Chunk {
@@ -87,15 +143,16 @@ impl Page {
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Chunk(NonNull<u8>);
 
-// SAFETY: an address; see `Page`.
+// SAFETY: an address; see `Slot`.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
-    /// Data page `index` of the chunk, from 0.
-    fn page(self, index: usize) -> Page {
-        debug_assert!(index < CHUNK_PAGES);
+    /// Data slot `index` of a chunk of `class`, from 0.
+    fn slot(self, class: Class, index: usize) -> Slot {
+        debug_assert!(index < class.slots());
+        let offset = (class.table_slots() + index) * class.bytes() + class.index();
         // SAFETY: within the chunk's mapping of `CHUNK` bytes.
-        Page(unsafe { self.0.add((1 + index) * PAGE_SIZE) })
+        Slot(unsafe { self.0.add(offset) })
     }
 
     /// Advises the kernel which page size to back an unused chunk with.
@@ -105,17 +162,17 @@ impl Chunk {
         let _ = unsafe { madvise(self.0.as_ptr().cast(), CHUNK, advice) };
     }
 
-    /// Makes the kernel back at least the table with memory.
+    /// Makes the kernel back at least the head of the table with memory.
     fn touch(self) {
         // SAFETY: entry 0 of the table stands for the table itself: it is mapped, aligned, and
-        // counts no page.
+        // counts no slot.
         let entry = unsafe { self.0.cast::<Entry>().as_ref() };
         entry.refs.store(0, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
 /// A chunk that asked for a huge page and has not been touched. The thread that took its first
-/// pages touches it, without the lock.
+/// slots touches it, without the lock.
 #[must_use]
 struct Untouched(Chunk);
 
@@ -125,14 +182,29 @@ impl Untouched {
     }
 }
 
-/// The pages that are neither in a magazine nor in use.
-struct Global {
-    /// Free pages with memory.
-    free: Vec<Page>,
-    /// Free pages without memory, in chunks that are partly in use.
-    cold: Vec<Page>,
-    /// The chunk being carved, and the first page not yet carved.
+/// The slots of a class that are neither in a magazine nor in use.
+struct FreeSlots {
+    /// Free slots with memory.
+    warm: Vec<Slot>,
+    /// Free slots without memory, in chunks that are partly in use. A small one may have memory
+    /// again, if a neighbour in its page of the system is in use.
+    cold: Vec<Slot>,
+    /// The chunk being carved, and the first slot not yet carved.
     current: Option<(Chunk, usize)>,
+}
+
+impl FreeSlots {
+    const NONE: FreeSlots = FreeSlots {
+        warm: Vec::new(),
+        cold: Vec::new(),
+        current: None,
+    };
+}
+
+/// The memory that is neither in a magazine nor in use.
+struct Global {
+    /// The slots of each class.
+    free: [FreeSlots; Class::COUNT],
     /// Chunks without memory, to be carved again.
     released: Vec<Chunk>,
     /// Address space not yet used: start and bytes left.
@@ -141,9 +213,7 @@ struct Global {
 }
 
 static GLOBAL: UnscheduledMutex<Global> = Rank::PagePool.unscheduled_mutex(Global {
-    free: Vec::new(),
-    cold: Vec::new(),
-    current: None,
+    free: [FreeSlots::NONE; Class::COUNT],
     released: Vec::new(),
     region: None,
     chunks: 0,
@@ -151,26 +221,28 @@ static GLOBAL: UnscheduledMutex<Global> = Rank::PagePool.unscheduled_mutex(Globa
 
 static HUGE_PAGES: Hint = Hint::new();
 
-struct Magazine(Vec<Page>);
+/// A thread's free slots of each class.
+struct Magazine([Vec<Slot>; Class::COUNT]);
 
 impl Drop for Magazine {
     fn drop(&mut self) {
-        GLOBAL.lock().free.append(&mut self.0);
+        GLOBAL.lock().take_back(self);
     }
 }
 
 thread_local! {
-    static LOCAL: RefCell<Magazine> = const { RefCell::new(Magazine(Vec::new())) };
+    static LOCAL: RefCell<Magazine> = const { RefCell::new(Magazine([const { Vec::new() }; 3])) };
 }
 
 impl Global {
-    /// Moves up to `count` pages to `out`, the lowest address last, so that popping ascends.
-    fn take(&mut self, count: usize, out: &mut Vec<Page>) -> Option<Untouched> {
+    /// Moves up to `count` slots to `out`, the lowest address last, so that popping ascends.
+    fn take(&mut self, class: Class, count: usize, out: &mut Vec<Slot>) -> Option<Untouched> {
         let from = out.len();
-        let list = if self.free.is_empty() {
-            &mut self.cold
+        let free = &mut self.free[class.index()];
+        let list = if free.warm.is_empty() {
+            &mut free.cold
         } else {
-            &mut self.free
+            &mut free.warm
         };
         if !list.is_empty() {
             let keep = list.len().saturating_sub(count);
@@ -178,7 +250,7 @@ impl Global {
             out[from..].sort_unstable_by(|a, b| b.cmp(a));
             return None;
         }
-        let (chunk, first, untouched) = match self.current.take() {
+        let (chunk, first, untouched) = match free.current.take() {
             Some((chunk, first)) => (chunk, first, None),
             None => {
                 let chunk = self.new_chunk();
@@ -190,10 +262,17 @@ impl Global {
                 (chunk, 0, huge.then_some(Untouched(chunk)))
             }
         };
-        let end = CHUNK_PAGES.min(first + count);
-        out.extend((first..end).rev().map(|i| chunk.page(i)));
-        self.current = (end < CHUNK_PAGES).then_some((chunk, end));
+        let end = class.slots().min(first + count);
+        out.extend((first..end).rev().map(|i| chunk.slot(class, i)));
+        self.free[class.index()].current = (end < class.slots()).then_some((chunk, end));
         untouched
+    }
+
+    /// Empties a magazine.
+    fn take_back(&mut self, magazine: &mut Magazine) {
+        for (free, slots) in self.free.iter_mut().zip(&mut magazine.0) {
+            free.warm.append(slots);
+        }
     }
 
     /// A chunk without memory.
@@ -234,52 +313,53 @@ fn map_region() -> (Chunk, usize) {
     (Chunk(start), REGION)
 }
 
-/// Moves up to `count` pages from the global list to `out`.
-fn refill(count: usize, out: &mut Vec<Page>) {
-    let untouched = GLOBAL.lock().take(count, out);
+/// Moves up to `count` slots from the global list to `out`.
+fn refill(class: Class, count: usize, out: &mut Vec<Slot>) {
+    let untouched = GLOBAL.lock().take(class, count, out);
     if let Some(chunk) = untouched {
         chunk.touch();
     }
 }
 
-/// A free page; contents unspecified.
-pub(super) fn alloc() -> Page {
+/// A free slot; contents unspecified.
+pub(super) fn alloc(class: Class) -> Slot {
     LOCAL
         .try_with(|local| {
-            let pages = &mut local.borrow_mut().0;
-            if pages.is_empty() {
-                pages.reserve(MAGAZINE);
-                refill(BATCH, pages);
+            let slots = &mut local.borrow_mut().0[class.index()];
+            if slots.is_empty() {
+                slots.reserve(MAGAZINE);
+                refill(class, BATCH, slots);
             }
-            pages.pop()
+            slots.pop()
         })
         .ok()
         .flatten()
-        .unwrap_or_else(alloc_without_magazine)
+        .unwrap_or_else(|| alloc_without_magazine(class))
 }
 
 /// For an ending thread, which has no magazine any more.
 #[cold]
-fn alloc_without_magazine() -> Page {
+fn alloc_without_magazine(class: Class) -> Slot {
     let mut one = Vec::with_capacity(1);
-    refill(1, &mut one);
+    refill(class, 1, &mut one);
     one.pop().expect("the pool grows or aborts")
 }
 
-/// Takes back a page without references.
-pub(super) fn free(page: Page) {
+/// Takes back a slot without references.
+pub(super) fn free(slot: Slot) {
+    let class = slot.class().index();
     let kept = LOCAL.try_with(|local| {
-        let pages = &mut local.borrow_mut().0;
-        if pages.len() >= MAGAZINE {
-            // The bottom of the stack has the pages used longest ago.
-            GLOBAL.lock().free.extend(pages.drain(..BATCH));
-        } else if pages.capacity() == 0 {
-            pages.reserve(MAGAZINE);
+        let slots = &mut local.borrow_mut().0[class];
+        if slots.len() >= MAGAZINE {
+            // The bottom of the stack has the slots used longest ago.
+            GLOBAL.lock().free[class].warm.extend(slots.drain(..BATCH));
+        } else if slots.capacity() == 0 {
+            slots.reserve(MAGAZINE);
         }
-        pages.push(page);
+        slots.push(slot);
     });
     if kept.is_err() {
-        GLOBAL.lock().free.push(page);
+        GLOBAL.lock().free[class].warm.push(slot);
     }
 }
 
@@ -288,8 +368,8 @@ pub(super) fn free(page: Page) {
 pub struct PoolStats {
     /// Bytes that may have memory.
     pub chunk_bytes: u64,
-    /// Bytes on the global free list or not yet carved (magazines, at most 512 KiB a thread, count
-    /// as used).
+    /// Bytes on the global free lists or not yet carved (magazines, at most 512 KiB a thread for
+    /// each size of buffers that it uses, count as used).
     pub free_bytes: u64,
     /// Bytes whose memory [`trim`] gave back to the OS, and that are not in use again.
     pub released_bytes: u64,
@@ -305,83 +385,17 @@ impl PoolStats {
 /// The memory of the pool now.
 pub fn stats() -> PoolStats {
     let global = GLOBAL.lock();
-    let uncarved = global.current.map_or(0, |(_, carved)| CHUNK_PAGES - carved);
+    let (mut free, mut cold) = (0, 0);
+    for class in Class::ALL {
+        let slots = &global.free[class.index()];
+        let carved = |(_, carved): (Chunk, usize)| class.slots() - carved;
+        let uncarved = slots.current.map_or(0, carved);
+        free += (slots.warm.len() + uncarved) * class.bytes();
+        cold += slots.cold.len() * class.bytes();
+    }
     PoolStats {
-        chunk_bytes: (global.chunks * CHUNK - global.cold.len() * PAGE_SIZE) as u64,
-        free_bytes: ((global.free.len() + uncarved) * PAGE_SIZE) as u64,
-        released_bytes: (global.released.len() * CHUNK + global.cold.len() * PAGE_SIZE) as u64,
+        chunk_bytes: (global.chunks * CHUNK - cold) as u64,
+        free_bytes: free as u64,
+        released_bytes: (global.released.len() * CHUNK + cold) as u64,
     }
-}
-
-/// Gives free memory back to the OS: chunks that are wholly free, and the free pages of the others.
-/// It gives back at most `most` bytes, those used longest ago, and keeps the `keep` bytes used
-/// last. It leaves the magazines of other threads alone. Returns the bytes given back.
-///
-/// Each run of adjacent pages costs a system call. If several processors run the process, each call
-/// waits for all of them: 30 µs, and several times as long if they are busy.
-pub fn trim(keep: u64, most: u64) -> u64 {
-    let (keep, most) = (keep as usize / PAGE_SIZE, most as usize / PAGE_SIZE);
-    let _ = LOCAL.try_with(|local| {
-        let pages = &mut local.borrow_mut().0;
-        GLOBAL.lock().free.append(pages);
-    });
-    let mut pages: Vec<(Page, bool)> = {
-        let mut global = GLOBAL.lock();
-        let unneeded = global.free.len().saturating_sub(keep);
-        let kept = global.free.split_off(unneeded.min(most));
-        let warm = std::mem::replace(&mut global.free, kept);
-        let cold = std::mem::take(&mut global.cold);
-        let warm = warm.into_iter().map(|page| (page, true));
-        warm.chain(cold.into_iter().map(|page| (page, false)))
-            .collect()
-    };
-    // Most of the pages were found cold, in order.
-    pages.sort();
-    let (mut warm, mut cold) = (Vec::new(), Vec::new());
-    let mut released = Vec::new();
-    let mut bytes = 0;
-    let is_warm = |&&(_, warm): &&(Page, bool)| warm;
-    for group in pages.chunk_by(|(a, _), (b, _)| a.chunk() == b.chunk()) {
-        let chunk = group[0].0.chunk();
-        if group.len() == CHUNK_PAGES {
-            // SAFETY: every page of the chunk is free and in `pages`, which only this thread has;
-            // no handle can read the table. The chunk reads as zeroes afterwards: all free, no
-            // references.
-            if unsafe { madvise(chunk.0.as_ptr().cast(), CHUNK, Advice::LinuxDontNeed) }.is_ok() {
-                released.push(chunk);
-                bytes += (group.iter().filter(is_warm).count() * PAGE_SIZE) as u64;
-                continue;
-            }
-        }
-        for run in group.chunk_by(|(a, _), (b, _)| a.addr() + PAGE_SIZE == b.addr()) {
-            let with_memory = run.iter().filter(is_warm).count();
-            let len = run.len() * PAGE_SIZE;
-            let give_back = || {
-                let start = run[0].0.ptr().as_ptr().cast();
-                // SAFETY: the pages of the run are free and only this thread has them; they read as
-                // zeroes afterwards.
-                unsafe { madvise(start, len, Advice::LinuxDontNeed) }.is_ok()
-            };
-            if with_memory > 0 && give_back() {
-                bytes += (with_memory * PAGE_SIZE) as u64;
-                cold.extend(run.iter().map(|&(page, _)| page));
-            } else {
-                for &(page, is_warm) in run {
-                    let list = if is_warm { &mut warm } else { &mut cold };
-                    list.push(page);
-                }
-            }
-        }
-    }
-    warm.reverse();
-    cold.reverse();
-    let mut global = GLOBAL.lock();
-    global.chunks -= released.len();
-    global.released.append(&mut released);
-    // Below the pages that were freed in the meantime, so that warm pages are used first.
-    warm.append(&mut global.free);
-    global.free = warm;
-    cold.append(&mut global.cold);
-    global.cold = cold;
-    bytes
 }

@@ -13,9 +13,25 @@ fn lengths_and_contents() {
     assert!(BufMut::zeroed(PAGE_SIZE).iter().all(|b| *b == 0));
     assert_eq!(&*BufMut::copy_of(b"sluice"), b"sluice");
     assert_eq!(BufMut::scratch(0).len(), 0);
-    let buf = BufMut::copy_of(&[7; 1024]).freeze();
-    assert_eq!(buf.len(), 1024);
-    assert_eq!(buf.as_ptr() as usize % PAGE_SIZE, 0);
+    for (len, align) in [
+        (1024, 1024),
+        (2048, 2048),
+        (PAGE_SIZE, PAGE_SIZE),
+        (1000, PAGE_SIZE),
+        (2049, PAGE_SIZE),
+    ] {
+        let bufs: Vec<_> = (0..300u32)
+            .map(|n| BufMut::copy_of(&vec![n as u8; len]).freeze())
+            .collect();
+        for (n, buf) in (0..).zip(&bufs) {
+            assert_eq!(buf.len(), len);
+            assert_eq!(buf.as_ptr() as usize % align, 0);
+            assert!(
+                buf.iter().all(|&byte| byte == n as u8),
+                "{len}: buffers overlap"
+            );
+        }
+    }
 }
 
 #[test]
@@ -47,17 +63,19 @@ fn a_shared_buffer_is_copied_before_it_is_written() {
 
 #[test]
 fn fresh_buffers_are_adjacent() {
-    std::thread::spawn(|| {
-        let bufs: Vec<_> = (0..256).map(|_| BufMut::scratch(PAGE_SIZE)).collect();
-        let adjacent = bufs
-            .windows(2)
-            .filter(|w| w[0].as_ptr() as usize + PAGE_SIZE == w[1].as_ptr() as usize)
-            .count();
-        // Other tests share the pool, so not all pages need be.
-        assert!(adjacent > 128, "only {adjacent} of 255");
-    })
-    .join()
-    .unwrap();
+    for len in [1024, 2048, PAGE_SIZE] {
+        std::thread::spawn(move || {
+            let bufs: Vec<_> = (0..256).map(|_| BufMut::scratch(len)).collect();
+            let adjacent = bufs
+                .windows(2)
+                .filter(|w| w[0].as_ptr() as usize + len == w[1].as_ptr() as usize)
+                .count();
+            // Other tests share the pool, so not all buffers need be.
+            assert!(adjacent > 128, "{len}: only {adjacent} of 255");
+        })
+        .join()
+        .unwrap();
+    }
 }
 
 #[test]
@@ -97,14 +115,22 @@ fn references_are_counted_across_threads() {
 
 #[test]
 fn trimmed_memory_is_usable_again() {
-    let bufs: Vec<_> = (0..4096)
-        .map(|_| BufMut::copy_of(&[5; PAGE_SIZE]))
-        .collect();
-    drop(bufs);
-    assert!(pool::trim(0, 3 * PAGE_SIZE as u64) <= 3 * PAGE_SIZE as u64);
-    pool::trim(0, u64::MAX);
-    let stats = pool::stats();
-    assert!(stats.chunk_bytes >= stats.free_bytes);
-    let bufs: Vec<_> = (0..4096).map(|_| BufMut::zeroed(PAGE_SIZE)).collect();
-    assert!(bufs.iter().all(|b| b.iter().all(|x| *x == 0)));
+    for len in [1024, 2048, PAGE_SIZE] {
+        let mut bufs: Vec<_> = (0..4096).map(|_| BufMut::copy_of(&vec![5; len])).collect();
+        // Buffers that stay in use lie between those that are given back.
+        let mut nth = 0;
+        bufs.retain(|_| {
+            nth += 1;
+            nth % 7 == 0
+        });
+        assert!(pool::trim(0, 3 * PAGE_SIZE as u64) <= 3 * PAGE_SIZE as u64);
+        pool::trim(0, u64::MAX);
+        let stats = pool::stats();
+        assert!(stats.chunk_bytes >= stats.free_bytes);
+        let more: Vec<_> = (0..4096).map(|_| BufMut::zeroed(len)).collect();
+        assert!(more.iter().all(|b| b.iter().all(|x| *x == 0)));
+        assert!(bufs.iter().all(|b| b.iter().all(|x| *x == 5)), "{len}");
+        drop((bufs, more));
+        pool::trim(0, u64::MAX);
+    }
 }

@@ -59,6 +59,9 @@ impl Device for Section {
     fn max_request_bytes(&self) -> u64 {
         self.device.max_request_bytes()
     }
+    fn sector_size(&self) -> u64 {
+        self.device.sector_size()
+    }
     fn is_rotating(&self) -> Option<bool> {
         self.device.is_rotating()
     }

@@ -2,7 +2,10 @@ use super::*;
 use crate::Kind;
 use block::BufMut;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use units::PageIndex;
+use units::{PageIndex, PageSize};
+
+/// Pages of these tests.
+const SIZE: PageSize = PageSize::KIB_4;
 
 /// State of each number: live objects, and the version "on disk".
 #[derive(Default)]
@@ -79,7 +82,7 @@ impl Setup {
         Inode {
             ino: Ino(ino),
             pins: Pins::default(),
-            mapping: Mapping::new(self.budget.clone()),
+            mapping: Mapping::new(self.budget.clone(), SIZE),
             clean: AtomicBool::new(true),
             value: AtomicU64::new(self.world.disk[ino as usize].load(Relaxed)),
             world: self.world.clone(),
@@ -265,7 +268,7 @@ fn a_file_that_is_written_once_does_not_evict_inodes_in_use() {
     (1..INODES).for_each(|ino| drop(t.load(ino)));
     (1..INODES).for_each(|ino| drop(t.table.get(Ino(ino))));
     let file = t.load(INODES);
-    let pages = t.budget.limit() / page::BYTES;
+    let pages = t.budget.limit() / SIZE.bytes();
     // Twenty times as much as fits; each inode is used while four times that is written.
     let uses_a_page = f64::from(INODES) / (4 * pages) as f64;
     let mut used = 0;
@@ -288,7 +291,7 @@ fn inodes_that_are_not_used_make_room_for_a_large_file() {
     let t = setup(INODES as usize + 1);
     (1..INODES).for_each(|ino| drop(t.load(ino)));
     let file = t.load(INODES);
-    for at in 0..80 * (t.budget.limit() / page::BYTES) {
+    for at in 0..80 * (t.budget.limit() / SIZE.bytes()) {
         file.mapping.insert_clean(PageIndex(at as u32), t.page());
         t.budget.make_room();
     }

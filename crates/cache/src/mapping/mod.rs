@@ -26,6 +26,7 @@
 //! The index has two forms. Most files have one page, which is stored in the mapping itself. All
 //! others have a `Tree`.
 
+mod charge;
 mod page;
 mod reclaim;
 mod tree;
@@ -36,10 +37,10 @@ use page::Page;
 pub use reclaim::Reclaimed;
 use std::ops::Range;
 use std::sync::Arc;
-use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
 use tree::Tree;
-use units::{PageIndex, Span};
+use units::{PageIndex, PageSize, Span};
 
 /// The tags of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,46 +117,47 @@ pub struct Mapping {
     /// both counts of one moment.
     tagged: AtomicU64,
     /// Bytes charged for the inode.
-    inode_bytes: AtomicU32,
+    inode_bytes: AtomicU16,
+    page_size: PageSize,
     index: Mutex<Index>,
 }
 
 impl Mapping {
-    /// An empty mapping whose pages count against `budget`.
-    pub fn new(budget: Arc<Budget>) -> Mapping {
+    /// An empty mapping whose pages, of this size, count against `budget`.
+    pub fn new(budget: Arc<Budget>, page_size: PageSize) -> Mapping {
         Mapping {
             budget,
             nr_pages: AtomicU32::new(0),
             tagged: AtomicU64::new(0),
-            inode_bytes: AtomicU32::new(0),
+            inode_bytes: AtomicU16::new(0),
+            page_size,
             index: Rank::Mapping.mutex(Index::Empty),
         }
     }
-    /// Charges `bytes` for the inode until this mapping is dropped: an inode that has left the
-    /// table takes memory until its last reference is gone.
-    pub(crate) fn charge_inode(&self, bytes: u32) {
-        let before = self.inode_bytes.swap(bytes, Ordering::Relaxed);
-        debug_assert_eq!(before, 0, "an inode is charged once");
-        self.budget.charge(Kind::Inodes, bytes.into());
-    }
-    /// Reverts [`Mapping::charge_inode`], for an inode whose memory is kept for another.
-    pub(crate) fn discharge_inode(&self) {
-        let bytes = self.inode_bytes.swap(0, Ordering::Relaxed);
-        self.budget.uncharge_kept(bytes.into());
-    }
-    /// Bytes charged by [`Mapping::charge_inode`].
-    pub(crate) fn inode_bytes(&self) -> u64 {
-        self.inode_bytes.load(Ordering::Relaxed).into()
+    /// The size of the file's pages.
+    #[inline]
+    pub fn page_size(&self) -> PageSize {
+        self.page_size
     }
     /// The number of cached pages.
     #[inline]
     pub fn pages(&self) -> u64 {
         self.nr_pages.load(Ordering::Acquire).into()
     }
+    /// Bytes of the cached pages.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.pages() * self.page_size.bytes()
+    }
     /// The number of dirty pages, without the lock.
     #[inline]
     pub fn dirty_pages(&self) -> u64 {
         self.tagged().0
+    }
+    /// Bytes of the dirty pages, without the lock.
+    #[inline]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty_pages() * self.page_size.bytes()
     }
     /// The number of pages under writeback, without the lock.
     #[inline]
@@ -199,7 +201,7 @@ impl Mapping {
             self.tagged
                 .store(writeback << 32 | dirty, Ordering::Release);
         }
-        let bytes = tally.pages.unsigned_abs() * units::page::BYTES;
+        let bytes = tally.pages.unsigned_abs() * self.page_size.bytes();
         match tally.pages {
             0 => (),
             1.. => self.budget.charge(Kind::Pages, bytes),
@@ -467,16 +469,6 @@ impl Mapping {
         if matches!(index, Index::Many(tree) if tree.chunk_count() == 0) {
             trash.index = std::mem::replace(index, Index::Empty);
         }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        let bytes = self.pages() * units::page::BYTES;
-        if bytes > 0 {
-            self.budget.uncharge(Kind::Pages, bytes);
-        }
-        self.budget.uncharge(Kind::Inodes, self.inode_bytes());
     }
 }
 

@@ -5,22 +5,25 @@ use super::{Index, Mapping, Tally, tree};
 /// Chunks that a reclaim visits before it releases the lock for a moment.
 const RECLAIM_CHUNKS: usize = 64;
 
-/// The pages that a reclaim met.
+/// The pages that a reclaim met, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
-    /// Pages freed.
+    /// Bytes freed.
     pub freed: u64,
-    /// Clean pages that are spared once, because they had been used again.
+    /// Bytes of clean pages that are spared once, because they had been used again.
     pub spared: u64,
 }
 
 impl Mapping {
-    /// Frees up to `want` clean pages, by a clock over the index: a page that was referenced since
-    /// the hand's last visit is spared once. A call is at most one turn of the hand.
+    /// Frees about `want` bytes of clean pages, by a clock over the index: a page that was
+    /// referenced since the hand's last visit is spared once. A call is at most one turn of the
+    /// hand.
     pub fn reclaim(&self, want: u64) -> Reclaimed {
-        let mut met = Reclaimed::default();
+        let page = self.page_size.bytes();
+        let want = want.div_ceil(page);
+        let (mut freed, mut spared) = (0, 0);
         let mut left = usize::MAX;
-        while met.freed < want && left > 0 && self.dirty_pages() < self.pages() {
+        while freed < want && left > 0 && self.dirty_pages() < self.pages() {
             let mut guard = self.index.lock();
             let mut tally = Tally::default();
             let mut trash = tree::Trash::default();
@@ -40,16 +43,19 @@ impl Mapping {
                 Index::Many(tree) => {
                     left = left.min(tree.chunk_count());
                     let visits = left.min(RECLAIM_CHUNKS);
-                    tree.reclaim(want - met.freed, visits, &mut tally, &mut trash);
+                    tree.reclaim(want - freed, visits, &mut tally, &mut trash);
                     left -= visits;
                     Self::collapse(&mut guard, &mut trash);
                 }
             }
             self.apply(&tally, &mut guard);
             drop(guard);
-            met.freed += tally.pages.unsigned_abs();
-            met.spared += tally.spared;
+            freed += tally.pages.unsigned_abs();
+            spared += tally.spared;
         }
-        met
+        Reclaimed {
+            freed: freed * page,
+            spared: spared * page,
+        }
     }
 }

@@ -6,6 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 const ALL: Range<PageIndex> = PageIndex::FIRST..PageIndex::END;
 const LAST: PageIndex = PageIndex(u32::MAX - 1);
+/// Pages of these tests.
+const SIZE: PageSize = PageSize::KIB_2;
+/// Bytes of a page.
+const PAGE: u64 = SIZE.bytes();
 
 fn pages(range: Range<u32>) -> Range<PageIndex> {
     PageIndex(range.start)..PageIndex(range.end)
@@ -15,7 +19,7 @@ fn page(byte: u8) -> Buf {
 }
 fn mapping() -> (Arc<Budget>, Mapping) {
     let budget = Budget::new(1 << 30);
-    (budget.clone(), Mapping::new(budget))
+    (budget.clone(), Mapping::new(budget, SIZE))
 }
 fn take(mapping: &Mapping, range: Range<PageIndex>, max: usize) -> Vec<u32> {
     let mut out = Vec::new();
@@ -96,9 +100,10 @@ fn the_clock_spares_a_referenced_page_once() {
             mapping.insert_clean(PageIndex(index), page(0));
         }
         mapping.get(PageIndex(0));
-        let met = mapping.reclaim(1000);
-        assert_eq!((met.freed, met.spared), (u64::from(count - 1), 1));
-        assert_eq!(mapping.reclaim(1000).freed, 1);
+        let met = mapping.reclaim(1000 * PAGE);
+        let freed = u64::from(count - 1) * PAGE;
+        assert_eq!((met.freed, met.spared), (freed, PAGE));
+        assert_eq!(mapping.reclaim(1000 * PAGE).freed, PAGE);
         assert_eq!((mapping.pages(), budget.used()), (0, 0));
     }
 }
@@ -109,8 +114,8 @@ fn reclaim_frees_no_more_than_asked() {
     for index in 0..1000 {
         mapping.insert_clean(PageIndex(index), page(0));
     }
-    assert_eq!(mapping.reclaim(10).freed, 10);
-    assert_eq!(mapping.reclaim(100).freed, 100);
+    assert_eq!(mapping.reclaim(10 * PAGE - 1).freed, 10 * PAGE);
+    assert_eq!(mapping.reclaim(100 * PAGE).freed, 100 * PAGE);
     assert_eq!(mapping.pages(), 890);
 }
 
@@ -224,7 +229,7 @@ fn run(steps: &[Step]) {
         for (index, page) in &model {
             assert_eq!(mapping.state(*index), Some(page.state), "{step:?}");
         }
-        assert_eq!(budget.used(), model.len() as u64 * units::page::BYTES);
+        assert_eq!(budget.used(), model.len() as u64 * PAGE);
     }
     let mut seen = 0;
     mapping.get_range(pages(0..300), |index, buf| {
@@ -353,7 +358,7 @@ fn apply(mapping: &Mapping, model: &mut Model, step: Step) {
         }
         Step::Reclaim(want) => {
             let before = model.clone();
-            let freed = mapping.reclaim(want).freed;
+            let freed = mapping.reclaim(want * PAGE).freed / PAGE;
             assert!(freed <= want);
             // The hand's position decides which of the evictable pages are freed.
             let mut gone = 0;

@@ -4,11 +4,11 @@
 //! is the load of an inode whose table block is not cached.
 //!
 //! Algorithm:
-//! 1. A miss reads the window of [`FIRST`] blocks around it. A window begins at a multiple of its
+//! 1. A miss reads the window of [`FIRST`] bytes around it. A window begins at a multiple of its
 //!    size.
 //! 2. A miss near the last window reads a window of four times its size, up to the limit of the
 //!    journal ([`Journal::read_ahead_limit`](jbd2::Journal::read_ahead_limit)), at most 1 MiB.
-//!    Another miss starts with [`FIRST`] blocks again: single look-ups read little.
+//!    Another miss starts with [`FIRST`] bytes again: single look-ups read little.
 //! 3. The load of an inode in the second half of a grown window starts the read of the next one.
 //!    So a walk in the order of the table finds its blocks cached.
 //! 4. The inodes of a directory are announced together ([`Groups::read_tables_ahead`]). All blocks
@@ -28,16 +28,38 @@ use std::ops::Range;
 use sync::atomic::Ordering;
 use units::{FsBlock, GroupNo, Ino};
 
-/// Blocks of the first window.
-const FIRST: u32 = 8;
-/// Blocks of the first window of announced inodes.
-const FIRST_ANNOUNCED: u32 = 32;
+/// Bytes of the first window.
+const FIRST: u32 = 32 << 10;
+/// Bytes of the first window of announced inodes.
+const FIRST_ANNOUNCED: u32 = 128 << 10;
 /// The factor by which windows grow.
 const GROWTH: u32 = 4;
-/// A miss is near if it is this many blocks from the last window at most, or as many as that has.
-const NEAR: u32 = 16;
+/// A miss is near if it is this many bytes from the last window at most, or as many as that has.
+const NEAR: u32 = 64 << 10;
 /// The bits of a block's place in a table. A table has at most 8 blocks for each byte of a block.
 const BITS: u32 = 24;
+
+/// The sizes of windows, in blocks. Those of windows are powers of two.
+#[derive(Clone, Copy)]
+struct Sizes {
+    first: u32,
+    first_announced: u32,
+    near: u32,
+    most: u32,
+}
+
+impl Sizes {
+    /// The sizes with blocks of `block_size`, where windows have at most `most` blocks.
+    fn new(block_size: u32, most: u32) -> Sizes {
+        let blocks = |bytes: u32| (bytes / block_size).min(most);
+        Sizes {
+            first: blocks(FIRST),
+            first_announced: blocks(FIRST_ANNOUNCED),
+            near: NEAR / block_size,
+            most,
+        }
+    }
+}
 
 /// The last window of a group, in blocks of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,25 +91,25 @@ impl Window {
     fn grown(self, first: u32, most: u32) -> u32 {
         (self.size * GROWTH).max(first).min(most)
     }
-    fn is_near(self, block: u32) -> bool {
-        let near = self.size.max(NEAR);
+    fn is_near(self, block: u32, sizes: Sizes) -> bool {
+        let near = self.size.max(sizes.near);
         let range = self.start.saturating_sub(near)..self.end().saturating_add(near);
         self.size > 0 && range.contains(&block)
     }
     /// Returns the window after a miss of `block`.
-    fn after_miss(self, block: u32, most: u32) -> Window {
-        match self.is_near(block) {
-            true => Window::around(block, self.grown(FIRST, most)),
-            false => Window::around(block, FIRST),
+    fn after_miss(self, block: u32, sizes: Sizes) -> Window {
+        match self.is_near(block, sizes) {
+            true => Window::around(block, self.grown(sizes.first, sizes.most)),
+            false => Window::around(block, sizes.first),
         }
     }
     /// Returns the next window if a load of `block`, which is cached, starts its read.
-    fn after_hit(self, block: u32, most: u32) -> Option<Window> {
+    fn after_hit(self, block: u32, sizes: Sizes) -> Option<Window> {
         let second_half = self.start + self.size / 2..self.end();
-        let is_grown = self.size > FIRST;
+        let is_grown = self.size > sizes.first;
         (is_grown && second_half.contains(&block)).then(|| Window {
             start: self.end(),
-            size: self.grown(FIRST, most),
+            size: self.grown(sizes.first, sizes.most),
         })
     }
 }
@@ -100,16 +122,16 @@ impl Groups {
         let block = index / self.geo.inodes_per_block();
         let packed = group.window.load(Ordering::Relaxed);
         let window = Window::unpack(packed);
-        let most = self.journal.read_ahead_limit();
+        let sizes = self.window_sizes();
         let is_cached = self
             .journal
             .is_cached(group.desc.inode_table + u64::from(block));
         let next = match is_cached {
-            true => match window.after_hit(block, most) {
+            true => match window.after_hit(block, sizes) {
                 Some(next) => next,
                 None => return Ok(()),
             },
-            false => window.after_miss(block, most),
+            false => window.after_miss(block, sizes),
         };
         let set = |from, to: Window| {
             let done = group.window.compare_exchange(
@@ -123,13 +145,17 @@ impl Groups {
         // Another thread that changes the window reads ahead.
         if set(packed, next) {
             let blocks = self.table_blocks(group, next.start..next.end());
-            match next.size {
-                FIRST => self.journal.prefetch_around(&blocks),
+            match next.size == sizes.first {
+                true => self.journal.prefetch_around(&blocks),
                 // The latency of large reads says nothing about that of reads of one block.
-                _ => self.journal.prefetch(&blocks),
+                false => self.journal.prefetch(&blocks),
             }
         }
         Ok(())
+    }
+
+    fn window_sizes(&self) -> Sizes {
+        Sizes::new(self.geo.block_size, self.journal.read_ahead_limit())
     }
 
     /// Starts to read the table blocks of inodes that are loaded soon.
@@ -141,7 +167,7 @@ impl Groups {
         let mut places: Vec<(GroupNo, u32)> = inos.filter_map(place).collect();
         places.sort_unstable();
         places.dedup();
-        let most = self.journal.read_ahead_limit();
+        let sizes = self.window_sizes();
         let mut blocks = Vec::new();
         for of_group in places.chunk_by(|a, b| a.0 == b.0) {
             let Ok(group) = self.group(of_group[0].0) else {
@@ -152,7 +178,7 @@ impl Groups {
                 self.journal.is_cached(table + u64::from(block))
             };
             let window = Window::unpack(group.window.load(Ordering::Relaxed));
-            let size = window.grown(FIRST_ANNOUNCED, most);
+            let size = window.grown(sizes.first_announced, sizes.most);
             let mut end = 0;
             for &(_, block) in of_group {
                 if block < end || cached(block) {
@@ -201,28 +227,46 @@ mod tests {
         Window { start, size }
     }
 
+    fn sizes(most: u32) -> Sizes {
+        Sizes::new(4096, most)
+    }
+
+    #[test]
+    fn windows_of_small_blocks_have_as_many_bytes() {
+        let none = Window::unpack(0);
+        let sizes = Sizes::new(1024, 1024);
+        let first = none.after_miss(70, sizes);
+        assert_eq!(first, window(64, 32));
+        assert_eq!(first.after_miss(100, sizes), window(0, 128));
+        // A small budget of memory.
+        assert_eq!(none.after_miss(70, Sizes::new(1024, 8)), window(64, 8));
+    }
+
     #[test]
     fn windows_grow_while_misses_are_near_each_other() {
         let none = Window::unpack(0);
-        let first = none.after_miss(21, 256);
+        let first = none.after_miss(21, sizes(256));
         assert_eq!(first, window(16, 8));
-        assert_eq!(first.after_miss(30, 256), window(0, 32));
-        assert_eq!(first.after_miss(500, 256), window(496, 8));
-        assert_eq!(window(0, 128).after_miss(255, 256), window(0, 256));
-        assert_eq!(window(0, 256).after_miss(300, 256), window(256, 256));
-        assert_eq!(window(0, 32).after_miss(40, 32), window(32, 32));
+        assert_eq!(first.after_miss(30, sizes(256)), window(0, 32));
+        assert_eq!(first.after_miss(500, sizes(256)), window(496, 8));
+        assert_eq!(window(0, 128).after_miss(255, sizes(256)), window(0, 256));
+        assert_eq!(window(0, 256).after_miss(300, sizes(256)), window(256, 256));
+        assert_eq!(window(0, 32).after_miss(40, sizes(32)), window(32, 32));
         // The distance at which a miss is near grows with the window.
-        assert_eq!(window(0, 256).after_miss(511, 256), window(256, 256));
-        assert_eq!(window(0, 256).after_miss(512, 256), window(512, 8));
+        assert_eq!(window(0, 256).after_miss(511, sizes(256)), window(256, 256));
+        assert_eq!(window(0, 256).after_miss(512, sizes(256)), window(512, 8));
     }
 
     #[test]
     fn the_second_half_of_a_grown_window_starts_the_next() {
-        assert_eq!(window(32, 32).after_hit(47, 256), None);
-        assert_eq!(window(32, 32).after_hit(48, 256), Some(window(64, 128)));
-        assert_eq!(window(32, 32).after_hit(64, 256), None);
-        assert_eq!(window(16, FIRST).after_hit(23, 256), None);
-        assert_eq!(Window::unpack(0).after_hit(0, 256), None);
+        assert_eq!(window(32, 32).after_hit(47, sizes(256)), None);
+        assert_eq!(
+            window(32, 32).after_hit(48, sizes(256)),
+            Some(window(64, 128))
+        );
+        assert_eq!(window(32, 32).after_hit(64, sizes(256)), None);
+        assert_eq!(window(16, 8).after_hit(23, sizes(256)), None);
+        assert_eq!(Window::unpack(0).after_hit(0, sizes(256)), None);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use block::Buf;
 use std::ops::{ControlFlow, Range};
 use units::{FsBlock, Ino};
 
-/// Blocks of a part: 1 MiB, the largest request of a device.
-const PART_BLOCKS: u32 = 256;
+/// Bytes of a part: the largest request of a device.
+const PART: u32 = 1 << 20;
 
 /// An inode that is looked for in its table block.
 struct Candidate {
@@ -35,8 +35,9 @@ struct Part {
 impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
     pub(super) fn table(&self, inodes: &GroupInodes) -> ControlFlow<()> {
         let blocks = inodes.count.div_ceil(self.fs.geo.inodes_per_block());
-        for first in (0..blocks).step_by(PART_BLOCKS as usize) {
-            self.part(inodes, first..blocks.min(first + PART_BLOCKS))?;
+        let part = PART / self.fs.geo.block_size;
+        for first in (0..blocks).step_by(part as usize) {
+            self.part(inodes, first..blocks.min(first + part))?;
         }
         ControlFlow::Continue(())
     }

@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use units::{GroupNo, Ino};
 
-/// Table blocks that a step looks at in all at most (4 MiB), where few inodes are in use.
-const MOST_BLOCKS: u32 = 1024;
+/// Bytes of tables that a step looks at in all at most, where few inodes are in use.
+const MOST: u32 = 4 << 20;
 /// Groups that a step looks at at most.
 const MOST_GROUPS: u32 = 256;
 /// Groups whose bitmaps are read together.
@@ -45,7 +45,7 @@ impl Fs {
                     let blocks = inodes.count.div_ceil(per_block);
                     while block < blocks {
                         let room = most.saturating_sub(visited.get()) / per_block;
-                        let left = MOST_BLOCKS.saturating_sub(looked_at);
+                        let left = (MOST / self.geo.block_size).saturating_sub(looked_at);
                         let part = block..blocks.min(block.saturating_add(room.min(left)));
                         if part.is_empty() {
                             return self.geo.ino_at(group, block * per_block);

@@ -8,9 +8,9 @@
 use super::block::Dir;
 use units::FileBlock;
 
-/// Blocks that are read at once of a directory that is larger than the limit of one read. They
+/// Bytes that are read at once of a directory that is larger than the limit of one read. They
 /// begin at a multiple of this number.
-const WINDOW: u32 = 64;
+const WINDOW: u32 = 256 << 10;
 /// Neighbours are read of directories that take at most the memory budget divided by this. In a
 /// smaller cache they would be evicted before they are needed.
 const MEMORY_PART: u64 = 16;
@@ -38,7 +38,8 @@ pub(super) fn leaves(dir: &Dir<'_>, leaves: impl Iterator<Item = FileBlock>) {
     if bytes > dir.fs.budget.limit() / MEMORY_PART {
         return dir.prefetch(leaves.into_iter());
     }
-    let size = dir.fs.journal.read_ahead_limit().min(WINDOW);
+    let window = WINDOW / dir.fs.geo.block_size;
+    let size = dir.fs.journal.read_ahead_limit().min(window);
     let mut windows: Vec<u32> = leaves.iter().map(|leaf| leaf.0 / size).collect();
     windows.sort_unstable();
     windows.dedup();

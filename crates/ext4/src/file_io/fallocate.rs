@@ -4,7 +4,6 @@ use crate::alloc::Claim;
 use crate::extents::{self, Changes, ExtentState, Map};
 use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode};
-use block::PAGE_SIZE;
 use ext4_format::inode::FileType;
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,7 +80,7 @@ impl Fs {
     ) -> Result<()> {
         match mode {
             FallocateMode::Allocate { keep_size } => {
-                let result = self.allocate(inode, page::touching(offset..end));
+                let result = self.allocate(inode, self.page_size.touching(offset..end));
                 // Blocks that were allocated before the volume was full stay, behind the end of the
                 // file.
                 result?;
@@ -114,7 +113,7 @@ impl Fs {
                     changes.promise(extents + waiting + 2, Claim::Margin)?;
                     self.unwrite(inode, inner)?;
                 }
-                self.allocate(inode, page::touching(offset..end))?;
+                self.allocate(inode, self.page_size.touching(offset..end))?;
                 self.grow_to(inode, (!keep_size).then_some(end))
             }
         }
@@ -122,17 +121,18 @@ impl Fs {
 
     /// Zeroes the parts of the range that do not fill a page. Returns the whole pages in between.
     fn zero_edges(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<Range<PageIndex>> {
-        let (first, last) = (PageIndex::of(offset), PageIndex::of(end));
-        let (from, to) = (page::within(offset), page::within(end));
+        let size = self.page_size;
+        let (first, last) = (size.index_of(offset), size.index_of(end));
+        let (from, to) = (size.within(offset), size.within(end));
         if first == last {
             self.zero_in_page(inode, first, from..to)?;
             return Ok(PageIndex::FIRST..PageIndex::FIRST);
         }
         if from > 0 {
-            self.zero_in_page(inode, first, from..PAGE_SIZE)?;
+            self.zero_in_page(inode, first, from..size.as_usize())?;
         }
         self.zero_in_page(inode, last, 0..to)?;
-        Ok(page::inside(offset..end))
+        Ok(size.inside(offset..end))
     }
 
     /// Maps the holes of `pages` to unwritten blocks.

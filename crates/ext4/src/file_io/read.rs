@@ -3,15 +3,15 @@
 use crate::extents::{self, ExtentState, Map};
 use crate::state::{Arrival, is_stale_behind, live_bytes};
 use crate::{Error, Fs, Inode, InodeRef, Result, inline_data};
-use block::{Bio, Buf, BufMut, Class, PAGE_SIZE, Reason};
+use block::{Bio, Buf, BufMut, Class, Reason};
 use ext4_format::inode::{FileType, InodeFlags};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use units::{PageIndex, Span, page};
+use units::{PageIndex, PageSize, Span, page};
 
-/// Pages in one read request at most (1 MiB).
-const MAX_READ_PAGES: u32 = 256;
+/// Bytes in one read request at most.
+const MAX_READ: u64 = 1 << 20;
 
 /// The use of the page cache by a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +59,22 @@ impl Fs {
         if len == 0 {
             return Ok(0);
         }
-        let buf = &mut buf[..len];
-        let pages = page::touching(offset..offset + len as u64);
-        let end = PageIndex::after(size);
+        let page_size = self.page_size;
+        let pages = page_size.touching(offset..offset + len as u64);
+        let end = page_size.index_after(size);
+        let mut out = Target {
+            page_size,
+            offset,
+            bytes: &mut buf[..len],
+        };
         // Nothing is left to read ahead where a small file is read at once.
         let is_whole = pages == (PageIndex::FIRST..end);
         let ahead = match is_whole || mode == ReadMode::Direct {
             true => end..end,
-            false => inode.data.make_io().readahead.advance(pages.clone(), end),
+            false => {
+                let io = inode.data.make_io();
+                io.readahead.advance(pages.clone(), end, page_size)
+            }
         };
         if !ahead.is_empty() {
             // While another thread changes the file, readahead is left out.
@@ -76,45 +84,13 @@ impl Fs {
         }
         let mut at = pages.start;
         while at < pages.end {
-            at = self.copy_cached(inode, at..pages.end, offset, buf);
+            at = copy_cached(inode, at..pages.end, &mut out);
             if at < pages.end {
-                at = self.read_missing(inode, at..pages.end, offset, buf, mode)?;
+                at = self.read_missing(inode, at..pages.end, &mut out, mode)?;
             }
         }
         self.touch_atime(inode);
         Ok(len)
-    }
-
-    /// Copies cached pages from the start of `pages`. Returns the first page that is not cached.
-    fn copy_cached(
-        &self,
-        inode: &Inode,
-        pages: Range<PageIndex>,
-        offset: u64,
-        out: &mut [u8],
-    ) -> PageIndex {
-        let mut at = pages.start;
-        while at < pages.end {
-            // References are taken under the mapping's lock; bytes are copied without it.
-            let mut found = SmallVec::<[Buf; 16]>::new();
-            let part = (at..pages.end).first_of(16);
-            let mut missed = false;
-            inode.data.mapping.get_range(part, |_, buf| match buf {
-                Some(buf) if !missed => found.push(buf.clone()),
-                _ => missed = true,
-            });
-            if found.is_empty() {
-                break;
-            }
-            for buf in found {
-                copy_page(&buf, at, offset, out);
-                at += 1;
-            }
-            if missed {
-                break;
-            }
-        }
-        at
     }
 
     /// Reads a run of pages, the first of which is not cached. Returns the page behind the run.
@@ -122,8 +98,7 @@ impl Fs {
         &self,
         inode: &InodeRef,
         pages: Range<PageIndex>,
-        offset: u64,
-        out: &mut [u8],
+        out: &mut Target<'_>,
         mode: ReadMode,
     ) -> Result<PageIndex> {
         let io = inode.data.io();
@@ -136,36 +111,36 @@ impl Fs {
         if inode.data.mapping.state(pages.start).is_some() {
             return Ok(pages.start);
         }
-        let end = next_cached(inode, pages.first_of(MAX_READ_PAGES));
+        let end = next_cached(inode, pages.first_of(self.max_read_pages()));
         let (run, end) = self.run_at(inode, pages.start..end)?;
         let pages = pages.start..end;
         match run {
             Run::Zeroes => {
                 for index in pages.numbers() {
                     if let Some(buf) = inode.data.mapping.get(index) {
-                        copy_page(&buf, index, offset, out);
+                        out.copy(index, &buf);
                     } else {
-                        fill_page(index, offset, out);
+                        out.fill(index);
                     }
                 }
             }
             Run::Elsewhere(buf) => {
                 let index = pages.start;
                 let buf = keep(inode, index, trim(inode, buf, index, inode.size()), mode);
-                copy_page(&buf, index, offset, out);
+                out.copy(index, &buf);
             }
             Run::Device(from) => {
                 let size = inode.size();
                 let bufs = self.queue.read(
                     from,
-                    (pages.length() * page::BYTES) as usize,
-                    PAGE_SIZE,
+                    pages.length() as usize * self.page_size.as_usize(),
+                    self.page_size.as_usize(),
                     Class::Data,
                     Reason::Read,
                 )?;
                 for (index, buf) in pages.numbers().zip(bufs) {
                     let buf = keep(inode, index, trim(inode, buf, index, size), mode);
-                    copy_page(&buf, index, offset, out);
+                    out.copy(index, &buf);
                 }
                 self.budget.make_room();
             }
@@ -210,7 +185,7 @@ impl Fs {
             return Ok((Run::Zeroes, pages.end));
         }
         let contents = inline_data::contents(self, inode)?;
-        let mut page = BufMut::zeroed(PAGE_SIZE);
+        let mut page = BufMut::zeroed(self.page_size.as_usize());
         for (to, from) in page.iter_mut().zip(contents) {
             *to = from;
         }
@@ -228,17 +203,18 @@ impl Fs {
         if inode.data.mapping.state(index).is_some() {
             return Ok(None);
         }
-        let run = match index.offset() < size {
+        let page = self.page_size.as_usize();
+        let run = match self.page_size.offset_of(index) < size {
             true => self.run_at(inode, index..index + 1)?.0,
             false => Run::Zeroes,
         };
         Ok(match run {
-            Run::Zeroes => Some(BufMut::zeroed(PAGE_SIZE).freeze()),
+            Run::Zeroes => Some(BufMut::zeroed(page).freeze()),
             Run::Elsewhere(buf) => Some(trim(inode, buf, index, size)),
             Run::Device(from) => {
-                let mut bufs =
-                    self.queue
-                        .read(from, PAGE_SIZE, PAGE_SIZE, Class::Data, Reason::Read)?;
+                let mut bufs = self
+                    .queue
+                    .read(from, page, page, Class::Data, Reason::Read)?;
                 bufs.pop().map(|buf| trim(inode, buf, index, size))
             }
         })
@@ -255,7 +231,7 @@ impl Fs {
                 at += 1;
                 continue;
             }
-            let end = next_cached(inode, (at..pages.end).first_of(MAX_READ_PAGES));
+            let end = next_cached(inode, (at..pages.end).first_of(self.max_read_pages()));
             let Ok((run, end)) = self.run_at(inode, at..end) else {
                 return;
             };
@@ -263,7 +239,7 @@ impl Fs {
                 let range = at..end;
                 let bufs = range
                     .numbers()
-                    .map(|_| BufMut::scratch(PAGE_SIZE))
+                    .map(|_| BufMut::scratch(self.page_size.as_usize()))
                     .collect();
                 io.readahead.begin(range.clone());
                 let arrival = Arc::new(Arrival {
@@ -284,6 +260,36 @@ impl Fs {
         plug.flush();
         self.budget.make_room();
     }
+
+    fn max_read_pages(&self) -> u32 {
+        self.page_size.count_in(MAX_READ) as u32
+    }
+}
+
+/// Copies cached pages from the start of `pages`. Returns the first page that is not cached.
+fn copy_cached(inode: &Inode, pages: Range<PageIndex>, out: &mut Target<'_>) -> PageIndex {
+    let mut at = pages.start;
+    while at < pages.end {
+        // References are taken under the mapping's lock; bytes are copied without it.
+        let mut found = SmallVec::<[Buf; 16]>::new();
+        let part = (at..pages.end).first_of(16);
+        let mut missed = false;
+        inode.data.mapping.get_range(part, |_, buf| match buf {
+            Some(buf) if !missed => found.push(buf.clone()),
+            _ => missed = true,
+        });
+        if found.is_empty() {
+            break;
+        }
+        for buf in found {
+            out.copy(at, &buf);
+            at += 1;
+        }
+        if missed {
+            break;
+        }
+    }
+    at
 }
 
 /// The first cached page of a range, or its end. The device is read only up to there. While the
@@ -298,21 +304,40 @@ fn next_cached(inode: &Inode, pages: Range<PageIndex>) -> PageIndex {
     end
 }
 
-/// The part of page `index` that `out` (which begins at byte `offset` of the file) covers: ranges
-/// in page and `out`.
-fn overlap(index: PageIndex, offset: u64, len: usize) -> (Range<usize>, Range<usize>) {
-    let page = index.offset();
-    let start = page.max(offset);
-    let end = (page + page::BYTES).min(offset + len as u64);
-    (
-        (start - page) as usize..(end - page) as usize,
-        (start - offset) as usize..(end - offset) as usize,
-    )
+/// Where a read puts the bytes of pages.
+struct Target<'a> {
+    page_size: PageSize,
+    /// The place in the file of the first byte.
+    offset: u64,
+    bytes: &'a mut [u8],
+}
+
+impl Target<'_> {
+    /// Returns the part of page `index` that the read covers: ranges in the page and in `bytes`.
+    fn overlap(&self, index: PageIndex) -> (Range<usize>, Range<usize>) {
+        let page = self.page_size.offset_of(index);
+        let start = page.max(self.offset);
+        let end = (page + self.page_size.bytes()).min(self.offset + self.bytes.len() as u64);
+        (
+            (start - page) as usize..(end - page) as usize,
+            (start - self.offset) as usize..(end - self.offset) as usize,
+        )
+    }
+
+    fn copy(&mut self, index: PageIndex, page: &[u8]) {
+        let (from, to) = self.overlap(index);
+        self.bytes[to].copy_from_slice(&page[from]);
+    }
+
+    fn fill(&mut self, index: PageIndex) {
+        let (_, to) = self.overlap(index);
+        self.bytes[to].fill(0);
+    }
 }
 
 /// Zeroes the bytes behind the end of the file in a page from the device.
 fn trim(inode: &Inode, mut buf: Buf, index: PageIndex, size: u64) -> Buf {
-    let live = live_bytes(index, size);
+    let live = live_bytes(inode.data.mapping.page_size(), index, size);
     if is_stale_behind(inode, &buf, live) {
         buf.make_mut()[live..].fill(0);
     }
@@ -326,14 +351,4 @@ fn keep(inode: &Inode, index: PageIndex, buf: Buf, mode: ReadMode) -> Buf {
         ReadMode::Cached => inode.data.mapping.insert_clean(index, buf),
         ReadMode::Direct => buf,
     }
-}
-
-fn copy_page(buf: &Buf, index: PageIndex, offset: u64, out: &mut [u8]) {
-    let (from, to) = overlap(index, offset, out.len());
-    out[to].copy_from_slice(&buf[from]);
-}
-
-fn fill_page(index: PageIndex, offset: u64, out: &mut [u8]) {
-    let (_, to) = overlap(index, offset, out.len());
-    out[to].fill(0);
 }

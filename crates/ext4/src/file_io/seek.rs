@@ -25,13 +25,14 @@ impl Fs {
         if offset >= size {
             return Err(Error::NoData);
         }
-        let end = PageIndex::after(size);
-        let mut at = PageIndex::of(offset);
+        let end = self.page_size.index_after(size);
+        let mut at = self.page_size.index_of(offset);
         while at < end {
             let (data, next) = self.data_run(inode, at)?;
+            let found = offset.max(self.page_size.offset_of(at));
             match whence {
-                SeekWhence::Data if data => return Ok(offset.max(at.offset())),
-                SeekWhence::Hole if !data => return Ok(offset.max(at.offset()).min(size)),
+                SeekWhence::Data if data => return Ok(found),
+                SeekWhence::Hole if !data => return Ok(found.min(size)),
                 _ => at = next,
             }
         }

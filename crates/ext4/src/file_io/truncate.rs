@@ -3,7 +3,6 @@
 use crate::extents;
 use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, orphan};
-use block::PAGE_SIZE;
 use ext4_format::inode::FileType;
 use std::sync::Arc;
 use sync::MutexGuard;
@@ -33,9 +32,10 @@ impl Fs {
             return self.grow_to(inode, Some(size));
         }
         // The bytes behind the new end in its page must read as zeroes if the file grows again.
-        let tail = page::within(size);
+        let tail = self.page_size.within(size);
         if tail > 0 {
-            self.zero_in_page(inode, PageIndex::of(size), tail..PAGE_SIZE)?;
+            let last = self.page_size.index_of(size);
+            self.zero_in_page(inode, last, tail..self.page_size.as_usize())?;
         }
         // Held until the tail is logged, so that no thread writes it in place.
         let io = inode.data.make_io();
@@ -51,7 +51,7 @@ impl Fs {
     /// is an orphan from the first to the last of them: after a crash in between the next mount
     /// completes the truncation. The first transaction has the zeroes behind the end, too.
     fn cut_to(&self, inode: &Arc<Inode>, size: u64, lock: MutexGuard<'_, PageIndex>) -> Result<()> {
-        let pages = PageIndex::after(size)..PageIndex::END;
+        let pages = self.page_size.index_after(size)..PageIndex::END;
         let blocks = page::blocks(pages.clone());
         let handle = self.journal.start(self.step_credits())?;
         inode.cut(size, self.now());
@@ -92,7 +92,7 @@ impl Fs {
     /// Completes a truncation that a crash interrupted: frees the blocks behind `size`.
     pub(crate) fn truncate_blocks(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
-        let pages = PageIndex::after(size)..PageIndex::END;
+        let pages = self.page_size.index_after(size)..PageIndex::END;
         self.drop_pages(inode, pages.clone());
         self.free_blocks(inode, page::blocks(pages))?;
         self.end_truncation(inode)

@@ -4,7 +4,7 @@ use crate::alloc::Claim;
 use crate::extents::{self, Changes, ExtentState, Map};
 use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, SyncKind, WriteMode};
-use block::{BufMut, PAGE_SIZE};
+use block::BufMut;
 use cache::{Delalloc, PageState};
 use ext4_format::inode::FileType;
 use std::ops::Range;
@@ -150,13 +150,14 @@ impl Fs {
         size: u64,
     ) -> (usize, u64, Result<()>) {
         let (mut done, mut dirtied) = (0, 0);
-        let end = PageIndex::after(offset + data.len() as u64);
+        let page = self.page_size;
+        let end = page.index_after(offset + data.len() as u64);
         let mut mapped = Mapped::new(self, inode, end);
         while done < data.len() {
             let position = offset + done as u64;
-            let index = PageIndex::of(position);
-            let within = page::within(position);
-            let part = &data[done..data.len().min(done + PAGE_SIZE - within)];
+            let index = page.index_of(position);
+            let within = page.within(position);
+            let part = &data[done..data.len().min(done + page.as_usize() - within)];
             match self.fill_page(inode, index, within, part, size, &mut mapped) {
                 Ok(before) => dirtied += u64::from(!before.dirty),
                 Err(error) => return (done, dirtied, Err(error)),
@@ -183,16 +184,12 @@ impl Fs {
             true => Delalloc::Set,
             false => Delalloc::Keep,
         };
-        if part.len() == PAGE_SIZE {
+        if part.len() == self.page_size.as_usize() {
             if reserve {
                 self.groups.reserve(1)?;
             }
-            let mut buf = BufMut::scratch(PAGE_SIZE);
-            buf.copy_from_slice(part);
-            return Ok(inode
-                .data
-                .mapping
-                .store_dirty(index, buf.freeze(), delalloc));
+            let buf = BufMut::copy_of(part).freeze();
+            return Ok(inode.data.mapping.store_dirty(index, buf, delalloc));
         }
         let copy = |bytes: &mut [u8]| bytes[within..within + part.len()].copy_from_slice(part);
         if cached.is_some()

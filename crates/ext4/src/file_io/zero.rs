@@ -2,14 +2,14 @@
 
 use crate::extents::{self, ExtentState, Map};
 use crate::{Fs, Inode, Result};
-use block::{BufMut, PAGE_SIZE};
+use block::BufMut;
 use cache::Delalloc;
 use jbd2::Handle;
 use std::ops::Range;
 use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::Ordering;
-use units::{PageIndex, page};
+use units::PageIndex;
 
 impl Fs {
     /// Zeroes bytes `range` of page `index` and keeps the rest of the page. A hole stays
@@ -52,10 +52,12 @@ impl Fs {
     /// device they are zero already, unless another system wrote there.
     pub(super) fn zero_tail(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let old = inode.size();
-        if size <= old || page::within(old) == 0 {
+        let tail = self.page_size.within(old);
+        if size <= old || tail == 0 {
             return Ok(());
         }
-        self.zero_in_page(inode, PageIndex::of(old), page::within(old)..PAGE_SIZE)?;
+        let last = self.page_size.index_of(old);
+        self.zero_in_page(inode, last, tail..self.page_size.as_usize())?;
         if inode.data.stale_tail.swap(false, Ordering::Relaxed) {
             let io = inode.data.make_io();
             let lock = io.writeback_lock.lock();
@@ -78,9 +80,9 @@ impl Fs {
         size: u64,
         _lock: &MutexGuard<'_, PageIndex>,
     ) -> Result<()> {
-        let page = PageIndex::of(size);
+        let page = self.page_size.index_of(size);
         // A block that cannot be written in place must not go through the log.
-        if page::within(size) == 0 || inode.data.write_failed.load(Ordering::Acquire) {
+        if self.page_size.within(size) == 0 || inode.data.write_failed.load(Ordering::Acquire) {
             return Ok(());
         }
         let Some(content) = inode.data.mapping.get(page) else {

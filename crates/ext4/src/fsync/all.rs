@@ -5,8 +5,9 @@ use crate::{Error, Fs, Inode, Result};
 use block::Reason;
 use std::sync::Arc;
 
-/// Blocks that the steps of a large sync leave to the commit of a concurrent small fsync (2 MiB).
-const STEP_BLOCKS: u32 = 512;
+/// Bytes of metadata that the steps of a large sync leave to the commit of a concurrent small
+/// fsync.
+const STEP: u32 = 2 << 20;
 
 impl Fs {
     /// Makes everything that is dirty now durable: data, then metadata by one commit. Concurrent
@@ -91,7 +92,7 @@ impl Fs {
     pub(crate) fn make_step_durable(&self) {
         let written = self.queue.written();
         let running = self.journal.running_tid();
-        if self.journal.running_blocks() >= STEP_BLOCKS {
+        if self.journal.running_blocks() >= STEP / self.geo.block_size {
             let _ = self.journal.commit(running);
         }
         let _ = self.queue.flush_up_to(written, Reason::Sync);

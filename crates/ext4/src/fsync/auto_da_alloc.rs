@@ -24,10 +24,10 @@ impl Fs {
     /// starts writing its contents. Waits only while thousands of files are queued.
     pub fn release(&self, inode: &InodeRef) {
         if inode.data.truncated.load(Ordering::Relaxed) && inode.data.mapping.dirty_pages() > 0 {
-            let pages = inode.data.mapping.dirty_pages();
+            let bytes = inode.data.mapping.dirty_bytes();
             // The queue refuses it only while the volume is unmounted, which writes everything.
             let request = SyncRequest::WriteBack(inode.clone());
-            let _ = self.fsyncs.submit(request, Load::Pages(pages));
+            let _ = self.fsyncs.submit(request, Load::Bytes(bytes));
         }
     }
 

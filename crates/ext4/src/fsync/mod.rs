@@ -19,7 +19,6 @@ use crate::state::{Needed, Route};
 use crate::{Fs, Inode, InodeRef, Result, SyncKind};
 use block::Reason;
 use std::sync::Arc;
-use units::page;
 
 /// A file or directory that is to be made durable.
 #[derive(Clone)]
@@ -30,9 +29,9 @@ pub struct SyncTarget {
     pub kind: SyncKind,
 }
 
-/// Pages of one call that go through the log, at most (64 KiB). They are written twice, here and by
+/// Bytes of one call that go through the log, at most. They are written twice, here and by
 /// the checkpoint. That must cost less than a separate write in place; see docs/FSYNC.md.
-const LOG_PAGES: u64 = (64 << 10) / page::BYTES;
+const LOG_BYTES: u64 = 64 << 10;
 
 /// An fsync of at most this many files is that of a client that waits, and not of many.
 const FEW_FILES: usize = 8;
@@ -44,7 +43,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        let _timed = self.bdi.begin_fsync(inode.data.mapping.dirty_pages());
+        let _timed = self.bdi.begin_fsync(inode.data.mapping.dirty_bytes());
         let begin = inode.size_to_sync();
         let route = self.route_for(std::iter::once((inode, kind)));
         self.write_and_record(inode, route)?;
@@ -63,8 +62,8 @@ impl Fs {
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
         let _timed = (inodes.len() <= FEW_FILES).then(|| {
-            let pages = inodes.iter().map(|inode| inode.data.mapping.dirty_pages());
-            self.bdi.begin_queued_fsync(pages.sum())
+            let bytes = inodes.iter().map(|inode| inode.data.mapping.dirty_bytes());
+            self.bdi.begin_queued_fsync(bytes.sum())
         });
         let route = self.route_for(targets.iter().map(|t| (&t.inode, t.kind)));
         let begin: Vec<_> = inodes.iter().map(|inode| inode.size_to_sync()).collect();
@@ -102,11 +101,11 @@ impl Fs {
         &self,
         files: impl Iterator<Item = (&'a InodeRef, SyncKind)> + Clone,
     ) -> Route {
-        let pages: u64 = files
+        let bytes: u64 = files
             .clone()
-            .map(|(f, _)| f.data.mapping.dirty_pages())
+            .map(|(f, _)| f.data.mapping.dirty_bytes())
             .sum();
-        if pages > LOG_PAGES || self.journal.is_crowded() {
+        if bytes > LOG_BYTES || self.journal.is_crowded() {
             return Route::Home;
         }
         let mut files = files;

@@ -21,9 +21,9 @@ impl Fs {
     /// while thousands are queued. While the volume is unmounted, or if no thread can be started,
     /// `done` is called before this returns.
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let pages = target.inode.data.mapping.dirty_pages();
+        let bytes = target.inode.data.mapping.dirty_bytes();
         let request = SyncRequest::Fsync(target, Box::new(done));
-        if let Err(request) = self.fsyncs.submit(request, Load::Pages(pages)) {
+        if let Err(request) = self.fsyncs.submit(request, Load::Bytes(bytes)) {
             self.serve(vec![request]);
         }
     }

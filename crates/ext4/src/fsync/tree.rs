@@ -24,11 +24,11 @@ use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::FileType;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use units::{Ino, page};
+use units::Ino;
 
-/// Files of unknown place are written, and not looked for, if they have at most this many dirty
-/// pages (4 MiB).
-const FEW_PAGES: u64 = (4 << 20) / page::BYTES;
+/// Files of unknown place are written, and not looked for, if their dirty pages have at most this
+/// many bytes.
+const FEW_BYTES: u64 = 4 << 20;
 
 /// Where a file lies.
 enum Place {
@@ -95,13 +95,13 @@ impl Fs {
             };
             list.extend(self.inodes.pin(&inode));
         }
-        let pages: u64 = unknown
+        let bytes: u64 = unknown
             .iter()
-            .map(|inode| inode.data.mapping.dirty_pages())
+            .map(|inode| inode.data.mapping.dirty_bytes())
             .sum();
         // Without file types in the entries each entry's inode would have to be read.
         let typed = self.geo.incompat.contains(IncompatFeatures::FILETYPE);
-        if pages > FEW_PAGES && typed {
+        if bytes > FEW_BYTES && typed {
             let found = self.find_below(root, unknown.iter().map(|inode| inode.ino).collect())?;
             unknown.retain(|inode| found.contains(&inode.ino));
         }

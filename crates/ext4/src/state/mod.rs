@@ -65,7 +65,7 @@ use jbd2::{Handle, Journal, RecoveryReport};
 use std::sync::{Arc, Weak};
 use sync::Mutex;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use units::{FsBlock, Ino};
+use units::{FsBlock, Ino, PageSize};
 use writeback::{BackingDev, FsyncQueue, Ticket};
 
 /// A mounted volume. Every method may be called from any number of threads.
@@ -73,6 +73,8 @@ pub struct Fs {
     pub(crate) me: Weak<Fs>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) geo: Geometry,
+    /// The size of pages: that of the volume's blocks.
+    pub(crate) page_size: PageSize,
     pub(crate) journal: Arc<Journal>,
     pub(crate) groups: Groups,
     pub(crate) inodes: Arc<InodeTable<Inode>>,

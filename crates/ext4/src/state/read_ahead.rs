@@ -19,13 +19,13 @@ use ext4_format::extent::{ExtentNode, ExtentState};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, InodeMode};
 use units::{FsBlock, Ino, Span};
 
-/// Table blocks on each side of a directory's inode that are searched for directories.
-const SEARCHED_BLOCKS: u32 = 256;
-/// Blocks of a directory that are read ahead with others.
-const BLOCKS_OF_ONE: u64 = 8;
-/// Blocks between two directories that are read, too, instead of starting another request. They are
+/// Bytes of the table on each side of a directory's inode that are searched for directories.
+const SEARCHED: u32 = 1 << 20;
+/// Bytes of a directory that are read ahead with others.
+const BYTES_OF_ONE: u64 = 32 << 10;
+/// Bytes between two directories that are read, too, instead of starting another request. They are
 /// often directories of another group.
-const MAX_GAP: u64 = 16;
+const MAX_GAP: u64 = 64 << 10;
 
 impl Fs {
     /// Starts to read inodes that are loaded soon, in the order of the device.
@@ -47,7 +47,8 @@ impl Fs {
         if left == 0 {
             return found;
         }
-        for block in self.groups.table_blocks_near(dir.ino, SEARCHED_BLOCKS) {
+        let searched = SEARCHED / self.geo.block_size;
+        for block in self.groups.table_blocks_near(dir.ino, searched) {
             // The search ends where nothing was read.
             let Some(content) = self.journal.peek(block.block) else {
                 continue;
@@ -67,7 +68,7 @@ impl Fs {
                 break;
             }
         }
-        with_gaps(found)
+        with_gaps(found, MAX_GAP / u64::from(self.geo.block_size))
     }
 
     /// Returns the first blocks of a directory, from its inode in the table; `None` for another
@@ -89,8 +90,9 @@ impl Fs {
             return None;
         }
         let mut blocks = Vec::new();
+        let most = BYTES_OF_ONE / u64::from(self.geo.block_size);
         for extent in root.extents() {
-            let left = BLOCKS_OF_ONE.saturating_sub(blocks.len() as u64);
+            let left = most.saturating_sub(blocks.len() as u64);
             let len = u64::from(extent.len).min(left) as u32;
             let start = extent.start;
             let is_valid = extent.state == ExtentState::Written
@@ -105,14 +107,14 @@ impl Fs {
     }
 }
 
-/// Sorts blocks and fills the small gaps between them.
-fn with_gaps(mut blocks: Vec<FsBlock>) -> Vec<FsBlock> {
+/// Sorts blocks and fills the gaps between them that have at most `gap` blocks.
+fn with_gaps(mut blocks: Vec<FsBlock>, gap: u64) -> Vec<FsBlock> {
     blocks.sort_unstable();
     blocks.dedup();
     let mut filled: Vec<FsBlock> = Vec::with_capacity(blocks.len());
     for block in blocks {
         if let Some(&last) = filled.last()
-            && block.0 - last.0 <= MAX_GAP + 1
+            && block.0 - last.0 <= gap + 1
         {
             filled.extend((last + 1..block).numbers());
         }
@@ -129,8 +131,8 @@ mod tests {
     fn small_gaps_are_read_and_large_ones_are_not() {
         let blocks = [40, 10, 13, 10].map(FsBlock).to_vec();
         let expected = [10, 11, 12, 13, 40].map(FsBlock);
-        assert_eq!(with_gaps(blocks), expected);
-        let blocks = [0, MAX_GAP + 1, 2 * MAX_GAP + 3].map(FsBlock).to_vec();
-        assert_eq!(with_gaps(blocks).len() as u64, MAX_GAP + 3);
+        assert_eq!(with_gaps(blocks, 16), expected);
+        let blocks = [0, 17, 35].map(FsBlock).to_vec();
+        assert_eq!(with_gaps(blocks, 16).len(), 19);
     }
 }

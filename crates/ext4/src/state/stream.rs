@@ -13,14 +13,25 @@ use std::sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 use units::FsBlock;
 
-/// Blocks of a piece at most: a large request (1 MiB).
-const PIECE: u64 = 256;
+/// Bytes of a piece at most: a large request.
+const PIECE: u64 = 1 << 20;
 
 /// The small-file stream of a volume.
-#[derive(Default)]
 pub(crate) struct SmallFileStream {
+    /// Blocks of a piece at most.
+    piece: u64,
     /// The first block of the next piece; 0: no piece was taken yet.
     next: AtomicU64,
+}
+
+impl SmallFileStream {
+    /// The stream of a volume with blocks of `block_size`.
+    pub(crate) fn new(block_size: u32) -> Arc<SmallFileStream> {
+        Arc::new(SmallFileStream {
+            piece: PIECE / u64::from(block_size),
+            next: AtomicU64::new(0),
+        })
+    }
 }
 
 /// The piece of a batch.
@@ -75,7 +86,7 @@ impl Piece {
 
     /// Takes the next piece: directly behind this one if the stream ends there.
     fn take(&mut self, want: u64, first: impl Fn() -> FsBlock) {
-        let len = self.expected.clamp(want, PIECE.max(want));
+        let len = self.expected.clamp(want, self.stream.piece.max(want));
         self.expected = self.expected.saturating_sub(len);
         let begin = |next| match next {
             0 => first().0,

@@ -11,8 +11,8 @@ use super::{bootstrap, orphans};
 use crate::alloc::Groups;
 use crate::damage::{ErrorLog, OnError, carry_over};
 use crate::state::{
-    ChangedInodes, FreedRuns, MountOptions, OrphanReport, OrphanState, TruncatedFiles,
-    UnlandedFiles, Unlinked, WaitingSizes,
+    ChangedInodes, FreedRuns, MountOptions, OrphanReport, OrphanState, SmallFileStream,
+    TruncatedFiles, UnlandedFiles, Unlinked, WaitingSizes,
 };
 use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Durability, Queue, Reason};
@@ -26,7 +26,7 @@ use jbd2::{
 use std::sync::{Arc, Weak};
 use sync::Rank;
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use units::Ino;
+use units::{Ino, PageSize};
 use writeback::{BackingDev, FsyncQueue, Ticket};
 
 /// An open journal, and the report of its recovery.
@@ -50,7 +50,7 @@ impl Fs {
     pub fn mount(queue: Arc<Queue>, options: MountOptions) -> Result<Arc<Fs>> {
         let mut superblock = bootstrap::read_superblock(&queue)?;
         let (read_only, reason) = effective_access(&queue, &superblock, &options)?;
-        let mut geo = geometry(&queue, &superblock)?;
+        let (mut geo, page_size) = geometry(&queue, &superblock)?;
         let budget = options
             .budget
             .clone()
@@ -64,7 +64,7 @@ impl Fs {
             let before = superblock;
             superblock = bootstrap::read_superblock(&queue)?;
             carry_over(&before, &mut superblock);
-            geo = geometry(&queue, &superblock)?;
+            geo = geometry(&queue, &superblock)?.0;
         }
         let groups = Groups::load(opened.journal.clone(), &budget, &geo)?;
         let errors = ErrorLog::new(
@@ -91,6 +91,7 @@ impl Fs {
                 options.clock.clone(),
                 options.tunables.clone(),
                 options.flushers,
+                page_size,
             ),
             fsyncs: FsyncQueue::new(me.clone()),
             syncs: Ticket::default(),
@@ -103,7 +104,9 @@ impl Fs {
             unlanded_files: UnlandedFiles::default(),
             journal: opened.journal,
             groups,
+            small_files: SmallFileStream::new(geo.block_size),
             geo,
+            page_size,
             queue,
             budget,
             options,
@@ -120,7 +123,6 @@ impl Fs {
             deletions: Default::default(),
             deleted_inodes: Default::default(),
             generation: AtomicU32::new(u32::from_le_bytes(seed)),
-            small_files: Arc::default(),
             recorded: AtomicBool::new(false),
             errors,
             orphan_state: OrphanState::default(),
@@ -300,11 +302,21 @@ fn has_external_journal(sb: &Superblock) -> bool {
     has_journal(sb) && sb.journal_inum.get() == 0
 }
 
-fn geometry(queue: &Queue, sb: &Superblock) -> Result<Geometry> {
+fn geometry(queue: &Queue, sb: &Superblock) -> Result<(Geometry, PageSize)> {
     let geo = Geometry::from_superblock(sb)?;
-    if geo.block_size != 4096 {
+    let Some(page_size) = PageSize::of_bytes(geo.block_size) else {
         return Err(Error::Unsupported(format!(
-            "blocks of {} bytes; only 4096 yet (mke2fs makes them with -b 4096)",
+            "{} has blocks of {} KiB; blocks of 1, 2 and 4 KiB are supported",
+            queue.name(),
+            geo.block_size >> 10
+        )));
+    };
+    let sector = queue.device().sector_size();
+    if sector > page_size.bytes() {
+        return Err(Error::Unsupported(format!(
+            "{} has sectors of {sector} bytes, and the volume on it smaller blocks of {}; copy the \
+             volume to a device with smaller sectors, or to an image",
+            queue.name(),
             geo.block_size
         )));
     }
@@ -316,7 +328,7 @@ fn geometry(queue: &Queue, sb: &Superblock) -> Result<Geometry> {
             queue.capacity()
         )));
     }
-    Ok(geo)
+    Ok((geo, page_size))
 }
 
 fn open_journal(

@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::Ordering;
-use units::{FileBlock, FsBlock, PageIndex, page};
+use units::{FileBlock, FsBlock, PageIndex};
 use writeback::{Reason, Slice};
 
-/// Files with at most this many dirty pages are placed in the small-file stream.
-const SMALL_FILE_PAGES: usize = 16;
-/// Pages in one bio at most.
-const MAX_BIO_PAGES: usize = 256;
+/// Files with dirty pages of at most so many bytes are placed in the small-file stream.
+const SMALL_FILE: u64 = 64 << 10;
+/// Bytes in one bio at most.
+const MAX_BIO: u64 = 1 << 20;
 
 /// The blocks of a run of pages.
 struct Placed {
@@ -95,7 +95,8 @@ impl Fs {
             true => Route::Home,
             false => batch.route,
         };
-        let is_small = pages.len() <= SMALL_FILE_PAGES && inode.data.mapping.dirty_pages() == 0;
+        let few = self.page_size.count_in(SMALL_FILE) as usize;
+        let is_small = pages.len() <= few && inode.data.mapping.dirty_pages() == 0;
         let placement = match is_small {
             true => Placement::Stream,
             false => Placement::NearFile,
@@ -270,14 +271,15 @@ impl Fs {
             });
             ranges.len() as u64 - 1
         };
+        let most = self.page_size.count_in(MAX_BIO) as usize;
         batch
             .pending
-            .fetch_add(bufs.len().div_ceil(MAX_BIO_PAGES), Ordering::AcqRel);
+            .fetch_add(bufs.len().div_ceil(most), Ordering::AcqRel);
         let mut offset = placed.start.offset(self.geo.block_size);
         let mut bufs = bufs.into_iter();
         while bufs.len() > 0 {
-            let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(MAX_BIO_PAGES).collect();
-            let len = part.len() as u64 * page::BYTES;
+            let part: SmallVec<[Buf; 1]> = bufs.by_ref().take(most).collect();
+            let len = part.len() as u64 * self.page_size.bytes();
             plug.add(Bio::write(
                 offset,
                 part,

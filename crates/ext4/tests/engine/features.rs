@@ -6,6 +6,8 @@ use ext4::{Fs, MountOptions};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use testkit::kernel::LoopDevice;
+use testkit::oracle::Mke2fs;
 use testkit::scratch::Scratch;
 
 /// Makes a volume with `features`; `false` if this mke2fs cannot.
@@ -105,4 +107,49 @@ fn a_volume_without_a_journal_that_was_not_unmounted_is_read_only() {
     let reason = fs.info().read_only_reason.expect("a reason");
     assert!(reason.contains("run e2fsck"), "{reason}");
     fs.unmount().unwrap();
+}
+
+#[test]
+fn larger_blocks_are_refused_by_name() {
+    let dir = Scratch::new();
+    let path = dir.join("image");
+    for size in [8, 16, 32, 64] {
+        let bytes = (size << 10).to_string();
+        // mke2fs warns that this machine cannot mount them, and -F makes it go on.
+        let made = Mke2fs::by_default(256 << 20)
+            .args(&["-b", &bytes])
+            .make(&path);
+        if made.is_err() {
+            continue;
+        }
+        for read_only in [false, true] {
+            let error = mount(&path, read_only).err().expect("it is refused");
+            let expected = format!(
+                "unsupported: {} has blocks of {size} KiB; blocks of 1, 2 and 4 KiB are supported",
+                path.display()
+            );
+            assert_eq!(error.to_string(), expected);
+            assert_eq!(error.errno(), rustix::io::Errno::OPNOTSUPP.raw_os_error());
+        }
+    }
+}
+
+#[test]
+fn blocks_that_are_smaller_than_a_sector_are_refused_by_name() {
+    let dir = Scratch::new();
+    let path = dir.join("image");
+    if Mke2fs::by_default(100 << 20).make(&path).is_err() {
+        return;
+    }
+    let Some(disk) = LoopDevice::attach_with(&path, &["--sector-size", "4096"]) else {
+        return;
+    };
+    let queue = testkit::volume::open(disk.path());
+    let error = Fs::mount(queue, MountOptions::default()).err();
+    let error = error.expect("it is refused").to_string();
+    let expected = format!("{} has sectors of 4096 bytes", disk.path().display());
+    assert!(error.contains(&expected), "{error}");
+    // The same bytes in an image are a volume like any other.
+    drop(disk);
+    mount(&path, false).unwrap().unmount().unwrap();
 }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 use units::FsBlock;
 
-/// Most blocks of one read.
-const MAX_RUN: usize = 256;
+/// Most bytes of one read.
+const MAX_RUN: u32 = 1 << 20;
 /// Unused buffers take at most the memory budget divided by this.
 const PART: u64 = 8;
 /// Unused buffers that are allowed under any memory budget.
@@ -96,9 +96,14 @@ impl BufferCache {
         (self.budget.limit() / PART / buffer::cost(self.block_size)).max(LEAST_UNUSED)
     }
 
+    /// Returns the most blocks of one read.
+    fn max_run(&self) -> usize {
+        (MAX_RUN / self.block_size) as usize
+    }
+
     /// Returns the most blocks that a caller should read ahead at once: a power of two.
     pub fn ahead_limit(&self) -> u32 {
-        let most = (self.most_unused() / READERS).min(MAX_RUN as u64);
+        let most = (self.most_unused() / READERS).min(self.max_run() as u64);
         self.ahead.limit(most) as u32
     }
 
@@ -134,7 +139,7 @@ impl BufferCache {
             buffer.begin_read_ahead();
             self.ahead.count.fetch_add(1, Ordering::Relaxed);
             let adjacent = run.last().is_none_or(|last| last.block() + 1 == block);
-            if !adjacent || run.len() == MAX_RUN {
+            if !adjacent || run.len() == self.max_run() {
                 bios.push(self.prefetch_bio(std::mem::take(&mut run), reason));
             }
             run.push(buffer);

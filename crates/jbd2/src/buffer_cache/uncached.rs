@@ -28,8 +28,8 @@ use std::sync::Arc;
 use sync::atomic::Ordering;
 use units::FsBlock;
 
-/// Blocks between two wanted ones that are read, too, instead of starting another request.
-const MAX_GAP: u64 = 16;
+/// Bytes between two wanted blocks that are read, too, instead of starting another request.
+const MAX_GAP: u32 = 64 << 10;
 /// Rounds of the algorithm before a block is read into the cache.
 const ROUNDS: usize = 3;
 
@@ -127,10 +127,11 @@ impl BufferCache {
     fn read_runs(&self, blocks: &[FsBlock]) -> Option<Vec<Buf>> {
         let done = Completion::new();
         let mut runs: Vec<Range<FsBlock>> = Vec::new();
+        let gap = u64::from(MAX_GAP / self.block_size);
         for &block in blocks {
             let end = block.checked_add(1)?;
             match runs.last_mut() {
-                Some(run) if block.0 - run.end.0 <= MAX_GAP => run.end = end,
+                Some(run) if block.0 - run.end.0 <= gap => run.end = end,
                 _ => runs.push(block..end),
             }
         }

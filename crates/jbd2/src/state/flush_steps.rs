@@ -4,18 +4,18 @@
 //! every other request waits for the flush. A few thousand blocks that are scattered over a disk
 //! take seconds. So a checkpoint flushes after steps that a flush takes a tenth of a second for.
 //!
-//! The size of a step is a cost: blocks, and [`RUN_COST`] for each run of adjacent blocks. It is
+//! The size of a step is a cost: bytes, and [`RUN_COST`] for each run of adjacent blocks. It is
 //! halved after a flush that took more than [`LONG`], and doubled after one that took less than
 //! [`SHORT`].
 
 use std::time::Duration;
 
-/// The cost of a run, in blocks: those that a disk writes in the time of a seek.
-const RUN_COST: u64 = 64;
+/// The cost of a run, in bytes: those that a disk writes in the time of a seek.
+const RUN_COST: u64 = 256 << 10;
 /// The size of the first step, 128 scattered blocks or 32 MiB in a piece.
-const FIRST_STEP: u64 = 8192;
+const FIRST_STEP: u64 = 32 << 20;
 /// Bounds of the size.
-const STEPS: std::ops::RangeInclusive<u64> = 2048..=1 << 20;
+const STEPS: std::ops::RangeInclusive<u64> = 8 << 20..=4 << 30;
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_millis(200);
 
@@ -38,8 +38,8 @@ impl Default for FlushSteps {
 
 impl FlushSteps {
     /// Records a batch that was written. Returns whether the step is complete.
-    pub fn wrote(&mut self, blocks: usize, runs: usize) -> bool {
-        self.written += blocks as u64 + RUN_COST * runs as u64;
+    pub fn wrote(&mut self, bytes: usize, runs: usize) -> bool {
+        self.written += bytes as u64 + RUN_COST * runs as u64;
         self.written >= self.step
     }
     /// Records a flush.
@@ -62,7 +62,9 @@ mod tests {
 
     /// Writes batches until a step is complete. Returns their number.
     fn step(steps: &mut FlushSteps, blocks: usize, runs: usize) -> usize {
-        (1..).find(|_| steps.wrote(blocks, runs)).unwrap_or(0)
+        (1..)
+            .find(|_| steps.wrote(blocks * 4096, runs))
+            .unwrap_or(0)
     }
 
     #[test]
@@ -84,7 +86,7 @@ mod tests {
         assert_eq!(steps.step, 2 * FIRST_STEP, "neither short nor long");
         (0..20).for_each(|_| steps.flushed(2 * LONG));
         assert_eq!(steps.step, *STEPS.start());
-        steps.wrote(10, 1);
+        steps.wrote(10 * 4096, 1);
         steps.flushed(SHORT / 2);
         assert_eq!(steps.step, *STEPS.start(), "it was no whole step");
         for _ in 0..20 {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use units::PageIndex;
+use units::{PageIndex, PageSize};
 
 pub const DEVICE_BYTES: u64 = 64 << 20;
 
@@ -91,6 +91,7 @@ pub struct FakeFs {
     pub ticks: AtomicUsize,
     pub finished: AtomicUsize,
     next_offset: AtomicU64,
+    page_size: PageSize,
 }
 
 impl FakeFs {
@@ -99,6 +100,15 @@ impl FakeFs {
         Self::on(&budget, clock, tunables, Flushers::PerDevice)
     }
     pub fn on(
+        budget: &Arc<Budget>,
+        clock: Arc<dyn Clock>,
+        tunables: Tunables,
+        flushers: Flushers,
+    ) -> Arc<FakeFs> {
+        Self::with_pages(PageSize::KIB_4, budget, clock, tunables, flushers)
+    }
+    pub fn with_pages(
+        page_size: PageSize,
         budget: &Arc<Budget>,
         clock: Arc<dyn Clock>,
         tunables: Tunables,
@@ -120,6 +130,7 @@ impl FakeFs {
             ticks: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
             next_offset: AtomicU64::new(0),
+            page_size,
         });
         let dev = BackingDev::new(
             Arc::downgrade(&fs),
@@ -128,6 +139,7 @@ impl FakeFs {
             clock,
             tunables,
             flushers,
+            page_size,
         );
         fs.dev.set(dev).ok().unwrap();
         fs
@@ -139,7 +151,7 @@ impl FakeFs {
         Arc::new(Inode {
             ino,
             state: DirtyState::default(),
-            mapping: Mapping::new(self.budget.clone()),
+            mapping: Mapping::new(self.budget.clone(), self.page_size),
             errors: ErrSeq::default(),
             blocked: AtomicBool::new(false),
             damaged: AtomicBool::new(false),
@@ -152,11 +164,17 @@ impl FakeFs {
     /// Stores a version in a page and marks the inode dirty.
     pub fn write(&self, inode: &Arc<Inode>, page: u32, version: u64) {
         inode.end.fetch_max(page + 1, SeqCst);
-        let before = inode
-            .mapping
-            .store_dirty(PageIndex(page), content(version), Delalloc::Keep);
+        let before =
+            inode
+                .mapping
+                .store_dirty(PageIndex(page), self.content(version), Delalloc::Keep);
         self.dev().add_dirty(u64::from(!before.dirty));
         self.dev().mark_dirty(inode);
+    }
+    fn content(&self, version: u64) -> Buf {
+        let mut buf = BufMut::zeroed(self.page_size.as_usize());
+        buf[..8].copy_from_slice(&version.to_le_bytes());
+        buf.freeze()
     }
     pub fn take_log(&self) -> Vec<Submitted> {
         std::mem::take(&mut self.log.lock())
@@ -165,12 +183,6 @@ impl FakeFs {
     pub fn written(&self) -> Vec<u32> {
         self.take_log().iter().map(|slice| slice.ino).collect()
     }
-}
-
-fn content(version: u64) -> Buf {
-    let mut buf = BufMut::zeroed(4096);
-    buf[..8].copy_from_slice(&version.to_le_bytes());
-    buf.freeze()
 }
 
 impl WritebackFs for FakeFs {
@@ -233,7 +245,8 @@ impl WritebackFs for FakeFs {
                 .lock()
                 .push((inode.clone(), page.index..page.index + 1, version));
             batch.pending.fetch_add(1, SeqCst);
-            let offset = self.next_offset.fetch_add(4096, SeqCst) % DEVICE_BYTES;
+            let bytes = self.page_size.bytes();
+            let offset = self.next_offset.fetch_add(bytes, SeqCst) % DEVICE_BYTES;
             let bufs = std::iter::once(page.buf.clone()).collect();
             plug.add(Bio::write(
                 offset,

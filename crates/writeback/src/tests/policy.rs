@@ -205,7 +205,7 @@ fn beside_small_syncs_a_sync_goes_in_steps_and_ends() {
     }));
     // Neither too short for a step nor too long.
     *t.fs.batch_time.lock() = 2 * MS;
-    drop(t.fs.dev().begin_fsync(1));
+    drop(t.fs.dev().begin_fsync(4096));
     let group = t.fs.dev().request_sync().unwrap();
     t.step(1);
     group.ended().unwrap().unwrap();

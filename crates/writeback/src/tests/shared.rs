@@ -77,12 +77,12 @@ fn what_a_shared_thread_notices_late_makes_no_device_look_slow() {
     // However long its thread was away, a device has the same batch.
     let batch = |flushers| {
         dev.limits
-            .batch_pages(&dev.share, dev.thresholds(), flushers)
+            .batch_bytes(&dev.share, dev.thresholds(), flushers)
     };
     let before = [Flushers::Shared, Flushers::PerDevice].map(batch);
     dev.share.set_bandwidth(Rates {
-        mean: 160,
-        recent: 160,
+        mean: 160 * 4096,
+        recent: 160 * 4096,
     });
     dev.limits.refresh(dev.thresholds());
     assert_eq!(batch(Flushers::Shared), before[0]);

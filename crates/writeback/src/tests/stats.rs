@@ -3,13 +3,14 @@
 use super::fake::*;
 use crate::*;
 use ::sync::Mutex;
+use ::sync::clock::Clock;
 use std::sync::Arc;
 use std::time::Duration;
-use units::page;
+use units::PageSize;
 
 /// Pages in bytes.
 const fn pages(n: u64) -> u64 {
-    n * page::BYTES
+    n * PageSize::KIB_4.bytes()
 }
 
 #[test]
@@ -42,8 +43,44 @@ fn stats_show_dirty_pages_their_limits_and_the_flusher() {
 
     let after = t.fs.dev().stats();
     assert_eq!(after.under_writeback, 0);
-    assert_eq!(after.dirty, t.fs.dev().dirty_pages() * page::BYTES);
+    assert_eq!(after.dirty, pages(t.fs.dev().dirty_pages()));
     assert_eq!(after.flusher, FlusherState::Off);
+}
+
+#[test]
+fn volumes_with_pages_of_different_sizes_share_the_limits_in_bytes() {
+    let clock = Arc::new(::sync::clock::ManualClock::default());
+    let budget = cache::Budget::new(pages(10_000));
+    let volume = |size| {
+        let fs = FakeFs::with_pages(
+            size,
+            &budget,
+            clock.clone(),
+            Tunables::default(),
+            Flushers::PerDevice,
+        );
+        fs.dev().control.lock().by_hand = true;
+        fs
+    };
+    let (small, large) = (volume(PageSize::KIB_1), volume(PageSize::KIB_4));
+    let dirty = |fs: &Arc<FakeFs>, pages: u32| {
+        let file = fs.inode(1);
+        (0..pages).for_each(|page| fs.write(&file, page, 1));
+        file
+    };
+    let _files = [dirty(&small, 400), dirty(&large, 300)];
+    assert_eq!(small.dev().dirty_pages(), 400);
+    assert_eq!(small.dev().stats().dirty, 400 << 10);
+    assert_eq!(large.dev().stats().dirty, pages(300));
+    assert_eq!(small.dev().limits.to_write(), pages(400));
+    // A batch of small pages has as many bytes.
+    let mut flusher = crate::flusher::Flusher::new(small.dev().clone());
+    small.dev().request_sync().unwrap();
+    let work = flusher.next_work(&mut small.dev().control.lock(), clock.monotonic());
+    assert!(flusher.run(work.expect("a sync")));
+    assert_eq!(small.dev().limits.to_write(), pages(300));
+    assert_eq!(small.dev().dirty_pages(), 0);
+    assert_eq!(large.dev().dirty_pages(), 300);
 }
 
 #[test]

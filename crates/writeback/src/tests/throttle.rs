@@ -14,26 +14,30 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use units::page;
+use units::PageSize;
 
 /// Of the model.
 const STEP: Duration = Duration::from_millis(1);
+/// Bytes of a page. Rates and sizes of the tests are in pages.
+const PAGE: u64 = PageSize::KIB_4.bytes();
+/// Bytes a millisecond at a gigabyte a second.
+const GIGABYTE: u64 = 262 * PAGE;
 
 /// A device with its flusher.
 struct Device {
     share: Arc<Share>,
-    /// Pages a second.
+    /// Bytes a second.
     rate: f64,
-    /// Pages that its cache takes at once, and what is in it.
+    /// Bytes that its cache takes at once, and what is in it.
     cache: f64,
     cached: f64,
-    /// Batches in flight, with the pages of each that the device has yet to take.
+    /// Batches in flight, with the bytes of each that the device has yet to take.
     in_flight: VecDeque<(u64, f64)>,
     bandwidth: Bandwidth,
     landed: u64,
 }
 
-/// A thread that dirties `chunk` pages at a time, in no time at all.
+/// A thread that dirties `chunk` bytes at a time, in no time at all.
 struct Writer {
     device: usize,
     chunk: u64,
@@ -61,12 +65,11 @@ struct Model {
 impl Model {
     /// On a budget of `mib` MiB, with the default ratios.
     fn new(mib: u64) -> Model {
-        let pages = mib << 8;
         Model {
             limits: DirtyLimits::new(Budget::new(mib << 20)),
             thresholds: Thresholds {
-                background: pages / 10,
-                hard: pages / 5,
+                background: (mib << 20) / 10,
+                hard: (mib << 20) / 5,
             },
             now: Duration::ZERO,
             devices: Vec::new(),
@@ -74,12 +77,13 @@ impl Model {
             most_dirty: 0,
         }
     }
+    /// Adds a device and its writers; in pages.
     fn device(mut self, rate: u64, cache: u64, writers: &[u64]) -> Model {
         let device = self.devices.len();
         self.devices.push(Device {
             share: self.limits.join(),
-            rate: rate as f64,
-            cache: cache as f64,
+            rate: (rate * PAGE) as f64,
+            cache: (cache * PAGE) as f64,
             cached: 0.0,
             in_flight: VecDeque::new(),
             bandwidth: Bandwidth::new(),
@@ -87,7 +91,7 @@ impl Model {
         });
         self.writers.extend(writers.iter().map(|&chunk| Writer {
             device,
-            chunk,
+            chunk: chunk * PAGE,
             think: Duration::ZERO,
             unpaid: 0,
             asleep: false,
@@ -104,7 +108,7 @@ impl Model {
         while self.now < until {
             for writer in &mut self.writers {
                 // A writer that is not slowed gets through 1 GB/s.
-                let mut left = 262 / writer.chunk + 1;
+                let mut left = GIGABYTE / writer.chunk + 1;
                 while writer.ready_at <= self.now && left > 0 {
                     left -= 1;
                     let share = &self.devices[writer.device].share;
@@ -119,7 +123,7 @@ impl Model {
                     writer.written += writer.chunk;
                     writer.unpaid += writer.chunk;
                     let dirtied = Dirtied {
-                        pages: writer.chunk,
+                        bytes: writer.chunk,
                         unpaid: writer.unpaid,
                     };
                     let verdict = self
@@ -154,7 +158,7 @@ impl Model {
             .map(|_| {
                 let before = written(self);
                 self.run(Duration::from_secs(1));
-                (written(self) - before) as f64
+                ((written(self) - before) / PAGE) as f64
             })
             .collect()
     }
@@ -168,8 +172,8 @@ impl Device {
         let rate = self.rate * STEP.as_secs_f64();
         self.cached = (self.cached - rate).max(0.0);
         // The cache takes a gigabyte a second while it has room.
-        let mut takes = rate.max((self.cache - self.cached).min(262.0));
-        while let Some((pages, left)) = self.in_flight.front_mut() {
+        let mut takes = rate.max((self.cache - self.cached).min(GIGABYTE as f64));
+        while let Some((bytes, left)) = self.in_flight.front_mut() {
             let taken = takes.min(*left);
             *left -= taken;
             takes -= taken;
@@ -177,14 +181,14 @@ impl Device {
             if *left > 0.0 {
                 return;
             }
-            let pages = *pages;
+            let bytes = *bytes;
             self.in_flight.pop_front();
-            limits.settle(&self.share, pages);
-            limits.sub(&self.share, pages);
-            self.landed += pages;
+            limits.settle(&self.share, bytes);
+            limits.sub(&self.share, bytes);
+            self.landed += bytes;
             let completed = Completed {
-                pages,
-                full: limits.batch_pages(&self.share, t, Flushers::PerDevice),
+                bytes,
+                full: limits.batch_bytes(&self.share, t, Flushers::PerDevice),
                 is_last: self.in_flight.is_empty(),
             };
             match self.in_flight.front() {
@@ -200,19 +204,19 @@ impl Device {
     fn submit(&mut self, limits: &DirtyLimits, t: Thresholds, now: Duration) {
         while self.in_flight.len() < WINDOW && limits.over_background(&self.share, t) {
             let flying: u64 = self.in_flight.iter().map(|batch| batch.0).sum();
-            let left = self.share.dirty_pages() - flying;
-            let pages = limits
-                .batch_pages(&self.share, t, Flushers::PerDevice)
+            let left = self.share.dirty_bytes() - flying;
+            let bytes = limits
+                .batch_bytes(&self.share, t, Flushers::PerDevice)
                 .min(left);
-            if pages == 0 {
+            if bytes == 0 {
                 return;
             }
-            limits.submit(&self.share, pages);
+            limits.submit(&self.share, bytes);
             self.bandwidth.busy(now);
             if self.in_flight.is_empty() {
-                self.share.set_oldest_batch(pages, now);
+                self.share.set_oldest_batch(bytes, now);
             }
-            self.in_flight.push_back((pages, pages as f64));
+            self.in_flight.push_back((bytes, bytes as f64));
         }
     }
 }
@@ -233,7 +237,7 @@ fn settles(mib: u64, rate: u64, cache: u64, writers: &[u64]) {
     let what = format!("{rate} pages/s, cache of {cache}, {writers:?}, budget of {mib} MiB");
     let mut model = Model::new(mib).device(rate, cache, writers);
     // Until what was dirtied before the device's rate was known has been written.
-    let settle = model.thresholds.hard / rate;
+    let settle = model.thresholds.hard / PAGE / rate;
     model.run(Duration::from_secs(5 + settle));
     let rates = model.rates(0, 20);
     let settled = mean(&rates) / rate as f64;
@@ -306,10 +310,10 @@ fn a_slow_device_neither_slows_nine_fast_ones_nor_fills_memory() {
         }
         assert!(model.longest() <= MAX_PAUSE);
         assert_eq!(stopped(&model), before, "{mib} MiB");
-        let before = model.devices[0].share.dirty_pages();
+        let before = model.devices[0].share.dirty_bytes();
         let even = model.thresholds.hard / 10;
         model.run(Duration::from_secs(60));
-        let after = model.devices[0].share.dirty_pages();
+        let after = model.devices[0].share.dirty_bytes();
         // The excess from before the others were known to be faster drains, in batches of seconds
         // at first; it gets no more than a part of an even share.
         assert!(
@@ -327,18 +331,18 @@ fn many_writers_to_a_very_slow_device_are_stopped() {
     let stopped = model.writers.iter().any(|w| w.stopped > 0);
     assert!(stopped && model.most_dirty > hard);
     // Each writer may be at it once when the limit is reached.
-    assert!(model.most_dirty <= hard + hard / 4 + 40 * 256);
+    assert!(model.most_dirty <= hard + hard / 4 + 40 * 256 * PAGE);
 }
 
-const HARD: u64 = 2000;
+const HARD: u64 = 2000 * PAGE;
 fn thresholds() -> Thresholds {
     Thresholds {
-        background: 1000,
+        background: 1000 * PAGE,
         hard: HARD,
     }
 }
 fn limits() -> (Arc<DirtyLimits>, Arc<Share>) {
-    let budget = Budget::new(10_000 * page::BYTES);
+    let budget = Budget::new(10_000 * PAGE);
     let limits = DirtyLimits::of(&budget);
     assert!(Arc::ptr_eq(&limits, &DirtyLimits::of(&budget)));
     let share = limits.join();
@@ -351,15 +355,15 @@ fn thresholds_are_met_in_turn() {
     let clock = ManualClock::default();
     let kicks = Cell::new(0);
     let balance = |pages| {
-        limits.add(&share, pages);
-        note_dirtied(pages);
+        limits.add(&share, pages * PAGE);
+        note_dirtied(pages * PAGE);
         limits.balance(&share, thresholds, &clock, || kicks.set(kicks.get() + 1))
     };
     assert_eq!(balance(1000), Balanced::Free);
     assert_eq!(kicks.get(), 0);
     assert_eq!(balance(400), Balanced::Background);
     assert_eq!(kicks.get(), 1);
-    share.recent_bandwidth.store(1000, Relaxed);
+    share.recent_bandwidth.store(1000 * PAGE, Relaxed);
     assert_eq!(balance(350), Balanced::Paused);
     assert_eq!(clock.monotonic(), MAX_PAUSE);
 }
@@ -376,10 +380,10 @@ fn a_pause_does_not_let_a_device_run_dry() {
     }
 }
 
-fn dirtied(pages: u64) -> Dirtied {
+fn dirtied(bytes: u64) -> Dirtied {
     Dirtied {
-        pages,
-        unpaid: pages,
+        bytes,
+        unpaid: bytes,
     }
 }
 
@@ -389,14 +393,14 @@ fn a_writer_that_syncs_its_pages_is_not_slowed() {
     let clock = ManualClock::default();
     limits.add(&share, HARD);
     let write = || {
-        note_dirtied(100);
+        note_dirtied(100 * PAGE);
         limits.balance(&share, thresholds, &clock, || ())
     };
     assert_eq!(write(), Balanced::Paused);
     let now = clock.monotonic();
     for _ in 0..100 {
-        note_dirtied(100);
-        note_cleaned(100);
+        note_dirtied(100 * PAGE);
+        note_cleaned(100 * PAGE);
         let balanced = limits.balance(&share, thresholds, &clock, || ());
         assert_eq!(balanced, Balanced::Background);
     }
@@ -404,12 +408,12 @@ fn a_writer_that_syncs_its_pages_is_not_slowed() {
     assert_eq!(write(), Balanced::Paused);
 }
 
-/// Lands so many pages whenever somebody sleeps.
+/// Lands so many bytes whenever somebody sleeps.
 struct Landing<'a> {
     clock: ManualClock,
     limits: &'a DirtyLimits,
     share: &'a Share,
-    pages: u64,
+    bytes: u64,
 }
 impl Clock for Landing<'_> {
     fn monotonic(&self) -> Duration {
@@ -420,7 +424,7 @@ impl Clock for Landing<'_> {
     }
     fn sleep(&self, pause: Duration) {
         self.clock.sleep(pause);
-        self.limits.sub(self.share, self.pages);
+        self.limits.sub(self.share, self.bytes);
     }
 }
 
@@ -431,19 +435,19 @@ fn far_above_the_hard_threshold_a_writer_waits_for_landings() {
         clock: ManualClock::default(),
         limits: &limits,
         share: &share,
-        pages: 10,
+        bytes: 10 * PAGE,
     };
-    limits.add(&share, HARD + HARD / 4 + 105);
-    note_dirtied(1);
+    limits.add(&share, HARD + HARD / 4 + 105 * PAGE);
+    note_dirtied(PAGE);
     let balanced = limits.balance(&share, thresholds, &clock, || ());
     assert_eq!(balanced, Balanced::Paused);
-    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 5);
+    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 5 * PAGE);
     // One pause is all where it is not that far above.
     limits.balance(&share, thresholds, &clock, || ());
-    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 5);
-    note_dirtied(1);
+    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 5 * PAGE);
+    note_dirtied(PAGE);
     limits.balance(&share, thresholds, &clock, || ());
-    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 15);
+    assert_eq!(limits.dirty.exact(), HARD + HARD / 4 - 15 * PAGE);
 }
 
 #[test]
@@ -453,7 +457,7 @@ fn a_writer_is_let_through_where_nothing_lands_sooner_where_writes_fail() {
     limits.add(&share, 2 * HARD);
     let waits = || {
         let before = clock.monotonic();
-        note_dirtied(1);
+        note_dirtied(PAGE);
         let balanced = limits.balance(&share, thresholds, &clock, || ());
         (balanced, clock.monotonic() - before)
     };
@@ -472,13 +476,16 @@ fn a_writer_is_let_through_where_nothing_lands_sooner_where_writes_fail() {
 fn whoever_is_below_its_part_is_not_slowed_for_others() {
     let (limits, slow) = limits();
     let fast = limits.join();
-    let rates = |mean| Rates { mean, recent: mean };
+    let rates = |pages: u64| Rates {
+        mean: pages * PAGE,
+        recent: pages * PAGE,
+    };
     slow.set_bandwidth(rates(100));
     fast.set_bandwidth(rates(9900));
     limits.add(&slow, HARD);
-    limits.add(&fast, 200);
+    limits.add(&fast, 200 * PAGE);
     limits.refresh(thresholds());
-    let verdict = |share| limits.action(share, thresholds(), Duration::ZERO, dirtied(100));
+    let verdict = |share| limits.action(share, thresholds(), Duration::ZERO, dirtied(100 * PAGE));
     assert_eq!(verdict(&fast), Action::Background);
     assert!(matches!(verdict(&slow), Action::Sleep(_)));
     // However slow, it has a fourth of an even part.

@@ -49,15 +49,43 @@ pub fn all() -> Vec<Scenario> {
             mounting: any,
             body: unmount,
         },
+        Scenario {
+            name: "contents-1k",
+            about: "contents, on a volume with blocks of 1 KiB",
+            mounting: small_blocks,
+            body: contents,
+        },
+        Scenario {
+            name: "log-wraps-1k",
+            about: "log-wraps, on a volume with blocks of 1 KiB",
+            mounting: small_blocks,
+            body: log_wraps,
+        },
+        Scenario {
+            name: "reclaim-1k",
+            about: "reclaim, on a volume with blocks of 1 KiB",
+            mounting: |rng| Mounting {
+                block_size: 1024,
+                ..little_memory(rng)
+            },
+            body: reclaim,
+        },
     ]
+}
+
+fn small_blocks(rng: &mut Rng) -> Mounting {
+    Mounting {
+        block_size: 1024,
+        ..any(rng)
+    }
 }
 
 /// Intervals so short that the flusher and timed commits run.
 fn any(rng: &mut Rng) -> Mounting {
     Mounting {
-        memory: 16 << 20,
         commit_interval: Duration::from_millis(*rng.pick(&[50, 500, 5000])),
         background: *rng.pick(&[None, Some(8 << 10), Some(32 << 10)]),
+        ..Mounting::default()
     }
 }
 

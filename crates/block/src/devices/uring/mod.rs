@@ -127,6 +127,9 @@ impl Device for UringDevice {
     fn capacity(&self) -> u64 {
         self.opened.capacity
     }
+    fn sector_size(&self) -> u64 {
+        self.opened.sector_size()
+    }
     fn is_rotating(&self) -> Option<bool> {
         // The system's flag is wrong for many virtual disks.
         None

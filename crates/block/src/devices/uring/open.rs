@@ -31,6 +31,17 @@ pub(super) struct Opened {
     pub(super) direct: bool,
 }
 
+impl Opened {
+    /// The sector of a block device. The host decides how it writes an image; the kernel's loop
+    /// driver takes such images as devices of 512-byte sectors, too.
+    pub(super) fn sector_size(&self) -> u64 {
+        match self.kind {
+            Kind::BlockDevice => direct_align(&self.file, self.kind),
+            Kind::Image => SECTOR,
+        }
+    }
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
         // Closing the file is not enough: a ring in teardown may hold it open a moment longer.
@@ -85,6 +96,8 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
         other => other.map_err(named).and_then(|f| {
             if direct && direct_align(&f, kind) > SECTOR {
                 direct = false;
+                // The file holds a claim on the device, which refuses another one.
+                drop(f);
                 return try_open(excl).map_err(named);
             }
             Ok(f)

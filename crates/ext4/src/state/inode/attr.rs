@@ -4,10 +4,7 @@ use super::{Inode, InodeMeta};
 use ext4_format::inode::{
     DeviceNumber, FileType, I_BLOCK_SIZE, InodeFields, InodeFlags, Timestamp,
 };
-use units::{Ino, page};
-
-/// Units of 512 bytes, as `st_blocks` counts, in a page.
-const SECTORS_PER_PAGE: u64 = page::BYTES / 512;
+use units::Ino;
 
 /// The attributes that stat returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,18 +174,15 @@ impl Inode {
         let f = &meta.fields;
         // Delayed allocation: the pages of a new file have no blocks yet. Programs treat a file
         // without blocks as a hole, so the pages are counted.
+        let mapping = &self.data.mapping;
         let unplaced = match f.blocks {
-            0 => self
-                .data
-                .mapping
-                .unlanded_pages()
-                .min(self.data.mapping.pages()),
+            0 => mapping.unlanded_pages().min(mapping.pages()) * mapping.page_size().bytes(),
             _ => 0,
         };
         let attr = Attr::of_fields(self.ino, self.kind, f, i_block);
         Attr {
             size: meta.size,
-            blocks: attr.blocks + unplaced * SECTORS_PER_PAGE,
+            blocks: attr.blocks + unplaced / 512,
             ..attr
         }
     }

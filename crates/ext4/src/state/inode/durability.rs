@@ -143,7 +143,8 @@ impl Durability {
 impl Inode {
     /// The page behind the last one that calls which have returned may have dirtied.
     pub(crate) fn end_page(&self) -> PageIndex {
-        PageIndex::after(self.meta.lock().size)
+        let page_size = self.data.mapping.page_size();
+        page_size.index_after(self.meta.lock().size)
     }
 
     /// Whether any page is dirty, gathered, in flight or landed but not recorded (one atomic).
@@ -225,7 +226,7 @@ impl Inode {
     ) {
         let mut meta = self.meta.lock();
         debug_assert!(
-            pages.end <= PageIndex::after(meta.size),
+            pages.end <= self.data.mapping.page_size().index_after(meta.size),
             "blocks behind the end"
         );
         // Named first: a thread that finds no unlanded page reads the number without the lock.
@@ -272,7 +273,8 @@ impl Inode {
     /// size on disk to the end.
     pub(crate) fn size_beyond_pages(&self) -> Option<SizeToSync> {
         let meta = self.meta.lock();
-        let last = PageIndex::of(meta.size.checked_sub(1)?);
+        let page_size = self.data.mapping.page_size();
+        let last = page_size.index_of(meta.size.checked_sub(1)?);
         let state = self.data.mapping.state(last).unwrap_or_default();
         let waits = meta.fields.size < meta.size && !state.dirty && !state.writeback;
         waits.then_some(SizeToSync {
@@ -370,7 +372,7 @@ impl InodeMeta {
         if mapping.unlanded_pages() == 0 {
             return self.follow_size(mapping);
         }
-        let end = pages.end.offset().min(self.size);
+        let end = mapping.page_size().offset_of(pages.end).min(self.size);
         self.fields.size = self.fields.size.max(end);
     }
 

@@ -44,7 +44,7 @@ use std::mem::offset_of;
 use std::sync::{Arc, Weak};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Mutex, Rank, RwLock};
-use units::{Ino, page};
+use units::{Ino, PageSize};
 use writeback::DirtyState;
 
 /// A pinned inode.
@@ -144,9 +144,9 @@ pub(crate) struct FileData {
 }
 
 impl FileData {
-    fn new(budget: &Arc<Budget>) -> FileData {
+    fn new(budget: &Arc<Budget>, page_size: PageSize) -> FileData {
         FileData {
-            mapping: Mapping::new(budget.clone()),
+            mapping: Mapping::new(budget.clone(), page_size),
             dirty_state: DirtyState::default(),
             unlanded_listed: AtomicBool::new(false),
             durability: Durability::default(),
@@ -179,7 +179,7 @@ impl Inode {
                 FileType::Directory => Rank::Directory.rw_lock(()),
                 _ => Rank::FileContents.rw_lock(()),
             },
-            data: FileData::new(&fs.budget),
+            data: FileData::new(&fs.budget, fs.page_size),
             i_block: Rank::InodeBlocks.rw_lock(i_block),
             meta: Rank::InodeMeta.mutex(InodeMeta {
                 size: fields.size,
@@ -208,7 +208,7 @@ impl Inode {
 
     /// Bytes of dirty pages.
     pub fn unwritten_bytes(&self) -> u64 {
-        self.data.mapping.dirty_pages() * page::BYTES
+        self.data.mapping.dirty_bytes()
     }
 
     /// Registers a change of `meta` or `i_block` made under `handle`: the inode is serialised into

@@ -12,12 +12,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use sync::atomic::Ordering;
 use sync::{Condvar, Mutex, Rank};
-use units::{PageIndex, Span, page};
+use units::{PageIndex, PageSize, Span};
 
-/// Pages of the first window.
-pub(crate) const MIN_WINDOW: u32 = 32;
-/// Pages of the largest window (4 MiB).
-pub(crate) const MAX_WINDOW: u32 = 1024;
+/// Bytes of the first window.
+const MIN_WINDOW: u64 = 128 << 10;
+/// Bytes of the largest window.
+const MAX_WINDOW: u64 = 4 << 20;
 
 const NONE: Range<PageIndex> = PageIndex::FIRST..PageIndex::FIRST;
 
@@ -50,7 +50,12 @@ struct State {
 
 impl Readahead {
     /// A reader reads `pages`. Returns the pages to request behind them, perhaps none.
-    pub fn advance(&self, pages: Range<PageIndex>, end_of_file: PageIndex) -> Range<PageIndex> {
+    pub fn advance(
+        &self,
+        pages: Range<PageIndex>,
+        end_of_file: PageIndex,
+        page_size: PageSize,
+    ) -> Range<PageIndex> {
         let mut s = self.state.lock();
         let sequential = pages.start == s.next || pages.start + 1 == s.next;
         s.next = pages.end;
@@ -64,7 +69,8 @@ impl Readahead {
         if s.requested > pages.end && s.requested - pages.end > s.window / 2 {
             return NONE;
         }
-        s.window = (s.window * 2).clamp(MIN_WINDOW, MAX_WINDOW);
+        let [least, most] = [MIN_WINDOW, MAX_WINDOW].map(|bytes| page_size.count_in(bytes) as u32);
+        s.window = (s.window * 2).clamp(least, most);
         let start = s.requested.max(pages.end);
         let end = start.saturating_add(s.window).min(end_of_file);
         if start >= end {
@@ -133,8 +139,9 @@ impl EndIo for Arrival {
     fn end_io(&self, _tag: u64, payload: Payload, result: Result<(), IoError>) {
         if let (Payload::Read(bufs), Ok(())) = (payload, result) {
             let size = self.inode.size();
+            let page_size = self.inode.data.mapping.page_size();
             for (index, mut buf) in self.range.numbers().zip(bufs) {
-                let live = live_bytes(index, size);
+                let live = live_bytes(page_size, index, size);
                 if is_stale_behind(&self.inode, &buf, live) {
                     buf[live..].fill(0);
                 }
@@ -161,6 +168,7 @@ pub(crate) fn is_stale_behind(inode: &Inode, page: &[u8], live: usize) -> bool {
 
 /// Bytes of page `index` before the end of a file of `size` bytes. The bytes behind are zero in
 /// memory.
-pub(crate) fn live_bytes(index: PageIndex, size: u64) -> usize {
-    size.saturating_sub(index.offset()).min(page::BYTES) as usize
+pub(crate) fn live_bytes(page_size: PageSize, index: PageIndex, size: u64) -> usize {
+    let behind = size.saturating_sub(page_size.offset_of(index));
+    behind.min(page_size.bytes()) as usize
 }
