@@ -288,11 +288,17 @@ fn mapped_writes_arrive() {
     if !can_mount() {
         return;
     }
-    let mounted = Image::new(128).mount("");
+    for block_size in [4096, 2048, 1024] {
+        mapped_writes_arrive_on(Image::with_blocks(128, block_size));
+    }
+}
+
+fn mapped_writes_arrive_on(image: Image) {
+    let mounted = image.mount("");
     mounted.run(
         r#"python3 - <<'EOF'
 import mmap, os, random
-size = 3 << 20
+size = (3 << 20) + 700
 fd = os.open("m", os.O_RDWR | os.O_CREAT)
 os.ftruncate(fd, size)
 m = mmap.mmap(fd, size)

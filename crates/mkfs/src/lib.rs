@@ -5,6 +5,7 @@
 //! | step | file |
 //! |---|---|
 //! | options to feature bits | `features.rs` |
+//! | usage to block size and bytes per inode | `usage.rs` |
 //! | device size to numbers of groups, inodes and journal blocks | `shape.rs` |
 //! | a place for each table and file | `layout.rs` |
 //! | zeroing of tables and journal, where the device is not known to be zero | `zeroed.rs` |
@@ -27,19 +28,20 @@ mod format;
 mod layout;
 mod shape;
 mod superblock;
+mod usage;
 mod write;
 mod zeroed;
 
 pub use error::{Error, Result};
 pub use format::format;
+pub use usage::Usage;
 
 /// The properties of a new volume; the defaults are those of mke2fs.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
     /// Bytes: 1024, 2048 or 4096.
     pub block_size: u32,
-    /// Bytes per inode. `None` stands for the ratio of mke2fs.conf: 8192 below 3 MiB, 4096 below
-    /// 512 MiB, 16384 below 4 TiB, 32768 below 16 TiB, else 65536.
+    /// Bytes per inode. `None` stands for the ratio that mke2fs chooses by size ([`Usage`]).
     pub inode_ratio: Option<u64>,
     /// Overrides `inode_ratio`.
     pub inodes: Option<u64>,

@@ -5,6 +5,7 @@
 //! as mke2fs's library does.
 
 use crate::features::Features;
+use crate::usage::Usage;
 use crate::{Error, MkfsOptions, Result};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::is_sparse_super_group;
@@ -259,23 +260,11 @@ fn default_journal_blocks(blocks: u64) -> u32 {
     row.map_or(262_144, |(_, journal)| *journal)
 }
 
-/// Returns the bytes per inode of mke2fs.conf's usage types: floppy below 3 MiB, small below 512
-/// MiB, big from 4 TiB, huge from 16 TiB.
-fn default_inode_ratio(bytes: u64) -> u64 {
-    match bytes >> 20 {
-        0..3 => 8192,
-        3..512 => 4096,
-        512..0x40_0000 => 16_384,
-        0x40_0000..0x100_0000 => 32_768,
-        _ => 65_536,
-    }
-}
-
 fn wanted_inodes(blocks: u64, options: &MkfsOptions) -> Result<u64> {
     let bytes = blocks * u64::from(options.block_size);
     let ratio = options
         .inode_ratio
-        .unwrap_or_else(|| default_inode_ratio(bytes));
+        .unwrap_or_else(|| Usage::of_size(bytes).inode_ratio());
     if !(1024..=64 << 20).contains(&ratio) {
         return Err(Error::Invalid(
             "the inode ratio must be from 1 KiB to 64 MiB",
@@ -330,6 +319,44 @@ mod tests {
         assert_eq!(
             row(1 << 20),
             (268435456, 67108864, 32768, 1024, 13421772, 262144)
+        );
+    }
+
+    /// As above, with `-b 1024` and `-b 2048`.
+    #[test]
+    fn agrees_with_mke2fs_on_small_blocks() {
+        let row = |block_size, mib: u64| {
+            let options = MkfsOptions {
+                block_size,
+                ..MkfsOptions::default()
+            };
+            let s = Shape::compute(mib << 20, &options).unwrap();
+            let inodes = u64::from(s.inodes_per_group) * u64::from(s.groups);
+            (
+                s.blocks,
+                inodes,
+                s.blocks_per_group,
+                s.reserved_gdt_blocks,
+                s.root_blocks,
+                s.journal_blocks,
+            )
+        };
+        assert_eq!(row(1024, 1), (1024, 128, 8192, 7, 51, 0));
+        assert_eq!(row(1024, 2), (2048, 256, 8192, 15, 102, 1024));
+        assert_eq!(row(1024, 8), (8192, 2048, 8192, 63, 409, 1024));
+        assert_eq!(row(1024, 9), (9216, 2304, 8192, 71, 460, 1024));
+        assert_eq!(row(1024, 64), (65536, 16384, 8192, 256, 3276, 4096));
+        assert_eq!(row(1024, 129), (132096, 33048, 8192, 256, 6604, 4096));
+        assert_eq!(row(1024, 511), (523264, 130560, 8192, 256, 26163, 8192));
+        assert_eq!(row(1024, 5120), (5242880, 327680, 8192, 256, 262144, 32768));
+        assert_eq!(row(2048, 1), (512, 128, 16384, 0, 25, 0));
+        assert_eq!(row(2048, 8), (4096, 2048, 16384, 7, 204, 1024));
+        assert_eq!(row(2048, 64), (32768, 16384, 16384, 63, 1638, 4096));
+        assert_eq!(row(2048, 129), (65536, 33024, 16384, 127, 3276, 4096));
+        assert_eq!(row(2048, 511), (261632, 130816, 16384, 510, 13081, 4096));
+        assert_eq!(
+            row(2048, 5120),
+            (2621440, 327680, 16384, 512, 131072, 16384)
         );
     }
 

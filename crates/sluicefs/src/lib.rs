@@ -77,7 +77,8 @@ pub use ext4::{
 pub use file::File;
 pub use inodes::UnreadableInodes;
 pub use metadata::{DeviceNumber, FileTimes, FileType, Metadata, SetAttributes};
-pub use options::{FormatOptions, FormatReport, OpenOptions, VolumeOptions};
+pub use mkfs::Usage;
+pub use options::{FormatOptions, FormatReport, OpenOptions, UsageType, VolumeOptions};
 pub use partition::{Format as PartitionFormat, Partition, Table as PartitionTable};
 pub use probe::EXT4 as EXT4_CONTENTS;
 pub use std::fs::Permissions;

@@ -4,12 +4,12 @@ use crate::human::{self, parse_bytes, parse_uuid};
 use crate::target;
 use anyhow::Result;
 use serde_json::json;
-use sluicefs::FormatOptions;
+use sluicefs::{FormatOptions, Usage, UsageType};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Create an ext4 volume, with the defaults of mke2fs 1.47
+/// Create an ext4 volume, with the defaults of mke2fs 1.47 but blocks of 4 KiB
 #[derive(clap::Args)]
 #[command(
     visible_alias = "format",
@@ -18,6 +18,7 @@ Examples:
   sluice mkfs disk.img --size 10GiB                 a sparse image file, created if it is missing
   sluice mkfs /dev/sdb1 -L backup                   a block device
   sluice mkfs disk.img --size 1TiB -O ^orphan_file  without a feature
+  sluice mkfs small.img --size 64MiB -T auto        blocks of 1 KiB, as mke2fs chooses
   sluice mkfs disk.img --force                      overwrite existing data
   sluice mkfs sim:hdd,size=1TiB,file=disk.img       an image that is as slow as a disk"
 )]
@@ -36,6 +37,13 @@ pub struct Args {
     /// Features to add or, with ^ before the name, to remove
     #[arg(short = 'O', long, value_name = "FEATURE", value_delimiter = ',')]
     features: Vec<String>,
+    /// Bytes of a block: 1024, 2048 or 4096 [default: 4096]
+    #[arg(short = 'b', long, value_name = "BYTES", value_parser = parse_block_size)]
+    block_size: Option<u32>,
+    /// Usage type of mke2fs.conf, which has the block size and the number of inodes (auto: by the
+    /// size of the volume; floppy, small, default, big, huge, news, largefile, largefile4)
+    #[arg(short = 'T', long, value_name = "TYPE", value_parser = parse_usage)]
+    usage_type: Option<UsageType>,
     /// Bytes of the volume for each inode (a smaller number: more inodes)
     #[arg(short = 'i', long, value_name = "BYTES", value_parser = parse_bytes)]
     inode_ratio: Option<u64>,
@@ -83,6 +91,12 @@ impl Args {
         if let Some(uuid) = self.uuid {
             options = options.uuid(uuid);
         }
+        if let Some(bytes) = self.block_size {
+            options = options.block_size(bytes);
+        }
+        if let Some(usage) = self.usage_type {
+            options = options.usage_type(usage);
+        }
         if let Some(ratio) = self.inode_ratio {
             options = options.inode_ratio(ratio);
         }
@@ -126,4 +140,24 @@ impl Args {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn parse_block_size(text: &str) -> Result<u32, String> {
+    match parse_bytes(text)? {
+        bytes @ (1024 | 2048 | 4096) => Ok(bytes as u32),
+        bytes => Err(format!(
+            "blocks of {bytes} bytes are not supported; there are blocks of 1024, 2048 and 4096 bytes"
+        )),
+    }
+}
+
+fn parse_usage(text: &str) -> Result<UsageType, String> {
+    if text == "auto" {
+        return Ok(UsageType::BySize);
+    }
+    let known = Usage::NAMES.iter().find(|(name, _)| *name == text);
+    let names = || Usage::NAMES.map(|(name, _)| name).join(", ");
+    known
+        .map(|(_, usage)| UsageType::Of(*usage))
+        .ok_or_else(|| format!("there is no such type; there are auto, {}", names()))
 }

@@ -68,6 +68,12 @@ impl Image {
         Image(volume::Image::by_mke2fs(&Mke2fs::new(mib << 20)))
     }
 
+    /// A volume of `mib` MiB by mke2fs, with blocks of this many bytes.
+    pub fn with_blocks(mib: u64, block_size: u32) -> Image {
+        let build = Mke2fs::by_default(mib << 20).args(&["-b", &block_size.to_string()]);
+        Image(volume::Image::by_mke2fs(&build))
+    }
+
     /// Mounts the volume.
     pub fn mount(self, options: &str) -> Mounted {
         let queue = self.queue();

@@ -88,13 +88,23 @@ fn compare(ours: &mut Side, kernels: &mut Side, seed: u64) {
 
 #[test]
 fn random_calls_have_the_results_of_the_kernel() {
+    random_calls(seeds(1..=4), 4096);
+}
+
+#[test]
+fn random_calls_on_blocks_of_1_kib_have_the_results_of_the_kernel() {
+    random_calls(seeds(5..=6), 1024);
+}
+
+fn random_calls(seeds: Vec<u64>, block_size: u32) {
     if !can_mount() || !have("the kernel's ext4", &[Need::Loop]) {
         return;
     }
-    for seed in seeds(1..=4) {
-        let image = volume::Image::by_mke2fs(&Mke2fs::new(256 << 20));
+    for seed in seeds {
+        let build = Mke2fs::by_default(256 << 20).args(&["-b", &block_size.to_string()]);
+        let image = volume::Image::by_mke2fs(&build);
         let kernel = KernelMount::new(&image.path());
-        let mounted = Image::by_mke2fs(256).mount("suid,dev");
+        let mounted = Image::with_blocks(256, block_size).mount("suid,dev");
         let (mut ours, mut kernels) = (Side::new(mounted.dir()), Side::new(kernel.path()));
         compare(&mut ours, &mut kernels, seed);
         drop((ours, kernels));

@@ -4,7 +4,7 @@ use crate::devices::SCHEMES;
 use crate::error::Cause;
 use crate::probe;
 use block::{Create, DeviceUrl, OpenMode, Queue, Reason};
-use mkfs::MkfsOptions;
+use mkfs::{MkfsOptions, Usage};
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,17 @@ use std::sync::Arc;
 /// Properties of a newly formatted volume, as [`FormatOptions::format`] reports them.
 pub type FormatReport = mkfs::MkfsReport;
 
-/// Options to format a device. The defaults are those of mke2fs 1.47.
+/// The use of a volume, which decides the size of blocks and the number of inodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageType {
+    /// As mke2fs chooses by the size of the volume: below 512 MiB blocks have 1 KiB.
+    BySize,
+    /// A type of mke2fs.conf.
+    Of(Usage),
+}
+
+/// Options to format a device. The defaults are those of mke2fs 1.47, but small volumes have blocks
+/// of 4 KiB, too ([`FormatOptions::usage_type`] changes that).
 ///
 /// ```
 /// use sluicefs::{FormatOptions, Volume};
@@ -25,6 +35,8 @@ pub type FormatReport = mkfs::MkfsReport;
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
     mkfs: MkfsOptions,
+    block_size: Option<u32>,
+    usage: Option<UsageType>,
     size: Option<u64>,
     force: bool,
 }
@@ -83,10 +95,16 @@ impl FormatOptions {
         self.mkfs.journal_bytes = Some(bytes);
         self
     }
-    /// Sets the block size, in bytes.
+    /// Sets the block size, in bytes: 1024, 2048 or 4096.
     #[must_use]
     pub fn block_size(mut self, bytes: u32) -> FormatOptions {
-        self.mkfs.block_size = bytes;
+        self.block_size = Some(bytes);
+        self
+    }
+    /// Chooses block size and inode ratio by a usage type, unless they are set.
+    #[must_use]
+    pub fn usage_type(mut self, usage: UsageType) -> FormatOptions {
+        self.usage = Some(usage);
         self
     }
     /// Sets user and group of the root directory.
@@ -136,9 +154,24 @@ impl FormatOptions {
         if !self.force {
             refuse_used(&queue, &name)?;
         }
-        let report = mkfs::format(&queue, &self.mkfs).map_err(fail)?;
+        let report = mkfs::format(&queue, &self.mkfs_options(queue.capacity())).map_err(fail)?;
         queue.flush(Reason::Format).map_err(|e| fail(e.into()))?;
         Ok((queue, report))
+    }
+
+    /// The options for a device of `capacity` bytes.
+    fn mkfs_options(&self, capacity: u64) -> MkfsOptions {
+        let mut options = self.mkfs.clone();
+        let usage = self.usage.map(|usage| match usage {
+            UsageType::BySize => Usage::of_size(capacity),
+            UsageType::Of(usage) => usage,
+        });
+        if let Some(usage) = usage {
+            options.block_size = usage.block_size();
+            options.inode_ratio = options.inode_ratio.or(Some(usage.inode_ratio()));
+        }
+        options.block_size = self.block_size.unwrap_or(options.block_size);
+        options
     }
 
     /// Creates the image file if a size was given. An existing file is probed before it is

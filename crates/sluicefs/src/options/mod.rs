@@ -4,6 +4,6 @@ mod format;
 mod open;
 mod volume;
 
-pub use format::{FormatOptions, FormatReport};
+pub use format::{FormatOptions, FormatReport, UsageType};
 pub use open::OpenOptions;
 pub use volume::VolumeOptions;
