@@ -66,20 +66,14 @@ fn one_thread_with_remounts_and_crashes() {
 
 #[test]
 fn one_thread_with_blocks_of_1_kib() {
-    one_thread(
-        "model, one thread, 1 KiB",
-        format(1 << 30, 1024),
-        rounds(8_000, 200_000),
-    );
+    let disk = format(1 << 30, 1024);
+    one_thread("model, one thread, 1 KiB", disk, rounds(8_000, 200_000));
 }
 
 #[test]
 fn one_thread_with_blocks_of_2_kib() {
-    one_thread(
-        "model, one thread, 2 KiB",
-        format(1 << 30, 2048),
-        rounds(5_000, 200_000),
-    );
+    let disk = format(1 << 30, 2048);
+    one_thread("model, one thread, 2 KiB", disk, rounds(5_000, 200_000));
 }
 
 #[test]
@@ -87,6 +81,15 @@ fn one_thread_on_ext3() {
     if have("model, ext3", &[Need::Tool("mke2fs")]) {
         let disk = Disk::by_mke2fs(&Mke2fs::of_type(512 << 20, "ext3"));
         one_thread("model, ext3", disk, rounds(6000, 200_000));
+    }
+}
+
+#[test]
+fn one_thread_on_ext3_with_blocks_of_1_kib() {
+    if have("model, ext3, 1 KiB", &[Need::Tool("mke2fs")]) {
+        let build = Mke2fs::of_type(512 << 20, "ext3").args(&["-b", "1024"]);
+        let disk = Disk::by_mke2fs(&build);
+        one_thread("model, ext3, 1 KiB", disk, rounds(5000, 200_000));
     }
 }
 

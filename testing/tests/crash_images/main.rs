@@ -57,7 +57,10 @@ impl Volume {
     fn make(self, block_size: u32) -> Disk {
         let features = match self {
             Volume::Ours(features) => features,
-            Volume::Ext3 => return Disk::by_mke2fs(&Mke2fs::of_type(SIZE as u64, "ext3")),
+            Volume::Ext3 => {
+                let build = Mke2fs::of_type(SIZE as u64, "ext3");
+                return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
+            }
         };
         let disk = Disk::new(SIZE);
         let mkfs = MkfsOptions {
