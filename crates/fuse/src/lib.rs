@@ -28,11 +28,16 @@
 //!
 //! # Requests for a small file
 //!
-//! `open(O_CREAT)`, `write`, `close` send five requests: LOOKUP, CREATE, GETXATTR (the kernel reads
-//! `security.capability` before a write), WRITE, and RELEASE, which no program waits for. OPEN,
-//! CREATE and RELEASE are needed because the kernel does not know which files are immutable or
-//! append-only. With `no_check_open`, MKNOD replaces CREATE, and OPEN and RELEASE are not sent.
+//! `open(O_CREAT)`, `write`, `close` send six requests: GETATTR of the directory (the kernel has
+//! dropped its attributes after the last change of its names), LOOKUP, CREATE, GETXATTR (the kernel
+//! reads `security.capability` before a write), WRITE, and RELEASE, which no program waits for.
+//! OPEN, CREATE and RELEASE are needed because the kernel does not know which files are immutable
+//! or append-only. With `no_check_open`, MKNOD replaces CREATE, and OPEN and RELEASE are not sent.
 //! FLUSH is answered ENOSYS once.
+//!
+//! `open`, `read`, `fstat`, `close` of an existing small file send OPEN and RELEASE: its contents
+//! are stored in the kernel's page cache before the reply to OPEN (`nodes::contents`).
+//! docs/REQUESTS.md lists what common programs need.
 //!
 //! A profile of fs_mark with 4 KiB files on two processors gives these parts of the serving
 //! threads' time: a third wakes the waiting program after a reply, a quarter switches threads, a

@@ -40,10 +40,11 @@ fn a_panic_answers_eio_and_the_volume_is_not_clean_after_it() {
     let (mounted, disk, mode) = mount(Image::new(128), "");
     let dir = mounted.dir().to_owned();
     fs::write(dir.join("kept"), "kept").unwrap();
-    fs::write(dir.join("f"), [7; 8192]).unwrap();
+    fs::write(dir.join("f"), vec![7; 200_000]).unwrap();
     mounted.fs().sync().unwrap();
     mounted.fs().drop_caches();
-    // The file is open and not in the page cache, so that the kernel only reads its contents.
+    // The file is open and not in the page cache, so that the kernel only reads its contents. A
+    // smaller file would be in the page cache since its open.
     let file = File::open(dir.join("f")).unwrap();
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     mode.store(READS_PANIC, Ordering::SeqCst);

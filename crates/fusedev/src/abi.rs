@@ -83,8 +83,9 @@ pub(crate) mod fattr {
     pub const MTIME_NOW: u32 = 1 << 8;
 }
 
-/// `FUSE_NOTIFY_INVAL_INODE`, sent in the `error` field of a header.
+/// `FUSE_NOTIFY_*`, sent in the `error` field of a header.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+pub(crate) const NOTIFY_STORE: i32 = 4;
 
 #[derive(FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -483,4 +484,14 @@ pub(crate) struct InvalInodeOut {
     pub ino: u64,
     pub off: i64,
     pub len: i64,
+}
+
+/// `struct fuse_notify_store_out`; the data follows.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+pub(crate) struct NotifyStoreOut {
+    pub nodeid: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub padding: u32,
 }

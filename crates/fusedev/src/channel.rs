@@ -53,9 +53,10 @@ impl Channel {
         match sent {
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(refused) => {
-                tracing::error!("the kernel rejected a reply: {refused}");
-                // The caller must not wait for ever. An error reply has no body to reject.
-                if !parts.is_empty() {
+                tracing::error!("the kernel rejected a message: {refused}");
+                // The caller must not wait for ever. An error reply has no body to reject, and no
+                // caller waits for a notification.
+                if !parts.is_empty() && unique != 0 {
                     self.write(-Errno::IO.raw_os_error(), unique, &[]);
                 }
             }

@@ -6,7 +6,7 @@ use crate::types::NodeId;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Invalidates cached state in the kernel.
+/// Changes cached state in the kernel.
 #[derive(Clone, Debug)]
 pub struct Notifier(Arc<Channel>);
 
@@ -29,6 +29,21 @@ impl Notifier {
     /// requests meanwhile.
     pub fn contents_changed(&self, node: NodeId, offset: u64, len: u64) {
         self.invalidate(node, offset as i64, len as i64);
+    }
+
+    /// Stores `data`, the beginning of the file and all of it or whole pages, in the page cache of
+    /// `node`. Nothing happens if the kernel does not know the node.
+    ///
+    /// The call waits for requests that hold these pages, and overwrites changes that the server
+    /// has not got. So no program may have the file open.
+    pub fn store(&self, node: NodeId, data: &[u8]) {
+        let out = abi::NotifyStoreOut {
+            nodeid: node.0,
+            offset: 0,
+            size: data.len() as u32,
+            padding: 0,
+        };
+        self.0.write(abi::NOTIFY_STORE, 0, &[out.as_bytes(), data]);
     }
 
     fn invalidate(&self, node: NodeId, off: i64, len: i64) {

@@ -1,6 +1,7 @@
 //! Attributes.
 
 use super::Server;
+use crate::nodes::{Resizing, ino_of};
 use ext4::{Attr, FileType, InodeRef, Result, SetAttr, SetTime, Timestamp};
 use fusedev::{Entry, NodeId, Time};
 use std::time::Duration;
@@ -87,6 +88,17 @@ impl Server {
         let attr = self.inode(node)?.attr();
         let birth = (attr.crtime != Timestamp::default()).then(|| time(attr.crtime));
         Ok((self.fuse_attr(&attr), birth))
+    }
+
+    /// Begins a change of size; `None` if `request` does not change it. The caller drops it after
+    /// the reply.
+    pub(super) fn resizing(
+        &self,
+        node: NodeId,
+        request: &fusedev::SetAttr,
+    ) -> Option<Resizing<'_>> {
+        request.size?;
+        Some(self.nodes.resize(ino_of(node).ok()?))
     }
 
     pub(super) fn setattr(

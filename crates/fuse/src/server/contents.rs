@@ -12,8 +12,18 @@ const MAX_COPY: u64 = 16 << 20;
 const COPY_CHUNK: usize = 1 << 20;
 
 thread_local! {
-    /// The buffer of a copy. A thread serves one request at a time.
-    static COPY_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// A thread serves one request at a time and needs one buffer.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `work` with `len` bytes of the thread's buffer.
+pub(super) fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        work(&mut buffer[..len])
+    })
 }
 
 /// The treatment of a write that writes only a part of its data.
@@ -126,8 +136,7 @@ impl Server {
         let source = self.inode(from.0)?;
         let target = self.inode(to.0)?;
         let len = len.min(MAX_COPY);
-        COPY_BUFFER.with_borrow_mut(|buffer| {
-            buffer.resize(COPY_CHUNK, 0);
+        with_buffer(COPY_CHUNK, |buffer| {
             let mut done = 0;
             while done < len {
                 let want = (len - done).min(COPY_CHUNK as u64) as usize;

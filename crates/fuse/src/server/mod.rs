@@ -9,6 +9,7 @@ mod contents;
 mod directory;
 mod flags;
 mod names;
+mod opens;
 mod requests;
 mod scan;
 mod setup;
@@ -42,6 +43,8 @@ pub(crate) struct Server {
     default_permissions: bool,
     killpriv: bool,
     checks_opens: bool,
+    /// Contents of small files are stored in the kernel's page cache when they are opened.
+    stores_contents: bool,
     requests: Arc<OperationCounts>,
     /// The kernel sends FSYNC after a synchronous write.
     kernel_syncs_writes: AtomicBool,
@@ -70,6 +73,8 @@ impl Server {
             default_permissions: options.default_permissions,
             killpriv: options.killpriv,
             checks_opens: options.check_open,
+            // A read that the kernel does not send changes no access time.
+            stores_contents: !options.atime,
             requests: Arc::default(),
             kernel_syncs_writes: AtomicBool::new(false),
             block_size: fs.statfs().block_size,

@@ -3,7 +3,7 @@
 use super::Server;
 use super::attr::{TTL, no_entry};
 use crate::nodes::node_of;
-use ext4::{Error, FirstLink, InodeRef, NewInode, RenameFlags, Result, SyncKind, WriteMode};
+use ext4::{Error, FirstLink, InodeRef, NewInode, RenameFlags, Result, SyncKind};
 use fusedev::{Entry, NodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -80,20 +80,6 @@ impl Server {
         let dir = self.inode(parent)?;
         let inode = self.fs.tmpfile(&dir, new.inode(), FirstLink::Allowed)?;
         Ok(self.entry(&inode))
-    }
-
-    /// Checks the flags immutable and append-only of a file for an open with `flags` of open(2).
-    /// The kernel has checked modes and ACLs.
-    pub(super) fn open(&self, node: NodeId, flags: i32) -> Result<()> {
-        match flags & libc::O_ACCMODE {
-            libc::O_RDONLY => Ok(()),
-            _ => self
-                .inode(node)?
-                .check_may_open_for_writing(match flags & libc::O_APPEND {
-                    0 => WriteMode::Anywhere,
-                    _ => WriteMode::Append,
-                }),
-        }
     }
 
     pub(super) fn mkdir(&self, parent: NodeId, name: &OsStr, new: &New) -> Result<Entry> {

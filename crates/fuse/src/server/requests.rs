@@ -77,7 +77,10 @@ impl fusedev::Server for Server {
             Operation::StatX => answer(reply, self.statx(node), |reply, (attr, birth)| {
                 reply.statx(&attr, birth, TTL);
             }),
-            Operation::SetAttr(set) => answer_attr(reply, self.setattr(node, uid, &set)),
+            Operation::SetAttr(set) => {
+                let _until_replied = self.resizing(node, &set);
+                answer_attr(reply, self.setattr(node, uid, &set));
+            }
             Operation::ReadLink => answer(reply, self.readlink(node), |reply, target| {
                 reply.data(&target);
             }),
@@ -115,12 +118,16 @@ impl fusedev::Server for Server {
             Operation::Open { flags } => answer(reply, self.open(node, flags), |reply, ()| {
                 reply.opened();
             }),
-            Operation::Release => reply.ok(),
+            Operation::Release => {
+                self.release(node);
+                reply.ok();
+            }
             Operation::Create { name, mode, umask } => {
                 answer(
                     reply,
                     self.mknod(node, name, &new(mode, umask, 0)),
                     |reply, entry| {
+                        self.created(&entry);
                         reply.created(&entry);
                     },
                 );
@@ -130,6 +137,7 @@ impl fusedev::Server for Server {
                     reply,
                     self.tmpfile(node, &new(mode, umask, 0)),
                     |reply, entry| {
+                        self.created(&entry);
                         reply.created(&entry);
                     },
                 );

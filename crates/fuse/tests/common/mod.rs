@@ -116,6 +116,13 @@ impl Mounted {
         self.session.as_ref().expect("mounted").fs()
     }
 
+    /// Number of requests so far, by operation.
+    pub fn requests(&self, operation: &str) -> u64 {
+        let counts = self.session.as_ref().expect("mounted").requests();
+        let found = counts.each().find(|(name, _)| *name == operation);
+        found.expect("an operation").1
+    }
+
     /// The image file.
     pub fn image_path(&self) -> PathBuf {
         self.image.as_ref().expect("mounted").path()

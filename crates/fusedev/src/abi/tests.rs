@@ -20,6 +20,7 @@ fn sizes() {
         (size_of::<EntryOut>(), 128),
         (size_of::<Dirent>(), 24),
         (size_of::<StatfsOut>(), 80),
+        (size_of::<NotifyStoreOut>(), 24),
     ];
     for (at, (ours, kernels)) in sizes.into_iter().enumerate() {
         assert_eq!(ours, kernels, "structure {at}");

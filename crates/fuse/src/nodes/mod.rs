@@ -15,13 +15,20 @@
 //!
 //! The thread that removes the last link and a thread that counts a lookup both read the link count
 //! *after* their own step. So at least one of the two sees the other's step and pins the inode.
+//!
+//! `contents` has the other part of a node: how often it is open.
 
+mod contents;
+
+pub(crate) use contents::{Resizing, Storing};
+
+use contents::Contents;
 use ext4::{DeletedInodes, Error, InodeRef, Result};
 use fusedev::NodeId;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use sync::{Mutex, Rank};
+use sync::{Condvar, Mutex, Rank};
 use units::Ino;
 
 const SHARDS: usize = 64;
@@ -30,6 +37,7 @@ const SHARDS: usize = 64;
 struct Node {
     lookups: u64,
     pin: Option<InodeRef>,
+    contents: Contents,
 }
 
 type Shard = FxHashMap<Ino, Node>;
@@ -49,6 +57,8 @@ pub(crate) struct Nodes {
     /// The counts have been dropped; forgets may still come.
     cleared: AtomicBool,
     shards: [Mutex<Shard>; SHARDS],
+    /// For each shard: contents of a file have been stored.
+    stored: [Condvar; SHARDS],
 }
 
 impl Default for Nodes {
@@ -57,15 +67,20 @@ impl Default for Nodes {
             kept: AtomicUsize::new(0),
             cleared: AtomicBool::new(false),
             shards: std::array::from_fn(|_| Rank::FuseNodes.mutex(Shard::default())),
+            stored: std::array::from_fn(|_| Condvar::new()),
         }
     }
 }
 
 impl Nodes {
-    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+    fn shard_number(ino: Ino) -> usize {
         // One thread often creates inodes with adjacent numbers. They share a shard, which stays in
         // the cache of that thread's processor.
-        &self.shards[(ino.0 as usize / 64) % SHARDS]
+        (ino.0 as usize / 64) % SHARDS
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        &self.shards[Self::shard_number(ino)]
     }
 
     /// Counts a lookup, before its reply. The caller then reads the link count of the inode, and

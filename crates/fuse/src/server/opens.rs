@@ -1,0 +1,74 @@
+//! Opening and closing files. Small files get into the kernel's page cache before the reply to
+//! OPEN, so that a program reads them without a request: a READ, and the GETATTR after it because
+//! the kernel assumes that the access time has changed.
+
+use super::Server;
+use super::contents::with_buffer;
+use crate::nodes::{Storing, ino_of};
+use ext4::{InodeRef, Result, WriteMode};
+use fusedev::{Entry, NodeId};
+
+/// The largest file that is stored, in bytes. A program that opens a file and does not read all of
+/// it costs a copy of this size at most.
+const SMALL: usize = 128 << 10;
+
+impl Server {
+    /// Opens a file with `flags` of open(2). Checks the flags immutable and append-only; the kernel
+    /// has checked modes and ACLs.
+    pub(super) fn open(&self, node: NodeId, flags: i32) -> Result<()> {
+        let ino = ino_of(node)?;
+        if flags & libc::O_ACCMODE != libc::O_RDONLY {
+            let mode = match flags & libc::O_APPEND {
+                0 => WriteMode::Anywhere,
+                _ => WriteMode::Append,
+            };
+            self.inode(node)?.check_may_open_for_writing(mode)?;
+            self.nodes.open_for_writing(ino);
+            return Ok(());
+        }
+        if let Some(storing) = self.nodes.open_for_reading(ino)
+            && self.stores_contents
+            && flags & libc::O_DIRECT == 0
+            // The first READ returns the error.
+            && let Ok(inode) = self.inode(node)
+        {
+            self.store(&inode, node, storing);
+        }
+        Ok(())
+    }
+
+    /// Stores the contents of a small file in the kernel's page cache. All of them: the kernel may
+    /// have pages of several sizes, and takes a part of one for the whole.
+    fn store(&self, inode: &InodeRef, node: NodeId, storing: Storing<'_>) {
+        let size = inode.size();
+        let Some(notifier) = self.notifier.get() else {
+            return;
+        };
+        if !(1..=SMALL as u64).contains(&size) {
+            return;
+        }
+        with_buffer(size as usize, |buffer| {
+            if let Ok(n) = self.fs.read(inode, 0, buffer)
+                && n == buffer.len()
+            {
+                self.coherence.note_cached(inode.ino());
+                notifier.store(node, buffer);
+                storing.stored();
+            }
+        });
+    }
+
+    /// Counts the open that is a part of a file's creation.
+    pub(super) fn created(&self, entry: &Entry) {
+        if let Ok(ino) = ino_of(entry.node) {
+            self.nodes.open_for_writing(ino);
+        }
+    }
+
+    /// The end of an open.
+    pub(super) fn release(&self, node: NodeId) {
+        if let Ok(ino) = ino_of(node) {
+            self.nodes.release(ino);
+        }
+    }
+}
