@@ -70,7 +70,8 @@ impl Channel {
                 Ok(len) => return Ok(Some(len)),
                 // ENOENT: the caller of this request has given up.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NODEV) => return Ok(None),
+                // ECONNABORTED: unmounted or aborted while this request was being copied.
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
         }
