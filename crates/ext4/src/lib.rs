@@ -47,7 +47,7 @@ pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;
 pub use error::{Error, InodeDamage, Result};
 pub use ext4_format::inode::{FileType, Timestamp};
-pub use file_io::{FallocateMode, ReadMode, SeekWhence};
+pub use file_io::{FallocateMode, PrivilegeBits, ReadMode, SeekWhence};
 pub use fsync::SyncTarget;
 pub use jbd2::AsyncCommit;
 pub use namespace::{CachedPath, NamedInode, NewInode, Opened, RenameFlags};

@@ -35,7 +35,7 @@ use writeback::{Flushers, Tunables};
 /// | `threads=N` | number of threads that read `/dev/fuse` (one per processor, at least 2); over io_uring their number follows the load |
 /// | `transport=dev`, `transport=uring`, `transport=auto` | requests travel over `/dev/fuse`; over io_uring, or the mount fails (Linux 6.14, fuse module parameter `enable_uring`); over io_uring if the kernel offers it (`dev`) |
 /// | `check_open`, `no_check_open` | open(2) of immutable and append-only files fails, or only changes fail; `no_check_open` saves a request for every open and one for every close (`check_open`) |
-/// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write (`no_killpriv`) |
+/// | `killpriv`, `no_killpriv` | a write clears set-user-ID in the server, or in the kernel, which then reads `security.capability` before every write, and not only before the first (`killpriv`) |
 /// | `defaults`, `auto`, `noauto`, `nofail`, `_netdev`, `user`, `users`, `nouser`, `owner`, `group`, `x-…`, `comment=…` | for mount(8) and systemd; no effect |
 #[derive(Clone, Debug, PartialEq)]
 pub struct MountOptions {
@@ -55,9 +55,8 @@ pub struct MountOptions {
     pub journal_async_commit: AsyncCommit,
     /// Update access times as `relatime` does; otherwise never.
     pub atime: bool,
-    /// A change of contents, also by root, clears set-user-ID, set-group-ID and file capabilities
-    /// in the server, which then drops the kernel's cached attributes. Otherwise the kernel clears
-    /// them, which costs one more request for every write.
+    /// The server clears set-user-ID and set-group-ID of files that change. Otherwise the kernel
+    /// does, which costs one more request for every write.
     pub killpriv: bool,
     /// Opens are checked against the flags immutable and append-only, which costs two requests for
     /// each.
@@ -103,7 +102,7 @@ impl Default for MountOptions {
             exec: true,
             journal_async_commit: AsyncCommit::default(),
             atime: false,
-            killpriv: false,
+            killpriv: true,
             check_open: true,
             discard: false,
             errors: None,

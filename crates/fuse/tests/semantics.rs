@@ -121,8 +121,8 @@ fn scripts_print_what_they_print_on_the_host() {
 }
 
 #[test]
-fn scripts_print_the_same_with_killpriv() {
-    semantics("suid,dev,killpriv,threads=4");
+fn scripts_print_the_same_without_killpriv() {
+    semantics("suid,dev,no_killpriv,threads=4");
 }
 
 #[test]

@@ -60,15 +60,17 @@ pub(crate) mod opcode {
 /// `write_flags`: writeback of pages that a program has changed in a mapping.
 pub(crate) const WRITE_CACHE: u32 = 1;
 
+/// `write_flags`: set-user-ID and set-group-ID are cleared, see HANDLE_KILLPRIV_V2.
+pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+
 /// `fsync_flags`: fdatasync(2).
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 
 /// `open_flags`: the kernel keeps cached pages.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 
-/// `read_flags`: `lock_owner` is valid.
+/// `read_flags` and `write_flags`: `lock_owner` is valid.
 pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
-/// `write_flags`: `lock_owner` is valid.
 pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 
 /// `valid` of [`SetAttrIn`].
@@ -81,6 +83,7 @@ pub(crate) mod fattr {
     pub const MTIME: u32 = 1 << 5;
     pub const ATIME_NOW: u32 = 1 << 7;
     pub const MTIME_NOW: u32 = 1 << 8;
+    pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// `FUSE_NOTIFY_*`, sent in the `error` field of a header.

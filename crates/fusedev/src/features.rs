@@ -37,7 +37,8 @@ bitflags! {
         const NO_OPENDIR_SUPPORT = 1 << 24;
         /// The kernel drops cached pages only after a notification.
         const EXPLICIT_INVAL_DATA = 1 << 25;
-        /// The server clears set-user-ID, set-group-ID and capabilities when a file changes.
+        /// The server clears set-user-ID and set-group-ID when a request says so, and the kernel
+        /// remembers that a file has no capabilities.
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         /// INIT has a second word of features.
         const INIT_EXT = 1 << 30;

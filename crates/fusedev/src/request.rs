@@ -92,12 +92,14 @@ pub enum Operation<'a> {
         size: u32,
         direct: bool,
     },
-    /// Writes; `flags` are those of open(2). \[written\]
+    /// Writes; `flags` are those of open(2). With `clear_privileges` the server clears set-user-ID
+    /// and set-group-ID first (HANDLE_KILLPRIV_V2). \[written\]
     Write {
         offset: u64,
         data: &'a [u8],
         flags: i32,
         kind: WriteKind,
+        clear_privileges: bool,
     },
     /// Returns used and free space. \[statfs\]
     StatFs,
@@ -167,6 +169,8 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Time of the last change of the contents.
     pub mtime: Option<SetTime>,
+    /// The server clears set-user-ID and set-group-ID (HANDLE_KILLPRIV_V2).
+    pub clear_privileges: bool,
 }
 
 /// A new time stamp.
@@ -310,6 +314,7 @@ fn operation(message: Message<'_>) -> Result<Operation<'_>, Malformed> {
                 data: payload.bytes(write.size)?,
                 flags: write.flags as i32,
                 kind: write_kind(write.write_flags),
+                clear_privileges: write.write_flags & abi::WRITE_KILL_SUIDGID != 0,
             }
         }
         opcode::STATFS => Operation::StatFs,
@@ -434,5 +439,6 @@ fn set_attr(set: &abi::SetAttrIn) -> SetAttr {
         size: has(fattr::SIZE).then_some(set.size),
         atime: time(fattr::ATIME, fattr::ATIME_NOW, set.atime, set.atimensec),
         mtime: time(fattr::MTIME, fattr::MTIME_NOW, set.mtime, set.mtimensec),
+        clear_privileges: has(fattr::KILL_SUIDGID),
     }
 }

@@ -25,6 +25,7 @@ mod zero;
 pub use fallocate::FallocateMode;
 pub use read::ReadMode;
 pub use seek::SeekWhence;
+pub use write::PrivilegeBits;
 
 use crate::{Fs, Inode, extents};
 use std::sync::Arc;

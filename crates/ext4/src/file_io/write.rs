@@ -15,6 +15,15 @@ use units::{PageIndex, page};
 /// much is dirty.
 const CHUNK: usize = 4 << 20;
 
+/// The treatment of set-user-ID and set-group-ID by a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrivilegeBits {
+    /// It clears them.
+    Clear,
+    /// They stay: the caller has cleared them, or the writer may keep them.
+    Keep,
+}
+
 /// Where to write.
 #[derive(Clone, Copy)]
 enum At {
@@ -31,20 +40,52 @@ struct Written {
 }
 
 impl Fs {
+    /// The largest size of a file, in bytes. A write at or beyond it fails with `FileTooLarge`.
+    pub fn max_file_size(&self) -> u64 {
+        self.geo.max_file_size()
+    }
+
     /// Writes `data` at byte `offset`. Returns how many bytes were written: fewer only where the
     /// volume or the file is full.
     pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_chunks(inode, At::Offset(offset), data)
+        self.write_by(inode, offset, data, PrivilegeBits::Clear)
+    }
+
+    /// [`Fs::write`] with a choice of what happens to set-user-ID and set-group-ID.
+    pub fn write_by(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        bits: PrivilegeBits,
+    ) -> Result<usize> {
+        self.write_chunks(inode, At::Offset(offset), data, bits)
             .map(|(_, written)| written)
     }
 
     /// Writes `data` at the end of the file. Returns the offset where it begins and how many bytes
     /// were written.
     pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
-        self.write_chunks(inode, At::End, data)
+        self.append_by(inode, data, PrivilegeBits::Clear)
     }
 
-    fn write_chunks(&self, inode: &InodeRef, at: At, data: &[u8]) -> Result<(u64, usize)> {
+    /// [`Fs::append`] with a choice of what happens to set-user-ID and set-group-ID.
+    pub fn append_by(
+        &self,
+        inode: &InodeRef,
+        data: &[u8],
+        bits: PrivilegeBits,
+    ) -> Result<(u64, usize)> {
+        self.write_chunks(inode, At::End, data, bits)
+    }
+
+    fn write_chunks(
+        &self,
+        inode: &InodeRef,
+        at: At,
+        data: &[u8],
+        bits: PrivilegeBits,
+    ) -> Result<(u64, usize)> {
         self.check_writable()?;
         match inode.kind() {
             FileType::Regular => {}
@@ -65,7 +106,7 @@ impl Fs {
                 ),
                 At::End => At::End,
             };
-            let result = self.with_space(ANY_BLOCKS, || self.write_chunk(inode, at, chunk));
+            let result = self.with_space(ANY_BLOCKS, || self.write_chunk(inode, at, chunk, bits));
             match result {
                 Ok(part) => {
                     if written == 0 {
@@ -93,7 +134,13 @@ impl Fs {
         Ok((first, written))
     }
 
-    fn write_chunk(&self, inode: &Arc<Inode>, at: At, data: &[u8]) -> Result<Written> {
+    fn write_chunk(
+        &self,
+        inode: &Arc<Inode>,
+        at: At,
+        data: &[u8],
+        bits: PrivilegeBits,
+    ) -> Result<Written> {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
         let size = inode.begin_write(match at {
@@ -128,7 +175,7 @@ impl Fs {
         if after.size_is_behind {
             inode.follow_size(self)?;
         }
-        if after.clears_privileges {
+        if after.clears_privileges && bits == PrivilegeBits::Clear {
             let handle = self.journal.start(2)?;
             inode.clear_privileges();
             inode.mark_dirty_attributes(self, &handle);

@@ -1,8 +1,8 @@
 //! Contents of files.
 
-use super::attr::{has_privileges, without_privileges};
+use super::privileges::Caller;
 use super::{Server, errno};
-use ext4::{Error, FallocateMode, InodeRef, ReadMode, Result, SeekWhence, SetAttr};
+use ext4::{Error, FallocateMode, InodeRef, PrivilegeBits, ReadMode, Result, SeekWhence};
 use fusedev::{NodeId, Reply};
 use std::cell::RefCell;
 
@@ -61,7 +61,6 @@ impl Server {
         data: &[u8],
         short_write: ShortWrite,
     ) -> Result<u32> {
-        let attr = inode.attr();
         let mut written = self.write_some(inode, offset, data);
         while let (Ok(n), ShortWrite::Retry) = (&mut written, short_write)
             && *n < data.len()
@@ -71,30 +70,27 @@ impl Server {
                 Err(error) => written = Err(error),
             }
         }
-        self.after_change(inode, attr.mode);
         written.map(|n| n as u32)
     }
 
     fn write_some(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
-        match self.fs.write(inode, offset, data) {
+        match self.fs.write_by(inode, offset, data, PrivilegeBits::Keep) {
             // The kernel sends an append as a write at the end of the file, and is the only writer.
-            Err(Error::NotPermitted) if offset == inode.size() => {
-                self.fs.append(inode, data).map(|(_, n)| n)
-            }
+            Err(Error::NotPermitted) if offset == inode.size() => self
+                .fs
+                .append_by(inode, data, PrivilegeBits::Keep)
+                .map(|(_, n)| n),
             result => result,
         }
     }
 
-    /// Drops the kernel's cached attributes if a change of contents has cleared set-user-ID or
-    /// set-group-ID. This happens before the reply, so that no user can run the changed file with
-    /// its old mode.
-    pub(super) fn after_change(&self, inode: &InodeRef, mode_before: u16) {
-        if has_privileges(mode_before) {
-            self.forget_attributes(inode);
-        }
-    }
-
-    pub(super) fn fallocate(&self, node: NodeId, offset: u64, len: u64, mode: i32) -> Result<()> {
+    pub(super) fn fallocate(
+        &self,
+        node: NodeId,
+        (offset, len): (u64, u64),
+        mode: i32,
+        caller: Caller,
+    ) -> Result<()> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let mode = match mode & !libc::FALLOC_FL_KEEP_SIZE {
             0 => FallocateMode::Allocate { keep_size },
@@ -104,16 +100,7 @@ impl Server {
         };
         let inode = self.inode(node)?;
         self.fs.fallocate(&inode, mode, offset, len)?;
-        let mode = inode.attr().mode & 0o7777;
-        if self.killpriv && has_privileges(mode) {
-            let set = SetAttr {
-                mode: Some(without_privileges(mode)),
-                ..SetAttr::default()
-            };
-            self.fs.set_attr(&inode, &set)?;
-            self.forget_attributes(&inode);
-        }
-        Ok(())
+        self.clear_privileges_of_users(&inode, caller)
     }
 
     pub(super) fn lseek(&self, node: NodeId, offset: i64, whence: i32) -> Result<u64> {
@@ -132,9 +119,11 @@ impl Server {
         from: (NodeId, u64),
         to: (NodeId, u64),
         len: u64,
+        caller: Caller,
     ) -> Result<u32> {
         let source = self.inode(from.0)?;
         let target = self.inode(to.0)?;
+        self.clear_privileges_of_users(&target, caller)?;
         let len = len.min(MAX_COPY);
         with_buffer(COPY_CHUNK, |buffer| {
             let mut done = 0;

@@ -10,6 +10,7 @@ mod directory;
 mod flags;
 mod names;
 mod opens;
+mod privileges;
 mod requests;
 mod scan;
 mod setup;
@@ -42,6 +43,8 @@ pub(crate) struct Server {
     transport: OnceLock<TransportMonitor>,
     default_permissions: bool,
     killpriv: bool,
+    /// The kernel leaves it to the server to clear set-user-ID and set-group-ID.
+    clears_privileges: AtomicBool,
     checks_opens: bool,
     /// Contents of small files are stored in the kernel's page cache when they are opened.
     stores_contents: bool,
@@ -72,6 +75,7 @@ impl Server {
             transport: OnceLock::new(),
             default_permissions: options.default_permissions,
             killpriv: options.killpriv,
+            clears_privileges: AtomicBool::new(false),
             checks_opens: options.check_open,
             // A read that the kernel does not send changes no access time.
             stores_contents: !options.atime,

@@ -11,11 +11,12 @@
 use super::attr::TTL;
 use super::contents::ShortWrite;
 use super::names::New;
+use super::privileges::Caller;
 use super::{Server, errno, volume_ioctls};
 use crate::durability::SyncIoctl;
 use crate::nodes::ino_of;
 use crate::scan;
-use ext4::{ReadMode, Result, SyncKind, SyncTarget};
+use ext4::{InodeRef, ReadMode, Result, SyncKind, SyncTarget};
 use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request, WriteKind};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
@@ -64,6 +65,7 @@ impl fusedev::Server for Server {
             operation,
         } = request;
         self.requests.count(opcode);
+        let caller = Caller { uid, gid };
         let new = |mode, umask, rdev| New {
             uid,
             gid,
@@ -79,7 +81,7 @@ impl fusedev::Server for Server {
             }),
             Operation::SetAttr(set) => {
                 let _until_replied = self.resizing(node, &set);
-                answer_attr(reply, self.setattr(node, uid, &set));
+                answer_attr(reply, self.setattr(node, caller, &set));
             }
             Operation::ReadLink => answer(reply, self.readlink(node), |reply, target| {
                 reply.data(&target);
@@ -161,6 +163,7 @@ impl fusedev::Server for Server {
                 data,
                 flags,
                 kind,
+                clear_privileges,
             } => {
                 if kind != WriteKind::Direct {
                     self.note_cached_io(node);
@@ -171,7 +174,14 @@ impl fusedev::Server for Server {
                     WriteKind::Direct | WriteKind::Writeback => ShortWrite::Retry,
                     WriteKind::WriteThrough => ShortWrite::Report,
                 };
-                self.write_and_reply(node, (offset, data, short_write), (flags, kind), reply);
+                // A write that begins beyond the largest size changes nothing.
+                let clears = clear_privileges && offset < self.fs.max_file_size();
+                let by = clears.then_some(caller);
+                let inode = self.inode(node).and_then(|inode| match by {
+                    Some(caller) => self.clear_privileges(&inode, caller).map(|()| inode),
+                    None => Ok(inode),
+                });
+                self.write_and_reply(inode, (offset, data, short_write), (flags, kind), reply);
             }
             Operation::StatFs => reply.statfs(&self.statfs()),
             Operation::Fsync { data_only } => answer(reply, self.inode(node), |reply, inode| {
@@ -225,7 +235,7 @@ impl fusedev::Server for Server {
                 offset,
                 length,
                 mode,
-            } => answer_empty(reply, self.fallocate(node, offset, length, mode)),
+            } => answer_empty(reply, self.fallocate(node, (offset, length), mode, caller)),
             Operation::Lseek { offset, whence } => {
                 answer(reply, self.lseek(node, offset, whence), Reply::offset);
             }
@@ -235,7 +245,7 @@ impl fusedev::Server for Server {
                 to_offset,
                 length,
             } => {
-                let copied = self.copy_file_range((node, offset), (to, to_offset), length);
+                let copied = self.copy_file_range((node, offset), (to, to_offset), length, caller);
                 answer_written(reply, copied);
             }
             Operation::Other(_) => reply.error(Errno::NOSYS),
@@ -270,12 +280,12 @@ impl Server {
 
     fn write_and_reply(
         &self,
-        node: NodeId,
+        inode: Result<InodeRef>,
         (offset, data, short_write): (u64, &[u8], ShortWrite),
         (flags, kind): (i32, WriteKind),
         reply: Reply,
     ) {
-        let inode = match self.inode(node) {
+        let inode = match inode {
             Ok(inode) => inode,
             Err(error) => return reply.error(errno(error)),
         };

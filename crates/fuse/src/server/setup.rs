@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 /// - `OVER_IO_URING`: the session adds it.
 /// - `ATOMIC_O_TRUNC`: truncation arrives as SETATTR, which also works without OPEN requests.
 /// - `WRITEBACK_CACHE`: written data would stay in the kernel, without the limits and the error
-///   reports of this engine's writeback. It makes small writes no faster than `killpriv` does.
+///   reports of this engine's writeback. docs/decisions/kernel-caches.md has more.
 /// - `AUTO_INVAL_DATA`: only this server writes to the volume.
 /// - `HANDLE_KILLPRIV`: the kernel would keep using a mode with set-user-ID after a write has
-///   cleared the bit here. `HANDLE_KILLPRIV_V2` (mount option `killpriv`) has the same problem, but
-///   saves a GETXATTR before every write. With it the server drops the kernel's cached attributes
-///   ([`Server::after_change`]).
+///   cleared the bit here. `HANDLE_KILLPRIV_V2` (mount option `killpriv`) is used, see
+///   `privileges`. It saves a GETXATTR before every write but the first, and a GETATTR before every
+///   change of owner.
 const WANTED: Features = Features::ASYNC_READ
     .union(Features::BIG_WRITES)
     .union(Features::PARALLEL_DIROPS)
@@ -46,6 +46,10 @@ impl Server {
         wanted.set(Features::HANDLE_KILLPRIV_V2, self.killpriv);
         // With it the kernel checks permissions, including ACLs, and caches ACLs.
         wanted.set(Features::POSIX_ACL, self.default_permissions);
+        self.clears_privileges.store(
+            (wanted & offered).contains(Features::HANDLE_KILLPRIV_V2),
+            Ordering::Relaxed,
+        );
         let missing = wanted - offered;
         if missing.contains(Features::POSIX_ACL) {
             tracing::warn!("the kernel lacks FUSE_POSIX_ACL: ACLs are stored but not enforced");

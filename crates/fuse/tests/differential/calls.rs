@@ -29,6 +29,10 @@ const OFFSETS: &[u64] = &[
     1 << 44,
 ];
 const MODES: &[u32] = &[0o644, 0o600, 0o666, 0o755, 0o777, 0o070, 0o1777, 0];
+/// Modes for chmod(2), half of them with set-user-ID or set-group-ID.
+const CHMODS: &[u32] = &[
+    0o644, 0o600, 0o666, 0o777, 0, 0o4755, 0o6777, 0o2666, 0o2676, 0o4666, 0o6666,
+];
 const XATTRS: &[&str] = &[
     "user.a",
     "user.b",
@@ -227,7 +231,7 @@ pub fn any_call(rng: &mut Rng) -> Call {
             let dev = makedev(*rng.pick(&[1, 300]), *rng.pick(&[3, 70_000]));
             Call::Mknod(any(rng), *rng.pick(KINDS), mode, dev)
         }
-        34 => Call::Chmod(any(rng), mode),
+        34 => Call::Chmod(any(rng), *rng.pick(CHMODS)),
         35 => {
             const IDS: &[Option<u32>] = &[None, Some(0), Some(1000), Some(1001), Some(70_000)];
             let (user, group) = (*rng.pick(IDS), *rng.pick(IDS));

@@ -34,6 +34,7 @@ fn a_write() {
         data,
         flags,
         kind,
+        clear_privileges,
     } = request.operation
     else {
         panic!("{request:?}");
@@ -42,6 +43,32 @@ fn a_write() {
         (offset, data, flags, kind),
         (1 << 32 | 4096, &b"bytes"[..], 0x1002, WriteKind::Writeback)
     );
+    assert!(!clear_privileges);
+}
+
+#[test]
+fn changes_that_clear_privileges() {
+    let write = message(opcode::WRITE, 12, &[0, 0, 0, 0, 0, 4, 0, 0, 0, 0], &[]);
+    let Operation::Write {
+        kind,
+        clear_privileges,
+        ..
+    } = parsed(&write).unwrap().operation
+    else {
+        panic!("not a write");
+    };
+    assert!(clear_privileges && kind == WriteKind::WriteThrough);
+    let mut words = [0; 22];
+    words[0] = fattr::KILL_SUIDGID;
+    let change = message(opcode::SETATTR, 1, &words, &[]);
+    let Operation::SetAttr(set) = parsed(&change).unwrap().operation else {
+        panic!("not a setattr");
+    };
+    let expected = SetAttr {
+        clear_privileges: true,
+        ..SetAttr::default()
+    };
+    assert_eq!(set, expected);
 }
 
 #[test]
