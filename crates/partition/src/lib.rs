@@ -113,7 +113,7 @@ pub enum Error {
         /// The partition's number.
         number: u32,
     },
-    /// A chain of logical partitions has a loop or more than [`mbr::MAX_LOGICAL`] entries.
+    /// A chain of logical partitions has a loop, or more than 250 entries.
     #[error("the chain of logical partitions has no end")]
     Chain,
 }
