@@ -371,7 +371,7 @@ pub struct PoolStats {
     /// Bytes on the global free lists or not yet carved (magazines, at most 512 KiB a thread for
     /// each size of buffers that it uses, count as used).
     pub free_bytes: u64,
-    /// Bytes whose memory [`trim`] gave back to the OS, and that are not in use again.
+    /// Bytes whose memory [`trim()`] gave back to the OS, and that are not in use again.
     pub released_bytes: u64,
 }
 

@@ -81,7 +81,7 @@ pub(crate) enum OrphanPlace {
 }
 
 /// An inode in memory. Its fields are in this order: a look-up and stat read the first
-/// [`HOT_BYTES`], which lie in a few lines of the processor's cache.
+/// `HOT_BYTES`, which lie in a few lines of the processor's cache.
 #[repr(C)]
 pub struct Inode {
     pub(crate) pins: Pins,
