@@ -9,6 +9,7 @@ mod holders;
 mod mount_table;
 
 use anyhow::{Context, Result, bail};
+use block::DeviceUrl;
 use fuse::UnmountMode;
 use mount_table::find_mount;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -58,7 +59,8 @@ impl Args {
                 mount.kind
             );
         }
-        let server = server_of(&mount.device);
+        let volume = Place::of(&mount.device);
+        let server = server_of(&volume.path);
         let mode = match self.lazy {
             true => UnmountMode::Lazy,
             false => UnmountMode::Normal,
@@ -75,11 +77,11 @@ impl Args {
             Some(server) => {
                 wait_for(&server, &mount.number)?;
                 if !mount.read_only {
-                    check_clean(&mount.device)?;
+                    check_clean(&volume)?;
                 }
             }
             // The server was killed before, or other readers hold the lock too.
-            None if !mount.read_only => check_clean(&mount.device)?,
+            None if !mount.read_only => check_clean(&volume)?,
             None => {}
         }
         Ok(ExitCode::SUCCESS)
@@ -94,6 +96,26 @@ fn explain(dir: &Path, e: io::Error) -> anyhow::Error {
         )
     } else {
         anyhow::Error::new(e).context(format!("{}: unmount", dir.display()))
+    }
+}
+
+/// The place of a volume.
+struct Place {
+    /// The image file or block device.
+    path: PathBuf,
+    /// The first byte of the volume on it.
+    offset: u64,
+}
+
+impl Place {
+    /// The place of the volume that the mount table names. A device without a path has no file of
+    /// its name.
+    fn of(name: &Path) -> Place {
+        let (path, offset) = match sluicefs::DEVICE_SCHEMES.parse_os(name.as_os_str()) {
+            Ok(DeviceUrl::Part(part)) => (part.path, part.range.offset),
+            _ => (name.to_owned(), 0),
+        };
+        Place { path, offset }
     }
 }
 
@@ -149,18 +171,19 @@ fn wait_for(server: &OwnedFd, number: &str) -> Result<()> {
 
 /// Fails if the super block asks for recovery: the server could not write everything back, or was
 /// killed.
-fn check_clean(device: &Path) -> Result<()> {
+fn check_clean(volume: &Place) -> Result<()> {
     /// Offset of the low byte of `s_feature_incompat`, and its bit for recovery.
     const INCOMPAT: u64 = 1024 + 0x60;
     const RECOVER: u8 = 0x04;
     let mut byte = [0];
-    let read = File::open(device).and_then(|f| f.read_exact_at(&mut byte, INCOMPAT));
+    let at = volume.offset + INCOMPAT;
+    let read = File::open(&volume.path).and_then(|f| f.read_exact_at(&mut byte, at));
     // A device that cannot be read is not checked: no permission, or a device in memory.
     if read.is_ok() && byte[0] & RECOVER != 0 {
         bail!(
             "{}: unmounted, but not everything was written back (an I/O error, or its server was killed); the next mount \
              replays the journal",
-            device.display()
+            volume.path.display()
         );
     }
     Ok(())

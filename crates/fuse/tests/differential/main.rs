@@ -14,7 +14,7 @@ mod common;
 mod calls;
 mod side;
 
-use calls::{USERS, any_call};
+use calls::{Call, USERS, any_call};
 use common::{Image, can_mount};
 use side::Side;
 use std::collections::BTreeMap;
@@ -62,7 +62,14 @@ fn compare(ours: &mut Side, kernels: &mut Side, seed: u64) {
             outcomes.1
         ));
         std::thread::sleep(TICK);
-        let mut differing = differences(&ours.look(), &kernels.look());
+        let (mut our, mut their) = (ours.look(), kernels.look());
+        if let (Call::WriteAt(..), Err(_)) = (&call, &outcomes.1) {
+            for all in [&mut our, &mut their] {
+                let inodes = std::mem::take(all).into_iter();
+                all.extend(inodes.map(|(name, seen)| (name, seen.after_failed_write())));
+            }
+        }
+        let mut differing = differences(&our, &their);
         if outcomes.0 != outcomes.1 {
             differing.push(format!("ours returned {:.200?}", outcomes.0));
         }

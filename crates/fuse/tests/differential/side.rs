@@ -32,6 +32,20 @@ pub struct Seen {
     changed: Option<[bool; 3]>,
 }
 
+impl Seen {
+    /// This inode as after a write that failed. Before a user's write to a file with set-user-ID or
+    /// set-group-ID the kernel sends a SETATTR without attributes. It is that of chown(2) without
+    /// an owner, which changes the time of change; ext4 changes it only if the write succeeds.
+    pub fn after_failed_write(mut self) -> Seen {
+        if self.mode & 0o6000 != 0
+            && let Some([_, _, change]) = &mut self.changed
+        {
+            *change = false;
+        }
+        self
+    }
+}
+
 fn seen(stat: &Stat, changed: Option<[bool; 3]>) -> Seen {
     let kind = FileType::from_raw_mode(stat.st_mode);
     Seen {
