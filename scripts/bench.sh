@@ -5,7 +5,7 @@
 #   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm
 #   inodes directory requests (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
-# environment: ROUNDS (3), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (20000), BENCH_DIR (scratch directory on a real
+# environment: ROUNDS (3), KINDS of devices of `interfere` (ssd nvme hdd disk), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (20000), BENCH_DIR (scratch directory on a real
 #   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
 #
 # REPORT_DIR gets NAME.md (the table), NAME.json (all figures) and NAME.html (a page with charts).
@@ -272,14 +272,14 @@ devices() {
 interfere() {
   local kind settings
   local run=(--memory 256MiB --only sluice,fuse,ext4,xfs interfere --reader rand4k --writer 20GiB --time 6s --alone 2s --after 500ms)
-  for kind in ssd nvme hdd; do
-    settings=(--sluice-wbt on --kernel-wbt on)
-    [ "$kind" = ssd ] && settings=()
-    title "Random 4 KiB reads beside a writer, on a modelled device ($kind)"
-    compare "interfere-$kind" --device "sim:$kind,size=24GiB" "${run[@]}" "${settings[@]}"
+  settings=(--sluice-wbt on --kernel-wbt on)
+  for kind in ${KINDS:-ssd nvme hdd disk}; do
+    title "Random 4 KiB reads beside a writer ($kind)"
+    case $kind in
+      disk) compare interfere-disk --images written --size 16GiB "${run[@]}" "${settings[@]}" ;;
+      *) compare "interfere-$kind" --device "sim:$kind,size=24GiB" "${run[@]}" "${settings[@]}" ;;
+    esac
   done
-  title "The same on the disk"
-  compare interfere-disk --images written --size 16GiB "${run[@]}" "${settings[@]}"
 }
 
 curve() {
