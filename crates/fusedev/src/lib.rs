@@ -36,7 +36,7 @@
 //!     │
 //!  features, abi   the protocol's numbers and structures
 //!
-//!  guard (panics) and drain (waiting for busy threads) stand alone; dispatch uses them.
+//!  pool (threads of a session), guard (panics) and drain (waiting for busy threads) stand alone.
 //!  counts (statistics) is for servers.
 //! ```
 //!
@@ -70,6 +70,7 @@ mod local;
 mod message;
 mod mount;
 mod notify;
+mod pool;
 mod reply;
 mod request;
 mod ring;

@@ -3,7 +3,8 @@
 //! ```text
 //!  Session::start: INIT, the choice of a transport
 //!       │
-//!  Session::run ──┬─> a thread for each descriptor: read ─> split ─> dispatch ─> read ...
+//!  Session::run ──┬─> the threads of a pool, each with a descriptor:
+//!                 │      read ─> split ─> dispatch ─> read ...
 //!                 │      └─ ENODEV: unmounted, or the connection is aborted
 //!                 │
 //!                 └─> with rings: their threads, and one descriptor for forgets
@@ -16,6 +17,7 @@ use crate::features::Features;
 use crate::init::{Init, answer_init};
 use crate::message::Message;
 use crate::notify::Notifier;
+use crate::pool::{Pool, Step};
 use crate::ring::{Rings, possible};
 use crate::server::Server;
 use std::fmt;
@@ -29,7 +31,8 @@ use std::thread;
 pub struct Serving {
     /// The transport.
     pub transport: TransportChoice,
-    /// Number of threads that read `/dev/fuse`. With rings it is one, for forgets.
+    /// Number of threads that read `/dev/fuse` or carry out requests, without those that wait. With
+    /// rings it is one, for forgets.
     pub threads: usize,
 }
 
@@ -62,7 +65,8 @@ impl<S: Server> Session<S> {
             (_, Ok(queues)) => (queues, None),
             (_, Err(error)) => (0, Some(error)),
         };
-        let lanes = threads + usize::from(queues);
+        let readers = Pool::most(threads);
+        let lanes = readers + usize::from(queues);
         let dispatcher = Arc::new(Dispatcher::new(server, lanes));
         let mut rings = None;
         let prepare = |offered: Features| -> io::Result<Rings> {
@@ -76,7 +80,7 @@ impl<S: Server> Session<S> {
                      /sys/module/fuse/parameters/enable_uring)",
                 ));
             }
-            Rings::prepare(&dispatcher, &channel, &monitor.usage, (queues, threads))
+            Rings::prepare(&dispatcher, &channel, &monitor.usage, (queues, readers))
         };
         let mut choose = |offered: Features| -> io::Result<Features> {
             if serving.transport == TransportChoice::Device {
@@ -154,34 +158,45 @@ impl<S: Server> Session<S> {
     }
 }
 
-/// Serves the requests of `/dev/fuse` with `threads` threads, each the only one of its lane.
+/// Serves the requests of `/dev/fuse`; `threads` threads run at a time ([`Pool`]).
 fn read_device(
     channel: &Arc<Channel>,
-    dispatcher: &Arc<Dispatcher<impl Server>>,
+    dispatcher: &Dispatcher<impl Server>,
     threads: usize,
 ) -> io::Result<()> {
-    let mut channels = vec![channel.clone()];
-    for _ in 1..threads {
-        channels.push(Arc::new(channel.duplicate()?));
-    }
-    let mut running = Vec::new();
-    for (n, channel) in channels.into_iter().enumerate() {
-        let dispatcher = dispatcher.clone();
-        let thread = thread::Builder::new().name(format!("fuse-{n}"));
-        match thread.spawn(move || serve(&channel, &dispatcher, n)) {
-            Ok(thread) => running.push(thread),
-            Err(error) if running.is_empty() => return Err(error),
-            Err(error) => tracing::warn!("only {n} threads serve requests: {error}"),
+    let pool = Pool::new(threads);
+    thread::scope(|scope| {
+        let mut running = Vec::new();
+        while pool.next_start().is_some() {
+            let n = running.len();
+            let start = || {
+                // The reply to a request goes to the descriptor that it was read from.
+                let channel = match n {
+                    0 => channel.clone(),
+                    _ => Arc::new(channel.duplicate()?),
+                };
+                let pool = &pool;
+                thread::Builder::new()
+                    .name(format!("fuse-{n}"))
+                    .spawn_scoped(scope, move || serve(&channel, dispatcher, n, pool))
+            };
+            match start() {
+                Ok(thread) => running.push(thread),
+                Err(error) if n == 0 => return Err(error),
+                Err(error) => {
+                    tracing::warn!("only {n} threads serve requests: {error}");
+                    pool.cannot_start();
+                }
+            }
         }
-    }
-    running
-        .into_iter()
-        .map(|thread| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a thread that serves requests panicked")))
-        })
-        .fold(Ok(()), Result::and)
+        running
+            .into_iter()
+            .map(|thread| {
+                let panicked = || io::Error::other("a thread that serves requests panicked");
+                thread.join().unwrap_or_else(|_| Err(panicked()))
+            })
+            .fold(Ok(()), Result::and)
+    })
 }
 
 /// Serves the requests of one channel, as the only thread of the lane `lane`.
@@ -189,12 +204,23 @@ fn serve(
     channel: &Arc<Channel>,
     dispatcher: &Dispatcher<impl Server>,
     lane: usize,
+    pool: &Arc<Pool>,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; MAX_WRITE as usize + HEADROOM];
-    while let Some(len) = channel.read(&mut buffer)? {
+    let mut member = pool.join();
+    let mut buffer = Vec::new();
+    loop {
+        if buffer.is_empty() {
+            buffer = vec![0; MAX_WRITE as usize + HEADROOM];
+        }
+        let Some(len) = channel.read(&mut buffer)? else {
+            break;
+        };
         let message =
             Message::split(&buffer[..len]).map_err(|error| io::Error::other(error.to_string()))?;
-        if dispatcher.dispatch(lane, message, channel) == Next::End {
+        // A parked thread has no buffer.
+        if dispatcher.dispatch(lane, message, channel) == Next::End
+            || member.served(|| buffer = Vec::new()) == Step::End
+        {
             break;
         }
     }

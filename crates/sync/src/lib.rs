@@ -22,6 +22,7 @@ mod raw;
 mod system;
 #[cfg(test)]
 mod tests;
+pub mod waits;
 
 pub use rank::Rank;
 

@@ -117,6 +117,7 @@ ranks! {
     32 TruncatedFiles "ext4::Fs::truncated_files";
     32 Tunables "writeback::BackingDev::tunables";
     33 PagePool "block::buf::pool::GLOBAL";
+    34 ServingThreads "fusedev::Pool::state";
 }
 
 impl Rank {

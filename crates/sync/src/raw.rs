@@ -1,5 +1,6 @@
 //! Raw locks of a debug build: parking_lot's.
 
+use crate::waits::waiting;
 pub use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 pub use parking_lot::RawRwLock;
 use std::mem::ManuallyDrop;
@@ -50,13 +51,13 @@ impl Condvar {
     ) -> bool {
         // SAFETY: the caller holds the lock. The guard never unlocks it.
         let mut guard = ManuallyDrop::new(unsafe { mutex.0.make_guard_unchecked() });
-        match deadline {
+        waiting(|| match deadline {
             Some(at) => self.0.wait_until(&mut guard, at).timed_out(),
             None => {
                 self.0.wait(&mut guard);
                 false
             }
-        }
+        })
     }
     pub fn notify_one(&self) -> bool {
         self.0.notify_one()

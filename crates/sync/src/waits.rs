@@ -1,0 +1,103 @@
+//! Threads that are told about their own waits.
+//!
+//! A pool of threads that serve requests starts another one while some of them wait: for a device,
+//! for another thread, or because they are slowed. Such a pool observes its threads. Condition
+//! variables and [`crate::clock::SystemClock`] tell the observer when a wait begins and ends.
+//! Contended locks do not: their owner either works, or waits and is counted itself.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Is told about the waits of a thread, on that thread. It may be told while the thread holds locks
+/// of any rank up to that of the page pool.
+pub trait WaitObserver: Send + Sync {
+    /// The thread begins to wait.
+    fn begin_wait(&self);
+    /// The thread goes on.
+    fn end_wait(&self);
+}
+
+thread_local! {
+    static OBSERVER: RefCell<Option<Arc<dyn WaitObserver>>> = const { RefCell::new(None) };
+}
+
+/// From now on `observer` is told about the waits of the calling thread; `None` ends that.
+pub fn observe(observer: Option<Arc<dyn WaitObserver>>) {
+    OBSERVER.set(observer);
+}
+
+/// Calls `wait`, between the two calls of the thread's observer.
+#[cfg(not(explore))]
+#[inline]
+pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+    // A thread whose locals are being destroyed has no observer.
+    let observer = OBSERVER.try_with(RefCell::take).ok().flatten();
+    let _end = observer.map(|observer| {
+        observer.begin_wait();
+        End(observer)
+    });
+    wait()
+}
+
+/// Ends a wait on drop, also after a panic. Meanwhile the thread has no observer, so that the
+/// observer's own waits are not told.
+#[cfg(not(explore))]
+struct End(Arc<dyn WaitObserver>);
+
+#[cfg(not(explore))]
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.end_wait();
+        let _ = OBSERVER.try_with(|observer| *observer.borrow_mut() = Some(self.0.clone()));
+    }
+}
+
+#[cfg(all(test, not(explore)))]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+    use crate::{Condvar, Rank};
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::{Duration, Instant};
+
+    #[derive(Default)]
+    struct Waits {
+        begun: AtomicUsize,
+        ended: AtomicUsize,
+    }
+
+    impl WaitObserver for Waits {
+        fn begin_wait(&self) {
+            self.begun.fetch_add(1, Relaxed);
+            // A wait of the observer itself.
+            SystemClock.sleep(Duration::ZERO);
+        }
+        fn end_wait(&self) {
+            self.ended.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_wait_is_told_once() {
+        let waits = Arc::new(Waits::default());
+        let told = || (waits.begun.load(Relaxed), waits.ended.load(Relaxed));
+        let (mutex, condvar) = (Rank::Completion.mutex(0), Condvar::new());
+        let short = Duration::from_millis(1);
+        let wait = || {
+            let mut guard = mutex.lock();
+            condvar.wait_for(&mut guard, short);
+            condvar.wait_until(&mut guard, Instant::now() + short);
+            condvar.wait_while_for(&mut guard, |_| true, short);
+            condvar.wait_while(&mut guard, |_| false);
+            drop(guard);
+            SystemClock.sleep(short);
+        };
+        wait();
+        observe(Some(waits.clone()));
+        wait();
+        assert_eq!(told(), (4, 4));
+        observe(None);
+        wait();
+        assert_eq!(told(), (4, 4));
+    }
+}
