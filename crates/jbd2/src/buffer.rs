@@ -18,6 +18,7 @@
 //! their buffers. So a buffer whose only reference is the cache's is clean and can be evicted.
 
 use crate::Tid;
+use crate::transaction::HomeStep;
 use block::{Buf, BufMut};
 use cache::{Budget, Kind};
 use std::sync::Arc;
@@ -76,6 +77,10 @@ struct State {
     seal: Option<Seal>,
     /// The commit or the checkpoint set holds a reference to the current content.
     journal_holds: bool,
+    /// The transaction `dirty_in` created the block.
+    is_new: bool,
+    /// A change has asked for [`HomeStep::Last`].
+    is_last: bool,
 }
 
 impl Buffer {
@@ -114,6 +119,8 @@ impl Buffer {
                 dirty_in: None,
                 seal: None,
                 journal_holds: false,
+                is_new: false,
+                is_last: false,
             }),
             is_data: false,
             verified: AtomicBool::new(false),
@@ -214,6 +221,15 @@ impl Buffer {
     pub(crate) fn is_data(&self) -> bool {
         self.is_data
     }
+    /// Marks the block as one that the running transaction created. The caller's handle has changed
+    /// it.
+    pub(crate) fn mark_new(&self) {
+        self.state.lock().is_new = true;
+    }
+    /// Marks the block as one that a commit without a log writes last.
+    pub(crate) fn mark_last(&self) {
+        self.state.lock().is_last = true;
+    }
     /// Replaces the content by zeroes as part of transaction `tid`. Returns whether this is its
     /// first change there.
     pub(crate) fn reset(&self, tid: Tid) -> bool {
@@ -243,19 +259,25 @@ impl Buffer {
         let member = state.dirty_in == Some(tid);
         if member {
             state.dirty_in = None;
+            state.is_new = false;
         }
         member
     }
-    /// Dirty → frozen. Returns the content that transaction `tid` commits and its seal, or `None`
-    /// if the buffer has left the transaction.
-    pub(crate) fn freeze(&self, tid: Tid) -> Option<(Buf, Option<Seal>)> {
+    /// Dirty → frozen. Returns the content that transaction `tid` commits, its seal and its step, or
+    /// `None` if the buffer has left the transaction.
+    pub(crate) fn freeze(&self, tid: Tid) -> Option<(Buf, Option<Seal>, HomeStep)> {
         let mut state = self.state.lock();
         if state.dirty_in != Some(tid) {
             return None;
         }
         state.dirty_in = None;
         state.journal_holds = true;
-        Some((state.content().clone(), state.seal))
+        let step = match (std::mem::take(&mut state.is_new), state.is_last) {
+            (true, _) => HomeStep::New,
+            (false, false) => HomeStep::Changed,
+            (false, true) => HomeStep::Last,
+        };
+        Some((state.content().clone(), state.seal, step))
     }
     /// Seals frozen content. If it is still the buffer's content, it is sealed in place for both.
     pub(crate) fn seal_frozen(&self, frozen: Buf, seal: Seal) -> Buf {

@@ -168,6 +168,18 @@ pub(crate) enum CommitReason {
     Internal,
 }
 
+/// The steps in which a commit without a log writes its blocks home. The blocks of one step are
+/// durable before the next step begins ([`crate::Journal::without_log`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomeStep {
+    /// Blocks that the transaction created: no committed block points to them.
+    New,
+    /// Blocks that were in use before, and blocks at fixed places.
+    Changed,
+    /// Blocks of names ([`crate::Handle::modify_last`]).
+    Last,
+}
+
 /// A block of a closed transaction.
 pub(crate) struct Frozen {
     pub buffer: Arc<Buffer>,
@@ -180,8 +192,25 @@ pub(crate) struct Closed {
     /// Data outside of the log that must be durable before the commit block.
     pub data: WriteMark,
     pub blocks: Vec<Frozen>,
+    /// The step of each of `blocks`.
+    pub steps: Vec<HomeStep>,
     pub revokes: Vec<FsBlock>,
     pub freed: Vec<FreedExtent>,
+}
+
+impl Closed {
+    /// Returns the blocks of each step of a commit without a log, sorted.
+    pub fn home_steps(&self) -> [Vec<FsBlock>; 3] {
+        [HomeStep::New, HomeStep::Changed, HomeStep::Last].map(|step| {
+            let blocks = self.blocks.iter().zip(&self.steps);
+            let mut of_step: Vec<FsBlock> = blocks
+                .filter(|(_, of)| **of == step)
+                .map(|(frozen, _)| frozen.buffer.block())
+                .collect();
+            of_step.sort_unstable();
+            of_step
+        })
+    }
 }
 
 #[cfg(test)]
