@@ -124,7 +124,7 @@ pub fn by_repair(
     checked.map_err(|e| format!("after e2fsck -fy: {e}\n{said}"))
 }
 
-/// Who reads a repaired volume.
+/// The reader of a repaired volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// The engine.

@@ -18,7 +18,6 @@
 //! their buffers. So a buffer whose only reference is the cache's is clean and can be evicted.
 
 use crate::Tid;
-use crate::transaction::HomeStep;
 use block::{Buf, BufMut};
 use cache::{Budget, Kind};
 use std::sync::Arc;
@@ -66,6 +65,18 @@ pub struct Buffer {
     /// The cache's time of the last use.
     used: AtomicU32,
     load: AtomicU8,
+}
+
+/// The steps in which a commit without a log writes its blocks home. The blocks of one step are
+/// durable before the next step begins ([`crate::Journal::without_log`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomeStep {
+    /// Blocks that the transaction created: no committed block points to them.
+    New,
+    /// Blocks that were in use before, and blocks at fixed places.
+    Changed,
+    /// Blocks of names ([`crate::Handle::modify_last`]).
+    Last,
 }
 
 struct State {
@@ -263,7 +274,7 @@ impl Buffer {
         }
         member
     }
-    /// Dirty → frozen. Returns the content that transaction `tid` commits, its seal and its step, or
+    /// Dirty → frozen. Returns the content that transaction `tid` commits, its seal and its step.
     /// `None` if the buffer has left the transaction.
     pub(crate) fn freeze(&self, tid: Tid) -> Option<(Buf, Option<Seal>, HomeStep)> {
         let mut state = self.state.lock();

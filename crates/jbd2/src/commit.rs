@@ -22,7 +22,8 @@
 //!
 //! A volume without a log ([`Journal::without_log`]) commits by checkpoints in place of step 4 and
 //! 5: it flushes the data that the transaction depends on, and writes the blocks home in three
-//! steps ([`HomeStep`]) with a flush after each. Only then is the transaction committed.
+//! steps ([`HomeStep`](crate::buffer::HomeStep)) with a flush after each. Only then is the
+//! transaction committed.
 //!
 //! In the async format the commit block may reach the device before the blocks that it commits. It
 //! contains the CRC-32 of descriptors and blocks. Recovery treats a transaction with a wrong CRC-32

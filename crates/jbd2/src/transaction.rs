@@ -13,6 +13,7 @@
 //! - Only a transaction that is written to the log uses up a number: the log's sequence has no
 //!   holes.
 
+use crate::buffer::HomeStep;
 use crate::{Buffer, Tid};
 use block::{AtomicWriteMark, Buf, WriteMark};
 use std::collections::HashSet;
@@ -166,18 +167,6 @@ pub(crate) enum CommitReason {
     Requested,
     /// The interval has passed, the transaction is full, or the log is about to be emptied.
     Internal,
-}
-
-/// The steps in which a commit without a log writes its blocks home. The blocks of one step are
-/// durable before the next step begins ([`crate::Journal::without_log`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HomeStep {
-    /// Blocks that the transaction created: no committed block points to them.
-    New,
-    /// Blocks that were in use before, and blocks at fixed places.
-    Changed,
-    /// Blocks of names ([`crate::Handle::modify_last`]).
-    Last,
 }
 
 /// A block of a closed transaction.

@@ -113,7 +113,7 @@ impl Work {
         let data = self.rng.bytes(block * blocks);
         self.begin(&path, Some(&data));
         match put(&self.fs, &path, &data) {
-            Ok(file) if step % 2 == 0 => self.fsync(&path, &file),
+            Ok(file) if step.is_multiple_of(2) => self.fsync(&path, &file),
             Ok(_) => Ok(()),
             Err(Error::NoSpace) => {
                 self.put(&path, b"")?;

@@ -1,4 +1,4 @@
-//! Crash images of volumes without a journal. What was synced and has not changed since survives;
+//! Crash images of volumes without a journal. A synced file that has not changed since survives;
 //! e2fsck repairs the rest (docs/FSYNC.md).
 
 use crate::work::Work;
