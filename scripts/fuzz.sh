@@ -31,7 +31,7 @@ make_base() { # name, mke2fs's options
   local image=$out/bases/$1.img; shift
   [ -f "$image" ] && return
   truncate -s 12M "$image.new"
-  mke2fs -q -F -b 4096 -I 256 -N 512 -J size=4 "$@" "$image.new"
+  mke2fs -q -F -I 256 -N 512 "$@" "$image.new"
   local file=$out/file
   head -c 20000 /dev/zero | tr '\0' 'f' >"$file"
   debugfs -w -f - "$image.new" >/dev/null 2>&1 <<DEBUGFS
@@ -54,9 +54,16 @@ DEBUGFS
   mv "$image.new" "$image"
 }
 say "base images"
-make_base 1-default -t ext4 -O metadata_csum,64bit,orphan_file
-make_base 2-groups -t ext4 -O metadata_csum,^64bit,^orphan_file -g 1024
-make_base 3-plain -t ext4 -O ^metadata_csum,uninit_bg,^64bit
+make_base 1-default -t ext4 -b 4096 -J size=4 -O metadata_csum,64bit,orphan_file
+make_base 2-groups -t ext4 -b 4096 -J size=4 -O metadata_csum,^64bit,^orphan_file -g 1024
+make_base 3-plain -t ext4 -b 4096 -J size=4 -O ^metadata_csum,uninit_bg,^64bit
+make_base 4-ext3 -t ext3 -b 4096 -J size=4
+make_base 5-ext2 -t ext2 -b 4096
+make_base 6-ext3-1k -t ext3 -b 1024 -J size=1
+make_base 7-ext2-1k -t ext2 -b 1024
+make_base 8-no-journal -t ext4 -b 4096 -O ^has_journal,metadata_csum,64bit
+make_base 9-extents-2k -t ext4 -b 2048 -J size=2 -O ^metadata_csum,^64bit,^orphan_file
+make_base inline -t ext4 -b 4096 -J size=4 -O inline_data,metadata_csum,64bit
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 # Coverage comes from a pass of the compiler that a stable toolchain has. No address sanitizer: the

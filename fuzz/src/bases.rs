@@ -6,9 +6,10 @@
 
 use crate::cow::{BLOCK, Cow};
 use ext4::{Fs, MountOptions, NewInode, SetXattrMode};
+use ext4_format::block_map;
 use ext4_format::extent::ExtentNode;
 use ext4_format::group_desc::GroupDesc;
-use ext4_format::inode::{InodeFields, InodeFlags};
+use ext4_format::inode::{FileType, InodeFields, InodeFlags};
 use ext4_format::{Geometry, Superblock};
 use mkfs::MkfsOptions;
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ pub enum Role {
     Inodes(u32),
     /// A node of an inode's extent tree.
     Node(u32),
+    /// An indirect block of an inode's block map.
+    Indirect(u32),
     /// A directory's block; the second number is its place in the directory.
     Dir(u32, u32),
     /// Extended attributes.
@@ -104,6 +107,10 @@ fn add_structures(device: &Cow, unclean: bool) {
         ..MountOptions::default()
     };
     let fs = Fs::mount(device.queue(), options).expect("a base mounts");
+    if fs.is_read_only() {
+        // A format that is only read; mke2fs has made files.
+        return fs.unmount().expect("unmount");
+    }
     let root = fs.root().expect("a root");
     let new = |mode| NewInode {
         mode,
@@ -129,6 +136,10 @@ fn add_structures(device: &Cow, unclean: bool) {
         .expect("create");
     for i in 0..40 {
         fs.write(&file, i * 8192, b"fragment").expect("write");
+    }
+    // A block map has indirect blocks of two and three levels here.
+    for at in [3 << 20, 90 << 20, 9 << 30] {
+        fs.write(&file, at, b"far").expect("write");
     }
     fs.symlink(&root, b"slow", &[b's'; 200], new(0o120_777))
         .expect("symlink");
@@ -159,14 +170,16 @@ impl Base {
             targets: Vec::new(),
             journal: Vec::new(),
         };
-        base.roles.insert(0, Role::Super);
+        let first = base.geometry.first_data_block;
+        base.roles.insert(first, Role::Super);
         let orphan_file = superblock.orphan_file_inum.get();
         for group in 0..base.geometry.groups {
             base.note_group(GroupNo(group), orphan_file);
         }
         let image = &base.image;
         let is_not_zero = |block: u64| {
-            image[block as usize * BLOCK..][..BLOCK]
+            let size = base.block_size();
+            image[block as usize * size..][..size]
                 .iter()
                 .any(|&b| b != 0)
         };
@@ -179,9 +192,16 @@ impl Base {
         base
     }
 
+    /// Bytes of a block of the volume.
+    pub fn block_size(&self) -> usize {
+        self.geometry.block_size as usize
+    }
+
     fn block(&self, block: u64) -> &[u8] {
-        let at = (block as usize).saturating_mul(BLOCK);
-        self.image.get(at..at + BLOCK).unwrap_or(&[0; BLOCK])
+        let size = self.block_size();
+        let at = (block as usize).saturating_mul(size);
+        let end = at.saturating_add(size);
+        self.image.get(at..end).unwrap_or(&[0; BLOCK][..size])
     }
 
     fn note_group(&mut self, group: GroupNo, orphan_file: u32) {
@@ -219,17 +239,31 @@ impl Base {
         if fields.file_acl.0 != 0 {
             self.roles.insert(fields.file_acl.0, Role::Xattr);
         }
-        if !fields.flags.contains(InodeFlags::EXTENTS) {
-            return;
-        }
         let mut blocks = Vec::new();
-        let Ok(root) = ExtentNode::parse_root(&fields.i_block) else {
-            return;
-        };
         let mut nodes = Vec::new();
-        self.walk(&root, &mut nodes, &mut blocks);
-        for node in nodes {
-            self.roles.insert(node, Role::Node(ino.0));
+        if fields.flags.contains(InodeFlags::EXTENTS) {
+            let Ok(root) = ExtentNode::parse_root(&fields.i_block) else {
+                return;
+            };
+            self.walk(&root, &mut nodes, &mut blocks);
+            for node in nodes {
+                self.roles.insert(node, Role::Node(ino.0));
+            }
+        } else if !fields.flags.contains(InodeFlags::INLINE_DATA)
+            && matches!(
+                fields.mode.file_type(),
+                Some(FileType::Regular | FileType::Directory)
+            )
+        {
+            for root in 0..block_map::ROOTS {
+                let pointer = block_map::get(&fields.i_block, root);
+                let size = self.geometry.block_size;
+                let (levels, first) = block_map::root_pointer(root, size);
+                self.follow(pointer, levels, first, &mut nodes, &mut blocks);
+            }
+            for node in nodes {
+                self.roles.insert(node, Role::Indirect(ino.0));
+            }
         }
         let is_dir = fields.mode.is_dir();
         for (logical, block) in blocks {
@@ -244,6 +278,31 @@ impl Base {
             if ino.0 == 8 {
                 self.journal.push(block);
             }
+        }
+    }
+
+    /// Follows a pointer of a block map.
+    fn follow(
+        &self,
+        pointer: u32,
+        levels: u8,
+        first: u64,
+        nodes: &mut Vec<u64>,
+        blocks: &mut Vec<(u32, u64)>,
+    ) {
+        if pointer == 0 {
+            return;
+        }
+        if levels == 0 {
+            return blocks.push((first as u32, u64::from(pointer)));
+        }
+        nodes.push(u64::from(pointer));
+        let size = self.geometry.block_size;
+        let below = block_map::covered(size, levels - 1);
+        for slot in 0..block_map::pointers(size) {
+            let child = block_map::get(self.block(pointer.into()), slot as usize);
+            let first = first + u64::from(slot) * below;
+            self.follow(child, levels - 1, first, nodes, blocks);
         }
     }
 

@@ -12,7 +12,12 @@ use jbd2::format::{Checksums, Header, Layout, block_type, checksum, descriptor, 
 use units::{FileBlock, FsBlock, GroupNo, Ino};
 
 /// Corrects the checksum of each block of `device` that differs from `base`.
+///
+/// The bases with smaller blocks than 4 KiB have no checksums.
 pub fn correct(device: &Cow, base: &Base) {
+    if base.block_size() != BLOCK {
+        return;
+    }
     let mut corrector = Corrector {
         device,
         base,

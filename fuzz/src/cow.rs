@@ -1,7 +1,8 @@
 //! A copy-on-write device over a shared image: only changed blocks take memory.
 
-use block::{Device, IoError, Op, Payload, Queue, Request};
+use block::{Class, Device, IoError, Op, Payload, Queue, Request};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// Bytes in a block.
@@ -12,6 +13,7 @@ pub const BLOCK: usize = 4096;
 pub struct Cow {
     base: Arc<Vec<u8>>,
     changed: Arc<Mutex<BTreeMap<u64, Box<[u8; BLOCK]>>>>,
+    protected: Arc<Mutex<Vec<Range<u64>>>>,
 }
 
 impl Cow {
@@ -20,7 +22,12 @@ impl Cow {
         Cow {
             base: base.clone(),
             changed: Arc::default(),
+            protected: Arc::default(),
         }
+    }
+    /// From now on a write of data to these bytes is a finding.
+    pub fn protect(&self, ranges: Vec<Range<u64>>) {
+        *self.protected.lock().unwrap() = ranges;
     }
     /// A queue for the device.
     pub fn queue(&self) -> Arc<Queue> {
@@ -57,6 +64,14 @@ impl Cow {
         }
     }
 
+    /// Changes bytes within one block of the volume, which is not larger than [`BLOCK`].
+    pub fn edit_bytes(&self, at: u64, len: usize, change: impl FnOnce(&mut [u8])) {
+        let start = (at % BLOCK as u64) as usize;
+        self.edit(at / BLOCK as u64, |bytes| {
+            change(&mut bytes[start..start + len]);
+        });
+    }
+
     fn carry_out(&self, request: &mut Request) -> Result<(), IoError> {
         let end = request.offset.checked_add(request.len);
         if end.is_none_or(|end| end > self.capacity()) {
@@ -66,6 +81,14 @@ impl Cow {
                 len: request.len,
                 errno: 5,
             });
+        }
+        if request.op == Op::Write && request.class == Class::Data {
+            let written = request.offset..request.offset + request.len;
+            let protected = self.protected.lock().unwrap();
+            let hit = |range: &&Range<u64>| range.start < written.end && written.start < range.end;
+            if let Some(hit) = protected.iter().find(hit) {
+                panic!("data is written to {written:?}, but {hit:?} is metadata");
+            }
         }
         let mut at = request.offset;
         for bio in &mut request.bios {

@@ -6,6 +6,7 @@
 //! | [`log_codecs`] | the blocks of the journal |
 //! | [`requests`] | messages of `/dev/fuse` |
 //! | [`recovery`] | logs with correct checksums, which are replayed |
+//! | [`partitions`] | partition tables of disks |
 //! | [`image`] | damage of whole volumes, which are mounted and used |
 //!
 //! A target fails if any thread panics, or if an input takes too much time or memory.
@@ -19,6 +20,7 @@ pub mod cow;
 pub mod image;
 pub mod log_codecs;
 pub mod operations;
+pub mod partitions;
 pub mod recovery;
 pub mod requests;
 pub mod seeds;

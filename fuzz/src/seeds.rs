@@ -2,6 +2,7 @@
 
 use crate::bases::{self, Role};
 use crate::cow::BLOCK;
+use crate::partitions;
 use std::path::Path;
 
 /// Writes the inputs below the directory that `SLUICE_FUZZ_SEEDS` names, and ends the process.
@@ -14,6 +15,9 @@ pub fn write() {
 fn write_below(dir: &Path) {
     for (nth, base) in bases::all().iter().enumerate() {
         seed(dir, "superblock", nth, 0, &[], &base.image[1024..2048]);
+        if base.block_size() != BLOCK {
+            continue;
+        }
         // A layout of 4 KiB, 64 bits and checksums v3; see `log_codecs`.
         let log = [29];
         for (&block, role) in &base.roles {
@@ -32,6 +36,7 @@ fn write_below(dir: &Path) {
                     continue;
                 }
                 Role::Node(_) => ("extent", &[0; 5]),
+                Role::Indirect(_) => continue,
                 Role::Dir(_, at) => {
                     if *at == 0 {
                         seed(dir, "htree", nth, block, &[0, 0, 0, 0, 1, 1], bytes);
@@ -52,7 +57,7 @@ fn write_below(dir: &Path) {
         }
     }
     for base in 0..bases::all().len() as u8 {
-        for choice in [1, 0x21, 0x19] {
+        for choice in [1, 0x21, 0x19, 0x41, 0xe1] {
             let input: Vec<u8> = [base, choice, 3].into_iter().chain(0..=255).collect();
             let at = u64::from(choice);
             seed(dir, "image", usize::from(base), at, &[], &input);
@@ -76,6 +81,9 @@ fn write_below(dir: &Path) {
             &message,
             &[b'a', 0, b'b', 0, 1, 0, 0, 0].repeat(10),
         );
+    }
+    for (at, disk) in partitions::disks().into_iter().enumerate() {
+        seed(dir, "partitions", 0, at as u64, &[], &disk);
     }
     for mode in [0o644, 0o755] {
         let acl = ext4_format::acl::Acl::from_mode(mode);

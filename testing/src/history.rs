@@ -113,26 +113,97 @@ impl History {
     ) -> Result<(), String> {
         for (path, versions) in &self.0 {
             let found = read(path).map_err(|e| format!("{path}: {e}"))?;
-            // An acknowledgement at this position comes after the crash.
-            let settled = versions
-                .iter()
-                .rposition(|v| v.acknowledged.is_some_and(|a| a < position));
-            // A change that began at this position has had no effect yet.
-            let possible: Vec<&Version> = versions
-                .iter()
-                .enumerate()
-                .filter(|(i, v)| match settled {
-                    Some(settled) => *i >= settled && (*i == settled || v.began < position),
-                    None => v.began < position,
-                })
-                .map(|(_, v)| v)
-                .collect();
-            let nothing_promised = settled.is_none();
-            check_contents(found.as_deref(), &possible, nothing_promised)
+            let possible = Possible::at(versions, position);
+            check_contents(found.as_deref(), &possible.versions, !possible.is_settled)
                 .map_err(|e| format!("{path}, crash at event {position}: {e}"))?;
         }
         Ok(())
     }
+
+    /// Checks the files of a volume without a journal, which e2fsck has repaired. A file that has
+    /// not changed since it was acknowledged is there. Another one has bytes of its own versions
+    /// and zeroes, if it exists.
+    ///
+    /// `is_lost` returns whether a file without a name has these contents. Returns the number of
+    /// acknowledged files that have lost their name.
+    ///
+    /// # Errors
+    /// A description of the file that is wrong.
+    pub fn check_repaired(
+        &self,
+        position: usize,
+        mut read: impl FnMut(&str) -> Result<Option<Vec<u8>>, String>,
+        is_lost: impl Fn(&[u8]) -> bool,
+    ) -> Result<usize, String> {
+        let mut lost = 0;
+        for (path, versions) in &self.0 {
+            let found = read(path).map_err(|e| format!("{path}: {e}"))?;
+            let possible = Possible::at(versions, position);
+            let checked = match possible.versions.as_slice() {
+                [
+                    Version {
+                        contents: Some(contents),
+                        ..
+                    },
+                ] if possible.is_settled && found.is_none() && is_lost(contents) => {
+                    lost += 1;
+                    Ok(())
+                }
+                [_] if possible.is_settled => {
+                    check_contents(found.as_deref(), &possible.versions, false)
+                }
+                several => check_bytes(found.as_deref(), several),
+            };
+            checked.map_err(|e| format!("{path}, crash at event {position}: {e}"))?;
+        }
+        Ok(lost)
+    }
+}
+
+/// The versions of a file that a crash may leave.
+struct Possible<'a> {
+    versions: Vec<&'a Version>,
+    /// The first of them was acknowledged.
+    is_settled: bool,
+}
+
+impl Possible<'_> {
+    fn at(versions: &[Version], position: usize) -> Possible<'_> {
+        // An acknowledgement at this position comes after the crash.
+        let settled = versions
+            .iter()
+            .rposition(|v| v.acknowledged.is_some_and(|a| a < position));
+        // A change that began at this position has had no effect yet.
+        let is_possible = |(i, v): &(usize, &Version)| match settled {
+            Some(settled) => *i >= settled && (*i == settled || v.began < position),
+            None => v.began < position,
+        };
+        let possible = versions.iter().enumerate().filter(is_possible);
+        Possible {
+            versions: possible.map(|(_, v)| v).collect(),
+            is_settled: settled.is_some(),
+        }
+    }
+}
+
+/// Checks that a file, if it exists, has bytes of these versions and zeroes.
+fn check_bytes(found: Option<&[u8]>, possible: &[&Version]) -> Result<(), String> {
+    let contents: Vec<&[u8]> = possible
+        .iter()
+        .filter_map(|v| v.contents.as_deref())
+        .collect();
+    let sectors = found.unwrap_or_default().chunks(SECTOR);
+    for (i, sector) in sectors.enumerate() {
+        let range = i * SECTOR..i * SECTOR + sector.len();
+        let fits = |c: &&[u8]| zero_extended(c, range.clone()) == sector;
+        if sector.iter().any(|&b| b != 0) && !contents.iter().any(fits) {
+            return Err(format!(
+                "bytes {range:?} are of no version of it ({:02x?}…)",
+                &sector[..sector.len().min(8)]
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn check_contents(

@@ -2,14 +2,15 @@
 //! result.
 
 use crate::history::History;
-use ext4::{Fs, SyncKind};
+use ext4::{Error, FileType, Fs, InodeRef, SyncKind};
 use std::io::ErrorKind;
+use std::path::Path;
 use testkit::disk::{Disk, save};
 use testkit::kernel::KernelMount;
-use testkit::oracle::{check, recover_by_e2fsck};
+use testkit::oracle::{check, e2fsck, recover_by_e2fsck};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
-use testkit::volume::{options, put};
+use testkit::volume::{at as at_path, contents, get, list, options, put};
 
 /// The result of a check; the error describes the defect.
 pub type Check = Result<(), String>;
@@ -73,6 +74,98 @@ pub fn by_fsck(image: &[u8], history: &History, at: usize, scratch: &Scratch) ->
     checked.map_err(|e| format!("after e2fsck -fy: {e}"))
 }
 
+/// Repairs an image of a volume without a journal by e2fsck. Then the volume is read by us, and by
+/// the kernel if that is possible. Returns the number of files that have lost their name.
+///
+/// # Errors
+/// A description of the defect.
+pub fn by_repair(
+    image: &[u8],
+    history: &History,
+    at: usize,
+    scratch: &Scratch,
+    reader: Reader,
+) -> Result<usize, String> {
+    let path = scratch.join("repaired");
+    save(image, &path);
+    let (code, said) = e2fsck(&path, "-fy");
+    if !matches!(code, 0 | 1) {
+        return Err(format!("e2fsck -fy, exit {code}:\n{said}"));
+    }
+    check(&path).map_err(|e| format!("e2fsck -fn after e2fsck -fy: {e}"))?;
+    let checked = match reader {
+        Reader::Us => {
+            let fs = Fs::mount(Disk::load(&path).queue(), options()).map_err(|e| e.to_string())?;
+            let mut unnamed = Vec::new();
+            at_path(&fs, "lost+found")
+                .and_then(|dir| add_files(&fs, &dir, &mut unnamed))
+                .map_err(|e| format!("lost+found: {e}"))?;
+            let read = |file: &str| match get(&fs, file) {
+                Ok(found) => Ok(Some(found)),
+                Err(Error::NotFound) => Ok(None),
+                Err(e) => Err(e.to_string()),
+            };
+            let is_lost = |contents: &[u8]| unnamed.iter().any(|found| found == contents);
+            let checked = history.check_repaired(at, read, is_lost);
+            fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+            checked
+        }
+        Reader::Kernel => {
+            let mount = KernelMount::read_only(&path);
+            let mut unnamed = Vec::new();
+            add_kernel_files(&mount.join("lost+found"), &mut unnamed)
+                .map_err(|e| format!("lost+found: {e}"))?;
+            let is_lost = |contents: &[u8]| unnamed.iter().any(|found| found == contents);
+            let checked = history.check_repaired(at, |file| read_file(&mount.join(file)), is_lost);
+            mount.unmount();
+            checked
+        }
+    };
+    checked.map_err(|e| format!("after e2fsck -fy: {e}\n{said}"))
+}
+
+/// The reader of a repaired volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The engine.
+    Us,
+    /// Linux.
+    Kernel,
+}
+
+/// Adds the contents of all files below a directory.
+fn add_files(fs: &Fs, dir: &InodeRef, found: &mut Vec<Vec<u8>>) -> ext4::Result<()> {
+    for (name, _, kind) in list(fs, dir)? {
+        let inode = fs.lookup(dir, &name)?;
+        match kind {
+            FileType::Directory => add_files(fs, &inode, found)?,
+            FileType::Regular => found.push(contents(fs, &inode)?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn add_kernel_files(dir: &Path, found: &mut Vec<Vec<u8>>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            add_kernel_files(&path, found)?;
+        } else if kind.is_file() {
+            found.push(std::fs::read(path)?);
+        }
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    match std::fs::read(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
 /// Recovers an image by the kernel alone.
 ///
 /// # Errors
@@ -81,11 +174,7 @@ pub fn by_kernel(image: &[u8], history: &History, at: usize, scratch: &Scratch) 
     let path = scratch.join("by-kernel");
     save(image, &path);
     let mount = KernelMount::try_with(&path, "noatime")?;
-    let checked = history.check_with(at, |file| match std::fs::read(mount.join(file)) {
-        Ok(found) => Ok(Some(found)),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e.to_string()),
-    });
+    let checked = history.check_with(at, |file| read_file(&mount.join(file)));
     mount.unmount();
     checked.map_err(|e| format!("after the kernel's recovery: {e}"))?;
     check(&path).map_err(|e| format!("e2fsck after the kernel's recovery: {e}"))

@@ -4,6 +4,54 @@ mod common;
 
 use common::Scratch;
 
+/// The usage types have the figures of mke2fs.
+#[test]
+fn mkfs_makes_volumes_for_a_usage() {
+    let s = Scratch::new();
+    let figures = |image: &str| {
+        let said = s.other("dumpe2fs", &["-h", image]);
+        let field = |name: &str| {
+            let line = said.lines().find_map(|line| line.strip_prefix(name));
+            line.expect(name).trim().parse::<u64>().expect(name)
+        };
+        (field("Block size:"), field("Inode count:"))
+    };
+    let types = [
+        "auto",
+        "floppy",
+        "small",
+        "default",
+        "big",
+        "huge",
+        "news",
+        "largefile",
+        "largefile4",
+    ];
+    for usage in types {
+        for size in ["64MiB", "700MiB"] {
+            s.run(&["mkfs", "ours.img", "--size", size, "-T", usage, "--force"]);
+            let theirs = match usage {
+                "auto" => &["-t", "ext4"][..],
+                usage => &["-t", "ext4", "-T", usage],
+            };
+            let mib = size.trim_end_matches("iB");
+            let args = [&["-q", "-F"], theirs, &["theirs.img", mib]].concat();
+            s.other("mke2fs", &args);
+            assert_eq!(figures("ours.img"), figures("theirs.img"), "{usage} {size}");
+            s.other("e2fsck", &["-fn", "ours.img"]);
+            std::fs::remove_file(s.path("theirs.img")).unwrap();
+        }
+    }
+    // Options have precedence.
+    s.run(&[
+        "mkfs", "ours.img", "--size", "64MiB", "-T", "news", "-b", "1024", "--force",
+    ]);
+    assert_eq!(figures("ours.img").0, 1024);
+    let said = s.fail(2, &["mkfs", "new.img", "--size", "64MiB", "-T", "tiny"]);
+    assert!(said.contains("there are auto, floppy, small"), "{said}");
+    assert!(!s.path("new.img").exists());
+}
+
 #[test]
 fn mkfs_follows_its_options() {
     let s = Scratch::new();

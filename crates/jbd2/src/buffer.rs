@@ -67,6 +67,18 @@ pub struct Buffer {
     load: AtomicU8,
 }
 
+/// The steps in which a commit without a log writes its blocks home. The blocks of one step are
+/// durable before the next step begins ([`crate::Journal::without_log`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomeStep {
+    /// Blocks that the transaction created: no committed block points to them.
+    New,
+    /// Blocks that were in use before, and blocks at fixed places.
+    Changed,
+    /// Blocks of names ([`crate::Handle::modify_last`]).
+    Last,
+}
+
 struct State {
     /// `None` only while loading.
     data: Option<Buf>,
@@ -76,6 +88,10 @@ struct State {
     seal: Option<Seal>,
     /// The commit or the checkpoint set holds a reference to the current content.
     journal_holds: bool,
+    /// The transaction `dirty_in` created the block.
+    is_new: bool,
+    /// A change has asked for [`HomeStep::Last`].
+    is_last: bool,
 }
 
 impl Buffer {
@@ -114,6 +130,8 @@ impl Buffer {
                 dirty_in: None,
                 seal: None,
                 journal_holds: false,
+                is_new: false,
+                is_last: false,
             }),
             is_data: false,
             verified: AtomicBool::new(false),
@@ -214,6 +232,15 @@ impl Buffer {
     pub(crate) fn is_data(&self) -> bool {
         self.is_data
     }
+    /// Marks the block as one that the running transaction created. The caller's handle has changed
+    /// it.
+    pub(crate) fn mark_new(&self) {
+        self.state.lock().is_new = true;
+    }
+    /// Marks the block as one that a commit without a log writes last.
+    pub(crate) fn mark_last(&self) {
+        self.state.lock().is_last = true;
+    }
     /// Replaces the content by zeroes as part of transaction `tid`. Returns whether this is its
     /// first change there.
     pub(crate) fn reset(&self, tid: Tid) -> bool {
@@ -243,19 +270,25 @@ impl Buffer {
         let member = state.dirty_in == Some(tid);
         if member {
             state.dirty_in = None;
+            state.is_new = false;
         }
         member
     }
-    /// Dirty → frozen. Returns the content that transaction `tid` commits and its seal, or `None`
-    /// if the buffer has left the transaction.
-    pub(crate) fn freeze(&self, tid: Tid) -> Option<(Buf, Option<Seal>)> {
+    /// Dirty → frozen. Returns the content that transaction `tid` commits, its seal and its step.
+    /// `None` if the buffer has left the transaction.
+    pub(crate) fn freeze(&self, tid: Tid) -> Option<(Buf, Option<Seal>, HomeStep)> {
         let mut state = self.state.lock();
         if state.dirty_in != Some(tid) {
             return None;
         }
         state.dirty_in = None;
         state.journal_holds = true;
-        Some((state.content().clone(), state.seal))
+        let step = match (std::mem::take(&mut state.is_new), state.is_last) {
+            (true, _) => HomeStep::New,
+            (false, false) => HomeStep::Changed,
+            (false, true) => HomeStep::Last,
+        };
+        Some((state.content().clone(), state.seal, step))
     }
     /// Seals frozen content. If it is still the buffer's content, it is sealed in place for both.
     pub(crate) fn seal_frozen(&self, frozen: Buf, seal: Seal) -> Buf {

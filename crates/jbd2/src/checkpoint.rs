@@ -131,6 +131,20 @@ impl Journal {
         self.checkpoint(&mut self.checkpointing.lock())
     }
 
+    /// Writes home the blocks of a transaction that has no log, one step after the other.
+    pub(crate) fn checkpoint_in_steps(
+        &self,
+        up_to: Tid,
+        steps: [Vec<FsBlock>; 3],
+    ) -> Result<(), JournalError> {
+        let _urgent = self.urge_checkpoint();
+        let mut flushes = self.checkpointing.lock();
+        for blocks in steps.into_iter().filter(|blocks| !blocks.is_empty()) {
+            self.checkpoint_up_to(&mut flushes, &Part { up_to, blocks })?;
+        }
+        Ok(())
+    }
+
     /// Writes one part and returns whether there was one. Leaves room for other requests until the
     /// checkpoint is urgent.
     pub(crate) fn checkpoint_in_background(&self) -> Result<bool, JournalError> {

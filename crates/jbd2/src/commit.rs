@@ -20,9 +20,10 @@
 //! 6. *Publish*: put the blocks into the checkpoint set, remove revoked blocks from it, notify the
 //!    client, and then publish the transaction's number as committed.
 //!
-//! A volume without a log ([`Journal::without_log`]) commits by a checkpoint in place of step 4 and
-//! 5: it flushes the data that the transaction depends on, writes the blocks home, sorted and
-//! merged, and flushes again. Only then is the transaction committed.
+//! A volume without a log ([`Journal::without_log`]) commits by checkpoints in place of step 4 and
+//! 5: it flushes the data that the transaction depends on, and writes the blocks home in three
+//! steps ([`HomeStep`](crate::buffer::HomeStep)) with a flush after each. Only then is the
+//! transaction committed.
 //!
 //! In the async format the commit block may reach the device before the blocks that it commits. It
 //! contains the CRC-32 of descriptors and blocks. Recovery treats a transaction with a wrong CRC-32
@@ -152,9 +153,10 @@ impl Journal {
                 return Err(error);
             }
         };
+        let steps = (!self.has_log()).then(|| closed.home_steps());
         let committed = self.add_to_set(state, closed, log_blocks);
-        if !self.has_log() {
-            self.checkpoint_all()?;
+        if let Some(steps) = steps {
+            self.checkpoint_in_steps(committed.tid, steps)?;
             self.counters.commits.fetch_add(1, Ordering::Relaxed);
         }
         self.publish(state, committed);
@@ -250,15 +252,16 @@ impl Journal {
             .take_buffers()
             .into_iter()
             .filter_map(|buffer| {
-                let (data, seal) = buffer.freeze(tid)?;
-                Some((buffer, data, seal))
+                let (data, seal, step) = buffer.freeze(tid)?;
+                Some((buffer, data, seal, step))
             })
             .collect();
         drop(gate);
         self.committing.notify();
+        let steps = frozen.iter().map(|(.., step)| *step).collect();
         let blocks = frozen
             .into_iter()
-            .map(|(buffer, data, seal)| Frozen {
+            .map(|(buffer, data, seal, _)| Frozen {
                 data: match seal {
                     Some(seal) => buffer.seal_frozen(data, seal),
                     None => data,
@@ -270,6 +273,7 @@ impl Journal {
             tid,
             data: transaction.data(),
             blocks,
+            steps,
             revokes: transaction.take_revokes(),
             freed: transaction.take_freed(),
         })

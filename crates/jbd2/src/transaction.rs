@@ -13,6 +13,7 @@
 //! - Only a transaction that is written to the log uses up a number: the log's sequence has no
 //!   holes.
 
+use crate::buffer::HomeStep;
 use crate::{Buffer, Tid};
 use block::{AtomicWriteMark, Buf, WriteMark};
 use std::collections::HashSet;
@@ -180,8 +181,25 @@ pub(crate) struct Closed {
     /// Data outside of the log that must be durable before the commit block.
     pub data: WriteMark,
     pub blocks: Vec<Frozen>,
+    /// The step of each of `blocks`.
+    pub steps: Vec<HomeStep>,
     pub revokes: Vec<FsBlock>,
     pub freed: Vec<FreedExtent>,
+}
+
+impl Closed {
+    /// Returns the blocks of each step of a commit without a log, sorted.
+    pub fn home_steps(&self) -> [Vec<FsBlock>; 3] {
+        [HomeStep::New, HomeStep::Changed, HomeStep::Last].map(|step| {
+            let blocks = self.blocks.iter().zip(&self.steps);
+            let mut of_step: Vec<FsBlock> = blocks
+                .filter(|(_, of)| **of == step)
+                .map(|(frozen, _)| frozen.buffer.block())
+                .collect();
+            of_step.sort_unstable();
+            of_step
+        })
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,10 @@ use crate::oracle::{self, Mke2fs};
 use crate::scratch::Scratch;
 use crate::seed::Rng;
 use block::Queue;
-use ext4::{Error, FileType, Fs, InodeRef, MountOptions, NewInode, Result, SetXattrMode, SyncKind};
+use ext4::{
+    Error, FallocateMode, FileType, Fs, InodeRef, MountOptions, NewInode, Result, SetXattrMode,
+    SyncKind,
+};
 use mkfs::MkfsOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -280,6 +283,36 @@ pub fn write_all(fs: &Fs, file: &InodeRef, offset: u64, data: &[u8]) -> Result<(
         return Err(Error::NoSpace);
     }
     Ok(())
+}
+
+/// fallocate. A file with a block map has no preallocated space: it gets zeroes that are written.
+///
+/// # Errors
+/// The engine's; `NoSpace` where only a part was written.
+pub fn fallocate(
+    fs: &Fs,
+    file: &InodeRef,
+    mode: FallocateMode,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    match fs.fallocate(file, mode, offset, len) {
+        Err(Error::NotSupported) => {}
+        other => return other,
+    }
+    let (size, end) = (file.size(), offset + len);
+    let (from, to) = match mode {
+        FallocateMode::Allocate { keep_size: true } => return Ok(()),
+        FallocateMode::Allocate { keep_size: false } => (offset.max(size), end),
+        FallocateMode::ZeroRange { keep_size: true } | FallocateMode::PunchHole => {
+            (offset, end.min(size))
+        }
+        FallocateMode::ZeroRange { keep_size: false } => (offset, end),
+    };
+    match to.checked_sub(from) {
+        Some(len) if len > 0 => write_all(fs, file, from, &vec![0; len as usize]),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the file at `path`.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use testkit::oracle::assert_clean;
+use testkit::oracle::{Mke2fs, assert_clean};
 use testkit::seed::Rng;
 use testkit::volume::mkfs;
 
@@ -17,6 +17,16 @@ pub const MEMORY: u64 = 64 << 20;
 /// Memory of the daemon outside of the budget: request buffers, stacks, rings, and free memory of
 /// the allocator.
 const CONSTANT: u64 = 64 << 20;
+
+/// Formats of volumes: that of our mkfs, or a type and the bytes of a block for mke2fs.
+const FORMATS: [Option<(&str, &str)>; 6] = [
+    None,
+    None,
+    Some(("ext4", "1024")),
+    Some(("ext4", "2048")),
+    Some(("ext3", "4096")),
+    Some(("ext3", "1024")),
+];
 
 /// A volume that the daemon has mounted.
 pub struct Mounted {
@@ -28,10 +38,18 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Makes a volume of `size` bytes in the round's directory and mounts it.
-    pub fn new(round: &Round, size: u64) -> Mounted {
+    /// Makes a volume of `size` bytes in the round's directory and mounts it. The seed of the round
+    /// selects the format.
+    pub fn new(round: &mut Round, size: u64) -> Mounted {
         let (image, dir) = (round.dir.join("image"), round.dir.join("mnt"));
-        mkfs(&image, size, &[]);
+        match *round.rng.pick(&FORMATS) {
+            None => mkfs(&image, size, &[]),
+            Some((kind, block_size)) => {
+                eprintln!("{kind}, blocks of {block_size} bytes");
+                let build = Mke2fs::of_type(size, kind).args(&["-b", block_size]);
+                build.make(&image).expect("mke2fs");
+            }
+        }
         fs::create_dir(&dir).expect("a mount point");
         let sluice = daemon::sluice().expect("a build of sluice");
         let daemon = Mounted::start(&sluice, &image, &dir);
@@ -185,7 +203,7 @@ fn slot_bytes(file: u64, slot: u64, version: u64, bytes: &mut Aligned) {
 
 /// Each thread owns slots of shared files. It writes a slot in one way and reads it in another.
 pub fn mixed(mut round: Round) -> Outcome {
-    let mut mounted = Mounted::new(&round, 1 << 30);
+    let mut mounted = Mounted::new(&mut round, 1 << 30);
     let operations = AtomicU64::new(0);
     // The number of writes of each slot of each file.
     let mut versions = vec![vec![0_u64; SLOTS as usize]; FILES as usize];
@@ -293,7 +311,7 @@ fn verify(files: &[Shared], versions: &[Vec<u64>], when: &str) {
 /// checked.
 pub fn kill(mut round: Round) -> Outcome {
     let clock = Clock::new(round.time);
-    let mut mounted = Mounted::new(&round, 2 << 30);
+    let mut mounted = Mounted::new(&mut round, 2 << 30);
     let (mut acknowledged, mut kills, mut peak) = (0, 0, 0);
     while clock.runs() {
         let dir = mounted.dir.clone();

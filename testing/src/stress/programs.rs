@@ -23,7 +23,7 @@ const ENGINES: [(&str, u32); 6] = [
 /// fio writes the same files with several engines, each in its own part of each file, and verifies
 /// them.
 pub fn fio(mut round: Round) -> Outcome {
-    let mounted = Mounted::new(&round, 2 << 30);
+    let mounted = Mounted::new(&mut round, 2 << 30);
     let seconds = round.time.as_secs().max(2);
     let mut job = format!(
         "[global]\ndirectory={}\nverify=crc32c\nverify_fatal=1\nverify_backlog=64\nverify_state_save=0\ntime_based=1\n\
@@ -61,8 +61,8 @@ pub fn fio(mut round: Round) -> Outcome {
 }
 
 /// Runs stress-ng's stressors of the classes filesystem and io, one after another.
-pub fn stress_ng(round: Round) -> Outcome {
-    let mounted = Mounted::new(&round, 2 << 30);
+pub fn stress_ng(mut round: Round) -> Outcome {
+    let mounted = Mounted::new(&mut round, 2 << 30);
     let listed = run("stress-ng", &["--class", "filesystem?"]).1;
     let names = listed.split_once(':').map_or("", |(_, names)| names);
     // These mount other file systems, make devices, or do not use the given directory.
@@ -118,8 +118,8 @@ pub fn stress_ng(round: Round) -> Outcome {
 }
 
 /// Runs dbench with several clients.
-pub fn dbench(round: Round) -> Outcome {
-    let mounted = Mounted::new(&round, 2 << 30);
+pub fn dbench(mut round: Round) -> Outcome {
+    let mounted = Mounted::new(&mut round, 2 << 30);
     let seconds = round.time.as_secs().max(2).to_string();
     let result = Command::new(tool("dbench").expect("dbench"))
         .args(["-D", text(&mounted.dir), "-t", &seconds])

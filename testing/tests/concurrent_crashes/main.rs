@@ -19,6 +19,7 @@ use testing::recovery;
 use testkit::crash::{Log, Promises, Recording};
 use testkit::disk::{Delays, Disk, save};
 use testkit::needs::{Need, have};
+use testkit::oracle::Mke2fs;
 use testkit::rounds;
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
@@ -42,8 +43,17 @@ struct Scenario {
     log: u64,
     /// Bytes of a block.
     block_size: u32,
+    format: Format,
     /// Delays of the device and the commit interval; `None`: random.
     timing: Option<(Delays, Duration)>,
+}
+
+#[derive(Clone, Copy)]
+enum Format {
+    /// That of our mkfs.
+    Ours,
+    /// By mke2fs: block maps, and a journal without checksums.
+    Ext3,
 }
 
 impl Scenario {
@@ -54,6 +64,7 @@ impl Scenario {
             size: 16 << 20,
             log: 4 << 20,
             block_size: 4096,
+            format: Format::Ours,
             timing: None,
         }
     }
@@ -65,6 +76,31 @@ impl Scenario {
             log: self.log * block_size as u64 / 4096,
             ..self
         }
+    }
+
+    /// The same on ext3.
+    const fn on_ext3(self) -> Scenario {
+        Scenario {
+            format: Format::Ext3,
+            ..self
+        }
+    }
+
+    fn volume(&self) -> Vec<u8> {
+        if let Format::Ext3 = self.format {
+            let (block_size, log) = (self.block_size.to_string(), self.log >> 20);
+            let build = Mke2fs::of_type(self.size as u64, "ext3");
+            let journal = format!("size={log}");
+            return Disk::by_mke2fs(&build.args(&["-b", &block_size, "-J", &journal])).bytes();
+        }
+        let formatted = Disk::new(self.size);
+        let mkfs = MkfsOptions {
+            journal_bytes: Some(self.log),
+            block_size: self.block_size,
+            ..MkfsOptions::default()
+        };
+        mkfs::format(&formatted.queue(), &mkfs).unwrap();
+        formatted.bytes()
     }
 }
 
@@ -154,18 +190,11 @@ fn mount_options(rng: &mut Rng) -> MountOptions {
 
 /// Records one history.
 fn record(scenario: Scenario, rng: &mut Rng) -> (Recording, History) {
-    let formatted = Disk::new(scenario.size);
-    let mkfs = MkfsOptions {
-        journal_bytes: Some(scenario.log),
-        block_size: scenario.block_size,
-        ..MkfsOptions::default()
-    };
-    mkfs::format(&formatted.queue(), &mkfs).unwrap();
     let (mut delays, mut options) = (delays(rng), mount_options(rng));
     if let Some(given) = scenario.timing {
         (delays, options.commit_interval) = given;
     }
-    let disk = Disk::with_delays(formatted.bytes(), delays, rng.fork());
+    let disk = Disk::with_delays(scenario.volume(), delays, rng.fork());
     let fs = Fs::mount(disk.queue(), options).unwrap();
     disk.start_recording();
     let shared = Shared::new(disk.clone(), fs.clone());
@@ -291,6 +320,12 @@ scenarios! {
     overwrites_through_the_log_of_1_kib: Scenario::new(scenarios::overwrites).blocks_of(1024);
     growing_beside_fsync_by_blocks_of_2_kib: Scenario::new(scenarios::growth).blocks_of(2048);
     resizing_once_beside_fsync_by_blocks_of_1_kib: RESIZE.blocks_of(1024);
+    mixed_changes_on_ext3: Scenario::new(scenarios::mixed).on_ext3();
+    overwrites_through_the_log_on_ext3: Scenario::new(scenarios::overwrites).on_ext3();
+    logging_beside_long_checkpoints_on_ext3: LONG_CHECKPOINTS.on_ext3();
+    growing_beside_fsync_on_ext3_of_1_kib: Scenario::new(scenarios::growth).blocks_of(1024).on_ext3();
+    replacing_by_rename_on_ext3: Scenario::new(scenarios::replace).on_ext3();
+    mixed_changes_on_ext3_of_1_kib: Scenario::new(scenarios::mixed).blocks_of(1024).on_ext3();
 }
 
 /// The engine behind a scenario.

@@ -5,7 +5,7 @@ use ext4::{FallocateMode, Result, SyncKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::seed::Rng;
-use testkit::volume::{any_sync, new, put, remove, rename, write_all};
+use testkit::volume::{any_sync, fallocate, new, put, remove, rename, write_all};
 
 const PAGE: usize = 4096;
 /// The interval of timed commits for [`rewrite`].
@@ -76,9 +76,7 @@ fn change(shared: &Shared, file: &File, rng: &mut Rng) -> Result<()> {
             };
             state.data[at.min(size)..(at + len).min(size)].fill(0);
             shared.begin(&file.path, Some(&state.data));
-            shared
-                .fs
-                .fallocate(&state.inode, mode, at as u64, len as u64)
+            fallocate(&shared.fs, &state.inode, mode, at as u64, len as u64)
         }
         3 => {
             state.data.clear();

@@ -3,7 +3,7 @@
 use crate::work::Work;
 use ext4::{Error, FallocateMode, Result};
 use std::ops::Range;
-use testkit::volume::{put, remove, write_all};
+use testkit::volume::{fallocate, put, remove, write_all};
 
 impl Work {
     pub fn create_fsync(&mut self) -> Result<()> {
@@ -107,7 +107,7 @@ impl Work {
                 change(&mut data, mode, at..at + len, &part);
                 self.begin(&path, Some(&data));
                 match mode {
-                    Some(mode) => self.fs.fallocate(&file, mode, at as u64, len as u64)?,
+                    Some(mode) => fallocate(&self.fs, &file, mode, at as u64, len as u64)?,
                     None => write_all(&self.fs, &file, at as u64, &part)?,
                 }
                 if self.rng.one_in(2) {

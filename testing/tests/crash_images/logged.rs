@@ -4,7 +4,7 @@
 
 use crate::work::Work;
 use ext4::{Error, FallocateMode, InodeRef, Result, SyncKind};
-use testkit::volume::{self, contents, mkdir_all, new, put, remove, write_all};
+use testkit::volume::{self, contents, fallocate, mkdir_all, new, put, remove, write_all};
 
 /// The first bytes of a descriptor block of the log.
 const LOG_BLOCK: [u8; 8] = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1];
@@ -69,7 +69,7 @@ impl Work {
         if let Some(mode) = mode {
             data[at.min(size)..end.min(size)].fill(0);
             self.begin(path, Some(data));
-            return self.fs.fallocate(file, mode, at as u64, (end - at) as u64);
+            return fallocate(&self.fs, file, mode, at as u64, (end - at) as u64);
         }
         let mut part = self.rng.bytes(end - at);
         // A page among them may look like a block of the log.

@@ -7,9 +7,11 @@
 
 mod contents;
 mod crowds;
+mod indirect;
 mod logged;
 mod names;
 mod syncs;
+mod unjournaled;
 mod work;
 
 use ext4::{AsyncCommit, Fs, MountOptions, SyncKind};
@@ -45,6 +47,8 @@ enum Volume {
     Ours(&'static [&'static str]),
     /// By mke2fs: block maps, and a journal without checksums.
     Ext3,
+    /// By mke2fs with these arguments: no journal.
+    Unjournaled(&'static [&'static str]),
 }
 
 impl<const N: usize> From<&'static [&'static str; N]> for Volume {
@@ -60,6 +64,10 @@ impl Volume {
             Volume::Ext3 => {
                 let build = Mke2fs::of_type(SIZE as u64, "ext3");
                 return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
+            }
+            Volume::Unjournaled(args) => {
+                let build = Mke2fs::of_type(SIZE as u64, "ext2");
+                return Disk::by_mke2fs(&build.args(args));
             }
         };
         let disk = Disk::new(SIZE);
@@ -303,17 +311,42 @@ workloads! {
     reusing_what_is_in_the_log: Work::freed_from_the_log, &[];
 }
 
-// The workloads that preallocate space are left out: a block map has none.
-workloads! { @form block_maps, AsyncCommit::Never;
-    creating: Work::create_fsync, Volume::Ext3;
-    overwriting: Work::overwrite_fsync, Volume::Ext3;
-    appending: Work::append, Volume::Ext3;
-    truncating: Work::truncate, Volume::Ext3;
-    rewriting: Work::rewrite, Volume::Ext3;
-    replacing: Work::rename_over, Volume::Ext3;
-    unlinking: Work::unlink, Volume::Ext3;
-    making_trees: Work::trees, Volume::Ext3;
-    wrapping_around: Work::wrap_around, Volume::Ext3;
-    syncing_in_bulk: Work::fsyncs_in_bulk, Volume::Ext3;
-    threads_at_once: Work::at_once, Volume::Ext3;
+macro_rules! workloads_of_ext3 {
+    ($($name:ident: $work:expr;)*) => {
+        workloads! { @form block_maps, AsyncCommit::Never; $($name: $work, Volume::Ext3;)* }
+
+        mod block_maps_of_1_kib {
+            use super::*;
+
+            workloads! { @each crash, block_maps_of_1_kib, AsyncCommit::Adaptive, 1024;
+                $($name: $work, Volume::Ext3;)*
+            }
+        }
+    };
+}
+
+// Features of ext4 make no difference here.
+workloads_of_ext3! {
+    creating: Work::create_fsync;
+    overwriting: Work::overwrite_fsync;
+    appending: Work::append;
+    truncating: Work::truncate;
+    rewriting: Work::rewrite;
+    zeroing: Work::preallocate;
+    reusing_freed_blocks: Work::reuse;
+    reusing_indirect_blocks: Work::indirect_blocks;
+    replacing: Work::rename_over;
+    replacing_without_fsync: Work::rename_over_without_fsync;
+    unlinking: Work::unlink;
+    linking_unnamed_files: Work::unnamed;
+    making_trees: Work::trees;
+    wrapping_around: Work::wrap_around;
+    syncing_later: Work::fsyncs_later;
+    syncing_in_bulk: Work::fsyncs_in_bulk;
+    syncing_subtrees: Work::subtrees;
+    threads_at_once: Work::at_once;
+    threads_syncing_in_every_way: Work::every_way_at_once;
+    data_through_the_log: Work::logged_data;
+    overwriting_what_is_in_the_log: Work::overwritten_by_the_flusher;
+    reusing_what_is_in_the_log: Work::freed_from_the_log;
 }

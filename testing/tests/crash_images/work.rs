@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use testing::history::{History, Ticket};
 use testkit::disk::Disk;
 use testkit::seed::Rng;
-use testkit::volume::{any_sync, put};
+use testkit::volume::{any_sync, fallocate, put};
 
 /// The engine on a recorded disk, and the history of its files.
 pub struct Work {
@@ -58,9 +58,10 @@ impl Work {
             let at = ballast.size();
             let len = (self.fs.statfs().available - 140) / 2 + 4;
             let bytes = len * u64::from(self.fs.statfs().block_size);
-            self.fs.fallocate(&ballast, allocate, at, bytes)?;
+            fallocate(&self.fs, &ballast, allocate, at, bytes)?;
         }
-        Ok(())
+        // Where it was written, no later commit does that.
+        self.fs.sync()
     }
 
     pub fn acknowledge(&self, path: &str) {

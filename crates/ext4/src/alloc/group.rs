@@ -22,6 +22,7 @@ use ext4_format::error::{BitmapDamage, BitmapKind};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use jbd2::{Buffer, Handle, Journal, Tid};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
@@ -89,6 +90,8 @@ pub(super) struct InodeState {
     /// The transaction that freed inodes last, and the lowest inode that it freed. These inodes are
     /// not used again in that transaction.
     pub freed_in: Option<(Tid, u32)>,
+    /// Without a journal: all inodes that this transaction freed.
+    pub freed: FxHashSet<u32>,
     /// The number of table blocks in use. Later blocks never held an inode; their content is
     /// garbage.
     pub created: u32,
@@ -134,6 +137,7 @@ impl Group {
                 bitmap: None,
                 hint: 0,
                 freed_in: None,
+                freed: FxHashSet::default(),
                 created: (geo.inodes_per_group - unused).div_ceil(geo.inodes_per_block()),
                 unwritten: Vec::new(),
             }),
@@ -208,7 +212,7 @@ impl BlockState {
     ) -> Result<&'a Arc<Buffer>> {
         if self.uninit {
             let bits = geo.blocks_in_group(group);
-            let buffer = handle.create(desc.block_bitmap);
+            let buffer = handle.initialize(desc.block_bitmap);
             handle.modify(&buffer, None, |bytes| {
                 for (start, len) in system.within(geo.group_first_block(group), bits) {
                     bitmap::set_range(bytes, start, len);

@@ -25,7 +25,8 @@ impl Groups {
     /// Allocates an inode number (one credit).
     ///
     /// Directories are spread over groups; other inodes are near their parent directory. A number
-    /// is not used again in the transaction that freed it if its group has another free number.
+    /// is not used again in the transaction that freed it if its group has a free number before.
+    /// Without a journal it never is: a part of a commit could give the old name the new file.
     ///
     /// # Errors
     /// `NoSpace`; an I/O error if a bitmap could not be read and no other group has a free inode.
@@ -98,14 +99,24 @@ impl Groups {
         {
             state.hint = state.hint.min(low);
             state.freed_in = None;
+            state.freed.clear();
         }
         let from = state.hint.max(first);
+        let next = |bytes: &[u8], mut from: u32, end: u32| loop {
+            match bitmap::find_next_zero(bytes, from, end) {
+                Some(index) if state.freed.contains(&index) => from = index + 1,
+                found => return found,
+            }
+        };
         let index = handle.modify(&buffer, None, |bytes| {
-            let index = bitmap::find_next_zero(bytes, from, end)
-                .or_else(|| bitmap::find_next_zero(bytes, first, from))?;
+            let index = next(bytes, from, end).or_else(|| next(bytes, first, from))?;
             bitmap::set(bytes, index);
             Some(index)
         });
+        if index.is_none() && !state.freed.is_empty() {
+            self.inodes_held.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
         let Some((index, ino)) =
             index.and_then(|index| Some((index, self.geo.ino_at(number, index)?)))
         else {
@@ -158,7 +169,7 @@ impl Groups {
             };
             return Err(corrupt(damage, number));
         }
-        let buffer = handle.create(group.desc.inode_bitmap);
+        let buffer = handle.initialize(group.desc.inode_bitmap);
         handle.modify(&buffer, None, |bytes| {
             bitmap::set_range(bytes, 0, reserved);
             bitmap::set_range(bytes, inodes, u32::MAX);
@@ -210,10 +221,14 @@ impl Groups {
             Some((tid, low)) if tid == handle.tid() => Some((tid, low.min(index))),
             Some((_, low)) => {
                 state.hint = state.hint.min(low);
+                state.freed.clear();
                 Some((handle.tid(), index))
             }
             None => Some((handle.tid(), index)),
         };
+        if !self.journal.has_log() {
+            state.freed.insert(index);
+        }
         state.free += 1;
         publish(&group.free_inodes, state.free);
         if kind == FileType::Directory {

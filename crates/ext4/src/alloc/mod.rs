@@ -102,6 +102,8 @@ pub(crate) struct Groups {
     system: SystemBlocks,
     space: Space,
     free_inodes: AtomicU64,
+    /// An allocation met only inodes that the running transaction has freed.
+    inodes_held: AtomicBool,
     dirs: AtomicU64,
     /// Groups whose descriptor has changed since it was encoded; each has its `listed` flag set.
     changed: Mutex<Vec<GroupNo>>,
@@ -216,6 +218,7 @@ impl Groups {
                 .map(|_| AtomicBool::new(false))
                 .collect(),
             pending: AtomicU32::new(0),
+            inodes_held: AtomicBool::new(false),
             tables: tables.into(),
             _charge: charge,
             loaded: AtomicU32::new(0),
@@ -270,13 +273,15 @@ impl Groups {
         self.space.unreserve_nodes(nodes);
     }
 
-    /// Returns whether `blocks` cannot be reserved now, or no inode is free.
+    /// Returns whether `blocks` cannot be reserved now, or no inode is free for use.
     pub fn is_short_of(&self, blocks: u64) -> bool {
         let reserved = self.reserve(blocks);
         if reserved.is_ok() {
             self.unreserve(blocks);
         }
-        reserved.is_err() || self.free_inodes.load(Ordering::Relaxed) == 0
+        reserved.is_err()
+            || self.free_inodes.load(Ordering::Relaxed) == 0
+            || self.inodes_held.load(Ordering::Relaxed)
     }
 
     /// Returns whether writing files releases a part of their node reservations.
@@ -284,9 +289,9 @@ impl Groups {
         self.space.has_reserved_nodes()
     }
 
-    /// Returns whether a commit makes freed blocks available.
-    pub fn commit_frees_blocks(&self) -> bool {
-        self.space.commit_frees_blocks()
+    /// Returns whether a commit makes freed blocks or inodes available. The caller then commits.
+    pub fn commit_frees_space(&self) -> bool {
+        self.inodes_held.swap(false, Ordering::Relaxed) || self.space.commit_frees_blocks()
     }
 
     /// Returns the current counts.

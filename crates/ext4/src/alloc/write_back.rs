@@ -128,7 +128,7 @@ impl Groups {
         self.pending
             .fetch_sub(unwritten.len() as u32, Ordering::AcqRel);
         for block in unwritten {
-            handle.create(desc.inode_table + u64::from(block));
+            handle.initialize(desc.inode_table + u64::from(block));
         }
         Ok(desc)
     }

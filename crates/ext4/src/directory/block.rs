@@ -251,7 +251,7 @@ impl<'a> Dir<'a> {
         buffer: &Arc<Buffer>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        handle.modify(buffer, self.seal(BlockKind::Leaf), change)
+        handle.modify_last(buffer, self.seal(BlockKind::Leaf), change)
     }
     /// Changes the root of the tree.
     pub fn change_root<R>(
@@ -260,7 +260,7 @@ impl<'a> Dir<'a> {
         buffer: &Arc<Buffer>,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        handle.modify(buffer, self.seal(BlockKind::Node(NodeKind::Root)), change)
+        handle.modify_last(buffer, self.seal(BlockKind::Node(NodeKind::Root)), change)
     }
     /// Replaces a block's content.
     pub fn overwrite(
@@ -270,7 +270,7 @@ impl<'a> Dir<'a> {
         kind: BlockKind,
         image: &[u8],
     ) {
-        handle.modify(buffer, self.seal(kind), |bytes| {
+        handle.modify_last(buffer, self.seal(kind), |bytes| {
             bytes.copy_from_slice(image);
         });
     }

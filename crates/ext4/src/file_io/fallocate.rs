@@ -42,11 +42,14 @@ impl Fs {
         if len == 0 {
             return Err(Error::Invalid("the length is 0"));
         }
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        if end > self.geo.max_file_size() {
+            return Err(Error::FileTooLarge);
+        }
         // A block map has no unwritten blocks. As in the kernel, holes can be made.
         if mode != FallocateMode::PunchHole && extents::has_block_map(inode) {
             return Err(Error::NotSupported);
         }
-        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         if end > self.max_size_of(inode) {
             return Err(Error::FileTooLarge);
         }

@@ -4,7 +4,7 @@
 //! 1. Run the operation. If it returns `NoSpace` it has changed nothing, or reports what it left
 //!    undone.
 //! 2. Release freed blocks: delete the unlinked files without users, wait for deletions by other
-//!    threads, and commit the transaction that freed blocks. Then repeat 1.
+//!    threads, and commit the transaction that freed blocks or inodes. Then repeat 1.
 //! 3. Settle promises that are larger than needed, by writing dirty files. Then repeat 1.
 //! 4. Wait a few milliseconds while [`crate::DeletedInodes`] holds unlinked files. Then repeat 2
 //!    and 1. A program that removes a file and then writes relies on its space, but the kernel
@@ -80,7 +80,7 @@ impl Fs {
     }
 
     fn commit_freed(&self) -> Result<bool> {
-        let waits = self.groups.commit_frees_blocks();
+        let waits = self.groups.commit_frees_space();
         if waits {
             self.journal.commit(self.journal.running_tid())?;
         }

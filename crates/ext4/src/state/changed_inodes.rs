@@ -179,7 +179,7 @@ impl ChangedInodes {
 
 fn write_block(fs: &Fs, handle: &Handle<'_>, block: FsBlock, inodes: &[Arc<Inode>]) -> Result<()> {
     let buffer = if fs.groups.itable_block_is_fresh(block) {
-        handle.create(block)
+        handle.initialize(block)
     } else {
         handle.get(block)?
     };

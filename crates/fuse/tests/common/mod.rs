@@ -70,8 +70,12 @@ impl Image {
 
     /// A volume of `mib` MiB by mke2fs, with blocks of this many bytes.
     pub fn with_blocks(mib: u64, block_size: u32) -> Image {
-        let build = Mke2fs::by_default(mib << 20).args(&["-b", &block_size.to_string()]);
-        Image(volume::Image::by_mke2fs(&build))
+        Image::of(&Mke2fs::by_default(mib << 20).args(&["-b", &block_size.to_string()]))
+    }
+
+    /// A volume by mke2fs.
+    pub fn of(build: &Mke2fs) -> Image {
+        Image(volume::Image::by_mke2fs(build))
     }
 
     /// Mounts the volume.

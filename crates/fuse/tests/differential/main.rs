@@ -16,7 +16,7 @@ mod side;
 
 use calls::{Call, USERS, any_call};
 use common::{Image, can_mount};
-use side::Side;
+use side::{Seen, Side};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
@@ -26,6 +26,8 @@ use testkit::oracle::Mke2fs;
 use testkit::seed::{Rng, seeds};
 use testkit::volume;
 
+/// Bytes of a volume.
+const SIZE: u64 = 256 << 20;
 /// Calls of each seed.
 const CALLS: usize = 700;
 /// Time between two calls, so that each changes times.
@@ -63,10 +65,15 @@ fn compare(ours: &mut Side, kernels: &mut Side, seed: u64) {
         ));
         std::thread::sleep(TICK);
         let (mut our, mut their) = (ours.look(), kernels.look());
-        if let (Call::WriteAt(..), Err(_)) = (&call, &outcomes.1) {
+        let failed: Option<fn(Seen) -> Seen> = match (&call, &outcomes.1) {
+            (Call::WriteAt(..), Err(_)) => Some(Seen::after_failed_write),
+            (Call::Fallocate(..), Err(_)) => Some(Seen::after_failed_fallocate),
+            _ => None,
+        };
+        if let Some(after) = failed {
             for all in [&mut our, &mut their] {
                 let inodes = std::mem::take(all).into_iter();
-                all.extend(inodes.map(|(name, seen)| (name, seen.after_failed_write())));
+                all.extend(inodes.map(|(name, seen)| (name, after(seen))));
             }
         }
         let mut differing = differences(&our, &their);
@@ -95,23 +102,42 @@ fn compare(ours: &mut Side, kernels: &mut Side, seed: u64) {
 
 #[test]
 fn random_calls_have_the_results_of_the_kernel() {
-    random_calls(seeds(1..=4), 4096);
+    random_calls(seeds(1..=4), &of_blocks("4096"));
 }
 
 #[test]
 fn random_calls_on_blocks_of_1_kib_have_the_results_of_the_kernel() {
-    random_calls(seeds(5..=6), 1024);
+    random_calls(seeds(5..=6), &of_blocks("1024"));
 }
 
-fn random_calls(seeds: Vec<u64>, block_size: u32) {
+#[test]
+fn random_calls_on_ext3_have_the_results_of_the_kernel() {
+    random_calls(seeds(7..=8), &Mke2fs::of_type(SIZE, "ext3"));
+}
+
+#[test]
+fn random_calls_on_ext3_with_blocks_of_1_kib_have_the_results_of_the_kernel() {
+    let build = Mke2fs::of_type(SIZE, "ext3").args(&["-b", "1024"]);
+    random_calls(seeds(9..=10), &build);
+}
+
+#[test]
+fn random_calls_on_ext2_have_the_results_of_the_kernel() {
+    random_calls(seeds(11..=12), &Mke2fs::of_type(SIZE, "ext2"));
+}
+
+fn of_blocks(bytes: &str) -> Mke2fs {
+    Mke2fs::by_default(SIZE).args(&["-b", bytes])
+}
+
+fn random_calls(seeds: Vec<u64>, build: &Mke2fs) {
     if !can_mount() || !have("the kernel's ext4", &[Need::Loop]) {
         return;
     }
     for seed in seeds {
-        let build = Mke2fs::by_default(256 << 20).args(&["-b", &block_size.to_string()]);
-        let image = volume::Image::by_mke2fs(&build);
+        let image = volume::Image::by_mke2fs(build);
         let kernel = KernelMount::new(&image.path());
-        let mounted = Image::with_blocks(256, block_size).mount("suid,dev");
+        let mounted = Image::of(build).mount("suid,dev");
         let (mut ours, mut kernels) = (Side::new(mounted.dir()), Side::new(kernel.path()));
         compare(&mut ours, &mut kernels, seed);
         drop((ours, kernels));

@@ -44,6 +44,15 @@ impl Seen {
         }
         self
     }
+
+    /// This inode as after a fallocate that failed. ext4 has changed its times before it finds that
+    /// a file with a block map has no preallocated space.
+    pub fn after_failed_fallocate(mut self) -> Seen {
+        if let Some([_, modification, change]) = &mut self.changed {
+            (*modification, *change) = (false, false);
+        }
+        self
+    }
 }
 
 fn seen(stat: &Stat, changed: Option<[bool; 3]>) -> Seen {

@@ -114,7 +114,17 @@ impl<'j> Handle<'j> {
     }
     /// Makes a new metadata block of zeroes, without a read, and cancels a pending revoke of it.
     /// Uses a credit if this is the block's first change in the transaction.
+    ///
+    /// No committed block points to it. A commit without a log writes it before the blocks that do.
     pub fn create(&self, block: FsBlock) -> Arc<Buffer> {
+        let buffer = self.initialize(block);
+        if !self.journal.has_log() {
+            buffer.mark_new();
+        }
+        buffer
+    }
+    /// The same for a block at a fixed place, as a bitmap, which has no content yet.
+    pub fn initialize(&self, block: FsBlock) -> Arc<Buffer> {
         let cache = &self.journal.cache;
         let buffer = cache.get_or_create(block);
         if buffer.reset(self.tid()) {
@@ -135,6 +145,20 @@ impl<'j> Handle<'j> {
         let (result, first) = buffer.modify(self.tid(), seal, change);
         if first {
             self.joined(buffer);
+        }
+        result
+    }
+    /// The same for a block of names. A commit without a log writes it last: a name without its
+    /// inode is lost, and so are names that move to a block without a place.
+    pub fn modify_last<R>(
+        &self,
+        buffer: &Arc<Buffer>,
+        seal: Option<Seal>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let result = self.modify(buffer, seal, change);
+        if !self.journal.has_log() {
+            buffer.mark_last();
         }
         result
     }

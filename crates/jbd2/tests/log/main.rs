@@ -8,3 +8,4 @@ mod held_data;
 mod interop;
 mod journal;
 mod read_ahead;
+mod unlogged;
