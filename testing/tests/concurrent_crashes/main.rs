@@ -19,6 +19,7 @@ use testing::recovery;
 use testkit::crash::{Log, Promises, Recording};
 use testkit::disk::{Delays, Disk, save};
 use testkit::needs::{Need, have};
+use testkit::oracle::Mke2fs;
 use testkit::rounds;
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
@@ -42,6 +43,8 @@ struct Scenario {
     log: u64,
     /// Bytes of a block.
     block_size: u32,
+    /// Features of mke2fs; `None`: the volume is by our mkfs.
+    features: Option<&'static str>,
     /// Delays of the device and the commit interval; `None`: random.
     timing: Option<(Delays, Duration)>,
 }
@@ -54,7 +57,16 @@ impl Scenario {
             size: 16 << 20,
             log: 4 << 20,
             block_size: 4096,
+            features: None,
             timing: None,
+        }
+    }
+
+    /// The same on a volume that mke2fs makes with these features.
+    const fn with_features(self, features: &'static str) -> Scenario {
+        Scenario {
+            features: Some(features),
+            ..self
         }
     }
 
@@ -65,6 +77,24 @@ impl Scenario {
             log: self.log * block_size as u64 / 4096,
             ..self
         }
+    }
+}
+
+impl Scenario {
+    fn format(self) -> Disk {
+        if let Some(features) = self.features {
+            let size = format!("size={}", self.log >> 20);
+            let build = Mke2fs::by_default(self.size as u64).args(&["-O", features, "-J", &size]);
+            return Disk::by_mke2fs(&build.args(&["-b", &self.block_size.to_string()]));
+        }
+        let disk = Disk::new(self.size);
+        let mkfs = MkfsOptions {
+            journal_bytes: Some(self.log),
+            block_size: self.block_size,
+            ..MkfsOptions::default()
+        };
+        mkfs::format(&disk.queue(), &mkfs).unwrap();
+        disk
     }
 }
 
@@ -154,13 +184,7 @@ fn mount_options(rng: &mut Rng) -> MountOptions {
 
 /// Records one history.
 fn record(scenario: Scenario, rng: &mut Rng) -> (Recording, History) {
-    let formatted = Disk::new(scenario.size);
-    let mkfs = MkfsOptions {
-        journal_bytes: Some(scenario.log),
-        block_size: scenario.block_size,
-        ..MkfsOptions::default()
-    };
-    mkfs::format(&formatted.queue(), &mkfs).unwrap();
+    let formatted = scenario.format();
     let (mut delays, mut options) = (delays(rng), mount_options(rng));
     if let Some(given) = scenario.timing {
         (delays, options.commit_interval) = given;
@@ -291,6 +315,8 @@ scenarios! {
     overwrites_through_the_log_of_1_kib: Scenario::new(scenarios::overwrites).blocks_of(1024);
     growing_beside_fsync_by_blocks_of_2_kib: Scenario::new(scenarios::growth).blocks_of(2048);
     resizing_once_beside_fsync_by_blocks_of_1_kib: RESIZE.blocks_of(1024);
+    small_files_in_inodes: Scenario::new(scenarios::small).with_features("inline_data");
+    mixed_changes_with_inline_data: Scenario::new(scenarios::mixed).with_features("inline_data");
 }
 
 /// The engine behind a scenario.

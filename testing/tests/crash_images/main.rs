@@ -45,6 +45,8 @@ enum Volume {
     Ours(&'static [&'static str]),
     /// By mke2fs: block maps, and a journal without checksums.
     Ext3,
+    /// By mke2fs: small files and directories in their inodes.
+    Inline,
 }
 
 impl<const N: usize> From<&'static [&'static str; N]> for Volume {
@@ -59,6 +61,10 @@ impl Volume {
             Volume::Ours(features) => features,
             Volume::Ext3 => {
                 let build = Mke2fs::of_type(SIZE as u64, "ext3");
+                return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
+            }
+            Volume::Inline => {
+                let build = Mke2fs::by_default(SIZE as u64).args(&["-O", "inline_data"]);
                 return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
             }
         };
@@ -316,4 +322,18 @@ workloads! { @form block_maps, AsyncCommit::Never;
     wrapping_around: Work::wrap_around, Volume::Ext3;
     syncing_in_bulk: Work::fsyncs_in_bulk, Volume::Ext3;
     threads_at_once: Work::at_once, Volume::Ext3;
+}
+
+workloads! { @form inline_data, AsyncCommit::Adaptive;
+    creating: Work::create_fsync, Volume::Inline;
+    appending: Work::append, Volume::Inline;
+    truncating: Work::truncate, Volume::Inline;
+    rewriting: Work::rewrite, Volume::Inline;
+    replacing: Work::rename_over, Volume::Inline;
+    unlinking: Work::unlink, Volume::Inline;
+    linking_unnamed_files: Work::unnamed, Volume::Inline;
+    making_trees: Work::trees, Volume::Inline;
+    syncing_in_bulk: Work::fsyncs_in_bulk, Volume::Inline;
+    threads_at_once: Work::at_once, Volume::Inline;
+    growing_out_of_inodes: Work::out_of_inodes, Volume::Inline;
 }

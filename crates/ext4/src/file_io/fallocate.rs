@@ -43,7 +43,7 @@ impl Fs {
             return Err(Error::Invalid("the length is 0"));
         }
         // A block map has no unwritten blocks. As in the kernel, holes can be made.
-        if mode != FallocateMode::PunchHole && extents::has_block_map(inode) {
+        if mode != FallocateMode::PunchHole && extents::has_block_map(self, inode) {
             return Err(Error::NotSupported);
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
@@ -63,6 +63,10 @@ impl Fs {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
         inode.begin_write(WriteMode::Anywhere)?;
+        if mode == FallocateMode::PunchHole && self.zero_in_inode(inode, offset, end)? {
+            return Ok(());
+        }
+        self.move_file_out(inode)?;
         let done = self.change_blocks(inode, mode, offset, end);
         if done.is_err() {
             // The size on disk may have waited for pages that were dropped before the error.
