@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The block has the image's bytes, and readers use the positions that the block would give
-//! ([`super::read`]). So a reader continues at its position after the move.
+//! ([`super::read()`]). So a reader continues at its position after the move.
 
 use super::block::{BlockKind, Dir, entry_kind};
 use super::plan::NewEntry;
