@@ -9,6 +9,7 @@
 //! | [`model`] | a model of a file system, in maps and vectors |
 //! | [`random_ops`] | random operations on the engine and on the model |
 //! | [`recovery`] | recovery of crash images, by us and by others, and its check |
+//! | [`sizes`] | random offsets and lengths |
 //! | [`snapshot`] | names, attributes and bytes of a tree, for comparison |
 //! | [`stress`] | the parts of `./x stress` |
 //! | [`versions`] | files whose contents name their version |
@@ -20,6 +21,8 @@ pub mod log_image;
 pub mod model;
 pub mod random_ops;
 pub mod recovery;
+
+pub mod sizes;
 pub mod snapshot;
 pub mod stress;
 pub mod versions;

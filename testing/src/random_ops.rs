@@ -1,6 +1,7 @@
 //! Random operations on the engine and on a model. Each must give the same result in both.
 
 use crate::model::{Body, Contents, Id, Model};
+use crate::sizes::{REACH, Sizes};
 use crate::snapshot::{Compare, Snapshot};
 use ext4::{
     Error, FallocateMode, FirstLink, Fs, InodeRef, RenameFlags, Result, SetAttr, SetXattrMode,
@@ -20,12 +21,9 @@ pub struct Pair {
     done: VecDeque<String>,
     /// The number of inodes above which more are removed than created.
     pub population: usize,
+    sizes: Sizes,
 }
 
-/// Offsets and lengths are often multiples of this. It is a multiple of each block size.
-const BLOCK: u64 = 4096;
-/// Largest offset of ordinary operations.
-const REACH: u64 = 600 << 10;
 /// Names in a directory; few, so that operations conflict.
 const NAMES: u64 = 24;
 /// The number of operations that a failure prints.
@@ -43,6 +41,15 @@ impl Pair {
             rng,
             done: VecDeque::new(),
             population: 250,
+            sizes: Sizes::Any,
+        }
+    }
+
+    /// The same with files whose contents and attributes are near the size of an inode.
+    pub fn of_small_files(self) -> Pair {
+        Pair {
+            sizes: Sizes::Small,
+            ..self
         }
     }
 
@@ -125,29 +132,19 @@ impl Pair {
     }
 
     fn offset(&mut self) -> u64 {
-        let at = self.rng.below(REACH);
-        match self.rng.below(4) {
-            0 => at / BLOCK * BLOCK,
-            1 => at % 9000,
-            // A sparse file, whose tree grows. A block map of 1 KiB blocks reaches to 16 GiB.
-            2 if self.rng.one_in(8) => at + self.rng.below(1 << 33),
-            _ => at,
-        }
+        self.sizes.offset(&mut self.rng)
     }
 
     fn length(&mut self) -> u64 {
-        match self.rng.below(4) {
-            0 => 1 + self.rng.below(100),
-            1 => BLOCK * (1 + self.rng.below(8)),
-            2 => 1 + self.rng.below(20_000),
-            _ => 1 + self.rng.below(100_000),
-        }
+        self.sizes.length(&mut self.rng)
     }
 
     /// Runs one random operation.
     pub fn step(&mut self, fs: &Fs) {
         let crowded = self.model.len() > self.population;
         match self.rng.below(100) {
+            // More of them than otherwise.
+            94..98 if self.sizes == Sizes::Small => self.xattr(fs),
             0..14 if !crowded => self.create(fs),
             14..18 if !crowded => self.mkdir(fs),
             18..21 if !crowded => self.symlink(fs),
@@ -376,7 +373,11 @@ impl Pair {
     }
 
     fn xattr(&mut self, fs: &Fs) {
-        let Some((id, file)) = self.file(fs) else {
+        let target = match self.sizes == Sizes::Small && self.rng.one_in(3) {
+            true => Some(self.dir(fs)),
+            false => self.file(fs),
+        };
+        let Some((id, file)) = target else {
             return;
         };
         let name = *self.rng.pick(&[
@@ -393,11 +394,7 @@ impl Pair {
             self.agree(ours, there.map(|_| ()).ok_or(libc::ENODATA));
             return;
         }
-        let len = match self.rng.below(4) {
-            0 => 0,
-            1 => 1 + self.rng.index(1500),
-            _ => 1 + self.rng.index(60),
-        };
+        let len = self.sizes.attribute(&mut self.rng);
         let value = self.rng.bytes(len);
         self.note(format!("set_xattr ino {} {len}", file.ino()));
         match fs.set_xattr(&file, name, &value, SetXattrMode::Any) {

@@ -101,6 +101,24 @@ fn one_thread_on_ext2() {
     }
 }
 
+#[test]
+fn one_thread_with_inline_data() {
+    let builds: [&[&str]; 4] = [
+        &["-O", "inline_data"],
+        &["-O", "inline_data,^metadata_csum,^has_journal", "-I", "512"],
+        &["-O", "inline_data,^dir_index", "-b", "1024", "-I", "1024"],
+        &["-O", "inline_data,^extents,^64bit", "-b", "2048"],
+    ];
+    for args in builds {
+        let what = format!("model, {}", args.join(" "));
+        if have(&what, &[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+            let disk = Disk::by_mke2fs(&Mke2fs::by_default(256 << 20).args(args));
+            let pair = |fs: &Fs, rng| Pair::new(fs, "model", rng).of_small_files();
+            run_one_thread(&what, disk, rounds(5_000, 200_000), pair);
+        }
+    }
+}
+
 /// Mounts a volume again whose process has ended. One without a journal is repaired first.
 fn recover(disk: Disk) -> (Disk, Arc<Fs>) {
     let fs = mount(&disk);
@@ -119,11 +137,15 @@ fn recover(disk: Disk) -> (Disk, Arc<Fs>) {
     (disk, fs)
 }
 
-fn one_thread(what: &str, mut disk: Disk, steps: usize) {
+fn one_thread(what: &str, disk: Disk, steps: usize) {
+    run_one_thread(what, disk, steps, |fs, rng| Pair::new(fs, "model", rng));
+}
+
+fn run_one_thread(what: &str, mut disk: Disk, steps: usize, pair: impl FnOnce(&Fs, Rng) -> Pair) {
     let mut rng = Rng::new(what);
     let _watchdog = Watchdog::new(what, Duration::from_secs(60 + steps as u64 / 50));
     let mut fs = mount(&disk);
-    let mut pair = Pair::new(&fs, "model", rng.fork());
+    let mut pair = pair(&fs, rng.fork());
     for step in 0..steps {
         pair.step(&fs);
         match rng.below(400) {

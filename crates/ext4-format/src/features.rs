@@ -118,7 +118,6 @@ bitflags! {
 pub const READABLE_INCOMPAT: IncompatFeatures = WRITABLE_INCOMPAT
     .union(IncompatFeatures::MMP)
     .union(IncompatFeatures::EA_INODE)
-    .union(IncompatFeatures::INLINE_DATA)
     .union(IncompatFeatures::ENCRYPT)
     .union(IncompatFeatures::CASEFOLD);
 
@@ -130,7 +129,8 @@ pub const WRITABLE_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::SIXTY_FOUR_BIT)
     .union(IncompatFeatures::FLEX_BG)
     .union(IncompatFeatures::CSUM_SEED)
-    .union(IncompatFeatures::LARGEDIR);
+    .union(IncompatFeatures::LARGEDIR)
+    .union(IncompatFeatures::INLINE_DATA);
 
 /// The read-only compatible features of volumes that can be written. A volume with any others can
 /// be read.

@@ -319,6 +319,16 @@ pub fn fits_ibody(attributes: &[Xattr<'_>], area_len: usize) -> bool {
     attributes.is_empty() || space_for_all(attributes).saturating_add(IBODY_HEADER) <= area_len
 }
 
+/// Returns the most bytes that the value of one more attribute can have in an inode's slack of
+/// `area_len` bytes; `None` if there is no room for its entry.
+#[must_use]
+pub fn room_in_ibody(others: &[Xattr<'_>], name: &[u8], area_len: usize) -> Option<usize> {
+    let used = space_for_all(others)
+        .saturating_add(IBODY_HEADER)
+        .saturating_add(space_for(name, b""));
+    Some(area_len.checked_sub(used)? & !3)
+}
+
 /// Returns whether the attributes fit in a block of `block_size` bytes.
 #[must_use]
 pub fn fits_block(attributes: &[Xattr<'_>], block_size: usize) -> bool {

@@ -54,6 +54,8 @@ enum Format {
     Ours,
     /// By mke2fs: block maps, and a journal without checksums.
     Ext3,
+    /// By mke2fs, ext4 with these features besides the defaults.
+    Ext4With(&'static str),
 }
 
 impl Scenario {
@@ -66,6 +68,14 @@ impl Scenario {
             block_size: 4096,
             format: Format::Ours,
             timing: None,
+        }
+    }
+
+    /// The same on a volume that mke2fs makes with these features.
+    const fn with_features(self, features: &'static str) -> Scenario {
+        Scenario {
+            format: Format::Ext4With(features),
+            ..self
         }
     }
 
@@ -87,20 +97,27 @@ impl Scenario {
     }
 
     fn volume(&self) -> Vec<u8> {
-        if let Format::Ext3 = self.format {
-            let (block_size, log) = (self.block_size.to_string(), self.log >> 20);
-            let build = Mke2fs::of_type(self.size as u64, "ext3");
-            let journal = format!("size={log}");
-            return Disk::by_mke2fs(&build.args(&["-b", &block_size, "-J", &journal])).bytes();
-        }
-        let formatted = Disk::new(self.size);
-        let mkfs = MkfsOptions {
-            journal_bytes: Some(self.log),
-            block_size: self.block_size,
-            ..MkfsOptions::default()
+        let by_mke2fs = |build: Mke2fs| {
+            let (block_size, journal) = (self.block_size.to_string(), self.log >> 20);
+            let journal = format!("size={journal}");
+            Disk::by_mke2fs(&build.args(&["-b", &block_size, "-J", &journal])).bytes()
         };
-        mkfs::format(&formatted.queue(), &mkfs).unwrap();
-        formatted.bytes()
+        match self.format {
+            Format::Ours => {
+                let disk = Disk::new(self.size);
+                let mkfs = MkfsOptions {
+                    journal_bytes: Some(self.log),
+                    block_size: self.block_size,
+                    ..MkfsOptions::default()
+                };
+                mkfs::format(&disk.queue(), &mkfs).unwrap();
+                disk.bytes()
+            }
+            Format::Ext3 => by_mke2fs(Mke2fs::of_type(self.size as u64, "ext3")),
+            Format::Ext4With(features) => {
+                by_mke2fs(Mke2fs::by_default(self.size as u64).args(&["-O", features]))
+            }
+        }
     }
 }
 

@@ -137,14 +137,50 @@ fn create_whole(shared: &Shared, path: &str, data: &[u8]) -> Result<File> {
 /// 2 to 8 threads change the same files in every way, and make them durable in every way.
 pub fn mixed(shared: &Shared, rng: &mut Rng) -> Result<()> {
     let files = files(shared, 5, rng)?;
+    mixed_with(shared, rng, &files, change)
+}
+
+/// The same with files that are often small enough for their inodes.
+pub fn small(shared: &Shared, rng: &mut Rng) -> Result<()> {
+    let files: Vec<File> = (0..8)
+        .map(|n| shared.create(&format!("file{n}"), &rng.bytes(10 * n)))
+        .collect::<Result<_>>()?;
+    mixed_with(shared, rng, &files, change_small)
+}
+
+/// [`change`] of a small file. It becomes a large one, and is emptied again.
+fn change_small(shared: &Shared, file: &File, rng: &mut Rng) -> Result<()> {
+    if rng.one_in(10) {
+        return change(shared, file, rng);
+    }
+    let mut state = file.lock();
+    let size = match rng.index(6) {
+        0 => 0,
+        1 => rng.index(140),
+        _ => {
+            let at = rng.index(state.data.len().min(100) + 10);
+            return write(shared, file, &mut state, at, 1 + rng.index(40), rng);
+        }
+    };
+    state.data.resize(size, 0);
+    shared.begin(&file.path, Some(&state.data));
+    shared.fs.truncate(&state.inode, size as u64)
+}
+
+fn mixed_with(
+    shared: &Shared,
+    rng: &mut Rng,
+    files: &[File],
+    change: fn(&Shared, &File, &mut Rng) -> Result<()>,
+) -> Result<()> {
     let threads = 2 + rng.index(7);
     on_threads(shared, rng, threads, |_, rng| {
         for _ in 0..320 / threads {
-            let file = rng.pick(&files);
+            let file = rng.pick(files);
             match rng.index(20) {
-                0 => shared.sync(&files)?,
+                0 => shared.sync(files)?,
                 1 => shared.fsync_later(file),
-                2 => shared.fsync_many(&[file, rng.pick(&files)])?,
+                2 => shared.fsync_many(&[file, rng.pick(files)])?,
                 3..7 => shared.fsync(file, SyncKind::Fdatasync)?,
                 7..11 => shared.fsync(file, SyncKind::Fsync)?,
                 _ => change(shared, file, rng)?,

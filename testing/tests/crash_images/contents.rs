@@ -71,6 +71,28 @@ impl Work {
         Ok(())
     }
 
+    /// Small files grow out of their inodes and are emptied again.
+    pub fn out_of_inodes(&mut self) -> Result<()> {
+        for i in 0..24 {
+            let path = format!("small{}", i % 6);
+            let mut data = self.bytes(100);
+            let file = self.put(&path, &data)?;
+            for _ in 0..6 {
+                let at = self.rng.index(data.len() + 20);
+                let most = if self.rng.one_in(4) { 6000 } else { 60 };
+                let part = self.bytes(most);
+                data.resize(data.len().max(at + part.len()), 0);
+                data[at..at + part.len()].copy_from_slice(&part);
+                self.begin(&path, Some(&data));
+                write_all(&self.fs, &file, at as u64, &part)?;
+                if self.rng.one_in(2) {
+                    self.fsync(&path, &file)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Careless programs save like this: they empty the file and write it again.
     pub fn rewrite(&mut self) -> Result<()> {
         for i in 0..16 {

@@ -49,6 +49,8 @@ enum Volume {
     Ext3,
     /// By mke2fs with these arguments: no journal.
     Unjournaled(&'static [&'static str]),
+    /// By mke2fs: small files and directories in their inodes.
+    Inline,
 }
 
 impl<const N: usize> From<&'static [&'static str; N]> for Volume {
@@ -68,6 +70,10 @@ impl Volume {
             Volume::Unjournaled(args) => {
                 let build = Mke2fs::of_type(SIZE as u64, "ext2");
                 return Disk::by_mke2fs(&build.args(args));
+            }
+            Volume::Inline => {
+                let build = Mke2fs::by_default(SIZE as u64).args(&["-O", "inline_data"]);
+                return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
             }
         };
         let disk = Disk::new(SIZE);
@@ -349,4 +355,18 @@ workloads_of_ext3! {
     data_through_the_log: Work::logged_data;
     overwriting_what_is_in_the_log: Work::overwritten_by_the_flusher;
     reusing_what_is_in_the_log: Work::freed_from_the_log;
+}
+
+workloads! { @form inline_data, AsyncCommit::Adaptive;
+    creating: Work::create_fsync, Volume::Inline;
+    appending: Work::append, Volume::Inline;
+    truncating: Work::truncate, Volume::Inline;
+    rewriting: Work::rewrite, Volume::Inline;
+    replacing: Work::rename_over, Volume::Inline;
+    unlinking: Work::unlink, Volume::Inline;
+    linking_unnamed_files: Work::unnamed, Volume::Inline;
+    making_trees: Work::trees, Volume::Inline;
+    syncing_in_bulk: Work::fsyncs_in_bulk, Volume::Inline;
+    threads_at_once: Work::at_once, Volume::Inline;
+    growing_out_of_inodes: Work::out_of_inodes, Volume::Inline;
 }

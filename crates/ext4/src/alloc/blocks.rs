@@ -326,6 +326,21 @@ impl Groups {
             .inspect_err(|_| self.space.unreserve(1))
     }
 
+    /// Allocates a block for the data of a file, as close after `goal` as possible. It is not taken
+    /// from the reservations of others.
+    ///
+    /// # Errors
+    /// `NoSpace`, and the errors of [`Groups::pick`] and [`Groups::record`].
+    pub fn alloc_data_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        self.space.reserve(1, Claim::Ordinary)?;
+        let place = || {
+            let run = self.pick(goal, 1)?;
+            self.record(handle, run).inspect_err(|_| self.unpick(run))?;
+            Ok(run.start)
+        };
+        place().inspect_err(|_| self.space.unreserve(1))
+    }
+
     /// Allocates a block that [`Groups::reserve_nodes`] has reserved. An error leaves the
     /// reservation unchanged.
     ///

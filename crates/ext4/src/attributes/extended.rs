@@ -8,13 +8,14 @@
 
 use crate::removal::NAMESPACE_BLOCKS;
 use crate::xattr::{self, SetXattrMode};
-use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode};
+use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, directory, inline_data};
 use ext4_format::acl::Acl;
 use ext4_format::inode::FileType;
 use ext4_format::xattr::{
     INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SYSTEM, INDEX_USER, full_name,
     split_name,
 };
+use std::sync::Arc;
 
 /// The longest full name, in bytes.
 const NAME_MAX: usize = 255;
@@ -89,18 +90,43 @@ impl Fs {
         };
         self.with_space(NAMESPACE_BLOCKS, || {
             let _exclusive = inode.lock.write();
-            let handle = self.journal.start(xattr::XATTR_CREDITS)?;
-            let parsed = parsed.as_ref();
-            let changed = match index {
-                INDEX_POSIX_ACL_ACCESS => xattr::set_access(self, &handle, inode, parsed.cloned())?,
-                INDEX_POSIX_ACL_DEFAULT => xattr::set_default(self, &handle, inode, parsed)?,
-                _ => xattr::change(self, &handle, inode, (index, rest), Some(value), mode)?,
+            let set = || {
+                let handle = self.journal.start(xattr::XATTR_CREDITS)?;
+                let parsed = parsed.as_ref();
+                let changed = match index {
+                    INDEX_POSIX_ACL_ACCESS => {
+                        xattr::set_access(self, &handle, inode, parsed.cloned())?
+                    }
+                    INDEX_POSIX_ACL_DEFAULT => xattr::set_default(self, &handle, inode, parsed)?,
+                    _ => xattr::change(self, &handle, inode, (index, rest), Some(value), mode)?,
+                };
+                if changed {
+                    xattr::update_ctime(self, &handle, inode);
+                }
+                Ok(())
             };
-            if changed {
-                xattr::update_ctime(self, &handle, inode);
+            match set() {
+                Err(Error::NoSpace) if self.make_attribute_room(inode, value.len())? => set(),
+                done => done,
             }
-            Ok(())
         })
+    }
+
+    /// Moves contents out of an inode, so that a value of `len` bytes may fit. Returns whether they
+    /// were there. The caller holds the inode's lock exclusively.
+    fn make_attribute_room(&self, inode: &Arc<Inode>, len: usize) -> Result<bool> {
+        if !inline_data::is_used(self)
+            || !inline_data::is_inline(inode)
+            || len >= self.geo.block_size as usize
+        {
+            return Ok(false);
+        }
+        match inode.kind() {
+            FileType::Regular => self.move_file_out(inode)?,
+            FileType::Directory => directory::move_to_block(self, inode)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Removes an attribute.

@@ -51,8 +51,7 @@ impl<'a> Dir<'a> {
             return Err(Error::Encrypted { ino: inode.ino });
         }
         if flags.contains(InodeFlags::INLINE_DATA) {
-            // Such a volume is read-only.
-            return Err(Error::Internal("a directory in its inode is to be changed"));
+            return Err(Error::Internal("the directory is in its inode"));
         }
         let blocks = u32::try_from(size >> fs.geo.block_bits).unwrap_or(u32::MAX);
         if blocks == 0 || !size.is_multiple_of(u64::from(fs.geo.block_size)) {
@@ -110,14 +109,9 @@ impl<'a> Dir<'a> {
             .csum_seed
             .map(|_| Seed(self.inode.csum_seed(self.fs)))
     }
-    /// Returns the type for an entry; `None` if the volume does not record types.
-    pub fn entry_kind(&self, kind: FileType) -> Option<FileType> {
-        let recorded = self.fs.geo.incompat.contains(IncompatFeatures::FILETYPE);
-        recorded.then_some(kind)
-    }
     /// Sets "." and ".." of a new first block, with types if the volume records them.
     pub fn set_dot_entries(&self, bytes: &mut [u8], parent: Ino) -> Result<(), FormatError> {
-        let kind = self.entry_kind(FileType::Directory);
+        let kind = entry_kind(self.fs, FileType::Directory);
         dir_entry::set_target(bytes, 0, self.inode.ino, kind)?;
         dir_entry::set_target(bytes, dir_entry::rec_len_for(1), parent, kind)
     }
@@ -369,6 +363,12 @@ impl<'a> Dir<'a> {
         inode.mark_dirty(self.fs, handle);
         Ok(())
     }
+}
+
+/// Returns the type for an entry; `None` if the volume does not record types.
+pub(super) fn entry_kind(fs: &Fs, kind: FileType) -> Option<FileType> {
+    let recorded = fs.geo.incompat.contains(IncompatFeatures::FILETYPE);
+    recorded.then_some(kind)
 }
 
 /// Checks that a first block begins with "." and "..".

@@ -2,13 +2,23 @@
 
 use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, probe};
-use super::{Place, Slot};
+use super::{Leaf, Place, Slot};
 use crate::{InodeDamage, Result};
 use ext4_format::dir_entry;
 use ext4_format::htree::NodeKind;
 use jbd2::Buffer;
 use std::sync::Arc;
 use units::FileBlock;
+
+impl Leaf {
+    fn linear(buffer: Arc<Buffer>, file_block: FileBlock) -> Leaf {
+        Leaf {
+            path: Path::default(),
+            buffer,
+            file_block,
+        }
+    }
+}
 
 /// Blocks of the first window that is read ahead.
 const FIRST_WINDOW: u32 = 16;
@@ -25,13 +35,7 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
             continue;
         };
         let slot = probe(dir, &leaf, name)?;
-        let place = Place {
-            path: Path::default(),
-            leaf,
-            leaf_at: at,
-            slot,
-            dentry: None,
-        };
+        let place = Place::in_block(Leaf::linear(leaf, at), slot);
         match slot {
             Slot::Entry { .. } => return Ok(place),
             Slot::Room { .. } if room.is_none() => room = Some(place),
@@ -60,13 +64,7 @@ pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
     let leaf = first_block(dir)?;
     let slot = probe(dir, &leaf, b"..")?;
     match slot {
-        Slot::Entry { .. } => Ok(Place {
-            path: Path::default(),
-            leaf,
-            leaf_at: FileBlock(0),
-            slot,
-            dentry: None,
-        }),
+        Slot::Entry { .. } => Ok(Place::in_block(Leaf::linear(leaf, FileBlock(0)), slot)),
         _ => {
             let error = InodeDamage::NoParent.at(dir.inode.ino, Some(leaf.block()));
             Err(dir.fs.blame("directory_find_parent", dir.inode.ino, error))

@@ -27,6 +27,7 @@
 //! - A block is verified once after it is read from the device (checksum and structure). An error
 //!   names the inode and the block.
 //! - Checksums are updated by seals at commit, not at each change.
+//! - A directory in its inode ([`inline`]) gets a block when it is full, and keeps it.
 //! - No loop on a damaged tree has more steps than the directory has blocks: the depth has a bound,
 //!   and visited leaves are counted.
 
@@ -42,13 +43,14 @@ mod tree;
 
 pub(crate) use read::read;
 
-use crate::inline_data::is_inline;
+use crate::inline_data::{self, is_inline};
 use crate::{Error, Fs, Inode, Result};
 use block::Dir;
 use cache::{Dentry, Named};
 use ext4_format::dir_entry;
 use ext4_format::inode::{FileType, InodeFlags};
 use jbd2::{Buffer, Handle};
+use plan::NewEntry;
 use std::sync::Arc;
 use tree::Path;
 use units::{FileBlock, FsBlock, Ino};
@@ -68,18 +70,29 @@ pub struct DirEntry<'a> {
 
 /// The position of a name in a directory, or the position at which it would be added.
 pub(crate) struct Place {
-    /// The nodes above the leaf; empty in a linear directory.
-    path: Path,
-    /// The block with the entry or with room for it; otherwise a full block.
-    leaf: Arc<Buffer>,
-    /// The file block of `leaf` in the directory.
-    leaf_at: FileBlock,
+    at: At,
     slot: Slot,
     /// The name in the cache; `None` for "..".
     dentry: Option<Dentry>,
 }
 
-/// The result of [`find`] in [`Place::leaf`].
+/// Where the search for a name ended: with its entry, with room for it, or full.
+enum At {
+    /// In the inode. The slot's offset is that in [`inline::image`].
+    Inode,
+    Block(Leaf),
+}
+
+/// A block with entries.
+struct Leaf {
+    /// The nodes above the leaf; empty in a linear directory.
+    path: Path,
+    buffer: Arc<Buffer>,
+    /// The file block of `buffer` in the directory.
+    file_block: FileBlock,
+}
+
+/// The result of [`find`] at [`Place::at`].
 #[derive(Clone, Copy)]
 enum Slot {
     /// The name's entry.
@@ -95,9 +108,20 @@ enum Slot {
 }
 
 impl Place {
-    /// Returns the volume's block in which the search ended: with the entry, if it exists.
-    pub fn block(&self) -> FsBlock {
-        self.leaf.block()
+    fn in_block(leaf: Leaf, slot: Slot) -> Place {
+        Place {
+            at: At::Block(leaf),
+            slot,
+            dentry: None,
+        }
+    }
+    /// Returns the volume's block in which the search ended: with the entry, if it exists. `None`
+    /// for a directory in its inode.
+    pub fn block(&self) -> Option<FsBlock> {
+        match &self.at {
+            At::Inode => None,
+            At::Block(leaf) => Some(leaf.buffer.block()),
+        }
     }
     /// Returns the inode that the name refers to, if it exists.
     pub fn ino(&self) -> Option<Ino> {
@@ -141,8 +165,9 @@ impl Place {
     }
     /// Returns an upper bound of the blocks that [`add`] changes.
     pub fn add_credits(&self) -> u32 {
-        match self.slot {
-            Slot::Full { .. } => plan::credits(self.path.len()),
+        match (&self.at, self.slot) {
+            (At::Inode, Slot::Full { .. }) => inline::MOVE_CREDITS + plan::credits(0),
+            (At::Block(leaf), Slot::Full { .. }) => plan::credits(leaf.path.len()),
             _ => 1,
         }
     }
@@ -165,10 +190,15 @@ pub(crate) const INIT_CREDITS: u32 = 1 + crate::extents::INSERT_CREDITS;
 
 /// Finds a name that is neither "." nor "..".
 pub(crate) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Place> {
-    let view = Dir::open(fs, dir)?;
-    let place = match tree::find(&view, name)? {
-        Some(place) => place,
-        None => linear::find(&view, name)?,
+    let place = match inline_data::is_used(fs) && is_inline(dir) {
+        true => inline::find(fs, dir, name)?,
+        false => {
+            let view = Dir::open(fs, dir)?;
+            match tree::find(&view, name)? {
+                Some(place) => place,
+                None => linear::find(&view, name)?,
+            }
+        }
     };
     Ok(Place {
         dentry: Some(fs.dentries.dentry(dir.ino, name)),
@@ -178,15 +208,22 @@ pub(crate) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Place> {
 
 /// Finds "..".
 pub(crate) fn find_parent(fs: &Fs, dir: &Inode) -> Result<Place> {
-    linear::find_parent(&Dir::open(fs, dir)?)
+    match inline_data::is_used(fs) && is_inline(dir) {
+        true => inline::find(fs, dir, b".."),
+        false => linear::find_parent(&Dir::open(fs, dir)?),
+    }
 }
 
-/// Returns the inode of "..".
+/// Returns the inode of "..". It needs no lock if ".." does not change.
 pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
-    if is_inline(dir) {
-        return Ok(inline::parent(dir));
+    if inline_data::is_used(fs)
+        && let Some(parent) = inline_data::parent(dir)
+    {
+        return Ok(parent);
     }
-    find_parent(fs, dir)?.ino().ok_or(Error::NotFound)
+    linear::find_parent(&Dir::open(fs, dir)?)?
+        .ino()
+        .ok_or(Error::NotFound)
 }
 
 /// # Errors
@@ -203,10 +240,6 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, O
     let place = match name {
         b"." => return Ok(Some((dir.ino, Some(FileType::Directory)))),
         b".." => return Ok(Some((parent(fs, dir)?, Some(FileType::Directory)))),
-        _ if is_inline(dir) => {
-            check_not_encrypted(dir)?;
-            return inline::lookup(fs, dir, name);
-        }
         _ => find(fs, dir, name)?,
     };
     place.remember(fs, place.named());
@@ -233,23 +266,40 @@ pub(crate) fn add(
     name: &[u8],
     (ino, kind): (Ino, FileType),
 ) -> Result<()> {
+    let entry_kind = block::entry_kind(fs, kind);
+    let leaf = match &place.at {
+        At::Block(leaf) => leaf,
+        At::Inode => {
+            let entry = NewEntry {
+                name,
+                ino,
+                kind: entry_kind,
+            };
+            if inline::add(fs, handle, dir, place.slot, &entry)? {
+                return place.end_change(fs, Ok(()), named(ino, entry_kind));
+            }
+            inline::move_to_block(fs, handle, dir)?;
+            let place = find(fs, dir, name)?;
+            return add(fs, handle, dir, &place, name, (ino, kind));
+        }
+    };
     let view = Dir::open(fs, dir)?;
-    let kind = view.entry_kind(kind);
+    let kind = entry_kind;
     let done = match place.slot {
         Slot::Entry { .. } => return Err(Error::Exists),
         Slot::Room { offset } => {
-            if place.path.is_empty() {
+            if leaf.path.is_empty() {
                 view.clear_index_flag(handle, dir)?;
             }
-            view.change_leaf(handle, &place.leaf, |bytes| {
+            view.change_leaf(handle, &leaf.buffer, |bytes| {
                 dir_entry::insert_at(bytes, offset, name, ino, kind)
             })
             .map(drop)
-            .map_err(|e| view.corrupt(&place.leaf, e))
+            .map_err(|e| view.corrupt(&leaf.buffer, e))
         }
         Slot::Full { used } => {
-            let entry = plan::NewEntry { name, ino, kind };
-            plan::add_entry(&view, place, used, &entry)?.apply(&view, handle, dir)
+            let entry = NewEntry { name, ino, kind };
+            plan::add_entry(&view, leaf, used, &entry)?.apply(&view, handle, dir)
         }
     };
     place.end_change(fs, done, named(ino, kind))
@@ -260,15 +310,20 @@ pub(crate) fn add(
 /// # Errors
 ///
 /// `NotFound` if `place` has no entry.
-pub(crate) fn remove(fs: &Fs, handle: &Handle<'_>, dir: &Inode, place: &Place) -> Result<()> {
-    let view = Dir::open(fs, dir)?;
+pub(crate) fn remove(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, place: &Place) -> Result<()> {
     let Slot::Entry { offset, .. } = place.slot else {
         return Err(Error::NotFound);
     };
-    let done = view.change_leaf(handle, &place.leaf, |bytes| {
-        dir_entry::remove(bytes, offset)
-    });
-    let done = done.map_err(|e| view.corrupt(&place.leaf, e));
+    let done = match &place.at {
+        At::Inode => inline::remove(fs, handle, dir, offset),
+        At::Block(leaf) => {
+            let view = Dir::open(fs, dir)?;
+            let done = view.change_leaf(handle, &leaf.buffer, |bytes| {
+                dir_entry::remove(bytes, offset)
+            });
+            done.map_err(|e| view.corrupt(&leaf.buffer, e))
+        }
+    };
     place.end_change(fs, done, Named::Nothing)
 }
 
@@ -280,28 +335,37 @@ pub(crate) fn remove(fs: &Fs, handle: &Handle<'_>, dir: &Inode, place: &Place) -
 pub(crate) fn set_target(
     fs: &Fs,
     handle: &Handle<'_>,
-    dir: &Inode,
+    dir: &Arc<Inode>,
     place: &Place,
     (ino, kind): (Ino, FileType),
 ) -> Result<()> {
-    let view = Dir::open(fs, dir)?;
-    let kind = view.entry_kind(kind);
+    let kind = block::entry_kind(fs, kind);
     let Slot::Entry { offset, .. } = place.slot else {
         return Err(Error::NotFound);
     };
     let change = |bytes: &mut [u8]| dir_entry::set_target(bytes, offset, ino, kind);
-    // ".." of a hashed directory is in the root of its tree.
-    let done = if view.has_index_flag && place.leaf_at == FileBlock(0) {
-        view.change_root(handle, &place.leaf, change)
-    } else {
-        view.change_leaf(handle, &place.leaf, change)
+    let done = match &place.at {
+        At::Inode => inline::change(fs, handle, dir, change),
+        At::Block(leaf) => {
+            let view = Dir::open(fs, dir)?;
+            // ".." of a hashed directory is in the root of its tree.
+            let done = if view.has_index_flag && leaf.file_block == FileBlock(0) {
+                view.change_root(handle, &leaf.buffer, change)
+            } else {
+                view.change_leaf(handle, &leaf.buffer, change)
+            };
+            done.map_err(|e| view.corrupt(&leaf.buffer, e))
+        }
     };
-    let done = done.map_err(|e| view.corrupt(&place.leaf, e));
     place.end_change(fs, done, named(ino, kind))
 }
 
-/// Writes the first block of a new directory ("." and ".."). An error has changed nothing.
+/// Gives a new directory "." and "..": in the inode, where the volume has the feature, else in its
+/// first block. An error has changed nothing.
 pub(crate) fn init(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, parent: Ino) -> Result<()> {
+    if inline_data::is_used(fs) && inline::init(fs, handle, dir, parent)? {
+        return Ok(());
+    }
     let view = Dir::open_new(fs, dir);
     for buffer in view.append(handle, dir, 1)? {
         view.change_leaf(handle, &buffer, |bytes| {
@@ -315,5 +379,17 @@ pub(crate) fn init(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, parent: Ino) 
 
 /// Returns whether the directory has no entry except "." and "..".
 pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
-    linear::is_empty(&Dir::open(fs, dir)?)
+    match inline_data::is_used(fs) && is_inline(dir) {
+        true => inline::is_empty(fs, dir),
+        false => linear::is_empty(&Dir::open(fs, dir)?),
+    }
+}
+
+/// Puts the entries of a directory into a block, if they are in its inode. An error has changed
+/// nothing. The caller holds the directory's lock exclusively.
+pub(crate) fn move_to_block(fs: &Fs, dir: &Arc<Inode>) -> Result<()> {
+    match inline_data::is_used(fs) && is_inline(dir) {
+        true => inline::move_to_block(fs, &fs.journal.start(inline::MOVE_CREDITS)?, dir),
+        false => Ok(()),
+    }
 }

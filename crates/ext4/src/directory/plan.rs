@@ -11,7 +11,7 @@
 //! The key of a leaf in an htree node is the lowest hash of the leaf. Its bit 0 is set if the leaf
 //! before has names with that hash, too (see `ext4_format::htree`).
 
-use super::Place;
+use super::Leaf;
 use super::block::{BlockKind, Dir};
 use super::linear;
 use super::tree::{self, node_kind};
@@ -60,15 +60,14 @@ pub(super) fn credits(levels: usize) -> u32 {
     2 * (levels + 1) + (levels + 1) * INSERT_CREDITS
 }
 
-/// Plans the addition of `entry` at `place`, whose leaf has no room. The leaf's live records need
-/// `used` bytes.
+/// Plans the addition of `entry` at `leaf`, which has no room. Its live records need `used` bytes.
 pub(super) fn add_entry(
     dir: &Dir<'_>,
-    place: &Place,
+    leaf: &Leaf,
     used: u32,
     entry: &NewEntry<'_>,
 ) -> Result<Plan> {
-    let in_tree = !place.path.is_empty();
+    let in_tree = !leaf.path.is_empty();
     let hash = if in_tree {
         tree::root(dir)?.map(|root| root.version)
     } else if may_become_tree(dir) {
@@ -84,12 +83,12 @@ pub(super) fn add_entry(
     // Packing must leave room for more entries. It may move entries, because readers' positions are
     // hashes.
     if wanted <= capacity / 4 * 3 {
-        return compact(dir, place, entry);
+        return compact(dir, leaf, entry);
     }
     if in_tree {
-        split(dir, place, hash, entry)
+        split(dir, leaf, hash, entry)
     } else {
-        convert_to_htree(dir, place, hash, entry)
+        convert_to_htree(dir, leaf, hash, entry)
     }
 }
 
@@ -221,8 +220,8 @@ fn split_leaf(
 }
 
 /// Packs a leaf, or the only block of a directory. "." and ".." stay first.
-fn compact(dir: &Dir<'_>, place: &Place, entry: &NewEntry<'_>) -> Result<Plan> {
-    let source = place.leaf.data();
+fn compact(dir: &Dir<'_>, leaf: &Leaf, entry: &NewEntry<'_>) -> Result<Plan> {
+    let source = leaf.buffer.data();
     let pack = || {
         let mut offsets = Vec::new();
         for old in dir_entry::entries(&source, dir.inodes_count()) {
@@ -233,9 +232,9 @@ fn compact(dir: &Dir<'_>, place: &Place, entry: &NewEntry<'_>) -> Result<Plan> {
         insert_entry(&mut image, entry)?;
         Ok(image)
     };
-    let image = pack().map_err(|e| dir.corrupt(&place.leaf, e))?;
+    let image = pack().map_err(|e| dir.corrupt(&leaf.buffer, e))?;
     Ok(Plan {
-        changed: smallvec![Changed::leaf(place, image)],
+        changed: smallvec![Changed::leaf(leaf, image)],
         ..Plan::default()
     })
 }
@@ -255,12 +254,12 @@ fn append(dir: &Dir<'_>, entry: &NewEntry<'_>) -> Result<Plan> {
 /// Converts a directory of one block to an htree.
 fn convert_to_htree(
     dir: &Dir<'_>,
-    place: &Place,
+    leaf: &Leaf,
     version: HashVersion,
     entry: &NewEntry<'_>,
 ) -> Result<Plan> {
     let parent = linear::find_parent(dir)?.ino().unwrap_or(Ino::ROOT);
-    let source = place.leaf.data();
+    let source = leaf.buffer.data();
     let images = || {
         let (lower, upper, hash) = split_leaf(dir, &source, version, entry)?;
         let mut root = vec![0; dir.block_size()];
@@ -277,11 +276,11 @@ fn convert_to_htree(
         dir.set_dot_entries(&mut root, parent)?;
         Ok((root, lower, upper))
     };
-    let (root, lower, upper) = images().map_err(|e| dir.corrupt(&place.leaf, e))?;
+    let (root, lower, upper) = images().map_err(|e| dir.corrupt(&leaf.buffer, e))?;
     Ok(Plan {
         changed: smallvec![Changed {
             kind: BlockKind::Node(NodeKind::Root),
-            ..Changed::leaf(place, root)
+            ..Changed::leaf(leaf, root)
         }],
         fresh: smallvec![(BlockKind::Leaf, lower), (BlockKind::Leaf, upper)],
         sets_index_flag: true,
@@ -290,14 +289,14 @@ fn convert_to_htree(
 }
 
 /// Splits a leaf, and the nodes above it that have no room for one more child.
-fn split(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_>) -> Result<Plan> {
+fn split(dir: &Dir<'_>, leaf: &Leaf, version: HashVersion, entry: &NewEntry<'_>) -> Result<Plan> {
     let mut plan = Plan::default();
-    let source = place.leaf.data();
+    let source = leaf.buffer.data();
     let (lower, upper, mut hash) =
-        split_leaf(dir, &source, version, entry).map_err(|e| dir.corrupt(&place.leaf, e))?;
-    plan.changed.push(Changed::leaf(place, lower));
+        split_leaf(dir, &source, version, entry).map_err(|e| dir.corrupt(&leaf.buffer, e))?;
+    plan.changed.push(Changed::leaf(leaf, lower));
     let mut child = plan.push_fresh(dir, BlockKind::Leaf, upper);
-    for (level, frame) in place.path.frames.iter().enumerate().rev() {
+    for (level, frame) in leaf.path.frames.iter().enumerate().rev() {
         let kind = node_kind(level);
         let corrupt = |e| dir.corrupt(&frame.buffer, e);
         let mut image = frame.buffer.data().to_vec();
@@ -311,7 +310,7 @@ fn split(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_
         }
         let mut fresh = vec![0; dir.block_size()];
         if level == 0 {
-            if place.path.len() > usize::from(dir.max_levels()) {
+            if leaf.path.len() > usize::from(dir.max_levels()) {
                 return Err(Error::NoSpace);
             }
             let at = plan.next_fresh(dir);
@@ -342,9 +341,9 @@ fn split(dir: &Dir<'_>, place: &Place, version: HashVersion, entry: &NewEntry<'_
 }
 
 impl Changed {
-    fn leaf(place: &Place, image: Vec<u8>) -> Changed {
+    fn leaf(leaf: &Leaf, image: Vec<u8>) -> Changed {
         Changed {
-            buffer: place.leaf.clone(),
+            buffer: leaf.buffer.clone(),
             kind: BlockKind::Leaf,
             image,
         }

@@ -22,10 +22,10 @@
 
 use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, cycle_error};
-use super::{DirEntry, check_not_encrypted, inline, linear, plan, read_ahead};
-use crate::inline_data::is_inline;
+use super::{DirEntry, inline, linear, plan, read_ahead};
+use crate::inline_data::{self, is_inline};
 use crate::{Error, Fs, Inode, InodeDamage, Result};
-use block::Buf;
+use block::{Buf, BufMut};
 use ext4_format::dir_entry;
 use ext4_format::dirhash::{self, HashVersion};
 use ext4_format::error::FormatError;
@@ -126,9 +126,6 @@ pub(crate) fn read(
     if !inode.is_dir() {
         return Err(Error::NotDirectory);
     }
-    if is_inline(inode) {
-        return read_inline(fs, inode, pos, each);
-    }
     let mut chunk = Chunk::default();
     loop {
         chunk.leaves.clear();
@@ -138,16 +135,9 @@ pub(crate) fn read(
             if inode.links() == 0 {
                 return Err(Error::NotFound);
             }
-            let dir = Dir::open(fs, inode)?;
-            if pos == 0 {
-                read_ahead::begin(&dir);
-            }
-            match hash_order(&dir)? {
-                Some(order) => (
-                    parent_for_dots(&dir, pos)?,
-                    collect_hashed(&dir, order, pos, &mut chunk)?,
-                ),
-                None => (None, collect_linear(&dir, pos, &mut chunk)?),
+            match inline_data::is_used(fs) && is_inline(inode) {
+                true => (collect_inline(fs, inode, pos, &mut chunk)?, None),
+                false => collect(fs, inode, pos, &mut chunk)?,
             }
         };
         if let Some(parent) = dots
@@ -177,6 +167,49 @@ pub(crate) fn read(
     }
 }
 
+/// Collects the entries of one or more blocks from a position on. Returns the inode of ".." if
+/// "." and ".." are to be returned apart from them, and the position of the next block.
+fn collect(
+    fs: &Fs,
+    inode: &Inode,
+    pos: u64,
+    chunk: &mut Chunk,
+) -> Result<(Option<Ino>, Option<u64>)> {
+    let dir = Dir::open(fs, inode)?;
+    if pos == 0 {
+        read_ahead::begin(&dir);
+    }
+    Ok(match hash_order(&dir)? {
+        Some(order) => (
+            parent_for_dots(&dir, pos)?,
+            collect_hashed(&dir, order, pos, chunk)?,
+        ),
+        None => (None, collect_linear(&dir, pos, chunk)?),
+    })
+}
+
+/// [`collect`] of all entries of a directory in its inode, which is read as the block that it
+/// becomes.
+fn collect_inline(fs: &Fs, inode: &Inode, pos: u64, chunk: &mut Chunk) -> Result<Option<Ino>> {
+    let data = BufMut::copy_of(&inline::image(fs, inode)?).freeze();
+    let dir = Dir {
+        blocks: 1,
+        ..Dir::open_new(fs, inode)
+    };
+    let Some(order) = hash_order(&dir)? else {
+        let from = u32::try_from(pos).unwrap_or(u32::MAX);
+        collect_offsets(&dir, data, 0, from, chunk)?;
+        return Ok(None);
+    };
+    let from = pos.saturating_sub(FIRST_HASH);
+    collect_keys(&dir, order.version, data, from, chunk)?;
+    chunk.sort_and_rank(from);
+    Ok(match pos < FIRST_HASH {
+        true => inline_data::parent(inode),
+        false => None,
+    })
+}
+
 /// Calls `each` with "." and ".." from position `pos` on. Returns whether it returned true.
 fn read_dots(
     inode: &Inode,
@@ -195,41 +228,6 @@ fn read_dots(
                 next: at + 1,
             })
         })
-}
-
-/// [`read()`] of a directory in its inode.
-fn read_inline(
-    fs: &Fs,
-    inode: &Inode,
-    pos: u64,
-    each: &mut dyn FnMut(DirEntry<'_>) -> bool,
-) -> Result<()> {
-    let (parent, entries) = {
-        let _shared = inode.lock.read();
-        if inode.links() == 0 {
-            return Err(Error::NotFound);
-        }
-        check_not_encrypted(inode)?;
-        (inline::parent(inode), inline::read(fs, inode, pos)?)
-    };
-    if !read_dots(inode, parent, pos, each) {
-        return Ok(());
-    }
-    for entry in entries {
-        let kind = entry
-            .kind
-            .or_else(|| Some(fs.inode(entry.ino).ok()?.kind()));
-        let more = each(DirEntry {
-            ino: entry.ino,
-            kind: kind.unwrap_or(FileType::Regular),
-            name: &entry.name,
-            next: entry.next,
-        });
-        if !more {
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// The parameters for reading a directory by hash.
@@ -340,21 +338,43 @@ fn collect_leaf(
     chunk: &mut Chunk,
 ) -> Result<()> {
     let leaf = dir.get(at, BlockKind::Leaf)?;
-    let data = leaf.data();
-    let mut collect = || -> Result<(), FormatError> {
-        for entry in dir_entry::entries(&data, dir.inodes_count()) {
-            let entry = entry?;
-            if entry.is_dot_or_dotdot() {
-                continue;
-            }
-            let key = key(dir, version, entry.name);
-            if matters(key, from) {
-                chunk.push(key, &entry);
-            }
+    collect_keys(dir, version, leaf.data(), from, chunk).map_err(|e| dir.corrupt(&leaf, e))
+}
+
+/// Collects the entries of a leaf that matter from the sort key `from` on.
+fn collect_keys(
+    dir: &Dir<'_>,
+    version: HashVersion,
+    data: Buf,
+    from: u64,
+    chunk: &mut Chunk,
+) -> Result<(), FormatError> {
+    for entry in dir_entry::entries(&data, dir.inodes_count()) {
+        let entry = entry?;
+        if entry.is_dot_or_dotdot() {
+            continue;
         }
-        Ok(())
-    };
-    collect().map_err(|e| dir.corrupt(&leaf, e))?;
+        let key = key(dir, version, entry.name);
+        if matters(key, from) {
+            chunk.push(key, &entry);
+        }
+    }
+    chunk.leaves.push(data);
+    Ok(())
+}
+
+/// Collects the entries of a leaf from byte `from` on. `base` is the position of its first byte.
+fn collect_offsets(
+    dir: &Dir<'_>,
+    data: Buf,
+    base: u64,
+    from: u32,
+    chunk: &mut Chunk,
+) -> Result<(), FormatError> {
+    for entry in dir_entry::entries_from(&data, dir.inodes_count(), from) {
+        let entry = entry?;
+        chunk.push(base + u64::from(entry.offset + entry.rec_len), &entry);
+    }
     chunk.leaves.push(data);
     Ok(())
 }
@@ -376,13 +396,8 @@ fn collect_linear(dir: &Dir<'_>, pos: u64, chunk: &mut Chunk) -> Result<Option<u
         _ => dir.get_if_leaf(at)?,
     };
     if let Some(leaf) = leaf {
-        let data = leaf.data();
-        let from = (pos - base) as u32;
-        for entry in dir_entry::entries_from(&data, dir.inodes_count(), from) {
-            let entry = entry.map_err(|e| dir.corrupt(&leaf, e))?;
-            chunk.push(base + u64::from(entry.offset + entry.rec_len), &entry);
-        }
-        chunk.leaves.push(data);
+        collect_offsets(dir, leaf.data(), base, (pos - base) as u32, chunk)
+            .map_err(|e| dir.corrupt(&leaf, e))?;
     }
     Ok(Some(base + (1 << bits)))
 }
@@ -390,7 +405,6 @@ fn collect_linear(dir: &Dir<'_>, pos: u64, chunk: &mut Chunk) -> Result<Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use block::BufMut;
 
     /// Entries with these sort keys as far as they matter from `from` on, each with a name of four
     /// bytes, in a shuffled order.

@@ -6,7 +6,7 @@
 //! that entry, and goes down along first entries.
 
 use super::block::{BlockKind, Dir};
-use super::{Place, Slot};
+use super::{Leaf, Place, Slot};
 use crate::{Error, InodeDamage, Result};
 use block::Buf;
 use ext4_format::dir_entry::{self, Probe};
@@ -229,13 +229,12 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
             _ => path.next.is_some_and(|next| htree::continues(next, hash)),
         };
         let next = continues.then(|| path.clone());
-        let here = Place {
+        let here = Leaf {
             path,
-            leaf,
-            leaf_at,
-            slot,
-            dentry: None,
+            buffer: leaf,
+            file_block: leaf_at,
         };
+        let here = Place::in_block(here, slot);
         let Some(mut next) = next else {
             return Ok(Some(match (first, slot) {
                 (Some(first), Slot::Room { .. } | Slot::Full { .. }) => first,

@@ -348,9 +348,14 @@ pub(crate) fn most_at(fs: &Fs, inode: &Inode, block: FileBlock) -> u32 {
     }
 }
 
-/// Returns whether an inode has a block map, which has no unwritten blocks.
-pub(crate) fn has_block_map(inode: &Inode) -> bool {
-    !inode.flags().contains(InodeFlags::EXTENTS)
+/// Returns whether an inode has a block map, which has no unwritten blocks, or gets one when its
+/// contents leave the inode.
+pub(crate) fn has_block_map(fs: &Fs, inode: &Inode) -> bool {
+    let flags = inode.flags();
+    match flags.contains(InodeFlags::INLINE_DATA) {
+        true => !fs.geo.incompat.contains(IncompatFeatures::EXTENTS),
+        false => !flags.contains(InodeFlags::EXTENTS),
+    }
 }
 
 /// A map that can be changed.
@@ -403,16 +408,33 @@ fn modify<R>(
 /// Gives an inode without blocks an empty map: a tree where the volume has the feature, else a
 /// block map.
 pub(crate) fn make_empty(fs: &Fs, inode: &Inode) {
-    *inode.i_block.write() = match fs.geo.incompat.contains(IncompatFeatures::EXTENTS) {
-        true => {
-            inode.insert_flags(InodeFlags::EXTENTS);
-            empty_root()
-        }
-        false => [0; 60],
-    };
+    let (flag, i_block) = new_map(fs, None);
+    *inode.i_block.write() = i_block;
+    inode.insert_flags(flag);
+}
+
+/// Returns the map of a new inode that has no block, or `first` as its only one, and the flag of
+/// that kind of map.
+pub(crate) fn new_map(fs: &Fs, first: Option<FsBlock>) -> (InodeFlags, [u8; 60]) {
+    let mut i_block = [0; 60];
+    if fs.geo.incompat.contains(IncompatFeatures::EXTENTS) {
+        let extent = first.map(|start| Extent {
+            file_block: FileBlock::FIRST,
+            len: 1,
+            state: ExtentState::Written,
+            start,
+        });
+        node::fill(&mut i_block, 0, extent.as_ref().map(node::pack).as_slice());
+        return (InodeFlags::EXTENTS, i_block);
+    }
+    // A volume without extents has block numbers of 32 bits.
+    let number = first.map_or(0, |block| block.0 as u32);
+    i_block[..4].copy_from_slice(&number.to_le_bytes());
+    (InodeFlags::empty(), i_block)
 }
 
 /// Returns the root of an empty tree.
+#[cfg(test)]
 fn empty_root() -> [u8; 60] {
     let mut root = [0; 60];
     node::fill(&mut root, 0, &[]);

@@ -47,7 +47,7 @@ impl Fs {
             return Err(Error::FileTooLarge);
         }
         // A block map has no unwritten blocks. As in the kernel, holes can be made.
-        if mode != FallocateMode::PunchHole && extents::has_block_map(inode) {
+        if mode != FallocateMode::PunchHole && extents::has_block_map(self, inode) {
             return Err(Error::NotSupported);
         }
         if end > self.max_size_of(inode) {
@@ -66,6 +66,10 @@ impl Fs {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
         inode.begin_write(WriteMode::Anywhere)?;
+        if mode == FallocateMode::PunchHole && self.zero_in_inode(inode, offset, end)? {
+            return Ok(());
+        }
+        self.move_file_out(inode)?;
         let done = self.change_blocks(inode, mode, offset, end);
         if done.is_err() {
             // The size on disk may have waited for pages that were dropped before the error.

@@ -9,6 +9,7 @@
 //! | `truncate` | the size |
 //! | `fallocate` | preallocation, holes, zeroed ranges |
 //! | `seek` | where data and holes begin |
+//! | `inline` | files in their inode |
 //!
 //! Locks: a change of contents or blocks holds [`crate::Inode`]'s `lock` exclusively and waits for
 //! readahead in flight. A reader takes the lock shared, only to read pages that are not cached.
@@ -16,6 +17,7 @@
 
 mod atime;
 mod fallocate;
+mod inline;
 mod read;
 mod seek;
 mod truncate;
@@ -33,7 +35,7 @@ use std::sync::Arc;
 impl Fs {
     /// Returns the largest size that a file can have with its kind of map, in bytes.
     fn max_size_of(&self, inode: &Inode) -> u64 {
-        match extents::has_block_map(inode) {
+        match extents::has_block_map(self, inode) {
             true => self.geo.max_block_map_size(),
             false => self.geo.max_file_size(),
         }

@@ -28,8 +28,10 @@ enum Run {
     Zeroes,
     /// On the device, at this byte offset.
     Device(u64),
-    /// One page that is elsewhere: in the log and not yet written home, or in the inode.
-    Elsewhere(Buf),
+    /// One page that is in the log and not yet written home.
+    Logged(Buf),
+    /// One page with the contents of the inode. The cache has none of such a file.
+    Inline(Buf),
 }
 
 impl Fs {
@@ -124,7 +126,8 @@ impl Fs {
                     }
                 }
             }
-            Run::Elsewhere(buf) => {
+            Run::Inline(buf) => out.copy(pages.start, &buf),
+            Run::Logged(buf) => {
                 let index = pages.start;
                 let buf = keep(inode, index, trim(inode, buf, index, inode.size()), mode);
                 out.copy(index, &buf);
@@ -172,7 +175,7 @@ impl Fs {
                 let device = Run::Device(start.offset(self.geo.block_size));
                 match self.journal.data_in_log(start..start + u64::from(len))? {
                     None => (device, end_of(len)),
-                    Some((held, content)) if held == start => (Run::Elsewhere(content), end_of(1)),
+                    Some((held, content)) if held == start => (Run::Logged(content), end_of(1)),
                     Some((held, _)) => (device, end_of((held - start) as u32)),
                 }
             }
@@ -189,7 +192,7 @@ impl Fs {
         for (to, from) in page.iter_mut().zip(contents) {
             *to = from;
         }
-        Ok((Run::Elsewhere(page.freeze()), PageIndex::FIRST + 1))
+        Ok((Run::Inline(page.freeze()), PageIndex::FIRST + 1))
     }
 
     /// Reads a page of which a part is about to be changed, or returns zeroes for a hole. `None` if
@@ -210,7 +213,7 @@ impl Fs {
         };
         Ok(match run {
             Run::Zeroes => Some(BufMut::zeroed(page).freeze()),
-            Run::Elsewhere(buf) => Some(trim(inode, buf, index, size)),
+            Run::Logged(buf) | Run::Inline(buf) => Some(trim(inode, buf, index, size)),
             Run::Device(from) => {
                 let mut bufs = self
                     .queue

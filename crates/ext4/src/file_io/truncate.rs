@@ -1,6 +1,7 @@
 //! Changing a file's size.
 
 use crate::extents;
+use crate::inline_data::is_inline;
 use crate::removal::ANY_BLOCKS;
 use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, orphan};
 use ext4_format::inode::FileType;
@@ -27,6 +28,9 @@ impl Fs {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
         let old = inode.begin_write(WriteMode::Anywhere)?;
+        if self.truncate_in_inode(inode, size)? {
+            return Ok(());
+        }
         if size >= old {
             self.zero_tail(inode, size)?;
             return self.grow_to(inode, Some(size));
@@ -94,7 +98,9 @@ impl Fs {
         let _exclusive = inode.lock.write();
         let pages = self.page_size.index_after(size)..PageIndex::END;
         self.drop_pages(inode, pages.clone());
-        self.free_blocks(inode, page::blocks(pages))?;
+        if !is_inline(inode) {
+            self.free_blocks(inode, page::blocks(pages))?;
+        }
         self.end_truncation(inode)
     }
 }

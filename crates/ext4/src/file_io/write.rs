@@ -3,6 +3,7 @@
 use crate::alloc::Claim;
 use crate::extents::{self, Changes, ExtentState, Map};
 use crate::removal::ANY_BLOCKS;
+use crate::state::AfterWrite;
 use crate::{Error, Fs, Inode, InodeRef, Result, SyncKind, WriteMode};
 use block::BufMut;
 use cache::{Delalloc, PageState};
@@ -156,6 +157,14 @@ impl Fs {
             return Err(Error::FileTooLarge);
         }
         let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+        if let Some(after) = self.write_in_inode(inode, offset, data, size)? {
+            self.clear_privileges(inode, after, bits)?;
+            return Ok(Written {
+                offset,
+                bytes: data.len(),
+                is_sync: after.is_sync,
+            });
+        }
         if offset > size {
             self.zero_tail(inode, offset)?;
         }
@@ -175,16 +184,27 @@ impl Fs {
         if after.size_is_behind {
             inode.follow_size(self)?;
         }
-        if after.clears_privileges && bits == PrivilegeBits::Clear {
-            let handle = self.journal.start(2)?;
-            inode.clear_privileges();
-            inode.mark_dirty_attributes(self, &handle);
-        }
+        self.clear_privileges(inode, after, bits)?;
         Ok(Written {
             offset,
             bytes: done,
             is_sync: after.is_sync,
         })
+    }
+
+    /// Clears set-user-ID and set-group-ID after a write, unless they are to stay.
+    fn clear_privileges(
+        &self,
+        inode: &Arc<Inode>,
+        after: AfterWrite,
+        bits: PrivilegeBits,
+    ) -> Result<()> {
+        if after.clears_privileges && bits == PrivilegeBits::Clear {
+            let handle = self.journal.start(2)?;
+            inode.clear_privileges();
+            inode.mark_dirty_attributes(self, &handle);
+        }
+        Ok(())
     }
 
     /// Copies `data` into pages. Returns the bytes copied, the pages that became dirty, and the

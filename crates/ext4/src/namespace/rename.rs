@@ -267,7 +267,7 @@ impl Fs {
                 },
                 None => InodeDamage::NoParent,
             };
-            Err(damage.at(inode.ino, Some(place.block())))
+            Err(damage.at(inode.ino, place.block()))
         };
         let source_parent = source_moves.then(|| parent_of(&source, from.dir.ino));
         let target_parent = match &target {
@@ -487,7 +487,7 @@ fn check_entry_kind(inode: &Inode, entry: Option<FileType>, place: &Place) -> Re
                 entry,
                 inode: inode.kind(),
             };
-            Err(damage.at(inode.ino, Some(place.block())))
+            Err(damage.at(inode.ino, place.block()))
         }
         _ => Ok(()),
     }

@@ -106,7 +106,7 @@ impl Fs {
             return Err(Error::Encrypted { ino: inode.ino });
         }
         let mut target = if flags.contains(InodeFlags::INLINE_DATA) {
-            Some(inline_data::contents(self, inode)?)
+            Some(inline_data::target(self, inode)?)
         } else if fast {
             let i_block: [u8; I_BLOCK_SIZE] = *inode.i_block.read();
             i_block.get(..len).map(<[u8]>::to_vec)

@@ -1,6 +1,7 @@
 //! Deleting unlinked inodes.
 
 use super::blocks::drop_clean_pages;
+use crate::inline_data::is_inline;
 use crate::{Error, Fs, Inode, InodeRef, Result, extents, orphan, xattr};
 use ext4_format::inode::{FileType, InodeFields};
 use jbd2::Handle;
@@ -128,11 +129,11 @@ impl Fs {
 }
 
 /// Whether an extent tree maps the inode's blocks: not for devices, FIFOs, sockets and fast
-/// symbolic links.
+/// symbolic links, and not where the contents are in the inode.
 fn has_extents(inode: &Inode) -> bool {
     match inode.kind() {
-        FileType::Regular | FileType::Directory => true,
-        FileType::Symlink => !inode.fields(InodeFields::is_fast_symlink),
+        FileType::Regular | FileType::Directory => !is_inline(inode),
+        FileType::Symlink => !is_inline(inode) && !inode.fields(InodeFields::is_fast_symlink),
         _ => false,
     }
 }

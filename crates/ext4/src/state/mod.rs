@@ -37,8 +37,8 @@ pub use deletions::DeletedInodes;
 pub(crate) use deletions::{DeletedInodesSlot, Deletions, Unlinked};
 pub(crate) use freed_runs::FreedRuns;
 pub(crate) use inode::{
-    Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, NodeKey, OrphanPlace, Outcome, Range,
-    Record, SizeToSync, decode_rdev, is_stale_behind, live_bytes,
+    AfterWrite, Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, NodeKey, OrphanPlace,
+    Outcome, Range, Record, SizeToSync, decode_rdev, is_stale_behind, live_bytes,
 };
 pub use inode::{
     Attr, FirstLink, Inode, InodeRef, NamesVersion, Route, SetAttr, SetTime, SyncKind, WriteMode,

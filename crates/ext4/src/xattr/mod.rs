@@ -4,16 +4,19 @@
 //! |---|---|
 //! | `store` | reading and writing both places; blocks that inodes share |
 //! | `value_inode` | values in inodes of their own |
+//! | `inline_value` | the attribute with a part of the inode's contents |
 //! | `acl` | access and default ACLs: their relation to the mode, inheritance |
 //!
 //! The operations on them are in `attributes::extended`. Volumes whose values may be in inodes of
 //! their own (`ea_inode`) are only read.
 
 mod acl;
+mod inline_value;
 mod store;
 mod value_inode;
 
 pub(crate) use acl::{chmod_acl, inherit_acl, set_access, set_default};
+pub(crate) use inline_value::BesideInline;
 pub(crate) use store::{Attributes, change};
 
 use crate::{Fs, Inode, Result};

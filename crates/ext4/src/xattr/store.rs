@@ -19,9 +19,10 @@ use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::BufMut;
 use ext4_format::checksum::Seed;
 use ext4_format::features::CompatFeatures;
+use ext4_format::inline_data::ATTRIBUTE;
 use ext4_format::xattr::{
-    Xattr, XattrEntry, build_block, build_ibody, fits_block, fits_ibody, parse_block, parse_ibody,
-    set_refcount, space_for, update_block_checksum, verify_block_checksum,
+    INDEX_SYSTEM, Xattr, XattrEntry, build_block, build_ibody, fits_block, fits_ibody, parse_block,
+    parse_ibody, set_refcount, space_for, update_block_checksum, verify_block_checksum,
 };
 use jbd2::{Buffer, Handle, Seal};
 use std::sync::Arc;
@@ -47,6 +48,10 @@ impl Attribute {
     fn is(&self, index: u8, name: &[u8]) -> bool {
         self.index == index && self.name == name
     }
+    /// Whether it has a part of the inode's contents.
+    pub(super) fn is_inline_data(&self) -> bool {
+        self.is(INDEX_SYSTEM, ATTRIBUTE)
+    }
     fn space(&self) -> usize {
         space_for(&self.name, &self.value)
     }
@@ -61,9 +66,9 @@ pub(crate) struct Attributes {
 
 /// The space for attributes, in bytes.
 #[derive(Clone, Copy)]
-struct Room {
-    inode: usize,
-    block: usize,
+pub(super) struct Room {
+    pub inode: usize,
+    pub block: usize,
 }
 
 impl Attributes {
@@ -106,9 +111,12 @@ impl Attributes {
         if self.block_fits(room) {
             return Some(self);
         }
-        // Place all attributes again, the largest first.
+        // Place all attributes again, the largest first. The one with contents stays in the inode.
         let mut all: Vec<Attribute> = self.inode.drain(..).chain(self.block.drain(..)).collect();
-        all.sort_by_key(|attribute| std::cmp::Reverse(attribute.space()));
+        all.sort_by_key(|attribute| {
+            let place = !attribute.is_inline_data();
+            (place, std::cmp::Reverse(attribute.space()))
+        });
         for attribute in all {
             self.inode.push(attribute);
             if !self.inode_fits(room) {
@@ -142,7 +150,7 @@ impl Attributes {
 }
 
 /// Copies entries, with the values that are in inodes of their own.
-fn own(fs: &Fs, inode: &Inode, entries: Vec<XattrEntry<'_>>) -> Result<Vec<Attribute>> {
+pub(super) fn own(fs: &Fs, inode: &Inode, entries: Vec<XattrEntry<'_>>) -> Result<Vec<Attribute>> {
     let own = |entry: XattrEntry<'_>| {
         Ok(Attribute {
             index: entry.index,
@@ -156,7 +164,7 @@ fn own(fs: &Fs, inode: &Inode, entries: Vec<XattrEntry<'_>>) -> Result<Vec<Attri
     entries.into_iter().map(own).collect()
 }
 
-fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
+pub(super) fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
     attributes.iter().map(Attribute::borrow).collect()
 }
 
@@ -196,7 +204,7 @@ pub(crate) fn change(
 }
 
 /// Returns the space for attributes of an inode.
-fn room(fs: &Fs, inode: &Inode) -> Room {
+pub(super) fn room(fs: &Fs, inode: &Inode) -> Room {
     let extra = inode.fields(|f| f.extra_isize);
     let used = 128 + usize::from(extra);
     // Attributes in the inode start after the extra fields, so an inode without extra fields has

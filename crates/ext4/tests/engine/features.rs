@@ -66,9 +66,9 @@ fn a_feature_that_is_not_supported_for_writing_makes_the_mount_read_only() {
     let path = dir.join("image");
     for (features, names) in [
         ("quota", "quota is"),
-        ("inline_data", "inline_data is"),
         ("bigalloc", "bigalloc is"),
-        ("ea_inode,inline_data", "ea_inode, inline_data are"),
+        ("ea_inode,inline_data", "ea_inode is"),
+        ("mmp,casefold", "mmp, casefold are"),
         ("mmp", "mmp is"),
         ("casefold", "casefold is"),
         ("encrypt", "encrypt is"),

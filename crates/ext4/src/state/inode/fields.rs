@@ -208,6 +208,15 @@ impl Inode {
     pub(crate) fn set_inline_xattrs(&self, xattrs: Option<Box<[u8]>>) {
         self.meta.lock().inline_xattrs = xattrs;
     }
+    /// Changes where the contents are, with the fields that say so, at one moment: a thread that
+    /// reads the flags while it holds `i_block` sees both as they were or both as they are.
+    pub(crate) fn change_places<T>(
+        &self,
+        change: impl FnOnce(&mut [u8; 60], &mut InodeMeta) -> T,
+    ) -> T {
+        let mut i_block = self.i_block.write();
+        change(&mut i_block, &mut self.meta.lock())
+    }
     /// The attribute block; 0: none.
     pub(crate) fn xattr_block(&self) -> FsBlock {
         self.meta.lock().fields.file_acl

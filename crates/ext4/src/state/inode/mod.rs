@@ -28,6 +28,7 @@ pub use batch::Route;
 pub(crate) use batch::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 pub use durability::SyncKind;
 pub(crate) use durability::{Needed, SizeToSync};
+pub(crate) use fields::AfterWrite;
 pub use fields::{FirstLink, NamesVersion, WriteMode};
 pub(crate) use io::FileIo;
 pub(crate) use node_promise::NodeKey;
