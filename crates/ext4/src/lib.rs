@@ -55,5 +55,5 @@ pub use state::{
     Attr, DeletedInodes, FirstLink, Fs, Inode, InodeRef, MountOptions, NamesVersion, OrphanReport,
     SetAttr, SetTime, SyncKind, WriteMode,
 };
-pub use volume::{StatFs, VolumeInfo, VolumeStats};
+pub use volume::{ResizeProgress, StatFs, VolumeInfo, VolumeStats};
 pub use xattr::SetXattrMode;

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{bootstrap, orphans};
-use crate::alloc::Groups;
+use crate::alloc::{Groups, LiveGeometry};
 use crate::damage::{ErrorLog, OnError, carry_over};
 use crate::state::{
     ChangedInodes, FreedRuns, MountOptions, OrphanReport, OrphanState, SmallFileStream,
@@ -66,6 +66,7 @@ impl Fs {
             carry_over(&before, &mut superblock);
             geo = geometry(&queue, &superblock)?.0;
         }
+        let geo = Arc::new(LiveGeometry::new(geo));
         let groups = Groups::load(opened.journal.clone(), &budget, &geo)?;
         let errors = ErrorLog::new(
             queue.clone(),
@@ -114,6 +115,7 @@ impl Fs {
             superblock_dirty: AtomicBool::new(false),
             read_only: AtomicBool::new(read_only),
             read_only_reason: Rank::ReadOnlyReason.mutex(reason),
+            resizing: AtomicBool::new(false),
             unmounted: Rank::Unmounted.mutex(None),
             journal_blocks: opened.blocks,
             recovery: opened.recovery,
