@@ -9,7 +9,7 @@ use ext4::Fs;
 use std::path::Path;
 use std::sync::Arc;
 use testkit::needs::run;
-use testkit::oracle::{assert_clean, text};
+use testkit::oracle::{assert_clean, e2fsck, text};
 use testkit::volume::open;
 
 /// Grows a mounted volume. Progress never goes back.
@@ -27,6 +27,9 @@ fn assert_grown(image: &Path, name: &str) {
     assert_clean(image, name);
     let report = check::check(&open(image), &check::Options::default(), &mut ()).unwrap();
     assert!(report.is_clean(), "{name}: {report:?}");
+    // resize2fs wants a check that is newer than the last mount.
+    let (code, said) = e2fsck(image, "-fp");
+    assert_eq!(code, 0, "{name}: {said}");
     let (code, said) = run("resize2fs", &[text(image)]);
     assert!(
         code == 0 && said.contains("Nothing to do"),

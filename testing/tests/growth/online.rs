@@ -9,7 +9,10 @@ use testkit::volume::{self, Image, get, mkdir_all, put, remove};
 
 #[test]
 fn threads_create_and_remove_files_while_the_volume_grows() {
-    for args in [&["-b", "4096", "-g", "2048"][..], &["-b", "1024", "-O", "^resize_inode"]] {
+    for args in [
+        &["-b", "4096", "-g", "2048"][..],
+        &["-b", "1024", "-O", "^resize_inode"],
+    ] {
         let image = Image::by_mke2fs(&Mke2fs::by_default(24 << 20).args(args));
         let fs = image.mount();
         let (over, made) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -45,7 +48,10 @@ fn threads_create_and_remove_files_while_the_volume_grows() {
         });
         assert!(made.load(Ordering::Relaxed) > 50);
         for thread in 0..3u8 {
-            assert_eq!(get(&fs, &format!("t{thread}/0")).unwrap(), vec![thread; 30_000]);
+            assert_eq!(
+                get(&fs, &format!("t{thread}/0")).unwrap(),
+                vec![thread; 30_000]
+            );
         }
         image.unmount(fs);
         image.check();

@@ -2,9 +2,10 @@
 
 use crate::{assert_grown, grow};
 use ext4::Fs;
+use std::path::Path;
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have, skipped};
-use testkit::oracle::{Mke2fs, assert_clean};
+use testkit::oracle::{Mke2fs, assert_clean, text};
 use testkit::scratch::Scratch;
 use testkit::volume::{self, get, put};
 
@@ -84,13 +85,16 @@ fn run(row: &Row) {
         let before = fs.statfs();
         grow(&fs, (!device_first).then_some(size)).unwrap_or_else(|e| panic!("{name}: {e}"));
         let after = fs.statfs();
-        assert!(after.blocks > before.blocks && after.free > before.free, "{name}");
+        assert!(
+            after.blocks > before.blocks && after.free > before.free,
+            "{name}"
+        );
         fill_some(&fs, &name);
         fs.unmount().unwrap();
         drop(fs);
         assert_eq!(std::fs::metadata(&image).unwrap().len(), size, "{name}");
         assert_grown(&image, &name);
-        // What was read at mount agrees with what was published.
+        // The next mount reads the counts that the resize has published.
         let fs = volume::mount(&image).unwrap();
         assert_eq!(fs.statfs().blocks, after.blocks, "{name}");
         assert_eq!(fs.statfs().inodes, after.inodes, "{name}");
@@ -98,8 +102,69 @@ fn run(row: &Row) {
         fs.unmount().unwrap();
         drop(fs);
     }
+    assert_backups(&image, row);
     if have(row.name, &[Need::Loop]) {
         fill_by_kernel(&image, row.name);
+    }
+}
+
+/// The copies of the super block and of the descriptors describe the grown volume: e2fsck finds the
+/// places of all bitmaps and tables by them.
+fn assert_backups(image: &Path, row: &Row) {
+    let fs = volume::mount(image).unwrap();
+    let info = fs.info();
+    fs.unmount().unwrap();
+    drop(fs);
+    let has_backup = info.groups > 1 && !row.args.iter().any(|arg| arg.contains("sparse_super2"));
+    if !has_backup {
+        return;
+    }
+    let first = match info.block_size {
+        1024 => 1,
+        _ => 0,
+    };
+    let per_group = match row.args.iter().position(|arg| *arg == "-g") {
+        Some(at) => row.args[at + 1].parse().unwrap(),
+        None => u64::from(info.block_size) * 8,
+    };
+    let groups: Vec<u64> = [1, 3, 9, 27, 81, 243, 729]
+        .into_iter()
+        .filter(|group| *group < u64::from(info.groups))
+        .collect();
+    // Under meta_bg a copy of all descriptors is only with those of the first groups.
+    let last = match info.features.iter().any(|feature| feature == "meta_bg") {
+        true => groups[0],
+        false => *groups.last().unwrap(),
+    };
+    for group in [groups[0], last] {
+        let place = format!("superblock={}", first + group * per_group);
+        let size = format!("blocksize={}", info.block_size);
+        let args = ["-o", &place, "-o", &size, text(image)];
+        // Its exit code is that of a volume that was opened by a copy.
+        let (_, said) = testkit::needs::run("dumpe2fs", &args);
+        let count = |name: &str| {
+            let line = said.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|value| value.trim().parse::<u64>().ok())
+        };
+        assert_eq!(
+            count("Block count:"),
+            Some(info.blocks),
+            "{}: {place}",
+            row.name
+        );
+        assert_eq!(
+            count("Inode count:"),
+            Some(info.inodes.into()),
+            "{}: {place}",
+            row.name
+        );
+        // Each group's table, by the descriptors of this copy.
+        let tables = |said: &str| -> Vec<String> {
+            let lines = said.lines().filter(|line| line.contains("Inode table at"));
+            lines.map(|line| line.trim().to_owned()).collect()
+        };
+        let (_, primary) = testkit::needs::run("dumpe2fs", &[text(image)]);
+        assert!(tables(&said) == tables(&primary), "{}: {place}", row.name);
     }
 }
 
@@ -113,7 +178,7 @@ fn fill_some(fs: &Fs, name: &str) {
 }
 
 /// The kernel mounts the volume and uses its space.
-fn fill_by_kernel(image: &std::path::Path, name: &str) {
+fn fill_by_kernel(image: &Path, name: &str) {
     let kernel = match KernelMount::try_with(image, "noatime") {
         Ok(kernel) => kernel,
         Err(said) => panic!("{name}: the kernel refuses it: {said}"),
@@ -133,7 +198,14 @@ fn fill_by_kernel(image: &std::path::Path, name: &str) {
 
 #[test]
 fn volumes_of_many_features_grow() {
-    if !have("growth", &[Need::Tool("mke2fs"), Need::Tool("e2fsck"), Need::Tool("resize2fs")]) {
+    if !have(
+        "growth",
+        &[
+            Need::Tool("mke2fs"),
+            Need::Tool("e2fsck"),
+            Need::Tool("resize2fs"),
+        ],
+    ) {
         return;
     }
     let only = std::env::var("SLUICE_GROWTH").ok();

@@ -107,7 +107,10 @@ mod tests {
                 let len = values.len();
                 assert!(len >= seen);
                 seen = len;
-                assert_eq!(values.last_where(|_| true).is_some(), len > 0 || values.len() > 0);
+                assert_eq!(
+                    values.last_where(|_| true).is_some(),
+                    len > 0 || values.len() > 0
+                );
                 if let Some(index) = len.checked_sub(1) {
                     assert_eq!(values.get(index), Some(&index));
                 }

@@ -179,11 +179,22 @@ impl Groups {
         }
     }
 
-    pub(super) fn ensure_loaded(&self, number: GroupNo, group: &Group, state: &mut BlockState) -> Result<()> {
+    pub(super) fn ensure_loaded(
+        &self,
+        number: GroupNo,
+        group: &Group,
+        state: &mut BlockState,
+    ) -> Result<()> {
         if state.map.is_some() {
             return Ok(());
         }
-        let result = state.load(&self.journal, &self.geo, self.system_of(number), number, &group.desc);
+        let result = state.load(
+            &self.journal,
+            &self.geo,
+            self.system_of(number),
+            number,
+            &group.desc,
+        );
         match &result {
             Ok(()) => {
                 if self.loaded.fetch_add(1, Ordering::Relaxed) >= self.loaded_max {

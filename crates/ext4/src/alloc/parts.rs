@@ -110,7 +110,12 @@ impl Parts {
             return self.at_mount.system.overlaps(run);
         }
         // A run lies in one part, or in the last groups of one and the first ones of the next.
-        let last = FsBlock(run.start.0.saturating_add(u64::from(run.len)).saturating_sub(1));
+        let last = FsBlock(
+            run.start
+                .0
+                .saturating_add(u64::from(run.len))
+                .saturating_sub(1),
+        );
         let (first, last) = (self.of_block(run.start), self.of_block(last));
         first.system.overlaps(run) || last.system.overlaps(run)
     }

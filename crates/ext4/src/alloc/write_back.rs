@@ -5,8 +5,8 @@
 //! The commit's early phase empties the list concurrently with running handles. The locked phase
 //! handles the groups that changed since then.
 
-use super::{ChangedGroups, Groups};
 use super::group::Group;
+use super::{ChangedGroups, Groups};
 use crate::Result;
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use jbd2::Handle;

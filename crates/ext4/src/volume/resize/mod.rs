@@ -51,7 +51,7 @@ impl Drop for Resizing<'_> {
     }
 }
 
-/// What the steps need to know of the volume before them.
+/// A running resize.
 struct Growth<'a> {
     fs: &'a Fs,
     /// Blocks of the volume, and those that are reserved for root.
@@ -150,7 +150,10 @@ impl Fs {
     fn shape_at(&self, blocks: u64) -> Result<Geometry> {
         let mut sb = self.superblock.lock().clone();
         sb.set_blocks_count(blocks);
-        if self.limit_of_table().is_some_and(|most| sb.groups_count() > most) {
+        if self
+            .limit_of_table()
+            .is_some_and(|most| sb.groups_count() > most)
+        {
             let table = self.geo.gdt_blocks + self.table_reserve();
             become_meta_bg(&mut sb, table);
         }

@@ -155,7 +155,10 @@ impl Growth<'_> {
         let fs = self.fs;
         let block_size = u64::from(fs.geo.block_size);
         for table in &new.tables {
-            let (offset, len) = (table.start.0 * block_size, u64::from(table.len) * block_size);
+            let (offset, len) = (
+                table.start.0 * block_size,
+                u64::from(table.len) * block_size,
+            );
             fs.queue.write_zeroes(offset, len, Reason::Other)?;
         }
         for (block, bytes) in &new.bitmaps {
