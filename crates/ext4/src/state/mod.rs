@@ -54,6 +54,7 @@ pub(crate) use waiting_sizes::WaitingSizes;
 
 use crate::alloc::{Groups, LiveGeometry};
 use crate::damage::ErrorLog;
+use crate::mmp::Protection;
 use crate::{Error, Result};
 use block::Queue;
 use cache::{Budget, Dentries, InodeTable};
@@ -92,6 +93,8 @@ pub struct Fs {
     pub(crate) superblock_dirty: AtomicBool,
     pub(crate) read_only: AtomicBool,
     pub(crate) read_only_reason: Mutex<Option<String>>,
+    /// Protection against mounts by other nodes.
+    pub(crate) protection: Option<Protection>,
     /// Whether a resize runs.
     pub(crate) resizing: AtomicBool,
     /// The outcome of the unmount.
