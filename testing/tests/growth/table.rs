@@ -48,7 +48,7 @@ const ROWS: &[Row] = &[
     row("meta_bg, 4 KiB", "ext4", &["-b", "4096", "-O", "meta_bg,^resize_inode"], &[64 * MIB, 40 * GIB]),
     row("sparse_super2", "ext4", &["-b", "1024", "-O", "sparse_super2"], &[32 * MIB, 700 * MIB]),
     row("64bit off", "ext4", &["-b", "4096", "-O", "^64bit"], &[64 * MIB, 20 * GIB]),
-    row("64bit off, 1 KiB", "ext4", &["-b", "1024", "-O", "^64bit"], &[16 * MIB, 2 * GIB]),
+    row("64bit off, 1 KiB", "ext4", &["-b", "1024", "-O", "^64bit"], &[16 * MIB, 300 * MIB, 2 * GIB]),
     row("uninit_bg", "ext4", &["-b", "1024", "-O", "^metadata_csum,uninit_bg"], &[16 * MIB, 500 * MIB]),
     row("no checksums", "ext4", &["-b", "1024", "-O", "^metadata_csum,^uninit_bg"], &[16 * MIB, 500 * MIB]),
     row("no flex_bg", "ext4", &["-b", "1024", "-O", "^flex_bg"], &[16 * MIB, 500 * MIB]),
