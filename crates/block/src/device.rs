@@ -11,6 +11,14 @@ pub trait Device: Send + Sync {
     fn name(&self) -> &str;
     /// Bytes.
     fn capacity(&self) -> u64;
+    /// Looks at the size of the device again, and returns it. An image file of fewer than
+    /// `at_least` bytes is extended. A device never gets smaller.
+    ///
+    /// # Errors
+    /// The system's, if an image cannot be extended.
+    fn grow(&self, _at_least: u64) -> std::io::Result<u64> {
+        Ok(self.capacity())
+    }
     /// Whether writes are refused.
     fn read_only(&self) -> bool;
     /// The largest request, in bytes.

@@ -61,6 +61,13 @@ impl Queue {
     pub fn capacity(&self) -> u64 {
         self.device.capacity()
     }
+    /// See [`Device::grow`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn grow_device(&self, at_least: u64) -> std::io::Result<u64> {
+        self.device.grow(at_least)
+    }
 
     /// Whether writes are refused.
     pub fn read_only(&self) -> bool {

@@ -116,7 +116,6 @@ bitflags! {
 
 /// The incompatible features of volumes that can be read.
 pub const READABLE_INCOMPAT: IncompatFeatures = WRITABLE_INCOMPAT
-    .union(IncompatFeatures::MMP)
     .union(IncompatFeatures::EA_INODE)
     .union(IncompatFeatures::ENCRYPT)
     .union(IncompatFeatures::CASEFOLD);
@@ -127,6 +126,7 @@ pub const WRITABLE_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::META_BG)
     .union(IncompatFeatures::EXTENTS)
     .union(IncompatFeatures::SIXTY_FOUR_BIT)
+    .union(IncompatFeatures::MMP)
     .union(IncompatFeatures::FLEX_BG)
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR)

@@ -20,6 +20,7 @@
 //! | `extents` | the tree that maps file blocks to volume blocks |
 //! | `state` | [`Fs`] and [`Inode`], and what they own |
 //! | `alloc` | free blocks and inodes, and which to take next |
+//! | `mmp` | protection against a second mount by another node |
 //! | `damage` | the record of damage |
 
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ mod extents;
 mod file_io;
 mod fsync;
 mod inline_data;
+mod mmp;
 mod namespace;
 mod orphan;
 mod removal;
@@ -55,5 +57,5 @@ pub use state::{
     Attr, DeletedInodes, FirstLink, Fs, Inode, InodeRef, MountOptions, NamesVersion, OrphanReport,
     SetAttr, SetTime, SyncKind, WriteMode,
 };
-pub use volume::{StatFs, VolumeInfo, VolumeStats};
+pub use volume::{ResizeProgress, StatFs, VolumeInfo, VolumeStats};
 pub use xattr::SetXattrMode;

@@ -65,7 +65,7 @@ fn names_are_found_while_all_writers_are_stopped() {
         assert!(answer.is_err());
     }
     assert!(writers.iter().any(|writer| !writer.is_finished()));
-    queue.set_writes(Writes::Pass);
+    drop(reopen);
     writers
         .into_iter()
         .for_each(|writer| writer.join().unwrap());

@@ -72,7 +72,8 @@ pub use devices::{SCHEMES as DEVICE_SCHEMES, contents, partition_table};
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};
 pub use error::{Cause, Error, errno};
 pub use ext4::{
-    AsyncCommit, ErrorRecord, ErrorSummary, OnError, RenameFlags, StatFs, VolumeInfo, VolumeStats,
+    AsyncCommit, ErrorRecord, ErrorSummary, OnError, RenameFlags, ResizeProgress, StatFs,
+    VolumeInfo, VolumeStats,
 };
 pub use file::File;
 pub use inodes::UnreadableInodes;

@@ -10,7 +10,9 @@ use crate::file::File;
 use crate::path::LastLink;
 use crate::shared::{Defaults, Shared};
 use block::Queue;
-use ext4::{Fs, MountOptions, StatFs, SyncKind, SyncTarget, VolumeInfo, VolumeStats};
+use ext4::{
+    Fs, MountOptions, ResizeProgress, StatFs, SyncKind, SyncTarget, VolumeInfo, VolumeStats,
+};
 use std::borrow::Borrow;
 use std::io;
 use std::ops::Deref;
@@ -157,6 +159,42 @@ impl Volume {
     pub fn trim(&self, least: u64) -> io::Result<u64> {
         let done = self.fs().trim(0, u64::MAX, least);
         done.map_err(|e| Cause::from(e).at("discard free space of", self.device()))
+    }
+
+    /// Grows the volume to `size` bytes, or to the size of its device. An image file that is
+    /// smaller is extended first; it takes no space for that. Returns the size in bytes. Other
+    /// operations run meanwhile and use the new space at once. After a crash the volume has the old
+    /// size, the new size or one between.
+    ///
+    /// ```no_run
+    /// # use sluicefs::{Volume, VolumeOptions};
+    /// # fn main() -> std::io::Result<()> {
+    /// let volume = VolumeOptions::new().open("disk.img")?;
+    /// assert_eq!(volume.resize(Some(20 << 30))?, 20 << 30);
+    /// # volume.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `ReadOnlyFilesystem`; `Unsupported` for a smaller size, for one that the device or the
+    /// format does not have, and while another resize runs. Device errors. Steps that were done
+    /// remain.
+    pub fn resize(&self, size: Option<u64>) -> io::Result<u64> {
+        self.resize_with(size, &mut |_| {})
+    }
+
+    /// As [`Volume::resize`]; `progress` is called after each step, which adds 64 groups at most.
+    ///
+    /// # Errors
+    /// As [`Volume::resize`].
+    pub fn resize_with(
+        &self,
+        size: Option<u64>,
+        progress: &mut dyn FnMut(ResizeProgress),
+    ) -> io::Result<u64> {
+        let grown = self.fs().resize(size, progress);
+        let bytes = grown.map(|blocks| blocks * u64::from(self.statfs().block_size));
+        bytes.map_err(|e| Cause::from(e).at("resize", self.device()))
     }
 
     /// Makes many files durable. The results are in the order of the files. The data of all files

@@ -102,6 +102,7 @@ ranks! {
     32 MemoryExtent "block::MemoryDevice extents";
     32 OrphanReport "ext4::Fs::orphans";
     32 OrphanSlots "ext4::OrphanFile slots";
+    32 Protection "ext4::Protection::state";
     32 QueueGate "block::Queue write gate";
     32 QueueState "block::Queue::flush_error";
     32 ReadOnlyReason "ext4::Fs::read_only_reason";

@@ -88,6 +88,11 @@ pub fn mount_with(image: &Path, options: MountOptions) -> Result<Arc<Fs>> {
     Fs::mount(open(image), options)
 }
 
+/// Mounts the volume on a disk in memory.
+pub fn mount_on(disk: &crate::disk::Disk) -> Arc<Fs> {
+    Fs::mount(disk.queue(), options()).expect("the volume mounts")
+}
+
 /// Formats an image of `size` bytes with our mkfs.
 pub fn mkfs(image: &Path, size: u64, features: &[&str]) {
     let options = MkfsOptions {

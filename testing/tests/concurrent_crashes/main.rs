@@ -343,6 +343,8 @@ scenarios! {
     growing_beside_fsync_on_ext3_of_1_kib: Scenario::new(scenarios::growth).blocks_of(1024).on_ext3();
     replacing_by_rename_on_ext3: Scenario::new(scenarios::replace).on_ext3();
     mixed_changes_on_ext3_of_1_kib: Scenario::new(scenarios::mixed).blocks_of(1024).on_ext3();
+    small_files_in_inodes: Scenario::new(scenarios::small).with_features("inline_data");
+    mixed_changes_with_inline_data: Scenario::new(scenarios::mixed).with_features("inline_data");
 }
 
 /// The engine behind a scenario.

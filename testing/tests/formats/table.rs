@@ -127,7 +127,7 @@ pub const ROWS: &[Row] = &[
     row("bigalloc, clusters of 8 KiB", "ext4", &["-O", "bigalloc", "-C", "8192"], Writes::ReadOnly("bigalloc")),
     row("bigalloc, no checksums", "ext4", &["-O", "bigalloc,^metadata_csum"], Writes::ReadOnly("bigalloc")),
     row("bigalloc, inline_data", "ext4", &["-O", "bigalloc,inline_data"], Writes::ReadOnly("bigalloc")),
-    short("mmp", "ext4", &["-O", "mmp"], Writes::ReadOnly("mmp")),
+    short("mmp", "ext4", &["-O", "mmp"], Writes::Yes),
     row("encrypt", "ext4", &["-O", "encrypt"], Writes::ReadOnly("encrypt")),
     row("casefold", "ext4", &["-O", "casefold"], Writes::ReadOnly("casefold")),
     row("verity", "ext4", &["-O", "verity"], Writes::ReadOnly("verity")),

@@ -19,6 +19,7 @@ mod mkfs;
 mod mount;
 mod mount_helper;
 mod mv;
+mod resize;
 mod rm;
 mod stat;
 mod stats;
@@ -60,6 +61,7 @@ pub enum Command {
     Top(top::Args),
     Sync(sync::Args),
     Trim(trim::Args),
+    Resize(resize::Args),
     Tune(tune::Args),
     Bench(bench::Args),
     Man(man::Args),
@@ -94,6 +96,7 @@ impl Command {
             Command::Top(args) => args.run(),
             Command::Sync(args) => args.run(),
             Command::Trim(args) => args.run(),
+            Command::Resize(args) => args.run(),
             Command::Tune(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Man(args) => args.run(cli()),

@@ -16,11 +16,13 @@
 
 use super::free_map::BitRun;
 use super::group::{BlockState, Group, publish};
+use super::system::SystemBlocks;
 use super::{BlockRun, Claim, Groups};
 use crate::{Error, Result};
 use ext4_format::bitmap;
 use ext4_format::error::{BitmapDamage, BitmapKind, FormatError};
-use jbd2::{FreedExtent, Handle};
+use jbd2::{Buffer, FreedExtent, Handle};
+use std::sync::Arc;
 use sync::MutexGuard;
 use sync::atomic::Ordering;
 use units::{FsBlock, GroupNo};
@@ -56,7 +58,7 @@ impl Groups {
     /// Returns whether the counts of any group allow a pick.
     fn has_available(&self) -> bool {
         let available = |group: &Group| group.available.load(Ordering::Relaxed) > 0;
-        self.groups.iter().any(available)
+        self.parts.groups().any(available)
     }
 
     fn pick_once(&self, goal: FsBlock, want: u32) -> Result<BlockRun> {
@@ -100,7 +102,7 @@ impl Groups {
         want: u32,
         failure: &mut Option<Error>,
     ) -> Option<BlockRun> {
-        let group = self.groups.get(home.0 as usize)?;
+        let group = self.parts.get(home)?;
         if group.available.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -138,7 +140,7 @@ impl Groups {
         least: u32,
         failure: &mut Option<Error>,
     ) -> Option<BlockRun> {
-        let group = self.groups.get(number.0 as usize)?;
+        let group = self.parts.get(number)?;
         let most = group
             .available
             .load(Ordering::Relaxed)
@@ -177,11 +179,22 @@ impl Groups {
         }
     }
 
-    fn ensure_loaded(&self, number: GroupNo, group: &Group, state: &mut BlockState) -> Result<()> {
+    pub(super) fn ensure_loaded(
+        &self,
+        number: GroupNo,
+        group: &Group,
+        state: &mut BlockState,
+    ) -> Result<()> {
         if state.map.is_some() {
             return Ok(());
         }
-        let result = state.load(&self.journal, &self.geo, &self.system, number, &group.desc);
+        let result = state.load(
+            &self.journal,
+            &self.geo,
+            self.system_of(number),
+            number,
+            &group.desc,
+        );
         match &result {
             Ok(()) => {
                 if self.loaded.fetch_add(1, Ordering::Relaxed) >= self.loaded_max {
@@ -204,7 +217,7 @@ impl Groups {
     fn evict_one(&self, except: GroupNo) {
         for _ in 0..64 {
             let hand = self.evict_hand.fetch_add(1, Ordering::Relaxed) % self.geo.groups.max(1);
-            let Some(group) = self.groups.get(hand as usize).filter(|_| hand != except.0) else {
+            let Some(group) = self.parts.get(GroupNo(hand)).filter(|_| hand != except.0) else {
                 continue;
             };
             // A locked group is in use. Two evictions that wait for each other would deadlock.
@@ -284,7 +297,7 @@ impl Groups {
         self.per_group(run, |number, group, bits| {
             let mut state = group.blocks.lock();
             self.ensure_loaded(number, group, &mut state)?;
-            let buffer = state.initialise(handle, &self.geo, &self.system, number, &group.desc)?;
+            let buffer = self.initialised(handle, number, group, &mut state)?;
             let was_clear = handle.modify(buffer, None, |bytes| {
                 let clear = bitmap::all_clear(bytes, bits.start, bits.len);
                 if clear {
@@ -386,7 +399,7 @@ impl Groups {
         self.per_group(run, |number, group, bits| {
             let mut state = group.blocks.lock();
             self.ensure_loaded(number, group, &mut state)?;
-            let buffer = state.initialise(handle, &self.geo, &self.system, number, &group.desc)?;
+            let buffer = self.initialised(handle, number, group, &mut state)?;
             let was_set = handle.modify(buffer, None, |bytes| {
                 let set = bitmap::all_set(bytes, bits.start, bits.len);
                 if set {
@@ -433,7 +446,24 @@ impl Groups {
     /// Returns whether any of the blocks is the file system's own (superblock, descriptors,
     /// bitmaps, inode tables). No file may map such a block.
     pub fn is_system(&self, run: BlockRun) -> bool {
-        self.system.overlaps(run)
+        self.parts.is_system(run)
+    }
+
+    /// Returns the file system's own blocks among those of a group.
+    pub(super) fn system_of(&self, number: GroupNo) -> &SystemBlocks {
+        &self.parts.of_group(number).system
+    }
+
+    /// See [`BlockState::initialise`].
+    pub(super) fn initialised<'a>(
+        &self,
+        handle: &Handle<'_>,
+        number: GroupNo,
+        group: &Group,
+        state: &'a mut BlockState,
+    ) -> Result<&'a Arc<Buffer>> {
+        let system = self.system_of(number);
+        state.initialise(handle, &self.geo, system, number, &group.desc)
     }
 
     /// Returns the blocks of a group's bits.

@@ -120,6 +120,20 @@ impl FreeMap {
         }
     }
 
+    /// Makes the map one of `bits` blocks. The new ones are available.
+    pub fn extend(&mut self, bits: u32) {
+        let old = self.bits;
+        let mut words = std::mem::take(&mut self.words).into_vec();
+        words.resize(bits.div_ceil(64) as usize, 0);
+        self.words = words.into();
+        self.bits = bits;
+        if let (Some(last), 1..) = (self.words.last_mut(), bits % 64) {
+            *last |= u64::MAX << (bits % 64);
+        }
+        // Bits after the last block are set.
+        self.clear(old, bits.saturating_sub(old));
+    }
+
     /// Returns the number of clear bits in a range.
     pub fn count_zeros(&self, start: u32, len: u32) -> u32 {
         let end = start.saturating_add(len).min(self.bits);

@@ -35,8 +35,9 @@ impl GroupInodes {
 
 impl Groups {
     /// Returns the groups in the order of their inode tables on the device.
-    pub fn in_table_order(&self) -> impl ExactSizeIterator<Item = GroupNo> {
-        self.tables.iter().map(|(_, group)| *group)
+    pub fn in_table_order(&self) -> impl Iterator<Item = GroupNo> {
+        let tables = self.parts.all().flat_map(|part| part.tables.iter());
+        tables.map(|(_, group)| *group)
     }
 
     /// Starts to read the inode bitmaps of these groups, where they are needed.

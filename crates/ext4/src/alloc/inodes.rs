@@ -65,7 +65,9 @@ impl Groups {
         });
         let all = (0..groups).map(|step| ((u64::from(first) + step) % groups) as u32);
         for group in near.chain(steps).chain(all) {
-            let counts = &self.groups[group as usize];
+            let Some(counts) = self.parts.get(GroupNo(group)) else {
+                continue;
+            };
             if counts.free_inodes.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -267,11 +269,12 @@ impl Groups {
 
     /// Returns the place of a block within its inode table, and the group.
     fn itable_index(&self, block: FsBlock) -> Option<(u32, &Group)> {
-        let after = self.tables.partition_point(|(first, _)| *first <= block);
-        let (first, group) = self.tables.get(after.checked_sub(1)?)?;
+        let tables = &self.parts.of_block(block).tables;
+        let after = tables.partition_point(|(first, _)| *first <= block);
+        let (first, group) = tables.get(after.checked_sub(1)?)?;
         let index = block.0 - first.0;
-        (index < u64::from(self.geo.itable_blocks_per_group()))
-            .then(|| (index as u32, &self.groups[group.0 as usize]))
+        let group = self.parts.get(*group)?;
+        (index < u64::from(self.geo.itable_blocks_per_group())).then_some((index as u32, group))
     }
 
     /// Returns whether this inode table block has never been written. The caller creates such a

@@ -17,6 +17,9 @@
 //! | `space` | the counters of the volume, and reservations of space |
 //! | `free_map` | a group's unavailable blocks as a searchable bit map |
 //! | `system` | the file system's own blocks |
+//! | `parts` | the groups at mount, and those that resizes add |
+//! | `live_geometry`, `appended` | the geometry as resizes change it; a vector that grows while it is read |
+//! | `growth` | larger last groups and new groups |
 //! | `group` | a group's state; its bitmaps are read, checked and initialised here |
 //! | `blocks` | pick, record, free |
 //! | `inodes` | inode numbers |
@@ -32,12 +35,16 @@
 //! a group. They are evicted when too many are in memory and the group has no outstanding block, so
 //! memory use has a bound for a volume of any size.
 
+mod appended;
 mod blocks;
 mod dirs_ahead;
 mod free_map;
 mod group;
+mod growth;
 mod in_use;
 mod inodes;
+mod live_geometry;
+mod parts;
 mod space;
 mod spread;
 mod system;
@@ -53,14 +60,16 @@ use cache::{Budget, Kind};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc};
 use group::Group;
+pub(crate) use growth::NewGroups;
 pub(crate) use in_use::GroupInodes;
 use jbd2::Journal;
+pub(crate) use live_geometry::LiveGeometry;
+use parts::{Part, Parts};
 pub(crate) use space::Claim;
 use space::Space;
 use std::sync::{Arc, OnceLock};
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::{Mutex, Rank};
-use system::SystemBlocks;
 use units::{FsBlock, GroupNo, Ino};
 
 /// A run of contiguous blocks.
@@ -97,25 +106,19 @@ const GROUPS_BYTES_MIN: u64 = 8 << 20;
 /// The groups of a volume.
 pub(crate) struct Groups {
     journal: Arc<Journal>,
-    geo: Geometry,
-    groups: Box<[Group]>,
-    system: SystemBlocks,
+    budget: Arc<Budget>,
+    geo: Arc<LiveGeometry>,
+    parts: Parts,
     space: Space,
     free_inodes: AtomicU64,
     /// An allocation met only inodes that the running transaction has freed.
     inodes_held: AtomicBool,
     dirs: AtomicU64,
-    /// Groups whose descriptor has changed since it was encoded; each has its `listed` flag set.
-    changed: Mutex<Vec<GroupNo>>,
-    /// For each block of the descriptor table, whether a group of it is in `changed`.
-    gdt_changed: Box<[AtomicBool]>,
-    /// The number of flags set in `gdt_changed`, plus the inode table blocks in use that have not
-    /// been written.
+    /// Groups whose descriptor has changed since it was encoded.
+    changed: Mutex<ChangedGroups>,
+    /// The blocks of the descriptor table with a changed group, plus the inode table blocks in use
+    /// that have not been written.
     pending: AtomicU32,
-    /// The first block of each inode table with its group, sorted.
-    tables: Box<[(FsBlock, GroupNo)]>,
-    /// The memory of `groups`, `system` and `tables`.
-    _charge: MetadataCharge,
     /// Groups whose block bitmap is in memory.
     loaded: AtomicU32,
     loaded_max: u32,
@@ -127,6 +130,14 @@ pub(crate) struct Groups {
     errors: OnceLock<Arc<ErrorLog>>,
 }
 
+/// Changed groups, each with its `listed` flag set.
+#[derive(Default)]
+struct ChangedGroups {
+    numbers: Vec<GroupNo>,
+    /// For each block of the descriptor table, whether it has a group in `numbers`.
+    tables: Vec<bool>,
+}
+
 /// Bytes of metadata that stay in memory while the volume is mounted.
 struct MetadataCharge {
     budget: Arc<Budget>,
@@ -134,24 +145,25 @@ struct MetadataCharge {
 }
 
 impl MetadataCharge {
-    /// Charges the memory of all groups of a volume.
-    fn of_groups(budget: &Arc<Budget>, geo: &Geometry) -> Result<MetadataCharge> {
+    /// Charges the memory of `groups` groups, if that of all groups of the volume is not too much.
+    fn of_groups(budget: &Arc<Budget>, geo: &Geometry, groups: u32) -> Result<MetadataCharge> {
         // A group has up to three runs of system blocks (twice while they are sorted) and an entry
         // in the list of tables.
         let group_bytes = (size_of::<Group>()
             + 6 * size_of::<(u64, u64)>()
             + size_of::<(FsBlock, GroupNo)>()) as u64;
-        let bytes = u64::from(geo.groups).saturating_mul(group_bytes);
+        let all = u64::from(geo.groups).saturating_mul(group_bytes);
         let most = (budget.limit() / 4 * 3).max(GROUPS_BYTES_MIN);
-        if bytes > most {
+        if all > most {
             return Err(Error::Unsupported(format!(
                 "a volume of {} groups needs {} MiB of memory for them, but the budget allows {} \
                  MiB; mount it with a larger memory budget",
                 geo.groups,
-                bytes >> 20,
+                all >> 20,
                 most >> 20
             )));
         }
+        let bytes = u64::from(groups).saturating_mul(group_bytes);
         budget.make_room();
         budget.charge(Kind::Metadata, bytes);
         Ok(MetadataCharge {
@@ -174,11 +186,17 @@ impl Groups {
     /// # Errors
     /// An I/O error; `Corrupt` for a descriptor with a wrong checksum or with invalid numbers;
     /// `Unsupported` if the budget has no room for the groups.
-    pub fn load(journal: Arc<Journal>, budget: &Arc<Budget>, geo: &Geometry) -> Result<Groups> {
-        let charge = MetadataCharge::of_groups(budget, geo)?;
+    pub fn load(
+        journal: Arc<Journal>,
+        budget: &Arc<Budget>,
+        live: &Arc<LiveGeometry>,
+    ) -> Result<Groups> {
+        let geo: &Geometry = live;
+        // The descriptors are not read if their groups do not fit.
+        drop(MetadataCharge::of_groups(budget, geo, geo.groups)?);
         let gdt: Vec<u32> = (0..geo.gdt_blocks).collect();
         // The chunks bound the I/O in flight for the table of a huge volume.
-        let mut groups = Vec::with_capacity(geo.groups as usize);
+        let mut descs = Vec::with_capacity(geo.groups as usize);
         let per_block = geo.block_size / u32::from(geo.desc_size);
         for chunk in gdt.chunks(256) {
             let blocks: Vec<FsBlock> = chunk.iter().map(|index| geo.gdt_block(*index)).collect();
@@ -192,42 +210,31 @@ impl Groups {
                     group_desc::verify_checksum(geo, group, raw)?;
                     let desc = GroupDesc::decode(raw, geo.desc_size)?;
                     desc.validate(geo, group)?;
-                    groups.push(Group::new(geo, desc));
+                    descs.push(desc);
                 }
             }
         }
         let sum = |count: fn(&GroupDesc) -> u32| -> u64 {
-            groups.iter().map(|g| u64::from(count(&g.desc))).sum()
+            descs.iter().map(|desc| u64::from(count(desc))).sum()
         };
         // Descriptors count clusters.
         let free_blocks = sum(|desc| desc.free_blocks_count) << geo.cluster_bits;
-        let mut tables: Vec<_> = (0..)
-            .map(GroupNo)
-            .zip(&groups)
-            .map(|(number, group)| (group.desc.inode_table, number))
-            .collect();
-        tables.sort_unstable();
         Ok(Groups {
-            system: SystemBlocks::new(geo, groups.iter().map(|g| &g.desc)),
             space: Space::new(free_blocks, geo.blocks_count),
             free_inodes: AtomicU64::new(sum(|desc| desc.free_inodes_count)),
             dirs: AtomicU64::new(sum(|desc| desc.used_dirs_count)),
-            groups: groups.into(),
-            changed: Rank::ChangedGroups.mutex(Vec::new()),
-            gdt_changed: (0..geo.gdt_blocks)
-                .map(|_| AtomicBool::new(false))
-                .collect(),
+            parts: Parts::new(Part::new(budget, geo, GroupNo(0), descs)?),
+            changed: Rank::ChangedGroups.mutex(ChangedGroups::default()),
             pending: AtomicU32::new(0),
             inodes_held: AtomicBool::new(false),
-            tables: tables.into(),
-            _charge: charge,
             loaded: AtomicU32::new(0),
             loaded_max: (budget.limit() / LOADED_DIVISOR / LOADED_BYTES)
                 .clamp(u64::from(LOADED_MIN), u64::from(LOADED_MAX)) as u32,
             evict_hand: AtomicU32::new(0),
             next_top_dir: AtomicU32::new(0),
             errors: OnceLock::new(),
-            geo: geo.clone(),
+            budget: budget.clone(),
+            geo: live.clone(),
             journal,
         })
     }
@@ -329,8 +336,8 @@ impl Groups {
 
     fn group(&self, group: GroupNo) -> Result<&Group> {
         // Callers take the number from the geometry, so this error is a bug.
-        self.groups
-            .get(group.0 as usize)
+        self.parts
+            .get(group)
             .ok_or(Error::Internal("the volume has no such block group"))
     }
 }

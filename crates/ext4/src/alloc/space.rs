@@ -211,6 +211,12 @@ impl Space {
         self.held.fetch_sub(i64::from(blocks), Ordering::AcqRel);
     }
 
+    /// Adds the free blocks of new space.
+    pub fn grown(&self, blocks: u64) {
+        self.free.fetch_add(blocks as i64, Ordering::AcqRel);
+        self.unpromised.fetch_add(blocks as i64, Ordering::AcqRel);
+    }
+
     /// Excludes the free blocks of a damaged group from reservations for good.
     pub fn exclude_damaged(&self, blocks: u32) {
         let blocks = i64::from(blocks);

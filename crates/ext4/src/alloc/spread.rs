@@ -57,7 +57,7 @@ impl Groups {
     fn load_of(&self, cluster: u32) -> Load {
         let range = self.cluster_of(GroupNo(cluster.saturating_mul(self.cluster_size())));
         let mut load = Load::default();
-        for group in &self.groups[range.start as usize..range.end as usize] {
+        for group in range.filter_map(|number| self.parts.get(GroupNo(number))) {
             load.free_inodes += u64::from(group.free_inodes.load(Ordering::Relaxed));
             load.free_blocks += u64::from(group.available.load(Ordering::Relaxed));
             load.dirs += u64::from(group.dirs.load(Ordering::Relaxed));
@@ -110,7 +110,7 @@ impl Groups {
         };
         let order = (start..range.end).chain(range.start..start);
         let with_room = order.filter_map(|number| {
-            let group = &self.groups[number as usize];
+            let group = self.parts.get(GroupNo(number))?;
             let free_inodes = group.free_inodes.load(Ordering::Relaxed);
             // A crowded group has no room for the directory's files.
             let crowded = free_inodes < self.geo.inodes_per_group / 8

@@ -15,10 +15,11 @@ pub(super) struct SystemBlocks {
 }
 
 impl SystemBlocks {
-    pub fn new<'a>(geo: &Geometry, descs: impl Iterator<Item = &'a GroupDesc>) -> SystemBlocks {
+    /// Returns the blocks of the groups from `first` on with these descriptors.
+    pub fn new(geo: &Geometry, first: GroupNo, descs: &[GroupDesc]) -> SystemBlocks {
         let itable = u64::from(geo.itable_blocks_per_group());
-        let mut all = Vec::with_capacity(geo.groups as usize * 3);
-        for (group, desc) in (0..geo.groups).map(GroupNo).zip(descs) {
+        let mut all = Vec::with_capacity(descs.len() * 3);
+        for (group, desc) in (first.0..).map(GroupNo).zip(descs) {
             let supers = geo.super_blocks_in_group(group);
             if supers > 0 {
                 let start = geo.group_first_block(group).0;

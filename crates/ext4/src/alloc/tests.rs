@@ -67,8 +67,9 @@ impl Volume {
         };
         let budget = Budget::new(256 << 20);
         let journal = Journal::open(queue.clone(), extents, budget.clone(), options).unwrap();
+        let live = LiveGeometry::new(geo.clone()).into();
         let volume = Arc::new(Volume {
-            groups: Groups::load(journal.clone(), &budget, &geo).unwrap(),
+            groups: Groups::load(journal.clone(), &budget, &live).unwrap(),
             journal: journal.clone(),
             superblock: Mutex::new(superblock),
             geo,
@@ -533,10 +534,8 @@ fn nothing_is_allocated_from_a_group_with_a_damaged_bitmap() {
     let (block, geo) = {
         let volume = Volume::open(&queue);
         // Group 0 always has an initialised block bitmap.
-        (
-            volume.groups.groups[0].desc.block_bitmap.0,
-            volume.geo.clone(),
-        )
+        let first = volume.groups.group(GroupNo(0)).unwrap();
+        (first.desc.block_bitmap.0, volume.geo.clone())
     };
     let size = geo.block_size as usize;
     let zeroes = block::BufMut::zeroed(size).freeze();

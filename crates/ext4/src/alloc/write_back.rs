@@ -5,8 +5,8 @@
 //! The commit's early phase empties the list concurrently with running handles. The locked phase
 //! handles the groups that changed since then.
 
-use super::Groups;
 use super::group::Group;
+use super::{ChangedGroups, Groups};
 use crate::Result;
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
 use jbd2::Handle;
@@ -22,8 +22,11 @@ impl Groups {
         }
         let block = self.gdt_index(number);
         let mut changed = self.changed.lock();
-        changed.push(number);
-        if !self.gdt_changed[block].swap(true, Ordering::Relaxed) {
+        changed.numbers.push(number);
+        if changed.tables.len() <= block {
+            changed.tables.resize(block + 1, false);
+        }
+        if !std::mem::replace(&mut changed.tables[block], true) {
             self.pending.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -42,13 +45,14 @@ impl Groups {
     pub fn write_back_state(&self, handle: &Handle<'_>) -> Result<()> {
         let mut numbers = {
             let mut changed = self.changed.lock();
+            let ChangedGroups { numbers, tables } = &mut *changed;
             let mut cleared = 0;
-            for number in changed.iter() {
-                let flag = &self.gdt_changed[self.gdt_index(*number)];
-                cleared += u32::from(flag.swap(false, Ordering::Relaxed));
+            for number in numbers.iter() {
+                let flag = &mut tables[self.gdt_index(*number)];
+                cleared += u32::from(std::mem::take(flag));
             }
             self.pending.fetch_sub(cleared, Ordering::AcqRel);
-            std::mem::take(&mut *changed)
+            std::mem::take(numbers)
         };
         numbers.sort_unstable();
         let mut result = Ok(());
@@ -56,7 +60,9 @@ impl Groups {
             let done = self.write_back_groups(handle, same_block);
             if done.is_err() {
                 for number in same_block {
-                    self.note_changed(*number, &self.groups[number.0 as usize]);
+                    if let Some(group) = self.parts.get(*number) {
+                        self.note_changed(*number, group);
+                    }
                 }
             }
             result = result.and(done);

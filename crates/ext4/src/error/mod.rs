@@ -56,6 +56,9 @@ pub enum Error {
     /// A property of the volume is not supported.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// Another node, or e2fsck, uses the volume.
+    #[error("{0}")]
+    InUse(String),
     /// The contents or names are encrypted, and the key is not known here.
     #[error("inode {ino} is encrypted (fscrypt); mount the volume with the kernel and add its key")]
     Encrypted {
@@ -140,6 +143,7 @@ impl Error {
             Error::Unsupported(_) | Error::UnsupportedFeature(_) | Error::NotSupported => {
                 Errno::OPNOTSUPP
             }
+            Error::InUse(_) => Errno::BUSY,
             Error::Encrypted { .. } => Errno::NOKEY,
             Error::Stale => Errno::STALE,
             Error::NoSpace => Errno::NOSPC,

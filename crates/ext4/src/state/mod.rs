@@ -52,13 +52,13 @@ pub(crate) use truncated_files::TruncatedFiles;
 pub(crate) use unlanded_files::UnlandedFiles;
 pub(crate) use waiting_sizes::WaitingSizes;
 
-use crate::alloc::Groups;
+use crate::alloc::{Groups, LiveGeometry};
 use crate::damage::ErrorLog;
+use crate::mmp::Protection;
 use crate::{Error, Result};
 use block::Queue;
 use cache::{Budget, Dentries, InodeTable};
 use ext4_format::features::RoCompatFeatures;
-use ext4_format::geometry::Geometry;
 use ext4_format::inode::Timestamp;
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::{Handle, Journal, RecoveryReport};
@@ -72,7 +72,7 @@ use writeback::{BackingDev, FsyncQueue, Ticket};
 pub struct Fs {
     pub(crate) me: Weak<Fs>,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) geo: Geometry,
+    pub(crate) geo: Arc<LiveGeometry>,
     /// The size of pages: that of the volume's blocks.
     pub(crate) page_size: PageSize,
     pub(crate) journal: Arc<Journal>,
@@ -93,6 +93,10 @@ pub struct Fs {
     pub(crate) superblock_dirty: AtomicBool,
     pub(crate) read_only: AtomicBool,
     pub(crate) read_only_reason: Mutex<Option<String>>,
+    /// Protection against mounts by other nodes.
+    pub(crate) protection: Option<Protection>,
+    /// Whether a resize runs.
+    pub(crate) resizing: AtomicBool,
     /// The outcome of the unmount.
     pub(crate) unmounted: Mutex<Option<Result<()>>>,
     pub(crate) journal_blocks: u32,

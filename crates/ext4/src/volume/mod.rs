@@ -1,4 +1,4 @@
-//! Whole-volume operations: mount and unmount, statfs, counters, label, trim.
+//! Whole-volume operations: mount and unmount, statfs, counters, label, trim, resize.
 
 pub(crate) mod bootstrap;
 mod callbacks;
@@ -6,7 +6,10 @@ mod label;
 mod mount;
 mod orphans;
 mod panicked;
+mod resize;
 mod trim;
+
+pub use resize::ResizeProgress;
 
 use crate::damage::{ErrorSummary, OnError};
 use crate::state::OrphanReport;

@@ -1,15 +1,16 @@
 //! Mount and unmount.
 //!
 //! ```text
-//!  open device ─> super block, features ─> journal found ─> log replayed ─> super block read again
+//!  open device ─> super block, features ─> protection (mmp) claimed ─> journal found ─> log replayed ─> super block read again
 //!     ─> journal opened, needs_recovery set on disk ─> groups ─> orphans deleted ─> in use
 //!  in use ─> sync, orphans deleted ─> log emptied, journal closed ─> super block: counts, needs_recovery cleared
 //!     └─ if any step fails ─> needs_recovery stays
 //! ```
 
 use super::{bootstrap, orphans};
-use crate::alloc::Groups;
+use crate::alloc::{Groups, LiveGeometry};
 use crate::damage::{ErrorLog, OnError, carry_over};
+use crate::mmp::{Protection, Release};
 use crate::state::{
     ChangedInodes, FreedRuns, MountOptions, OrphanReport, OrphanState, SmallFileStream,
     TruncatedFiles, UnlandedFiles, Unlinked, WaitingSizes,
@@ -50,7 +51,16 @@ impl Fs {
     pub fn mount(queue: Arc<Queue>, options: MountOptions) -> Result<Arc<Fs>> {
         let mut superblock = bootstrap::read_superblock(&queue)?;
         let (read_only, reason) = effective_access(&queue, &superblock, &options)?;
-        let (mut geo, page_size) = geometry(&queue, &superblock)?;
+        let (mut geo, mut page_size) = geometry(&queue, &superblock)?;
+        let protection = match read_only {
+            true => None,
+            false => Protection::claim(&queue, &superblock, &geo, &options.clock)?,
+        };
+        if protection.is_some() {
+            // Another node may have changed it before the claim.
+            superblock = bootstrap::read_superblock(&queue)?;
+            (geo, page_size) = geometry(&queue, &superblock)?;
+        }
         let budget = options
             .budget
             .clone()
@@ -66,6 +76,7 @@ impl Fs {
             carry_over(&before, &mut superblock);
             geo = geometry(&queue, &superblock)?.0;
         }
+        let geo = Arc::new(LiveGeometry::new(geo));
         let groups = Groups::load(opened.journal.clone(), &budget, &geo)?;
         let errors = ErrorLog::new(
             queue.clone(),
@@ -114,6 +125,8 @@ impl Fs {
             superblock_dirty: AtomicBool::new(false),
             read_only: AtomicBool::new(read_only),
             read_only_reason: Rank::ReadOnlyReason.mutex(reason),
+            protection,
+            resizing: AtomicBool::new(false),
             unmounted: Rank::Unmounted.mutex(None),
             journal_blocks: opened.blocks,
             recovery: opened.recovery,
@@ -129,6 +142,9 @@ impl Fs {
         });
         let me: Weak<Fs> = fs.me.clone();
         fs.journal.set_client(me as Weak<dyn JournalClient>);
+        if let Some(protection) = &fs.protection {
+            protection.set_journal(&fs.journal);
+        }
         if !read_only && let Err(error) = fs.begin_use() {
             return Err(fs.give_up(error));
         }
@@ -193,7 +209,18 @@ impl Fs {
     /// same outcome.
     pub fn unmount(&self) -> Result<()> {
         let mut unmounted = self.unmounted.lock();
-        unmounted.get_or_insert_with(|| self.end()).clone()
+        let end = || {
+            let ended = self.end();
+            self.end_protection(Release::Clean);
+            ended
+        };
+        unmounted.get_or_insert_with(end).clone()
+    }
+
+    fn end_protection(&self, how: Release) {
+        if let Some(protection) = &self.protection {
+            protection.release(how);
+        }
     }
 
     fn end(&self) -> Result<()> {
@@ -247,6 +274,7 @@ impl Fs {
         self.fsyncs.close();
         self.bdi.shutdown();
         let _ = self.journal.close();
+        self.end_protection(Release::Crash);
     }
 }
 

@@ -15,6 +15,7 @@ use super::privileges::Caller;
 use super::{Server, errno, volume_ioctls};
 use crate::durability::SyncIoctl;
 use crate::nodes::ino_of;
+use crate::resize::RESIZE;
 use crate::scan;
 use ext4::{InodeRef, ReadMode, Result, SyncKind, SyncTarget};
 use fusedev::{Attr, Entry, Errno, Features, NodeId, Operation, Reply, Request, WriteKind};
@@ -335,6 +336,9 @@ impl Server {
     ) {
         if command == volume_ioctls::TRIM {
             return self.trim(uid, data, reply);
+        }
+        if command == RESIZE {
+            return self.resize(uid, data, reply);
         }
         let Some(sync) = SyncIoctl::of(command) else {
             let result = match self.volume_ioctl(uid, command, data) {

@@ -1,7 +1,8 @@
-//! Ioctls on the volume, which any of its files takes: label, and discard of free space.
+//! Ioctls on the volume, which any of its files takes: label, discard of free space, growth.
 
 use super::{Server, errno, tunables};
 use crate::durability;
+use crate::resize::ResizeData;
 use ext4::{Error, Result};
 use fusedev::Reply;
 
@@ -34,6 +35,22 @@ impl Server {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Grows the volume, on a thread of its own, since it takes long.
+    pub(super) fn resize(&self, uid: u32, data: &[u8], reply: Reply) {
+        let size = match (tunables::check_owner(uid), ResizeData::requested(data)) {
+            (Err(error), _) => return reply.error(errno(error)),
+            (Ok(()), Some(size)) => size,
+            (Ok(()), None) => return reply.error(errno(Error::Invalid("a short request"))),
+        };
+        let fs = self.fs.clone();
+        durability::spawn(&self.fs, move || {
+            let grown = fs.resize(size, &mut |_| {});
+            let bytes = grown.map(|blocks| blocks * u64::from(fs.statfs().block_size));
+            let answer = ResizeData::answer(bytes.map_err(|error| error.to_string()));
+            reply.ioctl(0, &answer);
+        });
     }
 
     /// Carries out FITRIM on a thread of its own, since it takes long.

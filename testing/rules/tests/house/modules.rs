@@ -57,6 +57,7 @@ const ORDERS: &[(&str, &[&str])] = &[
         &[
             "error",
             "damage",
+            "mmp",
             "alloc",
             "state",
             "extents",

@@ -186,7 +186,7 @@ impl Opened {
 
     /// Reads the first sector, so that a device that cannot be read fails at opening.
     pub(super) fn probe(&self) -> std::io::Result<()> {
-        if self.capacity == 0 {
+        if self.capacity() == 0 {
             return Ok(());
         }
         let mut sector = crate::BufMut::scratch(crate::SECTOR as usize);

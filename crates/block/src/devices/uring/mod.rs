@@ -99,7 +99,7 @@ impl ImageFile {
 
     /// Bytes, a multiple of [`crate::SECTOR`].
     pub fn capacity(&self) -> u64 {
-        self.0.capacity
+        self.0.capacity()
     }
 
     /// Moves the bytes of `request` without completing it.
@@ -125,7 +125,10 @@ impl Device for UringDevice {
         &self.name
     }
     fn capacity(&self) -> u64 {
-        self.opened.capacity
+        self.opened.capacity()
+    }
+    fn grow(&self, at_least: u64) -> io::Result<u64> {
+        self.opened.grow(at_least)
     }
     fn sector_size(&self) -> u64 {
         self.opened.sector_size()

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
+use sync::atomic::{AtomicU64, Ordering};
 
 /// `BLKGETSIZE64`: bytes of a block device.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272_u32 as libc::Ioctl;
@@ -26,12 +27,28 @@ pub(super) struct Opened {
     pub(super) file: File,
     pub(super) kind: Kind,
     /// Bytes, a multiple of [`SECTOR`].
-    pub(super) capacity: u64,
+    capacity: AtomicU64,
     /// Whether I/O bypasses the page cache of the host.
     pub(super) direct: bool,
 }
 
 impl Opened {
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Acquire)
+    }
+
+    /// Looks at the size again. An image of fewer than `at_least` bytes is extended, by a hole.
+    pub(super) fn grow(&self, at_least: u64) -> io::Result<u64> {
+        let mut bytes = size(&self.file, self.kind)?;
+        if bytes < at_least && self.kind == Kind::Image {
+            self.file.set_len(at_least)?;
+            bytes = at_least;
+        }
+        // Requests for the old bytes may be in flight, so a device never gets smaller.
+        let bytes = bytes - bytes % SECTOR;
+        Ok(self.capacity.fetch_max(bytes, Ordering::AcqRel).max(bytes))
+    }
+
     /// The sector of a block device. The host decides how it writes an image; the kernel's loop
     /// driver takes such images as devices of 512-byte sectors, too.
     pub(super) fn sector_size(&self) -> u64 {
@@ -107,16 +124,21 @@ fn open_as(path: &Path, mode: OpenMode, how: i32) -> io::Result<Opened> {
         tracing::warn!(device = %path.display(), "direct I/O is not possible here; going through the page cache");
     }
     lock(&file, path, mode)?;
-    let bytes = match kind {
-        Kind::Image => file.metadata().map_err(named)?.len(),
-        Kind::BlockDevice => ioctl_u64(&file, BLKGETSIZE64).map_err(named)?,
-    };
+    let bytes = size(&file, kind).map_err(named)?;
     Ok(Opened {
         file,
         kind,
-        capacity: bytes - bytes % SECTOR,
+        capacity: AtomicU64::new(bytes - bytes % SECTOR),
         direct,
     })
+}
+
+/// Bytes.
+fn size(file: &File, kind: Kind) -> io::Result<u64> {
+    match kind {
+        Kind::Image => Ok(file.metadata()?.len()),
+        Kind::BlockDevice => ioctl_u64(file, BLKGETSIZE64),
+    }
 }
 
 fn kind(path: &Path) -> io::Result<Kind> {

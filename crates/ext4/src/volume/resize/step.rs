@@ -1,0 +1,203 @@
+//! One step of a resize: the last group, some new groups, or the change to `meta_bg`.
+
+use super::resize_inode::ResizeInode;
+use super::{Growth, ResizeProgress, become_meta_bg, refused};
+use crate::Result;
+use crate::alloc::NewGroups;
+use block::{BufMut, Class, Durability, Reason};
+use ext4_format::geometry::Geometry;
+use ext4_format::superblock::Superblock;
+use units::{FsBlock, GroupNo};
+
+/// Groups of a step where there are no flex groups.
+const STEP_MIN: u32 = 16;
+/// Groups of a step: one transaction has their descriptors.
+const STEP_MAX: u32 = 64;
+
+/// The counts of the super block after a step.
+#[derive(Clone, Copy)]
+struct Counts {
+    blocks: u64,
+    inodes: u32,
+    root_reserve: u64,
+    /// Blocks of metadata that are added.
+    overhead: u64,
+    table_reserve: u16,
+}
+
+impl Counts {
+    fn store(self, sb: &mut Superblock) {
+        sb.set_blocks_count(self.blocks);
+        sb.inodes_count = self.inodes.into();
+        sb.set_reserved_blocks_count(self.root_reserve);
+        // 0 means that the kernel computes it.
+        if let overhead @ 1.. = sb.overhead_clusters.get() {
+            let overhead = u64::from(overhead) + self.overhead;
+            sb.overhead_clusters = u32::try_from(overhead).unwrap_or(0).into();
+        }
+        sb.reserved_gdt_blocks = self.table_reserve.into();
+    }
+}
+
+impl Growth<'_> {
+    /// Grows the volume to the target, step by step.
+    pub fn grow(self) -> Result<()> {
+        self.fill_last_group()?;
+        while self.fs.geo.blocks_count < self.target {
+            let groups = self.fs.geo.groups;
+            if self.fs.limit_of_table() == Some(u64::from(groups)) {
+                self.change_to_meta_bg()?;
+            }
+            let end = self.end_of_step(groups);
+            self.add_groups(groups, end)?;
+            (self.progress)(ResizeProgress {
+                blocks: self.fs.geo.blocks_count,
+                target: self.target,
+            });
+        }
+        Ok(())
+    }
+
+    /// Returns the super block's counts with `blocks` blocks. The reserve of root stays in
+    /// proportion.
+    fn counts_at(&self, blocks: u64) -> Result<Counts> {
+        let mut sb = self.fs.superblock.lock().clone();
+        sb.set_blocks_count(blocks);
+        let inodes = sb.groups_count() * u64::from(self.fs.geo.inodes_per_group);
+        let (before, reserve) = self.before;
+        let reserve = u128::from(reserve) * u128::from(blocks) / u128::from(before.max(1));
+        Ok(Counts {
+            blocks,
+            inodes: u32::try_from(inodes).map_err(|_| refused("too many inodes"))?,
+            root_reserve: reserve as u64,
+            overhead: 0,
+            table_reserve: sb.reserved_gdt_blocks.get(),
+        })
+    }
+
+    fn geometry(&self, counts: Counts) -> Result<Geometry> {
+        let mut sb = self.fs.superblock.lock().clone();
+        counts.store(&mut sb);
+        Ok(Geometry::from_superblock(&sb)?)
+    }
+
+    /// Makes the last group a full one, or fills it up to the target.
+    fn fill_last_group(&self) -> Result<()> {
+        let fs = self.fs;
+        let end = fs.geo.group_first_block(GroupNo(fs.geo.groups)).0;
+        let blocks = end.min(self.target);
+        if blocks <= fs.geo.blocks_count {
+            return Ok(());
+        }
+        let counts = self.counts_at(blocks)?;
+        let geo = self.geometry(counts)?;
+        let handle = fs.journal.start(1)?;
+        fs.groups.extend_last_group(&handle, geo)?;
+        counts.store(&mut fs.superblock.lock());
+        fs.mark_superblock_dirty(&handle);
+        Ok(())
+    }
+
+    /// Returns the end of the step that begins with group `first`: the end of its flex group, but
+    /// not more groups than one step has or the descriptor table has room for.
+    fn end_of_step(&self, first: u32) -> u32 {
+        let fs = self.fs;
+        let unit = 1u32 << fs.geo.flex_bg_log.min(16);
+        let unit = unit.clamp(STEP_MIN, STEP_MAX);
+        let most = fs.limit_of_table().unwrap_or(u64::MAX);
+        let in_groups = self.target - fs.geo.first_data_block;
+        let all = in_groups.div_ceil(u64::from(fs.geo.blocks_per_group));
+        let end = u64::from((first / unit).saturating_add(1)) * u64::from(unit);
+        end.min(all).min(most) as u32
+    }
+
+    /// Adds the groups from `first` to `end`.
+    fn add_groups(&self, first: u32, end: u32) -> Result<()> {
+        let fs = self.fs;
+        let blocks = fs.geo.group_first_block(GroupNo(end)).0.min(self.target);
+        let mut counts = self.counts_at(blocks)?;
+        let table = self.geometry(counts)?.gdt_blocks;
+        let more = table - fs.geo.gdt_blocks;
+        if fs.limit_of_table().is_some() {
+            // `end_of_step` has looked whether the reserve has so many blocks.
+            counts.table_reserve = counts.table_reserve.saturating_sub(more as u16);
+        }
+        let geo = self.geometry(counts)?;
+        let new = fs.groups.place(geo.clone(), GroupNo(first))?;
+        counts.overhead = new.overhead;
+        self.write_new(&new)?;
+        let resize_inode = match fs.has_resize_inode() {
+            true => ResizeInode::read(fs, &geo, first)?,
+            false => None,
+        };
+        let credits = more + resize_inode.as_ref().map_or(0, ResizeInode::credits);
+        if credits > fs.journal.max_credits() {
+            return Err(refused(format!(
+                "the journal is too small for a step that changes {credits} blocks; unmount the \
+                 volume and use resize2fs"
+            )));
+        }
+        let handle = fs.journal.start(credits)?;
+        if let Some(resize_inode) = resize_inode {
+            resize_inode.update(&handle, &geo, first)?;
+        }
+        for index in fs.geo.gdt_blocks..table {
+            handle.create(geo.gdt_block(index));
+        }
+        counts.store(&mut fs.superblock.lock());
+        fs.groups.add(&handle, new);
+        fs.mark_superblock_dirty(&handle);
+        Ok(())
+    }
+
+    /// Writes what new groups need to exist, durably. No block of it is part of the volume.
+    fn write_new(&self, new: &NewGroups) -> Result<()> {
+        let fs = self.fs;
+        let block_size = u64::from(fs.geo.block_size);
+        for table in &new.tables {
+            let (offset, len) = (
+                table.start.0 * block_size,
+                u64::from(table.len) * block_size,
+            );
+            fs.queue.write_zeroes(offset, len, Reason::Other)?;
+        }
+        for (block, bytes) in &new.bitmaps {
+            self.write_block(*block, bytes)?;
+        }
+        Ok(fs.queue.flush(Reason::Other)?)
+    }
+
+    fn write_block(&self, block: FsBlock, bytes: &[u8]) -> Result<()> {
+        self.fs.queue.write(
+            block.offset(self.fs.geo.block_size),
+            &[BufMut::copy_of(bytes).freeze()],
+            Class::Metadata,
+            Reason::Other,
+            Durability::Cached,
+        )?;
+        Ok(())
+    }
+
+    /// Gives the volume the feature `meta_bg`. The descriptor table is full, and the resize inode
+    /// has no block left.
+    fn change_to_meta_bg(&self) -> Result<()> {
+        let fs = self.fs;
+        let table = fs.geo.gdt_blocks;
+        let resize_inode = match fs.has_resize_inode() {
+            true => Some(ResizeInode::read_empty(fs)?),
+            false => None,
+        };
+        let mut sb = fs.superblock.lock().clone();
+        become_meta_bg(&mut sb, table);
+        let geo = Geometry::from_superblock(&sb)?;
+        // The inode, and the bitmap of its block.
+        let handle = fs.journal.start(2)?;
+        if let Some(resize_inode) = resize_inode {
+            resize_inode.remove(&handle)?;
+        }
+        become_meta_bg(&mut fs.superblock.lock(), table);
+        fs.groups.change_geometry(&handle, geo);
+        fs.mark_superblock_dirty(&handle);
+        Ok(())
+    }
+}
