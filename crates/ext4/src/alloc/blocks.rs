@@ -346,12 +346,9 @@ impl Groups {
     /// `NoSpace`, and the errors of [`Groups::pick`] and [`Groups::record`].
     pub fn alloc_data_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         self.space.reserve(1, Claim::Ordinary)?;
-        let place = || {
-            let run = self.pick(goal, 1)?;
-            self.record(handle, run).inspect_err(|_| self.unpick(run))?;
-            Ok(run.start)
-        };
-        place().inspect_err(|_| self.space.unreserve(1))
+        self.pick(goal, 1)
+            .and_then(|run| self.record_or_unpick(handle, run))
+            .inspect_err(|_| self.space.unreserve(1))
     }
 
     /// Allocates a block that [`Groups::reserve_nodes`] has reserved. An error leaves the
@@ -372,13 +369,13 @@ impl Groups {
             Some(run) => run,
             None => self.pick(goal, 1)?,
         };
-        match self.record(handle, run) {
-            Ok(()) => Ok(run.start),
-            Err(error) => {
-                self.unpick(run);
-                Err(error)
-            }
-        }
+        self.record_or_unpick(handle, run)
+    }
+
+    /// Records a picked block. Returns its number.
+    fn record_or_unpick(&self, handle: &Handle<'_>, run: BlockRun) -> Result<FsBlock> {
+        self.record(handle, run).inspect_err(|_| self.unpick(run))?;
+        Ok(run.start)
     }
 
     /// Frees blocks as part of the handle's transaction. It takes one credit per group of the run.
