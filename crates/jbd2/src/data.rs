@@ -67,6 +67,10 @@ impl Handle<'_> {
         if buffer.replace(self.tid(), content) {
             self.joined(&buffer);
         }
+        // Without a log it is written before the inode that gets the block.
+        if !journal.has_log() {
+            buffer.mark_new();
+        }
     }
 
     /// Revokes the held blocks of a range of data blocks that were freed.

@@ -162,3 +162,10 @@ workloads! {
     threads_syncing_in_every_way: Work::every_way_at_once;
     small_files: Work::logged_data;
 }
+
+workloads! { inline_data, &["-O", "extent,64bit,metadata_csum,dir_index,inline_data"];
+    growing_out_of_inodes: Work::out_of_inodes;
+    unlinking: Work::unlink;
+    making_trees: Work::trees;
+    threads_at_once: Work::at_once;
+}
