@@ -120,8 +120,12 @@ impl Workload {
                 )
             }
             Workload::Interfere(w) => {
+                let writers = match w.writers {
+                    1 => "a writer".to_owned(),
+                    many => format!("{many} writers"),
+                };
                 let writer = format!(
-                    "a writer of {} MiB for at most {} s",
+                    "{writers} of {} MiB for at most {} s",
                     w.writer_bytes >> 20,
                     w.time.as_secs_f64()
                 );

@@ -30,9 +30,9 @@ use stop::Stop;
 
 /// Bytes of one write of the writer.
 const CALL: u64 = 1 << 20;
-/// The directory of the writer's file.
+/// The directory of the writers' files.
 const DIRECTORY: &str = "interfere-writer";
-/// The name of the writer's file.
+/// How the names of the writers' files begin.
 const FILE: &str = "written";
 
 /// The workload.
@@ -48,7 +48,9 @@ pub struct Interfere {
     pub reader_bytes: u64,
     /// Names in the directory trees of all threads together.
     pub names: u64,
-    /// Bytes that the writer writes, unless its time ends before.
+    /// Writers, each with a file of its own.
+    pub writers: usize,
+    /// Bytes that all writers write, unless their time ends before.
     pub writer_bytes: u64,
     /// The longest time of the writer, without its final sync.
     pub time: Duration,
@@ -86,8 +88,8 @@ impl Interfere {
         if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
             return refuse("the reader's rate must be more than 0".to_owned());
         }
-        if self.writer_bytes == 0 || self.time.is_zero() {
-            return refuse("the writer needs some bytes and some time".to_owned());
+        if self.writers == 0 || self.each_writer() == 0 || self.time.is_zero() {
+            return refuse("a writer needs some bytes and some time".to_owned());
         }
         if self.interval < Duration::from_millis(10) {
             return refuse("the interval must be at least 10 ms".to_owned());
@@ -109,7 +111,8 @@ impl Interfere {
             if self.keep {
                 return Ok(());
             }
-            target.directory(Path::new(DIRECTORY))?.unlink(FILE)?;
+            let directory = target.directory(Path::new(DIRECTORY))?;
+            (0..self.writers).try_for_each(|nth| directory.unlink(&file_of(nth)))?;
             threads::each(&clients, |client| lock(client).clean_up()).map(drop)
         })
     }
@@ -175,21 +178,26 @@ impl Interfere {
         }
         let start = run.mark();
         let planned = self.writer_bytes >> 20;
-        let (file, calls) = run.phase("write", planned, |progress| {
-            let write = || self.write(target, progress, stop, written);
-            sampler.during(Period::Writer, write)
+        let writers: Vec<usize> = (0..self.writers).collect();
+        let outcomes = run.phase("write", planned, |progress| {
+            let write = |nth: &usize| self.write(*nth, target, progress, stop, written);
+            sampler.during(Period::Writer, || threads::each(&writers, write))
         })?;
         let bytes = written.load(Relaxed);
         run.counted(bytes >> 20);
         run.phase("sync", bytes >> 20, |_| {
-            sampler.during(Period::Sync, || file.sync_all())
+            sampler.during(Period::Sync, || {
+                outcomes.iter().try_for_each(|(file, _)| file.sync_all())
+            })
         })?;
-        run.durable_since(&start, 1, bytes);
+        run.durable_since(&start, self.writers as u64, bytes);
         if self.reader != Reader::None && !self.after.is_zero() {
             run.phase("after", 0, |_| {
                 sampler.during(Period::After, || wait(self.after))
             })?;
         }
+        let mut calls = Recorder::default();
+        outcomes.iter().for_each(|(_, of_one)| calls.add(of_one));
         let latencies = &mut run.report().latency;
         latencies.extend(calls.latency().map(|l| ("write".to_owned(), l)));
         let read = sampler.calls().latency();
@@ -242,9 +250,15 @@ impl Interfere {
         Ok(())
     }
 
-    /// Writes the writer's file. Returns it, and the latency of the calls.
+    /// Bytes that each writer writes.
+    fn each_writer(&self) -> u64 {
+        self.writer_bytes / self.writers.max(1) as u64
+    }
+
+    /// Writes the file of one writer. Returns it, and the latency of the calls.
     fn write(
         &self,
+        nth: usize,
         target: &dyn Target,
         progress: &Progress,
         stop: &Stop,
@@ -253,18 +267,19 @@ impl Interfere {
         let until = clock::now() + self.time;
         let file = target
             .directory(Path::new(DIRECTORY))?
-            .create(FILE, Create::Truncate)?;
-        let data = vec![0xa5; CALL.min(self.writer_bytes) as usize];
+            .create(&file_of(nth), Create::Truncate)?;
+        let bytes = self.each_writer();
+        let data = vec![0xa5; CALL.min(bytes) as usize];
         let mut ticker = progress.ticker();
         let mut calls = Recorder::default();
         let mut at = 0;
         let mut began = clock::now();
-        while at < self.writer_bytes && began < until && !stop.is_set() {
-            let len = (self.writer_bytes - at).min(CALL);
+        while at < bytes && began < until && !stop.is_set() {
+            let len = (bytes - at).min(CALL);
             file.write_all_at(&data[..len as usize], at)
                 .map_err(|e| no_space(e, at))?;
             at += len;
-            written.store(at, Relaxed);
+            written.fetch_add(len, Relaxed);
             ticker.tick();
             let ended = clock::now();
             calls.record(ended - began);
@@ -272,6 +287,11 @@ impl Interfere {
         }
         Ok((file, calls))
     }
+}
+
+/// The name of the file of a writer.
+fn file_of(writer: usize) -> String {
+    format!("{FILE}-{writer}")
 }
 
 /// Explains an error of the writer that is caused by its parameters.

@@ -9,6 +9,7 @@ fn work(reader: Reader) -> Interfere {
         rate: None,
         reader_bytes: 8 << 20,
         names: 200,
+        writers: 2,
         writer_bytes: 20 << 20,
         time: Duration::from_secs(60),
         alone: Duration::from_millis(250),
@@ -61,7 +62,7 @@ fn check_structure(report: &Report, reader: Reader) {
     assert_eq!(calls(&found.seconds), calls(&found.periods));
     assert_eq!(calls(&found.periods), report.latency[reader.call()].count);
     assert_eq!(report.latency["write"].count, 20);
-    assert_eq!((report.files, report.bytes), (1, 20 << 20));
+    assert_eq!((report.files, report.bytes), (2, 20 << 20));
     assert!(report.time.wall_s < report.phases.iter().map(|p| p.time.wall_s).sum());
 }
 
@@ -85,7 +86,7 @@ fn each_reader_runs_alone_and_beside_the_writer() {
         }
         // All files are gone.
         let directory = target.directory(Path::new(DIRECTORY)).unwrap();
-        assert!(directory.stat(FILE).is_err());
+        assert!((0..2).all(|nth| directory.stat(&file_of(nth)).is_err()));
         let directory = target.directory(Path::new("interfere-1")).unwrap();
         assert!(directory.stat("read").is_err() && directory.stat("07/00000007").is_err());
     }
@@ -101,8 +102,10 @@ fn a_mounted_directory_is_read_with_the_same_calls() {
     };
     let report = run(kept, &mounted);
     check_structure(&report, Reader::Rand4k);
-    let written = std::fs::metadata(dir.join(DIRECTORY).join(FILE)).unwrap();
-    assert_eq!(written.len(), 20 << 20);
+    for nth in 0..2 {
+        let written = std::fs::metadata(dir.join(DIRECTORY).join(file_of(nth))).unwrap();
+        assert_eq!(written.len(), 10 << 20);
+    }
     let read = std::fs::metadata(dir.join("interfere-1/read")).unwrap();
     assert_eq!(read.len(), 4 << 20);
     std::fs::remove_dir_all(&dir).unwrap();
@@ -183,6 +186,7 @@ fn invalid_parameters_are_refused() {
     assert!(refused(|work| work.rate = Some(0.0)));
     assert!(refused(|work| work.rate = Some(f64::NAN)));
     assert!(refused(|work| work.writer_bytes = 0));
+    assert!(refused(|work| work.writers = 0));
     assert!(refused(|work| work.time = Duration::ZERO));
     assert!(refused(|work| work.interval = Duration::ZERO));
     assert!(refused(

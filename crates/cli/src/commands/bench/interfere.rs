@@ -56,7 +56,10 @@ pub struct Flags {
     /// Names in the directory tree of the reader `lookup`
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     names: u64,
-    /// Bytes that the writer writes
+    /// Writers at the same time, each with a file of its own
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    writers: usize,
+    /// Bytes that the writer writes, or all writers together
     #[arg(long, value_name = "SIZE", value_parser = human::parse_bytes, default_value = "10GiB")]
     writer: u64,
     /// The longest time of the writer, without its sync
@@ -86,6 +89,7 @@ impl Flags {
                 Reader::Lookup => self.names,
                 _ => 0,
             },
+            writers: self.writers,
             writer_bytes: self.writer,
             time: self.time,
             alone: self.alone,
