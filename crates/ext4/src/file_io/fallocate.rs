@@ -70,6 +70,11 @@ impl Fs {
             return Ok(());
         }
         self.move_file_out(inode)?;
+        let drops_pages = !matches!(mode, FallocateMode::Allocate { .. });
+        if drops_pages && inode.size_waits() {
+            // A sync that has begun counts on these pages: their record raises the size on disk.
+            self.write_back(inode)?;
+        }
         let done = self.change_blocks(inode, mode, offset, end);
         if done.is_err() {
             // The size on disk may have waited for pages that were dropped before the error.

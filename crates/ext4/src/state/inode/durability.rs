@@ -260,6 +260,12 @@ impl Inode {
         Ok(())
     }
 
+    /// Whether the size on disk waits for pages that are unrecorded.
+    pub(crate) fn size_waits(&self) -> bool {
+        let meta = self.meta.lock();
+        meta.fields.size < meta.size
+    }
+
     /// The size that an fsync has to make durable that begins now.
     pub(crate) fn size_to_sync(&self) -> SizeToSync {
         let meta = self.meta.lock();
