@@ -17,7 +17,7 @@ use super::{At, Place, Slot, check_not_encrypted};
 use crate::alloc::BlockRun;
 use crate::inline_data::{self, Places};
 use crate::{Error, Fs, Inode, InodeDamage, Result};
-use ext4_format::dir_entry::{self, Probe};
+use ext4_format::dir_entry;
 use ext4_format::error::FormatError;
 use ext4_format::inline_data as format;
 use ext4_format::inode::FileType;
@@ -57,18 +57,9 @@ fn damage(fs: &Fs, inode: &Inode, at: u32) -> Error {
 pub(super) fn find(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Place> {
     let image = image(fs, inode)?;
     let probed = dir_entry::probe(&image, name, fs.geo.inodes_count);
-    let slot = match probed.map_err(|_| damage(fs, inode, 0))? {
-        Probe::Found(entry) => Slot::Entry {
-            offset: entry.offset,
-            ino: entry.ino,
-            kind: entry.file_type,
-        },
-        Probe::Room { offset } => Slot::Room { offset },
-        Probe::Full { used } => Slot::Full { used },
-    };
     Ok(Place {
         at: At::Inode,
-        slot,
+        slot: probed.map_err(|_| damage(fs, inode, 0))?.into(),
         dentry: None,
     })
 }

@@ -47,7 +47,7 @@ use crate::inline_data::{self, is_inline};
 use crate::{Error, Fs, Inode, Result};
 use block::Dir;
 use cache::{Dentry, Named};
-use ext4_format::dir_entry;
+use ext4_format::dir_entry::{self, Probe};
 use ext4_format::inode::{FileType, InodeFlags};
 use jbd2::{Buffer, Handle};
 use plan::NewEntry;
@@ -105,6 +105,20 @@ enum Slot {
     Room { offset: u32 },
     /// The name is absent, and the block has no room. Its live records need `used` bytes.
     Full { used: u32 },
+}
+
+impl From<Probe<'_>> for Slot {
+    fn from(probe: Probe<'_>) -> Slot {
+        match probe {
+            Probe::Found(entry) => Slot::Entry {
+                offset: entry.offset,
+                ino: entry.ino,
+                kind: entry.file_type,
+            },
+            Probe::Room { offset } => Slot::Room { offset },
+            Probe::Full { used } => Slot::Full { used },
+        }
+    }
 }
 
 impl Place {

@@ -9,7 +9,7 @@ use super::block::{BlockKind, Dir};
 use super::{Leaf, Place, Slot};
 use crate::{Error, InodeDamage, Result};
 use block::Buf;
-use ext4_format::dir_entry::{self, Probe};
+use ext4_format::dir_entry;
 use ext4_format::dirhash::{self, DirHash, HashVersion};
 use ext4_format::error::FormatError;
 use ext4_format::htree::{self, NodeKind};
@@ -254,13 +254,5 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
 pub(super) fn probe(dir: &Dir<'_>, leaf: &Arc<Buffer>, name: &[u8]) -> Result<Slot> {
     let data = leaf.data();
     let probed = dir_entry::probe(&data, name, dir.inodes_count());
-    Ok(match probed.map_err(|e| dir.corrupt(leaf, e))? {
-        Probe::Found(entry) => Slot::Entry {
-            offset: entry.offset,
-            ino: entry.ino,
-            kind: entry.file_type,
-        },
-        Probe::Room { offset } => Slot::Room { offset },
-        Probe::Full { used } => Slot::Full { used },
-    })
+    probed.map(Slot::from).map_err(|e| dir.corrupt(leaf, e))
 }
