@@ -218,7 +218,7 @@ impl Journal {
             self.note_space(before, &set);
             released
         };
-        for Frozen { buffer, data } in released {
+        for Frozen { buffer, data, .. } in released {
             buffer.release(data);
             self.cache.touch(&buffer);
             if buffer.is_data() {

@@ -258,22 +258,21 @@ impl Journal {
             .collect();
         drop(gate);
         self.committing.notify();
-        let steps = frozen.iter().map(|(.., step)| *step).collect();
         let blocks = frozen
             .into_iter()
-            .map(|(buffer, data, seal, _)| Frozen {
+            .map(|(buffer, data, seal, step)| Frozen {
                 data: match seal {
                     Some(seal) => buffer.seal_frozen(data, seal),
                     None => data,
                 },
                 buffer,
+                step,
             })
             .collect();
         Some(Closed {
             tid,
             data: transaction.data(),
             blocks,
-            steps,
             revokes: transaction.take_revokes(),
             freed: transaction.take_freed(),
         })

@@ -173,6 +173,7 @@ pub(crate) enum CommitReason {
 pub(crate) struct Frozen {
     pub buffer: Arc<Buffer>,
     pub data: Buf,
+    pub step: HomeStep,
 }
 
 /// A transaction that no handle can join any more and that is not durable yet.
@@ -181,8 +182,6 @@ pub(crate) struct Closed {
     /// Data outside of the log that must be durable before the commit block.
     pub data: WriteMark,
     pub blocks: Vec<Frozen>,
-    /// The step of each of `blocks`.
-    pub steps: Vec<HomeStep>,
     pub revokes: Vec<FsBlock>,
     pub freed: Vec<FreedExtent>,
 }
@@ -191,11 +190,8 @@ impl Closed {
     /// Returns the blocks of each step of a commit without a log, sorted.
     pub fn home_steps(&self) -> [Vec<FsBlock>; 3] {
         [HomeStep::New, HomeStep::Changed, HomeStep::Last].map(|step| {
-            let blocks = self.blocks.iter().zip(&self.steps);
-            let mut of_step: Vec<FsBlock> = blocks
-                .filter(|(_, of)| **of == step)
-                .map(|(frozen, _)| frozen.buffer.block())
-                .collect();
+            let blocks = self.blocks.iter().filter(|frozen| frozen.step == step);
+            let mut of_step: Vec<FsBlock> = blocks.map(|frozen| frozen.buffer.block()).collect();
             of_step.sort_unstable();
             of_step
         })
