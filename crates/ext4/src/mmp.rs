@@ -1,13 +1,14 @@
 //! Multiple mount protection (the feature `mmp`): one node mounts a volume on shared storage.
 //!
 //! ```text
-//!  read the block ─▶ clean ───────────────────────────────────────────────┐
-//!     │    └─ a mount's number ─▶ wait; it changes ─▶ refused             ├─▶ write our number ─▶ read it again
-//!     │                             └─ it stays: the holder is gone ──────┘         │
-//!     └─ e2fsck's mark ─▶ refused                                                   ▼
-//!                     another number, or no write within the interval ◀── a thread writes the next number
-//!                        └─▶ the journal stops, the volume is read-only            │ unmount
-//!                                                                                  ▼ clean
+//!  read the block ─▶ clean ──────────────────────────────────────▶ write our number
+//!     │    └─ a mount's number ─▶ wait; it changes ─▶ refused  ▲       │
+//!     │                             └─ it stays: the holder ───┘       ▼
+//!     └─ e2fsck's mark ─▶ refused      is gone                      read it again
+//!                                                                      ▼
+//!   another number, or no write within the interval ◀── a thread writes the next number
+//!      └─▶ the journal stops, the volume is read-only                  │ unmount
+//!                                                                      ▼ clean
 //! ```
 //!
 //! The wait is the one of Linux (`fs/ext4/mmp.c`): twice the interval that the holder has promised,

@@ -1,7 +1,7 @@
 //! More space for a mounted volume: a larger last group, and new groups.
 //!
 //! ```text
-//!  Groups::place ─▶ NewGroups ─▶ the caller writes bitmaps and tables, durably ─▶ handle ─▶ Groups::add
+//!  Groups::place ─▶ NewGroups ─▶ bitmaps and tables are written and flushed ─▶ Groups::add
 //! ```
 //!
 //! Nothing refers to the blocks of [`NewGroups`] before [`Groups::add`]. It publishes the groups,
@@ -143,7 +143,7 @@ impl Groups {
         state.stale = true;
         publish(&group.largest, u32::MAX);
         group.available.fetch_add(more, Ordering::Relaxed);
-        // Under the group's lock: whoever takes it next sees the new number of bits.
+        // The group's lock is held, so its next holder sees the new number of bits.
         self.geo.publish(geo);
         self.note_changed(number, group);
         drop(state);

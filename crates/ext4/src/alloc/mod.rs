@@ -18,7 +18,8 @@
 //! | `free_map` | a group's unavailable blocks as a searchable bit map |
 //! | `system` | the file system's own blocks |
 //! | `parts` | the groups at mount, and those that resizes add |
-//! | `live_geometry`, `appended` | the geometry as resizes change it; a vector that grows while it is read |
+//! | `live_geometry` | the geometry as resizes change it |
+//! | `appended` | a vector that grows while it is read |
 //! | `growth` | larger last groups and new groups |
 //! | `group` | a group's state; its bitmaps are read, checked and initialised here |
 //! | `blocks` | pick, record, free |
