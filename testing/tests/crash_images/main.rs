@@ -150,6 +150,20 @@ fn positions(recording: &Recording, count: usize, rng: &mut Rng) -> Vec<usize> {
     at
 }
 
+/// Ends a test of crash images that hangs.
+fn watchdog(name: &str) -> Watchdog {
+    let seconds = if testkit::long() { 3600 } else { 240 };
+    Watchdog::new(name, Duration::from_secs(seconds))
+}
+
+/// Keeps an image that a test has failed on, if `SLUICE_KEEP` names a directory.
+fn keep(image: &[u8], name: &str, at: usize) {
+    if let Some(dir) = std::env::var_os("SLUICE_KEEP") {
+        let path = std::path::Path::new(&dir).join(format!("{name}-{at}.img"));
+        save(image, &path);
+    }
+}
+
 fn crash(name: &str, work: Workload, setup: Setup) {
     if !have(name, &[Need::Tool("e2fsck")]) {
         return;
@@ -158,10 +172,7 @@ fn crash(name: &str, work: Workload, setup: Setup) {
         &format!("{name}, recovered by the kernel"),
         &[Need::Loop, Need::Tool("mount")],
     );
-    let _watchdog = Watchdog::new(
-        name,
-        Duration::from_secs(if testkit::long() { 3600 } else { 240 }),
-    );
+    let _watchdog = watchdog(name);
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
     let (recording, history) = record(work, setup, &mut rng);
@@ -186,12 +197,7 @@ fn crash(name: &str, work: Workload, setup: Setup) {
         let raw = image.clone();
         let result = result.and_then(|()| recovery::by_us(image, &history, at, &scratch));
         if let Err(e) = result {
-            if let Some(dir) = std::env::var_os("SLUICE_KEEP") {
-                save(
-                    &raw,
-                    &std::path::Path::new(&dir).join(format!("{name}-{at}.img")),
-                );
-            }
+            keep(&raw, name, at);
             panic!(
                 "{name}: crash at event {at} of {}: {e}",
                 recording.log.len()

@@ -2,12 +2,11 @@
 //! e2fsck repairs the rest (docs/FSYNC.md).
 
 use crate::work::Work;
-use crate::{Setup, TRIES, Volume, Workload, positions, record};
+use crate::{Setup, TRIES, Volume, Workload, keep, positions, record, watchdog};
 use ext4::{AsyncCommit, Fs};
 use std::time::Duration;
 use testing::recovery::{self, Reader};
 use testkit::crash::Promises;
-use testkit::disk::save;
 use testkit::needs::{Need, have};
 use testkit::rounds;
 use testkit::scratch::Scratch;
@@ -31,10 +30,7 @@ fn crash(name: &str, work: Workload, args: &'static [&'static str]) {
         &format!("{name}, read by the kernel"),
         &[Need::Loop, Need::Tool("mount")],
     );
-    let _watchdog = Watchdog::new(
-        name,
-        Duration::from_secs(if testkit::long() { 3600 } else { 240 }),
-    );
+    let _watchdog = watchdog(name);
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
     let (recording, history) = record(work, setup(args), &mut rng);
@@ -50,10 +46,7 @@ fn crash(name: &str, work: Workload, args: &'static [&'static str]) {
         match recovery::by_repair(&image, &history, at, &scratch, reader) {
             Ok(names) => lost += names,
             Err(e) => {
-                if let Some(dir) = std::env::var_os("SLUICE_KEEP") {
-                    let path = std::path::Path::new(&dir).join(format!("{name}-{at}.img"));
-                    save(&image, &path);
-                }
+                keep(&image, name, at);
                 panic!(
                     "{name}: crash at event {at} of {}, {reader:?}: {e}",
                     recording.log.len()
