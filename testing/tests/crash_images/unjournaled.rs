@@ -14,6 +14,9 @@ use testkit::seed::Rng;
 use testkit::volume::{options, put, remove};
 use testkit::watchdog::Watchdog;
 
+/// Histories of a canary.
+const HISTORIES: usize = 8;
+
 fn setup(args: &'static [&'static str]) -> Setup {
     Setup {
         volume: Volume::Unjournaled(args),
@@ -68,12 +71,15 @@ fn canary(name: &str, work: Workload, args: &'static [&'static str]) {
     let _watchdog = Watchdog::new(name, Duration::from_secs(240));
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (recording, history) = record(work, setup(args), &mut rng);
-    let (history, events) = (history.lock(), recording.log.len());
-    let noticed = (0..2 * TRIES).any(|_| {
-        let at = events - rng.index(events / 2);
-        let image = recording.image_if(Promises::FlushesIgnored, at, &mut rng);
-        recovery::by_repair(&image, &history, at, &scratch, Reader::Us).is_err()
+    // After some histories e2fsck repairs nearly everything that the device loses.
+    let noticed = (0..HISTORIES).any(|_| {
+        let (recording, history) = record(work, setup(args), &mut rng);
+        let (history, events) = (history.lock(), recording.log.len());
+        (0..2 * TRIES).any(|_| {
+            let at = events - rng.index(events / 2);
+            let image = recording.image_if(Promises::FlushesIgnored, at, &mut rng);
+            recovery::by_repair(&image, &history, at, &scratch, Reader::Us).is_err()
+        })
     });
     assert!(
         noticed,
