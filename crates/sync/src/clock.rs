@@ -11,10 +11,7 @@ pub trait Clock: Send + Sync {
     fn realtime(&self) -> (i64, u32);
     /// Pauses the calling thread.
     fn sleep(&self, pause: Duration) {
-        #[cfg(not(explore))]
         crate::waits::waiting(|| crate::thread::sleep(pause));
-        #[cfg(explore)]
-        crate::thread::sleep(pause);
     }
 }
 

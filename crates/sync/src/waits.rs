@@ -2,8 +2,9 @@
 //!
 //! A pool of threads that serve requests starts another one while some of them wait: for a device,
 //! for another thread, or because they are slowed. Such a pool observes its threads. Condition
-//! variables and [`crate::clock::SystemClock`] tell the observer when a wait begins and ends.
-//! Contended locks do not: their owner either works, or waits and is counted itself.
+//! variables and [`crate::clock::SystemClock`] tell the observer when a wait begins and ends (in an
+//! explored schedule only the clock does). Contended locks do not: their owner either works, or
+//! waits and is counted itself.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,7 +28,6 @@ pub fn observe(observer: Option<Arc<dyn WaitObserver>>) {
 }
 
 /// Calls `wait`, between the two calls of the thread's observer.
-#[cfg(not(explore))]
 #[inline]
 pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
     // A thread whose locals are being destroyed has no observer.
@@ -41,10 +41,8 @@ pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
 
 /// Ends a wait on drop, also after a panic. Meanwhile the thread has no observer, so that the
 /// observer's own waits are not told.
-#[cfg(not(explore))]
 struct End(Arc<dyn WaitObserver>);
 
-#[cfg(not(explore))]
 impl Drop for End {
     fn drop(&mut self) {
         self.0.end_wait();
