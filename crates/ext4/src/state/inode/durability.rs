@@ -230,7 +230,7 @@ impl Inode {
             "blocks behind the end"
         );
         // Named first: a thread that finds no unlanded page reads the number without the lock.
-        match least == SyncKind::Fdatasync || meta.fields.size < meta.size {
+        match least == SyncKind::Fdatasync || meta.size_waits() {
             true => self.mark_dirty(fs, handle),
             false => self.mark_dirty_attributes(fs, handle),
         }
@@ -244,7 +244,7 @@ impl Inode {
         let mut meta = self.meta.lock();
         meta.size = meta.size.max(end);
         meta.follow_size(&self.data.mapping);
-        if meta.fields.size < meta.size {
+        if meta.size_waits() {
             fs.waiting_sizes.note_set();
         }
         self.mark_dirty(fs, handle);
@@ -262,8 +262,7 @@ impl Inode {
 
     /// Whether the size on disk waits for pages that are unrecorded.
     pub(crate) fn size_waits(&self) -> bool {
-        let meta = self.meta.lock();
-        meta.fields.size < meta.size
+        self.meta.lock().size_waits()
     }
 
     /// The size that an fsync has to make durable that begins now.
@@ -282,7 +281,7 @@ impl Inode {
         let page_size = self.data.mapping.page_size();
         let last = page_size.index_of(meta.size.checked_sub(1)?);
         let state = self.data.mapping.state(last).unwrap_or_default();
-        let waits = meta.fields.size < meta.size && !state.dirty && !state.writeback;
+        let waits = meta.size_waits() && !state.dirty && !state.writeback;
         waits.then_some(SizeToSync {
             size: meta.size,
             cuts: meta.cuts,
@@ -361,9 +360,14 @@ impl Inode {
 }
 
 impl InodeMeta {
+    /// Whether the size on disk waits for pages.
+    fn size_waits(&self) -> bool {
+        self.fields.size < self.size
+    }
+
     /// Whether the size on disk may be raised now.
     pub(crate) fn is_behind(&self, mapping: &Mapping) -> bool {
-        self.fields.size < self.size && mapping.unlanded_pages() == 0
+        self.size_waits() && mapping.unlanded_pages() == 0
     }
 
     /// The size on disk becomes the size that users see, unless pages are unrecorded.
