@@ -28,6 +28,12 @@ pub(crate) fn is_inline(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::INLINE_DATA)
 }
 
+/// [`is_inline`] for operations that are frequent: without the feature it does not look at the
+/// inode.
+pub(crate) fn is_in_inode(fs: &Fs, inode: &Inode) -> bool {
+    is_used(fs) && is_inline(inode)
+}
+
 /// Returns whether inodes of the volume may have their contents in them.
 pub(crate) fn is_used(fs: &Fs) -> bool {
     fs.geo.incompat.contains(IncompatFeatures::INLINE_DATA)

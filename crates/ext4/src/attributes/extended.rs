@@ -115,10 +115,7 @@ impl Fs {
     /// Moves contents out of an inode, so that a value of `len` bytes may fit. Returns whether they
     /// were there. The caller holds the inode's lock exclusively.
     fn make_attribute_room(&self, inode: &Arc<Inode>, len: usize) -> Result<bool> {
-        if !inline_data::is_used(self)
-            || !inline_data::is_inline(inode)
-            || len >= self.geo.block_size as usize
-        {
+        if !inline_data::is_in_inode(self, inode) || len >= self.geo.block_size as usize {
             return Ok(false);
         }
         match inode.kind() {

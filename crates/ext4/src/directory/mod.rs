@@ -43,7 +43,7 @@ mod tree;
 
 pub(crate) use read::read;
 
-use crate::inline_data::{self, is_inline};
+use crate::inline_data;
 use crate::{Error, Fs, Inode, Result};
 use block::Dir;
 use cache::{Dentry, Named};
@@ -204,7 +204,7 @@ pub(crate) const INIT_CREDITS: u32 = 1 + crate::extents::INSERT_CREDITS;
 
 /// Finds a name that is neither "." nor "..".
 pub(crate) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Place> {
-    let place = match inline_data::is_used(fs) && is_inline(dir) {
+    let place = match inline_data::is_in_inode(fs, dir) {
         true => inline::find(fs, dir, name)?,
         false => {
             let view = Dir::open(fs, dir)?;
@@ -222,7 +222,7 @@ pub(crate) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Place> {
 
 /// Finds "..".
 pub(crate) fn find_parent(fs: &Fs, dir: &Inode) -> Result<Place> {
-    match inline_data::is_used(fs) && is_inline(dir) {
+    match inline_data::is_in_inode(fs, dir) {
         true => inline::find(fs, dir, b".."),
         false => linear::find_parent(&Dir::open(fs, dir)?),
     }
@@ -393,7 +393,7 @@ pub(crate) fn init(fs: &Fs, handle: &Handle<'_>, dir: &Arc<Inode>, parent: Ino) 
 
 /// Returns whether the directory has no entry except "." and "..".
 pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
-    match inline_data::is_used(fs) && is_inline(dir) {
+    match inline_data::is_in_inode(fs, dir) {
         true => inline::is_empty(fs, dir),
         false => linear::is_empty(&Dir::open(fs, dir)?),
     }
@@ -402,7 +402,7 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
 /// Puts the entries of a directory into a block, if they are in its inode. An error has changed
 /// nothing. The caller holds the directory's lock exclusively.
 pub(crate) fn move_to_block(fs: &Fs, dir: &Arc<Inode>) -> Result<()> {
-    match inline_data::is_used(fs) && is_inline(dir) {
+    match inline_data::is_in_inode(fs, dir) {
         true => inline::move_to_block(fs, &fs.journal.start(inline::MOVE_CREDITS)?, dir),
         false => Ok(()),
     }

@@ -23,7 +23,7 @@
 use super::block::{BlockKind, Dir};
 use super::tree::{self, Path, cycle_error};
 use super::{DirEntry, inline, linear, plan, read_ahead};
-use crate::inline_data::{self, is_inline};
+use crate::inline_data;
 use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::{Buf, BufMut};
 use ext4_format::dir_entry;
@@ -135,7 +135,7 @@ pub(crate) fn read(
             if inode.links() == 0 {
                 return Err(Error::NotFound);
             }
-            match inline_data::is_used(fs) && is_inline(inode) {
+            match inline_data::is_in_inode(fs, inode) {
                 true => (collect_inline(fs, inode, pos, &mut chunk)?, None),
                 false => collect(fs, inode, pos, &mut chunk)?,
             }

@@ -63,7 +63,7 @@ impl Fs {
     /// contents are not in the inode, or not any more. The caller holds the inode's lock
     /// exclusively.
     pub(super) fn truncate_in_inode(&self, inode: &Arc<Inode>, size: u64) -> Result<bool> {
-        if !inline_data::is_used(self) || !is_inline(inode) {
+        if !inline_data::is_in_inode(self, inode) {
             return Ok(false);
         }
         if !self.fits_in_inode(inode, size)? {
@@ -85,7 +85,7 @@ impl Fs {
     /// Zeroes a range of a file with its contents in the inode, whose size stays. Returns whether
     /// they are there. The caller holds the inode's lock exclusively.
     pub(super) fn zero_in_inode(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<bool> {
-        if !inline_data::is_used(self) || !is_inline(inode) {
+        if !inline_data::is_in_inode(self, inode) {
             return Ok(false);
         }
         let mut contents = inline_data::contents(self, inode)?;
@@ -104,7 +104,7 @@ impl Fs {
     /// # Errors
     /// `NoSpace`, and nothing has changed.
     pub(crate) fn move_file_out(&self, inode: &Arc<Inode>) -> Result<()> {
-        if !inline_data::is_used(self) || !is_inline(inode) {
+        if !inline_data::is_in_inode(self, inode) {
             return Ok(());
         }
         let contents = inline_data::contents(self, inode)?;
