@@ -103,6 +103,7 @@ impl Queue {
             throttle.set_rotating(look::is_rotating(self));
         }
         if throttle.wants_flush() {
+            let _quiet = throttle.wait_for_flush(&is_urgent);
             // An error is kept for those who need the flush.
             let _ = self.flush(reason);
         }

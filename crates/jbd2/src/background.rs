@@ -81,9 +81,7 @@ fn commit_thread(weak: &Weak<Journal>, signal: &Signal<CommitRequest>) {
     loop {
         let mut requests = signal.wait(Some(deadline));
         if requests.request == CommitRequest::None && sync::time::now() >= deadline {
-            // No thread waits for this commit: its flush waits for the readers.
-            wait_for_flush(weak, signal);
-            requests.request = CommitRequest::Large;
+            requests.request = CommitRequest::Interval;
         }
         if requests.stop || !commit(weak, signal, requests) {
             break;
@@ -91,16 +89,6 @@ fn commit_thread(weak: &Weak<Journal>, signal: &Signal<CommitRequest>) {
         if requests.request != CommitRequest::None {
             deadline = sync::time::now() + interval;
         }
-    }
-}
-
-/// Waits until a flush delays no reader for long, or until the thread is asked for something.
-fn wait_for_flush(journal: &Weak<Journal>, signal: &Signal<CommitRequest>) {
-    if let Some(journal) = journal.upgrade()
-        && journal.has_changes()
-    {
-        let throttle = journal.queue.throttle();
-        throttle.wait_for_flush(|| signal.is_asked());
     }
 }
 
@@ -128,6 +116,14 @@ fn commit(
             client.before_commit();
             signal.begin_serving();
         }
+        // No thread waits for the flush of this commit: it waits for the readers.
+        let _quiet = match requests.request {
+            CommitRequest::Interval => journal
+                .queue
+                .throttle()
+                .wait_for_flush(|| signal.is_asked()),
+            _ => None,
+        };
         let tid = match requests.request {
             CommitRequest::Awaited => journal.awaited.load(),
             _ => journal.running_tid(),

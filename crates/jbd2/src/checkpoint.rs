@@ -240,7 +240,7 @@ impl Journal {
     /// Makes all blocks durable that were written home.
     fn flush_home(&self, steps: &mut FlushSteps) -> Result<(), JournalError> {
         let is_urgent = || self.is_checkpoint_urgent();
-        self.queue.throttle().wait_for_flush(is_urgent);
+        let _quiet = self.queue.throttle().wait_for_flush(is_urgent);
         let began = sync::time::monotonic();
         self.queue.flush(Reason::Checkpoint)?;
         steps.flushed(sync::time::monotonic().saturating_sub(began));

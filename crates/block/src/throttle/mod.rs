@@ -27,8 +27,8 @@
 //!
 //! *Large syncs* proceed in steps beside small fsyncs ([`sync_steps`]).
 //!
-//! *The journal's flushes.* A commit that no thread waits for lets the device's cache empty first
-//! ([`Throttle::wait_for_flush`]).
+//! *The journal's flushes.* A commit that no thread waits for lets the device's cache empty
+//! first, and holds back limited writes until it is over ([`quiet_flush`]).
 //!
 //! *Progress.* The floor may always be in flight, the bucket leaks, and each wait is repeated after
 //! [`POLL`] at the latest. So every write ends.
@@ -38,6 +38,7 @@ mod bucket;
 mod controller;
 mod options;
 mod part;
+mod quiet_flush;
 mod share;
 mod speed;
 mod state;
@@ -51,6 +52,7 @@ use activity::{Activity, Call};
 pub use controller::ThrottleCause;
 pub use options::{LatencyRule, MAX_FLOOR, MAX_LOSS, MIN_FLOOR, ReadTarget, ThrottleOptions};
 use part::{Part, limit_part, part_of};
+pub use quiet_flush::QuietFlush;
 use speed::InFlight;
 use state::State;
 use std::time::Duration;
@@ -66,9 +68,6 @@ const LONGEST_DEBT: Duration = Duration::from_secs(1);
 const UNLIMITED_DEBT: Duration = Duration::from_millis(250);
 /// A waiting producer looks again after this time, even if nothing wakes it.
 const POLL: Duration = Duration::from_millis(2);
-/// The longest time that a commit without a waiter lets the cache empty.
-const LONGEST_DRAIN: Duration = Duration::from_secs(1);
-
 /// The throttle at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThrottleStats {
@@ -109,9 +108,10 @@ pub struct Throttle {
     small_syncs: SmallSyncs,
     /// Nanoseconds.
     window_end: AtomicU64,
-    /// Producers that wait for room, and commits that wait for the cache.
+    /// Producers that wait for room.
     waiting: AtomicUsize,
-    draining: AtomicUsize,
+    /// Flushes that hold back limited writes ([`QuietFlush`]).
+    quiet_flushes: AtomicUsize,
     waits: AtomicU64,
     waited_ns: AtomicU64,
     state: Mutex<State>,
@@ -132,7 +132,7 @@ impl Default for Throttle {
             small_syncs: SmallSyncs::default(),
             window_end: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
-            draining: AtomicUsize::new(0),
+            quiet_flushes: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),
             state: Rank::Throttle.mutex(State::new(options, now)),
@@ -196,7 +196,7 @@ impl Throttle {
 
     /// Wakes the producers that wait: what they wait for may have become urgent.
     pub fn kick(&self) {
-        if self.waiting.load(SeqCst) + self.draining.load(SeqCst) > 0 {
+        if self.waiting.load(SeqCst) + self.quiet_flushes.load(SeqCst) > 0 {
             // The lock orders this call after a producer's check: none misses it.
             drop(self.state.lock());
             self.changed.notify_all();
@@ -263,14 +263,16 @@ impl Throttle {
                 state.bucket.note_unlimited();
                 break u64::MAX;
             }
-            let room = self.room(&mut state, halves);
+            let room = self.room(&mut state, halves, now);
             if room.bytes < want {
                 self.counters.note_wait();
             }
             if room.bytes >= room.enough.min(want) {
                 break room.bytes;
             }
-            self.sleep(&self.waiting, &mut state, room.retry);
+            self.waiting.fetch_add(1, SeqCst);
+            self.sleep(&mut state, room.retry);
+            self.waiting.fetch_sub(1, SeqCst);
             now = sync::time::monotonic();
         };
         if now > began {
@@ -279,29 +281,6 @@ impl Throttle {
                 .fetch_add((now - began).as_nanos() as u64, Relaxed);
         }
         granted
-    }
-
-    /// Waits until the device's cache is nearly empty, so that a flush delays no read for long.
-    /// Meanwhile limited writes wait. Returns at once while nobody reads, if `is_urgent`, and after
-    /// a second at the latest.
-    pub fn wait_for_flush(&self, is_urgent: impl Fn() -> bool) {
-        let began = sync::time::monotonic();
-        if !self.enabled.load(Relaxed) || !self.is_active(began) {
-            return;
-        }
-        let mut now = began;
-        let mut state = self.state.lock();
-        loop {
-            self.update(&mut state, now);
-            let rest = state.limit(2) / 4;
-            let waited = now.saturating_sub(began);
-            if state.bucket.bytes() <= rest || waited >= LONGEST_DRAIN || is_urgent() {
-                return;
-            }
-            let wait = state.bucket.time_until(rest);
-            self.sleep(&self.draining, &mut state, wait);
-            now = sync::time::monotonic();
-        }
     }
 
     /// Accounts for a request that is handed to the device at `now`.
@@ -412,11 +391,12 @@ impl Throttle {
             .store((now + length).as_nanos() as u64, Relaxed);
     }
 
-    fn room(&self, state: &mut State, halves: u64) -> Room {
+    fn room(&self, state: &mut State, halves: u64, now: Duration) -> Room {
         let in_flight = self.in_flight.bytes();
         let left = state.left_of_burst(in_flight);
         let limit = state.limit(halves);
-        let held_back = state.share.is_probing() || self.draining.load(SeqCst) > 0;
+        let is_quiet = self.quiet_flushes.load(SeqCst) > 0 && now < state.hold_until;
+        let held_back = is_quiet || state.share.is_probing();
         let bytes = match held_back {
             true => 0,
             false => limit.saturating_sub(in_flight).min(left),
@@ -432,16 +412,9 @@ impl Throttle {
     }
 
     /// Sleeps until [`Throttle::kick`] or a completion, and for [`POLL`] at most.
-    fn sleep(
-        &self,
-        sleepers: &AtomicUsize,
-        state: &mut sync::MutexGuard<'_, State>,
-        time: Duration,
-    ) {
-        sleepers.fetch_add(1, SeqCst);
+    fn sleep(&self, state: &mut sync::MutexGuard<'_, State>, time: Duration) {
         let deadline = sync::time::now() + time.clamp(Duration::from_micros(100), POLL);
         self.changed.wait_until(state, deadline);
-        sleepers.fetch_sub(1, SeqCst);
     }
 }
 

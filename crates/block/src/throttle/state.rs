@@ -37,6 +37,8 @@ pub(super) struct State {
     syncing: bool,
     /// A burst of background writes has ended, and the next one has not begun.
     resting: bool,
+    /// A flush holds back limited writes until then at the latest.
+    pub(super) hold_until: Duration,
 }
 
 impl State {
@@ -51,6 +53,7 @@ impl State {
             window_began: now,
             syncing: false,
             resting: false,
+            hold_until: Duration::ZERO,
         }
     }
 

@@ -1,3 +1,4 @@
+use super::quiet_flush::{LONGEST_DRAIN, LONGEST_HOLD};
 use super::*;
 use std::sync::Arc;
 use sync::thread;
@@ -198,16 +199,25 @@ fn a_commit_waits_for_the_cache_but_not_for_ever() {
     let throttle = active();
     throttle.completed.store(500 * MIB, Relaxed);
     let began = sync::time::monotonic();
-    throttle.wait_for_flush(|| true);
+    assert!(throttle.wait_for_flush(|| true).is_some());
     assert!(
         sync::time::monotonic() - began < LONGEST_DRAIN / 2,
         "urgent"
     );
     throttle.state.lock().bucket.set_rate(1e6);
-    throttle.wait_for_flush(|| false);
+    let quiet = throttle.wait_for_flush(|| false);
     let waited = sync::time::monotonic() - began;
     assert!(waited >= Duration::from_millis(150), "{waited:?}");
     assert!(waited < LONGEST_DRAIN, "{waited:?}");
+    // The account of the cache is out of the way.
+    throttle.state.lock().bucket.set_rate(10e9);
+    throttle.update(&mut throttle.state.lock(), sync::time::monotonic());
+    let room = |at| throttle.room(&mut throttle.state.lock(), 2, at).bytes;
+    let now = sync::time::monotonic();
+    assert_eq!(room(now), 0, "until the flush is over");
+    assert_ne!(room(now + LONGEST_HOLD), 0, "or takes long");
+    drop(quiet);
+    assert_ne!(room(now), 0);
 }
 
 #[test]
@@ -219,7 +229,11 @@ fn nothing_is_limited_while_the_throttle_is_off() {
     });
     in_flight(&throttle, 100 * MIB);
     assert_eq!(room(&throttle, Reason::Background), u64::MAX);
-    throttle.wait_for_flush(|| panic!("there is no wait"));
+    assert!(
+        throttle
+            .wait_for_flush(|| panic!("there is no wait"))
+            .is_none()
+    );
     assert_eq!(throttle.stats().target, None);
 }
 

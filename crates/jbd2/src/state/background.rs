@@ -11,6 +11,8 @@ use sync::{Condvar, Mutex, Rank};
 pub(crate) enum CommitRequest {
     #[default]
     None,
+    /// The interval is over. No thread waits for this commit.
+    Interval,
     /// The transaction is large.
     Large,
     /// A handle waits until the transaction is closed.
