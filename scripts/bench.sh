@@ -2,7 +2,7 @@
 # Measures SluiceFS and its peers on the same disk. Writes the tables and the pictures of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
-#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm
+#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere bystanders curve full-log storm
 #   inodes directory requests (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
 # environment: ROUNDS (3), KINDS of devices of `interfere` (ssd nvme hdd disk), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (20000), BENCH_DIR (scratch directory on a real
@@ -12,7 +12,7 @@
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere curve full-log storm inodes directory requests}
+parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere bystanders curve full-log storm inodes directory requests}
 rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
@@ -283,9 +283,21 @@ interfere() {
 }
 
 curve() {
-  title "The same on the modelled SSD, at several settings of both throttles"
-  compare curve --device sim:ssd,size=24GiB --memory 256MiB \
-    interfere --sweep --reader rand4k --writer 20GiB --time 10s --alone 3s --after 1s
+  local kind
+  for kind in ${KINDS:-ssd nvme}; do
+    title "Random 4 KiB reads beside a writer, at several settings of both throttles ($kind)"
+    compare "curve-$kind" --device "sim:$kind,size=24GiB" --memory 256MiB \
+      interfere --sweep --reader rand4k --writer 20GiB --time 6s --alone 2s --after 500ms
+  done
+}
+
+bystanders() {
+  local reader
+  for reader in lookup fsync; do
+    title "Beside a writer on the modelled SSD: $reader"
+    compare "beside-$reader" --device sim:ssd,size=24GiB --memory 512MiB --only sluice,fuse,ext4,xfs \
+      interfere --reader "$reader" --writer 20GiB --time 6s --alone 2s --after 500ms --sluice-wbt on --kernel-wbt on
+  done
 }
 
 inodes() {
@@ -358,7 +370,9 @@ pictures() {
     draw benchmarks/interfere-$kind interfere-$kind --column "reader/s beside" --column "p99 beside" --column "written beside, MiB/s" --log "p99 beside" \
       --title "Reader beside the writer" --title "99th percentile of the reader's latency" --title "Writer"
   done
-  draw benchmarks/curve curve --x "reader/s beside" --y "written beside, MiB/s" --title "Reader and writer at several settings of the throttles"
+  for kind in ssd nvme; do
+    draw benchmarks/curve-$kind curve-$kind --x "reader/s beside" --y "written beside, MiB/s" --title "Reader and writer at several settings of the throttles"
+  done
   draw benchmarks/full-log full-log "${rate[@]}" --column "maximum, ms" --title "Creation" --title "Longest creation of a file"
   draw benchmarks/small small --column create --column stat --column read --column unlink --caption "Files per second; each operation has a scale of its own."
   draw benchmarks/stream stream --column write --column read --title "Write, until the data is durable" --title "Read" --caption "MiB per second."
@@ -374,7 +388,7 @@ pictures() {
 
 for part in $parts; do
   case $part in
-    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | curve | storm | inodes | directory | requests | page) $part ;;
+    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | bystanders | curve | storm | inodes | directory | requests | page) $part ;;
     full-log) full_log ;;
     fsmark) nosync ;;
     mount) fuse ;;

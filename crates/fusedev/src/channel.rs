@@ -4,6 +4,7 @@
 
 use crate::abi;
 use crate::transport::{Fill, Transport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -75,6 +76,12 @@ impl Channel {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Returns whether [`Channel::read`] would not sleep.
+    pub fn is_ready(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).map_or(true, |ready| ready > 0)
     }
 
     /// Opens another descriptor of the same connection.

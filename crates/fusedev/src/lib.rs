@@ -36,8 +36,8 @@
 //!     │
 //!  features, abi   the protocol's numbers and structures
 //!
-//!  pool (threads of a session), guard (panics) and drain (waiting for busy threads) stand alone.
-//!  counts (statistics) is for servers.
+//!  pool (threads of a session), look (before they sleep), guard (panics) and drain (waiting for
+//!  busy threads) stand alone. counts (statistics) is for servers.
 //! ```
 //!
 //! The crate knows nothing of files: a file system implements [`Server`]. A [`Reply`] owns its way
@@ -67,6 +67,7 @@ mod guard;
 mod helper;
 mod init;
 mod local;
+mod look;
 mod message;
 mod mount;
 mod notify;

@@ -4,7 +4,7 @@
 //!  Session::start: INIT, the choice of a transport
 //!       │
 //!  Session::run ──┬─> the threads of a pool, each with a descriptor:
-//!                 │      read ─> split ─> dispatch ─> read ...
+//!                 │      look ─> read ─> split ─> dispatch ─> look ...
 //!                 │      └─ ENODEV: unmounted, or the connection is aborted
 //!                 │
 //!                 └─> with rings: their threads, and one descriptor for forgets
@@ -15,6 +15,7 @@ use crate::choice::{Transport, TransportChoice, TransportMonitor};
 use crate::dispatch::{Dispatcher, Next};
 use crate::features::Features;
 use crate::init::{Init, answer_init};
+use crate::look::{Looker, Lookers};
 use crate::message::Message;
 use crate::notify::Notifier;
 use crate::pool::{Pool, Step};
@@ -136,22 +137,25 @@ impl<S: Server> Session<S> {
     /// # Errors
     /// No thread can be started; the connection fails.
     pub fn run(self) -> io::Result<()> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let requests = (self.threads, Lookers::new(processors));
         let Some(rings) = self.rings else {
-            return read_device(&self.channel, &self.dispatcher, self.threads);
+            return read_device(&self.channel, &self.dispatcher, requests);
         };
         let (serving, started) = rings.start();
-        let threads = match started {
+        let requests = match started {
             Ok(()) => {
                 self.monitor.decide(Transport::Ring, "the kernel offers it");
-                1
+                // Only forgets come. No caller waits for them.
+                (1, Lookers::none())
             }
             Err(error) => {
                 tracing::warn!("the kernel refuses the rings, /dev/fuse is used: {error}");
                 self.monitor.decide(Transport::Device, error.to_string());
-                self.threads
+                requests
             }
         };
-        let read = read_device(&self.channel, &self.dispatcher, threads);
+        let read = read_device(&self.channel, &self.dispatcher, requests);
         // The threads of the rings have a descriptor, too, and end when the connection has ended.
         drop(self.channel);
         read.and(serving.join())
@@ -162,7 +166,7 @@ impl<S: Server> Session<S> {
 fn read_device(
     channel: &Arc<Channel>,
     dispatcher: &Dispatcher<impl Server>,
-    threads: usize,
+    (threads, lookers): (usize, Lookers),
 ) -> io::Result<()> {
     let pool = Pool::new(threads);
     thread::scope(|scope| {
@@ -175,10 +179,12 @@ fn read_device(
                     0 => channel.clone(),
                     _ => Arc::new(channel.duplicate()?),
                 };
-                let pool = &pool;
+                let (pool, lookers) = (&pool, &lookers);
                 thread::Builder::new()
                     .name(format!("fuse-{n}"))
-                    .spawn_scoped(scope, move || serve(&channel, dispatcher, n, pool))
+                    .spawn_scoped(scope, move || {
+                        serve(&channel, dispatcher, n, (pool, lookers))
+                    })
             };
             match start() {
                 Ok(thread) => running.push(thread),
@@ -204,14 +210,16 @@ fn serve(
     channel: &Arc<Channel>,
     dispatcher: &Dispatcher<impl Server>,
     lane: usize,
-    pool: &Arc<Pool>,
+    (pool, lookers): (&Arc<Pool>, &Lookers),
 ) -> io::Result<()> {
     let mut member = pool.join();
+    let mut looker = Looker::new(lookers);
     let mut buffer = Vec::new();
     loop {
         if buffer.is_empty() {
             buffer = vec![0; MAX_WRITE as usize + HEADROOM];
         }
+        looker.look(|| channel.is_ready());
         let Some(len) = channel.read(&mut buffer)? else {
             break;
         };

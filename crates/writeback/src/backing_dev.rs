@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::dirty_list::DirtyList;
 use crate::foreground_list::ForegroundList;
 use crate::interface::WritebackFs;
-use crate::throttle::{note_cleaned, note_dirtied};
+use crate::payer::{note_cleaned, note_dirtied};
 use crate::{Flushers, Tunables};
 use block::{Queue, SMALL_SYNC, SmallSync};
 use cache::Budget;
@@ -203,6 +203,10 @@ impl<F: WritebackFs> BackingDev<F> {
             throttle.announce_small_sync(self.clock.monotonic());
             throttle.begin_small_sync()
         })
+    }
+    /// The caller queues an fsync of a file with `bytes` of dirty pages. It does not pay for them.
+    pub fn note_queued_fsync(&self, bytes: u64) {
+        note_cleaned(bytes);
     }
     /// Announces fsyncs of a few files that were queued. Background writes leave room, but a large
     /// sync takes no steps: the requests may be the first of many.

@@ -6,7 +6,7 @@
 //! | module | what it owns |
 //! |---|---|
 //! | `interface`, `dirty_list`, `activity` | what is asked of the file system; which inodes are dirty, oldest first; the flusher's state |
-//! | `balance`, `bandwidth`, `throttle`, `tunables` | dirty thresholds, slowing of writers, parameters |
+//! | `payer`, `balance`, `bandwidth`, `throttle`, `tunables` | what each writer dirtied, dirty thresholds, slowing of writers, parameters |
 //! | `sync`, `control`, `threads`, `foreground_list`, `fsync_queue`, `ticket` | callers and threads that wait for one another |
 //! | `backing_dev` | a device under writeback |
 //! | `window`, `batches` | the batch engine |
@@ -28,6 +28,7 @@ mod fsync_queue;
 mod interface;
 mod io_queues;
 mod pass;
+mod payer;
 mod requests;
 mod sync;
 mod threads;
@@ -42,6 +43,7 @@ pub use dirty_list::DirtyState;
 pub use foreground::Results;
 pub use fsync_queue::{FsyncQueue, Load, SyncService};
 pub use interface::{OnLocked, Progress, Reason, Slice, WritebackFs};
+pub use payer::{Charging, charge_to};
 pub use threads::Flushers;
 pub use ticket::Ticket;
 pub use tunables::Tunables;

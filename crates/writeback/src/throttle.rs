@@ -18,6 +18,7 @@
 //! 4. A writer that dirties little does not pay for others: it sleeps at most twice as long as the
 //!    pages since its last sleep take at its part of the rate. The part is taken to be one of those
 //!    of the writers that sleep now, and its own. Pages that it makes durable itself do not count.
+//!    A writer is a thread, or the client of a server ([`crate::payer`]).
 //! 5. One sleep is the whole cost of a call, also at the hard threshold, which many writers to a
 //!    slow device may exceed. A fourth above it, and above the device's part of it, writers are
 //!    stopped until pages complete. If none complete for a while (a shorter one where the device
@@ -26,7 +27,7 @@
 
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::MIN_RATE;
-use std::cell::Cell;
+use crate::payer::{self, Dirtied};
 use std::time::Duration;
 use sync::atomic::Ordering::Relaxed;
 use sync::clock::Clock;
@@ -50,33 +51,6 @@ const OVERDUE: Duration = Duration::from_millis(300);
 const PATIENCE_FAILING: Duration = Duration::from_secs(1);
 /// The same, on one that does not.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-thread_local! {
-    /// Bytes that the thread dirtied since its last call of [`DirtyLimits::balance`].
-    static DIRTIED: Cell<u64> = const { Cell::new(0) };
-    /// Bytes that it dirtied since its last sleep.
-    static UNPAID: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Bytes that a writer dirtied.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dirtied {
-    /// Since its last call.
-    pub(crate) bytes: u64,
-    /// Since its last sleep, these included.
-    pub(crate) unpaid: u64,
-}
-
-/// The calling thread dirtied pages of so many bytes.
-pub(crate) fn note_dirtied(bytes: u64) {
-    DIRTIED.set(DIRTIED.get() + bytes);
-}
-
-/// The calling thread makes pages of so many bytes clean that were dirty.
-pub(crate) fn note_cleaned(bytes: u64) {
-    DIRTIED.set(DIRTIED.get().saturating_sub(bytes));
-    UNPAID.set(UNPAID.get().saturating_sub(bytes));
-}
 
 /// How a call of [`DirtyLimits::balance`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,10 +131,8 @@ impl DirtyLimits {
         clock: &dyn Clock,
         kick: impl Fn(),
     ) -> Balanced {
-        let bytes = DIRTIED.take();
-        let unpaid = UNPAID.get() + bytes;
-        UNPAID.set(unpaid);
-        let dirtied = Dirtied { bytes, unpaid };
+        let dirtied = payer::take_dirtied();
+        let bytes = dirtied.bytes;
         let action = self.action(share, thresholds(), clock.monotonic(), dirtied);
         if action == Action::Free {
             return Balanced::Free;
@@ -168,7 +140,7 @@ impl DirtyLimits {
         kick();
         let mut balanced = Balanced::Background;
         if let Action::Sleep(pause) = action {
-            UNPAID.set(0);
+            payer::note_paid();
             share.sleepers.fetch_add(1, Relaxed);
             clock.sleep(pause);
             share.sleepers.fetch_sub(1, Relaxed);

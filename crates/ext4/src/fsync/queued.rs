@@ -22,6 +22,7 @@ impl Fs {
     /// `done` is called before this returns.
     pub fn fsync_later(&self, target: SyncTarget, done: impl FnOnce(Result<()>) + Send + 'static) {
         let bytes = target.inode.data.mapping.dirty_bytes();
+        self.bdi.note_queued_fsync(bytes);
         let request = SyncRequest::Fsync(target, Box::new(done));
         if let Err(request) = self.fsyncs.submit(request, Load::Bytes(bytes)) {
             self.serve(vec![request]);

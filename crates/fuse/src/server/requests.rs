@@ -66,6 +66,7 @@ impl fusedev::Server for Server {
             operation,
         } = request;
         self.requests.count(opcode);
+        let _charging = writeback::charge_to(pid);
         let caller = Caller { uid, gid };
         let new = |mode, umask, rdev| New {
             uid,

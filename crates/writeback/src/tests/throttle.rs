@@ -5,7 +5,9 @@
 use crate::Flushers;
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::{Bandwidth, Completed, Rates};
-use crate::throttle::{Action, Balanced, Dirtied, MAX_PAUSE, note_cleaned, note_dirtied};
+use crate::charge_to;
+use crate::payer::{Dirtied, note_cleaned, note_dirtied};
+use crate::throttle::{Action, Balanced, MAX_PAUSE};
 use crate::window::WINDOW;
 use ::sync::clock::{Clock, ManualClock};
 use cache::Budget;
@@ -406,6 +408,26 @@ fn a_writer_that_syncs_its_pages_is_not_slowed() {
     }
     assert_eq!(clock.monotonic(), now);
     assert_eq!(write(), Balanced::Paused);
+}
+
+#[test]
+fn a_client_does_not_sleep_for_another_one_of_the_same_thread() {
+    let (limits, share) = limits();
+    let clock = ManualClock::default();
+    limits.add(&share, 1600 * PAGE);
+    share.recent_bandwidth.store(10_000 * PAGE, Relaxed);
+    let write = |client, pages| {
+        let _charging = charge_to(client);
+        note_dirtied(pages * PAGE);
+        limits.balance(&share, thresholds, &clock, || ())
+    };
+    assert_eq!(write(1, 1000), Balanced::Paused);
+    assert_eq!(write(1, 1), Balanced::Background, "paid");
+    share.closed.store(true, Relaxed);
+    write(1, 1000);
+    share.closed.store(false, Relaxed);
+    assert_eq!(write(2, 1), Balanced::Background, "another client");
+    assert_eq!(write(1, 1), Balanced::Paused, "its own pages of before");
 }
 
 /// Lands so many bytes whenever somebody sleeps.
