@@ -52,7 +52,7 @@ pub use ext4_format::inode::{FileType, Timestamp};
 pub use file_io::{FallocateMode, PrivilegeBits, ReadMode, SeekWhence};
 pub use fsync::SyncTarget;
 pub use jbd2::AsyncCommit;
-pub use namespace::{CachedPath, NamedInode, NewInode, Opened, RenameFlags};
+pub use namespace::{CachedPath, NewInode, Opened, RenameFlags};
 pub use state::{
     Attr, DeletedInodes, FirstLink, Fs, Inode, InodeRef, MountOptions, NamesVersion, OrphanReport,
     SetAttr, SetTime, SyncKind, WriteMode,

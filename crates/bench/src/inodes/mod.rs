@@ -10,6 +10,7 @@
 //! | `find cold` | reads its directories and looks up each entry, as `find -ctime`; caches cold |
 //! | `find hot` | the same again |
 //! | `readdir` | reads its directories without attributes |
+//! | `lstat all` | lstat of each name once, in the order of creation |
 //! | `look-up 1`, `2`, `16` | lstat of random names of all threads, by so many threads |
 //! | `look-up` | the same by the threads of the workload, if their number is another |
 //! | `unlink` | removes its files and directories |
@@ -123,6 +124,9 @@ impl Inodes {
             run.phase("find hot", total, |p| self.find(&directories, p))?;
             run.phase("readdir", total, |p| {
                 self.read(&directories, Reading::Names, p)
+            })?;
+            run.phase("lstat all", total, |p| {
+                self.each_file(&directories, p, |directory, path| directory.stat(path))
             })?;
             for threads in self.looking_up() {
                 let found = run.phase(look_up_name(threads), 0, |p| {

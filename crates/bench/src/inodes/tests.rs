@@ -38,6 +38,7 @@ fn all_phases_run_on_a_volume() {
         ("find cold", 300),
         ("find hot", 300),
         ("readdir", 300),
+        ("lstat all", 300),
         ("look-up 1", 256),
         ("look-up 2", 512),
         ("look-up", 3 * 256),

@@ -1,5 +1,6 @@
 //! Attributes: mode, owner, times, flags, project; extended attributes.
 
+mod entries;
 mod extended;
 mod flags;
 

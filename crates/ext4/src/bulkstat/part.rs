@@ -3,7 +3,6 @@
 use super::{Scan, Scanned};
 use crate::alloc::GroupInodes;
 use crate::state::Attr;
-use crate::{Error, Result};
 use block::Buf;
 use std::ops::{ControlFlow, Range};
 use units::{FsBlock, Ino};
@@ -131,7 +130,7 @@ impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
     fn visit_block(&self, candidates: &[Candidate], content: &Buf) -> ControlFlow<()> {
         let size = usize::from(self.fs.geo.inode_size);
         for &Candidate { ino, offset } in candidates {
-            match self.decode(ino, content.get(offset..offset + size)) {
+            match self.fs.decode_attr(ino, content.get(offset..offset + size)) {
                 Ok(Some(attr)) => self.visit_attr(attr)?,
                 Ok(None) => {}
                 Err(error) => {
@@ -141,21 +140,6 @@ impl<V: Fn(Scanned) -> ControlFlow<()> + ?Sized> Scan<'_, V> {
             }
         }
         ControlFlow::Continue(())
-    }
-
-    /// The attributes of an inode of the table; `None` if it has no links, or is being created and
-    /// was not written.
-    fn decode(&self, ino: Ino, raw: Option<&[u8]>) -> Result<Option<Attr>> {
-        let raw = raw.ok_or(Error::Internal("an inode lies beyond its block"))?;
-        if raw.iter().all(|byte| *byte == 0) {
-            return Ok(None);
-        }
-        let fields = self.fs.decode_inode(ino, raw)?;
-        if fields.links_count == 0 {
-            return Ok(None);
-        }
-        let kind = self.fs.checked_kind(ino, &fields)?;
-        Ok(Some(Attr::of_fields(ino, kind, &fields, &fields.i_block)))
     }
 
     fn visit_attr(&self, attr: Attr) -> ControlFlow<()> {

@@ -260,12 +260,6 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, O
     Ok(place.ino().map(|ino| (ino, place.kind())))
 }
 
-/// Stores in the dentry cache what the caller has read in the directory.
-pub(crate) fn remember(fs: &Fs, dir: &Inode, name: &[u8], (ino, kind): (Ino, FileType)) {
-    let dentry = fs.dentries.dentry(dir.ino, name);
-    fs.dentries.put(dentry, named(ino, Some(kind)));
-}
-
 /// Adds an entry at `place`, which [`find`] returned for the same name. An error has changed
 /// nothing.
 ///

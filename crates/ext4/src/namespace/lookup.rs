@@ -5,7 +5,7 @@
 
 use super::check_directory;
 use crate::state::HOT_BYTES;
-use crate::{Attr, Error, FileType, Fs, Inode, InodeRef, NamesVersion, Result, directory};
+use crate::{Attr, Error, Fs, Inode, InodeRef, Result, directory};
 use cache::{Cached, Named};
 use ext4_format::dir_entry::NAME_MAX;
 use smallvec::SmallVec;
@@ -19,17 +19,6 @@ pub struct CachedPath<'a> {
     fs: &'a Fs,
     /// Not empty.
     names: SmallVec<[Cached<'a>; NAMES]>,
-}
-
-/// A name in a directory and its inode.
-#[derive(Clone, Copy, Debug)]
-pub struct NamedInode<'a> {
-    /// Neither "." nor "..".
-    pub name: &'a [u8],
-    /// Inode number.
-    pub ino: Ino,
-    /// The type of the inode.
-    pub kind: FileType,
 }
 
 impl Fs {
@@ -66,24 +55,6 @@ impl Fs {
         match self.dentries.get(self.dentries.dentry(dir.ino, name)) {
             Some(cached) => Ok(cached.named.ino()),
             None => Ok(directory::lookup(self, dir, name)?.map(|(ino, _)| ino)),
-        }
-    }
-
-    /// Puts names that the caller has read from a directory into the dentry cache, unless the
-    /// directory has changed since `version`, which the caller took before it read them. For names
-    /// that are looked up soon: other names leave the cache for them.
-    pub fn remember_names<'n>(
-        &self,
-        dir: &InodeRef,
-        version: NamesVersion,
-        names: impl IntoIterator<Item = NamedInode<'n>>,
-    ) {
-        let _shared = dir.lock.read();
-        if dir.names_version() != version {
-            return;
-        }
-        for named in names {
-            directory::remember(self, dir, named.name, (named.ino, named.kind));
         }
     }
 

@@ -27,7 +27,7 @@ mod rename;
 mod symlink;
 
 pub use create::Opened;
-pub use lookup::{CachedPath, NamedInode};
+pub use lookup::CachedPath;
 
 use crate::{DirEntry, Error, Fs, Inode, InodeDamage, InodeRef, Result, directory};
 use ext4_format::dir_entry::NAME_MAX;

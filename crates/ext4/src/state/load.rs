@@ -1,6 +1,6 @@
 //! The way of inodes into memory: from the inode table, or new.
 
-use super::{Inode, InodeRef};
+use super::{Attr, Inode, InodeRef};
 use crate::{Error, Fs, InodeDamage, Result};
 use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::{
@@ -142,6 +142,21 @@ impl Fs {
     pub(crate) fn decode_inode(&self, ino: Ino, raw: &[u8]) -> Result<InodeFields> {
         verify_checksum(&self.geo, ino, raw)?;
         Ok(InodeFields::decode(&self.geo, raw)?)
+    }
+
+    /// The attributes of an inode of the table; `None` if it has no links, or is being created and
+    /// was not written.
+    pub(crate) fn decode_attr(&self, ino: Ino, raw: Option<&[u8]>) -> Result<Option<Attr>> {
+        let raw = raw.ok_or(Error::Internal("an inode lies beyond its block"))?;
+        if raw.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let fields = self.decode_inode(ino, raw)?;
+        if fields.links_count == 0 {
+            return Ok(None);
+        }
+        let kind = self.checked_kind(ino, &fields)?;
+        Ok(Some(Attr::of_fields(ino, kind, &fields, &fields.i_block)))
     }
 
     /// The type of an inode that is in use.

@@ -2,7 +2,7 @@
 
 use super::handle::Dir;
 use crate::metadata::{FileType, Metadata};
-use ext4::{NamedInode, NamesVersion};
+use ext4::NamesVersion;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -92,20 +92,12 @@ impl Batch {
         };
         &self.names[start as usize..self.entries[at].end as usize]
     }
-    /// Prepares for calls that look up all entries.
-    fn announce(&self) {
-        let fs = self.dir.fs();
-        fs.read_inodes_ahead(self.entries.iter().map(|found| found.ino));
-        let names = self
-            .entries
-            .iter()
-            .enumerate()
-            .map(|(at, found)| NamedInode {
-                name: self.name(at),
-                ino: found.ino,
-                kind: found.kind,
-            });
-        fs.remember_names(self.dir.inode(), self.version, names);
+    /// Starts to read the inodes of all entries, once.
+    fn read_ahead(&self) {
+        if !self.announced.swap(true, Ordering::Relaxed) {
+            let inodes = self.entries.iter().map(|found| found.ino);
+            self.dir.fs().read_inodes_ahead(inodes);
+        }
     }
 }
 
@@ -190,15 +182,17 @@ impl DirEntry {
         FileType(self.found().kind)
     }
     /// Metadata, as lstat(2) returns it. The first call for entries that were read together starts
-    /// to read the inodes of all of them, and spares their look-ups a search of the directory.
+    /// to read the inodes of all of them. No inode and no name enters a cache for it.
     ///
     /// # Errors
     /// `NotFound` if the entry was removed, and as lstat(2).
     pub fn metadata(&self) -> io::Result<Metadata> {
-        if !self.batch.announced.swap(true, Ordering::Relaxed) {
-            self.batch.announce();
+        let Batch { dir, version, .. } = &*self.batch;
+        self.batch.read_ahead();
+        match dir.fs().entry_attr(dir.inode(), *version, self.found().ino) {
+            Some(attr) => Ok(Metadata(attr)),
+            None => dir.symlink_metadata(self.file_name()),
         }
-        self.batch.dir.symlink_metadata(self.file_name())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Scenario, join, start};
 use crate::volume::{Mounting, Volume};
-use ext4::{Error, NamedInode, NewInode, RenameFlags};
+use ext4::{Error, NewInode, RenameFlags};
 use std::sync::{Arc, Mutex as Unscheduled};
 use testkit::seed::Rng;
 use units::Ino;
@@ -61,7 +61,7 @@ fn lookups(volume: &Volume, rng: &mut Rng) {
             let mut numbers = Vec::new();
             for _ in 0..6 {
                 if rng.one_in(3) {
-                    read(volume);
+                    read(volume, &histories);
                 } else if numbers.is_empty() || rng.one_in(2) {
                     numbers.extend(look_up(volume, &histories, rng.index(2)));
                 } else {
@@ -99,24 +99,34 @@ fn look_up(volume: &Volume, histories: &Histories, at: usize) -> Option<Ino> {
     found.map(|(_, ino)| ino)
 }
 
-/// Reads the root and leaves its names in the dentry cache.
-fn read(volume: &Volume) {
+/// Reads the root and the attributes of its entries. They are those of a file to which the name
+/// referred at some time between the start and the end.
+fn read(volume: &Volume, histories: &Histories) {
     let fs = volume.fs();
+    let history = |at: usize| histories[at].lock().expect("unscheduled");
+    let from = [0, 1].map(|at| history(at).settled);
     let done = fs.root().and_then(|root| {
         let version = root.names_version();
-        let mut names = Vec::new();
+        let mut entries = Vec::new();
         fs.read_dir(&root, 0, &mut |entry| {
-            if !matches!(entry.name, b"." | b"..") {
-                names.push((entry.name.to_vec(), entry.ino, entry.kind));
-            }
+            let at = NAMES.iter().position(|name| *name == entry.name);
+            entries.extend(at.map(|at| (at, entry.ino)));
             true
         })?;
-        let names = names.iter().map(|(name, ino, kind)| NamedInode {
-            name,
-            ino: *ino,
-            kind: *kind,
-        });
-        fs.remember_names(&root, version, names);
+        for (at, ino) in entries {
+            let Some(attr) = fs.entry_attr(&root, version, ino) else {
+                continue;
+            };
+            let possible = history(at).targets[from[at]..].to_vec();
+            let target = Some(attr.mode & 0o777);
+            if attr.nlink == 0 || !possible.contains(&target) {
+                let name = String::from_utf8_lossy(NAMES[at]);
+                let links = attr.nlink;
+                volume.violation(format!(
+                    "the entry {name} is {target:?} with {links} links, none of {possible:?}"
+                ));
+            }
+        }
         Ok(())
     });
     if let Err(error) = done {

@@ -1,22 +1,9 @@
-//! Names in the dentry cache: paths without locks, and names that the reader of a directory leaves.
+//! Names in the dentry cache, and the attributes of entries, which need no inode in memory.
 
 use crate::namespace::volume::{file, list, mkdir, touch};
-use ext4::{Error, FileType, Fs, InodeRef, NamedInode, NamesVersion};
+use ext4::{Error, SetAttr};
 use testkit::volume::Image;
 use units::Ino;
-
-fn remember(fs: &Fs, dir: &InodeRef, version: NamesVersion, names: &[(Vec<u8>, Ino)]) {
-    let names = names.iter().map(|(name, ino)| NamedInode {
-        name,
-        ino: *ino,
-        kind: FileType::Regular,
-    });
-    fs.remember_names(dir, version, names);
-}
-
-fn is_cached(fs: &Fs, dir: &InodeRef, name: &[u8]) -> bool {
-    fs.cached_path(dir.ino(), [name]).is_some()
-}
 
 #[test]
 fn a_path_ends_where_its_names_lead() {
@@ -45,34 +32,49 @@ fn a_path_ends_where_its_names_lead() {
 }
 
 #[test]
-fn names_that_were_read_are_not_searched_again() {
+fn attributes_of_entries_are_the_newest_and_load_no_inode() {
     let volume = Image::ours(64 << 20, &[]);
     let fs = volume.mount();
     let dir = mkdir(&fs, &fs.root().unwrap(), "dir").unwrap();
-    let made: Vec<_> = (0..300)
-        .map(|i: u32| touch(&fs, &dir, &i.to_string()).unwrap().ino())
-        .collect();
+    for i in 0..300_u32 {
+        touch(&fs, &dir, &i.to_string()).unwrap();
+    }
     drop(dir);
     volume.unmount(fs);
     let fs = volume.mount();
     let dir = fs.lookup(&fs.root().unwrap(), b"dir").unwrap();
+    let loaded = || fs.stats().cached_inodes;
+    let before = loaded();
     let version = dir.names_version();
-    let names = list(&fs, &dir, 1000);
-    assert!(!names.iter().any(|(name, _)| is_cached(&fs, &dir, name)));
-    remember(&fs, &dir, version, &names);
-    // A full set forgets a name.
-    let cached = names.iter().filter(|(name, _)| is_cached(&fs, &dir, name));
-    assert!(cached.count() > 270);
-    for (name, ino) in &names {
-        assert!(made.contains(ino));
-        assert_eq!(fs.lookup(&dir, name).unwrap().ino(), *ino);
+    let entries = list(&fs, &dir, 1000);
+    let attr = |ino| fs.entry_attr(&dir, version, ino).unwrap();
+    let all: Vec<_> = entries.iter().map(|(_, ino)| attr(*ino)).collect();
+    assert_eq!(loaded(), before);
+    for ((name, ino), attr) in entries.iter().zip(all) {
+        assert!(fs.cached_path(dir.ino(), [&name[..]]).is_none());
+        let inode = fs.lookup(&dir, name).unwrap();
+        assert_eq!((inode.ino(), inode.attr()), (*ino, attr));
     }
+    // A change that is in memory, in a transaction, on the device.
+    let changed = fs.lookup(&dir, b"7").unwrap();
+    let (ino, mode) = (changed.ino(), |attr: ext4::Attr| attr.mode & 0o777);
+    let set = SetAttr {
+        mode: Some(0o601),
+        ..SetAttr::default()
+    };
+    fs.set_attr(&changed, &set).unwrap();
+    assert_eq!(mode(attr(ino)), 0o601);
+    drop(changed);
+    fs.sync().unwrap();
+    fs.drop_caches();
+    assert!(loaded() < 300, "evicted");
+    assert_eq!(mode(attr(ino)), 0o601);
     drop(dir);
     volume.unmount(fs);
 }
 
 #[test]
-fn names_that_were_read_before_a_change_are_not_remembered() {
+fn entries_of_before_a_change_are_not_used() {
     let volume = Image::ours(64 << 20, &[]);
     let fs = volume.mount();
     let root = fs.root().unwrap();
@@ -89,12 +91,12 @@ fn names_that_were_read_before_a_change_are_not_remembered() {
                 .unwrap();
         },
     ];
-    for (i, change) in changes.iter().enumerate() {
+    let entry = touch(&fs, &dir, "entry").unwrap().ino();
+    for change in changes {
         let version = dir.names_version();
+        assert!(fs.entry_attr(&dir, version, entry).is_some());
         change();
-        let stale = [(format!("stale{i}").into_bytes(), dir.ino())];
-        remember(&fs, &dir, version, &stale);
-        assert!(matches!(fs.lookup(&dir, &stale[0].0), Err(Error::NotFound)));
+        assert!(fs.entry_attr(&dir, version, entry).is_none());
     }
     drop((root, dir));
     volume.unmount(fs);
