@@ -119,6 +119,29 @@ fn one_thread_with_inline_data() {
     }
 }
 
+#[test]
+fn one_thread_with_clusters() {
+    let builds: [(u64, &[&str]); 6] = [
+        (256, &["-C", "8192"]),
+        (512, &["-C", "65536"]),
+        (4096, &["-C", "1048576"]),
+        (256, &["-C", "8192", "-b", "1024"]),
+        (512, &["-C", "65536", "-b", "1024", "-I", "128"]),
+        (
+            256,
+            &["-C", "16384", "-b", "2048", "-O", "bigalloc,^has_journal"],
+        ),
+    ];
+    for (mib, args) in builds {
+        let what = format!("model, bigalloc, {}", args.join(" "));
+        if have(&what, &[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+            let build = Mke2fs::by_default(mib << 20);
+            let disk = Disk::by_mke2fs(&build.args(&["-O", "bigalloc"]).args(args));
+            one_thread(&what, disk, rounds(3_000, 200_000));
+        }
+    }
+}
+
 /// Mounts a volume again whose process has ended. One without a journal is repaired first.
 fn recover(disk: Disk) -> (Disk, Arc<Fs>) {
     let fs = mount(&disk);

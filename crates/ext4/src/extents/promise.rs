@@ -36,10 +36,11 @@ use crate::alloc::Claim;
 use crate::state::FileIo;
 use crate::{Fs, Inode, Result};
 use ext4_format::extent::{self, ExtentState, MAX_DEPTH};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use units::{FileBlock, Span};
+use units::{FileBlock, FileCluster, Span, page};
 
 /// The most entries that one change adds to a leaf: it splits an extent in three.
 const ENTRIES_PER_CHANGE: u64 = 2;
@@ -117,9 +118,11 @@ pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
 /// reservation is not lowered meanwhile. The caller holds the inode's lock exclusively, or is the
 /// only user of the inode.
 pub(crate) struct Changes<'a> {
-    fs: &'a Fs,
-    inode: &'a Arc<Inode>,
-    io: Arc<FileIo>,
+    pub(super) fs: &'a Fs,
+    pub(super) inode: &'a Arc<Inode>,
+    pub(super) io: Arc<FileIo>,
+    /// With `bigalloc`, the range of the clusters that were promised.
+    clusters: Cell<(FileCluster, FileCluster)>,
 }
 
 impl<'a> Changes<'a> {
@@ -127,7 +130,22 @@ impl<'a> Changes<'a> {
     pub fn begin(fs: &'a Fs, inode: &'a Arc<Inode>) -> Changes<'a> {
         let io = inode.data.make_io();
         io.nodes.lock().users += 1;
-        Changes { fs, inode, io }
+        let none = (FileCluster(0), FileCluster(0));
+        Changes {
+            fs,
+            inode,
+            io,
+            clusters: Cell::new(none),
+        }
+    }
+
+    /// Clusters were promised: they are settled at the drop.
+    pub(super) fn note_clusters(&self, clusters: Range<FileCluster>) {
+        let (start, end) = self.clusters.get();
+        self.clusters.set(match start < end {
+            true => (start.min(clusters.start), end.max(clusters.end)),
+            false => (clusters.start, clusters.end),
+        });
     }
 
     /// Reserves the nodes that the unlanded pages and new pages in `blocks` can need.
@@ -200,6 +218,12 @@ impl Drop for Changes<'_> {
             state.users -= 1;
             state.users == 0 && state.nodes > 0
         };
+        let (start, end) = self.clusters.get();
+        if let Some(last) = (start..end).last() {
+            let size = self.fs.geo.cluster();
+            let blocks = size.file_blocks(start).start..size.file_blocks(last).end;
+            self.fs.settle_clusters(self.inode, page::of_blocks(blocks));
+        }
         // Otherwise `settle_nodes` is called when the pages are recorded.
         if last && self.inode.data.mapping.unlanded_pages() == 0 {
             self.fs.settle_nodes(self.inode);
