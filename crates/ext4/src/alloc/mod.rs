@@ -1,10 +1,10 @@
 //! The allocator of blocks and inodes.
 //!
-//! A bit of a bitmap is a *cluster* of blocks: with `bigalloc` a power of two of them, otherwise one
-//! block. Callers give and get runs of blocks ([`BlockRun`]), and [`units::ClusterSize`] converts
-//! them: [`Groups::pick`] returns whole clusters, [`Groups::free`] frees each cluster of which the
-//! run has a block. Whether a cluster has other blocks of the file is decided by the caller
-//! ([`crate::extents`]). What is counted (reservations, free bits) counts clusters.
+//! A bit of a bitmap is a *cluster* of blocks: with `bigalloc` a power of two of them, otherwise
+//! one block. Callers give and get runs of blocks ([`BlockRun`]), which [`units::ClusterSize`]
+//! converts: [`Groups::pick`] returns whole clusters, [`Groups::free`] frees each cluster of which
+//! the run has a block. The caller decides whether a cluster has other blocks of the file
+//! ([`crate::extents`]). Reservations and free bits count clusters.
 //!
 //! A group keeps two sets. The *bitmap* holds the blocks in use as the running transaction sees
 //! them; it changes under a handle. The *unavailable* blocks are known in memory only. They are the
@@ -29,6 +29,7 @@
 //! | `growth` | larger last groups and new groups |
 //! | `group` | a group's state; its bitmaps are read, checked and initialised here |
 //! | `blocks` | pick, record, free |
+//! | `runs` | from blocks to bits and back |
 //! | `inodes` | inode numbers |
 //! | `in_use` | the inode numbers in use, for a scan of all inodes |
 //! | `table_ahead` | reading inode tables ahead |
@@ -52,6 +53,7 @@ mod in_use;
 mod inodes;
 mod live_geometry;
 mod parts;
+mod runs;
 mod space;
 mod spread;
 mod system;

@@ -1,7 +1,7 @@
 //! Reservations ("promises") of space.
 //!
-//! A free cluster is in one of these states. Without `bigalloc` a cluster is a block. Only this file
-//! changes the counters.
+//! A free cluster is in one of these states. Without `bigalloc` a cluster is a block. Only this
+//! file changes the counters.
 //!
 //! ```text
 //!   unpromised ──reserve──▶ reserved ──pick──▶ picked ──record──▶ in use

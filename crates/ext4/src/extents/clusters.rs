@@ -1,9 +1,9 @@
 //! Clusters of a file (`bigalloc`): which blocks of a file share a cluster of the volume.
 //!
 //! Extents map blocks, and the allocator gives and frees clusters. Here is the one place that knows
-//! when a block of a file needs a new cluster, and when a cluster has no block of the file any more.
-//! Without `bigalloc` a cluster is a block, so each block of a hole needs one, and each unmapped
-//! block is free: every function returns at once.
+//! when a block of a file needs a new cluster, and when a cluster has no block of the file any
+//! more. Without `bigalloc` a cluster is a block, so each block of a hole needs one, and each
+//! unmapped block is free: every function returns at once.
 //!
 //! The blocks of a cluster of a file have the same places in one cluster of the volume. So a block
 //! has its place as soon as another block of its cluster is mapped, or waits for its record.
@@ -38,7 +38,7 @@
 use super::node::View;
 use super::store::Reader;
 use super::tree::Nodes;
-use super::{Changes, Map, MapMut, Root, lookup_from, root_of};
+use super::{Map, MapMut, Root, lookup_from, root_of};
 use crate::alloc::{BlockRun, Claim};
 use crate::state::{FileIo, Promised};
 use crate::{Fs, Inode, InodeDamage, Result};
@@ -260,32 +260,33 @@ impl MapMut<'_, '_, '_> {
     }
 }
 
-impl Changes<'_> {
-    /// Promises the clusters that new blocks of the hole `hole` need, before its pages become dirty
-    /// or its blocks are picked. They are released at the drop if nothing waits in them.
-    ///
-    /// # Errors
-    /// `NoSpace`, and nothing has changed; the errors of a damaged map, and those of a commit.
-    pub fn promise_clusters(&self, hole: Range<FileBlock>, claim: Claim) -> Result<()> {
-        let (fs, inode) = (self.fs, self.inode);
-        let size = fs.geo.cluster();
-        let clusters = size.touching(hole.clone());
-        let mut mapped: SmallVec<[FileCluster; 2]> = SmallVec::new();
-        with_tree(fs, inode, |root| {
-            for edge in size.shared_edges(hole) {
-                if mapped_cluster(fs, inode, root, edge)?.is_some() {
-                    mapped.push(edge);
-                }
+/// Promises the clusters that new blocks of the hole `hole` need. `io` is the inode's.
+///
+/// # Errors
+/// `NoSpace`, and nothing has changed; the errors of a damaged map, and those of a commit.
+pub(super) fn promise(
+    fs: &Fs,
+    inode: &Inode,
+    io: &FileIo,
+    hole: Range<FileBlock>,
+    claim: Claim,
+) -> Result<()> {
+    let size = fs.geo.cluster();
+    let clusters = size.touching(hole.clone());
+    let mut mapped: SmallVec<[FileCluster; 2]> = SmallVec::new();
+    with_tree(fs, inode, |root| {
+        for edge in size.shared_edges(hole) {
+            if mapped_cluster(fs, inode, root, edge)?.is_some() {
+                mapped.push(edge);
             }
-            let mut promised = self.io.nodes.lock();
-            let needs = |cluster: &FileCluster| !mapped.contains(cluster);
-            add_promises(fs, &mut promised, clusters.numbers().filter(needs), claim)
-        })?;
-        self.note_clusters(clusters);
-        match mapped.is_empty() {
-            true => Ok(()),
-            false => fs.commit_unmapped_parts(),
         }
+        let needs = |cluster: &FileCluster| !mapped.contains(cluster);
+        let clusters = clusters.numbers().filter(needs);
+        add_promises(fs, &mut io.nodes.lock(), clusters, claim)
+    })?;
+    match mapped.is_empty() {
+        true => Ok(()),
+        false => fs.commit_unmapped_parts(),
     }
 }
 
@@ -416,7 +417,7 @@ impl Fs {
 
     /// Commits the newest transaction that has unmapped a part of a cluster, if it has not
     /// committed. Called with no handle held, before such blocks may be written again.
-    pub(crate) fn commit_unmapped_parts(&self) -> Result<()> {
+    fn commit_unmapped_parts(&self) -> Result<()> {
         if let Some(tid) = self.unmapped_parts.newest() {
             self.journal.commit(tid)?;
             self.unmapped_parts.forget(tid);

@@ -16,6 +16,7 @@
 //! | `store` | nodes in the journal's blocks |
 //! | `block_map` | the block map of ext2 and ext3 |
 //! | `clusters` | which blocks share a cluster (`bigalloc`) |
+//! | `metadata_block` | new blocks of directories and symbolic links |
 //! | `new_node` | the blocks of new nodes |
 //! | `promise` | nodes reserved for pages that are not recorded in the tree yet |
 //!
@@ -24,7 +25,10 @@
 
 mod block_map;
 mod change;
+#[cfg(test)]
+mod cluster_tests;
 mod clusters;
+mod metadata_block;
 mod new_node;
 mod node;
 mod promise;
@@ -44,6 +48,7 @@ use ext4_format::extent::{EXTENT_MAGIC, Extent};
 use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::{FileType, InodeFlags};
 use jbd2::{Handle, JournalError};
+pub(crate) use metadata_block::add_metadata_block;
 use node::View;
 pub(crate) use promise::Changes;
 use smallvec::SmallVec;
@@ -210,41 +215,6 @@ pub(crate) fn insert_picked(
     fs.witness("extents_insert", inode.ino, changed)
 }
 
-/// Allocates a block of metadata for file block `at` of a directory or symbolic link, near `goal`,
-/// and maps it.
-///
-/// # Errors
-/// `NoSpace`, and the errors of a damaged map. An error has changed nothing.
-pub(crate) fn add_metadata_block(
-    fs: &Fs,
-    handle: &Handle<'_>,
-    inode: &Arc<Inode>,
-    at: FileBlock,
-    goal: FsBlock,
-) -> Result<FsBlock> {
-    let written = ExtentState::Written;
-    let insert = |start, new| {
-        let run = BlockRun { start, len: 1 };
-        let changed = modify(fs, handle, inode, |map, taken| {
-            map.insert(at, run, written)?;
-            *taken += i64::from(new);
-            Ok(())
-        });
-        fs.witness("extents_insert", inode.ino, changed)
-    };
-    if let Some(block) = clusters::place_of(fs, inode, at)? {
-        return insert(block, 0).map(|()| block);
-    }
-    let size = fs.geo.cluster();
-    let start = fs.groups.alloc_metadata_block(handle, goal)?;
-    let block = start + u64::from(size.within(at));
-    if let Err(error) = insert(block, size.blocks()) {
-        fs.groups.free(handle, BlockRun { start, len: 1 })?;
-        return Err(error);
-    }
-    Ok(block)
-}
-
 /// Converts the mapped blocks of a range of file blocks to `state`, as far as one handle allows. It
 /// splits extents at the ends of the range and merges extents with their neighbours. Holes stay.
 /// Returns the file block at which it stopped: the range's end if all is done. The caller continues
@@ -287,9 +257,9 @@ pub(crate) fn convert(
     })
 }
 
-/// Unmaps the file blocks of `range` from its end backwards and frees the clusters of which no block
-/// is mapped any more, as far as the handle's credits allow. Returns the end of the part that is left for another handle: the range's
-/// start if all is done.
+/// Unmaps the file blocks of `range` from its end backwards, as far as the handle's credits allow,
+/// and frees the clusters of which no block is mapped any more. Returns the end of the part that is
+/// left for another handle: the range's start if all is done.
 ///
 /// With [`REMOVE_CREDITS`] it removes at least one extent. The tree is consistent at every stop.
 /// Blocks of directories and symbolic links get revoke records.
@@ -426,8 +396,8 @@ impl MapMut<'_, '_, '_> {
 
 /// Runs `change` on the map under the exclusive lock and updates the inode's block count.
 ///
-/// `change` stores in its second argument how many blocks of clusters it has taken or freed, also if
-/// it fails. The clusters of nodes are counted here.
+/// `change` stores in its second argument how many blocks of clusters it has taken or freed, also
+/// if it fails. The clusters of nodes are counted here.
 fn modify<R>(
     fs: &Fs,
     handle: &Handle<'_>,

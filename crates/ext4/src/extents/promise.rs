@@ -31,7 +31,7 @@
 
 use super::node::View;
 use super::store::Reader;
-use super::{Root, block_map, root_of};
+use super::{Root, block_map, clusters, root_of};
 use crate::alloc::Claim;
 use crate::state::FileIo;
 use crate::{Fs, Inode, Result};
@@ -118,9 +118,9 @@ pub(super) fn worst_case(shape: Shape, changes: u64) -> u64 {
 /// reservation is not lowered meanwhile. The caller holds the inode's lock exclusively, or is the
 /// only user of the inode.
 pub(crate) struct Changes<'a> {
-    pub(super) fs: &'a Fs,
-    pub(super) inode: &'a Arc<Inode>,
-    pub(super) io: Arc<FileIo>,
+    fs: &'a Fs,
+    inode: &'a Arc<Inode>,
+    io: Arc<FileIo>,
     /// With `bigalloc`, the range of the clusters that were promised.
     clusters: Cell<(FileCluster, FileCluster)>,
 }
@@ -139,13 +139,21 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Clusters were promised: they are settled at the drop.
-    pub(super) fn note_clusters(&self, clusters: Range<FileCluster>) {
+    /// With `bigalloc`: promises the clusters that new blocks of the hole `hole` need, before its
+    /// pages become dirty or its blocks are picked. They are released at the drop if nothing waits
+    /// in them.
+    ///
+    /// # Errors
+    /// `NoSpace`, and nothing has changed; the errors of a damaged map, and those of a commit.
+    pub fn promise_clusters(&self, hole: Range<FileBlock>, claim: Claim) -> Result<()> {
+        let clusters = self.fs.geo.cluster().touching(hole.clone());
+        clusters::promise(self.fs, self.inode, &self.io, hole, claim)?;
         let (start, end) = self.clusters.get();
         self.clusters.set(match start < end {
             true => (start.min(clusters.start), end.max(clusters.end)),
             false => (clusters.start, clusters.end),
         });
+        Ok(())
     }
 
     /// Reserves the nodes that the unlanded pages and new pages in `blocks` can need.

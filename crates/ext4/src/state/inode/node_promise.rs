@@ -1,6 +1,6 @@
 //! Blocks that are promised for nodes of a file's extent tree, or for indirect blocks of its block
-//! map (`extents::promise`, `extents::block_map::promise`), and with `bigalloc` the clusters for its
-//! pages (`extents::clusters`).
+//! map (`extents::promise`, `extents::block_map::promise`), and with `bigalloc` the clusters for
+//! its pages (`extents::clusters`).
 
 use ext4_format::block_map::Path;
 use std::collections::{BTreeMap, BTreeSet};
