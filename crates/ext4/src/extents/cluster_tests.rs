@@ -11,7 +11,7 @@ use testkit::disk::Disk;
 use testkit::needs::{Need, have};
 use testkit::oracle::{Mke2fs, assert_clean};
 use testkit::scratch::Scratch;
-use units::{FileBlock, FsBlock, PageIndex};
+use units::{FileBlock, FileCluster, FsBlock, PageIndex};
 use writeback::{OnLocked, Reason, Slice, WritebackFs};
 
 /// A volume with clusters of 16 blocks, and an empty file.
@@ -125,6 +125,11 @@ fn a_failed_write_leaves_the_cluster_to_others() {
     plug.flush();
     drop(plug);
     assert!(fs.finish(&fails).is_err());
+    // No other file gets it.
+    let picked = file.data.make_io().nodes.lock().clusters[&FileCluster(0)].unwrap();
+    let run = fs.groups.pick(picked, 1).unwrap();
+    assert_ne!(run.start, picked);
+    fs.groups.unpick(run);
     fs.finish(&lands).unwrap();
     fs.fsync(&file, SyncKind::Fsync).unwrap();
     assert_eq!(place(&fs, &file, 3) + 6, place(&fs, &file, 9));

@@ -377,7 +377,9 @@ impl Fs {
                     len: want.min(size.blocks() - within),
                 }));
             }
-            let mut behind = promised.clusters.range(first..clusters.end);
+            let mut behind = promised
+                .clusters
+                .range(first + 1..clusters.end.max(first + 1));
             if let Some((picked, _)) = behind.find(|(_, place)| place.is_some()) {
                 end = end.min(size.file_blocks(*picked).start);
             }
