@@ -140,6 +140,18 @@ fn by_kernel(image: &Path, files: &mut [Vec<u8>], changes: usize, rng: &mut Rng)
     kernel.unmount();
 }
 
+/// Asserts that both count the same space, in blocks.
+fn same_space(image: &Path) {
+    let fs = volume::mount(image).unwrap();
+    let ours = fs.statfs();
+    fs.unmount().unwrap();
+    drop(fs);
+    let kernel = KernelMount::read_only(image);
+    let theirs = rustix::fs::statvfs(kernel.path()).unwrap();
+    kernel.unmount();
+    assert_eq!((ours.blocks, ours.free), (theirs.f_blocks, theirs.f_bfree));
+}
+
 fn turns(args: &[&str]) {
     let what = format!("bigalloc in turns, {}", args.join(" "));
     if !have(
@@ -164,6 +176,7 @@ fn turns(args: &[&str]) {
         by_us(&image, &mut files, 120, &mut rng);
         by_kernel(&image, &mut files, 120, &mut rng);
         assert_clean(&image, &format!("{what}: round {round}"));
+        same_space(&image);
         let report = check::check(&volume::open(&image), &check::Options::default(), &mut ());
         let report = report.unwrap();
         assert!(report.is_clean(), "{what}: round {round}: {report:#?}");

@@ -389,6 +389,17 @@ fn damage_with_correct_checksums() {
 }
 
 #[test]
+fn damage_of_volumes_with_clusters() {
+    if !have("hostile, clusters", &[Need::Tool("mke2fs")]) {
+        return;
+    }
+    let args = ["-b", "4096", "-O", "bigalloc,^metadata_csum", "-C", "16384"];
+    let disk = Disk::by_mke2fs(&Mke2fs::by_default(40 << 20).args(&args));
+    furnish(&disk, false);
+    torture("hostile, clusters", &disk, false);
+}
+
+#[test]
 fn damage_of_unclean_volumes() {
     for features in [&["^metadata_csum"][..], &[]] {
         let disk = ours(features);

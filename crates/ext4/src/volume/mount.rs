@@ -295,6 +295,11 @@ fn effective_access(
         Some(e.to_string())
     } else if !has_journal(sb) && !sb.state().contains(State::VALID) {
         Some("it has no journal and was not unmounted; run e2fsck, which repairs it".to_owned())
+    } else if !sb
+        .blocks_count()
+        .is_multiple_of(1 << sb.cluster_bits().unwrap_or(0))
+    {
+        Some("its last cluster is cut off, which is not supported for writing yet".to_owned())
     } else if has_external_journal(sb) {
         Some("its journal is on a device of its own, which is not supported yet".to_owned())
     } else {

@@ -214,3 +214,30 @@ fn blocks_that_are_reused_in_their_cluster_keep_the_new_bytes() {
     }
     fs.unmount().unwrap();
 }
+
+#[test]
+fn free_clusters_are_discarded() {
+    let Some(image) = image(512, &[]) else { return };
+    let fs = image.mount_with(quiet());
+    let bytes = vec![7; 300_000];
+    let file = put(&fs, "file", &bytes).unwrap();
+    land(&fs, &file);
+    let (from, len) = (BLOCK, 1 << 30);
+    let trimmed = fs.trim(from, len, 1).unwrap();
+    assert!(trimmed > 400 << 20, "{trimmed}");
+    assert_eq!(trimmed % (RATIO * BLOCK), 0);
+    fs.drop_caches();
+    assert_eq!(contents(&fs, &file).unwrap(), bytes);
+    drop(file);
+    image.unmount(fs);
+    image.check();
+}
+
+#[test]
+fn a_volume_with_clusters_is_not_grown() {
+    let Some(image) = image(64, &[]) else { return };
+    let fs = image.mount_with(quiet());
+    let error = fs.resize(Some(128 << 20), &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("bigalloc"), "{error}");
+    image.unmount(fs);
+}
