@@ -194,3 +194,63 @@ fn the_kernel_and_we_change_files_of_small_blocks_in_turns() {
     turns(&["-b", "1024", "-C", "4096"]);
     turns(&["-b", "1024", "-C", "65536", "-O", "bigalloc,^metadata_csum"]);
 }
+
+/// The findings of e2fsck and of our check, after the first extent of file `name` was moved by
+/// `blocks`.
+fn after_moving(image: &Path, name: &str, blocks: impl Fn(u32) -> u32) -> [bool; 2] {
+    let place = testkit::oracle::debugfs(image, &format!("imap {name}"));
+    let (_, place) = place.split_once("located at block ").unwrap();
+    let (block, offset) = place.split_once(", offset 0x").unwrap();
+    let block: u64 = block.trim().parse().unwrap();
+    let offset = u64::from_str_radix(offset.trim(), 16).unwrap();
+    // The root of the tree has a header of 12 bytes, and 8 bytes before the block of an extent.
+    let at = block * 4096 + offset + 40 + 12 + 8;
+    let file = File::options().read(true).write(true).open(image).unwrap();
+    let mut start = [0; 4];
+    file.read_exact_at(&mut start, at).unwrap();
+    let moved = blocks(u32::from_le_bytes(start));
+    file.write_all_at(&moved.to_le_bytes(), at).unwrap();
+    let report = check::check(&volume::open(image), &check::Options::default(), &mut ());
+    let found = testkit::oracle::check(image).is_err();
+    file.write_all_at(&start, at).unwrap();
+    [found, !report.unwrap().is_clean()]
+}
+
+/// A block that is not at its place in its cluster, and files that share a cluster but no block.
+#[test]
+fn the_check_finds_what_e2fsck_finds() {
+    let needs = [
+        Need::Tool("mke2fs"),
+        Need::Tool("e2fsck"),
+        Need::Tool("debugfs"),
+    ];
+    if !have("bigalloc, check", &needs) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("image");
+    let args = ["-b", "4096", "-O", "bigalloc,^metadata_csum", "-C", "65536"];
+    Mke2fs::by_default(64 << 20)
+        .args(&args)
+        .make(&image)
+        .unwrap();
+    let fs = volume::mount(&image).unwrap();
+    put(&fs, "first", &[1; 4096]).unwrap();
+    let second = put(&fs, "second", b"").unwrap();
+    write_all(&fs, &second, 3 * 4096, &[2; 4096]).unwrap();
+    drop(second);
+    fs.unmount().unwrap();
+    drop(fs);
+    let first = std::cell::Cell::new(0);
+    let look = |start| {
+        first.set(start);
+        start
+    };
+    assert_eq!(after_moving(&image, "first", look), [false; 2]);
+    assert_eq!(after_moving(&image, "first", |start| start + 1), [true; 2]);
+    assert_eq!(
+        after_moving(&image, "second", |_| first.get() + 3),
+        [true; 2]
+    );
+    assert_eq!(after_moving(&image, "second", |start| start), [false; 2]);
+}

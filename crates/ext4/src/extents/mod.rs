@@ -84,7 +84,7 @@ pub(crate) const MAX_LEN: u32 = ext4_format::extent::MAX_WRITTEN_LEN;
 /// The most blocks in an unwritten extent.
 pub(crate) const MAX_UNWRITTEN_LEN: u32 = ext4_format::extent::MAX_UNWRITTEN_LEN;
 
-/// Credits that [`insert`] may use, and [`convert`] for a range in one extent.
+/// Credits that [`insert_picked`] may use for the map, and [`convert`] for a range in one extent.
 ///
 /// The worst case is a full path of depth 4 that grows: 5 nodes changed, 5 split off and 1 below
 /// the root. The 6 new blocks each need a bitmap and a descriptor block. The inode's block is the
@@ -354,7 +354,7 @@ pub(crate) fn entries_of_root(inode: &Inode) -> Option<usize> {
     }
 }
 
-/// Returns the most blocks that one call of [`insert`] can map from `block` on.
+/// Returns the most blocks that one call of [`insert_picked`] can map from `block` on.
 pub(crate) fn most_at(fs: &Fs, inode: &Inode, block: FileBlock) -> u32 {
     match inode.flags().contains(InodeFlags::EXTENTS) {
         true => MAX_LEN,
