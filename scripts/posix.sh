@@ -2,16 +2,17 @@
 # Runs other projects' file system suites on a mount: pjdfstest (POSIX semantics) and fsx (random
 # reads, writes, mappings, holes and truncations of one file). e2fsck judges the volume.
 #
-# usage: posix.sh SLUICE [-o MOUNT_OPTIONS] [-b BLOCK_SIZE] [--seeds N]
+# usage: posix.sh SLUICE [-o MOUNT_OPTIONS] [-b BLOCK_SIZE] [-C CLUSTER_SIZE] [--seeds N]
 set -euo pipefail
 sluice=$(realpath "$1"); shift
-options=rw block=4096 seeds=6
+options=rw block=4096 cluster=() seeds=6
 while [ $# -gt 0 ]; do
   case $1 in
     -o) options=$2; shift 2 ;;
     -b) block=$2; shift 2 ;;
+    -C) cluster=(-O bigalloc -C "$2"); shift 2 ;;
     --seeds) seeds=$2; shift 2 ;;
-    *) echo "posix: unknown argument $1: use -o OPTIONS, -b BLOCK_SIZE, --seeds N" >&2; exit 2 ;;
+    *) echo "posix: unknown argument $1: use -o OPTIONS, -b BLOCK_SIZE, -C CLUSTER_SIZE, --seeds N" >&2; exit 2 ;;
   esac
 done
 [ "$(id -u)" = 0 ] || { echo "posix: run this as root: the tests change owners and make devices" >&2; exit 1; }
@@ -27,7 +28,7 @@ cleanup() { set +e; umount "$work/mnt" 2>/dev/null; rm -rf "$work"; }
 trap cleanup EXIT
 mkdir "$work/mnt"
 truncate -s 1G "$work/volume.img"
-mke2fs -q -t ext4 -b "$block" "$work/volume.img"
+mke2fs -q -t ext4 -b "$block" "${cluster[@]}" "$work/volume.img"
 "$sluice" mount -o "$options" "$work/volume.img" "$work/mnt"
 chmod 755 "$work" "$work/mnt"
 

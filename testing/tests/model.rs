@@ -119,6 +119,29 @@ fn one_thread_with_inline_data() {
     }
 }
 
+#[test]
+fn one_thread_with_clusters() {
+    let builds: [(u64, &[&str]); 6] = [
+        (256, &["-C", "8192"]),
+        (512, &["-C", "65536"]),
+        (4096, &["-C", "1048576"]),
+        (256, &["-C", "8192", "-b", "1024"]),
+        (512, &["-C", "65536", "-b", "1024", "-I", "128"]),
+        (
+            256,
+            &["-C", "16384", "-b", "2048", "-O", "bigalloc,^has_journal"],
+        ),
+    ];
+    for (mib, args) in builds {
+        let what = format!("model, bigalloc, {}", args.join(" "));
+        if have(&what, &[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+            let build = Mke2fs::by_default(mib << 20);
+            let disk = Disk::by_mke2fs(&build.args(&["-O", "bigalloc"]).args(args));
+            one_thread(&what, disk, rounds(3_000, 200_000));
+        }
+    }
+}
+
 /// Mounts a volume again whose process has ended. One without a journal is repaired first.
 fn recover(disk: Disk) -> (Disk, Arc<Fs>) {
     let fs = mount(&disk);
@@ -205,14 +228,30 @@ fn several_threads_with_blocks_of_1_kib() {
 }
 
 #[test]
+fn several_threads_with_clusters() {
+    if have("model, several threads, bigalloc", &[Need::Tool("mke2fs")]) {
+        let args = ["-b", "4096", "-O", "bigalloc", "-C", "32768"];
+        let disk = Disk::by_mke2fs(&Mke2fs::by_default(1 << 30).args(&args));
+        several_threads_on(
+            "model, several threads, bigalloc",
+            rounds(3_000, 60_000),
+            disk,
+        );
+    }
+}
+
+#[test]
 fn several_threads_with_blocks_of_2_kib() {
     several_threads("model, several threads, 2 KiB", rounds(2_000, 60_000), 2048);
 }
 
 fn several_threads(test: &str, steps: usize, block_size: u32) {
+    several_threads_on(test, steps, format(1 << 30, block_size));
+}
+
+fn several_threads_on(test: &str, steps: usize, disk: Disk) {
     let mut rng = Rng::new(test);
     let _watchdog = Watchdog::new(test, Duration::from_secs(60 + steps as u64 / 20));
-    let disk = format(1 << 30, block_size);
     let mut fs = mount(&disk);
     volume::mkdir_all(&fs, "shared").expect("mkdir");
     let mut pairs: Vec<Pair> = (0..4)

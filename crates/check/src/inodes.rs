@@ -10,7 +10,7 @@ use ext4_format::error::FormatError;
 use ext4_format::extent::ExtentState;
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, verify_checksum};
-use units::{FileBlock, FsBlock, GroupNo, Ino, Span};
+use units::{ClusterSize, FileBlock, FileCluster, FsBlock, GroupNo, Ino, Span};
 
 /// Most directory blocks that are kept in memory (16 bytes each).
 const DIRECTORY_BLOCKS_MAX: usize = 16 << 20;
@@ -25,10 +25,9 @@ struct Claiming<'a> {
     report: &'a mut Report,
     directory_blocks: Option<&'a mut Vec<(FileBlock, FsBlock)>>,
     ino: Ino,
-    /// Blocks of a cluster, as a power of two.
-    cluster_bits: u32,
-    /// The last cluster that was counted.
-    last_cluster: Option<u64>,
+    cluster: ClusterSize,
+    /// The last cluster of the file that was counted, and its place.
+    last_cluster: Option<(FileCluster, FsBlock)>,
     /// Number of clusters of data and of the tree.
     clusters: u64,
     /// End of the mapped file blocks.
@@ -41,12 +40,36 @@ struct Claiming<'a> {
 }
 
 impl Claiming<'_> {
-    /// Counts the clusters of blocks. The parts of one cluster follow one another in the file.
-    fn count(&mut self, start: FsBlock, len: u64) {
-        let first = start.0 >> self.cluster_bits;
-        let last = (start.0 + len - 1) >> self.cluster_bits;
-        self.clusters += last - first + u64::from(self.last_cluster != Some(first));
-        self.last_cluster = Some(last);
+    /// Counts and claims the clusters of blocks. The parts of one cluster follow one another in the
+    /// file.
+    fn claim(&mut self, file_block: FileBlock, start: FsBlock, len: u32) {
+        let size = self.cluster;
+        let file_clusters = size.touching(file_block..file_block.saturating_add(len));
+        let (mut first, end) = self.claims.clusters_of(start, len.into());
+        if let Some((cluster, place)) = self.last_cluster {
+            let is_same = place == first;
+            if is_same {
+                first += u64::from(size.blocks());
+            }
+            // Blocks of one cluster are in one cluster.
+            if cluster == file_clusters.start && !is_same {
+                self.misplaced(file_block, start);
+            }
+        }
+        if !size.is_aligned(file_block, start) {
+            self.misplaced(file_block, start);
+        }
+        self.clusters += size.clusters_for(end.0.saturating_sub(first.0));
+        self.claims.claim(first, end.0.saturating_sub(first.0));
+        let last = size.start_of(start + u64::from(len.max(1) - 1));
+        self.last_cluster = file_clusters.last().map(|cluster| (cluster, last));
+    }
+
+    fn misplaced(&mut self, file_block: FileBlock, start: FsBlock) {
+        let message = format!(
+            "file block {file_block} is mapped to block {start}, outside of its cluster's place"
+        );
+        self.wrong(None, message);
     }
 }
 
@@ -54,13 +77,12 @@ impl Sink for Claiming<'_> {
     fn node(&mut self, block: FsBlock) -> bool {
         // A cluster of the tree holds one block of it.
         self.clusters += 1;
-        self.claims.claim(block, 1)
+        self.claims.claim_clusters(block, 1)
     }
 
     fn data(&mut self, file_block: FileBlock, start: FsBlock, len: u32, state: ExtentState) {
         let run = start..start + u64::from(len);
-        self.count(start, run.length());
-        self.claims.claim(start, run.length());
+        self.claim(file_block, start, len);
         let end = file_block.saturating_add(len);
         self.end = self.end.max(end);
         if file_block == FileBlock::FIRST {
@@ -365,7 +387,7 @@ impl Checker<'_> {
             report: &mut self.report,
             directory_blocks: is_dir.then_some(&mut self.directory_blocks),
             ino,
-            cluster_bits: self.v.geo.cluster_bits,
+            cluster: self.v.geo.cluster(),
             last_cluster: None,
             clusters: 0,
             end: FileBlock::FIRST,

@@ -8,7 +8,7 @@ use crate::state::{Checker, Row, Run};
 use ext4_format::extent::ExtentState;
 use ext4_format::inode::{FileType, InodeFields};
 use std::fmt::Write;
-use units::{FileBlock, FsBlock, Ino};
+use units::{ClusterSize, FileBlock, FsBlock, Ino};
 
 impl Checker<'_> {
     /// Pass 1b: finds all owners of blocks that are claimed twice.
@@ -40,6 +40,7 @@ impl Checker<'_> {
                 runs: &runs,
                 owners: &mut owners,
                 nodes: &mut nodes,
+                cluster: checker.v.geo.cluster(),
                 ino,
             };
             if fields.file_acl.0 != 0 {
@@ -87,16 +88,20 @@ struct Owning<'a> {
     runs: &'a [Run],
     owners: &'a mut [Vec<Ino>],
     nodes: &'a mut Bits,
+    cluster: ClusterSize,
     ino: Ino,
 }
 
 impl Owning<'_> {
+    /// The inode has blocks in the clusters of a run.
     fn touch(&mut self, start: FsBlock, len: u64) {
+        let end = self.cluster.next_start(start.saturating_add(len));
+        let start = self.cluster.start_of(start);
         let first = self
             .runs
             .partition_point(|run| run.start + run.len <= start);
         for (run, owners) in self.runs.iter().zip(self.owners.iter_mut()).skip(first) {
-            if run.start >= start + len {
+            if run.start >= end {
                 break;
             }
             if owners.last() != Some(&self.ino) && owners.len() < OWNERS_MAX {

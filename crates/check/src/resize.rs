@@ -47,7 +47,7 @@ impl Checker<'_> {
             return Ok(());
         }
         let root = FsBlock(root.into());
-        self.claim(root, 1);
+        self.claims.claim_clusters(root, 1);
         let entries = u64::from(geo.block_size / 4);
         let table = self.v.read_block(root)?;
         let backups: Vec<u64> = (1..geo.groups)
@@ -55,7 +55,7 @@ impl Checker<'_> {
             .filter(|group| geo.has_super(*group))
             .map(|group| u64::from(group.0) * u64::from(geo.blocks_per_group))
             .collect();
-        let first = geo.first_data_block + 1 + u64::from(geo.gdt_blocks);
+        let first = geo.superblock_block().0 + 1 + u64::from(geo.gdt_blocks);
         let expected = |slot: u64| {
             let nth = (slot + entries - u64::from(geo.gdt_blocks) % entries) % entries;
             if nth < u64::from(reserved) {

@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use std::collections::{HashMap, HashSet};
-use units::{FileBlock, FsBlock, Ino};
+use units::{ClusterSize, FileBlock, FsBlock, Ino};
 
 /// A group, and which of its places are valid.
 pub(crate) struct Group {
@@ -132,6 +132,8 @@ impl<'a> Checker<'a> {
             claims: Claims {
                 taken: Bits::new(v.geo.blocks_count),
                 shared: Vec::new(),
+                cluster: v.geo.cluster(),
+                blocks: v.geo.blocks_count,
             },
             metadata: Bits::new(v.geo.blocks_count),
             inodes: Table::new(v.geo.inodes_count.saturating_add(1)),
@@ -154,7 +156,8 @@ impl<'a> Checker<'a> {
         self.report.problem(object, place, message);
     }
 
-    /// Claims blocks of the volume. Returns `false` if one of them was claimed before.
+    /// Claims blocks of the volume's metadata, which may share clusters with other metadata.
+    /// Returns `false` if one of them was claimed before.
     pub fn claim(&mut self, start: FsBlock, len: u64) -> bool {
         self.claims.claim(start, len)
     }
@@ -165,9 +168,26 @@ pub(crate) struct Claims {
     pub taken: Bits,
     /// Runs that were claimed more than once, at most [`SHARED_MAX`].
     pub shared: Vec<Run>,
+    cluster: ClusterSize,
+    /// Blocks of the volume.
+    blocks: u64,
 }
 
 impl Claims {
+    /// Returns the first block of the clusters of a run on the volume, and the block behind their
+    /// last.
+    pub fn clusters_of(&self, start: FsBlock, len: u64) -> (FsBlock, FsBlock) {
+        let end = self.cluster.next_start(start.saturating_add(len));
+        (self.cluster.start_of(start), end.min(FsBlock(self.blocks)))
+    }
+
+    /// Claims all blocks of the clusters of a run. Returns `false` if one of them was claimed
+    /// before.
+    pub fn claim_clusters(&mut self, start: FsBlock, len: u64) -> bool {
+        let (start, end) = self.clusters_of(start, len);
+        self.claim(start, end - start)
+    }
+
     /// Claims blocks. Returns `false` if one of them was claimed before.
     pub fn claim(&mut self, start: FsBlock, len: u64) -> bool {
         let shared = &mut self.shared;

@@ -52,7 +52,7 @@ impl Checker<'_> {
             known.seen += 1;
             return Ok(clusters + 1 + known.value_clusters);
         }
-        self.claim(block, 1);
+        self.claims.claim_clusters(block, 1);
         let bytes = self.v.read_block(block)?;
         if let Err(error) = xattr::verify_block_checksum(self.v.geo.csum_seed, &bytes, block) {
             self.problem(Kind::Attributes, place.clone(), describe(&error));

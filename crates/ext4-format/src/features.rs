@@ -139,6 +139,7 @@ pub const WRITABLE_RO_COMPAT: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::HUGE_FILE)
     .union(RoCompatFeatures::DIR_NLINK)
     .union(RoCompatFeatures::EXTRA_ISIZE)
+    .union(RoCompatFeatures::BIGALLOC)
     .union(RoCompatFeatures::METADATA_CSUM)
     .union(RoCompatFeatures::GDT_CSUM)
     .union(RoCompatFeatures::ORPHAN_PRESENT);

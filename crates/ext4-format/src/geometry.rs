@@ -10,7 +10,7 @@ use crate::dirhash::{Chars, HashVersion};
 use crate::error::{FormatError, Result};
 use crate::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use crate::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
-use units::{FsBlock, GroupNo, Ino};
+use units::{ClusterSize, FsBlock, GroupNo, Ino};
 
 /// The shape of a volume.
 #[derive(Debug, Clone)]
@@ -184,8 +184,8 @@ impl Geometry {
             .ok_or_else(error)?;
         let per_group = u64::from(self.blocks_per_group.max(1));
         let group = u32::try_from(relative / per_group).map_err(|_| error())?;
-        let bit = u32::try_from(relative % per_group).map_err(|_| error())?;
-        Ok((GroupNo(group), bit))
+        let within = u32::try_from(relative % per_group).map_err(|_| error())?;
+        Ok((GroupNo(group), self.cluster().number_of(within)))
     }
 
     /// Returns whether the blocks `start..start + len` all lie on the volume, behind the
@@ -238,19 +238,29 @@ impl Geometry {
     #[must_use]
     pub fn super_blocks_in_group(&self, group: GroupNo) -> u32 {
         let superblock = u32::from(self.has_super(group));
+        // Group 0 begins with the boot block if blocks have 1 KiB and clusters are larger.
+        let boot = match group.0 {
+            0 => self
+                .superblock_block()
+                .0
+                .saturating_sub(self.first_data_block) as u32,
+            _ => 0,
+        };
         let index = self.gdt_index(group);
         if index < self.contiguous_gdt_blocks || !self.has_meta_bg() {
             let table = self
                 .contiguous_gdt_blocks
                 .saturating_add(self.reserved_gdt_blocks)
                 .saturating_add(1);
-            return superblock.saturating_mul(table);
+            return superblock.saturating_mul(table).saturating_add(boot);
         }
         // The first, the second and the last group of a meta group have a copy of its block.
         let per_block = self.descs_per_block();
         let nth = group.0 % per_block;
         let has_copy = nth <= 1 || nth == per_block.saturating_sub(1);
-        superblock.saturating_add(u32::from(has_copy))
+        superblock
+            .saturating_add(u32::from(has_copy))
+            .saturating_add(boot)
     }
 
     fn has_meta_bg(&self) -> bool {
@@ -296,6 +306,25 @@ impl Geometry {
         let block = self.gdt_block(self.gdt_index(group));
         let nth = group.0 % self.descs_per_block();
         (block, nth.saturating_mul(u32::from(self.desc_size)))
+    }
+
+    /// Returns the number of blocks in a cluster.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterSize {
+        ClusterSize::of_bits(self.cluster_bits)
+    }
+
+    /// Returns the size of a cluster in the unit of an inode's block count, 512 bytes.
+    #[must_use]
+    pub fn sectors_per_cluster(&self) -> u64 {
+        self.cluster().blocks_in(u64::from(self.block_size / 512))
+    }
+
+    /// Returns the number of clusters in `group`, each of which has a bit in its block bitmap.
+    #[must_use]
+    pub fn clusters_in_group(&self, group: GroupNo) -> u32 {
+        let blocks = self.blocks_in_group(group);
+        self.cluster().clusters_for(blocks.into()) as u32
     }
 
     /// Returns the number of bits in a block bitmap: the clusters in each group but the last.

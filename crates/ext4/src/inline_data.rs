@@ -122,7 +122,8 @@ pub(crate) fn move_out(
         meta.fields.flags.remove(InodeFlags::INLINE_DATA);
         meta.fields.flags.insert(flag);
         if first.is_some() {
-            meta.fields.blocks = meta.fields.blocks.saturating_add(block_size / 512);
+            let sectors = fs.geo.sectors_per_cluster();
+            meta.fields.blocks = meta.fields.blocks.saturating_add(sectors);
         }
         if inode.is_dir() {
             meta.fields.size = block_size;

@@ -82,6 +82,11 @@ number! {
     FileBlock(u32)
 }
 number! {
+    /// The position of a cluster within a file, in clusters of the volume's
+    /// [`crate::ClusterSize`].
+    FileCluster(u32)
+}
+number! {
     /// The position of a page within a file, in pages of the volume's [`crate::PageSize`].
     PageIndex(u32)
 }

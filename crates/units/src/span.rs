@@ -1,6 +1,6 @@
 //! Ranges of numbers.
 
-use crate::{FileBlock, FsBlock, PageIndex};
+use crate::{FileBlock, FileCluster, FsBlock, PageIndex};
 use std::ops::Range;
 
 /// A half-open range of numbers of one type.
@@ -47,6 +47,7 @@ macro_rules! span {
 span! {
     FsBlock(u64),
     FileBlock(u32),
+    FileCluster(u32),
     PageIndex(u32),
 }
 

@@ -82,6 +82,8 @@ pub fn clean(scratch: &Scratch) -> Vec<(String, PathBuf)> {
         &["-t", "ext4", "-O", "sparse_super2"],
         &["-t", "ext4", "-O", "metadata_csum_seed,large_dir"],
         &["-t", "ext4", "-O", "mmp"],
+        &["-t", "ext4", "-O", "bigalloc", "-b", "4096", "-C", "16384"],
+        &["-t", "ext4", "-O", "bigalloc", "-b", "1024", "-C", "8192"],
         &["-t", "ext4", "-I", "128"],
         &["-t", "ext4", "-I", "1024"],
         &["-t", "ext4", "-g", "4096"],

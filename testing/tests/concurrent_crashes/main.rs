@@ -56,6 +56,8 @@ enum Format {
     Ext3,
     /// By mke2fs, ext4 with these features besides the defaults.
     Ext4With(&'static str),
+    /// The same with `bigalloc` and clusters of this many bytes.
+    Clusters(&'static str),
 }
 
 impl Scenario {
@@ -75,6 +77,15 @@ impl Scenario {
     const fn with_features(self, features: &'static str) -> Scenario {
         Scenario {
             format: Format::Ext4With(features),
+            ..self
+        }
+    }
+
+    /// The same with clusters of so many bytes, on a volume with space for as many.
+    const fn with_clusters(self, bytes: &'static str) -> Scenario {
+        Scenario {
+            format: Format::Clusters(bytes),
+            size: self.size * 2,
             ..self
         }
     }
@@ -116,6 +127,10 @@ impl Scenario {
             Format::Ext3 => by_mke2fs(Mke2fs::of_type(self.size as u64, "ext3")),
             Format::Ext4With(features) => {
                 by_mke2fs(Mke2fs::by_default(self.size as u64).args(&["-O", features]))
+            }
+            Format::Clusters(bytes) => {
+                let build = Mke2fs::by_default(self.size as u64);
+                by_mke2fs(build.args(&["-O", "bigalloc", "-C", bytes]))
             }
         }
     }
@@ -344,6 +359,11 @@ scenarios! {
     replacing_by_rename_on_ext3: Scenario::new(scenarios::replace).on_ext3();
     mixed_changes_on_ext3_of_1_kib: Scenario::new(scenarios::mixed).blocks_of(1024).on_ext3();
     small_files_in_inodes: Scenario::new(scenarios::small).with_features("inline_data");
+    mixed_changes_with_clusters: Scenario::new(scenarios::mixed).with_clusters("16384");
+    mixed_changes_with_clusters_of_64_blocks: Scenario::new(scenarios::mixed).blocks_of(1024).with_clusters("65536");
+    overwrites_through_the_log_with_clusters: Scenario::new(scenarios::overwrites).with_clusters("16384");
+    growing_beside_fsync_with_clusters: Scenario::new(scenarios::growth).with_clusters("65536");
+    replacing_by_rename_with_clusters: Scenario::new(scenarios::replace).with_clusters("8192");
     mixed_changes_with_inline_data: Scenario::new(scenarios::mixed).with_features("inline_data");
 }
 

@@ -51,6 +51,8 @@ enum Volume {
     Unjournaled(&'static [&'static str]),
     /// By mke2fs: small files and directories in their inodes.
     Inline,
+    /// By mke2fs: clusters of four blocks.
+    Clusters,
 }
 
 impl<const N: usize> From<&'static [&'static str; N]> for Volume {
@@ -74,6 +76,16 @@ impl Volume {
             Volume::Inline => {
                 let build = Mke2fs::by_default(SIZE as u64).args(&["-O", "inline_data"]);
                 return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
+            }
+            Volume::Clusters => {
+                let args = [
+                    "-b",
+                    &block_size.to_string(),
+                    "-C",
+                    &(4 * block_size).to_string(),
+                ];
+                let build = Mke2fs::by_default(2 * SIZE as u64).args(&["-O", "bigalloc"]);
+                return Disk::by_mke2fs(&build.args(&args));
             }
         };
         let disk = Disk::new(SIZE);
@@ -375,4 +387,38 @@ workloads! { @form inline_data, AsyncCommit::Adaptive;
     syncing_in_bulk: Work::fsyncs_in_bulk, Volume::Inline;
     threads_at_once: Work::at_once, Volume::Inline;
     growing_out_of_inodes: Work::out_of_inodes, Volume::Inline;
+}
+
+macro_rules! workloads_of_clusters {
+    ($($name:ident: $work:expr;)*) => {
+        workloads! { @form clusters, AsyncCommit::Adaptive; $($name: $work, Volume::Clusters;)* }
+
+        mod clusters_of_1_kib_blocks {
+            use super::*;
+
+            workloads! { @each crash, clusters_of_1_kib_blocks, AsyncCommit::Never, 1024;
+                $($name: $work, Volume::Clusters;)*
+            }
+        }
+    };
+}
+
+// Workloads that allocate and free.
+workloads_of_clusters! {
+    creating: Work::create_fsync;
+    overwriting: Work::overwrite_fsync;
+    appending: Work::append;
+    truncating: Work::truncate;
+    rewriting: Work::rewrite;
+    preallocating: Work::preallocate;
+    reusing_freed_blocks: Work::reuse;
+    replacing_without_fsync: Work::rename_over_without_fsync;
+    unlinking: Work::unlink;
+    making_trees: Work::trees;
+    wrapping_around: Work::wrap_around;
+    syncing_in_bulk: Work::fsyncs_in_bulk;
+    threads_at_once: Work::at_once;
+    data_through_the_log: Work::logged_data;
+    overwriting_what_is_in_the_log: Work::overwritten_by_the_flusher;
+    reusing_what_is_in_the_log: Work::freed_from_the_log;
 }

@@ -89,13 +89,12 @@ fn change_names(fs: &Fs) -> Result<()> {
     for len in [1, 59, 60, 61, 120, 160, 300, 3000] {
         let target = "t".repeat(len);
         let name = format!("ours{len}");
-        fs.symlink(
-            &dir,
-            name.as_bytes(),
-            target.as_bytes(),
-            ext4::NewInode::default(),
-        )?;
-        remove(fs, &format!("names/link{len}"))?;
+        let new = ext4::NewInode::default();
+        match fs.symlink(&dir, name.as_bytes(), target.as_bytes(), new) {
+            Ok(_) => remove(fs, &format!("names/link{len}"))?,
+            Err(Error::NameTooLong) => {}
+            Err(error) => return Err(error),
+        }
     }
     fs.link(&at(fs, "names/one")?, &dir, b"three")?;
     for names in 1..9 {

@@ -72,7 +72,9 @@ fn names(dir: &Path) {
     fs::write(dir.join("one"), b"linked").unwrap();
     fs::hard_link(dir.join("one"), dir.join("two")).unwrap();
     for len in [1, 59, 60, 61, 120, 160, 300, 3000] {
-        symlink("l".repeat(len), dir.join(format!("link{len}"))).unwrap();
+        let made = symlink("l".repeat(len), dir.join(format!("link{len}")));
+        // A target has at most a block.
+        assert!(made.is_ok() || len > 900, "{made:?}");
     }
     use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
     let mode = Mode::from_raw_mode(0o640);

@@ -106,7 +106,7 @@ impl Superblock {
         )?;
         let first_data_block = self.first_data_block.get();
         check(
-            first_data_block == u32::from(block_size == 1024),
+            first_data_block == u32::from(block_size == 1024 && cluster_bits == Some(0)),
             "first_data_block",
             first_data_block,
         )?;

@@ -1,6 +1,7 @@
 //! Picking, recording and freeing blocks.
 //!
-//! [`Groups::pick`] searches for `want` blocks near `goal` in these steps:
+//! [`Groups::pick`] searches for `want` blocks near `goal` in these steps. It searches for whole
+//! clusters, which are blocks without `bigalloc`:
 //!
 //! 1. At the goal, if the run there holds all of `want` or reaches the end of the group. In the
 //!    second case the next pick starts in the next group, so the extent continues there. Nearly all
@@ -20,7 +21,7 @@ use super::system::SystemBlocks;
 use super::{BlockRun, Claim, Groups};
 use crate::{Error, Result};
 use ext4_format::bitmap;
-use ext4_format::error::{BitmapDamage, BitmapKind, FormatError};
+use ext4_format::error::{BitmapDamage, BitmapKind};
 use jbd2::{Buffer, FreedExtent, Handle};
 use std::sync::Arc;
 use sync::MutexGuard;
@@ -33,9 +34,9 @@ const GROUPS_FOR_WHOLE_RUN: u32 = 4096;
 const SCANS_MAX: u32 = 1000;
 
 impl Groups {
-    /// Picks 1 to `want` contiguous blocks, as close after `goal` as possible. It prefers a run
-    /// that holds all of `want`. The change is in memory only; nothing is journaled. The caller has
-    /// reserved `want` blocks ([`super::space`]).
+    /// Picks 1 to `want` contiguous blocks, rounded up to whole clusters, as close after `goal` as
+    /// possible. It prefers a run that holds all of `want`. The change is in memory only; nothing
+    /// is journaled. The caller has reserved the clusters ([`super::space`]).
     ///
     /// # Errors
     /// `NoSpace` if no block is free; an I/O error if a bitmap could not be read and no other group
@@ -62,7 +63,10 @@ impl Groups {
     }
 
     fn pick_once(&self, goal: FsBlock, want: u32) -> Result<BlockRun> {
-        let want = want.clamp(1, self.geo.blocks_per_group);
+        let size = self.geo.cluster();
+        let want = size.clusters_for(want.into()) as u32;
+        let want = want.clamp(1, self.geo.clusters_per_group());
+        let goal = size.next_start(goal);
         let (home, bit) = self.geo.locate_block(goal).unwrap_or((GroupNo(0), 0));
         let mut failure = None;
         if let Some(run) = self.pick_near_goal(home, bit, want, &mut failure) {
@@ -108,7 +112,7 @@ impl Groups {
         }
         let mut state = self.lock_loaded(home, group, failure)?;
         let map = state.map.as_ref()?;
-        let bits = self.geo.blocks_in_group(home);
+        let bits = self.geo.clusters_in_group(home);
         let at_goal = map.run_at(bit, want);
         let mut run = BitRun {
             start: bit,
@@ -326,7 +330,8 @@ impl Groups {
         })
     }
 
-    /// Allocates a block for metadata (an extent node, a directory block, an attribute block).
+    /// Allocates a block for metadata (an extent node, a directory block, an attribute block): the
+    /// first one of a cluster.
     ///
     /// The block is at the start of the cluster of `goal`: away from file data and near the inode
     /// tables. It is not taken from the reservations of others.
@@ -339,8 +344,8 @@ impl Groups {
             .inspect_err(|_| self.space.unreserve(1))
     }
 
-    /// Allocates a block for the data of a file, as close after `goal` as possible. It is not taken
-    /// from the reservations of others.
+    /// Allocates a block for the data of a file, the first one of a cluster, as close after `goal`
+    /// as possible. It is not taken from the reservations of others.
     ///
     /// # Errors
     /// `NoSpace`, and the errors of [`Groups::pick`] and [`Groups::record`].
@@ -378,7 +383,8 @@ impl Groups {
         Ok(run.start)
     }
 
-    /// Frees blocks as part of the handle's transaction. It takes one credit per group of the run.
+    /// Frees the clusters of blocks as part of the handle's transaction. It takes one credit per
+    /// group of the run.
     ///
     /// The bits in the bitmap are cleared now. The blocks stay unavailable until the journal calls
     /// [`Groups::released`] for them (see [`Handle::free_blocks`]).
@@ -387,6 +393,7 @@ impl Groups {
     /// `Corrupt`, with the group, if one of the blocks is already free or is the file system's own;
     /// an I/O error.
     pub fn free(&self, handle: &Handle<'_>, run: BlockRun) -> Result<()> {
+        let run = self.whole_clusters(run);
         if self.is_system(run) {
             let group = self.geo.group_of_block(run.start)?;
             let (start, len) = (run.start, run.len);
@@ -461,38 +468,5 @@ impl Groups {
     ) -> Result<&'a Arc<Buffer>> {
         let system = self.system_of(number);
         state.initialise(handle, &self.geo, system, number, &group.desc)
-    }
-
-    /// Returns the blocks of a group's bits.
-    fn run_of(&self, number: GroupNo, bits: BitRun) -> BlockRun {
-        let first = self.geo.group_first_block(number).0;
-        BlockRun {
-            start: FsBlock(first + u64::from(bits.start)),
-            len: bits.len,
-        }
-    }
-
-    /// Calls `each` for the part of `run` in each group. It stops at the first error.
-    fn per_group(
-        &self,
-        run: BlockRun,
-        mut each: impl FnMut(GroupNo, &Group, BitRun) -> Result<()>,
-    ) -> Result<()> {
-        if !self.geo.contains_blocks(run.start, u64::from(run.len)) {
-            return Err(Error::Corrupt(FormatError::OutOfRange {
-                structure: "block number",
-                field: "block",
-                value: run.start.0,
-            }));
-        }
-        let mut left = run;
-        while left.len > 0 {
-            let (number, start) = self.geo.locate_block(left.start)?;
-            let len = left.len.min(self.geo.blocks_in_group(number) - start);
-            each(number, self.group(number)?, BitRun { start, len })?;
-            left.start.0 += u64::from(len);
-            left.len -= len;
-        }
-        Ok(())
     }
 }

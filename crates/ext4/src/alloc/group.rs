@@ -34,9 +34,9 @@ use units::GroupNo;
 /// written under the lock of the state that they copy.
 #[repr(align(64))]
 pub(super) struct Group {
-    /// Blocks that can be picked. For a group that is not loaded: the descriptor's free count.
+    /// Clusters that can be picked. For a group that is not loaded: the descriptor's free count.
     pub available: AtomicU32,
-    /// An upper bound of the longest free run, in blocks.
+    /// An upper bound of the longest free run, in clusters.
     pub largest: AtomicU32,
     pub free_inodes: AtomicU32,
     pub dirs: AtomicU32,
@@ -56,7 +56,7 @@ pub(super) struct Group {
     pub inodes: Mutex<InodeState>,
 }
 
-/// The block bitmap.
+/// The block bitmap. It has a bit for each cluster, and all counts are of clusters.
 pub(super) struct BlockState {
     /// Clear bits in the bitmap.
     pub free: u32,
@@ -66,7 +66,7 @@ pub(super) struct BlockState {
     /// Whether the bitmap has changed since `csum` was computed.
     pub stale: bool,
     pub damaged: bool,
-    /// Blocks that are set in `map` and clear in the bitmap.
+    /// Bits that are set in `map` and clear in the bitmap.
     pub outstanding: u32,
     pub map: Option<FreeMap>,
     /// The bitmap block; `None` if it was never written or is not loaded.
@@ -164,8 +164,8 @@ impl BlockState {
                 .of(BitmapKind::Block, group)
                 .into());
         }
-        let bits = geo.blocks_in_group(group);
-        let system_bits = || system.within(geo.group_first_block(group), bits);
+        let bits = geo.clusters_in_group(group);
+        let system_bits = || system.bits_of(geo, group);
         let map = if self.uninit {
             let mut map = FreeMap::from_bitmap(&[], bits);
             system_bits().for_each(|(start, len)| map.set(start, len));
@@ -179,7 +179,8 @@ impl BlockState {
                 let is_free = |&(start, len): &(u32, u32)| !bitmap::all_set(bytes, start, len);
                 if let Some((start, len)) = system_bits().find(is_free) {
                     let bit = bitmap::find_next_zero(bytes, start, start + len).unwrap_or(start);
-                    let block = geo.group_first_block(group) + u64::from(bit);
+                    let bit = geo.cluster().blocks_in(bit.into());
+                    let block = geo.group_first_block(group) + bit;
                     let damage = BitmapDamage::SystemBlockFree { block };
                     return Err(damage.of(BitmapKind::Block, group));
                 }
@@ -211,10 +212,10 @@ impl BlockState {
         desc: &GroupDesc,
     ) -> Result<&'a Arc<Buffer>> {
         if self.uninit {
-            let bits = geo.blocks_in_group(group);
+            let bits = geo.clusters_in_group(group);
             let buffer = handle.initialize(desc.block_bitmap);
             handle.modify(&buffer, None, |bytes| {
-                for (start, len) in system.within(geo.group_first_block(group), bits) {
+                for (start, len) in system.bits_of(geo, group) {
                     bitmap::set_range(bytes, start, len);
                 }
                 bitmap::set_range(bytes, bits, u32::MAX);

@@ -1,5 +1,11 @@
 //! The allocator of blocks and inodes.
 //!
+//! A bit of a bitmap is a *cluster* of blocks: with `bigalloc` a power of two of them, otherwise
+//! one block. Callers give and get runs of blocks ([`BlockRun`]), which [`units::ClusterSize`]
+//! converts: [`Groups::pick`] returns whole clusters, [`Groups::free`] frees each cluster of which
+//! the run has a block. The caller decides whether a cluster has other blocks of the file
+//! ([`crate::extents`]). Reservations and free bits count clusters.
+//!
 //! A group keeps two sets. The *bitmap* holds the blocks in use as the running transaction sees
 //! them; it changes under a handle. The *unavailable* blocks are known in memory only. They are the
 //! blocks in use, the blocks picked for data whose write has not completed, and the blocks freed by
@@ -23,6 +29,7 @@
 //! | `growth` | larger last groups and new groups |
 //! | `group` | a group's state; its bitmaps are read, checked and initialised here |
 //! | `blocks` | pick, record, free |
+//! | `runs` | from blocks to bits and back |
 //! | `inodes` | inode numbers |
 //! | `in_use` | the inode numbers in use, for a scan of all inodes |
 //! | `table_ahead` | reading inode tables ahead |
@@ -46,6 +53,7 @@ mod in_use;
 mod inodes;
 mod live_geometry;
 mod parts;
+mod runs;
 mod space;
 mod spread;
 mod system;
@@ -85,7 +93,7 @@ pub(crate) struct BlockRun {
 pub(crate) struct Counts {
     /// Free blocks according to the bitmaps.
     pub free_blocks: u64,
-    /// Blocks reserved by delayed allocation.
+    /// Blocks reserved by delayed allocation. All counts of blocks are multiples of a cluster's.
     pub reserved_blocks: u64,
     /// Blocks that only changes may use which must work on a full volume.
     pub margin_blocks: u64,
@@ -219,9 +227,10 @@ impl Groups {
             descs.iter().map(|desc| u64::from(count(desc))).sum()
         };
         // Descriptors count clusters.
-        let free_blocks = sum(|desc| desc.free_blocks_count) << geo.cluster_bits;
+        let free = sum(|desc| desc.free_blocks_count);
+        let all = geo.cluster().clusters_for(geo.blocks_count);
         Ok(Groups {
-            space: Space::new(free_blocks, geo.blocks_count),
+            space: Space::new(free, all),
             free_inodes: AtomicU64::new(sum(|desc| desc.free_inodes_count)),
             dirs: AtomicU64::new(sum(|desc| desc.used_dirs_count)),
             parts: Parts::new(Part::new(budget, geo, GroupNo(0), descs)?),
@@ -253,22 +262,30 @@ impl Groups {
         }
     }
 
-    /// Reserves blocks for later [`Groups::pick`] calls. It takes no lock.
+    /// Reserves clusters for later [`Groups::pick`] calls. It takes no lock.
     ///
     /// # Errors
     /// `NoSpace`. Freed blocks count only after their transaction has committed: see
     /// [`crate::Fs::with_space`].
-    pub fn reserve(&self, blocks: u64) -> Result<()> {
-        self.space.reserve(blocks, Claim::Ordinary)
+    pub fn reserve(&self, clusters: u64) -> Result<()> {
+        self.space.reserve(clusters, Claim::Ordinary)
+    }
+
+    /// [`Groups::reserve`] with a choice of the class.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub fn reserve_for(&self, clusters: u64, claim: Claim) -> Result<()> {
+        self.space.reserve(clusters, claim)
     }
 
     /// Releases a reservation.
-    pub fn unreserve(&self, blocks: u64) {
-        self.space.unreserve(blocks);
+    pub fn unreserve(&self, clusters: u64) {
+        self.space.unreserve(clusters);
     }
 
-    /// Reserves blocks for [`Groups::alloc_reserved_block`]. The count is the worst case, so more
-    /// blocks are reserved than will be used.
+    /// Reserves a cluster for each [`Groups::alloc_reserved_block`]. The count is the worst case,
+    /// so more are reserved than will be used.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -281,11 +298,11 @@ impl Groups {
         self.space.unreserve_nodes(nodes);
     }
 
-    /// Returns whether `blocks` cannot be reserved now, or no inode is free for use.
-    pub fn is_short_of(&self, blocks: u64) -> bool {
-        let reserved = self.reserve(blocks);
+    /// Returns whether `clusters` cannot be reserved now, or no inode is free for use.
+    pub fn is_short_of(&self, clusters: u64) -> bool {
+        let reserved = self.reserve(clusters);
         if reserved.is_ok() {
-            self.unreserve(blocks);
+            self.unreserve(clusters);
         }
         reserved.is_err()
             || self.free_inodes.load(Ordering::Relaxed) == 0
@@ -304,10 +321,11 @@ impl Groups {
 
     /// Returns the current counts.
     pub fn counts(&self) -> Counts {
+        let size = self.geo.cluster();
         Counts {
-            free_blocks: self.space.free(),
-            reserved_blocks: self.space.reserved(),
-            margin_blocks: self.space.margin(),
+            free_blocks: size.blocks_in(self.space.free()),
+            reserved_blocks: size.blocks_in(self.space.reserved()),
+            margin_blocks: size.blocks_in(self.space.margin()),
             free_inodes: self.free_inodes.load(Ordering::Relaxed),
             dirs: self.dirs.load(Ordering::Relaxed),
         }

@@ -1,6 +1,7 @@
 //! Reservations ("promises") of space.
 //!
-//! A free block is in one of these states. Only this file changes the counters.
+//! A free cluster is in one of these states. Without `bigalloc` a cluster is a block. Only this
+//! file changes the counters.
 //!
 //! ```text
 //!   unpromised ──reserve──▶ reserved ──pick──▶ picked ──record──▶ in use
@@ -12,7 +13,8 @@
 //!
 //! | reservation | made by | held by | consumed or released by |
 //! |---|---|---|---|
-//! | a page's block | `Fs::reserve_blocks` in `file_io/write.rs` | the page's delalloc tag | `Fs::record_ranges`, `Fs::drop_pages` |
+//! | a page's block | `file_io/write.rs` | the page's delalloc tag | `Fs::record_ranges`, `Fs::drop_pages` |
+//! | with `bigalloc`, a cluster for pages | `Changes::promise_clusters` in `extents/clusters.rs` | `Inode::nodes` | `extents::insert_picked`, `Fs::settle_clusters` |
 //! | nodes for pages of a file | `Changes::promise` in `extents/promise.rs` | `Inode::nodes` | `Groups::alloc_reserved_block`, `Fs::settle_nodes` |
 //! | blocks of a fallocate | `Fs::allocate` | its stack | the same |
 //! | a block of a directory, attribute or link | `Groups::alloc_metadata_block` | its stack | the same |
@@ -57,7 +59,7 @@ pub(crate) enum Claim {
     Margin,
 }
 
-/// The counters of a volume, in blocks.
+/// The counters of a volume, in clusters.
 pub(super) struct Space {
     /// Free blocks that are available and not reserved, except those in shards. It is below 0 only
     /// if reserved blocks were found in a damaged group.

@@ -82,7 +82,7 @@ impl Groups {
     fn cluster_for_nested(&self, home: u32, clusters: u32, average: Load) -> u32 {
         let size = u64::from(self.cluster_size());
         let inodes = u64::from(self.geo.inodes_per_group) * size;
-        let blocks = u64::from(self.geo.blocks_per_group) * size;
+        let blocks = u64::from(self.geo.clusters_per_group()) * size;
         let limits = Load {
             free_inodes: average.free_inodes.saturating_sub(inodes / 4).max(1),
             free_blocks: average.free_blocks.saturating_sub(blocks / 4),
@@ -114,7 +114,7 @@ impl Groups {
             let free_inodes = group.free_inodes.load(Ordering::Relaxed);
             // A crowded group has no room for the directory's files.
             let crowded = free_inodes < self.geo.inodes_per_group / 8
-                || group.available.load(Ordering::Relaxed) < self.geo.blocks_per_group / 32;
+                || group.available.load(Ordering::Relaxed) < self.geo.clusters_per_group() / 32;
             (free_inodes > 0).then(|| ((crowded, group.dirs.load(Ordering::Relaxed)), number))
         });
         with_room

@@ -49,9 +49,21 @@ impl SystemBlocks {
         after > 0 && self.runs[after - 1].1 > run.start.0
     }
 
+    /// Returns the runs of bits of `group` whose clusters have system blocks. Two runs may overlap
+    /// in a bit.
+    pub fn bits_of(&self, geo: &Geometry, group: GroupNo) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let size = geo.cluster();
+        let blocks = geo.blocks_in_group(group);
+        self.within(geo.group_first_block(group), blocks)
+            .map(move |(start, len)| {
+                let first = size.number_of(start);
+                (first, size.number_of(start + len - 1) - first + 1)
+            })
+    }
+
     /// Returns the system blocks among the `len` blocks from `start` on, as offsets from `start`
     /// and lengths.
-    pub fn within(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+    fn within(&self, start: FsBlock, len: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let start = start.0;
         let end = start + u64::from(len);
         let from = self.runs.partition_point(|(_, last)| *last <= start);

@@ -19,13 +19,15 @@ pub(crate) struct TrimRun<'a> {
 impl Drop for TrimRun<'_> {
     fn drop(&mut self) {
         self.groups.unpick(self.run);
-        self.groups.unreserve(u64::from(self.run.len));
+        let size = self.groups.geo.cluster();
+        self.groups
+            .unreserve(size.clusters_for(self.run.len.into()));
     }
 }
 
 impl Groups {
-    /// Picks the first run of at least `min` available blocks that starts at a bit in `bits` of
-    /// group `number`, or the first `max` blocks of it. Returns the run and the bit after it.
+    /// Picks the first run of at least `min` available clusters that starts at a bit in `bits` of
+    /// group `number`, or the first `max` clusters of it. Returns the run and the bit after it.
     ///
     /// The run cannot be allocated until it is dropped. The result is `None` if there is no such
     /// run, or if all free space is reserved.

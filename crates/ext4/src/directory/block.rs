@@ -312,18 +312,7 @@ impl<'a> Dir<'a> {
         if at.0 >= self.max_blocks() {
             return Err(Error::NoSpace);
         }
-        let block = self.fs.groups.alloc_metadata_block(handle, goal)?;
-        let written = ExtentState::Written;
-        let mapped = extents::insert(self.fs, handle, inode, at, block, 1, written);
-        if let Err(error) = mapped {
-            let run = crate::alloc::BlockRun {
-                start: block,
-                len: 1,
-            };
-            self.fs.groups.free(handle, run)?;
-            return Err(error);
-        }
-        Ok(block)
+        extents::add_metadata_block(self.fs, handle, inode, at, goal)
     }
     /// Unmaps and frees the blocks between the directory's size and block `end`.
     fn unmap_appended(&self, handle: &Handle<'_>, inode: &Arc<Inode>, end: FileBlock) {

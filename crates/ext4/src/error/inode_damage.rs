@@ -85,6 +85,17 @@ pub enum InodeDamage {
         /// Its length in blocks.
         len: u32,
     },
+    /// The blocks of a file's cluster are not at their places in one cluster of the volume.
+    #[error("file block {file_block} is mapped to block {block}, outside of its cluster's place")]
+    ClusterPlace {
+        /// The file block.
+        file_block: FileBlock,
+        /// The block that it is mapped to.
+        block: FsBlock,
+    },
+    /// A volume whose clusters have several blocks has a file with a block map.
+    #[error("it has a block map, which a volume with bigalloc cannot have")]
+    BlockMapWithClusters,
     /// An extent node's block cannot hold one.
     #[error("an extent node is outside of the volume, in block {block}")]
     NodeBlock {

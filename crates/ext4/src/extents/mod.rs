@@ -15,6 +15,8 @@
 //! | `walk` | all extents of a range |
 //! | `store` | nodes in the journal's blocks |
 //! | `block_map` | the block map of ext2 and ext3 |
+//! | `clusters` | which blocks share a cluster (`bigalloc`) |
+//! | `metadata_block` | new blocks of directories and symbolic links |
 //! | `new_node` | the blocks of new nodes |
 //! | `promise` | nodes reserved for pages that are not recorded in the tree yet |
 //!
@@ -23,6 +25,10 @@
 
 mod block_map;
 mod change;
+#[cfg(test)]
+mod cluster_tests;
+mod clusters;
+mod metadata_block;
 mod new_node;
 mod node;
 mod promise;
@@ -41,7 +47,8 @@ pub(crate) use ext4_format::extent::ExtentState;
 use ext4_format::extent::{EXTENT_MAGIC, Extent};
 use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::{FileType, InodeFlags};
-use jbd2::Handle;
+use jbd2::{Handle, JournalError};
+pub(crate) use metadata_block::add_metadata_block;
 use node::View;
 pub(crate) use promise::Changes;
 use smallvec::SmallVec;
@@ -77,7 +84,7 @@ pub(crate) const MAX_LEN: u32 = ext4_format::extent::MAX_WRITTEN_LEN;
 /// The most blocks in an unwritten extent.
 pub(crate) const MAX_UNWRITTEN_LEN: u32 = ext4_format::extent::MAX_UNWRITTEN_LEN;
 
-/// Credits that [`insert`] may use, and [`convert`] for a range in one extent.
+/// Credits that [`insert_picked`] may use for the map, and [`convert`] for a range in one extent.
 ///
 /// The worst case is a full path of depth 4 that grows: 5 nodes changed, 5 split off and 1 below
 /// the root. The 6 new blocks each need a bitmap and a descriptor block. The inode's block is the
@@ -174,31 +181,36 @@ fn hole(block: FileBlock, end: FileBlock) -> Map {
     Map::Hole { len: len.max(1) }
 }
 
-/// Maps the hole `block..block + len` to the volume blocks from `start` on. It merges the extent
-/// with its neighbours if possible, updates the inode's block count and marks the inode dirty.
+/// Maps the hole `block..block + run.len` to the picked blocks `run` and records their clusters in
+/// the bitmaps, those that are not recorded yet. It merges the extent with its neighbours if
+/// possible, updates the inode's block count and marks the inode dirty.
 ///
-/// `len` is at most 32,768 (32,767 for unwritten). New nodes are placed near `start`.
+/// The run has at most 32,768 blocks (32,767 for unwritten). New nodes are placed near it.
 ///
 /// # Errors
-/// `CorruptInode` if a block of the range is mapped; `NoSpace`. An error has changed nothing.
-pub(crate) fn insert(
+/// `CorruptInode` if a block of the range is mapped; `NoSpace`. An error has changed nothing, and
+/// the blocks are still picked.
+pub(crate) fn insert_picked(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     block: FileBlock,
-    start: FsBlock,
-    len: u32,
+    run: BlockRun,
     state: ExtentState,
 ) -> Result<()> {
-    let extent = Extent {
-        file_block: block,
-        len,
-        state,
-        start,
-    };
-    let changed = modify(fs, handle, inode, i64::from(len), |map, _| match map {
-        MapMut::Tree(mut tree) => tree.insert(extent),
-        MapMut::BlockMap(mut map) => map.insert(extent),
+    let changed = modify(fs, handle, inode, |map, taken| {
+        let picked = clusters::picked(fs, inode, block, run);
+        map.insert(block, run, state)?;
+        for run in picked {
+            // Only a damaged bitmap makes this fail, and then the map must not be committed.
+            fs.groups.record(handle, run).inspect_err(|error| {
+                let error = JournalError::Aborted(error.to_string());
+                fs.journal.abort(&error);
+            })?;
+            *taken += i64::from(run.len);
+        }
+        clusters::recorded(fs, inode, block, run);
+        Ok(())
     });
     fs.witness("extents_insert", inode.ino, changed)
 }
@@ -218,7 +230,7 @@ pub(crate) fn convert(
     state: ExtentState,
     keep: u32,
 ) -> Result<FileBlock> {
-    modify(fs, handle, inode, 0, |map, _| {
+    modify(fs, handle, inode, |map, _| {
         let MapMut::Tree(mut tree) = map else {
             return Err(Error::Internal("a block map has no unwritten blocks"));
         };
@@ -245,9 +257,9 @@ pub(crate) fn convert(
     })
 }
 
-/// Unmaps the file blocks of `range` from its end backwards and frees their blocks, as far as the
-/// handle's credits allow. Returns the end of the part that is left for another handle: the range's
-/// start if all is done.
+/// Unmaps the file blocks of `range` from its end backwards, as far as the handle's credits allow,
+/// and frees the clusters of which no block is mapped any more. Returns the end of the part that is
+/// left for another handle: the range's start if all is done.
 ///
 /// With [`REMOVE_CREDITS`] it removes at least one extent. The tree is consistent at every stop.
 /// Blocks of directories and symbolic links get revoke records.
@@ -291,7 +303,8 @@ pub(crate) fn remove(
                 .next_unlanded(pages.start)
                 .is_some_and(|at| at < pages.end)
     };
-    modify(fs, handle, inode, 0, |mut map, mapped| {
+    let mut removal = clusters::Removal::new(fs, inode, left.clone(), handle.tid());
+    modify(fs, handle, inode, |mut map, taken| {
         let mut has_credits = true;
         while has_credits && left.start < left.end {
             let mut may_remove = |extent: &Extent| {
@@ -311,14 +324,15 @@ pub(crate) fn remove(
             has_credits &= handle.credits() >= STEP_CREDITS + 4;
             left.end = end;
             for extent in extents {
-                *mapped -= i64::from(extent.len);
                 let blocks = extent.start..extent.start + u64::from(extent.len);
                 handle.forget_data(blocks.clone());
                 if journaled {
                     blocks.numbers().for_each(|block| handle.forget(block));
                 }
-                let (start, len) = (extent.start, extent.len);
-                fs.groups.free(handle, BlockRun { start, len })?;
+                if let Some(run) = removal.clusters_of(&map, &extent)? {
+                    *taken -= i64::from(run.len);
+                    fs.groups.free(handle, run)?;
+                }
             }
         }
         if let MapMut::Tree(tree) = &mut map
@@ -340,7 +354,7 @@ pub(crate) fn entries_of_root(inode: &Inode) -> Option<usize> {
     }
 }
 
-/// Returns the most blocks that one call of [`insert`] can map from `block` on.
+/// Returns the most blocks that one call of [`insert_picked`] can map from `block` on.
 pub(crate) fn most_at(fs: &Fs, inode: &Inode, block: FileBlock) -> u32 {
     match inode.flags().contains(InodeFlags::EXTENTS) {
         true => MAX_LEN,
@@ -364,20 +378,39 @@ enum MapMut<'m, 'w, 'j> {
     BlockMap(BlockMap<'m, Writer<'w, 'j>>),
 }
 
+impl MapMut<'_, '_, '_> {
+    /// Maps the hole `block..block + run.len` to `run`.
+    fn insert(self, file_block: FileBlock, run: BlockRun, state: ExtentState) -> Result<()> {
+        let extent = Extent {
+            file_block,
+            len: run.len,
+            state,
+            start: run.start,
+        };
+        match self {
+            MapMut::Tree(mut tree) => tree.insert(extent),
+            MapMut::BlockMap(mut map) => map.insert(extent),
+        }
+    }
+}
+
 /// Runs `change` on the map under the exclusive lock and updates the inode's block count.
 ///
-/// The count grows by `mapped_on_success` mapped blocks if `change` succeeds, by the number that
-/// `change` stores in its second argument in any case, and by the new nodes.
+/// `change` stores in its second argument how many blocks of clusters it has taken or freed, also
+/// if it fails. The clusters of nodes are counted here.
 fn modify<R>(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    mapped_on_success: i64,
     change: impl FnOnce(MapMut<'_, '_, '_>, &mut i64) -> Result<R>,
 ) -> Result<R> {
     let store = Writer::new(fs, handle, inode);
     let mut root = inode.i_block.write();
     let is_tree = matches!(root_of(inode, &root)?, Root::Tree(_));
+    let cluster = fs.geo.cluster();
+    if !is_tree && !cluster.is_block() {
+        return Err(InodeDamage::BlockMapWithClusters.of(inode.ino));
+    }
     let map = match is_tree {
         true => MapMut::Tree(Tree {
             store: &store,
@@ -389,13 +422,9 @@ fn modify<R>(
             block_size: fs.geo.block_size,
         }),
     };
-    let mut mapped = 0;
-    let result = change(map, &mut mapped);
-    // A failed removal has removed some extents; a failed insertion has mapped nothing.
-    if result.is_ok() {
-        mapped += mapped_on_success;
-    }
-    let blocks = mapped + store.nodes.get();
+    let mut taken = 0;
+    let result = change(map, &mut taken);
+    let blocks = taken + store.nodes.get() * i64::from(cluster.blocks());
     if blocks != 0 {
         let sectors = blocks.saturating_mul(i64::from(fs.geo.block_size / 512));
         inode.add_sectors(sectors);

@@ -31,15 +31,16 @@
 
 use super::node::View;
 use super::store::Reader;
-use super::{Root, block_map, root_of};
+use super::{Root, block_map, clusters, root_of};
 use crate::alloc::Claim;
 use crate::state::FileIo;
 use crate::{Fs, Inode, Result};
 use ext4_format::extent::{self, ExtentState, MAX_DEPTH};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use units::{FileBlock, Span};
+use units::{FileBlock, FileCluster, Span, page};
 
 /// The most entries that one change adds to a leaf: it splits an extent in three.
 const ENTRIES_PER_CHANGE: u64 = 2;
@@ -120,6 +121,8 @@ pub(crate) struct Changes<'a> {
     fs: &'a Fs,
     inode: &'a Arc<Inode>,
     io: Arc<FileIo>,
+    /// With `bigalloc`, the range of the clusters that were promised.
+    clusters: Cell<(FileCluster, FileCluster)>,
 }
 
 impl<'a> Changes<'a> {
@@ -127,7 +130,30 @@ impl<'a> Changes<'a> {
     pub fn begin(fs: &'a Fs, inode: &'a Arc<Inode>) -> Changes<'a> {
         let io = inode.data.make_io();
         io.nodes.lock().users += 1;
-        Changes { fs, inode, io }
+        let none = (FileCluster(0), FileCluster(0));
+        Changes {
+            fs,
+            inode,
+            io,
+            clusters: Cell::new(none),
+        }
+    }
+
+    /// With `bigalloc`: promises the clusters that new blocks of the hole `hole` need, before its
+    /// pages become dirty or its blocks are picked. They are released at the drop if nothing waits
+    /// in them.
+    ///
+    /// # Errors
+    /// `NoSpace`, and nothing has changed; the errors of a damaged map, and those of a commit.
+    pub fn promise_clusters(&self, hole: Range<FileBlock>, claim: Claim) -> Result<()> {
+        let clusters = self.fs.geo.cluster().touching(hole.clone());
+        clusters::promise(self.fs, self.inode, &self.io, hole, claim)?;
+        let (start, end) = self.clusters.get();
+        self.clusters.set(match start < end {
+            true => (start.min(clusters.start), end.max(clusters.end)),
+            false => (clusters.start, clusters.end),
+        });
+        Ok(())
     }
 
     /// Reserves the nodes that the unlanded pages and new pages in `blocks` can need.
@@ -200,6 +226,12 @@ impl Drop for Changes<'_> {
             state.users -= 1;
             state.users == 0 && state.nodes > 0
         };
+        let (start, end) = self.clusters.get();
+        if let Some(last) = (start..end).last() {
+            let size = self.fs.geo.cluster();
+            let blocks = size.file_blocks(start).start..size.file_blocks(last).end;
+            self.fs.settle_clusters(self.inode, page::of_blocks(blocks));
+        }
         // Otherwise `settle_nodes` is called when the pages are recorded.
         if last && self.inode.data.mapping.unlanded_pages() == 0 {
             self.fs.settle_nodes(self.inode);

@@ -1,7 +1,7 @@
 //! The tree on real volumes, with a journal and groups, checked by e2fsck and debugfs.
 
 use super::walk::{count_extents, for_each};
-use super::{ExtentState, Map, convert, insert, lookup, remove};
+use super::{ExtentState, Map, convert, insert_picked, lookup, remove};
 use crate::alloc::BlockRun;
 use crate::{Error, Fs, InodeDamage, InodeRef, MountOptions};
 use proptest::prelude::*;
@@ -63,17 +63,7 @@ fn map(fs: &Fs, file: &InodeRef, block: u32, len: u32, goal: u64, state: ExtentS
     let handle = fs.journal.start(super::INSERT_CREDITS + 4).unwrap();
     let run = fs.groups.pick(FsBlock(goal), len).unwrap();
     fs.groups.reserve(run.len.into()).unwrap();
-    insert(
-        fs,
-        &handle,
-        file,
-        FileBlock(block),
-        run.start,
-        run.len,
-        state,
-    )
-    .unwrap();
-    fs.groups.record(&handle, run).unwrap();
+    insert_picked(fs, &handle, file, FileBlock(block), run, state).unwrap();
     run
 }
 

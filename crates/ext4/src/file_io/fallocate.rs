@@ -7,7 +7,7 @@ use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode};
 use ext4_format::inode::FileType;
 use std::ops::Range;
 use std::sync::Arc;
-use units::{PageIndex, page};
+use units::{FileBlock, PageIndex, page};
 
 /// The operations of fallocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,7 @@ impl Fs {
                 self.grow_to(inode, (!keep_size).then_some(end))
             }
             FallocateMode::PunchHole => {
+                self.land_shared_clusters(inode, self.page_size.inside(offset..end))?;
                 let inner = self.zero_edges(inode, offset, end)?;
                 if !inner.is_empty() {
                     // It may cut one extent in two. Pages are dropped only when nothing can fail
@@ -166,24 +167,25 @@ impl Fs {
                 Map::Hole { len } => {
                     let want = len.min(blocks.end - at).min(extents::MAX_UNWRITTEN_LEN);
                     changes.promise(1, Claim::Ordinary)?;
-                    // Pages in the range may have promises of their own; this one is in addition.
-                    self.groups.reserve(want.into())?;
-                    let picked = self.groups.pick(goal, want);
+                    let reserved = self.promise_blocks(&changes, at, want)?;
+                    let picked =
+                        self.pick_blocks(inode, at, want, |want| self.groups.pick(goal, want));
                     let result = picked.and_then(|run| {
                         let mapped = self
                             .journal
                             .start(extents::INSERT_CREDITS + 8)
                             .map_err(Error::from)
                             .and_then(|handle| {
-                                self.map_picked(&handle, inode, at, run, ExtentState::Unwritten)
+                                let state = ExtentState::Unwritten;
+                                extents::insert_picked(self, &handle, inode, at, run, state)
                             });
                         if mapped.is_err() {
-                            self.groups.unpick(run);
+                            self.unpick_blocks(run);
                         }
                         mapped.map(|()| run)
                     });
                     let kept = result.as_ref().map_or(0, |run| run.len);
-                    self.groups.unreserve(u64::from(want - kept));
+                    self.groups.unreserve(reserved.saturating_sub(kept.into()));
                     let run = result?;
                     at += run.len;
                     goal = run.start + u64::from(run.len);
@@ -191,6 +193,18 @@ impl Fs {
             }
         }
         Ok(())
+    }
+
+    /// Promises the blocks of a hole. Returns how many the caller has reserved: with clusters none,
+    /// as the promises of clusters belong to the file.
+    fn promise_blocks(&self, changes: &Changes<'_>, at: FileBlock, want: u32) -> Result<u64> {
+        if !self.geo.cluster().is_block() {
+            changes.promise_clusters(at..at + want, Claim::Ordinary)?;
+            return Ok(0);
+        }
+        // Pages in the range may have promises of their own; this one is in addition.
+        self.groups.reserve(want.into())?;
+        Ok(want.into())
     }
 
     /// Removes `pages` and makes the mapped parts of them unwritten. The caller has promised the

@@ -8,6 +8,7 @@
 //! | `write` | writing into the page cache |
 //! | `truncate` | the size |
 //! | `fallocate` | preallocation, holes, zeroed ranges |
+//! | `shared_clusters` | pages beside blocks that are unmapped (`bigalloc`) |
 //! | `seek` | where data and holes begin |
 //! | `inline` | files in their inode |
 //!
@@ -20,6 +21,7 @@ mod fallocate;
 mod inline;
 mod read;
 mod seek;
+mod shared_clusters;
 mod truncate;
 mod write;
 mod zero;

@@ -35,6 +35,7 @@ impl Fs {
             self.zero_tail(inode, size)?;
             return self.grow_to(inode, Some(size));
         }
+        self.land_shared_clusters(inode, self.page_size.index_after(size)..PageIndex::END)?;
         // The bytes behind the new end in its page must read as zeroes if the file grows again.
         let tail = self.page_size.within(size);
         if tail > 0 {

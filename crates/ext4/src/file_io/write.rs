@@ -299,6 +299,8 @@ struct Mapped<'a> {
     kind: Kind,
     /// The page behind the last one of the run for which nodes are promised.
     promised: PageIndex,
+    /// With `bigalloc`: the page behind the last cluster that is mapped or promised.
+    clustered: PageIndex,
     changes: Option<Changes<'a>>,
 }
 
@@ -311,12 +313,13 @@ impl<'a> Mapped<'a> {
             run: PageIndex::FIRST..PageIndex::FIRST,
             kind: Kind::Written,
             promised: PageIndex::FIRST,
+            clustered: PageIndex::FIRST,
             changes: None,
         }
     }
 
     /// Promises the nodes that page `index` may need, before it becomes dirty. It is not cached.
-    /// Returns whether it needs a block, too.
+    /// Returns whether it needs a reservation of its own, too: its cluster has one with `bigalloc`.
     fn needs_block(&mut self, index: PageIndex) -> Result<bool> {
         if !self.run.contains(&index) {
             let block = index.block();
@@ -334,7 +337,27 @@ impl<'a> Mapped<'a> {
         if self.kind != Kind::Written && index >= self.promised {
             self.promise_nodes(index)?;
         }
+        if self.kind == Kind::Hole && !self.fs.geo.cluster().is_block() {
+            self.promise_cluster(index)?;
+            return Ok(false);
+        }
         Ok(self.kind == Kind::Hole)
+    }
+
+    /// Promises the cluster of page `index`, which lies in a hole.
+    fn promise_cluster(&mut self, index: PageIndex) -> Result<()> {
+        if index < self.clustered {
+            return Ok(());
+        }
+        let (fs, inode) = (self.fs, self.inode);
+        let changes = self
+            .changes
+            .get_or_insert_with(|| Changes::begin(fs, inode));
+        changes.promise_clusters(page::blocks(index..index + 1), Claim::Ordinary)?;
+        let size = fs.geo.cluster();
+        let cluster = size.of_file(index.block());
+        self.clustered = size.file_blocks(cluster).end.page();
+        Ok(())
     }
 
     /// Promises nodes for the rest of the run, or only for this page where that is too much.

@@ -67,17 +67,7 @@ impl Fs {
     fn write_target(&self, handle: &Handle<'_>, inode: &Arc<Inode>, target: &[u8]) -> Result<()> {
         extents::make_empty(self, inode);
         let goal = self.groups.goal_for(inode.ino);
-        let block = self.groups.alloc_metadata_block(handle, goal)?;
-        let at = FileBlock(0);
-        let written = ExtentState::Written;
-        if let Err(error) = extents::insert(self, handle, inode, at, block, 1, written) {
-            let run = crate::alloc::BlockRun {
-                start: block,
-                len: 1,
-            };
-            self.groups.free(handle, run)?;
-            return Err(error);
-        }
+        let block = extents::add_metadata_block(self, handle, inode, FileBlock::FIRST, goal)?;
         let buffer = handle.create(block);
         handle.modify(&buffer, None, |bytes| {
             bytes[..target.len()].copy_from_slice(target);

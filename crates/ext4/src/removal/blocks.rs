@@ -33,9 +33,10 @@ impl Fs {
         pages: Range<PageIndex>,
         _lock: &MutexGuard<'_, PageIndex>,
     ) {
-        let removed = inode.data.mapping.remove(pages);
+        let removed = inode.data.mapping.remove(pages.clone());
         self.bdi.sub_dirty(removed.dirty);
         self.groups.unreserve(removed.delalloc);
+        self.settle_clusters(inode, pages);
         self.settle_nodes(inode);
         self.unlanded_files.settle(inode);
         if let Some(io) = inode.data.io() {

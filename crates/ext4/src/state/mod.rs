@@ -10,6 +10,7 @@
 //! | `read_ahead` | inodes and directories that are read before they are needed |
 //! | `changed_inodes` | inodes whose table block is to be written |
 //! | `unlanded_files` | files with pages that no transaction covers |
+//! | `unmapped_parts` | the last removal of a part of a cluster (`bigalloc`) |
 //! | `waiting_sizes` | the number of sizes that wait for pages |
 //! | `truncated_files` | files that were truncated to zero and written again |
 //! | `freed_runs` | blocks that wait to be discarded |
@@ -30,6 +31,7 @@ mod read_ahead;
 mod stream;
 mod truncated_files;
 mod unlanded_files;
+mod unmapped_parts;
 mod waiting_sizes;
 
 pub(crate) use changed_inodes::ChangedInodes;
@@ -38,7 +40,7 @@ pub(crate) use deletions::{DeletedInodesSlot, Deletions, Unlinked};
 pub(crate) use freed_runs::FreedRuns;
 pub(crate) use inode::{
     AfterWrite, Arrival, Batch, FileIo, HOT_BYTES, LOGGED_PAGES, Needed, NodeKey, OrphanPlace,
-    Outcome, Range, Record, SizeToSync, decode_rdev, is_stale_behind, live_bytes,
+    Outcome, Promised, Range, Record, SizeToSync, decode_rdev, is_stale_behind, live_bytes,
 };
 pub use inode::{
     Attr, FirstLink, Inode, InodeRef, NamesVersion, Route, SetAttr, SetTime, SyncKind, WriteMode,
@@ -50,6 +52,7 @@ pub(crate) use orphans::{OrphanEntry, OrphanFile, OrphanList, OrphanState, SlotB
 pub(crate) use stream::{Piece, SmallFileStream};
 pub(crate) use truncated_files::TruncatedFiles;
 pub(crate) use unlanded_files::UnlandedFiles;
+pub(crate) use unmapped_parts::UnmappedParts;
 pub(crate) use waiting_sizes::WaitingSizes;
 
 use crate::alloc::{Groups, LiveGeometry};
@@ -85,6 +88,7 @@ pub struct Fs {
     pub(crate) fsyncs: FsyncQueue<Fs>,
     pub(crate) syncs: Ticket<Result<()>>,
     pub(crate) truncated_files: TruncatedFiles,
+    pub(crate) unmapped_parts: UnmappedParts,
     pub(crate) waiting_sizes: WaitingSizes,
     pub(crate) freed_runs: FreedRuns,
     pub(crate) budget: Arc<Budget>,

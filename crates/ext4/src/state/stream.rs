@@ -11,7 +11,7 @@ use crate::Result;
 use crate::alloc::{BlockRun, Groups};
 use std::sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
-use units::FsBlock;
+use units::{ClusterSize, FsBlock};
 
 /// Bytes of a piece at most: a large request.
 const PIECE: u64 = 1 << 20;
@@ -20,15 +20,18 @@ const PIECE: u64 = 1 << 20;
 pub(crate) struct SmallFileStream {
     /// Blocks of a piece at most.
     piece: u64,
+    /// Pieces are whole clusters.
+    cluster: ClusterSize,
     /// The first block of the next piece; 0: no piece was taken yet.
     next: AtomicU64,
 }
 
 impl SmallFileStream {
-    /// The stream of a volume with blocks of `block_size`.
-    pub(crate) fn new(block_size: u32) -> Arc<SmallFileStream> {
+    /// The stream of a volume with blocks of `block_size` and such clusters.
+    pub(crate) fn new(block_size: u32, cluster: ClusterSize) -> Arc<SmallFileStream> {
         Arc::new(SmallFileStream {
             piece: PIECE / u64::from(block_size),
+            cluster,
             next: AtomicU64::new(0),
         })
     }
@@ -65,8 +68,9 @@ impl Piece {
         want: u32,
         first: impl Fn() -> FsBlock,
     ) -> Result<BlockRun> {
-        if self.end - self.next < u64::from(want) {
-            self.take(u64::from(want), first);
+        let needs = self.whole_clusters(want.into());
+        if self.end - self.next < needs {
+            self.take(needs, first);
         }
         let run = groups.pick(FsBlock(self.next), want)?;
         let end = run.start.0 + u64::from(run.len);
@@ -84,9 +88,15 @@ impl Piece {
         Ok(run)
     }
 
+    fn whole_clusters(&self, blocks: u64) -> u64 {
+        let size = self.stream.cluster;
+        size.blocks_in(size.clusters_for(blocks))
+    }
+
     /// Takes the next piece: directly behind this one if the stream ends there.
     fn take(&mut self, want: u64, first: impl Fn() -> FsBlock) {
         let len = self.expected.clamp(want, self.stream.piece.max(want));
+        let len = self.whole_clusters(len);
         self.expected = self.expected.saturating_sub(len);
         let begin = |next| match next {
             0 => first().0,

@@ -13,7 +13,7 @@ use crate::damage::{ErrorLog, OnError, carry_over};
 use crate::mmp::{Protection, Release};
 use crate::state::{
     ChangedInodes, FreedRuns, MountOptions, OrphanReport, OrphanState, SmallFileStream,
-    TruncatedFiles, UnlandedFiles, Unlinked, WaitingSizes,
+    TruncatedFiles, UnlandedFiles, Unlinked, UnmappedParts, WaitingSizes,
 };
 use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Durability, Queue, Reason};
@@ -107,6 +107,7 @@ impl Fs {
             fsyncs: FsyncQueue::new(me.clone()),
             syncs: Ticket::default(),
             truncated_files: TruncatedFiles::default(),
+            unmapped_parts: UnmappedParts::default(),
             waiting_sizes: WaitingSizes::default(),
             freed_runs: FreedRuns::default(),
             inodes: InodeTable::new(&budget),
@@ -115,7 +116,7 @@ impl Fs {
             unlanded_files: UnlandedFiles::default(),
             journal: opened.journal,
             groups,
-            small_files: SmallFileStream::new(geo.block_size),
+            small_files: SmallFileStream::new(geo.block_size, geo.cluster()),
             geo,
             page_size,
             queue,
@@ -294,6 +295,11 @@ fn effective_access(
         Some(e.to_string())
     } else if !has_journal(sb) && !sb.state().contains(State::VALID) {
         Some("it has no journal and was not unmounted; run e2fsck, which repairs it".to_owned())
+    } else if !sb
+        .blocks_count()
+        .is_multiple_of(1 << sb.cluster_bits().unwrap_or(0))
+    {
+        Some("its last cluster is cut off, which is not supported for writing yet".to_owned())
     } else if has_external_journal(sb) {
         Some("its journal is on a device of its own, which is not supported yet".to_owned())
     } else {

@@ -31,7 +31,8 @@ impl Fs {
             .saturating_add(len / block_size)
             .min(self.geo.blocks_count);
         let start = start.max(first_data);
-        self.discard_available(start..end, min_blocks as u32)
+        let min = self.geo.cluster().clusters_for(min_blocks);
+        self.discard_available(start..end, min as u32)
     }
 
     /// Discards what was freed by transactions that have committed. The flusher calls it now and
@@ -49,11 +50,13 @@ impl Fs {
         }
     }
 
-    /// Discards available blocks among `blocks`, in runs of at least `min_blocks`. Returns how many
+    /// Discards the available clusters within `blocks`, in runs of at least `min`. Returns how many
     /// bytes were discarded.
-    fn discard_available(&self, blocks: Range<u64>, min_blocks: u32) -> Result<u64> {
+    fn discard_available(&self, blocks: Range<u64>, min: u32) -> Result<u64> {
         let block_size = u64::from(self.geo.block_size);
-        let sizes = (min_blocks, (BATCH_BYTES / block_size) as u32);
+        let cluster = self.geo.cluster();
+        let cluster_bytes = cluster.blocks_in(block_size);
+        let sizes = (min, (BATCH_BYTES / cluster_bytes).max(1) as u32);
         let mut discarded = 0;
         let (group_of_first, _) = self.geo.locate_block(FsBlock(blocks.start))?;
         let (group_of_last, _) = self.geo.locate_block(FsBlock(blocks.end - 1))?;
@@ -64,7 +67,11 @@ impl Fs {
             if from >= to {
                 continue;
             }
-            let (mut at, to) = ((from - first) as u32, (to - first) as u32);
+            let mut at = cluster.clusters_for(from - first) as u32;
+            let to = match to == behind {
+                true => self.geo.clusters_in_group(group),
+                false => cluster.number_of((to - first) as u32),
+            };
             while let Some((taken, next)) = self.groups.next_trim_run(group, at..to, sizes)? {
                 let bytes = u64::from(taken.run.len) * block_size;
                 self.queue.discard(taken.run.start.0 * block_size, bytes)?;

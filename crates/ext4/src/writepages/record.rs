@@ -1,13 +1,11 @@
 //! From completed I/O to metadata.
 
-use crate::alloc::BlockRun;
 use crate::extents::{self, ExtentState};
 use crate::state::{Batch, LOGGED_PAGES, Outcome, Range, Record};
 use crate::{Error, Fs, Inode, Result, SyncKind};
-use jbd2::{Handle, JournalError};
-use std::sync::Arc;
+use jbd2::Handle;
 use sync::atomic::Ordering;
-use units::{FileBlock, page};
+use units::page;
 
 /// Credits of one handle that records ranges, at most. Most ranges use none, because another range
 /// has changed the same blocks. More credits would cause early commits where the journal is small.
@@ -145,7 +143,7 @@ impl Fs {
             }
             Record::Insert(run) => {
                 let block = range.first.block();
-                self.map_picked(handle, inode, block, run, ExtentState::Written)?;
+                extents::insert_picked(self, handle, inode, block, run, ExtentState::Written)?;
             }
         }
         let count = pages.end - pages.start;
@@ -163,9 +161,9 @@ impl Fs {
             inode.data.durability.written_up_to(written);
         }
         // Recording picked blocks has kept their promises; a page that had a block by then needs
-        // none.
+        // none. A cluster's promise is not its pages'.
         let kept = match range.record {
-            Record::Insert(run) => run.len,
+            Record::Insert(run) if self.geo.cluster().is_block() => run.len,
             _ => 0,
         };
         debug_assert!(
@@ -180,30 +178,12 @@ impl Fs {
         Ok(count)
     }
 
-    /// Maps a hole to picked blocks and records these. On failure nothing has changed, and the
-    /// blocks are still picked.
-    pub(crate) fn map_picked(
-        &self,
-        handle: &Handle<'_>,
-        inode: &Arc<Inode>,
-        block: FileBlock,
-        run: BlockRun,
-        state: ExtentState,
-    ) -> Result<()> {
-        extents::insert(self, handle, inode, block, run.start, run.len, state)?;
-        // Only a damaged bitmap makes this fail, and then the tree must not be committed.
-        self.groups.record(handle, run).inspect_err(|error| {
-            self.journal
-                .abort(&JournalError::Aborted(error.to_string()));
-        })
-    }
-
     /// Makes the pages of a failed range dirty again and frees its blocks. The inode keeps the
     /// error for every later fsync.
     fn fail_range(&self, range: &Range, error: &Error) {
         let inode = &range.inode;
         if let Record::Insert(run) = range.record {
-            self.groups.unpick(run);
+            self.unpick_blocks(run);
         }
         inode.data.errors.set(error.errno());
         if range.error.is_some() {

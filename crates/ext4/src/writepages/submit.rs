@@ -181,13 +181,15 @@ impl Fs {
                 let most = most.min(extents::most_at(self, inode, file_block));
                 let want = len.min(left).min(most);
                 let io = inode.data.make_io();
-                let run = match self.goal(inode, &io, file_block, placement) {
-                    Some(goal) => self.groups.pick(goal, want)?,
-                    None => {
-                        let first = || self.groups.goal_for(inode.ino);
-                        batch.piece.lock().pick(&self.groups, want, first)?
+                let run = self.pick_blocks(inode, file_block, want, |want| {
+                    match self.goal(inode, &io, file_block, placement) {
+                        Some(goal) => self.groups.pick(goal, want),
+                        None => {
+                            let first = || self.groups.goal_for(inode.ino);
+                            batch.piece.lock().pick(&self.groups, want, first)
+                        }
                     }
-                };
+                })?;
                 let end = run.start + u64::from(run.len);
                 *io.goal.lock() = Some((file_block + run.len, end));
                 Ok(Placed {

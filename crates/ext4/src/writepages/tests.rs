@@ -96,8 +96,8 @@ fn shatter(fs: &Arc<Fs>, file: &InodeRef, blocks: u32) {
         let goal = start + u64::from(blocks - 1 - block);
         let run = fs.groups.pick(goal, 1).unwrap();
         let handle = fs.journal.start(extents::INSERT_CREDITS + 4).unwrap();
-        fs.map_picked(&handle, file, FileBlock(block), run, ExtentState::Unwritten)
-            .unwrap();
+        let state = ExtentState::Unwritten;
+        extents::insert_picked(fs, &handle, file, FileBlock(block), run, state).unwrap();
     }
 }
 

@@ -262,7 +262,7 @@ fn write_block(
     let buffer = handle.create(place);
     handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
     release(fs, handle, inode)?;
-    inode.set_xattr_block(place, i64::from(fs.geo.block_size / 512));
+    inode.set_xattr_block(place, fs.geo.sectors_per_cluster() as i64);
     Ok(())
 }
 
@@ -293,7 +293,7 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
         };
         fs.groups.free(handle, run)?;
     }
-    inode.set_xattr_block(FsBlock(0), -i64::from(fs.geo.block_size / 512));
+    inode.set_xattr_block(FsBlock(0), -(fs.geo.sectors_per_cluster() as i64));
     inode.mark_dirty(fs, handle);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The engine on volumes: one binary, because linking takes longer than most of these tests.
 
+mod bigalloc;
 mod bulkstat;
 mod cold;
 mod features;

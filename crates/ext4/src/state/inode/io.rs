@@ -30,7 +30,8 @@ pub(crate) struct FileIo {
     pub writeback_lock: Mutex<PageIndex>,
     /// Where the allocator looks first: file block and volume block behind the last extent written.
     pub goal: Mutex<Option<(FileBlock, FsBlock)>>,
-    /// Blocks that unrecorded pages may need for nodes of the extent tree.
+    /// Blocks that unrecorded pages may need for nodes of the extent tree, and the clusters that
+    /// they need.
     pub nodes: Mutex<Promised>,
     /// State of sequential reading.
     pub readahead: Readahead,
@@ -55,6 +56,7 @@ impl FileIo {
     fn is_idle(&mut self) -> bool {
         let nodes = self.nodes.get_mut();
         (nodes.nodes, nodes.users) == (0, 0)
+            && nodes.clusters.is_empty()
             && self.batches.get_mut().is_empty()
             && self.readahead.is_idle()
     }

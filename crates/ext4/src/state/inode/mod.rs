@@ -31,7 +31,7 @@ pub(crate) use durability::{Needed, SizeToSync};
 pub(crate) use fields::AfterWrite;
 pub use fields::{FirstLink, NamesVersion, WriteMode};
 pub(crate) use io::FileIo;
-pub(crate) use node_promise::NodeKey;
+pub(crate) use node_promise::{NodeKey, Promised};
 pub(crate) use readahead::{Arrival, is_stale_behind, live_bytes};
 
 use super::Fs;

@@ -1,9 +1,10 @@
 //! Blocks that are promised for nodes of a file's extent tree, or for indirect blocks of its block
-//! map (`extents::promise`, `extents::block_map::promise`).
+//! map (`extents::promise`, `extents::block_map::promise`), and with `bigalloc` the clusters for
+//! its pages (`extents::clusters`).
 
 use ext4_format::block_map::Path;
-use std::collections::BTreeSet;
-use units::FileBlock;
+use std::collections::{BTreeMap, BTreeSet};
+use units::{FileBlock, FileCluster, FsBlock};
 
 /// The promise of one inode.
 #[derive(Default)]
@@ -11,6 +12,9 @@ pub(crate) struct Promised {
     pub nodes: u32,
     /// The indirect blocks that are promised, of a file with a block map: there are `nodes`.
     pub indirect: BTreeSet<NodeKey>,
+    /// With `bigalloc`: the clusters of the file that have pages and no block in the map. For each
+    /// one, a cluster of the volume is promised, or picked: the value is its first block then.
+    pub clusters: BTreeMap<FileCluster, Option<FsBlock>>,
     /// `extents::Changes` that exist. While there are any the promise is not lowered.
     pub users: u32,
 }

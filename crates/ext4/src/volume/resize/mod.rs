@@ -74,6 +74,9 @@ impl Fs {
         progress: &mut dyn FnMut(ResizeProgress),
     ) -> Result<u64> {
         self.check_writable()?;
+        if !self.geo.cluster().is_block() {
+            return Err(refused("a volume with bigalloc cannot grow yet"));
+        }
         if self.resizing.swap(true, Ordering::AcqRel) {
             return Err(refused("the volume is being resized already"));
         }
