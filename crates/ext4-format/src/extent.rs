@@ -42,6 +42,17 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Reads an entry of 12 bytes, which may be impossible ([`Extent::is_valid`]).
+    pub(crate) fn decode(entry: &[u8]) -> Option<Extent> {
+        let (state, len) = ExtentState::of_raw_len(get_u16(entry, 4)?);
+        Some(Extent {
+            file_block: FileBlock(get_u32(entry, 0)?),
+            len,
+            state,
+            start: FsBlock(join32(u32::from(get_u16(entry, 6)?), get_u32(entry, 8)?)),
+        })
+    }
+
     /// Returns the last file block of the extent.
     #[must_use]
     pub fn last(&self) -> FileBlock {
@@ -252,14 +263,7 @@ impl<'a> ExtentNode<'a> {
     /// Returns the extent at `index` of a leaf.
     #[must_use]
     pub fn extent(&self, index: usize) -> Option<Extent> {
-        let entry = self.entry(index).filter(|_| self.depth == 0)?;
-        let (state, len) = ExtentState::of_raw_len(get_u16(entry, 4)?);
-        Some(Extent {
-            file_block: FileBlock(get_u32(entry, 0)?),
-            len,
-            state,
-            start: FsBlock(join32(u32::from(get_u16(entry, 6)?), get_u32(entry, 8)?)),
-        })
+        Extent::decode(self.entry(index).filter(|_| self.depth == 0)?)
     }
 
     /// Returns the entry at `index` of a node above the leaves.

@@ -79,6 +79,7 @@ ranks! {
     32 DirtyLimitsList "writeback::DirtyLimits::of";
     32 DirtyList "writeback::BackingDev::b_dirty";
     32 DirtyShares "writeback::DirtyLimits::shares";
+    32 FastCommitBlocks "ext4::volume::fast_commit::ChangedDevice";
     32 FileBatches "ext4::FileIo::batches";
     32 FlusherEnd "writeback::Lifetime::over";
     32 FlusherWakeup "writeback::Wakeup::notified";

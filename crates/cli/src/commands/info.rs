@@ -74,6 +74,12 @@ fn state(volume: &Volume) -> String {
             info.recovery.transactions
         ));
     }
+    if info.recovery.fast_changes > 0 {
+        words.push(format!(
+            "the journal has {} changes of fast commits, which the next mount replays",
+            info.recovery.fast_changes
+        ));
+    }
     if let Some(reason) = info.read_only_reason {
         words.push(format!("read-only: {reason}"));
     }
@@ -195,6 +201,7 @@ fn describe(volume: &Volume) -> Value {
         "last_error": has_errors.then(|| describe_error(&errors.last)),
         "on_error": info.on_error.name(),
         "recovery_transactions": info.recovery.transactions,
+        "recovery_fast_changes": info.recovery.fast_changes,
         "read_only_reason": info.read_only_reason,
         "features": info.features,
         "block_size": info.block_size,

@@ -473,7 +473,7 @@ impl Groups {
     }
 
     /// Calls `each` for the part of `run` in each group. It stops at the first error.
-    fn per_group(
+    pub(super) fn per_group(
         &self,
         run: BlockRun,
         mut each: impl FnMut(GroupNo, &Group, BitRun) -> Result<()>,

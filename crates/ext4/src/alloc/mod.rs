@@ -24,6 +24,7 @@
 //! | `group` | a group's state; its bitmaps are read, checked and initialised here |
 //! | `blocks` | pick, record, free |
 //! | `inodes` | inode numbers |
+//! | `claim` | inode numbers and blocks that fast commits name |
 //! | `in_use` | the inode numbers in use, for a scan of all inodes |
 //! | `table_ahead` | reading inode tables ahead |
 //! | `dirs_ahead` | the inode tables near a directory, for reading other directories ahead |
@@ -38,6 +39,7 @@
 
 mod appended;
 mod blocks;
+mod claim;
 mod dirs_ahead;
 mod free_map;
 mod group;
