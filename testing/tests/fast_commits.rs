@@ -45,7 +45,7 @@ fn allocate(file: &File, flags: rustix::fs::FallocateFlags, at: u64, len: u64) {
     }
 }
 
-/// What exists before the full commit.
+/// Makes the tree of the full commit.
 fn prepare(root: &Path, rng: &mut Rng) {
     for dir in ["old", "old/empty", "old/moved", "many"] {
         fs::create_dir(root.join(dir)).unwrap();

@@ -54,8 +54,8 @@ impl Sink for Extents {
 }
 
 impl Checker<'_> {
-    /// Says that fast commits are not replayed here. A journal whose log cannot be read is reported
-    /// by the replay of the log.
+    /// Adds fast commits, which are not replayed here, to what is unchecked. A journal whose log
+    /// cannot be read is reported by the replay of the log.
     fn note_fast_commits(&mut self, journal: &[JournalExtent]) -> Result<(), Error> {
         let (queue, budget) = (&self.v.queue, &self.v.budget);
         match jbd2::fast_commits(queue, journal, self.v.geo.block_size, budget) {

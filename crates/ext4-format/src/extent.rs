@@ -3,6 +3,7 @@
 //! Depth 0 is a leaf, whose entries map runs of file blocks; deeper nodes have entries that point
 //! to child blocks. A node is checked once, when it is parsed; the view then reads without failing.
 
+mod entry;
 mod state;
 
 pub use state::ExtentState;
@@ -42,17 +43,6 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Reads an entry of 12 bytes, which may be impossible ([`Extent::is_valid`]).
-    pub(crate) fn decode(entry: &[u8]) -> Option<Extent> {
-        let (state, len) = ExtentState::of_raw_len(get_u16(entry, 4)?);
-        Some(Extent {
-            file_block: FileBlock(get_u32(entry, 0)?),
-            len,
-            state,
-            start: FsBlock(join32(u32::from(get_u16(entry, 6)?), get_u32(entry, 8)?)),
-        })
-    }
-
     /// Returns the last file block of the extent.
     #[must_use]
     pub fn last(&self) -> FileBlock {

@@ -1,4 +1,4 @@
-//! A volume in memory, made of its parts. What the super block says about them.
+//! A volume in memory, made of its parts, and the parts that the super block describes.
 
 use crate::alloc::{Groups, LiveGeometry};
 use crate::damage::{ErrorLog, OnError};
@@ -20,7 +20,7 @@ use sync::atomic::{AtomicBool, AtomicU32};
 use units::PageSize;
 use writeback::{BackingDev, FsyncQueue, Ticket};
 
-/// What a mounted volume is made of.
+/// The parts of a mounted volume.
 pub(super) struct Parts {
     pub queue: Arc<Queue>,
     pub superblock: Superblock,

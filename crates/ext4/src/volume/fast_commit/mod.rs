@@ -5,7 +5,7 @@
 //!                                                                           │
 //!   volume with the log's blocks ◀── ChangedDevice ◀── Fs without a log ◀── replay
 //!                                          │
-//!           read-only mount: reads this device           writable mount: jbd2::recover_with(changed blocks)
+//!         a read-only mount reads it     a writable mount: jbd2::recover_with(changed blocks)
 //! ```
 //!
 //! The replay runs on a volume of its own, whose changes stay in memory. So a fast commit that
@@ -34,7 +34,7 @@ const LEAST: u64 = 4 << 20;
 /// The volume after its log and its fast commits.
 pub(super) struct Replayed {
     device: ChangedDevice,
-    /// What a replay of the log does, and the number of changes.
+    /// The blocks in the log, and the number of changes.
     pub report: RecoveryReport,
 }
 
