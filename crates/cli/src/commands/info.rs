@@ -17,12 +17,14 @@ use std::time::{Duration, UNIX_EPOCH};
 ///
 /// A disk or disk image with a partition table (GPT or MBR) is no volume itself. Its partitions are
 /// listed under the names that open them, such as disk.img#2. Every command takes these names.
+/// A qcow2 image, with its backing files, can be read like a raw one, and not written.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice info disk.img
   sluice info cloud.img                    the partitions of a disk image
   sluice info cloud.img#1
+  sluice info cloud.qcow2                  a qcow2 image, for reading
   sluice info --json /dev/sdb1 | jq .free_bytes")]
 pub struct Args {
     /// Image file or block device
