@@ -1,6 +1,6 @@
 //! qcow2 images by qemu-img: the bytes of the disk, and the volume on it.
 
-use block::devices::{Qcow2Device, UringDevice};
+use block::devices::{Qcow2Device, Qcow2Image, UringDevice};
 use block::{Class, Device, DeviceUrl, OpenMode, Queue, Reason};
 use ext4::{Fs, MountOptions};
 use std::fs::{self, File};
@@ -349,4 +349,51 @@ fn a_cut_image_is_an_error() {
     assert!(failed > 10, "{failed}");
     let plain = UringDevice::open(&image, OpenMode::ReadOnly);
     assert!(plain.is_ok(), "as a raw file it can be opened");
+}
+
+/// Images with wrong numbers anywhere before their data: an error, or other bytes, and no panic.
+#[test]
+fn hostile_images_do_not_panic() {
+    let Some(disks) = disks("qcow2, hostile") else {
+        return;
+    };
+    let mut rng = Rng::new("qcow2, hostile");
+    let (mut refused, mut failed, mut read) = (0, 0, 0);
+    for args in [
+        &["-c"][..],
+        &["-o", "extended_l2=on,cluster_size=16k"],
+        &["-c", "-o", "compression_type=zstd,cluster_size=4k"],
+    ] {
+        let Ok(image) = disks.convert(&disks.clean, args) else {
+            continue;
+        };
+        let bytes = fs::read(&image).unwrap();
+        let most = bytes.len().min(1 << 20);
+        for nth in 0..150 {
+            let mut hostile = bytes.clone();
+            for _ in 0..1 + rng.index(200) {
+                let end = if nth % 3 == 0 { 120 } else { most };
+                let at = 4 + rng.index(end - 4);
+                hostile[at] = rng.index(256) as u8;
+            }
+            let Ok(image) = Qcow2Image::open(Box::new(hostile)) else {
+                refused += 1;
+                continue;
+            };
+            let size = image.header().size;
+            let mut buf = vec![0; 65_536];
+            for _ in 0..40 {
+                let at = rng.below(size.clamp(1, 2 * BYTES));
+                let left = size.saturating_sub(at).min(buf.len() as u64) as usize;
+                if left > 0 {
+                    match image.read_some(&mut buf[..left], at) {
+                        Ok((len, _)) => read += u64::from((1..=left).contains(&len)),
+                        Err(_) => failed += 1,
+                    }
+                }
+            }
+        }
+    }
+    let all = format!("{refused} refused, {failed} reads failed, {read} did not");
+    assert!(refused > 0 && failed > 0 && read > 0, "{all}");
 }
