@@ -7,6 +7,7 @@
 //! | [`requests`] | messages of `/dev/fuse` |
 //! | [`recovery`] | logs with correct checksums, which are replayed |
 //! | [`partitions`] | partition tables of disks |
+//! | [`qcow2`] | qcow2 images |
 //! | [`image`] | damage of whole volumes, which are mounted and used |
 //!
 //! A target fails if any thread panics, or if an input takes too much time or memory.
@@ -21,6 +22,7 @@ pub mod image;
 pub mod log_codecs;
 pub mod operations;
 pub mod partitions;
+pub mod qcow2;
 pub mod recovery;
 pub mod requests;
 pub mod seeds;

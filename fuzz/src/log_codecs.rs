@@ -87,6 +87,7 @@ pub fn commit(data: &[u8]) {
         jbd2::format::fast_commit::head_sequence(&bytes),
         jbd2::format::Header::parse(&bytes),
     );
+    fast_commits(&bytes, layout.block_size);
     let mut written = vec![0; layout.block_size];
     let when = UNIX_EPOCH + Duration::from_secs(u64::from(secs));
     jbd2::format::commit::write(&layout, jbd2::Tid(9), when, sum, &mut written);
@@ -94,6 +95,37 @@ pub fn commit(data: &[u8]) {
     assert!(jbd2::format::commit::transaction_valid(
         &layout, sum, &written
     ));
+}
+
+/// Tags of fast commits, with a TAIL whose checksum is right behind the tags of the input.
+fn fast_commits(bytes: &[u8], block_size: usize) {
+    let mut block = bytes.to_vec();
+    let mut at = 0;
+    let mut sum = ext4_format::Seed(0);
+    while at + 16 <= block.len() {
+        let len = usize::from(u16::from_le_bytes([block[at + 2], block[at + 3]]));
+        let end = at + 4 + len;
+        if end + 12 > block.len() || block[at] == 8 {
+            break;
+        }
+        sum = sum.extend(&block[at..end]);
+        at = end;
+    }
+    if at + 12 <= block.len() {
+        let left = (block.len() - at - 4) as u16;
+        block[at..at + 2].copy_from_slice(&8u16.to_le_bytes());
+        block[at + 2..at + 4].copy_from_slice(&left.to_le_bytes());
+        block[at + 4..at + 8].copy_from_slice(&9u32.to_le_bytes());
+        sum = sum.extend(&block[at..at + 8]);
+        block[at + 8..at + 12].copy_from_slice(&sum.0.to_le_bytes());
+    }
+    let mut reader = ext4_format::fast_commit::Reader::new(9, block_size as u32);
+    for block in [&block[..], bytes] {
+        let _ = reader.push(block);
+    }
+    let commits = reader.finish();
+    let changes = commits.changes().take_while(Result::is_ok).count();
+    assert!(changes <= 2 * block_size / 4);
 }
 
 /// The journal's super block, unchanged and with a correct checksum.

@@ -2,7 +2,7 @@
 
 use crate::bases::{self, Role};
 use crate::cow::BLOCK;
-use crate::partitions;
+use crate::{partitions, qcow2};
 use std::path::Path;
 
 /// Writes the inputs below the directory that `SLUICE_FUZZ_SEEDS` names, and ends the process.
@@ -84,6 +84,9 @@ fn write_below(dir: &Path) {
     }
     for (at, disk) in partitions::disks().into_iter().enumerate() {
         seed(dir, "partitions", 0, at as u64, &[], &disk);
+    }
+    for (at, image) in qcow2::images().into_iter().enumerate() {
+        seed(dir, "qcow2", 0, at as u64, &[], &image);
     }
     for mode in [0o644, 0o755] {
         let acl = ext4_format::acl::Acl::from_mode(mode);

@@ -2,7 +2,7 @@
 //! program's table.
 //!
 //! ```text
-//!   disk.img                            an image file or a block device
+//!   disk.img                            an image file (raw; qcow2 for reading) or a block device
 //!   disk.img#2                          its second partition
 //!   disk.img#offset=1MiB,size=2GiB      a range of its bytes; without size, to its end
 //!   mem:1GiB                            memory
@@ -13,7 +13,7 @@
 //! which also says how partitions are found.
 
 use crate::device::{Device, OpenMode};
-use crate::devices::{MemoryDevice, Section, UringDevice};
+use crate::devices::{self, MemoryDevice, Section};
 use crate::{Queue, parse_size};
 use std::ffi::OsStr;
 use std::fmt;
@@ -261,7 +261,7 @@ impl fmt::Display for DeviceUrl {
 /// The system's, with the device's name; `ResourceBusy` if another process has it open.
 pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<Arc<Queue>> {
     let device: Box<dyn Device> = match url {
-        DeviceUrl::Path(path) => Box::new(UringDevice::open(path, mode)?),
+        DeviceUrl::Path(path) => devices::open(path, mode)?,
         DeviceUrl::Part(part) => Box::new(part.open(mode)?),
         DeviceUrl::Backend(backend) => backend.open(mode)?,
     };
@@ -270,10 +270,10 @@ pub fn open(url: &DeviceUrl, mode: OpenMode) -> io::Result<Arc<Queue>> {
 
 impl DevicePart {
     fn open(&self, mode: OpenMode) -> io::Result<Section> {
-        let whole = UringDevice::open(&self.path, mode)?;
+        let whole = devices::open(&self.path, mode)?;
         let PartRange { offset, size } = self.range;
         let end = size.map_or(whole.capacity(), |size| offset.saturating_add(size));
-        Section::new(Box::new(whole), self.name.clone(), offset..end)
+        Section::new(whole, self.name.clone(), offset..end)
     }
 }
 

@@ -54,6 +54,22 @@ impl Sink for Extents {
 }
 
 impl Checker<'_> {
+    /// Adds fast commits, which are not replayed here, to what is unchecked. A journal whose log
+    /// cannot be read is reported by the replay of the log.
+    fn note_fast_commits(&mut self, journal: &[JournalExtent]) -> Result<(), Error> {
+        let (queue, budget) = (&self.v.queue, &self.v.budget);
+        match jbd2::fast_commits(queue, journal, self.v.geo.block_size, budget) {
+            Ok(Some(_)) => {
+                let what = "fast commits behind the log: the check saw the volume of the last full \
+                            commit; mount it once to replay them";
+                self.report.unchecked.push(what.to_owned());
+                Ok(())
+            }
+            Err(JournalError::Io(error)) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks the journal, and replays it in memory if a mount would replay it.
     pub fn replay_journal_in_memory(&mut self) -> Result<(), Error> {
         let sb = &self.v.sb;
@@ -131,6 +147,7 @@ impl Checker<'_> {
             );
         }
         if needs_recovery {
+            self.note_fast_commits(&extents.runs)?;
             match jbd2::recover_to_memory(&self.v.queue, &extents.runs, size, &self.v.budget) {
                 Ok((overlay, recovery)) => {
                     self.v.overlay = overlay;

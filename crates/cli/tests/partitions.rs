@@ -146,3 +146,59 @@ fn a_partition_is_mounted() {
     run_ok("umount", &[&dir]);
     assert_eq!(second.unwrap(), b"by its offset");
 }
+
+/// The name of a qcow2 image does not matter.
+#[test]
+fn a_partition_of_a_qcow2_image_is_read() {
+    if !have("qcow2, partitions", &[Need::Tool("qemu-img")]) {
+        return;
+    }
+    let s = Scratch::new();
+    if make_disk(&s).is_none() {
+        return;
+    }
+    s.run(&["mkdir", "cloud.img#1:/etc"]);
+    fs::write(s.path("hosts"), "127.0.0.1 localhost\n").unwrap();
+    s.run(&["cp", "hosts", "cloud.img#1:/etc/hosts"]);
+    let (raw, image) = (s.path("cloud.img"), s.path("base"));
+    let (raw, image) = (raw.to_str().unwrap(), image.to_str().unwrap());
+    run_ok("qemu-img", &["convert", "-c", "-O", "qcow2", raw, image]);
+    let over = s.path("over");
+    let over = over.to_str().unwrap();
+    run_ok(
+        "qemu-img",
+        &[
+            "create", "-q", "-f", "qcow2", "-b", "base", "-F", "qcow2", over,
+        ],
+    );
+    fs::remove_file(raw).unwrap();
+    let before = fs::read(image).unwrap();
+    for name in ["base", "over"] {
+        let device = format!("{name}#1");
+        assert_eq!(s.run(&["ls", &format!("{device}:/etc")]), "hosts\n");
+        let hosts = s.run(&["cat", &format!("{device}:/etc/hosts")]);
+        assert_eq!(hosts, "127.0.0.1 localhost\n");
+        assert!(s.run(&["info", name]).contains("an ext2, ext3 or ext4"));
+        assert!(s.run(&["info", &device]).contains("clean"));
+        s.run(&["check", &device]);
+        let said = s.fail(1, &["mkdir", &format!("{device}:/new")]);
+        assert!(said.contains("can only be read"), "{said}");
+        assert!(said.contains("qemu-img convert -O raw"), "{said}");
+    }
+    let said = s.fail(1, &["mkfs", "base", "--force"]);
+    assert!(said.contains("can only be read"), "{said}");
+    if have("qcow2, mount", &[Need::Root, Need::Fuse]) {
+        fs::create_dir(s.path("mnt")).unwrap();
+        s.run(&["mount", "-o", "ro", "over#1", "mnt"]);
+        let hosts = fs::read_to_string(s.path("mnt/etc/hosts")).unwrap();
+        assert_eq!(hosts, "127.0.0.1 localhost\n");
+        s.run(&["unmount", "mnt"]);
+    }
+    assert!(fs::read(image).unwrap() == before);
+    run_ok(
+        "qemu-img",
+        &["convert", "-O", "vmdk", image, &format!("{raw}.vmdk")],
+    );
+    let said = s.fail(1, &["ls", "cloud.img.vmdk#1"]);
+    assert!(said.contains("is a VMDK image"), "{said}");
+}

@@ -3,6 +3,7 @@
 //! Depth 0 is a leaf, whose entries map runs of file blocks; deeper nodes have entries that point
 //! to child blocks. A node is checked once, when it is parsed; the view then reads without failing.
 
+mod entry;
 mod state;
 
 pub use state::ExtentState;
@@ -252,14 +253,7 @@ impl<'a> ExtentNode<'a> {
     /// Returns the extent at `index` of a leaf.
     #[must_use]
     pub fn extent(&self, index: usize) -> Option<Extent> {
-        let entry = self.entry(index).filter(|_| self.depth == 0)?;
-        let (state, len) = ExtentState::of_raw_len(get_u16(entry, 4)?);
-        Some(Extent {
-            file_block: FileBlock(get_u32(entry, 0)?),
-            len,
-            state,
-            start: FsBlock(join32(u32::from(get_u16(entry, 6)?), get_u32(entry, 8)?)),
-        })
+        Extent::decode(self.entry(index).filter(|_| self.depth == 0)?)
     }
 
     /// Returns the entry at `index` of a node above the leaves.

@@ -38,6 +38,7 @@ pub mod dirhash;
 pub mod error;
 pub mod error_record;
 pub mod extent;
+pub mod fast_commit;
 pub mod features;
 pub mod geometry;
 pub mod group_desc;

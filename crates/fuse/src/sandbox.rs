@@ -12,7 +12,7 @@ use landlock::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Whether the serving process enters a sandbox.
@@ -64,8 +64,9 @@ pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Resu
         tracing::debug!("no sandbox: {error}");
         return Ok(());
     }
+    let backing = device.map_or(Vec::new(), block::devices::backing_files);
     start_helper(helper)?;
-    let entered = restrict(device);
+    let entered = restrict(device, &backing);
     match (entered, mode) {
         (Ok(status), _) if status.ruleset != RulesetStatus::NotEnforced => {
             tracing::debug!("sandbox: {:?}", status.ruleset);
@@ -109,7 +110,7 @@ fn start_helper(mut helper: Command) -> Result<()> {
     Ok(())
 }
 
-fn restrict(device: Option<&Path>) -> Result<RestrictionStatus> {
+fn restrict(device: Option<&Path>, backing: &[PathBuf]) -> Result<RestrictionStatus> {
     // The rules use this version. Older kernels enforce the part that they support.
     let abi = ABI::V6;
     let file: BitFlags<AccessFs> = AccessFs::from_file(abi) & !BitFlags::from(AccessFs::Execute);
@@ -122,6 +123,10 @@ fn restrict(device: Option<&Path>) -> Result<RestrictionStatus> {
         .add_rules(path_beneath_rules(device, file))?
         .add_rules(path_beneath_rules(FILES, file))?
         .add_rules(path_beneath_rules(READ_ONLY, read_only))?
+        .add_rules(path_beneath_rules(
+            backing,
+            BitFlags::from(AccessFs::ReadFile),
+        ))?
         .add_rules(path_beneath_rules(
             [BACKING_DEVICES],
             AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,

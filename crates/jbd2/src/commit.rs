@@ -45,13 +45,12 @@
 //! - A block is reported as free only when no checkpoint write of it is in flight or can start.
 
 use crate::format::checksum::Crc32Be;
-use crate::format::descriptor::CopyContent;
-use crate::format::{Checksums, Layout, MAGIC, checksum, commit, descriptor, get_u32, revoke};
+use crate::format::{Checksums, Layout, commit, revoke};
 use crate::state::background::CheckpointRequest;
 use crate::state::handle::assert_none_held;
 use crate::state::log_format::CommitState;
 use crate::transaction::{Closed, CommitReason, Frozen, Transaction};
-use crate::{FreedExtent, Handle, Journal, JournalError, LogBlock, Phase, Tid};
+use crate::{FreedExtent, Handle, Journal, JournalError, LogBlock, Phase, Tid, log_copies};
 use block::{Buf, BufMut, Durability, Reason};
 use std::sync::{Arc, PoisonError};
 use sync::atomic::Ordering;
@@ -297,29 +296,9 @@ impl Journal {
             bufs.push(buf.freeze());
         }
         let described = bufs.len();
-        for part in closed.blocks.chunks(descriptor::tags_per_block(layout)) {
-            let mut tags = Vec::with_capacity(part.len());
-            let at = bufs.len();
-            bufs.reserve(part.len() + 1);
-            for frozen in part {
-                let (buf, content) = escape(&frozen.data);
-                let sum = if layout.block_checksums() {
-                    checksum::of_logged_block(layout.seed, closed.tid, &buf)
-                } else {
-                    0
-                };
-                bufs.push(buf);
-                tags.push(descriptor::Tag {
-                    block: frozen.buffer.block(),
-                    content,
-                    deleted: false,
-                    checksum: sum,
-                });
-            }
-            let mut buf = BufMut::zeroed(layout.block_size);
-            descriptor::write(layout, closed.tid, &tags, &self.uuid, &mut buf);
-            bufs.insert(at, buf.freeze());
-        }
+        let blocks = closed.blocks.iter();
+        let blocks = blocks.map(|frozen| (frozen.buffer.block(), &frozen.data));
+        bufs.extend(log_copies::encode(layout, closed.tid, &self.uuid, blocks));
         let mut sum = Crc32Be::new();
         if layout.checksums == Checksums::V1 {
             bufs[described..].iter().for_each(|buf| sum.update(buf));
@@ -394,14 +373,4 @@ struct Encoded {
     bufs: Vec<Buf>,
     /// CRC-32 of descriptors and blocks (csum v1).
     sum_v1: u32,
-}
-
-/// Returns the copy of a block for the log.
-fn escape(data: &Buf) -> (Buf, CopyContent) {
-    if get_u32(data, 0) != Some(MAGIC) {
-        return (data.clone(), CopyContent::Verbatim);
-    }
-    let mut copy = BufMut::copy_of(data);
-    copy[..4].fill(0);
-    (copy.freeze(), CopyContent::Escaped)
 }

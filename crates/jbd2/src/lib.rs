@@ -23,7 +23,7 @@
 //!  state                           Journal and Handle: their fields, locks and counters
 //!  buffer_cache
 //!  transaction   recovery
-//!  buffer   log
+//!  buffer   log   log_copies
 //!  format   options   tid   error   log_block
 //! ```
 #![forbid(unsafe_code)]
@@ -38,6 +38,7 @@ mod error;
 pub mod format;
 mod log;
 mod log_block;
+mod log_copies;
 mod log_format;
 mod open;
 mod options;
@@ -52,7 +53,9 @@ pub use error::{JournalDamage, JournalError};
 pub use log::JournalExtent;
 pub use log_block::LogBlock;
 pub use options::{AsyncCommit, JournalOptions, LogFormat};
-pub use recovery::{Overlay, RecoveryReport, recover, recover_to_memory};
+pub use recovery::{
+    FastCommits, Overlay, RecoveryReport, fast_commits, recover, recover_to_memory, recover_with,
+};
 pub use state::{Handle, Journal, JournalClient, JournalStats, Phase};
 pub use tid::Tid;
 pub use transaction::FreedExtent;

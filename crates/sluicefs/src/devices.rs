@@ -1,6 +1,7 @@
 //! The devices that a volume can be on. A new kind of device is one line in [`SCHEMES`].
 
-use block::{OpenMode, Schemes};
+use block::devices::{Qcow2Device, is_qcow2};
+use block::{Device, OpenMode, Schemes};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
@@ -13,18 +14,40 @@ pub const SCHEMES: Schemes =
 /// Reads the partition table of an image file or block device. `None` if it has none.
 ///
 /// # Errors
-/// The system's, with the path; `InvalidData` for a table that is damaged.
+/// The system's, with the path; `InvalidData` for a table or a qcow2 image that is damaged;
+/// `Unsupported` for other formats of images.
 pub fn partition_table(path: impl AsRef<Path>) -> io::Result<Option<partition::Table>> {
     let path = path.as_ref();
-    let read = || {
-        let mut disk = File::open(path)?;
-        let capacity = disk.seek(SeekFrom::End(0))?;
-        partition::read(&disk, capacity).map_err(|e| match e {
-            partition::Error::Io(e) => e,
-            damage => io::Error::new(io::ErrorKind::InvalidData, damage),
-        })
+    let found = match is_qcow2(path)? {
+        true => {
+            let image = Image(Qcow2Device::open(path)?);
+            let capacity = image.0.capacity();
+            partition::read(&image, capacity)
+        }
+        false => read_raw(path),
     };
-    read().map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    found.map_err(|e| {
+        let kind = match &e {
+            partition::Error::Io(e) => e.kind(),
+            _ => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, format!("{}: {e}", path.display()))
+    })
+}
+
+fn read_raw(path: &Path) -> Result<Option<partition::Table>, partition::Error> {
+    let mut disk = File::open(path)?;
+    let capacity = disk.seek(SeekFrom::End(0))?;
+    partition::read(&disk, capacity)
+}
+
+/// The disk in a qcow2 image.
+struct Image(Qcow2Device);
+
+impl partition::Disk for Image {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
 }
 
 /// The kind of data at the beginning of a device; `None` if it begins with zeroes, or cannot be

@@ -79,6 +79,7 @@ ranks! {
     32 DirtyLimitsList "writeback::DirtyLimits::of";
     32 DirtyList "writeback::BackingDev::b_dirty";
     32 DirtyShares "writeback::DirtyLimits::shares";
+    32 FastCommitBlocks "ext4::volume::fast_commit::ChangedDevice";
     32 FileBatches "ext4::FileIo::batches";
     32 FlusherEnd "writeback::Lifetime::over";
     32 FlusherWakeup "writeback::Wakeup::notified";
@@ -106,6 +107,7 @@ ranks! {
     32 QueueGate "block::Queue write gate";
     32 QueueState "block::Queue::flush_error";
     32 ReadOnlyReason "ext4::Fs::read_only_reason";
+    32 Qcow2Cache "block::devices::qcow2::Cache::kept";
     32 Readahead "ext4::FileIo::readahead";
     32 SharedFlusher "writeback::SharedThread::state";
     32 Shrinkers "cache::Budget::shrinkers";

@@ -17,12 +17,14 @@ use std::time::{Duration, UNIX_EPOCH};
 ///
 /// A disk or disk image with a partition table (GPT or MBR) is no volume itself. Its partitions are
 /// listed under the names that open them, such as disk.img#2. Every command takes these names.
+/// A qcow2 image, with its backing files, can be read like a raw one, and not written.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   sluice info disk.img
   sluice info cloud.img                    the partitions of a disk image
   sluice info cloud.img#1
+  sluice info cloud.qcow2                  a qcow2 image, for reading
   sluice info --json /dev/sdb1 | jq .free_bytes")]
 pub struct Args {
     /// Image file or block device
@@ -72,6 +74,12 @@ fn state(volume: &Volume) -> String {
         words.push(format!(
             "the journal has {} transactions, which the next mount replays",
             info.recovery.transactions
+        ));
+    }
+    if info.recovery.fast_changes > 0 {
+        words.push(format!(
+            "the journal has {} changes of fast commits, which the next mount replays",
+            info.recovery.fast_changes
         ));
     }
     if let Some(reason) = info.read_only_reason {
@@ -195,6 +203,7 @@ fn describe(volume: &Volume) -> Value {
         "last_error": has_errors.then(|| describe_error(&errors.last)),
         "on_error": info.on_error.name(),
         "recovery_transactions": info.recovery.transactions,
+        "recovery_fast_changes": info.recovery.fast_changes,
         "read_only_reason": info.read_only_reason,
         "features": info.features,
         "block_size": info.block_size,

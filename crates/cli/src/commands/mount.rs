@@ -35,6 +35,7 @@ Examples:
   sluice mount -o ro,noexec /dev/sdb1 /mnt
   sluice mount -o memory=4GiB,dirty_ratio=40 disk.img /mnt
   sluice mount cloud.img#1 /mnt                      a partition (`sluice info cloud.img`)
+  sluice mount -o ro cloud.qcow2#1 /mnt              a qcow2 image, for reading
   sluice mount -o offset=1MiB disk.img /mnt
   sluice mount --metrics 127.0.0.1:9100 disk.img /mnt
 

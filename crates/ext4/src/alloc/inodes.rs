@@ -142,7 +142,7 @@ impl Groups {
     }
 
     /// Returns the group's inode bitmap. A bitmap that was never written is initialised.
-    fn inode_bitmap(
+    pub(super) fn inode_bitmap(
         &self,
         handle: &Handle<'_>,
         number: GroupNo,
@@ -188,7 +188,7 @@ impl Groups {
     }
 
     /// Extends the used part of a group's inode table to inode `index`.
-    fn extend_used_table(&self, state: &mut InodeState, index: u32) {
+    pub(super) fn extend_used_table(&self, state: &mut InodeState, index: u32) {
         state.unused = state.unused.min(self.geo.inodes_per_group - index - 1);
         let blocks = index / self.geo.inodes_per_block() + 1;
         if blocks > state.created {

@@ -31,6 +31,7 @@
 //! | `blocks` | pick, record, free |
 //! | `runs` | from blocks to bits and back |
 //! | `inodes` | inode numbers |
+//! | `claim` | inode numbers and blocks that fast commits name |
 //! | `in_use` | the inode numbers in use, for a scan of all inodes |
 //! | `table_ahead` | reading inode tables ahead |
 //! | `dirs_ahead` | the inode tables near a directory, for reading other directories ahead |
@@ -45,6 +46,7 @@
 
 mod appended;
 mod blocks;
+mod claim;
 mod dirs_ahead;
 mod free_map;
 mod group;

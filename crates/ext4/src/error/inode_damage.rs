@@ -11,6 +11,12 @@ pub enum InodeDamage {
     /// A cached inode's bit in the inode bitmap is clear.
     #[error("it is in use, but it is free in the inode bitmap")]
     FreeInBitmap,
+    /// Fast commits give a second name to a directory.
+    #[error("a fast commit gives a second name to a directory")]
+    ReplayedDirectory,
+    /// Fast commits create a file with the number of one that has a name.
+    #[error("a fast commit creates a file in the place of one that is in use")]
+    ReplayedOverFile,
     /// The size of a file exceeds what its kind of mapping can hold.
     #[error("has an impossible size: {size} bytes, at most {most} are possible")]
     Size {

@@ -24,6 +24,7 @@ mod link;
 mod locks;
 mod lookup;
 mod rename;
+mod replay;
 mod symlink;
 
 pub use create::Opened;

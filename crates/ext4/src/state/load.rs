@@ -74,6 +74,23 @@ impl Fs {
         Ok(inode)
     }
 
+    /// Makes the in-memory inode of a number that was taken, with these fields and attributes in
+    /// the inode. Puts it in the table and marks it dirty.
+    pub(crate) fn adopt_inode(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        fields: InodeFields,
+        inline_xattrs: Option<Box<[u8]>>,
+    ) -> Result<InodeRef> {
+        let kind = self.checked_kind(ino, &fields)?;
+        self.budget.make_room();
+        let inode = Inode::assemble(self, ino, kind, fields, inline_xattrs);
+        let inode = self.inodes.insert(ino, inode);
+        inode.mark_dirty(self, handle);
+        Ok(inode)
+    }
+
     /// An inode that a directory entry names. The caller has locked the directory.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! Whole-volume operations: mount and unmount, statfs, counters, label, trim, resize.
 
+mod assemble;
 pub(crate) mod bootstrap;
 mod callbacks;
+mod fast_commit;
+mod journal;
 mod label;
 mod mount;
 mod orphans;

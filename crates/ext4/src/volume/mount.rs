@@ -1,41 +1,25 @@
 //! Mount and unmount.
 //!
 //! ```text
-//!  open device ─> super block, features ─> protection (mmp) claimed ─> journal found ─> log replayed ─> super block read again
+//!  open device ─> super block, features ─> protection (mmp) claimed ─> journal found ─> log and fast commits replayed ─> super block read again
 //!     ─> journal opened, needs_recovery set on disk ─> groups ─> orphans deleted ─> in use
 //!  in use ─> sync, orphans deleted ─> log emptied, journal closed ─> super block: counts, needs_recovery cleared
 //!     └─ if any step fails ─> needs_recovery stays
 //! ```
 
-use super::{bootstrap, orphans};
-use crate::alloc::{Groups, LiveGeometry};
-use crate::damage::{ErrorLog, OnError, carry_over};
+use super::assemble::{Parts, geometry, has_external_journal, has_journal};
+use super::{bootstrap, journal, orphans};
+use crate::damage::carry_over;
 use crate::mmp::{Protection, Release};
-use crate::state::{
-    ChangedInodes, FreedRuns, MountOptions, OrphanReport, OrphanState, SmallFileStream,
-    TruncatedFiles, UnlandedFiles, Unlinked, UnmappedParts, WaitingSizes,
-};
+use crate::state::MountOptions;
 use crate::{Error, Fs, Result, orphan};
 use block::{BufMut, Class, Durability, Queue, Reason};
-use cache::{Budget, Dentries, InodeTable};
-use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
-use ext4_format::geometry::Geometry;
+use cache::Budget;
+use ext4_format::features::{IncompatFeatures, RoCompatFeatures};
 use ext4_format::superblock::{Access, State, Superblock};
-use jbd2::{
-    Journal, JournalClient, JournalExtent, JournalOptions, LogFormat, Overlay, RecoveryReport,
-};
-use std::sync::{Arc, Weak};
-use sync::Rank;
-use sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use units::{Ino, PageSize};
-use writeback::{BackingDev, FsyncQueue, Ticket};
-
-/// An open journal, and the report of its recovery.
-struct Opened {
-    journal: Arc<Journal>,
-    blocks: u32,
-    recovery: RecoveryReport,
-}
+use std::sync::Arc;
+use sync::atomic::Ordering;
+use units::Ino;
 
 /// The condition in which a mount leaves the volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,83 +53,27 @@ impl Fs {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
-        let opened = open_journal(&queue, &geo, &superblock, access, &budget, &options)?;
+        let opened = journal::open(&queue, &geo, &superblock, access, &budget, &options)?;
         if opened.recovery.replayed > 0 && !read_only {
             let before = superblock;
             superblock = bootstrap::read_superblock(&queue)?;
             carry_over(&before, &mut superblock);
             geo = geometry(&queue, &superblock)?.0;
         }
-        let geo = Arc::new(LiveGeometry::new(geo));
-        let groups = Groups::load(opened.journal.clone(), &budget, &geo)?;
-        let errors = ErrorLog::new(
-            queue.clone(),
-            opened.journal.clone(),
-            options.clock.clone(),
-            options.errors.unwrap_or_else(|| OnError::of(&superblock)),
-            access,
-            &superblock,
-        );
-        groups.set_error_log(errors.clone());
-        let mut seed = [0; 4];
-        // Generations only have to differ from those of earlier mounts. The time serves where
-        // random bytes are not available.
-        if rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).is_err() {
-            seed = options.clock.realtime().1.to_le_bytes();
-        }
-        let fs = Arc::new_cyclic(|me: &Weak<Fs>| Fs {
-            me: me.clone(),
-            bdi: BackingDev::new(
-                me.clone(),
-                queue.clone(),
-                &budget,
-                options.clock.clone(),
-                options.tunables.clone(),
-                options.flushers,
-                page_size,
-            ),
-            fsyncs: FsyncQueue::new(me.clone()),
-            syncs: Ticket::default(),
-            truncated_files: TruncatedFiles::default(),
-            unmapped_parts: UnmappedParts::default(),
-            waiting_sizes: WaitingSizes::default(),
-            freed_runs: FreedRuns::default(),
-            inodes: InodeTable::new(&budget),
-            dentries: Dentries::new(&budget),
-            changed_inodes: ChangedInodes::default(),
-            unlanded_files: UnlandedFiles::default(),
-            journal: opened.journal,
-            groups,
-            small_files: SmallFileStream::new(geo.block_size, geo.cluster()),
+        let fs = Fs::assemble(Parts {
+            queue: opened.queue,
+            superblock,
             geo,
             page_size,
-            queue,
+            access,
+            read_only_reason: reason,
+            protection,
             budget,
             options,
-            superblock: Rank::Superblock.mutex(superblock),
-            superblock_dirty: AtomicBool::new(false),
-            read_only: AtomicBool::new(read_only),
-            read_only_reason: Rank::ReadOnlyReason.mutex(reason),
-            protection,
-            resizing: AtomicBool::new(false),
-            unmounted: Rank::Unmounted.mutex(None),
+            journal: opened.journal,
             journal_blocks: opened.blocks,
             recovery: opened.recovery,
-            orphans: Rank::OrphanReport.mutex(OrphanReport::default()),
-            rename_lock: Rank::Rename.mutex(()),
-            unlinked: Unlinked::default(),
-            deletions: Default::default(),
-            deleted_inodes: Default::default(),
-            generation: AtomicU32::new(u32::from_le_bytes(seed)),
-            recorded: AtomicBool::new(false),
-            errors,
-            orphan_state: OrphanState::default(),
-        });
-        let me: Weak<Fs> = fs.me.clone();
-        fs.journal.set_client(me as Weak<dyn JournalClient>);
-        if let Some(protection) = &fs.protection {
-            protection.set_journal(&fs.journal);
-        }
+        })?;
         if !read_only && let Err(error) = fs.begin_use() {
             return Err(fs.give_up(error));
         }
@@ -326,97 +254,4 @@ fn mark_clean(sb: &mut Superblock) {
         true => sb.set_incompat(sb.incompat() - IncompatFeatures::RECOVER),
         false => sb.set_state(sb.state() | State::VALID),
     }
-}
-
-fn has_journal(sb: &Superblock) -> bool {
-    sb.compat().contains(CompatFeatures::HAS_JOURNAL)
-}
-
-fn has_external_journal(sb: &Superblock) -> bool {
-    has_journal(sb) && sb.journal_inum.get() == 0
-}
-
-fn geometry(queue: &Queue, sb: &Superblock) -> Result<(Geometry, PageSize)> {
-    let geo = Geometry::from_superblock(sb)?;
-    let Some(page_size) = PageSize::of_bytes(geo.block_size) else {
-        return Err(Error::Unsupported(format!(
-            "{} has blocks of {} KiB; blocks of 1, 2 and 4 KiB are supported",
-            queue.name(),
-            geo.block_size >> 10
-        )));
-    };
-    let sector = queue.device().sector_size();
-    if sector > page_size.bytes() {
-        return Err(Error::Unsupported(format!(
-            "{} has sectors of {sector} bytes, and the volume on it smaller blocks of {}; copy the \
-             volume to a device with smaller sectors, or to an image",
-            queue.name(),
-            geo.block_size
-        )));
-    }
-    let bytes = geo.blocks_count.saturating_mul(u64::from(geo.block_size));
-    if bytes > queue.capacity() {
-        return Err(Error::Unsupported(format!(
-            "{} has {} bytes but the volume on it {bytes}: the image was cut off",
-            queue.name(),
-            queue.capacity()
-        )));
-    }
-    Ok((geo, page_size))
-}
-
-fn open_journal(
-    queue: &Arc<Queue>,
-    geo: &Geometry,
-    sb: &Superblock,
-    access: Access,
-    budget: &Arc<Budget>,
-    mount: &MountOptions,
-) -> Result<Opened> {
-    let options = JournalOptions {
-        commit_interval: mount.commit_interval,
-        block_size: geo.block_size,
-        format: match geo.has_metadata_csum() {
-            true => LogFormat::ChecksumV3,
-            false => LogFormat::Kept,
-        },
-        async_commit: mount.async_commit,
-        uuid: sb.uuid,
-    };
-    let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);
-    if needs_recovery && has_external_journal(sb) {
-        return Err(Error::Unsupported(
-            "the volume was not unmounted, and its journal is on a device of its own; mount it \
-             with the kernel once"
-                .into(),
-        ));
-    }
-    let has_log = has_journal(sb) && !has_external_journal(sb);
-    let extents = if has_log {
-        bootstrap::journal_extents(queue, geo, Ino(sb.journal_inum.get()))?
-    } else {
-        Vec::new()
-    };
-    let blocks = extents.iter().map(|e: &JournalExtent| e.len).sum();
-    let mut recovery = RecoveryReport::default();
-    let journal = if access == Access::ReadOnly {
-        let mut overlay = Overlay::default();
-        if needs_recovery && !extents.is_empty() {
-            (overlay, recovery) = jbd2::recover_to_memory(queue, &extents, geo.block_size, budget)?;
-        }
-        Journal::read_only(queue.clone(), overlay, budget.clone(), options)
-    } else if !has_log {
-        Journal::without_log(queue.clone(), budget.clone(), options)
-    } else {
-        if needs_recovery {
-            recovery = jbd2::recover(queue, &extents, geo.block_size, budget)?;
-            tracing::info!("{}: journal replayed: {recovery:?}", queue.name());
-        }
-        Journal::open(queue.clone(), extents, budget.clone(), options)?
-    };
-    Ok(Opened {
-        journal,
-        blocks,
-        recovery,
-    })
 }

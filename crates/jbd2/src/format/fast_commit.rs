@@ -1,4 +1,4 @@
-//! Detection of fast commits, which SluiceFS does not replay.
+//! Detection of fast commits. Their contents are changes of files, which this crate does not know.
 //!
 //! The area starts with a *head* tag (little-endian, unlike the rest of the journal). It has the
 //! number of the transaction that the fast commits belong to. They need a replay only if that is

@@ -12,7 +12,7 @@
 //! | `descriptor.rs` | descriptor blocks and their tags, in all formats                 |
 //! | `revoke.rs`     | revoke blocks                                                    |
 //! | `commit.rs`     | commit blocks                                                    |
-//! | `fast_commit.rs`| detection of fast commits, which are refused                     |
+//! | `fast_commit.rs`| detection of fast commits                                        |
 
 pub mod checksum;
 pub mod commit;

@@ -15,19 +15,24 @@
 //! Replay can be interrupted at any point and started again: the log is unchanged until the last
 //! step.
 //!
+//! Fast commits may continue a log (`fast_commit.rs`). The client replays them, because they are
+//! changes of files and not of blocks, and [`recover_with`] makes the result durable.
+//!
 //! The log may be hostile. The scan reads each log block at most once and each revoke block twice;
 //! replay reads a copy once. A block number must lie on the volume and outside of the journal. The
 //! memory of lists that grow with the log is charged to the budget and bounded (`grant.rs`).
 
 mod copies;
+mod fast_commit;
 mod grant;
 mod overlay;
 mod scan;
 
+pub use fast_commit::{FastCommits, fast_commits, recover_with};
 pub use overlay::Overlay;
 
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
-use crate::format::{MAGIC, fast_commit, incompat, put_u32};
+use crate::format::{MAGIC, put_u32};
 use crate::log::LogMap;
 use crate::{JournalError, JournalExtent, LogBlock, Tid};
 use block::{Bio, Buf, BufMut, Class, Completion, Queue, Reason};
@@ -55,15 +60,19 @@ pub struct RecoveryReport {
     pub replayed: u64,
     /// Blocks skipped because of a revoke record.
     pub revoked: u64,
+    /// Changes of fast commits. The client replays them and sets this.
+    pub fast_changes: u64,
 }
 
 /// Replays the log onto the volume and empties it. A clean journal stays as it is.
+///
+/// Fast commits that continue the log are dropped: see [`fast_commits`].
 ///
 /// # Errors
 /// Nothing was written in these cases:
 /// - [`JournalError::Corrupt`] if the journal's super block or a transaction before the last one is
 ///   damaged.
-/// - [`JournalError::Unsupported`] for unknown features and for fast commits that need a replay.
+/// - [`JournalError::Unsupported`] for unknown features.
 /// - [`JournalError::LogNeedsMemory`] if `budget` is too small to list the log's blocks.
 ///
 /// After [`JournalError::Io`], recovery can be tried again.
@@ -76,36 +85,10 @@ pub fn recover(
     let Some((mut dirty, mut plan)) = examine(queue, extents, block_size, budget)? else {
         return Ok(RecoveryReport::default());
     };
-    let size = u64::from(block_size);
-    let blocks = (budget.limit() / BATCH_PART / size) as usize;
-    let batch_blocks = blocks.clamp(MIN_BATCH_BLOCKS, BATCH_BLOCKS);
-    plan.replay(queue, &dirty.log, batch_blocks, |batch| {
-        let done = Completion::new();
-        done.expect(batch.len());
-        let mut bios: Vec<Bio> = batch
-            .into_iter()
-            .map(|(block, buf)| {
-                Bio::write(
-                    block.offset(block_size),
-                    smallvec![buf],
-                    Class::Metadata,
-                    Reason::Recovery,
-                    done.clone(),
-                    0,
-                )
-            })
-            .collect();
-        queue.submit_and_wait(&mut bios, &done)?;
-        Ok(())
-    })?;
-    queue.flush(Reason::Recovery)?;
+    plan.write_home(queue, &dirty.log, block_size, budget)?;
     // A torn transaction may have the number `plan.end`. The number after that is new.
     dirty.sb.set_empty(plan.end.next());
-    let mut first = BufMut::copy_of(&dirty.first_block);
-    first[..SUPERBLOCK_BYTES].copy_from_slice(dirty.sb.encode());
-    dirty
-        .log
-        .write_fua(queue, LogBlock::SUPERBLOCK, first.freeze())?;
+    dirty.write_superblock(queue)?;
     Ok(plan.report)
 }
 
@@ -135,6 +118,27 @@ struct Dirty {
     first_block: Buf,
 }
 
+impl Dirty {
+    fn write_superblock(&mut self, queue: &Queue) -> Result<(), JournalError> {
+        let mut first = BufMut::copy_of(&self.first_block);
+        first[..SUPERBLOCK_BYTES].copy_from_slice(self.sb.encode());
+        self.log
+            .write_fua(queue, LogBlock::SUPERBLOCK, first.freeze())
+    }
+}
+
+/// Returns the journal's blocks, block 0, and the super block in it.
+fn read_superblock(
+    queue: &Queue,
+    extents: &[JournalExtent],
+    block_size: u32,
+) -> Result<(LogMap, Buf, JournalSuperblock), JournalError> {
+    let log = LogMap::new(extents, block_size, queue)?;
+    let first_block = log.read(queue, LogBlock::SUPERBLOCK, 1)?.remove(0);
+    let sb = JournalSuperblock::parse(&first_block, block_size, log.blocks())?;
+    Ok((log, first_block, sb))
+}
+
 /// Steps 1 and 2. Returns `None` for a clean journal.
 fn examine(
     queue: &Queue,
@@ -142,14 +146,11 @@ fn examine(
     block_size: u32,
     budget: &Arc<Budget>,
 ) -> Result<Option<(Dirty, Plan)>, JournalError> {
-    let log = LogMap::new(extents, block_size, queue)?;
-    let first_block = log.read(queue, LogBlock::SUPERBLOCK, 1)?.remove(0);
-    let sb = JournalSuperblock::parse(&first_block, block_size, log.blocks())?;
+    let (log, first_block, sb) = read_superblock(queue, extents, block_size)?;
     let Some(start) = sb.start() else {
         return Ok(None);
     };
     let scan = scan::scan(queue, &log, &sb, start, Grant::new(budget))?;
-    refuse_fast_commits(queue, &log, &sb, &scan)?;
     let plan = Plan::new(scan)?;
     let dirty = Dirty {
         log,
@@ -159,35 +160,14 @@ fn examine(
     Ok(Some((dirty, plan)))
 }
 
-/// Refuses a log that fast commits continue. This crate cannot replay them, and without them
-/// acknowledged changes would be lost.
-fn refuse_fast_commits(
-    queue: &Queue,
-    log: &LogMap,
-    sb: &JournalSuperblock,
-    scan: &Scan,
-) -> Result<(), JournalError> {
-    // The area begins one block after the end of the log.
-    let area = sb.log_end() + 1;
-    if !sb.has_incompat(incompat::FAST_COMMIT) || area >= LogBlock(sb.max_len()) {
-        return Ok(());
-    }
-    let block = log.read(queue, area, 1)?.remove(0);
-    if fast_commit::head_sequence(&block) == Some(scan.end) {
-        return Err(JournalError::Unsupported(
-            "fast commits that must be replayed; mount the volume with Linux once, or run e2fsck"
-                .into(),
-        ));
-    }
-    Ok(())
-}
-
 /// The copies to replay.
 struct Plan {
     /// Home and place of each copy, sorted by home.
     copies: Vec<(FsBlock, Place)>,
     /// The number after the last complete transaction.
     end: Tid,
+    /// The block after the last complete transaction.
+    end_at: LogBlock,
     report: RecoveryReport,
     /// The memory of `copies`.
     grant: Grant,
@@ -199,14 +179,48 @@ impl Plan {
         let (copies, grant) = scan.copies.into_list()?;
         Ok(Plan {
             end: scan.end,
+            end_at: scan.end_at,
             report: RecoveryReport {
                 transactions: scan.transactions,
                 replayed: copies.len() as u64,
                 revoked,
+                fast_changes: 0,
             },
             copies,
             grant,
         })
+    }
+
+    /// Writes the copies to their homes and makes them durable.
+    fn write_home(
+        &mut self,
+        queue: &Queue,
+        log: &LogMap,
+        block_size: u32,
+        budget: &Budget,
+    ) -> Result<(), JournalError> {
+        let blocks = (budget.limit() / BATCH_PART / u64::from(block_size)) as usize;
+        let batch_blocks = blocks.clamp(MIN_BATCH_BLOCKS, BATCH_BLOCKS);
+        self.replay(queue, log, batch_blocks, |batch| {
+            let done = Completion::new();
+            done.expect(batch.len());
+            let mut bios: Vec<Bio> = batch
+                .into_iter()
+                .map(|(block, buf)| {
+                    Bio::write(
+                        block.offset(block_size),
+                        smallvec![buf],
+                        Class::Metadata,
+                        Reason::Recovery,
+                        done.clone(),
+                        0,
+                    )
+                })
+                .collect();
+            queue.submit_and_wait(&mut bios, &done)?;
+            Ok(())
+        })?;
+        Ok(queue.flush(Reason::Recovery)?)
     }
 
     /// Passes the blocks to `write` in the log's order, `batch_blocks` at a time.

@@ -35,6 +35,8 @@ pub(super) struct Scan {
     pub transactions: u32,
     /// The number after the last complete transaction.
     pub end: Tid,
+    /// The block after the last complete transaction.
+    pub end_at: LogBlock,
 }
 
 /// The kinds of block that the scan can meet.
@@ -206,6 +208,7 @@ pub(super) fn scan(
             copies: Copies::new(grant),
             transactions: 0,
             end: expected,
+            end_at: start,
         },
     };
     scanner.run()
@@ -328,6 +331,7 @@ impl Scanner<'_> {
         }
         self.last_time = commit::time(block);
         self.result.transactions += 1;
+        self.result.end_at = self.at;
         self.expected = self.expected.next();
         Ok(())
     }

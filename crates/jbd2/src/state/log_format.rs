@@ -2,7 +2,8 @@
 //! (`crate::log_format`).
 
 use crate::format::superblock::{Features, JournalSuperblock};
-use crate::format::{Layout, descriptor, revoke};
+use crate::format::{Layout, revoke};
+use crate::log_copies;
 use crate::transaction::Closed;
 
 /// Commits between two checkpoints that are requested for a change of format.
@@ -29,9 +30,9 @@ impl Format {
     /// Returns the log blocks that a transaction takes.
     pub fn log_blocks(&self, closed: &Closed) -> u32 {
         let (blocks, revokes) = (closed.blocks.len(), closed.revokes.len());
-        let descriptors = blocks.div_ceil(descriptor::tags_per_block(&self.layout));
+        let copies = log_copies::log_blocks(&self.layout, blocks);
         let revokes = revokes.div_ceil(revoke::entries_per_block(&self.layout));
-        (blocks + descriptors + revokes + 1) as u32
+        (copies + revokes + 1) as u32
     }
 }
 

@@ -84,6 +84,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "options",
             "format",
             "log",
+            "log_copies",
             "buffer",
             "recovery",
             "transaction",

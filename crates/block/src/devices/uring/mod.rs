@@ -102,6 +102,11 @@ impl ImageFile {
         self.0.capacity()
     }
 
+    /// The file.
+    pub(super) fn file(&self) -> &std::fs::File {
+        &self.0.file
+    }
+
     /// Moves the bytes of `request` without completing it.
     ///
     /// # Errors

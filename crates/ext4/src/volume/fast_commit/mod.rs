@@ -1,0 +1,170 @@
+//! Fast commits of an unclean volume.
+//!
+//! ```text
+//!   journal ─▶ jbd2::fast_commits: the log's blocks, the area ─▶ fast_commit::Reader: changes
+//!                                                                           │
+//!   volume with the log's blocks ◀── ChangedDevice ◀── Fs without a log ◀── replay
+//!                                          │
+//!         a read-only mount reads it     a writable mount: jbd2::recover_with(changed blocks)
+//! ```
+//!
+//! The replay runs on a volume of its own, whose changes stay in memory. So a fast commit that
+//! cannot be replayed has changed nothing, and a writable mount makes all changes durable in one
+//! transaction. A volume is written without fast commits, which the feature allows.
+
+mod changed;
+mod replay;
+
+use super::assemble::{Parts, geometry};
+use super::bootstrap;
+use crate::state::MountOptions;
+use crate::{Error, Fs, Result};
+use block::Queue;
+use cache::Budget;
+use changed::ChangedDevice;
+use ext4_format::fast_commit::{FastCommits, Next, Reader};
+use ext4_format::features::RoCompatFeatures;
+use ext4_format::superblock::{Access, Superblock};
+use jbd2::{Journal, JournalError, JournalExtent, JournalOptions, RecoveryReport};
+use std::sync::Arc;
+
+/// The part of the memory budget that the tags of fast commits may take.
+const BUDGET_PART: u64 = 8;
+const LEAST: u64 = 4 << 20;
+
+/// The volume after its log and its fast commits.
+pub(super) struct Replayed {
+    device: ChangedDevice,
+    /// The blocks in the log, and the number of changes.
+    pub report: RecoveryReport,
+}
+
+impl Replayed {
+    /// Returns a queue that reads the volume, for a read-only mount.
+    pub fn queue(&self) -> Arc<Queue> {
+        self.device.queue()
+    }
+
+    /// Writes the log and the changes home, and empties the log.
+    pub fn make_durable(
+        &self,
+        queue: &Queue,
+        extents: &[JournalExtent],
+        block_size: u32,
+        budget: &Arc<Budget>,
+    ) -> Result<RecoveryReport> {
+        let changed = self.device.changed();
+        let report = jbd2::recover_with(queue, extents, block_size, budget, &changed)?;
+        Ok(RecoveryReport {
+            fast_changes: self.report.fast_changes,
+            ..report
+        })
+    }
+}
+
+/// Replays the fast commits that continue the log, in memory. Returns `None` if there are none.
+///
+/// # Errors
+/// `Unsupported` for a volume that cannot be written; `Corrupt…` for changes that contradict the
+/// volume; those of the journal.
+pub(super) fn replay(
+    queue: &Arc<Queue>,
+    extents: &[JournalExtent],
+    options: &JournalOptions,
+    budget: &Arc<Budget>,
+    mount: &MountOptions,
+) -> Result<Option<Replayed>> {
+    let Some(found) = jbd2::fast_commits(queue, extents, options.block_size, budget)? else {
+        return Ok(None);
+    };
+    let commits = read(queue, &found, options.block_size, budget)?;
+    if commits.is_empty() {
+        return Ok(None);
+    }
+    let overlay = found.overlay().clone();
+    let device = ChangedDevice::new(queue.clone(), overlay, options.block_size, budget.clone());
+    let done = replay_on(&device, &commits, options, budget, mount);
+    if let (Err(_), Some(most)) = (&done, device.exceeded()) {
+        return Err(JournalError::LogNeedsMemory { most }.into());
+    }
+    let fast_changes = done?;
+    tracing::info!(
+        "{}: {fast_changes} changes of fast commits replayed",
+        queue.name()
+    );
+    Ok(Some(Replayed {
+        device,
+        report: RecoveryReport {
+            fast_changes,
+            ..found.report()
+        },
+    }))
+}
+
+/// Reads the fast commits that count.
+fn read(
+    queue: &Queue,
+    found: &jbd2::FastCommits,
+    block_size: u32,
+    budget: &Budget,
+) -> Result<FastCommits> {
+    let most = (budget.limit() / BUDGET_PART).max(LEAST);
+    let mut reader = Reader::new(found.tid().0, block_size);
+    for nth in 0..found.blocks() {
+        if reader.bytes() as u64 > most {
+            return Err(JournalError::LogNeedsMemory { most }.into());
+        }
+        if reader.push(&found.read(queue, nth)?)? == Next::End {
+            break;
+        }
+    }
+    Ok(reader.finish())
+}
+
+fn replay_on(
+    device: &ChangedDevice,
+    commits: &FastCommits,
+    options: &JournalOptions,
+    budget: &Arc<Budget>,
+    mount: &MountOptions,
+) -> Result<u64> {
+    let queue = device.queue();
+    // The log may have a newer one than the device.
+    let superblock = bootstrap::read_superblock(&queue)?;
+    check_features(&queue, &superblock)?;
+    let (geo, page_size) = geometry(&queue, &superblock)?;
+    let journal = Journal::without_log(queue.clone(), budget.clone(), options.clone());
+    let fs = Fs::assemble(Parts {
+        queue,
+        superblock,
+        geo,
+        page_size,
+        access: Access::ReadWrite,
+        read_only_reason: None,
+        protection: None,
+        budget: budget.clone(),
+        options: mount.clone(),
+        journal,
+        journal_blocks: 0,
+        recovery: RecoveryReport::default(),
+    })?;
+    let done = replay::replay(&fs, commits);
+    // All that counts is in the device's changed blocks.
+    fs.crash();
+    done
+}
+
+fn check_features(queue: &Queue, superblock: &Superblock) -> Result<()> {
+    let refused = match superblock.check_features(Access::ReadWrite) {
+        Err(error) => error.to_string(),
+        Ok(()) if superblock.ro_compat().contains(RoCompatFeatures::BIGALLOC) => {
+            "that is not supported with bigalloc yet".to_owned()
+        }
+        Ok(()) => return Ok(()),
+    };
+    Err(Error::Unsupported(format!(
+        "{} has fast commits that must be replayed, but {refused}; mount it with Linux once, or run \
+         e2fsck",
+        queue.name()
+    )))
+}
