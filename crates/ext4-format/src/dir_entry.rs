@@ -11,6 +11,7 @@
 
 use crate::bytes::{get, put, put_u32, saturating_u32};
 use crate::dir_record::{MIN_REC_LEN, decode_rec_len, put_record, set_rec_len};
+use crate::dirhash::DirHash;
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
 use units::Ino;
@@ -34,6 +35,34 @@ pub struct DirEntryRef<'a> {
     pub file_type: Option<FileType>,
     /// The record's length in bytes.
     pub rec_len: u32,
+}
+
+/// The bytes that the names of a directory may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameBytes {
+    /// All but a slash and NUL.
+    Text,
+    /// All: the names are encrypted.
+    Any,
+}
+
+/// What a live record may have.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordRules {
+    /// The largest inode number.
+    pub inodes_count: u32,
+    /// The bytes of names.
+    pub names: NameBytes,
+}
+
+/// The rules for a directory that is not encrypted.
+impl From<u32> for RecordRules {
+    fn from(inodes_count: u32) -> RecordRules {
+        RecordRules {
+            inodes_count,
+            names: NameBytes::Text,
+        }
+    }
 }
 
 impl DirEntryRef<'_> {
@@ -108,15 +137,16 @@ impl Record {
     }
 
     /// Checks that a live record has an existing inode and a valid name.
-    fn check_live(self, block: &[u8], offset: u32, inodes_count: u32) -> Result<()> {
-        if self.ino > inodes_count {
+    fn check_live(self, block: &[u8], offset: u32, rules: RecordRules) -> Result<()> {
+        if self.ino > rules.inodes_count {
             return Err(FormatError::DirInode {
                 offset,
                 ino: self.ino,
             });
         }
         let name = name_at(block, offset, self.name_len);
-        if name.is_empty() || name.iter().any(|byte| *byte == 0 || *byte == b'/') {
+        let is_text = || !name.iter().any(|byte| *byte == 0 || *byte == b'/');
+        if name.is_empty() || (rules.names == NameBytes::Text && !is_text()) {
             return Err(FormatError::DirName { offset });
         }
         Ok(())
@@ -139,7 +169,7 @@ impl Record {
 pub struct Records<'a> {
     block: &'a [u8],
     offset: u32,
-    inodes_count: u32,
+    rules: RecordRules,
 }
 
 impl<'a> Iterator for Records<'a> {
@@ -152,7 +182,7 @@ impl<'a> Iterator for Records<'a> {
         }
         let checked = record_at(self.block, offset).and_then(|record| {
             if record.ino != 0 {
-                record.check_live(self.block, offset, self.inodes_count)?;
+                record.check_live(self.block, offset, self.rules)?;
             }
             Ok(record)
         });
@@ -171,17 +201,20 @@ impl<'a> Iterator for Records<'a> {
 
 /// All records of `block`, which is one whole directory block.
 #[must_use]
-pub fn records(block: &[u8], inodes_count: u32) -> Records<'_> {
+pub fn records(block: &[u8], rules: impl Into<RecordRules>) -> Records<'_> {
     Records {
         block,
         offset: 0,
-        inodes_count,
+        rules: rules.into(),
     }
 }
 
 /// Returns the records of `block` that name files, `.` and `..` included.
-pub fn entries(block: &[u8], inodes_count: u32) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
-    records(block, inodes_count).filter(|entry| entry.as_ref().map_or(true, DirEntryRef::is_live))
+pub fn entries(
+    block: &[u8],
+    rules: impl Into<RecordRules>,
+) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
+    records(block, rules).filter(|entry| entry.as_ref().map_or(true, DirEntryRef::is_live))
 }
 
 /// Returns the live records from byte `from` on, for readdir. `from` may be the middle of a record,
@@ -189,11 +222,24 @@ pub fn entries(block: &[u8], inodes_count: u32) -> impl Iterator<Item = Result<D
 /// record.
 pub fn entries_from(
     block: &[u8],
-    inodes_count: u32,
+    rules: impl Into<RecordRules>,
     from: u32,
 ) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
-    entries(block, inodes_count)
+    entries(block, rules)
         .filter(move |entry| entry.as_ref().map_or(true, |entry| entry.offset >= from))
+}
+
+/// Returns the hash behind a name, which entries of encrypted directories have that also ignore
+/// case. The name has `len` bytes and begins at byte `at`. `None` if the block ends before.
+#[must_use]
+pub fn stored_hash(block: &[u8], at: u32, len: usize) -> Option<DirHash> {
+    let record = (at as usize).checked_sub(HEADER)?;
+    let hash = record.checked_add(rec_len_for(len) as usize)?;
+    let [a, b, c, d, e, f, g, h] = get::<8>(block, hash)?;
+    Some(DirHash {
+        major: u32::from_le_bytes([a, b, c, d]),
+        minor: u32::from_le_bytes([e, f, g, h]),
+    })
 }
 
 /// Finds `name` in a block. Every record up to the match is checked to stay in the block.
@@ -217,7 +263,7 @@ pub fn find<'a>(
             && record.ino != 0
             && name_at(block, offset, name_len) == name
         {
-            record.check_live(block, offset, inodes_count)?;
+            record.check_live(block, offset, inodes_count.into())?;
             return Ok(Some(record.entry(block, offset)));
         }
         offset = offset.saturating_add(record.rec_len);
@@ -269,7 +315,8 @@ fn suffix_of(name: &[u8]) -> u64 {
 ///
 /// As [`find`].
 #[inline]
-pub fn probe<'a>(block: &'a [u8], name: &[u8], inodes_count: u32) -> Result<Probe<'a>> {
+pub fn probe<'a>(block: &'a [u8], name: &[u8], rules: impl Into<RecordRules>) -> Result<Probe<'a>> {
+    let rules = rules.into();
     let name_len = u8::try_from(name.len()).map_err(|_| FormatError::DirName { offset: 0 })?;
     let needed = rec_len_for(name.len());
     let wanted = suffix_of(name);
@@ -284,7 +331,7 @@ pub fn probe<'a>(block: &'a [u8], name: &[u8], inodes_count: u32) -> Result<Prob
             && suffix_at(block, offset, name_len) == wanted
             && name_at(block, offset, name_len) == name
         {
-            record.check_live(block, offset, inodes_count)?;
+            record.check_live(block, offset, rules)?;
             return Ok(Probe::Found(record.entry(block, offset)));
         }
         let record_used = record.used();
@@ -520,8 +567,8 @@ pub fn count(block: &[u8], inodes_count: u32) -> Result<usize> {
 /// # Errors
 ///
 /// The first corruption before an entry.
-pub fn is_empty(block: &[u8], inodes_count: u32) -> Result<bool> {
-    for entry in entries(block, inodes_count) {
+pub fn is_empty(block: &[u8], rules: impl Into<RecordRules>) -> Result<bool> {
+    for entry in entries(block, rules) {
         if !entry?.is_dot_or_dotdot() {
             return Ok(false);
         }

@@ -48,6 +48,7 @@ pub mod inode;
 pub mod inode_flags;
 pub mod mmp;
 pub mod mode;
+pub mod nokey_name;
 pub mod orphan_file;
 pub mod superblock;
 pub mod symlink;

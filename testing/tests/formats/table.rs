@@ -128,9 +128,9 @@ pub const ROWS: &[Row] = &[
     row("bigalloc, no checksums", "ext4", &["-O", "bigalloc,^metadata_csum"], Writes::ReadOnly("bigalloc")),
     row("bigalloc, inline_data", "ext4", &["-O", "bigalloc,inline_data"], Writes::ReadOnly("bigalloc")),
     short("mmp", "ext4", &["-O", "mmp"], Writes::Yes),
-    row("encrypt", "ext4", &["-O", "encrypt"], Writes::ReadOnly("encrypt")),
-    row("casefold", "ext4", &["-O", "casefold"], Writes::ReadOnly("casefold")),
-    row("verity", "ext4", &["-O", "verity"], Writes::ReadOnly("verity")),
+    short("encrypt", "ext4", &["-O", "encrypt"], Writes::Yes),
+    row("casefold", "ext4", &["-O", "casefold"], Writes::Yes),
+    row("verity", "ext4", &["-O", "verity"], Writes::Yes),
     row("quota", "ext4", &["-O", "quota"], Writes::ReadOnly("quota")),
     row("project", "ext4", &["-O", "quota,project"], Writes::ReadOnly("project")),
 ];

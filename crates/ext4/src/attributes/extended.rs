@@ -8,9 +8,9 @@
 
 use crate::removal::NAMESPACE_BLOCKS;
 use crate::xattr::{self, SetXattrMode};
-use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, directory, inline_data};
+use crate::{Error, Fs, Inode, InodeRef, Result, directory, inline_data};
 use ext4_format::acl::Acl;
-use ext4_format::inode::FileType;
+use ext4_format::inode::{FileType, InodeFlags};
 use ext4_format::xattr::{
     INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SYSTEM, INDEX_USER, full_name,
     split_name,
@@ -146,7 +146,12 @@ impl Fs {
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
         let (index, rest) = resolve(name)?;
-        inode.begin_write(WriteMode::Anywhere)?;
+        if inode
+            .flags()
+            .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        {
+            return Err(Error::NotPermitted);
+        }
         let kind = inode.kind();
         if is_forbidden(inode, index) {
             return Err(Error::NotPermitted);

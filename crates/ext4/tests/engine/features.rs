@@ -68,9 +68,6 @@ fn a_feature_that_is_not_supported_for_writing_makes_the_mount_read_only() {
         ("quota", "quota is"),
         ("bigalloc", "bigalloc is"),
         ("ea_inode,inline_data", "ea_inode is"),
-        ("casefold", "casefold is"),
-        ("encrypt", "encrypt is"),
-        ("verity", "verity is"),
     ] {
         if !make(&path, features) {
             continue;
