@@ -15,7 +15,7 @@ use testkit::volume::{Image, at, get, list, mkdir_all, put, remove, rename, set_
 
 const SIZE: u64 = 96 << 20;
 
-/// What is seen of a name: the inode, and the target of a symbolic link.
+/// The inode of each name, and the target of a symbolic link.
 type Seen = BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>;
 
 /// Adds the test's key to a mount, and returns its identifier.
@@ -204,7 +204,7 @@ fn encrypted_files_can_be_removed_without_the_key_and_not_changed() {
             assert!(matches!(fs.lookup(&secret, wrong), Err(Error::NotFound)));
             assert!(matches!(fs.unlink(&secret, wrong), Err(Error::NotFound)));
         }
-        // What concerns no contents and no names is as for any file.
+        // Other attributes change as those of any file.
         let set = ext4::SetAttr {
             mode: Some(0o600),
             ..ext4::SetAttr::default()

@@ -11,7 +11,6 @@
 
 use crate::bytes::{get, put, put_u32, saturating_u32};
 use crate::dir_record::{MIN_REC_LEN, decode_rec_len, put_record, set_rec_len};
-use crate::dirhash::DirHash;
 use crate::error::{FormatError, Result};
 use crate::inode::FileType;
 use units::Ino;
@@ -20,64 +19,8 @@ pub use crate::dir_block::{
     TAIL_SIZE, Tail, has_tail, init_dot_dotdot, init_empty, init_tail, update_checksum, usable_len,
     verify_checksum,
 };
-pub use crate::dir_record::{HEADER, NAME_MAX, rec_len_for};
-
-/// A record of a directory block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DirEntryRef<'a> {
-    /// Offset of the record in its block, in bytes.
-    pub offset: u32,
-    /// The inode; 0 in an unused record.
-    pub ino: Ino,
-    /// The name.
-    pub name: &'a [u8],
-    /// The file's type in the entry, or `None` if it has none.
-    pub file_type: Option<FileType>,
-    /// The record's length in bytes.
-    pub rec_len: u32,
-}
-
-/// The bytes that the names of a directory may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NameBytes {
-    /// All but a slash and NUL.
-    Text,
-    /// All: the names are encrypted.
-    Any,
-}
-
-/// What a live record may have.
-#[derive(Debug, Clone, Copy)]
-pub struct RecordRules {
-    /// The largest inode number.
-    pub inodes_count: u32,
-    /// The bytes of names.
-    pub names: NameBytes,
-}
-
-/// The rules for a directory that is not encrypted.
-impl From<u32> for RecordRules {
-    fn from(inodes_count: u32) -> RecordRules {
-        RecordRules {
-            inodes_count,
-            names: NameBytes::Text,
-        }
-    }
-}
-
-impl DirEntryRef<'_> {
-    /// Returns whether the record names a file.
-    #[must_use]
-    pub fn is_live(&self) -> bool {
-        self.ino.0 != 0
-    }
-
-    /// Returns whether this is `.` or `..`.
-    #[must_use]
-    pub fn is_dot_or_dotdot(&self) -> bool {
-        self.name == b"." || self.name == b".."
-    }
-}
+pub use crate::dir_record::{DirEntryRef, HEADER, NAME_MAX, rec_len_for};
+pub use crate::dir_rules::{NameBytes, RecordRules, stored_hash};
 
 /// The fixed part of a record, checked to lie in its block with its name.
 #[derive(Clone, Copy)]
@@ -227,19 +170,6 @@ pub fn entries_from(
 ) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
     entries(block, rules)
         .filter(move |entry| entry.as_ref().map_or(true, |entry| entry.offset >= from))
-}
-
-/// Returns the hash behind a name, which entries of encrypted directories have that also ignore
-/// case. The name has `len` bytes and begins at byte `at`. `None` if the block ends before.
-#[must_use]
-pub fn stored_hash(block: &[u8], at: u32, len: usize) -> Option<DirHash> {
-    let record = (at as usize).checked_sub(HEADER)?;
-    let hash = record.checked_add(rec_len_for(len) as usize)?;
-    let [a, b, c, d, e, f, g, h] = get::<8>(block, hash)?;
-    Some(DirHash {
-        major: u32::from_le_bytes([a, b, c, d]),
-        minor: u32::from_le_bytes([e, f, g, h]),
-    })
 }
 
 /// Finds `name` in a block. Every record up to the match is checked to stay in the block.

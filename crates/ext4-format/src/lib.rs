@@ -34,6 +34,7 @@ pub mod device;
 mod dir_block;
 pub mod dir_entry;
 mod dir_record;
+mod dir_rules;
 pub mod dirhash;
 pub mod error;
 pub mod error_record;

@@ -59,13 +59,13 @@ pub fn decode(name: &[u8]) -> Option<NokeyName> {
         major: u32::from_le_bytes([a, b, c, d]),
         minor: u32::from_le_bytes([e, f, g, h]),
     };
-    let (ciphertext, digest) = match bytes.len() {
-        0 => return None,
-        ..=PLAIN => (bytes, None),
-        _ => {
-            let (plain, digest) = bytes.split_at(PLAIN);
-            (plain, Some(digest.try_into().ok()?))
-        }
+    if bytes.is_empty() {
+        return None;
+    }
+    let (ciphertext, digest) = match bytes.split_at_checked(PLAIN) {
+        None => (bytes, None),
+        Some((all, [])) => (all, None),
+        Some((plain, digest)) => (plain, Some(digest.try_into().ok()?)),
     };
     Some(NokeyName {
         hash,

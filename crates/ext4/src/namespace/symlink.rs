@@ -90,8 +90,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Returns a symbolic link's target. That of an encrypted link is as the kernel shows it without
-    /// the key.
+    /// Returns a symbolic link's target. The target of an encrypted link is as the kernel shows it
+    /// without the key.
     ///
     /// # Errors
     ///
