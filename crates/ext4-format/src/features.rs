@@ -115,7 +115,7 @@ bitflags! {
 }
 
 /// The incompatible features of volumes that can be read.
-pub const READABLE_INCOMPAT: IncompatFeatures = WRITABLE_INCOMPAT.union(IncompatFeatures::EA_INODE);
+pub const READABLE_INCOMPAT: IncompatFeatures = WRITABLE_INCOMPAT;
 
 /// The incompatible features of volumes that can be written.
 pub const WRITABLE_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
@@ -127,6 +127,7 @@ pub const WRITABLE_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::FLEX_BG)
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR)
+    .union(IncompatFeatures::EA_INODE)
     .union(IncompatFeatures::INLINE_DATA)
     .union(IncompatFeatures::ENCRYPT)
     .union(IncompatFeatures::CASEFOLD);

@@ -95,6 +95,8 @@ fn every_feature_and_block_size_is_clean() {
         "large_dir",
         "inline_data",
         "inline_data,^metadata_csum",
+        "ea_inode",
+        "ea_inode,inline_data,^metadata_csum",
         "inline_data,^ext_attr,^extra_isize",
         "^64bit,^metadata_csum,^flex_bg,^resize_inode,^orphan_file",
     ] {

@@ -270,8 +270,8 @@ pub(crate) fn remember(fs: &Fs, dir: &Inode, name: &[u8], (ino, kind): (Ino, Fil
     fs.dentries.put(dentry, named(ino, Some(kind)));
 }
 
-/// Adds an entry at `place`, which [`find`] returned for the same name. An error has changed nothing.
-/// The directory is one that [`check_may_add`] allows.
+/// Adds an entry at `place`, which [`find`] returned for the same name. An error has changed
+/// nothing. The directory is one that [`check_may_add`] allows.
 ///
 /// # Errors
 ///
