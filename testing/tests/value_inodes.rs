@@ -4,6 +4,7 @@
 use ext4::{Error, Fs, SetXattrMode};
 use std::collections::BTreeMap;
 use std::path::Path;
+use testkit::disk::Disk;
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have, have_e2fsprogs};
 use testkit::oracle::{Mke2fs, assert_clean, debugfs_script, e2fsck};
@@ -353,4 +354,99 @@ fn damaged_values_are_found() {
             .any(|finding| finding.message == message);
         assert!(found, "{damage}: {said}\n{report:#?}");
     }
+}
+
+/// After a power failure the attributes are those after some change since the last sync, and the
+/// reference counts are right.
+#[test]
+fn power_failures_leave_whole_changes() {
+    if !have_e2fsprogs("value inodes") {
+        return;
+    }
+    for (args, images) in [(KINDS[0], 30), (KINDS[1], 15), (KINDS[2], 15)] {
+        let mut rng = Rng::new("value inodes and power failures");
+        let disk = Disk::by_mke2fs(&Mke2fs::of_type(24 << 20, "ext4").args(args));
+        let fs = testkit::volume::mount_on(&disk);
+        let mut model = Model::new();
+        for number in 0..FILES {
+            let file = format!("file{number}");
+            put(&fs, &file, b"contents").unwrap();
+            model.insert(file, BTreeMap::new());
+        }
+        fs.sync().unwrap();
+        disk.start_recording();
+        // The position in the recording at which each change begins, and the state after it.
+        let mut states = vec![(0, model.clone())];
+        // The position at which each sync ends, and the number of states before it.
+        let mut syncs = vec![(0, 1)];
+        for step in 0..60 {
+            let change = Change::random(&mut rng);
+            let file = match &change {
+                Change::Set(file, ..)
+                | Change::RemoveAttribute(file, _)
+                | Change::RemoveFile(file) => file,
+            };
+            if !model.contains_key(file) || matches!(change, Change::RemoveFile(_)) && step < 30 {
+                continue;
+            }
+            let begins = disk.position();
+            if change.by_us(&fs) {
+                change.apply_to(&mut model);
+            }
+            states.push((begins, model.clone()));
+            if rng.index(4) == 0 {
+                fs.sync().unwrap();
+                syncs.push((disk.position(), states.len()));
+            }
+        }
+        let recording = disk.take_recording();
+        fs.crash();
+        drop(fs);
+        let image = Image::by_mke2fs(&Mke2fs::of_type(24 << 20, "ext4").args(args));
+        for nth in 0..images {
+            let at = rng.index(recording.log.len() + 1);
+            let when = format!("{args:?}, image {nth}, power failure at {at}");
+            testkit::disk::save(&recording.image(at, &mut rng), &image.path());
+            let synced = syncs.iter().rev().find(|(end, _)| *end <= at);
+            let (_, first) = synced.unwrap();
+            let possible = states[first - 1..]
+                .iter()
+                .filter(|(begins, _)| *begins <= at);
+            let possible: Vec<&Model> = possible.map(|(_, state)| state).collect();
+            let fs = image.mount();
+            let found = we_read(&fs);
+            assert!(possible.contains(&&found), "{when}: a state since the sync");
+            fs.unmount().unwrap();
+            drop(fs);
+            check(&image, &when);
+        }
+    }
+}
+
+/// A value is in use when its last reference is dropped. After a crash the next mount deletes it.
+#[test]
+fn a_value_in_use_is_deleted_after_a_crash() {
+    if !have_e2fsprogs("value inodes") {
+        return;
+    }
+    let image = Image::by_mke2fs(&Mke2fs::of_type(SIZE, "ext4").args(&["-O", "ea_inode"]));
+    let fs = image.mount_with(testkit::volume::quiet());
+    let file = put(&fs, "file", b"x").unwrap();
+    fs.set_xattr(&file, b"user.value", &[1; 20_000], SetXattrMode::Any)
+        .unwrap();
+    fs.sync().unwrap();
+    let value = fs.inode(units::Ino(file.ino().0 + 1)).unwrap();
+    assert_eq!(value.size(), 20_000);
+    fs.remove_xattr(&file, b"user.value").unwrap();
+    fs.sync().unwrap();
+    drop(file);
+    fs.crash();
+    drop((value, fs));
+    let fs = image.mount();
+    let used = fs.statfs();
+    fs.unmount().unwrap();
+    drop(fs);
+    check(&image, "recovered");
+    // The eleven reserved inodes and the file; mke2fs may have made an orphan file.
+    assert!(used.inodes - used.free_inodes <= 13, "the value is gone");
 }
