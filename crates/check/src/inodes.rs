@@ -244,6 +244,7 @@ impl Checker<'_> {
             row.flags |= Row::IN_USE | if is_orphan { Row::ORPHAN } else { 0 };
             if fields.flags.contains(InodeFlags::EA_INODE) {
                 row.flags |= Row::HIDDEN;
+                self.values.add_inode(ino, &fields);
             }
         }
         self.report.inodes += 1;

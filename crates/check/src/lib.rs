@@ -31,6 +31,8 @@ mod orphans;
 mod owners;
 mod resize;
 mod state;
+mod value_table;
+mod values;
 mod volume;
 mod xattrs;
 
@@ -113,6 +115,7 @@ fn run(checker: &mut Checker<'_>) -> Result<(), Error> {
     checker.check_directories()?;
     checker.check_links();
     checker.check_attribute_counts();
+    checker.check_values();
     checker.check_bitmaps()?;
     Ok(())
 }

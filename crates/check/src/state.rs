@@ -3,6 +3,7 @@
 use crate::Progress;
 use crate::chunked::{Bits, Table};
 use crate::finding::{Kind, Place, Report};
+use crate::value_table::Values;
 use crate::volume::Volume;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
@@ -124,6 +125,7 @@ pub(crate) struct Checker<'a> {
     /// File block and volume block, in the order of `directories`.
     pub directory_blocks: Vec<(FileBlock, FsBlock)>,
     pub attribute_blocks: HashMap<FsBlock, AttributeBlock>,
+    pub values: Values,
 }
 
 impl<'a> Checker<'a> {
@@ -145,6 +147,7 @@ impl<'a> Checker<'a> {
             directories: Vec::new(),
             directory_blocks: Vec::new(),
             attribute_blocks: HashMap::new(),
+            values: Values::default(),
         }
     }
 

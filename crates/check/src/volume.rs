@@ -256,19 +256,9 @@ fn refuse_unknown(sb: &Superblock, report: &mut Report) -> Result<(), Error> {
             report.unchecked.push(what.to_owned());
         }
     }
-    for (feature, what) in [
-        (
-            IncompatFeatures::EA_INODE,
-            "ea_inode: the values in inodes, and their reference counts",
-        ),
-        (
-            IncompatFeatures::ENCRYPT,
-            "encrypt: the names and contents of encrypted files",
-        ),
-    ] {
-        if sb.incompat().contains(feature) {
-            report.unchecked.push(what.to_owned());
-        }
+    if sb.incompat().contains(IncompatFeatures::ENCRYPT) {
+        let what = "encrypt: the names and contents of encrypted files";
+        report.unchecked.push(what.to_owned());
     }
     Ok(())
 }

@@ -23,6 +23,8 @@ impl Checker<'_> {
             let wrong = match xattr::parse_ibody(area) {
                 Ok(entries) => {
                     clusters += self.clusters_of_values(&entries);
+                    let generation = fields.generation;
+                    self.values.add_references(ino, generation, &entries);
                     wrong_entries(&entries, area)
                 }
                 Err(error) => vec![describe(&error)],
@@ -62,6 +64,7 @@ impl Checker<'_> {
             Ok((header, entries)) => {
                 refcount = header.refcount;
                 value_clusters = self.clusters_of_values(&entries);
+                self.values.add_references(ino, fields.generation, &entries);
                 wrong_entries(&entries, &bytes)
             }
             Err(error) => vec![describe(&error)],

@@ -19,36 +19,8 @@ pub use crate::dir_block::{
     TAIL_SIZE, Tail, has_tail, init_dot_dotdot, init_empty, init_tail, update_checksum, usable_len,
     verify_checksum,
 };
-pub use crate::dir_record::{HEADER, NAME_MAX, rec_len_for};
-
-/// A record of a directory block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DirEntryRef<'a> {
-    /// Offset of the record in its block, in bytes.
-    pub offset: u32,
-    /// The inode; 0 in an unused record.
-    pub ino: Ino,
-    /// The name.
-    pub name: &'a [u8],
-    /// The file's type in the entry, or `None` if it has none.
-    pub file_type: Option<FileType>,
-    /// The record's length in bytes.
-    pub rec_len: u32,
-}
-
-impl DirEntryRef<'_> {
-    /// Returns whether the record names a file.
-    #[must_use]
-    pub fn is_live(&self) -> bool {
-        self.ino.0 != 0
-    }
-
-    /// Returns whether this is `.` or `..`.
-    #[must_use]
-    pub fn is_dot_or_dotdot(&self) -> bool {
-        self.name == b"." || self.name == b".."
-    }
-}
+pub use crate::dir_record::{DirEntryRef, HEADER, NAME_MAX, rec_len_for};
+pub use crate::dir_rules::{NameBytes, RecordRules, stored_hash};
 
 /// The fixed part of a record, checked to lie in its block with its name.
 #[derive(Clone, Copy)]
@@ -108,15 +80,16 @@ impl Record {
     }
 
     /// Checks that a live record has an existing inode and a valid name.
-    fn check_live(self, block: &[u8], offset: u32, inodes_count: u32) -> Result<()> {
-        if self.ino > inodes_count {
+    fn check_live(self, block: &[u8], offset: u32, rules: RecordRules) -> Result<()> {
+        if self.ino > rules.inodes_count {
             return Err(FormatError::DirInode {
                 offset,
                 ino: self.ino,
             });
         }
         let name = name_at(block, offset, self.name_len);
-        if name.is_empty() || name.iter().any(|byte| *byte == 0 || *byte == b'/') {
+        let is_text = || !name.iter().any(|byte| *byte == 0 || *byte == b'/');
+        if name.is_empty() || (rules.names == NameBytes::Text && !is_text()) {
             return Err(FormatError::DirName { offset });
         }
         Ok(())
@@ -139,7 +112,7 @@ impl Record {
 pub struct Records<'a> {
     block: &'a [u8],
     offset: u32,
-    inodes_count: u32,
+    rules: RecordRules,
 }
 
 impl<'a> Iterator for Records<'a> {
@@ -152,7 +125,7 @@ impl<'a> Iterator for Records<'a> {
         }
         let checked = record_at(self.block, offset).and_then(|record| {
             if record.ino != 0 {
-                record.check_live(self.block, offset, self.inodes_count)?;
+                record.check_live(self.block, offset, self.rules)?;
             }
             Ok(record)
         });
@@ -171,17 +144,20 @@ impl<'a> Iterator for Records<'a> {
 
 /// All records of `block`, which is one whole directory block.
 #[must_use]
-pub fn records(block: &[u8], inodes_count: u32) -> Records<'_> {
+pub fn records(block: &[u8], rules: impl Into<RecordRules>) -> Records<'_> {
     Records {
         block,
         offset: 0,
-        inodes_count,
+        rules: rules.into(),
     }
 }
 
 /// Returns the records of `block` that name files, `.` and `..` included.
-pub fn entries(block: &[u8], inodes_count: u32) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
-    records(block, inodes_count).filter(|entry| entry.as_ref().map_or(true, DirEntryRef::is_live))
+pub fn entries(
+    block: &[u8],
+    rules: impl Into<RecordRules>,
+) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
+    records(block, rules).filter(|entry| entry.as_ref().map_or(true, DirEntryRef::is_live))
 }
 
 /// Returns the live records from byte `from` on, for readdir. `from` may be the middle of a record,
@@ -189,10 +165,10 @@ pub fn entries(block: &[u8], inodes_count: u32) -> impl Iterator<Item = Result<D
 /// record.
 pub fn entries_from(
     block: &[u8],
-    inodes_count: u32,
+    rules: impl Into<RecordRules>,
     from: u32,
 ) -> impl Iterator<Item = Result<DirEntryRef<'_>>> {
-    entries(block, inodes_count)
+    entries(block, rules)
         .filter(move |entry| entry.as_ref().map_or(true, |entry| entry.offset >= from))
 }
 
@@ -217,7 +193,7 @@ pub fn find<'a>(
             && record.ino != 0
             && name_at(block, offset, name_len) == name
         {
-            record.check_live(block, offset, inodes_count)?;
+            record.check_live(block, offset, inodes_count.into())?;
             return Ok(Some(record.entry(block, offset)));
         }
         offset = offset.saturating_add(record.rec_len);
@@ -269,7 +245,8 @@ fn suffix_of(name: &[u8]) -> u64 {
 ///
 /// As [`find`].
 #[inline]
-pub fn probe<'a>(block: &'a [u8], name: &[u8], inodes_count: u32) -> Result<Probe<'a>> {
+pub fn probe<'a>(block: &'a [u8], name: &[u8], rules: impl Into<RecordRules>) -> Result<Probe<'a>> {
+    let rules = rules.into();
     let name_len = u8::try_from(name.len()).map_err(|_| FormatError::DirName { offset: 0 })?;
     let needed = rec_len_for(name.len());
     let wanted = suffix_of(name);
@@ -284,7 +261,7 @@ pub fn probe<'a>(block: &'a [u8], name: &[u8], inodes_count: u32) -> Result<Prob
             && suffix_at(block, offset, name_len) == wanted
             && name_at(block, offset, name_len) == name
         {
-            record.check_live(block, offset, inodes_count)?;
+            record.check_live(block, offset, rules)?;
             return Ok(Probe::Found(record.entry(block, offset)));
         }
         let record_used = record.used();
@@ -520,8 +497,8 @@ pub fn count(block: &[u8], inodes_count: u32) -> Result<usize> {
 /// # Errors
 ///
 /// The first corruption before an entry.
-pub fn is_empty(block: &[u8], inodes_count: u32) -> Result<bool> {
-    for entry in entries(block, inodes_count) {
+pub fn is_empty(block: &[u8], rules: impl Into<RecordRules>) -> Result<bool> {
+    for entry in entries(block, rules) {
         if !entry?.is_dot_or_dotdot() {
             return Ok(false);
         }

@@ -13,6 +13,35 @@ pub const HEADER: usize = 8;
 /// The smallest record that can hold a name.
 pub(crate) const MIN_REC_LEN: u32 = 12;
 
+/// A record of a directory block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirEntryRef<'a> {
+    /// Offset of the record in its block, in bytes.
+    pub offset: u32,
+    /// The inode; 0 in an unused record.
+    pub ino: Ino,
+    /// The name.
+    pub name: &'a [u8],
+    /// The file's type in the entry, or `None` if it has none.
+    pub file_type: Option<FileType>,
+    /// The record's length in bytes.
+    pub rec_len: u32,
+}
+
+impl DirEntryRef<'_> {
+    /// Returns whether the record names a file.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.ino.0 != 0
+    }
+
+    /// Returns whether this is `.` or `..`.
+    #[must_use]
+    pub fn is_dot_or_dotdot(&self) -> bool {
+        self.name == b"." || self.name == b".."
+    }
+}
+
 /// Returns the bytes that a record for a name of `name_len` bytes needs.
 #[must_use]
 pub const fn rec_len_for(name_len: usize) -> u32 {

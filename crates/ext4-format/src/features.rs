@@ -115,10 +115,7 @@ bitflags! {
 }
 
 /// The incompatible features of volumes that can be read.
-pub const READABLE_INCOMPAT: IncompatFeatures = WRITABLE_INCOMPAT
-    .union(IncompatFeatures::EA_INODE)
-    .union(IncompatFeatures::ENCRYPT)
-    .union(IncompatFeatures::CASEFOLD);
+pub const READABLE_INCOMPAT: IncompatFeatures = WRITABLE_INCOMPAT;
 
 /// The incompatible features of volumes that can be written.
 pub const WRITABLE_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
@@ -130,7 +127,10 @@ pub const WRITABLE_INCOMPAT: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::FLEX_BG)
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR)
-    .union(IncompatFeatures::INLINE_DATA);
+    .union(IncompatFeatures::EA_INODE)
+    .union(IncompatFeatures::INLINE_DATA)
+    .union(IncompatFeatures::ENCRYPT)
+    .union(IncompatFeatures::CASEFOLD);
 
 /// The read-only compatible features of volumes that can be written. A volume with any others can
 /// be read.
@@ -142,6 +142,7 @@ pub const WRITABLE_RO_COMPAT: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::BIGALLOC)
     .union(RoCompatFeatures::METADATA_CSUM)
     .union(RoCompatFeatures::GDT_CSUM)
+    .union(RoCompatFeatures::VERITY)
     .union(RoCompatFeatures::ORPHAN_PRESENT);
 
 const COMPAT_NAMES: &[(u32, &str)] = &[

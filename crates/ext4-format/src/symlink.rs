@@ -23,6 +23,15 @@ pub fn fast_target(inode: &InodeFields) -> Result<&[u8]> {
     len.and_then(|len| inode.i_block.get(..len)).ok_or(error)
 }
 
+/// Returns the ciphertext of an encrypted target, from the contents of the link: its length in two
+/// bytes, then itself. `None` if the length is 0 or larger than the contents.
+#[must_use]
+pub fn encrypted_target(contents: &[u8]) -> Option<&[u8]> {
+    let (len, rest) = contents.split_first_chunk::<2>()?;
+    let len = usize::from(u16::from_le_bytes(*len));
+    rest.get(..len).filter(|target| !target.is_empty())
+}
+
 /// The `i_block` of a fast symlink to `target`, or `None` if it is too long for one.
 #[must_use]
 pub fn fast_i_block(target: &[u8]) -> Option<[u8; I_BLOCK_SIZE]> {

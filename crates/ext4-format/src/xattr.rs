@@ -10,10 +10,15 @@
 //! can be the value.
 
 mod name;
+mod value;
 
 pub use name::{
     INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SECURITY, INDEX_SYSTEM, INDEX_TRUSTED,
     INDEX_USER, full_name, prefix, split_name,
+};
+
+pub use value::{
+    StoredValue, ValueInode, set_value_inode_refs, value_hash, value_inode_refs, wants_inode,
 };
 
 use crate::bytes::{get_u16, get_u32, put, put_u16, put_u32, saturating_u32};
@@ -84,15 +89,6 @@ pub struct XattrEntry<'a> {
     pub hash: u32,
 }
 
-/// The place of a value under `ea_inode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ValueInode {
-    /// The inode with the value as its contents.
-    pub ino: Ino,
-    /// The size of the value in bytes.
-    pub size: u32,
-}
-
 impl XattrEntry<'_> {
     /// Checks the stored hash. 0 is allowed, and so is the hash that machines with signed `char`
     /// made. The hash of a value in an inode is not checked.
@@ -104,13 +100,7 @@ impl XattrEntry<'_> {
         if self.value_inode.is_some() {
             return Ok(());
         }
-        let computed = entry_hash(self.name, self.value);
-        let signed = hash_value(
-            hash_name(self.name, |byte| {
-                i32::from(byte.cast_signed()).cast_unsigned()
-            }),
-            self.value,
-        );
+        let [computed, signed] = name_hashes(self.name).map(|name| hash_value(name, self.value));
         if self.hash == 0 || self.hash == computed || self.hash == signed {
             return Ok(());
         }
@@ -122,6 +112,12 @@ impl XattrEntry<'_> {
     }
 }
 
+/// Returns the hashes of a name, with unsigned and with signed `char`.
+fn name_hashes(name: &[u8]) -> [u32; 2] {
+    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
+    [hash_name(name, u32::from), hash_name(name, signed)]
+}
+
 /// An attribute to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Xattr<'a> {
@@ -129,8 +125,19 @@ pub struct Xattr<'a> {
     pub index: u8,
     /// The name without the prefix.
     pub name: &'a [u8],
-    /// The value.
+    /// The value; empty if an inode holds it.
     pub value: &'a [u8],
+    /// The inode that holds the value.
+    pub stored: Option<StoredValue>,
+}
+
+impl Xattr<'_> {
+    fn hash(&self) -> u32 {
+        match self.stored {
+            Some(stored) => stored.entry_hash,
+            None => entry_hash(self.name, self.value),
+        }
+    }
 }
 
 impl<'a> From<XattrEntry<'a>> for Xattr<'a> {
@@ -139,6 +146,10 @@ impl<'a> From<XattrEntry<'a>> for Xattr<'a> {
             index: entry.index,
             name: entry.name,
             value: entry.value,
+            stored: entry.value_inode.map(|place| StoredValue {
+                place,
+                entry_hash: entry.hash,
+            }),
         }
     }
 }
@@ -392,7 +403,7 @@ pub fn set_refcount(block: &mut [u8], refcount: u32) -> Result<()> {
 pub fn block_hash(attributes: &[Xattr<'_>]) -> u32 {
     let mut hash = 0u32;
     for attribute in sorted(attributes) {
-        let entry = entry_hash(attribute.name, attribute.value);
+        let entry = attribute.hash();
         if entry == 0 {
             return 0;
         }
@@ -443,9 +454,15 @@ fn build_entries(attributes: &[Xattr<'_>], area: &mut [u8], place: Place) -> Res
     let mut value_end = have & !3;
     for attribute in sorted(attributes) {
         let padded = align4(attribute.value.len());
-        let hash = match place {
-            Place::Inode => 0,
-            Place::Block => entry_hash(attribute.name, attribute.value),
+        // The kernel checks the hash of a value in an inode in both places.
+        let hash = match (place, attribute.stored) {
+            (Place::Inode, None) => 0,
+            _ => attribute.hash(),
+        };
+        let value_inode = attribute.stored.map(|stored| stored.place);
+        let size = match value_inode {
+            Some(place) => Some(place.size),
+            None => u32::try_from(attribute.value.len()).ok(),
         };
         let mut write = || {
             let value_start = value_end.checked_sub(padded)?;
@@ -461,7 +478,8 @@ fn build_entries(attributes: &[Xattr<'_>], area: &mut [u8], place: Place) -> Res
                 [u8::try_from(attribute.name.len()).ok()?, attribute.index],
             )?;
             put_u16(entry, 2, u16::try_from(relative).ok()?)?;
-            put_u32(entry, 8, u32::try_from(attribute.value.len()).ok()?)?;
+            put_u32(entry, 4, value_inode.map_or(0, |place| place.ino.0))?;
+            put_u32(entry, 8, size?)?;
             put_u32(entry, 12, hash)?;
             let name_end = ENTRY.checked_add(attribute.name.len())?;
             entry

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Image, can_mount, has, same_as_host};
 use std::os::unix::fs::MetadataExt;
+use testkit::oracle::{Mke2fs, debugfs};
 
 const PYTHON: &str = r#"
 import errno, fcntl, mmap, os, struct, sys
@@ -235,4 +236,34 @@ fn blocks_whose_freeing_has_not_committed_are_not_discarded() {
     let again = image.mount("");
     again.run("sha1sum -c sum");
     again.unmount();
+}
+
+/// Encrypted files cannot be opened without the key, and `verity` files not for writing.
+#[test]
+fn protected_files_refuse_to_be_opened() {
+    if !can_mount() || !has("python3") || !has("debugfs") {
+        return;
+    }
+    let build = Mke2fs::by_default(64 << 20).args(&["-O", "encrypt,verity"]);
+    let mounted = Image::of(&build).mount("");
+    mounted.run("echo contents > encrypted; echo contents > verity");
+    let path = mounted.image_path();
+    let image = mounted.unmount();
+    debugfs(&path, "sif encrypted flags 0x80800");
+    debugfs(&path, "sif verity flags 0x180000");
+    let mounted = image.mount("");
+    let script = r#"
+for path in "encrypted", "verity":
+    for flags in os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_TRUNC:
+        fd = refused(os.open, path, flags)
+        print(path, os.read(fd, 20) if isinstance(fd, int) else fd)
+    print(path, refused(os.truncate, path, 0), refused(os.chmod, path, 0o600))
+"#;
+    let said = mounted.run(&format!("python3 - <<'END'\n{PYTHON}\n{script}\nEND"));
+    let expected = "encrypted ENOKEY\nencrypted ENOKEY\nencrypted ENOKEY\nencrypted ENOKEY None\n\
+                    verity b'contents\\n'\nverity EPERM\nverity EPERM\nverity EPERM None\n";
+    assert_eq!(said, expected);
+    // No policy is stored with the first one, which e2fsck would report.
+    mounted.run("rm encrypted");
+    mounted.unmount();
 }

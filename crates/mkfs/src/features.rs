@@ -33,6 +33,9 @@ const OPTIONAL: &[(&str, Bit)] = &[
         Bit::Incompat(IncompatFeatures::CSUM_SEED),
     ),
     ("large_dir", Bit::Incompat(IncompatFeatures::LARGEDIR)),
+    ("ea_inode", Bit::Incompat(IncompatFeatures::EA_INODE)),
+    // Root and lost+found have blocks all the same.
+    ("inline_data", Bit::Incompat(IncompatFeatures::INLINE_DATA)),
     (
         "sparse_super",
         Bit::RoCompat(RoCompatFeatures::SPARSE_SUPER),
@@ -171,7 +174,7 @@ mod tests {
     fn an_unsupported_feature_is_named() {
         for (list, name) in [
             ("bigalloc", "bigalloc"),
-            ("64bit,inline_data", "inline_data"),
+            ("64bit,casefold", "casefold"),
             ("^extent", "extent"),
             ("^sparse_super", "resize_inode"),
             ("no_such_thing", "no_such_thing"),

@@ -93,6 +93,11 @@ fn every_feature_and_block_size_is_clean() {
         "^dir_nlink",
         "^ext_attr",
         "large_dir",
+        "inline_data",
+        "inline_data,^metadata_csum",
+        "ea_inode",
+        "ea_inode,inline_data,^metadata_csum",
+        "inline_data,^ext_attr,^extra_isize",
         "^64bit,^metadata_csum,^flex_bg,^resize_inode,^orphan_file",
     ] {
         for block_size in [1024, 2048, 4096] {
@@ -244,6 +249,7 @@ fn the_kernel_can_fill_them() {
         "^flex_bg",
         "^metadata_csum,uninit_bg",
         "^metadata_csum",
+        "inline_data",
     ] {
         make(&path, 200 * MIB, &features(list)).unwrap();
         let mount = match KernelMount::try_with(&path, "rw") {

@@ -18,6 +18,8 @@ Examples:
   sluice mkfs disk.img --size 10GiB                 a sparse image file, created if it is missing
   sluice mkfs /dev/sdb1 -L backup                   a block device
   sluice mkfs disk.img --size 1TiB -O ^orphan_file  without a feature
+  sluice mkfs disk.img --size 1GiB -O inline_data   small files and directories in their inodes
+  sluice mkfs disk.img --size 1GiB -O ea_inode      extended attributes of up to 64 KiB
   sluice mkfs small.img --size 64MiB -T auto        blocks of 1 KiB, as mke2fs chooses
   sluice mkfs disk.img --force                      overwrite existing data
   sluice mkfs sim:hdd,size=1TiB,file=disk.img       an image that is as slow as a disk"

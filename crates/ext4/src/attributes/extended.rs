@@ -8,18 +8,20 @@
 
 use crate::removal::NAMESPACE_BLOCKS;
 use crate::xattr::{self, SetXattrMode};
-use crate::{Error, Fs, Inode, InodeRef, Result, WriteMode, directory, inline_data};
+use crate::{Error, Fs, Inode, InodeRef, Result, directory, inline_data};
 use ext4_format::acl::Acl;
-use ext4_format::inode::FileType;
+use ext4_format::inode::{FileType, InodeFlags};
 use ext4_format::xattr::{
     INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_SYSTEM, INDEX_USER, full_name,
     split_name,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The longest full name, in bytes.
 const NAME_MAX: usize = 255;
-/// The longest value that Linux accepts, in bytes. The value must also fit in a block.
+/// The longest value that Linux accepts, in bytes. Without the feature `ea_inode` the value must
+/// also fit in a block.
 const VALUE_MAX: usize = 65_536;
 
 impl Fs {
@@ -37,13 +39,15 @@ impl Fs {
         }
         let attributes = {
             let _shared = inode.lock.read();
-            xattr::Attributes::read(self, inode)?
+            let all = xattr::Attributes::read(self, inode)?;
+            // A change may free the inode that holds the value.
+            all.get(self, inode, (index, rest))?.map(Cow::into_owned)
         };
-        let value = attributes.get(index, rest).ok_or(Error::NoAttribute)?;
+        let value = attributes.ok_or(Error::NoAttribute)?;
         if is_acl(index) {
-            return Ok(Acl::from_disk(value)?.to_xattr());
+            return Ok(Acl::from_disk(&value)?.to_xattr());
         }
-        Ok(value.to_vec())
+        Ok(value)
     }
 
     /// Returns the full names of all attributes: those in the inode, then those in the block, each
@@ -88,10 +92,12 @@ impl Fs {
             ),
             false => None,
         };
-        self.with_space(NAMESPACE_BLOCKS, || {
+        let blocks = (value.len() as u64).div_ceil(u64::from(self.geo.block_size));
+        let set = self.with_space(NAMESPACE_BLOCKS + blocks, || {
             let _exclusive = inode.lock.write();
             let set = || {
-                let handle = self.journal.start(xattr::XATTR_CREDITS)?;
+                let credits = xattr::credits(self, inode, value.len())?;
+                let handle = self.journal.start(credits)?;
                 let parsed = parsed.as_ref();
                 let changed = match index {
                     INDEX_POSIX_ACL_ACCESS => {
@@ -109,7 +115,10 @@ impl Fs {
                 Err(Error::NoSpace) if self.make_attribute_room(inode, value.len())? => set(),
                 done => done,
             }
-        })
+        });
+        // The inode of the old value.
+        self.delete_unlinked();
+        set
     }
 
     /// Moves contents out of an inode, so that a value of `len` bytes may fit. Returns whether they
@@ -132,21 +141,29 @@ impl Fs {
     /// `NoAttribute`; `NotPermitted` as for [`Fs::set_xattr`].
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
         let (index, rest) = self.check_change(inode, name)?;
-        self.with_space(NAMESPACE_BLOCKS, || {
+        let removed = self.with_space(NAMESPACE_BLOCKS, || {
             let _exclusive = inode.lock.write();
-            let handle = self.journal.start(xattr::XATTR_CREDITS)?;
+            let credits = xattr::credits(self, inode, 0)?;
+            let handle = self.journal.start(credits)?;
             let mode = SetXattrMode::Replace;
             xattr::change(self, &handle, inode, (index, rest), None, mode)?;
             xattr::update_ctime(self, &handle, inode);
             Ok(())
-        })
+        });
+        self.delete_unlinked();
+        removed
     }
 
     /// Checks that an attribute may be changed, and returns the parts of its name.
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
         let (index, rest) = resolve(name)?;
-        inode.begin_write(WriteMode::Anywhere)?;
+        if inode
+            .flags()
+            .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        {
+            return Err(Error::NotPermitted);
+        }
         let kind = inode.kind();
         if is_forbidden(inode, index) {
             return Err(Error::NotPermitted);

@@ -40,7 +40,11 @@ impl Fs {
                     .flags
                     .map(|flags| self.checked_flags(inode, flags, rest.projid))
                     .transpose()?;
-                let handle = self.journal.start(xattr::XATTR_CREDITS + 2)?;
+                let credits = match rest.mode {
+                    Some(_) => xattr::credits(self, inode, 0)?,
+                    None => 0,
+                };
+                let handle = self.journal.start(credits + 2)?;
                 if let Some(mode) = rest.mode {
                     xattr::chmod_acl(self, &handle, inode, mode)?;
                 }

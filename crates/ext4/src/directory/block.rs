@@ -2,7 +2,7 @@
 
 use crate::{Error, Fs, Inode, InodeDamage, Result, extents};
 use ext4_format::Seed;
-use ext4_format::dir_entry::{self, Tail};
+use ext4_format::dir_entry::{self, NameBytes, RecordRules, Tail};
 use ext4_format::error::FormatError;
 use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::htree::{self, NodeKind};
@@ -31,6 +31,10 @@ pub(super) struct Dir<'a> {
     pub has_index_flag: bool,
     /// Whether the inode has the index flag and the volume has `dir_index`.
     pub indexed: bool,
+    /// Whether names are any bytes, and shown in another form ([`super::names`]).
+    pub is_encrypted: bool,
+    /// Whether the hashes of a tree are those of folded names.
+    pub ignores_case: bool,
 }
 
 fn seal_leaf(seed: u32, _block: FsBlock, bytes: &mut [u8]) {
@@ -47,9 +51,6 @@ impl<'a> Dir<'a> {
     /// Opens a directory that has at least one block.
     pub fn open(fs: &'a Fs, inode: &'a Inode) -> Result<Dir<'a>> {
         let (size, flags) = inode.fields(|f| (f.size, f.flags));
-        if flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Error::Encrypted { ino: inode.ino });
-        }
         if flags.contains(InodeFlags::INLINE_DATA) {
             return Err(Error::Internal("the directory is in its inode"));
         }
@@ -78,6 +79,8 @@ impl<'a> Dir<'a> {
             indexed: has_index_flag
                 && fs.geo.compat.contains(CompatFeatures::DIR_INDEX)
                 && !flags.contains(InodeFlags::CASEFOLD),
+            is_encrypted: flags.contains(InodeFlags::ENCRYPT),
+            ignores_case: flags.contains(InodeFlags::CASEFOLD),
         })
     }
     /// Opens a new directory, which has no block.
@@ -88,6 +91,8 @@ impl<'a> Dir<'a> {
             blocks: 0,
             has_index_flag: false,
             indexed: false,
+            is_encrypted: false,
+            ignores_case: false,
         }
     }
 
@@ -95,9 +100,15 @@ impl<'a> Dir<'a> {
     pub fn block_size(&self) -> usize {
         self.fs.geo.block_size as usize
     }
-    /// Returns the number of inodes on the volume: the largest valid inode number.
-    pub fn inodes_count(&self) -> u32 {
-        self.fs.geo.inodes_count
+    /// Returns what live records may have.
+    pub fn rules(&self) -> RecordRules {
+        RecordRules {
+            inodes_count: self.fs.geo.inodes_count,
+            names: match self.is_encrypted {
+                true => NameBytes::Any,
+                false => NameBytes::Text,
+            },
+        }
     }
     /// Returns whether blocks end in a checksum.
     pub fn tail(&self) -> Tail {
@@ -199,18 +210,18 @@ impl<'a> Dir<'a> {
         match kind {
             BlockKind::Leaf => {
                 dir_entry::verify_checksum(self.seed(), bytes, place)?;
-                for record in dir_entry::records(bytes, self.inodes_count()) {
+                for record in dir_entry::records(bytes, self.rules()) {
                     record?;
                 }
                 if at == FileBlock(0) {
-                    check_dots(bytes, self.inodes_count())?;
+                    check_dots(bytes, self.rules())?;
                 }
             }
             BlockKind::Node(node) => {
                 htree::verify_checksum(self.seed(), bytes, node, place)?;
                 match node {
                     NodeKind::Root => {
-                        check_dots(bytes, self.inodes_count())?;
+                        check_dots(bytes, self.rules())?;
                         htree::parse_root(bytes, self.tail(), self.max_levels())?;
                     }
                     NodeKind::Interior => {
@@ -361,8 +372,8 @@ pub(super) fn entry_kind(fs: &Fs, kind: FileType) -> Option<FileType> {
 }
 
 /// Checks that a first block begins with "." and "..".
-fn check_dots(bytes: &[u8], inodes_count: u32) -> Result<(), FormatError> {
-    let mut records = dir_entry::records(bytes, inodes_count);
+fn check_dots(bytes: &[u8], rules: RecordRules) -> Result<(), FormatError> {
+    let mut records = dir_entry::records(bytes, rules);
     for expected in [&b"."[..], b".."] {
         let record = records
             .next()

@@ -12,8 +12,9 @@
 //! ([`super::read()`]). So a reader continues at its position after the move.
 
 use super::block::{BlockKind, Dir, entry_kind};
+use super::names::check_not_encrypted;
 use super::plan::NewEntry;
-use super::{At, Place, Slot, check_not_encrypted};
+use super::{At, Place, Slot};
 use crate::alloc::BlockRun;
 use crate::inline_data::{self, Places};
 use crate::{Error, Fs, Inode, InodeDamage, Result};

@@ -1,7 +1,8 @@
 //! Directories without a usable hash tree. A look-up may read all blocks.
 
 use super::block::{BlockKind, Dir};
-use super::tree::{self, Path, probe};
+use super::names::Wanted;
+use super::tree::{Path, probe};
 use super::{Leaf, Place, Slot};
 use crate::{InodeDamage, Result};
 use ext4_format::dir_entry;
@@ -25,8 +26,8 @@ const FIRST_WINDOW: u32 = 16;
 /// Blocks of a window at most.
 const LARGEST_WINDOW: u32 = 256;
 
-/// Finds `name`, or else the first room for it.
-pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
+/// Finds a name, or else the first room for it.
+pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Place> {
     let mut room = None;
     let mut last = None;
     for at in (0..dir.blocks).map(FileBlock) {
@@ -34,7 +35,7 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Place> {
         let Some(leaf) = dir.get_if_leaf(at)? else {
             continue;
         };
-        let slot = probe(dir, &leaf, name)?;
+        let slot = probe(dir, &leaf, wanted)?;
         let place = Place::in_block(Leaf::linear(leaf, at), slot);
         match slot {
             Slot::Entry { .. } => return Ok(place),
@@ -62,7 +63,7 @@ pub(super) fn first_block(dir: &Dir<'_>) -> Result<Arc<Buffer>> {
 /// Finds "..", which is always the second entry of the first block.
 pub(super) fn find_parent(dir: &Dir<'_>) -> Result<Place> {
     let leaf = first_block(dir)?;
-    let slot = probe(dir, &leaf, b"..")?;
+    let slot = probe(dir, &leaf, &Wanted::Name(b".."))?;
     match slot {
         Slot::Entry { .. } => Ok(Place::in_block(Leaf::linear(leaf, FileBlock(0)), slot)),
         _ => {
@@ -79,7 +80,7 @@ pub(super) fn is_empty(dir: &Dir<'_>) -> Result<bool> {
         let Some(leaf) = dir.get_if_leaf(at)? else {
             continue;
         };
-        let empty = dir_entry::is_empty(&leaf.data(), dir.inodes_count());
+        let empty = dir_entry::is_empty(&leaf.data(), dir.rules());
         if !empty.map_err(|e| dir.corrupt(&leaf, e))? {
             return Ok(false);
         }
@@ -107,11 +108,6 @@ fn is_window_start(at: u32) -> bool {
 /// Returns the end of the window that starts at `at`.
 fn window_end(at: u32) -> u32 {
     at.saturating_add(at.clamp(FIRST_WINDOW, LARGEST_WINDOW))
-}
-
-/// Returns the hash of new trees on this volume; `None` for an unknown version.
-pub(super) fn default_hash(dir: &Dir<'_>) -> Option<ext4_format::dirhash::HashVersion> {
-    tree::hash_version(dir, dir.fs.geo.hash_version)
 }
 
 #[cfg(test)]

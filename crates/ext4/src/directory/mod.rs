@@ -32,8 +32,10 @@
 //!   and visited leaves are counted.
 
 mod block;
+mod hash;
 mod inline;
 mod linear;
+mod names;
 mod plan;
 mod read;
 mod read_ahead;
@@ -41,6 +43,7 @@ mod read_ahead;
 mod tests;
 mod tree;
 
+pub(crate) use names::{check_may_add, check_not_encrypted};
 pub(crate) use read::read;
 
 use crate::inline_data;
@@ -48,8 +51,9 @@ use crate::{Error, Fs, Inode, Result};
 use block::Dir;
 use cache::{Dentry, Named};
 use ext4_format::dir_entry::{self, Probe};
-use ext4_format::inode::{FileType, InodeFlags};
+use ext4_format::inode::FileType;
 use jbd2::{Buffer, Handle};
+use names::Wanted;
 use plan::NewEntry;
 use std::sync::Arc;
 use tree::Path;
@@ -72,7 +76,7 @@ pub struct DirEntry<'a> {
 pub(crate) struct Place {
     at: At,
     slot: Slot,
-    /// The name in the cache; `None` for "..".
+    /// The name in the cache; `None` for ".." and in an encrypted directory.
     dentry: Option<Dentry>,
 }
 
@@ -208,10 +212,15 @@ pub(crate) fn find(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Place> {
         true => inline::find(fs, dir, name)?,
         false => {
             let view = Dir::open(fs, dir)?;
-            match tree::find(&view, name)? {
+            let wanted = Wanted::new(&view, name)?;
+            let place = match tree::find(&view, &wanted)? {
                 Some(place) => place,
-                None => linear::find(&view, name)?,
+                None => linear::find(&view, &wanted)?,
+            };
+            if view.is_encrypted {
+                return Ok(place);
             }
+            place
         }
     };
     Ok(Place {
@@ -240,15 +249,6 @@ pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
         .ok_or(Error::NotFound)
 }
 
-/// # Errors
-/// `Encrypted` for a directory whose names are encrypted.
-fn check_not_encrypted(dir: &Inode) -> Result<()> {
-    match dir.flags().contains(InodeFlags::ENCRYPT) {
-        true => Err(Error::Encrypted { ino: dir.ino }),
-        false => Ok(()),
-    }
-}
-
 /// Looks up a name, "." and ".." included. The type is `None` if the volume does not record types.
 pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, Option<FileType>)>> {
     let place = match name {
@@ -261,7 +261,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<(Ino, O
 }
 
 /// Adds an entry at `place`, which [`find`] returned for the same name. An error has changed
-/// nothing.
+/// nothing. The directory is one that [`check_may_add`] allows.
 ///
 /// # Errors
 ///

@@ -13,14 +13,14 @@
 
 use super::Leaf;
 use super::block::{BlockKind, Dir};
+use super::hash;
 use super::linear;
-use super::tree::{self, node_kind};
+use super::tree::node_kind;
 use crate::extents::INSERT_CREDITS;
 use crate::{Error, Inode, Result};
 use ext4_format::dir_entry::{self, rec_len_for};
 use ext4_format::dirhash::HashVersion;
 use ext4_format::error::FormatError;
-use ext4_format::features::CompatFeatures;
 use ext4_format::htree::{self, NodeKind};
 use ext4_format::inode::{FileType, InodeFlags};
 use jbd2::{Buffer, Handle};
@@ -68,14 +68,14 @@ pub(super) fn add_entry(
     entry: &NewEntry<'_>,
 ) -> Result<Plan> {
     let in_tree = !leaf.path.is_empty();
-    let hash = if in_tree {
-        tree::root(dir)?.map(|root| root.version)
-    } else if may_become_tree(dir) {
-        linear::default_hash(dir)
+    let version = if in_tree {
+        hash::root(dir)?.map(|root| root.version)
+    } else if hash::may_become_tree(dir) {
+        hash::default_hash(dir.fs)
     } else {
         None
     };
-    let Some(hash) = hash else {
+    let Some(version) = version else {
         return append(dir, entry);
     };
     let capacity = capacity(dir);
@@ -86,17 +86,10 @@ pub(super) fn add_entry(
         return compact(dir, leaf, entry);
     }
     if in_tree {
-        split(dir, leaf, hash, entry)
+        split(dir, leaf, version, entry)
     } else {
-        convert_to_htree(dir, leaf, hash, entry)
+        convert_to_htree(dir, leaf, version, entry)
     }
-}
-
-/// Returns whether a directory has one block that is converted to a tree when it is full. Such a
-/// directory is read in the order of hashes.
-pub(super) fn may_become_tree(dir: &Dir<'_>) -> bool {
-    let possible = dir.fs.geo.compat.contains(CompatFeatures::DIR_INDEX);
-    possible && !dir.has_index_flag && dir.blocks == 1
 }
 
 /// Returns the bytes for entries in a block.
@@ -126,15 +119,15 @@ fn collect(
     entry: &NewEntry<'_>,
 ) -> Result<Vec<Item>, FormatError> {
     let mut items = vec![Item {
-        hash: tree::hash(dir, version, entry.name).major,
+        hash: hash::hash(dir.fs, version, entry.name).major,
         offset: NEW,
         len: rec_len_for(entry.name.len()),
     }];
-    for old in dir_entry::entries(block, dir.inodes_count()) {
+    for old in dir_entry::entries(block, dir.rules()) {
         let old = old?;
         if !old.is_dot_or_dotdot() {
             items.push(Item {
-                hash: tree::hash(dir, version, old.name).major,
+                hash: hash::hash(dir.fs, version, old.name).major,
                 offset: old.offset,
                 len: rec_len_for(old.name.len()),
             });
@@ -224,7 +217,7 @@ fn compact(dir: &Dir<'_>, leaf: &Leaf, entry: &NewEntry<'_>) -> Result<Plan> {
     let source = leaf.buffer.data();
     let pack = || {
         let mut offsets = Vec::new();
-        for old in dir_entry::entries(&source, dir.inodes_count()) {
+        for old in dir_entry::entries(&source, dir.rules()) {
             offsets.push(old?.offset);
         }
         let mut image = vec![0; dir.block_size()];

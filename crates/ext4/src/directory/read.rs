@@ -21,8 +21,10 @@
 //! caller may change the directory.
 
 use super::block::{BlockKind, Dir};
-use super::tree::{self, Path, cycle_error};
-use super::{DirEntry, inline, linear, plan, read_ahead};
+use super::hash::{self, HashOrder, hash_order};
+use super::names::Shown;
+use super::tree::{Path, cycle_error};
+use super::{DirEntry, inline, linear, read_ahead};
 use crate::inline_data;
 use crate::{Error, Fs, Inode, InodeDamage, Result};
 use block::{Buf, BufMut};
@@ -48,6 +50,8 @@ const READ_AHEAD_LEAVES: usize = 32;
 struct Chunk {
     leaves: Vec<Buf>,
     entries: Vec<ChunkEntry>,
+    /// How names are shown; `None`: as they are stored.
+    shown: Option<Shown>,
 }
 
 /// An entry in one of a chunk's leaves.
@@ -81,11 +85,18 @@ impl Chunk {
         leaf.and_then(|leaf| leaf.get(start..start + usize::from(entry.name_len)))
             .unwrap_or_default()
     }
+    /// Returns the name that an entry is shown by, if that is not the stored one.
+    fn shown_name(&self, fs: &Fs, entry: &ChunkEntry, stored: &[u8]) -> Option<Vec<u8>> {
+        let leaf = self.leaves.get(entry.leaf as usize)?;
+        self.shown?.name(fs, leaf, entry.name, stored)
+    }
     /// Sorts the entries by hash and name, gives each a position of its own, drops those before
     /// `from` and sets the position after each entry. The chunk has all names of a major hash, or
     /// none.
     fn sort_and_rank(&mut self, from: u64) {
-        let Chunk { leaves, entries } = self;
+        let Chunk {
+            leaves, entries, ..
+        } = self;
         entries.sort_unstable_by(|a, b| {
             let by_name = || Chunk::name(leaves, a).cmp(Chunk::name(leaves, b));
             a.pos.cmp(&b.pos).then_with(by_name)
@@ -149,10 +160,12 @@ pub(crate) fn read(
             let kind = entry
                 .kind
                 .or_else(|| Some(fs.inode(entry.ino).ok()?.kind()));
+            let stored = Chunk::name(&chunk.leaves, entry);
+            let shown = chunk.shown_name(fs, entry, stored);
             let more = each(DirEntry {
                 ino: entry.ino,
                 kind: kind.unwrap_or(FileType::Regular),
-                name: Chunk::name(&chunk.leaves, entry),
+                name: shown.as_deref().unwrap_or(stored),
                 next: entry.pos,
             });
             if !more {
@@ -179,6 +192,7 @@ fn collect(
     if pos == 0 {
         read_ahead::begin(&dir);
     }
+    chunk.shown = Shown::of(&dir)?;
     Ok(match hash_order(&dir)? {
         Some(order) => (
             parent_for_dots(&dir, pos)?,
@@ -230,30 +244,6 @@ fn read_dots(
         })
 }
 
-/// The parameters for reading a directory by hash.
-struct HashOrder {
-    version: HashVersion,
-    /// The root of the tree; `None` for a single block.
-    tree: Option<tree::Root>,
-}
-
-/// Returns how to read a directory by hash; `None` for a directory that is read by offset.
-fn hash_order(dir: &Dir<'_>) -> Result<Option<HashOrder>> {
-    if dir.indexed {
-        return Ok(tree::root(dir)?.map(|root| HashOrder {
-            version: root.version,
-            tree: Some(root),
-        }));
-    }
-    if !plan::may_become_tree(dir) {
-        return Ok(None);
-    }
-    Ok(linear::default_hash(dir).map(|version| HashOrder {
-        version,
-        tree: None,
-    }))
-}
-
 /// Returns the parent's inode number if `pos` is before the end of "." and "..".
 fn parent_for_dots(dir: &Dir<'_>, pos: u64) -> Result<Option<Ino>> {
     if pos >= FIRST_HASH {
@@ -264,7 +254,7 @@ fn parent_for_dots(dir: &Dir<'_>, pos: u64) -> Result<Option<Ino>> {
 
 /// Returns the sort key of a name.
 fn key(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> u64 {
-    let hash = tree::hash(dir, version, name);
+    let hash = hash::hash(dir.fs, version, name);
     let minor = match version {
         HashVersion::Legacy | HashVersion::LegacyUnsigned => {
             dirhash::hash(HashVersion::HalfMd4, &dir.fs.geo.hash_seed, name).minor
@@ -349,7 +339,7 @@ fn collect_keys(
     from: u64,
     chunk: &mut Chunk,
 ) -> Result<(), FormatError> {
-    for entry in dir_entry::entries(&data, dir.inodes_count()) {
+    for entry in dir_entry::entries(&data, dir.rules()) {
         let entry = entry?;
         if entry.is_dot_or_dotdot() {
             continue;
@@ -371,7 +361,7 @@ fn collect_offsets(
     from: u32,
     chunk: &mut Chunk,
 ) -> Result<(), FormatError> {
-    for entry in dir_entry::entries_from(&data, dir.inodes_count(), from) {
+    for entry in dir_entry::entries_from(&data, dir.rules(), from) {
         let entry = entry?;
         chunk.push(base + u64::from(entry.offset + entry.rec_len), &entry);
     }

@@ -1,6 +1,6 @@
 //! Hash collisions. The tests mask the hashes of names, so that names of equal hash span leaves.
 
-use super::tree::HASH_MASK;
+use super::hash::HASH_MASK;
 use crate::{DirEntry, Error, Fs, InodeRef, MountOptions, NewInode};
 use block::Queue;
 use block::devices::MemoryDevice;

@@ -6,11 +6,10 @@
 //! that entry, and goes down along first entries.
 
 use super::block::{BlockKind, Dir};
+use super::hash::{self, Root};
+use super::names::Wanted;
 use super::{Leaf, Place, Slot};
 use crate::{Error, InodeDamage, Result};
-use block::Buf;
-use ext4_format::dir_entry;
-use ext4_format::dirhash::{self, DirHash, HashVersion};
 use ext4_format::error::FormatError;
 use ext4_format::htree::{self, NodeKind};
 use jbd2::Buffer;
@@ -42,61 +41,6 @@ pub(super) fn node_kind(level: usize) -> NodeKind {
     } else {
         NodeKind::Interior
     }
-}
-
-/// Returns the hash function for the version in a tree's root; `None` for an unknown version.
-pub(super) fn hash_version(dir: &Dir<'_>, version: u8) -> Option<HashVersion> {
-    dir.fs.geo.dir_hash_version(version).ok()
-}
-
-/// Returns the hash of a name.
-pub(super) fn hash(dir: &Dir<'_>, version: HashVersion, name: &[u8]) -> DirHash {
-    let hash = dirhash::hash(version, &dir.fs.geo.hash_seed, name);
-    #[cfg(test)]
-    let hash = DirHash {
-        major: hash.major & HASH_MASK.get(),
-        minor: hash.minor & HASH_MASK.get(),
-    };
-    hash
-}
-
-#[cfg(test)]
-thread_local! {
-    /// The bits of hashes to keep. Tests clear the others to cause collisions.
-    pub(super) static HASH_MASK: std::cell::Cell<u32> = const { std::cell::Cell::new(!0) };
-}
-
-/// The root of a directory's tree.
-pub(super) struct Root {
-    pub buffer: Arc<Buffer>,
-    pub version: HashVersion,
-    /// Levels of nodes below the root.
-    pub levels: u8,
-    data: Buf,
-}
-
-/// Reads the root of a directory's tree; `None` if it has no tree or a tree with an unknown hash.
-pub(super) fn root(dir: &Dir<'_>) -> Result<Option<Root>> {
-    if !dir.indexed {
-        return Ok(None);
-    }
-    let buffer = dir.get(FileBlock(0), BlockKind::Node(NodeKind::Root))?;
-    let data = buffer.data();
-    let info = htree::root_info(&data).map_err(|e| dir.corrupt(&buffer, e))?;
-    if info.indirect_levels > dir.max_levels() {
-        let error = FormatError::OutOfRange {
-            structure: "htree root",
-            field: "indirect_levels",
-            value: u64::from(info.indirect_levels),
-        };
-        return Err(dir.corrupt(&buffer, error));
-    }
-    Ok(hash_version(dir, info.hash_version).map(|version| Root {
-        buffer,
-        version,
-        levels: info.indirect_levels,
-        data,
-    }))
 }
 
 impl Path {
@@ -211,19 +155,19 @@ pub(super) fn cycle_error(dir: &Dir<'_>) -> Error {
     dir.fs.blame("directory_index", dir.inode.ino, error)
 }
 
-/// Finds `name` in a hashed directory; `None` if the directory has no tree with a known hash.
+/// Finds a name in a hashed directory; `None` if the directory has no tree with a known hash.
 ///
 /// A new name goes to the first leaf of its hash, because look-ups start there.
-pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
-    let Some(root) = root(dir)? else {
+pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Place>> {
+    let Some(root) = hash::root(dir)? else {
         return Ok(None);
     };
-    let hash = hash(dir, root.version, name).major;
+    let hash = wanted.hash(dir, root.version);
     let (mut path, mut leaf_at) = Path::descend(dir, root, hash)?;
     let mut first = None;
     for _ in 0..dir.blocks {
         let leaf = dir.get(leaf_at, BlockKind::Leaf)?;
-        let slot = probe(dir, &leaf, name)?;
+        let slot = probe(dir, &leaf, wanted)?;
         let continues = match slot {
             Slot::Entry { .. } => false,
             _ => path.next.is_some_and(|next| htree::continues(next, hash)),
@@ -250,9 +194,8 @@ pub(super) fn find(dir: &Dir<'_>, name: &[u8]) -> Result<Option<Place>> {
     Err(cycle_error(dir))
 }
 
-/// Looks for `name` in a leaf.
-pub(super) fn probe(dir: &Dir<'_>, leaf: &Arc<Buffer>, name: &[u8]) -> Result<Slot> {
-    let data = leaf.data();
-    let probed = dir_entry::probe(&data, name, dir.inodes_count());
-    probed.map(Slot::from).map_err(|e| dir.corrupt(leaf, e))
+/// Looks for a name in a leaf.
+pub(super) fn probe(dir: &Dir<'_>, leaf: &Arc<Buffer>, wanted: &Wanted<'_>) -> Result<Slot> {
+    let probed = wanted.probe(dir, &leaf.data());
+    probed.map_err(|e| dir.corrupt(leaf, e))
 }

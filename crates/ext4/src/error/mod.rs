@@ -65,6 +65,20 @@ pub enum Error {
         /// The inode.
         ino: Ino,
     },
+    /// A name cannot be added to a directory that ignores case.
+    #[error(
+        "directory {ino} ignores case (casefold); names cannot be added to it yet, only removed"
+    )]
+    IgnoresCase {
+        /// The directory.
+        ino: Ino,
+    },
+    /// The contents of a file with a hash tree cannot change.
+    #[error("inode {ino} is protected by fs-verity: its contents cannot be changed")]
+    Verity {
+        /// The inode.
+        ino: Ino,
+    },
     /// No blocks, or no inodes, are left.
     #[error("no space left on the volume")]
     NoSpace,
@@ -140,9 +154,10 @@ impl Error {
             Error::Corrupt(_) | Error::CorruptInode { .. } | Error::CorruptDirectory { .. } => {
                 Errno::UCLEAN
             }
-            Error::Unsupported(_) | Error::UnsupportedFeature(_) | Error::NotSupported => {
-                Errno::OPNOTSUPP
-            }
+            Error::Unsupported(_)
+            | Error::UnsupportedFeature(_)
+            | Error::NotSupported
+            | Error::IgnoresCase { .. } => Errno::OPNOTSUPP,
             Error::InUse(_) => Errno::BUSY,
             Error::Encrypted { .. } => Errno::NOKEY,
             Error::Stale => Errno::STALE,
@@ -156,7 +171,7 @@ impl Error {
             Error::TooManyLinks => Errno::MLINK,
             Error::ReadOnly => Errno::ROFS,
             Error::Invalid(_) => Errno::INVAL,
-            Error::NotPermitted => Errno::PERM,
+            Error::NotPermitted | Error::Verity { .. } => Errno::PERM,
             Error::FileTooLarge => Errno::FBIG,
             Error::NoAttribute => Errno::NODATA,
             Error::ValueTooLarge => Errno::TOOBIG,

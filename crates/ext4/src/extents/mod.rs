@@ -262,15 +262,17 @@ pub(crate) fn convert(
 /// left for another handle: the range's start if all is done.
 ///
 /// With [`REMOVE_CREDITS`] it removes at least one extent. The tree is consistent at every stop.
-/// Blocks of directories and symbolic links get revoke records.
+/// Blocks of directories, symbolic links and values of attributes get revoke records.
 pub(crate) fn remove(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
     range: Range<FileBlock>,
 ) -> Result<FileBlock> {
-    let journaled =
-        inode.kind() != FileType::Regular || inode.flags().contains(InodeFlags::JOURNAL_DATA);
+    let journaled = inode.kind() != FileType::Regular
+        || inode
+            .flags()
+            .intersects(InodeFlags::JOURNAL_DATA | InodeFlags::EA_INODE);
     let mut left = range;
     let budget = handle.credits();
     let mut groups: SmallVec<[u64; 16]> = SmallVec::new();

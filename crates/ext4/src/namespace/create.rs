@@ -211,7 +211,7 @@ impl Fs {
     fn tmpfile_once(&self, dir: &InodeRef, new: NewInode) -> Result<InodeRef> {
         let made = {
             let _shared = dir.lock.read();
-            check_may_change(dir, Change::Add)?;
+            check_may_change(dir, Change::AddUnnamed)?;
             let parent = ParentAttributes::of(dir);
             let handle = self.journal.start(parent.credits())?;
             let made = self.make_inode(&handle, dir, &parent, FileType::Regular, new);

@@ -163,6 +163,8 @@ fn check_name_bytes(name: &[u8]) -> Result<()> {
 enum Change {
     /// Names are added.
     Add,
+    /// An inode without a name is created.
+    AddUnnamed,
     /// Names are removed, or refer to another inode.
     Remove,
 }
@@ -180,7 +182,12 @@ fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
     if append || flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    Ok(())
+    match change {
+        Change::Add => directory::check_may_add(dir),
+        // Its contents would be encrypted.
+        Change::AddUnnamed => directory::check_not_encrypted(dir),
+        Change::Remove => Ok(()),
+    }
 }
 
 /// Checks that an inode's flags allow a name of it to be added, changed or removed.

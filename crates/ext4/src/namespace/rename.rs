@@ -177,6 +177,9 @@ impl Fs {
             None => Change::Add,
         };
         check_may_change(to.dir, change)?;
+        // As in the kernel, no name of an encrypted directory is changed without the key.
+        directory::check_not_encrypted(from.dir)?;
+        directory::check_not_encrypted(to.dir)?;
         let source_kind = kind_of(self, &source_place)?;
         let target_kind = kind_of(self, &target_place)?;
         let source_is_dir = source_kind == Some(FileType::Directory);

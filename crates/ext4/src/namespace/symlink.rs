@@ -7,14 +7,19 @@ use super::NewInode;
 use super::create::CreateRequest;
 use crate::extents::{self, ExtentState, INSERT_CREDITS, Map};
 use crate::{Error, Fs, Inode, InodeDamage, InodeRef, Result, inline_data};
+use ext4_format::dirhash::DirHash;
 use ext4_format::inode::{FileType, I_BLOCK_SIZE, InodeFlags, InodeMode};
-use ext4_format::symlink::{MAX_FAST_TARGET, fast_i_block};
+use ext4_format::nokey_name;
+use ext4_format::symlink::{MAX_FAST_TARGET, encrypted_target, fast_i_block};
 use jbd2::Handle;
 use std::sync::Arc;
 use units::FileBlock;
 
 /// The longest target, in bytes (Linux's PATH_MAX less the final NUL).
 const MAX_TARGET: usize = 4095;
+
+/// Targets are in no directory, so they have no hash.
+const NO_HASH: DirHash = DirHash { major: 0, minor: 0 };
 
 impl Fs {
     /// Creates a symbolic link. Its mode is always 0777.
@@ -75,7 +80,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Returns a symbolic link's target.
+    /// Returns a symbolic link's target. The target of an encrypted link is as the kernel shows it
+    /// without the key.
     ///
     /// # Errors
     ///
@@ -92,9 +98,6 @@ impl Fs {
         };
         let mut block = None;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
-        if flags.contains(InodeFlags::ENCRYPT) {
-            return Err(Error::Encrypted { ino: inode.ino });
-        }
         let mut target = if flags.contains(InodeFlags::INLINE_DATA) {
             Some(inline_data::target(self, inode)?)
         } else if fast {
@@ -115,6 +118,12 @@ impl Fs {
             data.get(..len).map(<[u8]>::to_vec)
         }
         .ok_or_else(|| corrupt(InodeDamage::TargetSize { size }, None))?;
+        if flags.contains(InodeFlags::ENCRYPT) {
+            return match encrypted_target(&target) {
+                Some(target) => Ok(nokey_name::encode(NO_HASH, target)),
+                None => Err(corrupt(InodeDamage::TargetSize { size }, block)),
+            };
+        }
         // The kernel reads the target as a C string.
         if let Some(end) = target.iter().position(|&byte| byte == 0) {
             target.truncate(end);

@@ -45,10 +45,9 @@ impl Fs {
         if has_extents(inode) {
             self.free_blocks(inode, FileBlock::FIRST..FileBlock::END)?;
         }
-        let handle = self
-            .journal
-            .start(orphan::ORPHAN_CREDITS + xattr::XATTR_CREDITS + 4)?;
-        xattr::release_block(self, &handle, inode)?;
+        let credits = orphan::ORPHAN_CREDITS + xattr::credits(self, inode, 0)? + 4;
+        let handle = self.journal.start(credits)?;
+        xattr::release(self, &handle, inode)?;
         orphan::del(self, &handle, inode)?;
         self.free_number(&handle, inode)
     }
@@ -67,7 +66,8 @@ impl Fs {
     /// in flight. The caller holds the inode's lock exclusively, so only other users can change
     /// that.
     pub(crate) fn credits_to_delete(&self, inode: &InodeRef) -> Option<u32> {
-        let is_simple = inode.fields(|f| f.links_count == 1 && f.file_acl.0 == 0)
+        let is_simple = inode.links() == 1
+            && xattr::nothing_to_release(self, inode)
             && inode.orphan_place().is_none()
             && inode.pins.count() == 1
             && !inode.is_dir()

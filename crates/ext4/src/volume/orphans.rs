@@ -114,6 +114,9 @@ impl Recovery<'_> {
         self.fs.orphan_state.count.fetch_add(1, Ordering::Relaxed);
         if links == 0 {
             self.fs.delete_inode(inode)?;
+            // Values of its attributes, in inodes that it was the last to have. They are orphans
+            // now, and this removes them from the list before the walk goes on.
+            self.fs.delete_unlinked();
             self.report.deleted += 1;
             return Ok(());
         }

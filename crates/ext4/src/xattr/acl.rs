@@ -18,8 +18,8 @@ fn read(fs: &Fs, inode: &Inode, index: u8) -> Result<Option<Acl>> {
     if !inode.has_xattrs() {
         return Ok(None);
     }
-    match Attributes::read(fs, inode)?.get(index, b"") {
-        Some(value) => Ok(Some(Acl::from_disk(value)?)),
+    match Attributes::read(fs, inode)?.get(fs, inode, (index, b""))? {
+        Some(value) => Ok(Some(Acl::from_disk(&value)?)),
         None => Ok(None),
     }
 }

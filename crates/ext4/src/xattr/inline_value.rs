@@ -4,7 +4,8 @@
 //! A change only changes memory. The caller holds the inode's lock exclusively and a handle, and
 //! marks the inode dirty.
 
-use super::store::{Attribute, borrow, own, room};
+use super::attribute::{Attribute, borrow, own};
+use super::store::room;
 use crate::{Fs, Inode, Result};
 use ext4_format::inline_data::ATTRIBUTE;
 use ext4_format::xattr::{INDEX_SYSTEM, build_ibody, parse_ibody, room_in_ibody};
@@ -32,7 +33,7 @@ impl BesideInline {
     fn try_read(fs: &Fs, inode: &Inode) -> Result<BesideInline> {
         let area_len = room(fs, inode).inode;
         let mut others = match inode.xattr_places().0 {
-            Some(area) => own(fs, inode, parse_ibody(&area)?)?,
+            Some(area) => own(parse_ibody(&area)?),
             None => Vec::new(),
         };
         let at = others.iter().position(Attribute::is_inline_data);
@@ -53,6 +54,7 @@ impl BesideInline {
                 index: INDEX_SYSTEM,
                 name: ATTRIBUTE.to_vec(),
                 value: value.to_vec(),
+                stored: None,
             });
         }
         if self.others.is_empty() {

@@ -2,15 +2,18 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `store` | reading and writing both places; blocks that inodes share |
-//! | `value_inode` | values in inodes of their own |
+//! | `store` | reading and changing the attributes of an inode: which one is where |
+//! | `block` | the block with attributes, which inodes share |
+//! | `attribute` | one attribute |
+//! | `value_inode` | values in inodes of their own (`ea_inode`) |
 //! | `inline_value` | the attribute with a part of the inode's contents |
 //! | `acl` | access and default ACLs: their relation to the mode, inheritance |
 //!
-//! The operations on them are in `attributes::extended`. Volumes whose values may be in inodes of
-//! their own (`ea_inode`) are only read.
+//! The operations on them are in `attributes::extended`.
 
 mod acl;
+mod attribute;
+mod block;
 mod inline_value;
 mod store;
 mod value_inode;
@@ -41,11 +44,27 @@ pub(crate) fn update_ctime(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     inode.mark_dirty(fs, handle);
 }
 
-/// Credits for [`inherit_acl`] and [`change`]: the old block and a new one, a bitmap and a
-/// descriptor block for each, the inode, the super block.
+/// Credits for [`inherit_acl`], and for [`change`] of an inode that has no values in inodes: the
+/// old block and a new one, a bitmap and a descriptor block for each, the inode, the super block.
 pub(crate) const XATTR_CREDITS: u32 = 8;
 
-/// Drops the reference of an inode, which is being deleted, to its attribute block.
-pub(crate) fn release_block(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    store::release(fs, handle, inode)
+/// Returns the credits for [`change`] to a value of `len` bytes, and for [`release`]. The caller's
+/// lock excludes changes of attributes.
+pub(crate) fn credits(fs: &Fs, inode: &Inode, len: usize) -> Result<u32> {
+    if !value_inode::is_used(fs) {
+        return Ok(XATTR_CREDITS);
+    }
+    let values = Attributes::read(fs, inode)?.stored_values();
+    Ok(XATTR_CREDITS.saturating_add(value_inode::credits(fs, values + 1, len)))
+}
+
+/// Returns whether an inode has no attributes that its deletion has to release.
+pub(crate) fn nothing_to_release(fs: &Fs, inode: &Inode) -> bool {
+    inode.xattr_block().0 == 0 && !(value_inode::is_used(fs) && inode.has_xattrs())
+}
+
+/// Drops the references of an inode, which is being deleted, to its attribute block and to values
+/// in inodes.
+pub(crate) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    store::release_all(fs, handle, inode)
 }

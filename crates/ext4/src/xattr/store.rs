@@ -6,6 +6,11 @@
 //! drops one reference and allocates a new block for the inode. This module never makes a block
 //! shared.
 //!
+//! On volumes with `ea_inode`, a value that is larger than a block's room, or for which there is no
+//! other place, is in an inode of its own ([`value_inode`]). A change counts the references of all
+//! entries that the inode has before and after it: an entry that only moves keeps its reference,
+//! and one that is copied from a shared block makes another. Values in inodes count for `i_blocks`.
+//!
 //! ```text
 //!            set, no room in the inode           set or removed
 //!   no block ─────────────────────────▶ own block ─────▶ own block (in place)
@@ -13,49 +18,19 @@
 //!      └── all fit into the inode ─────────┘  └── set or removed ── shared block (one reference dropped)
 //! ```
 
+use super::attribute::{Attribute, borrow, own, references};
+use super::block::{BlockChange, get_block, release, write_block};
 use super::{SetXattrMode, value_inode};
-use crate::alloc::BlockRun;
-use crate::{Error, Fs, Inode, InodeDamage, Result};
-use block::BufMut;
-use ext4_format::checksum::Seed;
+use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::features::CompatFeatures;
-use ext4_format::inline_data::ATTRIBUTE;
 use ext4_format::xattr::{
-    INDEX_SYSTEM, Xattr, XattrEntry, build_block, build_ibody, fits_block, fits_ibody, parse_block,
-    parse_ibody, set_refcount, space_for, update_block_checksum, verify_block_checksum,
+    StoredValue, ValueInode, build_ibody, fits_block, fits_ibody, parse_block, parse_ibody,
+    wants_inode,
 };
-use jbd2::{Buffer, Handle, Seal};
+use jbd2::Handle;
+use std::borrow::Cow;
 use std::sync::Arc;
-use units::FsBlock;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Attribute {
-    /// The number of the name's prefix.
-    pub index: u8,
-    /// The name without the prefix.
-    pub name: Vec<u8>,
-    pub value: Vec<u8>,
-}
-
-impl Attribute {
-    fn borrow(&self) -> Xattr<'_> {
-        Xattr {
-            index: self.index,
-            name: &self.name,
-            value: &self.value,
-        }
-    }
-    fn is(&self, index: u8, name: &[u8]) -> bool {
-        self.index == index && self.name == name
-    }
-    /// Whether it has a part of the inode's contents.
-    pub(super) fn is_inline_data(&self) -> bool {
-        self.is(INDEX_SYSTEM, ATTRIBUTE)
-    }
-    fn space(&self) -> usize {
-        space_for(&self.name, &self.value)
-    }
-}
+use units::Ino;
 
 /// The attributes of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,11 +56,11 @@ impl Attributes {
         let (area, block) = inode.xattr_places();
         let mut attributes = Attributes::default();
         if let Some(area) = area {
-            attributes.inode = own(fs, inode, parse_ibody(&area)?)?;
+            attributes.inode = own(parse_ibody(&area)?);
         }
         if block.0 != 0 {
             let data = get_block(fs, inode, block)?.data();
-            attributes.block = own(fs, inode, parse_block(&data)?.1)?;
+            attributes.block = own(parse_block(&data)?.1);
         }
         Ok(attributes)
     }
@@ -94,9 +69,24 @@ impl Attributes {
         self.inode.iter().chain(&self.block)
     }
 
-    pub fn get(&self, index: u8, name: &[u8]) -> Option<&[u8]> {
-        let found = self.iter().find(|attribute| attribute.is(index, name))?;
-        Some(&found.value)
+    fn find(&self, index: u8, name: &[u8]) -> Option<&Attribute> {
+        self.iter().find(|attribute| attribute.is(index, name))
+    }
+
+    /// Returns the value of an attribute of `inode`.
+    pub fn get(
+        &self,
+        fs: &Fs,
+        inode: &Inode,
+        (index, name): (u8, &[u8]),
+    ) -> Result<Option<Cow<'_, [u8]>>> {
+        let value = self.find(index, name).map(|found| found.value(fs, inode));
+        fs.witness("read_attributes", inode.ino, value.transpose())
+    }
+
+    /// Returns the number of values in inodes.
+    pub fn stored_values(&self) -> usize {
+        self.iter().filter_map(|attribute| attribute.stored).count()
     }
 
     /// Sets an attribute; `None` if the attributes do not fit.
@@ -149,25 +139,6 @@ impl Attributes {
     }
 }
 
-/// Copies entries, with the values that are in inodes of their own.
-pub(super) fn own(fs: &Fs, inode: &Inode, entries: Vec<XattrEntry<'_>>) -> Result<Vec<Attribute>> {
-    let own = |entry: XattrEntry<'_>| {
-        Ok(Attribute {
-            index: entry.index,
-            name: entry.name.to_vec(),
-            value: match entry.value_inode {
-                Some(place) => value_inode::read(fs, inode, place)?,
-                None => entry.value.to_vec(),
-            },
-        })
-    };
-    entries.into_iter().map(own).collect()
-}
-
-pub(super) fn borrow(attributes: &[Attribute]) -> Vec<Xattr<'_>> {
-    attributes.iter().map(Attribute::borrow).collect()
-}
-
 /// Sets an attribute, or removes it if `value` is `None`, as part of the handle's transaction. An
 /// error has changed nothing. The caller's lock excludes other changes of attributes. The caller
 /// sets the ctime and marks the inode dirty. Returns whether anything changed.
@@ -180,28 +151,70 @@ pub(crate) fn change(
     mode: SetXattrMode,
 ) -> Result<bool> {
     let old = Attributes::read(fs, inode)?;
-    match (old.get(index, name), mode) {
+    match (old.find(index, name), mode) {
         (None, SetXattrMode::Replace) => return Err(Error::NoAttribute),
         (Some(_), SetXattrMode::Create) => return Err(Error::Exists),
         (None, _) if value.is_none() => return Ok(false),
-        (Some(same), _) if value == Some(same) => return Ok(false),
+        (Some(same), _) if value.is_some() && value == Some(&*same.value(fs, inode)?) => {
+            return Ok(false);
+        }
         _ => {}
     }
     let room = room(fs, inode);
+    let mut made = None;
     let new = match value {
         None => old.clone().without(index, name, room),
         Some(value) => {
-            let new = Attribute {
+            let mut new = Attribute {
                 index,
                 name: name.to_vec(),
                 value: value.to_vec(),
+                stored: None,
             };
-            old.clone().with(new, room).ok_or(Error::NoSpace)?
+            let uses_inodes = value_inode::is_used(fs) && !value.is_empty();
+            let large = uses_inodes && wants_inode(value, room.block);
+            let here = match large {
+                false => old.clone().with(new.clone(), room),
+                true => None,
+            };
+            match here {
+                Some(all) => all,
+                None if !uses_inodes => return Err(Error::NoSpace),
+                None => {
+                    // The entry takes the same room, whichever inode it is.
+                    (new.value, new.stored) = (Vec::new(), Some(NOWHERE));
+                    old.clone().with(new.clone(), room).ok_or(Error::NoSpace)?;
+                    let (value_inode, stored) =
+                        value_inode::create(fs, handle, inode, name, value)?;
+                    made = Some(value_inode);
+                    new.stored = Some(stored);
+                    old.clone().with(new, room).ok_or(Error::NoSpace)?
+                }
+            }
         }
     };
-    write(fs, handle, inode, &old, &new, room)?;
-    Ok(true)
+    let written = write(
+        fs,
+        handle,
+        inode,
+        (&old, &new),
+        made.as_ref().map(|made| made.ino),
+        room,
+    );
+    if let (Err(_), Some(made)) = (&written, &made) {
+        value_inode::put(fs, handle, made, inode);
+    }
+    written.map(|()| true)
 }
+
+/// A value whose inode is not made yet.
+const NOWHERE: StoredValue = StoredValue {
+    place: ValueInode {
+        ino: Ino(0),
+        size: 0,
+    },
+    entry_hash: 0,
+};
 
 /// Returns the space for attributes of an inode.
 pub(super) fn room(fs: &Fs, inode: &Inode) -> Room {
@@ -219,109 +232,87 @@ pub(super) fn room(fs: &Fs, inode: &Inode) -> Room {
     }
 }
 
+/// Writes the places that differ. `made` is the inode of a new value, which has its reference.
 fn write(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    old: &Attributes,
-    new: &Attributes,
+    (old, new): (&Attributes, &Attributes),
+    made: Option<Ino>,
     room: Room,
 ) -> Result<()> {
     let mut area = vec![0; room.inode].into_boxed_slice();
     build_ibody(&borrow(&new.inode), &mut area)?;
-    if new.block != old.block {
-        write_block(fs, handle, inode, &new.block)?;
+    let block = match new.block == old.block {
+        true => BlockChange::None,
+        false => BlockChange::plan(fs, inode, &new.block)?,
+    };
+    // The entries of a block that is replaced keep their references: the block has them.
+    let mut before = references(&old.inode);
+    if !matches!(block, BlockChange::Replace) {
+        before.extend(references(&old.block));
+    }
+    let mut gained = references(&new.inode);
+    gained.extend(references(&new.block));
+    let mut lost = before;
+    gained.retain(|place| {
+        let kept = lost.iter().position(|lost| lost == place);
+        kept.map(|at| lost.swap_remove(at)).is_none() && made != Some(place.ino)
+    });
+    let load = |places: &[ValueInode]| -> Result<Vec<InodeRef>> {
+        let load = |place: &ValueInode| value_inode::load(fs, inode, *place);
+        places.iter().map(load).collect()
+    };
+    let (gained, lost) = (load(&gained)?, load(&lost)?);
+    let mut counted = 0;
+    let written = gained
+        .iter()
+        .try_for_each(|value| {
+            value_inode::get(fs, handle, value, inode)?;
+            counted += 1;
+            Ok(())
+        })
+        .and_then(|()| match block {
+            BlockChange::None => Ok(()),
+            BlockChange::InPlace | BlockChange::Replace => {
+                write_block(fs, handle, inode, &new.block, block)
+            }
+        });
+    if let Err(error) = written {
+        for value in &gained[..counted] {
+            value_inode::put(fs, handle, value, inode);
+        }
+        return Err(error);
     }
     inode.set_inline_xattrs((!new.inode.is_empty()).then_some(area));
+    for value in &lost {
+        value_inode::put(fs, handle, value, inode);
+    }
+    inode.add_sectors(sectors_of_values(fs, new) - sectors_of_values(fs, old));
     set_ext_attr_feature(fs, handle);
     Ok(())
 }
 
-fn write_block(
-    fs: &Fs,
-    handle: &Handle<'_>,
-    inode: &Arc<Inode>,
-    attributes: &[Attribute],
-) -> Result<()> {
-    if attributes.is_empty() {
-        return release(fs, handle, inode);
-    }
-    let mut bytes = BufMut::zeroed(fs.geo.block_size as usize);
-    build_block(&borrow(attributes), 1, &mut bytes)?;
-    let old = inode.xattr_block();
-    if old.0 != 0 {
-        let buffer = get_block(fs, inode, old)?;
-        // The one reference is this inode's, and no reference is ever added.
-        if parse_block(&buffer.data())?.0.refcount == 1 {
-            handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
-            return Ok(());
-        }
-    }
-    let goal = fs.groups.goal_for(inode.ino);
-    let place = fs.groups.alloc_metadata_block(handle, goal)?;
-    let buffer = handle.create(place);
-    handle.modify(&buffer, seal(fs), |block| block.copy_from_slice(&bytes));
-    release(fs, handle, inode)?;
-    inode.set_xattr_block(place, fs.geo.sectors_per_cluster() as i64);
-    Ok(())
-}
-
-/// Drops the inode's reference to its block, if it has one, and frees the block with the last
-/// reference.
-pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    let place = inode.xattr_block();
-    if place.0 == 0 {
-        return Ok(());
-    }
-    let buffer = get_block(fs, inode, place)?;
-    parse_block(&buffer.data())?;
-    // Another inode may drop its reference concurrently, so the count is read and changed in one
-    // step.
-    let is_last = handle.modify(&buffer, seal(fs), |block| {
-        let refcount = parse_block(block)?.0.refcount;
-        match refcount {
-            0 | 1 => Ok(true),
-            shared => set_refcount(block, shared - 1).map(|()| false),
-        }
-    })?;
-    drop(buffer);
-    if is_last {
-        handle.forget(place);
-        let run = BlockRun {
-            start: place,
-            len: 1,
-        };
-        fs.groups.free(handle, run)?;
-    }
-    inode.set_xattr_block(FsBlock(0), -(fs.geo.sectors_per_cluster() as i64));
-    inode.mark_dirty(fs, handle);
-    Ok(())
-}
-
-/// Updates the checksum of a block before it is logged.
-fn seal_block(seed: u32, block: FsBlock, bytes: &mut [u8]) {
-    update_block_checksum(Some(Seed(seed)), bytes, block);
-}
-
-/// Returns the seal of attribute blocks. It has the volume's seed, because inodes share blocks.
-fn seal(fs: &Fs) -> Option<Seal> {
-    fs.geo.csum_seed.map(|seed| Seal {
-        seal: seal_block,
-        seed: seed.0,
-    })
-}
-
-fn get_block(fs: &Fs, inode: &Inode, place: FsBlock) -> Result<Arc<Buffer>> {
-    let run = BlockRun {
-        start: place,
-        len: 1,
+/// Returns the sectors that values in inodes count for in `i_blocks`: whole clusters.
+fn sectors_of_values(fs: &Fs, attributes: &Attributes) -> i64 {
+    let block = fs.geo.block_size;
+    let clusters = |stored: StoredValue| {
+        let blocks = stored.place.size.div_ceil(block);
+        fs.geo.cluster().clusters_for(blocks.into())
     };
-    if !fs.geo.contains_blocks(place, 1) || fs.groups.is_system(run) {
-        return Err(InodeDamage::XattrBlock { block: place }.of(inode.ino));
+    let stored = attributes.iter().filter_map(|attribute| attribute.stored);
+    (stored.map(clusters).sum::<u64>() * fs.geo.sectors_per_cluster()) as i64
+}
+
+/// Drops all references of an inode that is being deleted: to its block, and to values in inodes.
+pub(super) fn release_all(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
+    if value_inode::is_used(fs) && inode.has_xattrs() {
+        let old = Attributes::read(fs, inode)?;
+        let new = Attributes::default();
+        let room = room(fs, inode);
+        return write(fs, handle, inode, (&old, &new), None, room);
     }
-    let buffer = fs.journal.get(place)?;
-    buffer.verify_once(|bytes| verify_block_checksum(fs.geo.csum_seed, bytes, place))?;
-    Ok(buffer)
+    release(fs, handle, inode)
 }
 
 /// Sets the feature flag EXT_ATTR in the super block.
@@ -351,6 +342,7 @@ mod tests {
             index: 1,
             name: name.into(),
             value: vec![b'v'; len],
+            stored: None,
         }
     }
     fn names(attributes: &[Attribute]) -> Vec<&str> {

@@ -66,10 +66,7 @@ fn a_feature_that_is_not_supported_for_writing_makes_the_mount_read_only() {
     let path = dir.join("image");
     for (features, names) in [
         ("quota", "quota is"),
-        ("ea_inode,inline_data", "ea_inode is"),
-        ("casefold", "casefold is"),
-        ("encrypt", "encrypt is"),
-        ("verity", "verity is"),
+        ("project,quota", "quota, project are"),
     ] {
         if !make(&path, features) {
             continue;

@@ -13,26 +13,30 @@ use fusedev::{Entry, NodeId};
 const SMALL: usize = 128 << 10;
 
 impl Server {
-    /// Opens a file with `flags` of open(2). Checks the flags immutable and append-only; the kernel
-    /// has checked modes and ACLs.
+    /// Opens a file with `flags` of open(2). Checks the inode's flags, as immutable and encrypted;
+    /// the kernel has checked modes and ACLs.
     pub(super) fn open(&self, node: NodeId, flags: i32) -> Result<()> {
         let ino = ino_of(node)?;
+        let inode = self.inode(node);
         if flags & libc::O_ACCMODE != libc::O_RDONLY {
             let mode = match flags & libc::O_APPEND {
                 0 => WriteMode::Anywhere,
                 _ => WriteMode::Append,
             };
-            self.inode(node)?.check_may_open_for_writing(mode)?;
+            inode?.check_may_open_for_writing(mode)?;
             self.nodes.open_for_writing(ino);
             return Ok(());
+        }
+        if let Ok(inode) = &inode {
+            inode.check_may_open_for_reading()?;
         }
         if let Some(storing) = self.nodes.open_for_reading(ino)
             && self.stores_contents
             && flags & libc::O_DIRECT == 0
             // The first READ returns the error.
-            && let Ok(inode) = self.inode(node)
+            && let Ok(inode) = &inode
         {
-            self.store(&inode, node, storing);
+            self.store(inode, node, storing);
         }
         Ok(())
     }

@@ -295,7 +295,7 @@ impl OpenOptions {
     /// Checks the access to an existing file, and truncates it if requested.
     fn open_existing(&self, dir: &Dir, inode: InodeRef) -> Result<InodeRef, Cause> {
         match inode.kind() {
-            FileType::Regular => {}
+            FileType::Regular => inode.check_may_open_for_reading()?,
             FileType::Directory if !(self.write || self.append) => {}
             FileType::Directory => return Err(Error::IsDirectory.into()),
             FileType::Symlink => return Err(Cause::LinkLoop),

@@ -7,7 +7,7 @@ use super::{Inode, InodeMeta, OrphanPlace};
 use crate::{Error, Result};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, InodeMode, Timestamp};
 use sync::atomic::Ordering;
-use units::FsBlock;
+use units::{FsBlock, Ino};
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -153,10 +153,10 @@ impl Inode {
     /// Checks that the flags allow a write, and returns the size.
     ///
     /// # Errors
-    /// `NotPermitted` for an immutable file, and for an append-only one unless `mode` is `Append`.
+    /// As [`Inode::check_may_open_for_writing`].
     pub(crate) fn begin_write(&self, mode: WriteMode) -> Result<u64> {
         let meta = self.meta.lock();
-        check_flags_allow_write(meta.fields.flags, mode)?;
+        check_flags_allow_write(self.ino, meta.fields.flags, mode)?;
         Ok(meta.size)
     }
     /// A write has stored its pages up to byte `end`. Raises the size and sets the times.
@@ -237,9 +237,18 @@ impl Inode {
     /// Checks that the file may be opened for writes of this kind.
     ///
     /// # Errors
-    /// `NotPermitted` for an immutable file, and for an append-only one unless `mode` is `Append`.
+    /// `NotPermitted` for an immutable file, and for an append-only one unless `mode` is `Append`;
+    /// `Encrypted`; `Verity` for a file whose contents have a hash tree.
     pub fn check_may_open_for_writing(&self, mode: WriteMode) -> Result<()> {
-        check_flags_allow_write(self.flags(), mode)
+        check_flags_allow_write(self.ino, self.flags(), mode)
+    }
+
+    /// Checks that the contents may be read.
+    ///
+    /// # Errors
+    /// `Encrypted`.
+    pub fn check_may_open_for_reading(&self) -> Result<()> {
+        check_not_encrypted(self.ino, self.flags())
     }
 }
 
@@ -249,7 +258,14 @@ impl InodeMeta {
     }
 }
 
-fn check_flags_allow_write(flags: InodeFlags, mode: WriteMode) -> Result<()> {
+fn check_not_encrypted(ino: Ino, flags: InodeFlags) -> Result<()> {
+    match flags.contains(InodeFlags::ENCRYPT) {
+        true => Err(Error::Encrypted { ino }),
+        false => Ok(()),
+    }
+}
+
+fn check_flags_allow_write(ino: Ino, flags: InodeFlags, mode: WriteMode) -> Result<()> {
     let forbidden = match mode {
         WriteMode::Anywhere => InodeFlags::IMMUTABLE | InodeFlags::APPEND,
         WriteMode::Append => InodeFlags::IMMUTABLE,
@@ -257,7 +273,10 @@ fn check_flags_allow_write(flags: InodeFlags, mode: WriteMode) -> Result<()> {
     if flags.intersects(forbidden) {
         return Err(Error::NotPermitted);
     }
-    Ok(())
+    if flags.contains(InodeFlags::VERITY) {
+        return Err(Error::Verity { ino });
+    }
+    check_not_encrypted(ino, flags)
 }
 
 /// The mode after a write: no set-user-ID, and no set-group-ID (which without group execution means
