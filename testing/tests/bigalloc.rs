@@ -195,16 +195,20 @@ fn the_kernel_and_we_change_files_of_small_blocks_in_turns() {
     turns(&["-b", "1024", "-C", "65536", "-O", "bigalloc,^metadata_csum"]);
 }
 
-/// Whether e2fsck finds something after the first extent of file `name` was moved by `blocks`, and
-/// what our check finds.
-fn after_moving(image: &Path, name: &str, blocks: impl Fn(u32) -> u32) -> (bool, String) {
+/// Whether e2fsck finds something after extent `nth` of a file was moved by `blocks`, and what our
+/// check finds.
+fn after_moving(
+    image: &Path,
+    (name, nth): (&str, u64),
+    blocks: impl Fn(u32) -> u32,
+) -> (bool, String) {
     let place = testkit::oracle::debugfs(image, &format!("imap {name}"));
     let (_, place) = place.split_once("located at block ").unwrap();
     let (block, offset) = place.split_once(", offset 0x").unwrap();
     let block: u64 = block.trim().parse().unwrap();
     let offset = u64::from_str_radix(offset.trim(), 16).unwrap();
     // The root of the tree has a header of 12 bytes, and 8 bytes before the block of an extent.
-    let at = block * 4096 + offset + 40 + 12 + 8;
+    let at = block * 4096 + offset + 40 + 12 * (1 + nth) + 8;
     let file = File::options().read(true).write(true).open(image).unwrap();
     let mut start = [0; 4];
     file.read_exact_at(&mut start, at).unwrap();
@@ -218,7 +222,8 @@ fn after_moving(image: &Path, name: &str, blocks: impl Fn(u32) -> u32) -> (bool,
     (found, messages.join("\n"))
 }
 
-/// A block that is not at its place in its cluster, and files that share a cluster but no block.
+/// A block that is not at its place in its cluster, and files, or distant parts of one, that share a
+/// cluster but no block.
 #[test]
 fn the_check_finds_what_e2fsck_finds() {
     let needs = [
@@ -240,7 +245,9 @@ fn the_check_finds_what_e2fsck_finds() {
     put(&fs, "first", &[1; 4096]).unwrap();
     let second = put(&fs, "second", b"").unwrap();
     write_all(&fs, &second, 3 * 4096, &[2; 4096]).unwrap();
-    drop(second);
+    let third = put(&fs, "third", &[3; 4096]).unwrap();
+    write_all(&fs, &third, 20 * 4096, &[3; 4096]).unwrap();
+    drop((second, third));
     fs.unmount().unwrap();
     drop(fs);
     let first = std::cell::Cell::new(0);
@@ -249,13 +256,17 @@ fn the_check_finds_what_e2fsck_finds() {
         start
     };
     let clean = (false, String::new());
-    assert_eq!(after_moving(&image, "first", look), clean);
-    let (found, ours) = after_moving(&image, "first", |start| start + 1);
+    assert_eq!(after_moving(&image, ("first", 0), look), clean);
+    let (found, ours) = after_moving(&image, ("first", 0), |start| start + 1);
     assert!(
         found && ours.contains("outside of its cluster's place"),
         "{ours}"
     );
-    let (found, ours) = after_moving(&image, "second", |_| first.get() + 3);
+    let (found, ours) = after_moving(&image, ("second", 0), |_| first.get() + 3);
     assert!(found && ours.contains("several owners"), "{ours}");
-    assert_eq!(after_moving(&image, "second", |start| start), clean);
+    assert_eq!(after_moving(&image, ("second", 0), |start| start), clean);
+    assert_eq!(after_moving(&image, ("third", 0), look), clean);
+    // e2fsck takes it for the same cluster of the file.
+    let (_, ours) = after_moving(&image, ("third", 1), |_| first.get() + 4);
+    assert!(ours.contains("several owners"), "{ours}");
 }

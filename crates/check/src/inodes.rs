@@ -47,7 +47,7 @@ impl Claiming<'_> {
         let file_clusters = size.touching(file_block..file_block.saturating_add(len));
         let (mut first, end) = self.claims.clusters_of(start, len.into());
         if let Some((cluster, place)) = self.last_cluster {
-            let is_same = place == first;
+            let is_same = place == first && cluster == file_clusters.start;
             if is_same {
                 first += u64::from(size.blocks());
             }

@@ -333,7 +333,7 @@ impl Groups {
     /// Allocates a block for metadata (an extent node, a directory block, an attribute block): the
     /// first one of a cluster.
     ///
-    /// The block is at the start of the cluster of `goal`: away from file data and near the inode
+    /// The block is at the start of the region of `goal`: away from file data and near the inode
     /// tables. It is not taken from the reservations of others.
     ///
     /// # Errors
@@ -368,7 +368,7 @@ impl Groups {
 
     fn place_metadata_block(&self, handle: &Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         let home = self.geo.group_of_block(goal).unwrap_or(GroupNo(0));
-        let first = GroupNo(self.cluster_of(home).start);
+        let first = GroupNo(self.region_of(home).start);
         let mut failure = None;
         let run = match self.pick_in(first, 1, 1, &mut failure) {
             Some(run) => run,

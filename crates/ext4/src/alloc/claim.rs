@@ -58,11 +58,13 @@ impl Groups {
     }
 
     /// Promises the blocks of a run to the caller, which records them with
-    /// [`crate::extents::insert_picked`]. Only that finds blocks that are in use.
+    /// [`crate::extents::insert_picked`]. Only that finds blocks that are in use. Not for volumes
+    /// with `bigalloc`, whose promises are of clusters.
     ///
     /// # Errors
     /// `NoSpace`; `Corrupt` if one of the blocks is the file system's own or lies beyond the volume.
     pub fn claim_blocks(&self, run: BlockRun) -> Result<()> {
+        debug_assert!(self.geo.cluster().is_block());
         if self.is_system(run) {
             let BlockRun { start, len } = run;
             let group = self.geo.group_of_block(start)?;

@@ -52,12 +52,12 @@ impl Groups {
         if let Some(ino) = attempt(first) {
             return Ok(ino);
         }
-        // First the rest of the cluster. Then a quadratic hash: steps that double, offset by the
+        // First the rest of the region. Then a quadratic hash: steps that double, offset by the
         // parent's number, so that inodes of different directories do not collide. Then all groups.
-        let cluster = self.cluster_of(first);
+        let region = self.region_of(first);
         let first = first.0;
         let groups = u64::from(self.geo.groups);
-        let near = (first + 1..cluster.end).chain(cluster.start..first);
+        let near = (first + 1..region.end).chain(region.start..first);
         let steps = (0..32).map_while(|log| {
             let step = 1u64 << log;
             (step < groups)

@@ -135,7 +135,7 @@ pub(crate) struct Groups {
     loaded_max: u32,
     /// The group at which the next search for a group to evict starts.
     evict_hand: AtomicU32,
-    /// The cluster at which the search for the next top-level directory starts.
+    /// The region at which the search for the next top-level directory starts.
     next_top_dir: AtomicU32,
     /// The log of damaged bitmaps.
     errors: OnceLock<Arc<ErrorLog>>,
@@ -342,15 +342,15 @@ impl Groups {
         self.geo.group_first_block(group)
     }
 
-    /// Returns the number of groups in a cluster. A cluster is a flex group, or at least eight
-    /// groups. It is the unit of locality.
-    fn cluster_size(&self) -> u32 {
+    /// Returns the number of groups in a region, the unit of locality: a flex group, or at least
+    /// eight groups.
+    fn region_size(&self) -> u32 {
         (1 << self.geo.flex_bg_log.min(20)).max(8)
     }
 
-    /// Returns the numbers of the groups in the cluster of `group`.
-    fn cluster_of(&self, group: GroupNo) -> std::ops::Range<u32> {
-        let size = self.cluster_size();
+    /// Returns the numbers of the groups in the region of `group`.
+    fn region_of(&self, group: GroupNo) -> std::ops::Range<u32> {
+        let size = self.region_size();
         let first = group.0 / size * size;
         first..first.saturating_add(size).min(self.geo.groups)
     }

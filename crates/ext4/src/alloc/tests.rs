@@ -434,7 +434,7 @@ fn directories_spread_over_groups_and_files_stay_near_them() {
         assert!(
             volume
                 .groups
-                .cluster_of(group_of(*dir))
+                .region_of(group_of(*dir))
                 .contains(&group_of(sub).0)
         );
     }

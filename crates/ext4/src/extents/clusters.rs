@@ -3,7 +3,7 @@
 //! Extents map blocks, and the allocator gives and frees clusters. Here is the one place that knows
 //! when a block of a file needs a new cluster, and when a cluster has no block of the file any
 //! more. Without `bigalloc` a cluster is a block, so each block of a hole needs one, and each
-//! unmapped block is free: every function returns at once.
+//! unmapped block is free: the functions return at once, and no cluster is promised here.
 //!
 //! The blocks of a cluster of a file have the same places in one cluster of the volume. So a block
 //! has its place as soon as another block of its cluster is mapped, or waits for its record.
@@ -402,10 +402,9 @@ impl Fs {
         };
         let mut promised = io.nodes.lock();
         let all = promised.clusters.range(size.touching(page::blocks(pages)));
-        let settled: Vec<_> = all.filter(|(cluster, _)| !waits(**cluster)).collect();
-        let settled: Vec<_> = settled
-            .into_iter()
-            .map(|(at, place)| (*at, *place))
+        let settled: Vec<_> = all
+            .filter(|(cluster, _)| !waits(**cluster))
+            .map(|(cluster, place)| (*cluster, *place))
             .collect();
         for (cluster, place) in &settled {
             promised.clusters.remove(cluster);

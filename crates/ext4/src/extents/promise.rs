@@ -147,13 +147,13 @@ impl<'a> Changes<'a> {
     /// `NoSpace`, and nothing has changed; the errors of a damaged map, and those of a commit.
     pub fn promise_clusters(&self, hole: Range<FileBlock>, claim: Claim) -> Result<()> {
         let clusters = self.fs.geo.cluster().touching(hole.clone());
-        clusters::promise(self.fs, self.inode, &self.io, hole, claim)?;
         let (start, end) = self.clusters.get();
+        // Before the commit, which may fail with clusters promised.
         self.clusters.set(match start < end {
             true => (start.min(clusters.start), end.max(clusters.end)),
             false => (clusters.start, clusters.end),
         });
-        Ok(())
+        clusters::promise(self.fs, self.inode, &self.io, hole, claim)
     }
 
     /// Reserves the nodes that the unlanded pages and new pages in `blocks` can need.
