@@ -44,7 +44,13 @@ pub enum Qcow2Error {
          qemu-img convert -O raw"
     )]
     Features(u64),
-    /// Another compression than zlib and zstd.
+    /// Zstandard. A small frame can ask the decoder for gigabytes.
+    #[error(
+        "the image is compressed with zstd, which is not supported; convert it with \
+         qemu-img convert -O raw"
+    )]
+    Zstd,
+    /// An unknown compression.
     #[error(
         "compression type {0} is not supported; convert the image with qemu-img convert -O raw"
     )]

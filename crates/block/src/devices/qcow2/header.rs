@@ -23,6 +23,9 @@ const NAME_MAX: usize = 1023;
 /// The largest L1 table, as in qemu.
 const L1_BYTES_MAX: u64 = 32 << 20;
 const BACKING_FORMAT: u32 = 0xE279_2ACA;
+/// Types of compression.
+const DEFLATE: u8 = 0;
+const ZSTD: u8 = 1;
 
 mod incompatible {
     pub const DIRTY: u64 = 1;
@@ -31,15 +34,6 @@ mod incompatible {
     pub const COMPRESSION: u64 = 1 << 3;
     pub const EXTENDED_L2: u64 = 1 << 4;
     pub const KNOWN: u64 = DIRTY | CORRUPT | EXTERNAL_DATA | COMPRESSION | EXTENDED_L2;
-}
-
-/// How clusters are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// A deflate stream without a header.
-    Deflate,
-    /// Zstandard.
-    Zstd,
 }
 
 /// The entries of L2 tables.
@@ -71,8 +65,6 @@ pub struct Header {
     pub l1: (u64, u32),
     /// The entries of L2 tables.
     pub l2: L2Format,
-    /// How clusters are compressed.
-    pub compression: Compression,
     /// Version 2 has no clusters of zeroes.
     pub has_zero_clusters: bool,
     /// The backing file.
@@ -146,17 +138,16 @@ impl Header {
             true => bytes.get(V3_BYTES).copied().ok_or_else(|| cut.clone())?,
             false => 0,
         };
-        let compression = match kind {
-            0 => Compression::Deflate,
-            1 => Compression::Zstd,
+        match kind {
+            DEFLATE => {}
+            ZSTD => return Err(Qcow2Error::Zstd),
             other => return Err(Qcow2Error::Compression(other)),
-        };
+        }
         Ok(Header {
             cluster_bits,
             size,
             l1,
             l2,
-            compression,
             has_zero_clusters: version == 3,
             backing: backing(bytes, length)?,
         })
@@ -271,10 +262,7 @@ mod tests {
         assert_eq!(features(0x21), Err(Qcow2Error::Features(0x20)));
         assert_eq!(features(1).map(|h| h.l2), Ok(L2Format::Standard));
         assert_eq!(features(16).map(|h| h.l2), Ok(L2Format::Extended));
-        assert_eq!(
-            with(104, &[1]).map(|h| h.compression),
-            Ok(Compression::Zstd)
-        );
+        assert_eq!(with(104, &[1]), Err(Qcow2Error::Zstd));
         assert_eq!(with(104, &[2]), Err(Qcow2Error::Compression(2)));
     }
 

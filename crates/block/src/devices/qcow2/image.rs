@@ -159,7 +159,7 @@ impl Qcow2Image {
                 return Err(Qcow2Error::CutOff { what }.into());
             }
             let size = 1 << self.header.cluster_bits;
-            let plain = decompress(self.header.compression, &bytes[..read], size);
+            let plain = decompress(&bytes[..read], size);
             Ok(plain.ok_or(Qcow2Error::Decompression { at })?)
         })
     }
