@@ -26,6 +26,7 @@ use ext4_format::fast_commit::{FastCommits, Next, Reader};
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::superblock::{Access, Superblock};
 use jbd2::{Journal, JournalError, JournalExtent, JournalOptions, RecoveryReport};
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// The part of the memory budget that the tags of fast commits may take.
@@ -148,7 +149,10 @@ fn replay_on(
         journal_blocks: 0,
         recovery: RecoveryReport::default(),
     })?;
-    let done = replay::replay(&fs, commits);
+    let done = replay::replay(&fs, commits).map_err(|error| match error {
+        Error::Encrypted { .. } | Error::IgnoresCase { .. } => unsupported(&fs.queue, &error),
+        error => error,
+    });
     // All that counts is in the device's changed blocks.
     fs.crash();
     done
@@ -162,9 +166,14 @@ fn check_features(queue: &Queue, superblock: &Superblock) -> Result<()> {
         }
         Ok(()) => return Ok(()),
     };
-    Err(Error::Unsupported(format!(
-        "{} has fast commits that must be replayed, but {refused}; mount it with Linux once, or run \
+    Err(unsupported(queue, &refused))
+}
+
+/// The error for fast commits that cannot be replayed here.
+fn unsupported(queue: &Queue, reason: &dyn Display) -> Error {
+    Error::Unsupported(format!(
+        "{} has fast commits that must be replayed, but {reason}; mount it with Linux once, or run \
          e2fsck",
         queue.name()
-    )))
+    ))
 }

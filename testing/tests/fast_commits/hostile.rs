@@ -1,0 +1,194 @@
+//! Fast commits that contradict the volume, or that cannot be replayed.
+
+use super::{NEEDS, moments, store};
+use ext4::{Fs, MountOptions};
+use ext4_format::Seed;
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use testing::snapshot::Snapshot;
+use testkit::disk::Disk;
+use testkit::kernel::KernelMount;
+use testkit::needs::{have, run_ok, skipped};
+use testkit::oracle::{self, Mke2fs};
+use testkit::scratch::Scratch;
+use testkit::seed::Rng;
+use testkit::volume;
+
+/// The first byte of the fast commits of an image, and their length: blocks with a TAIL.
+fn area(bytes: &[u8], block_size: usize) -> Range<usize> {
+    let is_head = |block: &&[u8]| block.starts_with(&[9, 0, 8, 0, 0, 0, 0, 0]);
+    let mut blocks = bytes.chunks(block_size);
+    let first = blocks.position(|block| is_head(&block)).expect("a HEAD");
+    let end = blocks.position(|block| block.iter().all(|byte| *byte == 0));
+    let end = first + 1 + end.expect("a block without tags");
+    first * block_size..end * block_size
+}
+
+/// Corrects the checksum of each fast commit.
+fn seal(area: &mut [u8], block_size: usize) {
+    let mut sum = Seed(0);
+    for block in area.chunks_mut(block_size) {
+        let mut at = 0;
+        while at + 4 <= block.len() {
+            let kind = u16::from_le_bytes([block[at], block[at + 1]]);
+            let len = usize::from(u16::from_le_bytes([block[at + 2], block[at + 3]]));
+            let Some(tag) = block.get_mut(at..at + 4 + len) else {
+                break;
+            };
+            match (kind, len) {
+                (8, 8..) => {
+                    sum = sum.extend(&tag[..8]);
+                    tag[8..12].copy_from_slice(&sum.0.to_le_bytes());
+                    sum = Seed(0);
+                }
+                _ => sum = sum.extend(tag),
+            }
+            at += 4 + len;
+        }
+    }
+}
+
+/// Returns the kind and the value's place of each tag.
+fn tags(area: &[u8], block_size: usize) -> Vec<(u16, Range<usize>)> {
+    let mut tags = Vec::new();
+    for (nth, block) in area.chunks(block_size).enumerate() {
+        let mut at = 0;
+        while at + 4 <= block.len() {
+            let number = |at| usize::from(u16::from_le_bytes([block[at], block[at + 1]]));
+            let (kind, end) = (number(at) as u16, at + 4 + number(at + 2));
+            let first = nth * block_size;
+            tags.push((kind, first + at + 4..first + end));
+            at = end;
+        }
+    }
+    tags
+}
+
+/// Makes a full commit. Fast commits follow it.
+fn full_commit(kernel: &KernelMount) {
+    fs::write(kernel.join("first"), b"").unwrap();
+    run_ok("sync", &["-f", oracle::text(kernel.path())]);
+}
+
+/// The names of directories that ignore case or are encrypted are not replayed.
+#[test]
+fn names_that_cannot_be_compared_are_refused() {
+    let test = "fast_commits, special directories";
+    if !have(test, NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.join("image");
+    let how = Mke2fs::by_default(64 << 20).features("fast_commit");
+    how.make(&image).unwrap();
+    let special = [
+        ("folds", "0x40080000", "ignores case"),
+        ("secret", "0x80800", "is encrypted"),
+    ];
+    let kernel = KernelMount::new(&image);
+    let dirs = [&["plain"][..], &special.map(|(name, ..)| name)].concat();
+    dirs.iter()
+        .for_each(|name| fs::create_dir(kernel.join(name)).unwrap());
+    let inos: Vec<u32> = dirs
+        .iter()
+        .map(|name| fs::metadata(kernel.join(name)).unwrap().ino() as u32)
+        .collect();
+    fs::write(kernel.join("plain/old"), b"old").unwrap();
+    kernel.unmount();
+    for (name, flags, _) in special {
+        let command = format!("set_inode_field /{name} flags {flags}");
+        run_ok("debugfs", &["-w", "-R", &command, oracle::text(&image)]);
+    }
+    let kernel = KernelMount::with(&image, "noatime,commit=300");
+    full_commit(&kernel);
+    fs::remove_file(kernel.join("plain/old")).unwrap();
+    store(kernel.join("plain/new"), b"new");
+    let bytes = fs::read(&image).unwrap();
+    kernel.unmount();
+    let area = area(&bytes, 1024);
+    let tags = tags(&bytes[area.clone()], 1024);
+    let is_name = |tag: &&(u16, Range<usize>)| matches!(tag.0, 3 | 5) && tag.1.len() == 11;
+    let kinds: BTreeSet<u16> = tags.iter().filter(is_name).map(|tag| tag.0).collect();
+    assert_eq!(
+        kinds,
+        BTreeSet::from([3, 5]),
+        "a name is added, and one is removed"
+    );
+    for (nth, (kind, value)) in tags.iter().filter(is_name).enumerate() {
+        for (ino, (.., reason)) in inos[1..].iter().zip(special) {
+            let mut changed = bytes.clone();
+            let area = &mut changed[area.clone()];
+            area[value.start..value.start + 4].copy_from_slice(&ino.to_le_bytes());
+            seal(area, 1024);
+            let disk = Disk::from_bytes(changed);
+            for read_only in [true, false] {
+                let options = MountOptions {
+                    read_only,
+                    ..volume::options()
+                };
+                let said = Fs::mount(disk.queue(), options).err();
+                let said = said.map_or(String::new(), |error| error.to_string());
+                let is_named = said.contains(reason) && said.contains("run e2fsck");
+                assert!(is_named, "tag {nth}, kind {kind}: {said}");
+            }
+        }
+    }
+}
+
+/// Fast commits with wrong values and right checksums. Each is refused, or has some effect; nothing
+/// panics, and a read-only mount changes nothing.
+#[test]
+fn hostile_fast_commits_do_not_panic() {
+    let test = "fast_commits, hostile";
+    if !have(test, NEEDS) {
+        return;
+    }
+    let mut rng = Rng::new(test);
+    let scratch = Scratch::new();
+    let moments = match moments(&scratch, &["-b", "1024"], &mut rng) {
+        Ok(moments) => moments,
+        Err(said) => return skipped(test, &said),
+    };
+    let (mut refused, mut replayed) = (0, 0);
+    for moment in &moments {
+        let bytes = fs::read(&moment.image).unwrap();
+        let area = area(&bytes, 1024);
+        let disk = Disk::from_bytes(bytes.clone());
+        for _ in 0..12 {
+            let mut hostile = bytes[area.clone()].to_vec();
+            for _ in 0..1 + rng.index(3) {
+                // Most of the values are at the start of a block.
+                let block = rng.index(hostile.len() / 1024) * 1024;
+                let most = *rng.pick(&[64, 300, 1024]);
+                let any = rng.index(256) as u8;
+                let at = block + rng.index(most);
+                hostile[at] = *rng.pick(&[0, 1, 2, 0x7f, 0x80, 0xff, any]);
+            }
+            seal(&mut hostile, 1024);
+            for access in [true, false] {
+                disk.edit(|all| {
+                    all.copy_from_slice(&bytes);
+                    all[area.clone()].copy_from_slice(&hostile);
+                });
+                let options = MountOptions {
+                    read_only: access,
+                    ..volume::options()
+                };
+                match Fs::mount(disk.queue(), options) {
+                    Ok(ours) => {
+                        replayed += u64::from(ours.info().recovery.fast_changes > 0);
+                        let _ = Snapshot::of_volume(&ours);
+                        let _ = ours.unmount();
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+    }
+    assert!(
+        refused > 0 && replayed > 0,
+        "{refused} refused, {replayed} replayed"
+    );
+}
