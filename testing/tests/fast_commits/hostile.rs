@@ -4,14 +4,14 @@ use super::{NEEDS, moments, store};
 use ext4::{Fs, MountOptions};
 use ext4_format::Seed;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use testing::snapshot::Snapshot;
 use testkit::disk::Disk;
 use testkit::kernel::KernelMount;
 use testkit::needs::{have, run_ok, skipped};
-use testkit::oracle::{self, Mke2fs};
+use testkit::oracle::{self, Mke2fs, assert_clean};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
 use testkit::volume;
@@ -134,6 +134,64 @@ fn names_that_cannot_be_compared_are_refused() {
                 assert!(is_named, "tag {nth}, kind {kind}: {said}");
             }
         }
+    }
+}
+
+/// A file is open and has no name when the log ends, so it is an orphan on disk. Fast commits that
+/// remove its name again leave it to the orphan recovery, and its number cannot be used again.
+#[test]
+fn orphans_of_the_log_stay_orphans() {
+    let test = "fast_commits, orphans";
+    if !have(test, NEEDS) {
+        return;
+    }
+    let scratch = Scratch::new();
+    for features in ["fast_commit,^orphan_file", "fast_commit,orphan_file"] {
+        let image = scratch.join("image");
+        let how = Mke2fs::by_default(64 << 20).features(features);
+        if let Err(said) = how.make(&image) {
+            skipped(test, &said);
+            continue;
+        }
+        let kernel = KernelMount::with(&image, "noatime,commit=300");
+        fs::write(kernel.join("open"), [1; 50_000]).unwrap();
+        fs::write(kernel.join("old"), b"old").unwrap();
+        // Its number is not used again.
+        fs::hard_link(kernel.join("old"), kernel.join("kept")).unwrap();
+        let open = File::open(kernel.join("open")).unwrap();
+        let orphan = (open.metadata().unwrap().ino() as u32).to_le_bytes();
+        fs::remove_file(kernel.join("open")).unwrap();
+        full_commit(&kernel);
+        fs::remove_file(kernel.join("old")).unwrap();
+        store(kernel.join("new"), b"new");
+        let bytes = fs::read(&image).unwrap();
+        drop(open);
+        kernel.unmount();
+        let area = area(&bytes, 1024);
+        let tags = tags(&bytes[area.clone()], 1024);
+        let with_orphan_in = |kind: u16, at: usize| {
+            let mut changed = bytes.clone();
+            let area = &mut changed[area.clone()];
+            let (_, value) = tags.iter().find(|tag| tag.0 == kind).expect("a tag");
+            area[value.start + at..value.start + at + 4].copy_from_slice(&orphan);
+            seal(area, 1024);
+            changed
+        };
+        for (what, bytes) in [("kernel", bytes.clone()), ("UNLINK", with_orphan_in(5, 4))] {
+            let what = format!("{features}, {what}");
+            fs::write(&image, bytes).unwrap();
+            let ours = volume::mount(&image).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let info = ours.info();
+            assert!(info.recovery.fast_changes > 0, "{what}");
+            assert_eq!(info.orphans.deleted, 1, "{what}");
+            ours.unmount().unwrap();
+            drop(ours);
+            assert_clean(&image, &what);
+        }
+        let disk = Disk::from_bytes(with_orphan_in(6, 0));
+        let said = Fs::mount(disk.queue(), volume::options()).err();
+        let said = said.map_or(String::new(), |error| error.to_string());
+        assert!(said.contains("orphan inode"), "{features}: {said}");
     }
 }
 

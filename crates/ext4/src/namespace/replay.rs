@@ -56,7 +56,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes a name, if it refers to the inode. The inode may have no name then.
+    /// Removes a name, if it refers to the inode, and returns whether it did. The inode may have no
+    /// name then.
     ///
     /// # Errors
     /// `CorruptInode` for a directory with entries, or if `dir` is none; `Encrypted` or
@@ -66,12 +67,12 @@ impl Fs {
         dir: &InodeRef,
         name: &[u8],
         inode: &InodeRef,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         check_names(dir)?;
         let _exclusive = dir.lock.write();
         let place = directory::find(self, dir, name)?;
         if place.ino() != Some(inode.ino) {
-            return Ok(());
+            return Ok(false);
         }
         let is_dir = inode.is_dir();
         if is_dir && !directory::is_empty(self, inode)? {
@@ -92,6 +93,6 @@ impl Fs {
             false => LinkChange::Keep,
         };
         update_directory_inode(self, &handle, dir, self.now(), links);
-        Ok(())
+        Ok(true)
     }
 }

@@ -149,7 +149,8 @@ fn replay_on(
         journal_blocks: 0,
         recovery: RecoveryReport::default(),
     })?;
-    let done = replay::replay(&fs, commits).map_err(|error| match error {
+    let mut pinned = replay::Pinned::new();
+    let done = replay::replay(&fs, commits, &mut pinned).map_err(|error| match error {
         Error::Encrypted { .. } | Error::IgnoresCase { .. } => unsupported(&fs.queue, &error),
         error => error,
     });
