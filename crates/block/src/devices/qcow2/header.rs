@@ -61,7 +61,7 @@ pub struct Header {
     pub cluster_bits: u32,
     /// The disk's bytes.
     pub size: u64,
-    /// The L1 table: first byte and entries.
+    /// The L1 table: first byte, and the entries that the disk needs.
     pub l1: (u64, u32),
     /// The entries of L2 tables.
     pub l2: L2Format,
@@ -146,7 +146,8 @@ impl Header {
         Ok(Header {
             cluster_bits,
             size,
-            l1,
+            // At most `l1.1`.
+            l1: (l1.0, needed as u32),
             l2,
             has_zero_clusters: version == 3,
             backing: backing(bytes, length)?,
@@ -247,8 +248,8 @@ mod tests {
     fn what_is_not_supported_is_refused_by_name() {
         let parsed = Header::parse(&header()).unwrap();
         assert_eq!(
-            (parsed.cluster_bits, parsed.size, parsed.backing),
-            (16, 1 << 30, None)
+            (parsed.cluster_bits, parsed.size, parsed.l1, parsed.backing),
+            (16, 1 << 30, (3 << 16, 2), None)
         );
         assert_eq!(with(0, b"QFI"), with(4, &3u32.to_be_bytes()));
         assert_eq!(with(0, b"QED"), Err(Qcow2Error::Magic));

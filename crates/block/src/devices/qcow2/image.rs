@@ -169,7 +169,7 @@ impl Qcow2Image {
         let (bits, format) = (self.header.cluster_bits, self.header.l2);
         let cluster = at >> bits;
         let table_bits = bits - format.entry_bits();
-        // The header's check of `l1_size` covers the disk.
+        // The entries that were read cover the disk.
         let l1 = usize::try_from(cluster >> table_bits).ok();
         let l1 = l1
             .and_then(|index| self.l1.get(index))
