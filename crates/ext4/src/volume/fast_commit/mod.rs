@@ -13,6 +13,7 @@
 //! transaction. A volume is written without fast commits, which the feature allows.
 
 mod changed;
+mod charged;
 mod replay;
 
 use super::assemble::{Parts, geometry};
@@ -22,6 +23,7 @@ use crate::{Error, Fs, Result};
 use block::Queue;
 use cache::Budget;
 use changed::ChangedDevice;
+use charged::Charged;
 use ext4_format::fast_commit::{FastCommits, Next, Reader};
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::superblock::{Access, Superblock};
@@ -46,18 +48,23 @@ impl Replayed {
         self.device.queue()
     }
 
-    /// Writes the log and the changes home, and empties the log.
+    /// Writes the log and the changes home, and empties the log. The list of the log's blocks is
+    /// dropped first, because recovery makes one of its own.
     pub fn make_durable(
-        &self,
+        self,
         queue: &Queue,
         extents: &[JournalExtent],
         block_size: u32,
         budget: &Arc<Budget>,
     ) -> Result<RecoveryReport> {
         let changed = self.device.changed();
+        let fast_changes = self.report.fast_changes;
+        let mut charged = Charged::new(budget);
+        charged.set(changed.len() as u64 * u64::from(block_size));
+        drop(self);
         let report = jbd2::recover_with(queue, extents, block_size, budget, &changed)?;
         Ok(RecoveryReport {
-            fast_changes: self.report.fast_changes,
+            fast_changes,
             ..report
         })
     }
@@ -78,7 +85,8 @@ pub(super) fn replay(
     let Some(found) = jbd2::fast_commits(queue, extents, options.block_size, budget)? else {
         return Ok(None);
     };
-    let commits = read(queue, &found, options.block_size, budget)?;
+    let mut charged = Charged::new(budget);
+    let commits = read(queue, &found, options.block_size, budget, &mut charged)?;
     if commits.is_empty() {
         return Ok(None);
     }
@@ -102,12 +110,13 @@ pub(super) fn replay(
     }))
 }
 
-/// Reads the fast commits that count.
+/// Reads the fast commits that count. `charged` has their bytes.
 fn read(
     queue: &Queue,
     found: &jbd2::FastCommits,
     block_size: u32,
     budget: &Budget,
+    charged: &mut Charged,
 ) -> Result<FastCommits> {
     let most = (budget.limit() / BUDGET_PART).max(LEAST);
     let mut reader = Reader::new(found.tid().0, block_size);
@@ -115,7 +124,9 @@ fn read(
         if reader.bytes() as u64 > most {
             return Err(JournalError::LogNeedsMemory { most }.into());
         }
-        if reader.push(&found.read(queue, nth)?)? == Next::End {
+        let next = reader.push(&found.read(queue, nth)?)?;
+        charged.set(reader.bytes() as u64);
+        if next == Next::End {
             break;
         }
     }

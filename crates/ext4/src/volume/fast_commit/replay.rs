@@ -28,11 +28,17 @@ use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::{
     FileType, GOOD_OLD_INODE_SIZE, InodeFields, InodeFlags, in_inode_xattr_area,
 };
+use jbd2::JournalError;
 use std::collections::{BTreeMap, BTreeSet};
 use units::{FileBlock, FsBlock, Ino};
 
 /// Credits for a change of an inode alone.
 const INODE_CREDITS: u32 = 8;
+/// Inodes in memory take at most this part of the memory budget, and may take [`PINNED_LEAST`].
+const PINNED_PART: u64 = 4;
+const PINNED_LEAST: u64 = 4 << 20;
+/// Bytes of an inode in memory.
+const INODE_BYTES: u64 = 512;
 /// Flags that say where the contents of an inode are.
 const PLACES: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INDEX)
@@ -113,8 +119,17 @@ impl Replay<'_> {
         if inode.links() == 0 {
             self.orphans.insert(ino);
         }
-        self.pinned.insert(ino, inode.clone());
+        self.pin(ino, inode.clone())?;
         Ok(Some(inode))
+    }
+
+    fn pin(&mut self, ino: Ino, inode: InodeRef) -> Result<()> {
+        let most = (self.fs.budget.limit() / PINNED_PART).max(PINNED_LEAST);
+        if (self.pinned.len() as u64 + 1) * INODE_BYTES > most {
+            return Err(JournalError::LogNeedsMemory { most }.into());
+        }
+        self.pinned.insert(ino, inode);
+        Ok(())
     }
 
     fn add_name(&mut self, name: Name<'_>) -> Result<()> {
@@ -204,8 +219,7 @@ impl Replay<'_> {
         let area = area.filter(|_| kind != FileType::Directory);
         let inode = fs.adopt_inode(&handle, ino, fields, area)?;
         self.maybe_nameless.insert(ino);
-        self.pinned.insert(ino, inode);
-        Ok(())
+        self.pin(ino, inode)
     }
 
     fn update(
