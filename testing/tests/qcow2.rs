@@ -201,6 +201,10 @@ fn backing_files_have_the_other_clusters() {
     fs::remove_file(disks.dir.join("below/base.qcow2")).unwrap();
     let said = Qcow2Device::open(&image).err().unwrap().to_string();
     assert!(said.contains("below/base.qcow2"), "{said}");
+    let said = block::devices::backing_files(&image)
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("below/base.qcow2"), "{said}");
 }
 
 /// Returns the error of opening an image.
