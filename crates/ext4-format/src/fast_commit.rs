@@ -1,8 +1,8 @@
 //! Fast commits: the changes of files since the last full commit, which the kernel writes to an
 //! area at the end of the journal (feature `fast_commit`).
 //!
-//! The area is a sequence of tags. A tag that crosses the end of a block ends the area. All numbers are
-//! little-endian, unlike in the rest of the journal.
+//! The area is a sequence of tags. A tag that crosses the end of a block ends the area. All numbers
+//! are little-endian, unlike in the rest of the journal.
 //!
 //! ```text
 //!  HEAD  INODE  ADD_RANGE  CREAT  …  TAIL │ INODE  …  PAD │ …  UNLINK  TAIL │ (older tags)
