@@ -43,8 +43,8 @@ const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 /// is started first.
 ///
 /// # Errors
-/// The helper cannot be started, or a backing file of the image cannot be opened. With [`Sandbox::On`]: the kernel has no Landlock, or the device is
-/// a modelled one.
+/// The helper cannot be started, or a backing file of the image cannot be opened. With
+/// [`Sandbox::On`]: the kernel has no Landlock, or the device is a modelled one.
 pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Result<()> {
     if mode == Sandbox::Off {
         return Ok(());
