@@ -1,8 +1,8 @@
 //! Fast commits: the changes of files since the last full commit, which the kernel writes to an
 //! area at the end of the journal (feature `fast_commit`).
 //!
-//! The area is a sequence of tags. A tag does not cross the end of a block. All numbers are
-//! little-endian, unlike in the rest of the journal.
+//! The area is a sequence of tags. A tag that crosses the end of a block ends the area. All numbers
+//! are little-endian, unlike in the rest of the journal.
 //!
 //! ```text
 //!  HEAD  INODE  ADD_RANGE  CREAT  …  TAIL │ INODE  …  PAD │ …  UNLINK  TAIL │ (older tags)
@@ -117,7 +117,11 @@ impl Reader {
         let before = self.blocks.len();
         let mut at = 0;
         let mut next = Next::More;
-        while let (Some(tag), Next::More) = (tag(block, at), next) {
+        while next == Next::More && block.len().saturating_sub(at) >= TAG {
+            let Some(tag) = tag(block, at) else {
+                next = Next::End;
+                break;
+            };
             at = at.saturating_add(tag.bytes.len());
             next = match tag.kind {
                 TAIL => self.tail(tag, before.saturating_add(at)),
@@ -403,6 +407,24 @@ mod tests {
         writer.put(LINK, &link(2, 20, b"z"));
         writer.tail(6);
         assert_eq!(count(&writer.blocks, 7), 4);
+    }
+
+    #[test]
+    fn a_tag_that_crosses_a_block_ends_the_area() {
+        for (crossing, count) in [(&[7, 0, 1, 0][..], 0), (&[7, 0, 0, 0], 2), (&[7, 0, 1], 2)] {
+            let mut writer = Writer::new(7);
+            writer.put(LINK, &link(2, 20, b"a"));
+            let left = BLOCK - writer.blocks.len();
+            writer.raw(PAD, &vec![0; left - TAG - crossing.len()]);
+            match count == 2 && crossing.len() == TAG {
+                true => writer.raw(PAD, &[]),
+                false => writer.blocks.extend(crossing),
+            }
+            writer.put(LINK, &link(2, 20, b"b"));
+            writer.tail(7);
+            let found = read(7, &writer.blocks).changes().count();
+            assert_eq!(found, count, "{crossing:?}");
+        }
     }
 
     #[test]

@@ -43,8 +43,8 @@ const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 /// is started first.
 ///
 /// # Errors
-/// The helper cannot be started. With [`Sandbox::On`]: the kernel has no Landlock, or the device is
-/// a modelled one.
+/// The helper cannot be started, or a backing file of the image cannot be opened. With
+/// [`Sandbox::On`]: the kernel has no Landlock, or the device is a modelled one.
 pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Result<()> {
     if mode == Sandbox::Off {
         return Ok(());
@@ -64,7 +64,7 @@ pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Resu
         tracing::debug!("no sandbox: {error}");
         return Ok(());
     }
-    let backing = device.map_or(Vec::new(), block::devices::backing_files);
+    let backing = device.map_or(Ok(Vec::new()), block::devices::backing_files)?;
     start_helper(helper)?;
     let entered = restrict(device, &backing);
     match (entered, mode) {

@@ -97,12 +97,14 @@ pub fn is_qcow2(path: &Path) -> io::Result<bool> {
     qcow2::is_qcow2(&file)
 }
 
-/// Returns the paths of the backing files of the image at a path. An image that cannot be read has
-/// none.
-pub fn backing_files(path: &Path) -> Vec<PathBuf> {
-    match is_qcow2(path) {
-        Ok(true) => Qcow2Device::open(path).map_or(Vec::new(), |image| image.files()[1..].into()),
-        _ => Vec::new(),
+/// Returns the paths of the backing files of the image at a path.
+///
+/// # Errors
+/// Those of [`open`] for an image, with the path of the file that is missing or refused.
+pub fn backing_files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    match is_qcow2(path)? {
+        true => Ok(Qcow2Device::open(path)?.files()[1..].into()),
+        false => Ok(Vec::new()),
     }
 }
 
@@ -150,6 +152,7 @@ mod tests {
                 let said = open(&path, mode).err().unwrap().to_string();
                 assert!(said.contains(format.name), "{said}");
             }
+            assert!(backing_files(&path).is_err());
         }
         std::fs::write(&path, b"").unwrap();
         assert!(!is_qcow2(&path).unwrap());

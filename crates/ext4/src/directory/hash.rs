@@ -72,9 +72,10 @@ pub(super) fn root(dir: &Dir<'_>) -> Result<Option<Root>> {
 }
 
 /// Returns whether a directory has one block that is converted to a tree when it is full. Such a
-/// directory is read in the order of hashes.
+/// directory is read in the order of hashes. A directory that ignores case has hashes of folded
+/// names, which are not computed.
 pub(super) fn may_become_tree(dir: &Dir<'_>) -> bool {
-    let possible = dir.fs.geo.compat.contains(CompatFeatures::DIR_INDEX);
+    let possible = dir.fs.geo.compat.contains(CompatFeatures::DIR_INDEX) && !dir.ignores_case;
     possible && !dir.has_index_flag && dir.blocks == 1
 }
 

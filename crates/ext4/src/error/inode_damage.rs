@@ -17,6 +17,12 @@ pub enum InodeDamage {
     /// Fast commits create a file with the number of one that has a name.
     #[error("a fast commit creates a file in the place of one that is in use")]
     ReplayedOverFile,
+    /// Fast commits change the names of a file.
+    #[error("a fast commit changes names in it, and it is no directory")]
+    ReplayedParent,
+    /// Fast commits remove a directory that has entries.
+    #[error("a fast commit removes the directory, and it has entries")]
+    ReplayedRemoval,
     /// The size of a file exceeds what its kind of mapping can hold.
     #[error("has an impossible size: {size} bytes, at most {most} are possible")]
     Size {

@@ -3,23 +3,32 @@
 //! Link counts follow the names. The counts in fast commits are not used, so an inode has as many
 //! links as names, also where a fast commit was written between the two.
 
-use super::{LinkChange, check_directory, update_directory_inode};
+use super::{LinkChange, update_directory_inode};
 use crate::directory::{self, CHANGE_CREDITS, INIT_CREDITS};
 use crate::removal::NAMESPACE_BLOCKS;
-use crate::{Error, Fs, InodeDamage, InodeRef, Result};
+use crate::{Fs, InodeDamage, InodeRef, Result};
+
+/// Checks that the names of an inode can be found and changed as the kernel does.
+fn check_names(dir: &InodeRef) -> Result<()> {
+    match dir.is_dir() {
+        true => directory::check_may_add(dir),
+        false => Err(InodeDamage::ReplayedParent.of(dir.ino)),
+    }
+}
 
 impl Fs {
     /// Adds a name for an inode, unless the directory has the name. A new directory gets "." and
     /// "..".
     ///
     /// # Errors
-    /// `CorruptInode` for a second name of a directory; those of a create.
+    /// `CorruptInode` for a second name of a directory, or if `dir` is none; `Encrypted` or
+    /// `IgnoresCase` by the directory's names; those of a create.
     pub(crate) fn replay_name(&self, dir: &InodeRef, name: &[u8], inode: &InodeRef) -> Result<()> {
         self.with_space(NAMESPACE_BLOCKS, || self.replay_name_once(dir, name, inode))
     }
 
     fn replay_name_once(&self, dir: &InodeRef, name: &[u8], inode: &InodeRef) -> Result<()> {
-        check_directory(dir)?;
+        check_names(dir)?;
         let _exclusive = dir.lock.write();
         let place = directory::find(self, dir, name)?;
         if place.ino().is_some() {
@@ -47,25 +56,27 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes a name, if it refers to the inode. The inode may have no name then.
+    /// Removes a name, if it refers to the inode, and returns whether it did. The inode may have no
+    /// name then.
     ///
     /// # Errors
-    /// `NotEmpty` for a directory with entries; those of an unlink.
+    /// `CorruptInode` for a directory with entries, or if `dir` is none; `Encrypted` or
+    /// `IgnoresCase` by the directory's names; those of an unlink.
     pub(crate) fn replay_removal(
         &self,
         dir: &InodeRef,
         name: &[u8],
         inode: &InodeRef,
-    ) -> Result<()> {
-        check_directory(dir)?;
+    ) -> Result<bool> {
+        check_names(dir)?;
         let _exclusive = dir.lock.write();
         let place = directory::find(self, dir, name)?;
         if place.ino() != Some(inode.ino) {
-            return Ok(());
+            return Ok(false);
         }
         let is_dir = inode.is_dir();
         if is_dir && !directory::is_empty(self, inode)? {
-            return Err(Error::NotEmpty);
+            return Err(InodeDamage::ReplayedRemoval.of(inode.ino));
         }
         let handle = self.journal.start(CHANGE_CREDITS + 4)?;
         directory::remove(self, &handle, dir, &place)?;
@@ -82,6 +93,6 @@ impl Fs {
             false => LinkChange::Keep,
         };
         update_directory_inode(self, &handle, dir, self.now(), links);
-        Ok(())
+        Ok(true)
     }
 }

@@ -65,7 +65,6 @@ pub fn place((entry, states): (u64, u64), header: &Header, within: u64) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::qcow2::header::Compression;
 
     fn header(l2: L2Format) -> Header {
         Header {
@@ -73,7 +72,6 @@ mod tests {
             size: 1 << 30,
             l1: (1 << 16, 2),
             l2,
-            compression: Compression::Deflate,
             has_zero_clusters: true,
             backing: None,
         }

@@ -44,7 +44,13 @@ pub enum Qcow2Error {
          qemu-img convert -O raw"
     )]
     Features(u64),
-    /// Another compression than zlib and zstd.
+    /// Zstandard. A small frame can ask the decoder for gigabytes.
+    #[error(
+        "the image is compressed with zstd, which is not supported; convert it with \
+         qemu-img convert -O raw"
+    )]
+    Zstd,
+    /// An unknown compression.
     #[error(
         "compression type {0} is not supported; convert the image with qemu-img convert -O raw"
     )]
@@ -69,6 +75,12 @@ pub enum Qcow2Error {
     /// Backing files follow one another without an end.
     #[error("the backing files are a loop, or more than {0}")]
     BackingChain(usize),
+    /// The L1 tables of an image and its backing files are too large for memory.
+    #[error(
+        "the L1 tables of the image and its backing files have more than {0} bytes; convert the \
+         image with qemu-img convert -O raw"
+    )]
+    L1Tables(u64),
     /// An entry of a table refers to an impossible place.
     #[error("the {table} table is damaged: entry {entry:#x} for byte {at}")]
     Entry {

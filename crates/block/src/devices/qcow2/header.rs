@@ -23,6 +23,9 @@ const NAME_MAX: usize = 1023;
 /// The largest L1 table, as in qemu.
 const L1_BYTES_MAX: u64 = 32 << 20;
 const BACKING_FORMAT: u32 = 0xE279_2ACA;
+/// Types of compression.
+const DEFLATE: u8 = 0;
+const ZSTD: u8 = 1;
 
 mod incompatible {
     pub const DIRTY: u64 = 1;
@@ -31,15 +34,6 @@ mod incompatible {
     pub const COMPRESSION: u64 = 1 << 3;
     pub const EXTENDED_L2: u64 = 1 << 4;
     pub const KNOWN: u64 = DIRTY | CORRUPT | EXTERNAL_DATA | COMPRESSION | EXTENDED_L2;
-}
-
-/// How clusters are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// A deflate stream without a header.
-    Deflate,
-    /// Zstandard.
-    Zstd,
 }
 
 /// The entries of L2 tables.
@@ -67,12 +61,10 @@ pub struct Header {
     pub cluster_bits: u32,
     /// The disk's bytes.
     pub size: u64,
-    /// The L1 table: first byte and entries.
+    /// The L1 table: first byte, and the entries that the disk needs.
     pub l1: (u64, u32),
     /// The entries of L2 tables.
     pub l2: L2Format,
-    /// How clusters are compressed.
-    pub compression: Compression,
     /// Version 2 has no clusters of zeroes.
     pub has_zero_clusters: bool,
     /// The backing file.
@@ -146,17 +138,17 @@ impl Header {
             true => bytes.get(V3_BYTES).copied().ok_or_else(|| cut.clone())?,
             false => 0,
         };
-        let compression = match kind {
-            0 => Compression::Deflate,
-            1 => Compression::Zstd,
+        match kind {
+            DEFLATE => {}
+            ZSTD => return Err(Qcow2Error::Zstd),
             other => return Err(Qcow2Error::Compression(other)),
-        };
+        }
         Ok(Header {
             cluster_bits,
             size,
-            l1,
+            // At most `l1.1`.
+            l1: (l1.0, needed as u32),
             l2,
-            compression,
             has_zero_clusters: version == 3,
             backing: backing(bytes, length)?,
         })
@@ -256,8 +248,8 @@ mod tests {
     fn what_is_not_supported_is_refused_by_name() {
         let parsed = Header::parse(&header()).unwrap();
         assert_eq!(
-            (parsed.cluster_bits, parsed.size, parsed.backing),
-            (16, 1 << 30, None)
+            (parsed.cluster_bits, parsed.size, parsed.l1, parsed.backing),
+            (16, 1 << 30, (3 << 16, 2), None)
         );
         assert_eq!(with(0, b"QFI"), with(4, &3u32.to_be_bytes()));
         assert_eq!(with(0, b"QED"), Err(Qcow2Error::Magic));
@@ -271,10 +263,7 @@ mod tests {
         assert_eq!(features(0x21), Err(Qcow2Error::Features(0x20)));
         assert_eq!(features(1).map(|h| h.l2), Ok(L2Format::Standard));
         assert_eq!(features(16).map(|h| h.l2), Ok(L2Format::Extended));
-        assert_eq!(
-            with(104, &[1]).map(|h| h.compression),
-            Ok(Compression::Zstd)
-        );
+        assert_eq!(with(104, &[1]), Err(Qcow2Error::Zstd));
         assert_eq!(with(104, &[2]), Err(Qcow2Error::Compression(2)));
     }
 

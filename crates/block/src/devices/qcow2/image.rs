@@ -159,7 +159,7 @@ impl Qcow2Image {
                 return Err(Qcow2Error::CutOff { what }.into());
             }
             let size = 1 << self.header.cluster_bits;
-            let plain = decompress(self.header.compression, &bytes[..read], size);
+            let plain = decompress(&bytes[..read], size);
             Ok(plain.ok_or(Qcow2Error::Decompression { at })?)
         })
     }
@@ -169,7 +169,7 @@ impl Qcow2Image {
         let (bits, format) = (self.header.cluster_bits, self.header.l2);
         let cluster = at >> bits;
         let table_bits = bits - format.entry_bits();
-        // The header's check of `l1_size` covers the disk.
+        // The entries that were read cover the disk.
         let l1 = usize::try_from(cluster >> table_bits).ok();
         let l1 = l1
             .and_then(|index| self.l1.get(index))

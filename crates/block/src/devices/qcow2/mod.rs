@@ -40,6 +40,8 @@ use std::path::{Path, PathBuf};
 
 /// The most files of an image, itself included.
 const LAYERS_MAX: usize = 64;
+/// The most bytes of L1 tables of all files of an image. They stay in memory.
+const L1_BYTES_MAX: u64 = 64 << 20;
 const EIO: i32 = 5;
 const EROFS: i32 = 30;
 
@@ -84,7 +86,7 @@ impl Qcow2Device {
         let mut layers = Vec::new();
         let mut files: Vec<PathBuf> = Vec::new();
         let mut ids = Vec::new();
-        let mut capacity = 0;
+        let (mut capacity, mut l1_bytes) = (0, 0);
         let mut next = Some((path.to_owned(), Some("qcow2".to_owned())));
         while let Some((path, format)) = next.take() {
             let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
@@ -98,6 +100,10 @@ impl Qcow2Device {
             let layer = open_layer(file, format.as_deref()).map_err(named)?;
             if let Layer::Qcow2(image) = &layer {
                 let header = image.header();
+                l1_bytes += u64::from(header.l1.1) * 8;
+                if l1_bytes > L1_BYTES_MAX {
+                    return Err(named(Qcow2Error::L1Tables(L1_BYTES_MAX).into()));
+                }
                 if layers.is_empty() {
                     capacity = header.size - header.size % SECTOR;
                 }
@@ -247,6 +253,33 @@ pub(super) fn is_qcow2(file: &File) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The largest L1 table of the format, in each file of a chain.
+    #[test]
+    fn the_l1_tables_of_a_chain_have_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |nth: u64| dir.path().join(format!("{nth}"));
+        for nth in 0..3u64 {
+            let file = File::create(name(nth)).unwrap();
+            let put = |at, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
+            put(0, MAGIC);
+            put(4, &3u32.to_be_bytes());
+            put(20, &9u32.to_be_bytes());
+            put(24, &(128u64 << 30).to_be_bytes());
+            put(36, &(4u32 << 20).to_be_bytes());
+            put(40, &512u64.to_be_bytes());
+            put(100, &112u32.to_be_bytes());
+            if nth > 0 {
+                put(8, &200u64.to_be_bytes());
+                put(16, &1u32.to_be_bytes());
+                put(200, (nth - 1).to_string().as_bytes());
+            }
+            file.set_len(512 + (32 << 20)).unwrap();
+        }
+        assert_eq!(Qcow2Device::open(&name(1)).unwrap().files().len(), 2);
+        let said = Qcow2Device::open(&name(2)).err().unwrap().to_string();
+        assert!(said.contains("L1 tables"), "{said}");
+    }
 
     #[test]
     fn backing_files_are_paths() {

@@ -13,6 +13,7 @@
 //! transaction. A volume is written without fast commits, which the feature allows.
 
 mod changed;
+mod charged;
 mod replay;
 
 use super::assemble::{Parts, geometry};
@@ -22,10 +23,12 @@ use crate::{Error, Fs, Result};
 use block::Queue;
 use cache::Budget;
 use changed::ChangedDevice;
+use charged::Charged;
 use ext4_format::fast_commit::{FastCommits, Next, Reader};
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::superblock::{Access, Superblock};
 use jbd2::{Journal, JournalError, JournalExtent, JournalOptions, RecoveryReport};
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// The part of the memory budget that the tags of fast commits may take.
@@ -45,18 +48,23 @@ impl Replayed {
         self.device.queue()
     }
 
-    /// Writes the log and the changes home, and empties the log.
+    /// Writes the log and the changes home, and empties the log. The list of the log's blocks is
+    /// dropped first, because recovery makes one of its own.
     pub fn make_durable(
-        &self,
+        self,
         queue: &Queue,
         extents: &[JournalExtent],
         block_size: u32,
         budget: &Arc<Budget>,
     ) -> Result<RecoveryReport> {
         let changed = self.device.changed();
+        let fast_changes = self.report.fast_changes;
+        let mut charged = Charged::new(budget);
+        charged.set(changed.len() as u64 * u64::from(block_size));
+        drop(self);
         let report = jbd2::recover_with(queue, extents, block_size, budget, &changed)?;
         Ok(RecoveryReport {
-            fast_changes: self.report.fast_changes,
+            fast_changes,
             ..report
         })
     }
@@ -77,7 +85,8 @@ pub(super) fn replay(
     let Some(found) = jbd2::fast_commits(queue, extents, options.block_size, budget)? else {
         return Ok(None);
     };
-    let commits = read(queue, &found, options.block_size, budget)?;
+    let mut charged = Charged::new(budget);
+    let commits = read(queue, &found, options.block_size, budget, &mut charged)?;
     if commits.is_empty() {
         return Ok(None);
     }
@@ -101,12 +110,13 @@ pub(super) fn replay(
     }))
 }
 
-/// Reads the fast commits that count.
+/// Reads the fast commits that count. `charged` has their bytes.
 fn read(
     queue: &Queue,
     found: &jbd2::FastCommits,
     block_size: u32,
     budget: &Budget,
+    charged: &mut Charged,
 ) -> Result<FastCommits> {
     let most = (budget.limit() / BUDGET_PART).max(LEAST);
     let mut reader = Reader::new(found.tid().0, block_size);
@@ -114,7 +124,9 @@ fn read(
         if reader.bytes() as u64 > most {
             return Err(JournalError::LogNeedsMemory { most }.into());
         }
-        if reader.push(&found.read(queue, nth)?)? == Next::End {
+        let next = reader.push(&found.read(queue, nth)?)?;
+        charged.set(reader.bytes() as u64);
+        if next == Next::End {
             break;
         }
     }
@@ -148,7 +160,11 @@ fn replay_on(
         journal_blocks: 0,
         recovery: RecoveryReport::default(),
     })?;
-    let done = replay::replay(&fs, commits);
+    let mut pinned = replay::Pinned::new();
+    let done = replay::replay(&fs, commits, &mut pinned).map_err(|error| match error {
+        Error::Encrypted { .. } | Error::IgnoresCase { .. } => unsupported(&fs.queue, &error),
+        error => error,
+    });
     // All that counts is in the device's changed blocks.
     fs.crash();
     done
@@ -162,9 +178,14 @@ fn check_features(queue: &Queue, superblock: &Superblock) -> Result<()> {
         }
         Ok(()) => return Ok(()),
     };
-    Err(Error::Unsupported(format!(
-        "{} has fast commits that must be replayed, but {refused}; mount it with Linux once, or run \
+    Err(unsupported(queue, &refused))
+}
+
+/// The error for fast commits that cannot be replayed here.
+fn unsupported(queue: &Queue, reason: &dyn Display) -> Error {
+    Error::Unsupported(format!(
+        "{} has fast commits that must be replayed, but {reason}; mount it with Linux once, or run \
          e2fsck",
         queue.name()
-    )))
+    ))
 }

@@ -7,12 +7,15 @@
 //! 2. The changes are made in their order. Each has no effect where the volume has its result. An
 //!    inode number may be free, of the same file, or of a file that was deleted: the generation
 //!    tells.
-//! 3. New inodes and inodes that lost names are deleted if they have no name.
+//! 3. New inodes and inodes that lost names are deleted if they have no name. An inode that had no
+//!    name before is an orphan on disk. The orphan recovery of the mount deletes it, because only
+//!    that finds its record.
 //!
 //! Of an inode's fields, the links follow the names, the blocks follow the map, and the attribute
 //! block stays: a change of attributes is never a fast commit. The contents of a directory are its
 //! names, so the ranges of directories are ignored.
 
+use super::unsupported;
 use crate::alloc::BlockRun;
 use crate::extents::{self, ExtentState, INSERT_CREDITS, Map};
 use crate::inline_data::{self, is_inline};
@@ -25,18 +28,28 @@ use ext4_format::features::IncompatFeatures;
 use ext4_format::inode::{
     FileType, GOOD_OLD_INODE_SIZE, InodeFields, InodeFlags, in_inode_xattr_area,
 };
+use jbd2::JournalError;
 use std::collections::{BTreeMap, BTreeSet};
 use units::{FileBlock, FsBlock, Ino};
 
 /// Credits for a change of an inode alone.
 const INODE_CREDITS: u32 = 8;
+/// Inodes in memory take at most this part of the memory budget, and may take [`PINNED_LEAST`].
+const PINNED_PART: u64 = 4;
+const PINNED_LEAST: u64 = 4 << 20;
+/// Bytes of an inode in memory.
+const INODE_BYTES: u64 = 512;
 /// Flags that say where the contents of an inode are.
 const PLACES: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INDEX)
     .union(InodeFlags::INLINE_DATA);
 
-/// Makes the changes and commits them. Returns their number.
-pub(super) fn replay(fs: &Fs, commits: &FastCommits) -> Result<u64> {
+/// The inodes of all changes. Without a pin, one without a name would be deleted.
+pub(super) type Pinned = BTreeMap<Ino, InodeRef>;
+
+/// Makes the changes and commits them. Returns their number. `pinned` is empty; the caller drops it
+/// when the volume makes no more changes.
+pub(super) fn replay(fs: &Fs, commits: &FastCommits, pinned: &mut Pinned) -> Result<u64> {
     for change in commits.changes() {
         if let Change::AddRange(_, Extent { start, len, .. }) = change? {
             fs.groups.set_aside(BlockRun { start, len })?;
@@ -44,8 +57,9 @@ pub(super) fn replay(fs: &Fs, commits: &FastCommits) -> Result<u64> {
     }
     let mut replay = Replay {
         fs,
-        pinned: BTreeMap::new(),
+        pinned,
         maybe_nameless: BTreeSet::new(),
+        orphans: BTreeSet::new(),
     };
     let mut count = 0;
     for change in commits.changes() {
@@ -63,9 +77,10 @@ pub(super) fn replay(fs: &Fs, commits: &FastCommits) -> Result<u64> {
 
 struct Replay<'a> {
     fs: &'a Fs,
-    /// The inodes of all changes. Without a pin, one without a name would be deleted.
-    pinned: BTreeMap<Ino, InodeRef>,
+    pinned: &'a mut Pinned,
     maybe_nameless: BTreeSet<Ino>,
+    /// Inodes that had no links before the replay.
+    orphans: BTreeSet<Ino>,
 }
 
 impl Replay<'_> {
@@ -86,16 +101,35 @@ impl Replay<'_> {
         }
         let fs = self.fs;
         let is_reserved = ino != Ino::ROOT && ino < fs.geo.first_ino;
-        let orphan_file = fs.superblock.lock().orphan_file_inum.get();
-        if is_reserved || ino.0 > fs.geo.inodes_count || ino.0 == orphan_file {
+        let (orphan_file, journal) = {
+            let superblock = fs.superblock.lock();
+            (
+                superblock.orphan_file_inum.get(),
+                superblock.journal_inum.get(),
+            )
+        };
+        let is_system = is_reserved || ino.0 == orphan_file || ino.0 == journal;
+        if is_system || ino.0 > fs.geo.inodes_count {
             return Err(impossible("inode", u64::from(ino.0)));
         }
         if !fs.groups.inode_in_use(ino)? {
             return Ok(None);
         }
         let inode = fs.load_inode(ino, Links::Optional)?;
-        self.pinned.insert(ino, inode.clone());
+        if inode.links() == 0 {
+            self.orphans.insert(ino);
+        }
+        self.pin(ino, inode.clone())?;
         Ok(Some(inode))
+    }
+
+    fn pin(&mut self, ino: Ino, inode: InodeRef) -> Result<()> {
+        let most = (self.fs.budget.limit() / PINNED_PART).max(PINNED_LEAST);
+        if (self.pinned.len() as u64 + 1) * INODE_BYTES > most {
+            return Err(JournalError::LogNeedsMemory { most }.into());
+        }
+        self.pinned.insert(ino, inode);
+        Ok(())
     }
 
     fn add_name(&mut self, name: Name<'_>) -> Result<()> {
@@ -118,8 +152,10 @@ impl Replay<'_> {
         if dir.ino == inode.ino {
             return Err(InodeDamage::ContainsItself.of(dir.ino));
         }
-        self.maybe_nameless.insert(inode.ino);
-        self.fs.replay_removal(&dir, name.name, &inode)
+        if self.fs.replay_removal(&dir, name.name, &inode)? {
+            self.maybe_nameless.insert(inode.ino);
+        }
+        Ok(())
     }
 
     fn set_inode(&mut self, ino: Ino, raw: &[u8]) -> Result<()> {
@@ -144,6 +180,10 @@ impl Replay<'_> {
             }
             if inode.links() > 0 {
                 return Err(InodeDamage::ReplayedOverFile.of(ino));
+            }
+            if self.orphans.contains(&ino) {
+                let reason = format!("they reuse the number of orphan inode {ino}");
+                return Err(unsupported(&self.fs.queue, &reason));
             }
             self.fs.delete_inode(&inode)?;
             self.pinned.remove(&ino);
@@ -179,8 +219,7 @@ impl Replay<'_> {
         let area = area.filter(|_| kind != FileType::Directory);
         let inode = fs.adopt_inode(&handle, ino, fields, area)?;
         self.maybe_nameless.insert(ino);
-        self.pinned.insert(ino, inode);
-        Ok(())
+        self.pin(ino, inode)
     }
 
     fn update(
@@ -347,9 +386,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn delete_nameless(&mut self) -> Result<()> {
-        for ino in std::mem::take(&mut self.maybe_nameless) {
-            if let Some(inode) = self.pinned.get(&ino).filter(|inode| inode.links() == 0) {
+    fn delete_nameless(&self) -> Result<()> {
+        for ino in self.maybe_nameless.difference(&self.orphans) {
+            if let Some(inode) = self.pinned.get(ino).filter(|inode| inode.links() == 0) {
                 self.fs.delete_inode(inode)?;
             }
         }

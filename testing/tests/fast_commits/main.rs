@@ -3,10 +3,10 @@
 //! A fast commit has all changes of files up to the fsync. So the recovered volume has the tree
 //! that the kernel showed when the fsync returned, whoever recovers it.
 
+mod hostile;
+
 use ext4::{Fs, MountOptions};
-use ext4_format::Seed;
 use std::fs::{self, File, OpenOptions};
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -353,94 +353,4 @@ fn a_crash_during_the_replay_loses_nothing() {
         }
     }
     assert!(again > 0, "no crash came before the end of the replay");
-}
-
-/// The first byte of the fast commits of an image, and their length: blocks with a TAIL.
-fn area(bytes: &[u8], block_size: usize) -> Range<usize> {
-    let is_head = |block: &&[u8]| block.starts_with(&[9, 0, 8, 0, 0, 0, 0, 0]);
-    let mut blocks = bytes.chunks(block_size);
-    let first = blocks.position(|block| is_head(&block)).expect("a HEAD");
-    let end = blocks.position(|block| block.iter().all(|byte| *byte == 0));
-    let end = first + 1 + end.expect("a block without tags");
-    first * block_size..end * block_size
-}
-
-/// Corrects the checksum of each fast commit.
-fn seal(area: &mut [u8], block_size: usize) {
-    let mut sum = Seed(0);
-    for block in area.chunks_mut(block_size) {
-        let mut at = 0;
-        while at + 4 <= block.len() {
-            let kind = u16::from_le_bytes([block[at], block[at + 1]]);
-            let len = usize::from(u16::from_le_bytes([block[at + 2], block[at + 3]]));
-            let Some(tag) = block.get_mut(at..at + 4 + len) else {
-                break;
-            };
-            match (kind, len) {
-                (8, 8..) => {
-                    sum = sum.extend(&tag[..8]);
-                    tag[8..12].copy_from_slice(&sum.0.to_le_bytes());
-                    sum = Seed(0);
-                }
-                _ => sum = sum.extend(tag),
-            }
-            at += 4 + len;
-        }
-    }
-}
-
-/// Fast commits with wrong values and right checksums. Each is refused, or has some effect; nothing
-/// panics, and a read-only mount changes nothing.
-#[test]
-fn hostile_fast_commits_do_not_panic() {
-    let test = "fast_commits, hostile";
-    if !have(test, NEEDS) {
-        return;
-    }
-    let mut rng = Rng::new(test);
-    let scratch = Scratch::new();
-    let moments = match moments(&scratch, &["-b", "1024"], &mut rng) {
-        Ok(moments) => moments,
-        Err(said) => return skipped(test, &said),
-    };
-    let (mut refused, mut replayed) = (0, 0);
-    for moment in &moments {
-        let bytes = fs::read(&moment.image).unwrap();
-        let area = area(&bytes, 1024);
-        let disk = Disk::from_bytes(bytes.clone());
-        for _ in 0..12 {
-            let mut hostile = bytes[area.clone()].to_vec();
-            for _ in 0..1 + rng.index(3) {
-                // Most of the values are at the start of a block.
-                let block = rng.index(hostile.len() / 1024) * 1024;
-                let most = *rng.pick(&[64, 300, 1024]);
-                let any = rng.index(256) as u8;
-                let at = block + rng.index(most);
-                hostile[at] = *rng.pick(&[0, 1, 2, 0x7f, 0x80, 0xff, any]);
-            }
-            seal(&mut hostile, 1024);
-            for access in [true, false] {
-                disk.edit(|all| {
-                    all.copy_from_slice(&bytes);
-                    all[area.clone()].copy_from_slice(&hostile);
-                });
-                let options = MountOptions {
-                    read_only: access,
-                    ..volume::options()
-                };
-                match Fs::mount(disk.queue(), options) {
-                    Ok(ours) => {
-                        replayed += u64::from(ours.info().recovery.fast_changes > 0);
-                        let _ = Snapshot::of_volume(&ours);
-                        let _ = ours.unmount();
-                    }
-                    Err(_) => refused += 1,
-                }
-            }
-        }
-    }
-    assert!(
-        refused > 0 && replayed > 0,
-        "{refused} refused, {replayed} replayed"
-    );
 }
