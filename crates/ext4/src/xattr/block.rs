@@ -31,11 +31,10 @@ impl BlockChange {
         if old.0 == 0 || attributes.is_empty() {
             return Ok(BlockChange::Replace);
         }
-        let buffer = get_block(fs, inode, old)?;
         // The one reference is this inode's, and no reference is ever added.
-        Ok(match parse_block(&buffer.data())?.0.refcount {
-            1 => BlockChange::InPlace,
-            _ => BlockChange::Replace,
+        Ok(match is_shared_block(fs, inode)? {
+            false => BlockChange::InPlace,
+            true => BlockChange::Replace,
         })
     }
 }
@@ -102,6 +101,37 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     inode.set_xattr_block(FsBlock(0), -(fs.geo.sectors_per_cluster() as i64));
     inode.mark_dirty(fs, handle);
     Ok(())
+}
+
+/// Drops the inode's reference to its block if other inodes have the block, too. Returns `false` if
+/// they do not, or if there is no block.
+pub(super) fn leave_shared_block(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<bool> {
+    // The last inode that has a block shares it with none, whatever others do.
+    if !is_shared_block(fs, inode)? {
+        return Ok(false);
+    }
+    let buffer = get_block(fs, inode, inode.xattr_block())?;
+    let left = handle.modify(&buffer, seal(fs), |block| {
+        let refcount = parse_block(block)?.0.refcount;
+        match refcount {
+            0 | 1 => Ok(false),
+            shared => set_refcount(block, shared - 1).map(|()| true),
+        }
+    })?;
+    if left {
+        inode.set_xattr_block(FsBlock(0), -(fs.geo.sectors_per_cluster() as i64));
+    }
+    Ok(left)
+}
+
+/// Returns whether the inode has a block that other inodes have, too.
+pub(super) fn is_shared_block(fs: &Fs, inode: &Inode) -> Result<bool> {
+    let place = inode.xattr_block();
+    if place.0 == 0 {
+        return Ok(false);
+    }
+    let buffer = get_block(fs, inode, place)?;
+    Ok(parse_block(&buffer.data())?.0.refcount > 1)
 }
 
 fn free_block(fs: &Fs, handle: &Handle<'_>, start: FsBlock) -> Result<()> {

@@ -28,7 +28,8 @@ use ext4_format::xattr::{
     StoredValue, ValueInode, set_value_inode_refs, value_hash, value_inode_refs,
 };
 use jbd2::Handle;
-use units::FileBlock;
+use std::collections::HashSet;
+use units::{FileBlock, FsBlock};
 
 /// The largest value that any writer makes, in bytes.
 const VALUE_MAX: u32 = 64 << 10;
@@ -57,6 +58,18 @@ pub(super) fn credits(fs: &Fs, references: usize, len: usize) -> u32 {
         _ => CREATE_CREDITS + INSERT_CREDITS + blocks + 2 * blocks.min(8),
     };
     counts.saturating_add(create)
+}
+
+/// Returns the credits to count references that are never the last ones: the inodes' blocks of the
+/// inode table.
+pub(super) fn table_credits(fs: &Fs, places: &[ValueInode]) -> u32 {
+    let location = |place: &ValueInode| fs.groups.inode_location(place.ino).ok();
+    let blocks: HashSet<FsBlock> = places
+        .iter()
+        .filter_map(location)
+        .map(|(block, _)| block)
+        .collect();
+    blocks.len() as u32
 }
 
 /// Loads the inode of a value of `owner`.

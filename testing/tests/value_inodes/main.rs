@@ -1,6 +1,8 @@
 //! Values of attributes in inodes of their own: the engine and the kernel change the same volume in
 //! turns, and agree with a model.
 
+mod deletion;
+
 use ext4::{Error, Fs, SetXattrMode};
 use std::collections::BTreeMap;
 use std::path::Path;
