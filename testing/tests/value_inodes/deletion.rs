@@ -4,7 +4,7 @@ use crate::check;
 use ext4::SetXattrMode;
 use testkit::disk::Disk;
 use testkit::needs::have_e2fsprogs;
-use testkit::oracle::Mke2fs;
+use testkit::oracle::{Mke2fs, debugfs_script, repair};
 use testkit::seed::Rng;
 use testkit::volume::{Image, at, put, remove};
 
@@ -62,6 +62,63 @@ fn many_values_and_the_smallest_journal() {
                 _ => assert_eq!(fs.statfs().free_inodes, unused, "{when}"),
             });
             check(&image, &when);
+        }
+    }
+}
+
+/// A value is damaged. Its attribute can be removed and replaced, and its file can be deleted. The
+/// volume can be mounted afterwards, and e2fsck repairs the inode that was the value.
+#[test]
+fn damaged_values_can_be_removed() {
+    if !have_e2fsprogs("value inodes") {
+        return;
+    }
+    let large = vec![1; 20_000];
+    // The first attributes are in the inode, the others in the block.
+    let names = ["a", "b", "c", "d", "e", "f"];
+    for args in [&["-O", "ea_inode"][..], &["-O", "ea_inode", "-I", "512"]] {
+        let image = Image::by_mke2fs(&Mke2fs::of_type(32 << 20, "ext4").args(args));
+        image.with(|fs| {
+            let file = put(fs, "file", b"contents").unwrap();
+            for name in names {
+                let name = format!("user.{name}");
+                fs.set_xattr(&file, name.as_bytes(), &large, SetXattrMode::Any)
+                    .unwrap();
+            }
+        });
+        // The file is inode 12, its values are 13 to 18.
+        for value in [13, 17] {
+            for damage in ["flags 0", "size 7", "links_count 0", "mode 040755"] {
+                let when = format!("{args:?}, inode {value}: {damage}");
+                let damaged = image.copy();
+                debugfs_script(&damaged.path(), &format!("sif <{value}> {damage}\n"));
+                let name = format!("user.{}", names[value - 13]);
+                let set = |fs: &ext4::Fs, name: &str, value: &[u8]| {
+                    let file = at(fs, "file").unwrap();
+                    fs.set_xattr(&file, name.as_bytes(), value, SetXattrMode::Any)
+                };
+                let removed = damaged.copy();
+                removed.with(|fs| {
+                    let file = at(fs, "file").unwrap();
+                    fs.get_xattr(&file, name.as_bytes()).unwrap_err();
+                    fs.remove_xattr(&file, name.as_bytes()).expect(&when);
+                    let listed = fs.list_xattr(&file).unwrap();
+                    assert_eq!(listed.len(), names.len() - 1, "{when}");
+                });
+                let replaced = damaged.copy();
+                replaced.with(|fs| set(fs, &name, b"small").expect(&when));
+                damaged.with(|fs| remove(fs, "file").expect(&when));
+                for (image, exists) in [(&removed, true), (&replaced, true), (&damaged, false)] {
+                    image.with(|fs| {
+                        assert_eq!(fs.info().read_only_reason, None, "{when}");
+                        assert_eq!(at(fs, "file").is_ok(), exists, "{when}");
+                    });
+                    // The damaged inode stays.
+                    repair(&image.path(), "-fy");
+                    image.with(|fs| assert_eq!(at(fs, "file").is_ok(), exists, "{when}"));
+                    check(image, &when);
+                }
+            }
         }
     }
 }

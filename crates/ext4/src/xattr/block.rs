@@ -3,12 +3,11 @@
 use super::attribute::{Attribute, borrow, own, references};
 use super::value_inode;
 use crate::alloc::BlockRun;
-use crate::{Fs, Inode, InodeDamage, InodeRef, Result};
+use crate::{Fs, Inode, InodeDamage, Result};
 use block::BufMut;
 use ext4_format::checksum::Seed;
 use ext4_format::xattr::{
-    ValueInode, build_block, parse_block, set_refcount, update_block_checksum,
-    verify_block_checksum,
+    build_block, parse_block, set_refcount, update_block_checksum, verify_block_checksum,
 };
 use jbd2::{Buffer, Handle, Seal};
 use std::sync::Arc;
@@ -80,8 +79,6 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     let buffer = get_block(fs, inode, place)?;
     let attributes = own(parse_block(&buffer.data())?.1);
     let values = references(&attributes);
-    let load = |place: &ValueInode| value_inode::load(fs, inode, *place);
-    let values: Vec<InodeRef> = values.iter().map(load).collect::<Result<_>>()?;
     // Another inode may drop its reference concurrently, so the count is read and changed in one
     // step.
     let is_last = handle.modify(&buffer, seal(fs), |block| {
@@ -94,7 +91,7 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     drop(buffer);
     if is_last {
         free_block(fs, handle, place)?;
-        for value in &values {
+        for value in &value_inode::load_lost(fs, inode, &values) {
             value_inode::put(fs, handle, value, inode);
         }
     }

@@ -169,7 +169,12 @@ pub(crate) fn change(
         (None, SetXattrMode::Replace) => return Err(Error::NoAttribute),
         (Some(_), SetXattrMode::Create) => return Err(Error::Exists),
         (None, _) if value.is_none() => return Ok(false),
-        (Some(same), _) if value.is_some() && value == Some(&*same.value(fs, inode)?) => {
+        // A value that cannot be read is replaced.
+        (Some(same), _)
+            if same
+                .value(fs, inode)
+                .is_ok_and(|same| value == Some(&*same)) =>
+        {
             return Ok(false);
         }
         _ => {}
@@ -273,11 +278,9 @@ fn write(
         let kept = lost.iter().position(|lost| lost == place);
         kept.map(|at| lost.swap_remove(at)).is_none() && made != Some(place.ino)
     });
-    let load = |places: &[ValueInode]| -> Result<Vec<InodeRef>> {
-        let load = |place: &ValueInode| value_inode::load(fs, inode, *place);
-        places.iter().map(load).collect()
-    };
-    let (gained, lost) = (load(&gained)?, load(&lost)?);
+    let load = |place: &ValueInode| value_inode::load(fs, inode, *place);
+    let gained: Vec<InodeRef> = gained.iter().map(load).collect::<Result<_>>()?;
+    let lost = value_inode::load_lost(fs, inode, &lost);
     let mut counted = 0;
     let written = gained
         .iter()

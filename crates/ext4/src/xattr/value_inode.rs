@@ -75,7 +75,7 @@ pub(super) fn table_credits(fs: &Fs, places: &[ValueInode]) -> u32 {
 /// Loads the inode of a value of `owner`.
 pub(super) fn load(fs: &Fs, owner: &Inode, place: ValueInode) -> Result<InodeRef> {
     let damage = || InodeDamage::XattrValue { value: place.ino }.of(owner.ino);
-    if place.size > VALUE_MAX || place.ino < fs.geo.first_ino {
+    if !is_used(fs) || place.size > VALUE_MAX || place.ino < fs.geo.first_ino {
         return Err(damage());
     }
     let inode = match fs.load_inode(place.ino, Links::Required) {
@@ -90,6 +90,16 @@ pub(super) fn load(fs: &Fs, owner: &Inode, place: ValueInode) -> Result<InodeRef
         return Err(damage());
     }
     Ok(inode)
+}
+
+/// Loads values of `owner` whose references are dropped. A value that cannot be loaded is recorded
+/// as damage and left out, so its attribute can be removed, and `owner` can be deleted.
+pub(super) fn load_lost(fs: &Fs, owner: &Inode, places: &[ValueInode]) -> Vec<InodeRef> {
+    let load = |place: &ValueInode| {
+        let loaded = load(fs, owner, *place);
+        loaded.inspect_err(|error| fs.blame_half_done("drop_attribute_value", owner.ino, error))
+    };
+    places.iter().filter_map(|place| load(place).ok()).collect()
 }
 
 /// Reads the value of an attribute of `owner`.
