@@ -1,6 +1,7 @@
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::{Error, Fs, InodeRef, MountOptions, NewInode};
+use crate::state::Links;
+use crate::{Error, Fs, InodeRef, MountOptions, NewInode, SetXattrMode};
 use block::PAGE_SIZE;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,5 +134,30 @@ fn a_deleted_inode_cannot_be_loaded_by_its_number() {
         assert!(matches!(fs.inode(ino), Err(Error::Stale)), "{pages} pages");
     }
     drop(root);
+    unmount(fs, &image);
+}
+
+/// The last reference to an attribute's value is dropped while a thread reads the value. After a
+/// crash the next mount deletes it.
+#[test]
+fn a_value_in_use_is_deleted_after_a_crash() {
+    let image = Image::ours(64 << 20, &["ea_inode"]);
+    let fs = mount(&image);
+    let unused = fs.statfs().free_inodes;
+    let ino = file(&fs, b"file", 0);
+    let file = fs.inode(ino).unwrap();
+    fs.set_xattr(&file, b"user.value", &[1; 20_000], SetXattrMode::Any)
+        .unwrap();
+    fs.sync().unwrap();
+    let value = fs.load_inode(Ino(ino.0 + 1), Links::Required).unwrap();
+    assert_eq!(value.size(), 20_000);
+    fs.remove_xattr(&file, b"user.value").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(orphans(&fs), 1);
+    drop(file);
+    fs.crash();
+    drop((value, fs));
+    let fs = mount(&image);
+    assert_eq!(fs.statfs().free_inodes, unused - 1);
     unmount(fs, &image);
 }

@@ -75,7 +75,8 @@ pub(super) fn table_credits(fs: &Fs, places: &[ValueInode]) -> u32 {
 /// Loads the inode of a value of `owner`.
 pub(super) fn load(fs: &Fs, owner: &Inode, place: ValueInode) -> Result<InodeRef> {
     let damage = || InodeDamage::XattrValue { value: place.ino }.of(owner.ino);
-    if !is_used(fs) || place.size > VALUE_MAX || place.ino < fs.geo.first_ino {
+    let is_possible = place.ino >= fs.geo.first_ino && place.ino != owner.ino;
+    if !is_used(fs) || !is_possible || place.size > VALUE_MAX {
         return Err(damage());
     }
     let inode = match fs.load_inode(place.ino, Links::Required) {
