@@ -161,3 +161,28 @@ fn a_value_in_use_is_deleted_after_a_crash() {
     assert_eq!(fs.statfs().free_inodes, unused - 1);
     unmount(fs, &image);
 }
+
+/// Small attributes in the inode do not delay its deletion. Values in inodes do.
+#[test]
+fn a_file_with_small_attributes_is_deleted_with_its_last_name() {
+    for features in [&[][..], &["ea_inode"]] {
+        let image = Image::ours(64 << 20, features);
+        let fs = mount(&image);
+        let root = fs.root().unwrap();
+        let unused = fs.statfs().free_inodes;
+        for (name, len, at_once) in [(b"a", 10, true), (b"b", 1000, false), (b"c", 20_000, false)] {
+            if len > 4096 && features.is_empty() {
+                continue;
+            }
+            let file = fs.inode(file(&fs, name, 0)).unwrap();
+            fs.set_xattr(&file, b"user.value", &vec![1; len], SetXattrMode::Any)
+                .unwrap();
+            assert_eq!(fs.credits_to_delete(&file).is_some(), at_once, "{len}");
+            drop(file);
+            fs.unlink(&root, name).unwrap();
+        }
+        assert_eq!(fs.statfs().free_inodes, unused);
+        drop(root);
+        unmount(fs, &image);
+    }
+}

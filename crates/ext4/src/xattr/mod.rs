@@ -64,7 +64,7 @@ pub(crate) fn credits(fs: &Fs, inode: &Inode, len: usize) -> Result<u32> {
 
 /// Returns whether an inode has no attributes that its deletion has to release.
 pub(crate) fn nothing_to_release(fs: &Fs, inode: &Inode) -> bool {
-    inode.xattr_block().0 == 0 && !(value_inode::is_used(fs) && inode.has_xattrs())
+    inode.xattr_block().0 == 0 && !(value_inode::is_used(fs) && store::may_have_values(inode))
 }
 
 /// Drops the references of an inode, which is being deleted, to values in inodes, in handles of its

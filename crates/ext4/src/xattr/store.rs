@@ -347,6 +347,14 @@ pub(super) fn release_values(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
+/// Returns whether attributes in the inode have values in inodes, or cannot be read.
+pub(super) fn may_have_values(inode: &Inode) -> bool {
+    let Some(area) = inode.xattr_places().0 else {
+        return false;
+    };
+    parse_ibody(&area).map_or(true, |entries| !references(&own(entries)).is_empty())
+}
+
 /// Returns the credits for the references to values that a change moves between the inode and the
 /// block. None of them is a value's last one.
 pub(super) fn moved_credits(fs: &Fs, inode: &Inode) -> Result<u32> {
