@@ -1,6 +1,7 @@
 //! Values of attributes in inodes of their own: the engine and the kernel change the same volume in
 //! turns, and agree with a model.
 
+mod acls;
 mod deletion;
 mod hostile;
 

@@ -23,6 +23,7 @@ pub(crate) use inline_value::BesideInline;
 pub(crate) use store::{Attributes, change};
 
 use crate::{Fs, Inode, Result};
+use ext4_format::xattr::{INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT};
 use jbd2::Handle;
 use std::sync::Arc;
 
@@ -44,8 +45,8 @@ pub(crate) fn update_ctime(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
     inode.mark_dirty(fs, handle);
 }
 
-/// Credits for [`inherit_acl`], and for [`change`] of an inode that has no values in inodes: the
-/// old block and a new one, a bitmap and a descriptor block for each, the inode, the super block.
+/// Credits for [`inherit_acl`] and for [`change`] without values in inodes: the old block and a new
+/// one, a bitmap and a descriptor block for each, the inode, the super block.
 pub(crate) const XATTR_CREDITS: u32 = 8;
 
 /// Returns the credits for [`change`] to a value of `len` bytes. The caller's lock excludes changes
@@ -60,6 +61,19 @@ pub(crate) fn credits(fs: &Fs, inode: &Inode, len: usize) -> Result<u32> {
     };
     // The old value may lose its last reference, and the new one gets its first.
     Ok(XATTR_CREDITS.saturating_add(moved + value_inode::credits(fs, 2, len)))
+}
+
+/// Returns the credits for [`chmod_acl`]. The caller's lock excludes changes of attributes.
+pub(crate) fn credits_to_chmod(fs: &Fs, inode: &Inode) -> Result<u32> {
+    let len = acl::stored_len(fs, inode, INDEX_POSIX_ACL_ACCESS)?;
+    credits(fs, inode, len)
+}
+
+/// Returns the credits for [`inherit_acl`] from `dir`, which the caller has locked.
+pub(crate) fn credits_to_inherit(fs: &Fs, dir: &Inode) -> Result<u32> {
+    // The new inode gets a default ACL and an access ACL.
+    let len = acl::stored_len(fs, dir, INDEX_POSIX_ACL_DEFAULT)?;
+    Ok(XATTR_CREDITS + 2 * value_inode::credits(fs, usize::from(len > 0), len))
 }
 
 /// Returns whether an inode has no attributes that its deletion has to release.

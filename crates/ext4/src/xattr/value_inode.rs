@@ -32,7 +32,7 @@ use std::collections::HashSet;
 use units::{FileBlock, FsBlock};
 
 /// The largest value that any writer makes, in bytes.
-const VALUE_MAX: u32 = 64 << 10;
+pub(super) const VALUE_MAX: u32 = 64 << 10;
 /// Credits to make an inode, apart from its blocks: the inode, its bitmap and descriptor block, and
 /// those to make it an orphan if its blocks cannot be had.
 const CREATE_CREDITS: u32 = 4 + ORPHAN_CREDITS;
