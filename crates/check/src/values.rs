@@ -4,7 +4,7 @@
 use crate::finding::{Kind, Place};
 use crate::state::{Checker, Row};
 use crate::value_table::{Reference, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use units::Ino;
 
 impl Checker<'_> {
@@ -26,7 +26,7 @@ impl Checker<'_> {
                 self.problem(Kind::Attributes, Place::inode(reference.owner), message);
             }
         }
-        let of_lustre: Vec<Ino> = values
+        let of_lustre: HashSet<Ino> = values
             .references
             .iter()
             .filter(|reference| {

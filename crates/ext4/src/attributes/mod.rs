@@ -41,7 +41,7 @@ impl Fs {
                     .map(|flags| self.checked_flags(inode, flags, rest.projid))
                     .transpose()?;
                 let credits = match rest.mode {
-                    Some(_) => xattr::credits(self, inode, 0)?,
+                    Some(_) => xattr::credits_to_chmod(self, inode)?,
                     None => 0,
                 };
                 let handle = self.journal.start(credits + 2)?;

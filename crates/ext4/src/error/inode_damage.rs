@@ -37,6 +37,9 @@ pub enum InodeDamage {
     /// A directory entry refers to a deleted inode.
     #[error("is named by a directory but deleted")]
     NamedButDeleted,
+    /// A directory entry refers to an inode that holds the value of an attribute.
+    #[error("is named by a directory but holds the value of an attribute")]
+    NamedValue,
     /// A directory entry and its inode differ in whether they are a directory.
     #[error("the directory entry has another type ({entry}) than the inode ({inode})")]
     EntryType {

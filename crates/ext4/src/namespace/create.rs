@@ -8,7 +8,7 @@ use crate::directory::{self, Place};
 use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::removal::NAMESPACE_BLOCKS;
 use crate::state::decode_rdev;
-use crate::xattr::{self, XATTR_CREDITS};
+use crate::xattr;
 use crate::{Error, FirstLink, Fs, Inode, InodeDamage, InodeRef, Result};
 use ext4_format::inode::{FileType, InodeFlags, InodeMode};
 use jbd2::Handle;
@@ -42,9 +42,12 @@ impl ParentAttributes {
             projid: fields.projid,
         })
     }
-    /// Returns the credits that [`Fs::make_inode`] needs.
-    pub fn credits(&self) -> u32 {
-        NEW_INODE_CREDITS + if self.has_xattrs { XATTR_CREDITS } else { 0 }
+    /// Returns the credits that [`Fs::make_inode`] needs in `dir`, which the caller has locked.
+    pub fn credits(&self, fs: &Fs, dir: &Inode) -> Result<u32> {
+        Ok(match self.has_xattrs {
+            true => NEW_INODE_CREDITS + xattr::credits_to_inherit(fs, dir)?,
+            false => NEW_INODE_CREDITS,
+        })
     }
 }
 
@@ -213,7 +216,7 @@ impl Fs {
             let _shared = dir.lock.read();
             check_may_change(dir, Change::AddUnnamed)?;
             let parent = ParentAttributes::of(dir);
-            let handle = self.journal.start(parent.credits())?;
+            let handle = self.journal.start(parent.credits(self, dir)?)?;
             let made = self.make_inode(&handle, dir, &parent, FileType::Regular, new);
             made.and_then(|inode| {
                 inode.set_links(0);
@@ -266,7 +269,7 @@ impl Fs {
             check_subdirectory_fits(self, dir)?;
         }
         let parent = ParentAttributes::of(dir);
-        let credits = request.credits + place.add_credits() + parent.credits();
+        let credits = request.credits + place.add_credits() + parent.credits(self, dir)?;
         let handle = self.journal.start(credits)?;
         let inode = self.make_inode(&handle, dir, &parent, kind, request.new)?;
         let done = fill(self, &handle, &inode)

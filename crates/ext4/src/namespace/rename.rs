@@ -298,7 +298,7 @@ impl Fs {
             _ => None,
         };
         if let Some((parent, ..)) = &whiteout {
-            credits += parent.credits();
+            credits += parent.credits(self, from.dir)?;
         }
         let handle = self.journal.start(credits)?;
         let now = self.now();

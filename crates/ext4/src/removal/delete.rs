@@ -45,7 +45,8 @@ impl Fs {
         if has_extents(inode) {
             self.free_blocks(inode, FileBlock::FIRST..FileBlock::END)?;
         }
-        let credits = orphan::ORPHAN_CREDITS + xattr::credits(self, inode, 0)? + 4;
+        xattr::release_values(self, inode)?;
+        let credits = orphan::ORPHAN_CREDITS + xattr::XATTR_CREDITS + 4;
         let handle = self.journal.start(credits)?;
         xattr::release(self, &handle, inode)?;
         orphan::del(self, &handle, inode)?;

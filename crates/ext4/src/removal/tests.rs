@@ -1,6 +1,7 @@
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::{Error, Fs, InodeRef, MountOptions, NewInode};
+use crate::state::Links;
+use crate::{Error, Fs, InodeRef, MountOptions, NewInode, SetXattrMode};
 use block::PAGE_SIZE;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,4 +135,54 @@ fn a_deleted_inode_cannot_be_loaded_by_its_number() {
     }
     drop(root);
     unmount(fs, &image);
+}
+
+/// The last reference to an attribute's value is dropped while a thread reads the value. After a
+/// crash the next mount deletes it.
+#[test]
+fn a_value_in_use_is_deleted_after_a_crash() {
+    let image = Image::ours(64 << 20, &["ea_inode"]);
+    let fs = mount(&image);
+    let unused = fs.statfs().free_inodes;
+    let ino = file(&fs, b"file", 0);
+    let file = fs.inode(ino).unwrap();
+    fs.set_xattr(&file, b"user.value", &[1; 20_000], SetXattrMode::Any)
+        .unwrap();
+    fs.sync().unwrap();
+    let value = fs.load_inode(Ino(ino.0 + 1), Links::Required).unwrap();
+    assert_eq!(value.size(), 20_000);
+    fs.remove_xattr(&file, b"user.value").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(orphans(&fs), 1);
+    drop(file);
+    fs.crash();
+    drop((value, fs));
+    let fs = mount(&image);
+    assert_eq!(fs.statfs().free_inodes, unused - 1);
+    unmount(fs, &image);
+}
+
+/// Small attributes in the inode do not delay its deletion. Values in inodes do.
+#[test]
+fn a_file_with_small_attributes_is_deleted_with_its_last_name() {
+    for features in [&[][..], &["ea_inode"]] {
+        let image = Image::ours(64 << 20, features);
+        let fs = mount(&image);
+        let root = fs.root().unwrap();
+        let unused = fs.statfs().free_inodes;
+        for (name, len, at_once) in [(b"a", 10, true), (b"b", 1000, false), (b"c", 20_000, false)] {
+            if len > 4096 && features.is_empty() {
+                continue;
+            }
+            let file = fs.inode(file(&fs, name, 0)).unwrap();
+            fs.set_xattr(&file, b"user.value", &vec![1; len], SetXattrMode::Any)
+                .unwrap();
+            assert_eq!(fs.credits_to_delete(&file).is_some(), at_once, "{len}");
+            drop(file);
+            fs.unlink(&root, name).unwrap();
+        }
+        assert_eq!(fs.statfs().free_inodes, unused);
+        drop(root);
+        unmount(fs, &image);
+    }
 }

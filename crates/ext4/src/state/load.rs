@@ -94,22 +94,37 @@ impl Fs {
     /// An inode that a directory entry names. The caller has locked the directory.
     ///
     /// # Errors
-    /// `CorruptInode` for a deleted inode: the entry is damage.
+    /// `CorruptInode` for a deleted inode, and for one that holds an attribute's value: the entry is
+    /// damage.
     pub(crate) fn named_inode(&self, ino: Ino) -> Result<InodeRef> {
-        self.inode(ino).map_err(|error| match error {
-            Error::Stale => {
-                let damage = InodeDamage::NamedButDeleted;
-                self.blame("named_inode", ino, error.stale_is_damage(ino, damage))
-            }
-            other => other,
-        })
+        let damage = match self.file_or_value(ino) {
+            Ok(inode) if self.holds_value(inode.flags()) => InodeDamage::NamedValue,
+            Err(Error::Stale) => InodeDamage::NamedButDeleted,
+            loaded => return loaded,
+        };
+        Err(self.blame("named_inode", ino, damage.of(ino)))
     }
 
     /// An inode by number, loaded if necessary. Refuses numbers that no directory entry can have.
     ///
     /// # Errors
-    /// `Stale` for a deleted inode: the number is from an old handle.
+    /// `Stale` for a deleted inode, and for one that holds an attribute's value: the number is from
+    /// an old handle.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        let inode = self.file_or_value(ino)?;
+        match self.holds_value(inode.flags()) {
+            true => Err(Error::Stale),
+            false => Ok(inode),
+        }
+    }
+
+    /// Returns whether an inode with these flags holds the value of an attribute and is no file.
+    fn holds_value(&self, flags: InodeFlags) -> bool {
+        self.geo.incompat.contains(IncompatFeatures::EA_INODE)
+            && flags.contains(InodeFlags::EA_INODE)
+    }
+
+    fn file_or_value(&self, ino: Ino) -> Result<InodeRef> {
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }
@@ -161,15 +176,15 @@ impl Fs {
         Ok(InodeFields::decode(&self.geo, raw)?)
     }
 
-    /// The attributes of an inode of the table; `None` if it has no links, or is being created and
-    /// was not written.
+    /// The attributes of an inode of the table; `None` if it has no links, holds an attribute's
+    /// value, or is being created and was not written.
     pub(crate) fn decode_attr(&self, ino: Ino, raw: Option<&[u8]>) -> Result<Option<Attr>> {
         let raw = raw.ok_or(Error::Internal("an inode lies beyond its block"))?;
         if raw.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
         let fields = self.decode_inode(ino, raw)?;
-        if fields.links_count == 0 {
+        if fields.links_count == 0 || self.holds_value(fields.flags) {
             return Ok(None);
         }
         let kind = self.checked_kind(ino, &fields)?;

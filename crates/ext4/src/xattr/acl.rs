@@ -4,8 +4,9 @@
 //! and other entries equal the mode's three classes. [`set_access`], [`chmod_acl`] and
 //! [`inherit_acl`] change the ACL and the mode together.
 
+use super::attribute::Attribute;
 use super::store::{self, Attributes};
-use super::{SetXattrMode, update_ctime};
+use super::{SetXattrMode, update_ctime, value_inode};
 use crate::{Fs, Inode, Result};
 use ext4_format::acl::Acl;
 use ext4_format::inode::{FileType, InodeMode};
@@ -22,6 +23,17 @@ fn read(fs: &Fs, inode: &Inode, index: u8) -> Result<Option<Acl>> {
         Some(value) => Ok(Some(Acl::from_disk(&value)?)),
         None => Ok(None),
     }
+}
+
+/// Returns the length of an inode's ACL, in bytes, if it may be the value in an inode. Other volumes
+/// need no credits for it: the length is 0 there.
+pub(super) fn stored_len(fs: &Fs, inode: &Inode, index: u8) -> Result<usize> {
+    if !value_inode::is_used(fs) || !inode.has_xattrs() {
+        return Ok(0);
+    }
+    let attributes = Attributes::read(fs, inode)?;
+    let mut acls = attributes.iter().filter(|acl| acl.is(index, b""));
+    Ok(acls.next().map_or(0, Attribute::len))
 }
 
 /// Stores an ACL; `None` removes it.

@@ -35,6 +35,14 @@ impl Attribute {
             Some(stored) => Cow::Owned(value_inode::read(fs, inode, stored.place)?),
         })
     }
+    /// Returns the length of the value in bytes. A value in an inode has at most
+    /// [`value_inode::VALUE_MAX`].
+    pub fn len(&self) -> usize {
+        match self.stored {
+            None => self.value.len(),
+            Some(stored) => stored.place.size.min(value_inode::VALUE_MAX) as usize,
+        }
+    }
     pub fn is(&self, index: u8, name: &[u8]) -> bool {
         self.index == index && self.name == name
     }

@@ -3,12 +3,11 @@
 use super::attribute::{Attribute, borrow, own, references};
 use super::value_inode;
 use crate::alloc::BlockRun;
-use crate::{Fs, Inode, InodeDamage, InodeRef, Result};
+use crate::{Fs, Inode, InodeDamage, Result};
 use block::BufMut;
 use ext4_format::checksum::Seed;
 use ext4_format::xattr::{
-    ValueInode, build_block, parse_block, set_refcount, update_block_checksum,
-    verify_block_checksum,
+    build_block, parse_block, set_refcount, update_block_checksum, verify_block_checksum,
 };
 use jbd2::{Buffer, Handle, Seal};
 use std::sync::Arc;
@@ -31,11 +30,10 @@ impl BlockChange {
         if old.0 == 0 || attributes.is_empty() {
             return Ok(BlockChange::Replace);
         }
-        let buffer = get_block(fs, inode, old)?;
         // The one reference is this inode's, and no reference is ever added.
-        Ok(match parse_block(&buffer.data())?.0.refcount {
-            1 => BlockChange::InPlace,
-            _ => BlockChange::Replace,
+        Ok(match is_shared_block(fs, inode)? {
+            false => BlockChange::InPlace,
+            true => BlockChange::Replace,
         })
     }
 }
@@ -81,8 +79,6 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     let buffer = get_block(fs, inode, place)?;
     let attributes = own(parse_block(&buffer.data())?.1);
     let values = references(&attributes);
-    let load = |place: &ValueInode| value_inode::load(fs, inode, *place);
-    let values: Vec<InodeRef> = values.iter().map(load).collect::<Result<_>>()?;
     // Another inode may drop its reference concurrently, so the count is read and changed in one
     // step.
     let is_last = handle.modify(&buffer, seal(fs), |block| {
@@ -95,13 +91,44 @@ pub(super) fn release(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Resul
     drop(buffer);
     if is_last {
         free_block(fs, handle, place)?;
-        for value in &values {
+        for value in &value_inode::load_lost(fs, inode, &values) {
             value_inode::put(fs, handle, value, inode);
         }
     }
     inode.set_xattr_block(FsBlock(0), -(fs.geo.sectors_per_cluster() as i64));
     inode.mark_dirty(fs, handle);
     Ok(())
+}
+
+/// Drops the inode's reference to its block if other inodes have the block, too. Returns `false` if
+/// they do not, or if there is no block.
+pub(super) fn leave_shared_block(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<bool> {
+    // The last inode that has a block shares it with none, whatever others do.
+    if !is_shared_block(fs, inode)? {
+        return Ok(false);
+    }
+    let buffer = get_block(fs, inode, inode.xattr_block())?;
+    let left = handle.modify(&buffer, seal(fs), |block| {
+        let refcount = parse_block(block)?.0.refcount;
+        match refcount {
+            0 | 1 => Ok(false),
+            shared => set_refcount(block, shared - 1).map(|()| true),
+        }
+    })?;
+    if left {
+        inode.set_xattr_block(FsBlock(0), -(fs.geo.sectors_per_cluster() as i64));
+    }
+    Ok(left)
+}
+
+/// Returns whether the inode has a block that other inodes have, too.
+pub(super) fn is_shared_block(fs: &Fs, inode: &Inode) -> Result<bool> {
+    let place = inode.xattr_block();
+    if place.0 == 0 {
+        return Ok(false);
+    }
+    let buffer = get_block(fs, inode, place)?;
+    Ok(parse_block(&buffer.data())?.0.refcount > 1)
 }
 
 fn free_block(fs: &Fs, handle: &Handle<'_>, start: FsBlock) -> Result<()> {

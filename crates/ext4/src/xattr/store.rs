@@ -19,18 +19,21 @@
 //! ```
 
 use super::attribute::{Attribute, borrow, own, references};
-use super::block::{BlockChange, get_block, release, write_block};
-use super::{SetXattrMode, value_inode};
+use super::block::{BlockChange, get_block, is_shared_block, leave_shared_block, write_block};
+use super::{SetXattrMode, XATTR_CREDITS, value_inode};
 use crate::{Error, Fs, Inode, InodeRef, Result};
 use ext4_format::features::CompatFeatures;
 use ext4_format::xattr::{
     StoredValue, ValueInode, build_ibody, fits_block, fits_ibody, parse_block, parse_ibody,
-    wants_inode,
+    space_for, wants_inode,
 };
 use jbd2::Handle;
 use std::borrow::Cow;
 use std::sync::Arc;
 use units::Ino;
+
+/// The number of values that one handle releases when an inode is deleted.
+const RELEASED_AT_ONCE: usize = 8;
 
 /// The attributes of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,6 +134,17 @@ impl Attributes {
         self.inode.retain(|attribute| !attribute.is(index, name));
         self.block.retain(|attribute| !attribute.is(index, name));
     }
+    /// Removes `count` attributes whose values are in inodes, or all of them if there are fewer.
+    fn remove_values(&mut self, count: usize) {
+        let mut left = count;
+        let mut keep = |attribute: &Attribute| {
+            let removed = attribute.stored.is_some() && left > 0;
+            left -= usize::from(removed);
+            !removed
+        };
+        self.inode.retain(&mut keep);
+        self.block.retain(&mut keep);
+    }
     fn inode_fits(&self, room: Room) -> bool {
         fits_ibody(&borrow(&self.inode), room.inode)
     }
@@ -155,7 +169,12 @@ pub(crate) fn change(
         (None, SetXattrMode::Replace) => return Err(Error::NoAttribute),
         (Some(_), SetXattrMode::Create) => return Err(Error::Exists),
         (None, _) if value.is_none() => return Ok(false),
-        (Some(same), _) if value.is_some() && value == Some(&*same.value(fs, inode)?) => {
+        // A value that cannot be read is replaced.
+        (Some(same), _)
+            if same
+                .value(fs, inode)
+                .is_ok_and(|same| value == Some(&*same)) =>
+        {
             return Ok(false);
         }
         _ => {}
@@ -259,11 +278,9 @@ fn write(
         let kept = lost.iter().position(|lost| lost == place);
         kept.map(|at| lost.swap_remove(at)).is_none() && made != Some(place.ino)
     });
-    let load = |places: &[ValueInode]| -> Result<Vec<InodeRef>> {
-        let load = |place: &ValueInode| value_inode::load(fs, inode, *place);
-        places.iter().map(load).collect()
-    };
-    let (gained, lost) = (load(&gained)?, load(&lost)?);
+    let load = |place: &ValueInode| value_inode::load(fs, inode, *place);
+    let gained: Vec<InodeRef> = gained.iter().map(load).collect::<Result<_>>()?;
+    let lost = value_inode::load_lost(fs, inode, &lost);
     let mut counted = 0;
     let written = gained
         .iter()
@@ -304,15 +321,52 @@ fn sectors_of_values(fs: &Fs, attributes: &Attributes) -> i64 {
     (stored.map(clusters).sum::<u64>() * fs.geo.sectors_per_cluster()) as i64
 }
 
-/// Drops all references of an inode that is being deleted: to its block, and to values in inodes.
-pub(super) fn release_all(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
-    if value_inode::is_used(fs) && inode.has_xattrs() {
-        let old = Attributes::read(fs, inode)?;
-        let new = Attributes::default();
-        let room = room(fs, inode);
-        return write(fs, handle, inode, (&old, &new), None, room);
+/// Drops the references of an inode, which is being deleted, to values in inodes, a few in each
+/// handle. A file may have more values than one handle has credits for.
+pub(super) fn release_values(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
+    if !value_inode::is_used(fs) || !inode.has_xattrs() {
+        return Ok(());
     }
-    release(fs, handle, inode)
+    loop {
+        let old = Attributes::read(fs, inode)?;
+        if old.stored_values() == 0 {
+            return Ok(());
+        }
+        let credits = XATTR_CREDITS + value_inode::credits(fs, RELEASED_AT_ONCE, 0);
+        let handle = fs.journal.start(credits)?;
+        let mut new = old.clone();
+        // The values of a block that stays with other inodes keep their references.
+        if leave_shared_block(fs, &handle, inode)? {
+            new.block.clear();
+            inode.add_sectors(sectors_of_values(fs, &new) - sectors_of_values(fs, &old));
+        } else {
+            new.remove_values(RELEASED_AT_ONCE);
+            write(fs, &handle, inode, (&old, &new), None, room(fs, inode))?;
+        }
+        inode.mark_dirty(fs, &handle);
+    }
+}
+
+/// Returns whether attributes in the inode have values in inodes, or cannot be read.
+pub(super) fn may_have_values(inode: &Inode) -> bool {
+    let Some(area) = inode.xattr_places().0 else {
+        return false;
+    };
+    parse_ibody(&area).map_or(true, |entries| !references(&own(entries)).is_empty())
+}
+
+/// Returns the credits for the references to values that a change moves between the inode and the
+/// block. None of them is a value's last one.
+pub(super) fn moved_credits(fs: &Fs, inode: &Inode) -> Result<u32> {
+    let values = references(&Attributes::read(fs, inode)?.block);
+    let credits = value_inode::table_credits(fs, &values);
+    if credits == 0 || is_shared_block(fs, inode)? {
+        return Ok(credits);
+    }
+    // The block is dropped only if all its entries fit in the inode. A change in place keeps the
+    // references.
+    let fits = room(fs, inode).inode / space_for(b"", b"");
+    Ok(credits.min(fits as u32))
 }
 
 /// Sets the feature flag EXT_ATTR in the super block.

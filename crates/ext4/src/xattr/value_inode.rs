@@ -28,10 +28,11 @@ use ext4_format::xattr::{
     StoredValue, ValueInode, set_value_inode_refs, value_hash, value_inode_refs,
 };
 use jbd2::Handle;
-use units::FileBlock;
+use std::collections::HashSet;
+use units::{FileBlock, FsBlock};
 
 /// The largest value that any writer makes, in bytes.
-const VALUE_MAX: u32 = 64 << 10;
+pub(super) const VALUE_MAX: u32 = 64 << 10;
 /// Credits to make an inode, apart from its blocks: the inode, its bitmap and descriptor block, and
 /// those to make it an orphan if its blocks cannot be had.
 const CREATE_CREDITS: u32 = 4 + ORPHAN_CREDITS;
@@ -59,10 +60,23 @@ pub(super) fn credits(fs: &Fs, references: usize, len: usize) -> u32 {
     counts.saturating_add(create)
 }
 
+/// Returns the credits to count references that are never the last ones: the inodes' blocks of the
+/// inode table.
+pub(super) fn table_credits(fs: &Fs, places: &[ValueInode]) -> u32 {
+    let location = |place: &ValueInode| fs.groups.inode_location(place.ino).ok();
+    let blocks: HashSet<FsBlock> = places
+        .iter()
+        .filter_map(location)
+        .map(|(block, _)| block)
+        .collect();
+    blocks.len() as u32
+}
+
 /// Loads the inode of a value of `owner`.
 pub(super) fn load(fs: &Fs, owner: &Inode, place: ValueInode) -> Result<InodeRef> {
     let damage = || InodeDamage::XattrValue { value: place.ino }.of(owner.ino);
-    if place.size > VALUE_MAX || place.ino < fs.geo.first_ino {
+    let is_possible = place.ino >= fs.geo.first_ino && place.ino != owner.ino;
+    if !is_used(fs) || !is_possible || place.size > VALUE_MAX {
         return Err(damage());
     }
     let inode = match fs.load_inode(place.ino, Links::Required) {
@@ -77,6 +91,16 @@ pub(super) fn load(fs: &Fs, owner: &Inode, place: ValueInode) -> Result<InodeRef
         return Err(damage());
     }
     Ok(inode)
+}
+
+/// Loads values of `owner` whose references are dropped. A value that cannot be loaded is recorded
+/// as damage and left out, so its attribute can be removed, and `owner` can be deleted.
+pub(super) fn load_lost(fs: &Fs, owner: &Inode, places: &[ValueInode]) -> Vec<InodeRef> {
+    let load = |place: &ValueInode| {
+        let loaded = load(fs, owner, *place);
+        loaded.inspect_err(|error| fs.blame_half_done("drop_attribute_value", owner.ino, error))
+    };
+    places.iter().filter_map(|place| load(place).ok()).collect()
 }
 
 /// Reads the value of an attribute of `owner`.

@@ -1,6 +1,10 @@
 //! Values of attributes in inodes of their own: the engine and the kernel change the same volume in
 //! turns, and agree with a model.
 
+mod acls;
+mod deletion;
+mod hostile;
+
 use ext4::{Error, Fs, SetXattrMode};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -421,32 +425,4 @@ fn power_failures_leave_whole_changes() {
             check(&image, &when);
         }
     }
-}
-
-/// A value is in use when its last reference is dropped. After a crash the next mount deletes it.
-#[test]
-fn a_value_in_use_is_deleted_after_a_crash() {
-    if !have_e2fsprogs("value inodes") {
-        return;
-    }
-    let image = Image::by_mke2fs(&Mke2fs::of_type(SIZE, "ext4").args(&["-O", "ea_inode"]));
-    let fs = image.mount_with(testkit::volume::quiet());
-    let file = put(&fs, "file", b"x").unwrap();
-    fs.set_xattr(&file, b"user.value", &[1; 20_000], SetXattrMode::Any)
-        .unwrap();
-    fs.sync().unwrap();
-    let value = fs.inode(units::Ino(file.ino().0 + 1)).unwrap();
-    assert_eq!(value.size(), 20_000);
-    fs.remove_xattr(&file, b"user.value").unwrap();
-    fs.sync().unwrap();
-    drop(file);
-    fs.crash();
-    drop((value, fs));
-    let fs = image.mount();
-    let used = fs.statfs();
-    fs.unmount().unwrap();
-    drop(fs);
-    check(&image, "recovered");
-    // The eleven reserved inodes and the file; mke2fs may have made an orphan file.
-    assert!(used.inodes - used.free_inodes <= 13, "the value is gone");
 }
