@@ -222,8 +222,8 @@ fn after_moving(
     (found, messages.join("\n"))
 }
 
-/// A block that is not at its place in its cluster, and files, or distant parts of one, that share a
-/// cluster but no block.
+/// A block that is not at its place in its cluster, and files, or distant parts of one, that share
+/// a cluster but no block.
 #[test]
 fn the_check_finds_what_e2fsck_finds() {
     let needs = [

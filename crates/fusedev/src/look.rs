@@ -1,13 +1,13 @@
 //! Looking for the next request, before a thread sleeps until there is one.
 //!
-//! A lone client sends its next request some microseconds after a reply. To wake a thread on another
-//! processor takes longer than to serve most requests. So after a reply a thread looks for [`LOOK`]
-//! whether a request waits, and only then reads, which sleeps.
+//! A lone client sends its next request some microseconds after a reply. To wake a thread on
+//! another processor takes longer than to serve most requests. So after a reply a thread looks for
+//! [`LOOK`] whether a request waits, and only then reads, which sleeps.
 //!
 //! That is bounded: [`AT_A_TIME`] threads look at a time, and none on a single processor, which the
 //! client needs. And it adapts: after a look in vain a thread reads at once for 1, 2, 4, …, at most
-//! [`LONGEST_PAUSE`] requests. So little time is lost where the client thinks or waits for a device,
-//! and where other programs use the processors. An idle mount uses none.
+//! [`LONGEST_PAUSE`] requests. So little time is lost where the client thinks or waits for a
+//! device, and where other programs use the processors. An idle mount uses none.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who pays for dirty pages: what each writer has dirtied and not slept for.
+//! The accounts of writers: the pages that each has dirtied and not slept for.
 //!
 //! A writer is a thread. A thread of a server writes for many clients in turns, so it charges each
 //! of them ([`charge_to`]): a client that writes little must not sleep for one that writes much.

@@ -1,8 +1,8 @@
-//! Flushes that no thread waits for: the commit at an interval, those of checkpoints, and those that
-//! only keep later ones short.
+//! Flushes that no thread waits for: the commit at an interval, those of checkpoints, and those
+//! that only keep later ones short.
 //!
-//! Reads wait while a flush empties the device's cache. So such a flush waits until little is in the
-//! cache, and limited writes wait until it is over.
+//! Reads wait while a flush empties the device's cache. So such a flush waits until little is in
+//! the cache, and limited writes wait until it is over.
 
 use super::Throttle;
 use std::time::Duration;
@@ -14,10 +14,10 @@ pub(super) const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_HOLD: Duration = Duration::from_millis(250);
 
 impl Throttle {
-    /// Waits until the device's cache is nearly empty, so that the flush that the caller is about to
-    /// make delays no read for long. Returns at once while nobody reads, if `is_urgent`, and after
-    /// [`LONGEST_DRAIN`] at the latest. Limited writes wait from now on, until the caller drops the
-    /// result, and for no longer than [`LONGEST_HOLD`] after the return.
+    /// Waits until the device's cache is nearly empty, so that the flush that the caller is about
+    /// to make delays no read for long. Returns at once while nobody reads, if `is_urgent`, and
+    /// after [`LONGEST_DRAIN`] at the latest. Limited writes wait from now on, until the caller
+    /// drops the result, and for no longer than [`LONGEST_HOLD`] after the return.
     pub fn wait_for_flush(&self, is_urgent: impl Fn() -> bool) -> Option<QuietFlush<'_>> {
         let began = sync::time::monotonic();
         if !self.enabled.load(Relaxed) || !self.is_active(began) {

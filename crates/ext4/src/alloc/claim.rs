@@ -62,7 +62,8 @@ impl Groups {
     /// with `bigalloc`, whose promises are of clusters.
     ///
     /// # Errors
-    /// `NoSpace`; `Corrupt` if one of the blocks is the file system's own or lies beyond the volume.
+    /// `NoSpace`; `Corrupt` if one of the blocks is the file system's own or lies beyond the
+    /// volume.
     pub fn claim_blocks(&self, run: BlockRun) -> Result<()> {
         debug_assert!(self.geo.cluster().is_block());
         if self.is_system(run) {

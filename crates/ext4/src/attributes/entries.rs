@@ -2,9 +2,9 @@
 //!
 //! A walk over a tree asks for the attributes of each file once. To load an inode for that, and to
 //! put its name into the dentry cache, takes longer than to decode it, and evicts inodes and names
-//! that are in use. So the newest version of an inode is read where it is: in the cache, else in the
-//! buffer of its table block. An inode leaves the cache only when the buffer has its newest version,
-//! unless it is being deleted, and one with a name is not.
+//! that are in use. So the newest version of an inode is read where it is: in the cache, else in
+//! the buffer of its table block. An inode leaves the cache only when the buffer has its newest
+//! version, unless it is being deleted, and one with a name is not.
 
 use crate::state::{Attr, NamesVersion};
 use crate::{Fs, Inode, InodeRef, Result};

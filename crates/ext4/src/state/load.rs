@@ -94,8 +94,8 @@ impl Fs {
     /// An inode that a directory entry names. The caller has locked the directory.
     ///
     /// # Errors
-    /// `CorruptInode` for a deleted inode, and for one that holds an attribute's value: the entry is
-    /// damage.
+    /// `CorruptInode` for a deleted inode, and for one that holds an attribute's value: the entry
+    /// is damage.
     pub(crate) fn named_inode(&self, ino: Ino) -> Result<InodeRef> {
         let damage = match self.file_or_value(ino) {
             Ok(inode) if self.holds_value(inode.flags()) => InodeDamage::NamedValue,

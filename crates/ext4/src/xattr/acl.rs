@@ -25,8 +25,8 @@ fn read(fs: &Fs, inode: &Inode, index: u8) -> Result<Option<Acl>> {
     }
 }
 
-/// Returns the length of an inode's ACL, in bytes, if it may be the value in an inode. Other volumes
-/// need no credits for it: the length is 0 there.
+/// Returns the length of an inode's ACL, in bytes, if it may be the value in an inode. Other
+/// volumes need no credits for it: the length is 0 there.
 pub(super) fn stored_len(fs: &Fs, inode: &Inode, index: u8) -> Result<usize> {
     if !value_inode::is_used(fs) || !inode.has_xattrs() {
         return Ok(0);

@@ -2,6 +2,7 @@
 
 mod fake;
 mod foreground;
+mod payer;
 mod policy;
 mod shared;
 mod stats;

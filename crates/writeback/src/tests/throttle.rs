@@ -5,8 +5,7 @@
 use crate::Flushers;
 use crate::balance::{DirtyLimits, Share, Thresholds};
 use crate::bandwidth::{Bandwidth, Completed, Rates};
-use crate::charge_to;
-use crate::payer::{Dirtied, note_cleaned, note_dirtied};
+use crate::payer::{Dirtied, note_dirtied};
 use crate::throttle::{Action, Balanced, MAX_PAUSE};
 use crate::window::WINDOW;
 use ::sync::clock::{Clock, ManualClock};
@@ -21,7 +20,7 @@ use units::PageSize;
 /// Of the model.
 const STEP: Duration = Duration::from_millis(1);
 /// Bytes of a page. Rates and sizes of the tests are in pages.
-const PAGE: u64 = PageSize::KIB_4.bytes();
+pub(super) const PAGE: u64 = PageSize::KIB_4.bytes();
 /// Bytes a millisecond at a gigabyte a second.
 const GIGABYTE: u64 = 262 * PAGE;
 
@@ -336,14 +335,14 @@ fn many_writers_to_a_very_slow_device_are_stopped() {
     assert!(model.most_dirty <= hard + hard / 4 + 40 * 256 * PAGE);
 }
 
-const HARD: u64 = 2000 * PAGE;
-fn thresholds() -> Thresholds {
+pub(super) const HARD: u64 = 2000 * PAGE;
+pub(super) fn thresholds() -> Thresholds {
     Thresholds {
         background: 1000 * PAGE,
         hard: HARD,
     }
 }
-fn limits() -> (Arc<DirtyLimits>, Arc<Share>) {
+pub(super) fn limits() -> (Arc<DirtyLimits>, Arc<Share>) {
     let budget = Budget::new(10_000 * PAGE);
     let limits = DirtyLimits::of(&budget);
     assert!(Arc::ptr_eq(&limits, &DirtyLimits::of(&budget)));
@@ -387,47 +386,6 @@ fn dirtied(bytes: u64) -> Dirtied {
         bytes,
         unpaid: bytes,
     }
-}
-
-#[test]
-fn a_writer_that_syncs_its_pages_is_not_slowed() {
-    let (limits, share) = limits();
-    let clock = ManualClock::default();
-    limits.add(&share, HARD);
-    let write = || {
-        note_dirtied(100 * PAGE);
-        limits.balance(&share, thresholds, &clock, || ())
-    };
-    assert_eq!(write(), Balanced::Paused);
-    let now = clock.monotonic();
-    for _ in 0..100 {
-        note_dirtied(100 * PAGE);
-        note_cleaned(100 * PAGE);
-        let balanced = limits.balance(&share, thresholds, &clock, || ());
-        assert_eq!(balanced, Balanced::Background);
-    }
-    assert_eq!(clock.monotonic(), now);
-    assert_eq!(write(), Balanced::Paused);
-}
-
-#[test]
-fn a_client_does_not_sleep_for_another_one_of_the_same_thread() {
-    let (limits, share) = limits();
-    let clock = ManualClock::default();
-    limits.add(&share, 1600 * PAGE);
-    share.recent_bandwidth.store(10_000 * PAGE, Relaxed);
-    let write = |client, pages| {
-        let _charging = charge_to(client);
-        note_dirtied(pages * PAGE);
-        limits.balance(&share, thresholds, &clock, || ())
-    };
-    assert_eq!(write(1, 1000), Balanced::Paused);
-    assert_eq!(write(1, 1), Balanced::Background, "paid");
-    share.closed.store(true, Relaxed);
-    write(1, 1000);
-    share.closed.store(false, Relaxed);
-    assert_eq!(write(2, 1), Balanced::Background, "another client");
-    assert_eq!(write(1, 1), Balanced::Paused, "its own pages of before");
 }
 
 /// Lands so many bytes whenever somebody sleeps.
