@@ -16,8 +16,8 @@ pub(super) const LONGEST_HOLD: Duration = Duration::from_millis(250);
 impl Throttle {
     /// Waits until the device's cache is nearly empty, so that the flush that the caller is about
     /// to make delays no read for long. Returns at once while nobody reads, if `is_urgent`, and
-    /// after [`LONGEST_DRAIN`] at the latest. Limited writes wait from now on, until the caller
-    /// drops the result, and for no longer than [`LONGEST_HOLD`] after the return.
+    /// after a second at the latest. Limited writes wait from now on, until the caller
+    /// drops the result, and for no longer than a quarter of a second after the return.
     pub fn wait_for_flush(&self, is_urgent: impl Fn() -> bool) -> Option<QuietFlush<'_>> {
         let began = sync::time::monotonic();
         if !self.enabled.load(Relaxed) || !self.is_active(began) {
