@@ -63,12 +63,12 @@ impl Looker<'_> {
     pub fn look(&mut self, is_ready: impl FnMut() -> bool) {
         if self.pause > 0 {
             self.pause -= 1;
-        } else if self.all.looking.fetch_add(1, Relaxed) < self.all.most {
-            self.look_now(is_ready);
-            self.all.looking.fetch_sub(1, Relaxed);
-        } else {
-            self.all.looking.fetch_sub(1, Relaxed);
+            return;
         }
+        if self.all.looking.fetch_add(1, Relaxed) < self.all.most {
+            self.look_now(is_ready);
+        }
+        self.all.looking.fetch_sub(1, Relaxed);
     }
 
     fn look_now(&mut self, mut is_ready: impl FnMut() -> bool) {

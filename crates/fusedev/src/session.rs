@@ -138,12 +138,12 @@ impl<S: Server> Session<S> {
     /// No thread can be started; the connection fails.
     pub fn run(self) -> io::Result<()> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let requests = (self.threads, Lookers::new(processors));
+        let readers = (self.threads, Lookers::new(processors));
         let Some(rings) = self.rings else {
-            return read_device(&self.channel, &self.dispatcher, requests);
+            return read_device(&self.channel, &self.dispatcher, readers);
         };
         let (serving, started) = rings.start();
-        let requests = match started {
+        let readers = match started {
             Ok(()) => {
                 self.monitor.decide(Transport::Ring, "the kernel offers it");
                 // Only forgets come. No caller waits for them.
@@ -152,10 +152,10 @@ impl<S: Server> Session<S> {
             Err(error) => {
                 tracing::warn!("the kernel refuses the rings, /dev/fuse is used: {error}");
                 self.monitor.decide(Transport::Device, error.to_string());
-                requests
+                readers
             }
         };
-        let read = read_device(&self.channel, &self.dispatcher, requests);
+        let read = read_device(&self.channel, &self.dispatcher, readers);
         // The threads of the rings have a descriptor, too, and end when the connection has ended.
         drop(self.channel);
         read.and(serving.join())

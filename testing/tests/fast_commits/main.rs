@@ -1,7 +1,7 @@
 //! Fast commits by the kernel: images of a mounted volume, recovered by us and by the kernel.
 //!
 //! A fast commit has all changes of files up to the fsync. So the recovered volume has the tree
-//! that the kernel showed when the fsync returned, whoever recovers it.
+//! that the kernel showed when the fsync returned. That holds for both recoveries.
 
 mod hostile;
 

@@ -74,8 +74,8 @@ pub fn open(path: &Path, mode: OpenMode) -> io::Result<Box<dyn Device>> {
     }
     if mode != OpenMode::ReadOnly {
         return Err(unsupported(format!(
-            "{0} is a qcow2 image, which can only be read; open it read-only (mount -o ro), or convert it with \
-             qemu-img convert -O raw {0} disk.img",
+            "{0} is a qcow2 image, which can only be read; open it read-only (mount -o ro), or \
+             convert it with qemu-img convert -O raw {0} disk.img",
             path.display()
         )));
     }

@@ -343,6 +343,11 @@ impl Mapping {
     pub fn next_unlanded(&self, from: PageIndex) -> Option<PageIndex> {
         self.seek(from, Seek::Unlanded)
     }
+    /// Whether one of `pages` is cached and dirty, delalloc or under writeback.
+    pub fn has_unlanded_in(&self, pages: Range<PageIndex>) -> bool {
+        let next = self.next_unlanded(pages.start);
+        next.is_some_and(|next| next < pages.end)
+    }
     fn seek(&self, from: PageIndex, seek: Seek) -> Option<PageIndex> {
         match &*self.index.lock() {
             Index::Empty => None,

@@ -1,6 +1,5 @@
 //! Inode numbers and blocks that the caller has chosen: those that fast commits name.
 
-use super::group::publish;
 use super::{BlockRun, Claim, Groups};
 use crate::Result;
 use ext4_format::bitmap;
@@ -23,17 +22,7 @@ impl Groups {
         if handle.modify(&buffer, None, |bytes| bitmap::set(bytes, index)) {
             return Ok(false);
         }
-        state.free = state.free.saturating_sub(1);
-        publish(&group.free_inodes, state.free);
-        if kind == FileType::Directory {
-            state.dirs += 1;
-            publish(&group.dirs, state.dirs);
-            self.dirs.fetch_add(1, Ordering::Relaxed);
-        }
-        self.extend_used_table(&mut state, index);
-        state.stale = true;
-        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
-        self.note_changed(number, group);
+        self.note_inode_taken((number, group), &mut state, index, kind);
         Ok(true)
     }
 

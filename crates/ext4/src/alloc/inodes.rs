@@ -127,18 +127,29 @@ impl Groups {
             return Err(corrupt(BitmapDamage::NoFreeInode { counted }, number));
         };
         state.hint = index + 1;
-        state.free -= 1;
+        self.note_inode_taken((number, group), &mut state, index, kind);
+        Ok(Some(ino))
+    }
+
+    /// The bit of inode `index` has been set in the group's bitmap.
+    pub(super) fn note_inode_taken(
+        &self,
+        (number, group): (GroupNo, &Group),
+        state: &mut InodeState,
+        index: u32,
+        kind: FileType,
+    ) {
+        state.free = state.free.saturating_sub(1);
         publish(&group.free_inodes, state.free);
         if kind == FileType::Directory {
             state.dirs += 1;
             publish(&group.dirs, state.dirs);
             self.dirs.fetch_add(1, Ordering::Relaxed);
         }
-        self.extend_used_table(&mut state, index);
+        self.extend_used_table(state, index);
         state.stale = true;
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
         self.note_changed(number, group);
-        Ok(Some(ino))
     }
 
     /// Returns the group's inode bitmap. A bitmap that was never written is initialised.
@@ -188,7 +199,7 @@ impl Groups {
     }
 
     /// Extends the used part of a group's inode table to inode `index`.
-    pub(super) fn extend_used_table(&self, state: &mut InodeState, index: u32) {
+    fn extend_used_table(&self, state: &mut InodeState, index: u32) {
         state.unused = state.unused.min(self.geo.inodes_per_group - index - 1);
         let blocks = index / self.geo.inodes_per_block() + 1;
         if blocks > state.created {

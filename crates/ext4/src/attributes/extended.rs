@@ -116,8 +116,7 @@ impl Fs {
                 done => done,
             }
         });
-        // The inode of the old value.
-        self.delete_unlinked();
+        self.delete_unused_values();
         set
     }
 
@@ -150,8 +149,16 @@ impl Fs {
             xattr::update_ctime(self, &handle, inode);
             Ok(())
         });
-        self.delete_unlinked();
+        self.delete_unused_values();
         removed
+    }
+
+    /// Deletes the inodes of values that a change has left without references. Called with no lock
+    /// and no handle held.
+    fn delete_unused_values(&self) {
+        if xattr::has_value_inodes(self) {
+            self.delete_unlinked();
+        }
     }
 
     /// Checks that an attribute may be changed, and returns the parts of its name.

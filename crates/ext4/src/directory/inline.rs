@@ -12,7 +12,6 @@
 //! ([`super::read()`]). So a reader continues at its position after the move.
 
 use super::block::{BlockKind, Dir, entry_kind};
-use super::names::check_not_encrypted;
 use super::plan::NewEntry;
 use super::{At, Place, Slot};
 use crate::alloc::BlockRun;
@@ -32,7 +31,7 @@ pub(super) const MOVE_CREDITS: u32 = 8;
 
 /// Returns the records as those of a block, each checked.
 pub(super) fn image(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
-    check_not_encrypted(inode)?;
+    inode.check_not_encrypted()?;
     let Places { i_block, attribute } = inline_data::places(fs, inode)?;
     let kind = entry_kind(fs, FileType::Directory);
     let image = format::image(inode.ino, &i_block, &attribute, kind);

@@ -43,7 +43,7 @@ mod read_ahead;
 mod tests;
 mod tree;
 
-pub(crate) use names::{check_may_add, check_not_encrypted};
+pub(crate) use names::check_may_add;
 pub(crate) use read::read;
 
 use crate::inline_data;

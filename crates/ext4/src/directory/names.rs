@@ -31,18 +31,9 @@ use ext4_format::nokey_name::{self, NokeyName};
 /// # Errors
 /// `Encrypted` or `IgnoresCase`.
 pub(crate) fn check_may_add(dir: &Inode) -> Result<()> {
-    check_not_encrypted(dir)?;
+    dir.check_not_encrypted()?;
     match dir.flags().contains(InodeFlags::CASEFOLD) {
         true => Err(Error::IgnoresCase { ino: dir.ino }),
-        false => Ok(()),
-    }
-}
-
-/// # Errors
-/// `Encrypted` for a directory whose names are encrypted.
-pub(crate) fn check_not_encrypted(dir: &Inode) -> Result<()> {
-    match dir.flags().contains(InodeFlags::ENCRYPT) {
-        true => Err(Error::Encrypted { ino: dir.ino }),
         false => Ok(()),
     }
 }

@@ -395,11 +395,8 @@ impl Fs {
             return;
         }
         let Some(io) = inode.data.io() else { return };
-        let waits = |cluster| {
-            let pages = page::of_blocks(size.file_blocks(cluster));
-            let next = inode.data.mapping.next_unlanded(pages.start);
-            next.is_some_and(|next| next < pages.end)
-        };
+        let mapping = &inode.data.mapping;
+        let waits = |cluster| mapping.has_unlanded_in(page::of_blocks(size.file_blocks(cluster)));
         let mut promised = io.nodes.lock();
         let all = promised.clusters.range(size.touching(page::blocks(pages)));
         let settled: Vec<_> = all

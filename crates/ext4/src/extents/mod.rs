@@ -298,13 +298,7 @@ pub(crate) fn remove(
             && !(journaled && blocks >= REMOVE_JOURNALED)
     };
     let mapping = &inode.data.mapping;
-    let waits = |blocks: Range<FileBlock>| {
-        let pages = page::of_blocks(blocks);
-        !pages.is_empty()
-            && mapping
-                .next_unlanded(pages.start)
-                .is_some_and(|at| at < pages.end)
-    };
+    let waits = |blocks: Range<FileBlock>| mapping.has_unlanded_in(page::of_blocks(blocks));
     let mut removal = clusters::Removal::new(fs, inode, left.clone(), handle.tid());
     modify(fs, handle, inode, |mut map, taken| {
         let mut has_credits = true;

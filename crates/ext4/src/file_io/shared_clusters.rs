@@ -18,11 +18,8 @@ impl Fs {
         if size.is_block() {
             return Ok(());
         }
-        let waits = |blocks: Range<FileBlock>| {
-            let pages = page::of_blocks(blocks);
-            let next = inode.data.mapping.next_unlanded(pages.start);
-            next.is_some_and(|next| next < pages.end)
-        };
+        let mapping = &inode.data.mapping;
+        let waits = |blocks: Range<FileBlock>| mapping.has_unlanded_in(page::of_blocks(blocks));
         let blocks = page::blocks(pages);
         let is_beside = |edge: FileCluster| {
             let all = size.file_blocks(edge);

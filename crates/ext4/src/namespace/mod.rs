@@ -185,7 +185,7 @@ fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
     match change {
         Change::Add => directory::check_may_add(dir),
         // Its contents would be encrypted.
-        Change::AddUnnamed => directory::check_not_encrypted(dir),
+        Change::AddUnnamed => dir.check_not_encrypted(),
         Change::Remove => Ok(()),
     }
 }

@@ -178,8 +178,8 @@ impl Fs {
         };
         check_may_change(to.dir, change)?;
         // As in the kernel, no name of an encrypted directory is changed without the key.
-        directory::check_not_encrypted(from.dir)?;
-        directory::check_not_encrypted(to.dir)?;
+        from.dir.check_not_encrypted()?;
+        to.dir.check_not_encrypted()?;
         let source_kind = kind_of(self, &source_place)?;
         let target_kind = kind_of(self, &target_place)?;
         let source_is_dir = source_kind == Some(FileType::Directory);

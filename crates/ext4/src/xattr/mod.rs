@@ -76,6 +76,11 @@ pub(crate) fn credits_to_inherit(fs: &Fs, dir: &Inode) -> Result<u32> {
     Ok(XATTR_CREDITS + 2 * value_inode::credits(fs, usize::from(len > 0), len))
 }
 
+/// Returns whether values may be in inodes of their own on this volume.
+pub(crate) fn has_value_inodes(fs: &Fs) -> bool {
+    value_inode::is_used(fs)
+}
+
 /// Returns whether an inode has no attributes that its deletion has to release.
 pub(crate) fn nothing_to_release(fs: &Fs, inode: &Inode) -> bool {
     inode.xattr_block().0 == 0 && !(value_inode::is_used(fs) && store::may_have_values(inode))

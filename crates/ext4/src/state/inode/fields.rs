@@ -248,6 +248,12 @@ impl Inode {
     /// # Errors
     /// `Encrypted`.
     pub fn check_may_open_for_reading(&self) -> Result<()> {
+        self.check_not_encrypted()
+    }
+
+    /// # Errors
+    /// `Encrypted` for a file with encrypted contents, and for a directory with encrypted names.
+    pub(crate) fn check_not_encrypted(&self) -> Result<()> {
         check_not_encrypted(self.ino, self.flags())
     }
 }
