@@ -6,6 +6,7 @@
 //! `./x test` runs those marked as short.
 
 mod changes;
+mod mmp;
 mod table;
 mod tree;
 
