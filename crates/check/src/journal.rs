@@ -142,7 +142,7 @@ impl Checker<'_> {
         let unchecked = |what: String| Ok(Err(Unusable::Unchecked(what)));
         let Some(queue) = self.v.journal.clone() else {
             return unchecked(format!(
-                "it is on a device of its own, with UUID {}; give the device with --journal",
+                "it is on a device of its own, with UUID {}; name that device by --journal PATH",
                 wanted.uuid
             ));
         };

@@ -53,7 +53,8 @@ pub enum Error {
     Journal(#[from] JournalError),
     /// The volume's journal is on a device of its own, which is needed and was not given.
     #[error(
-        "its journal is on a device of its own, with UUID {}; give the device with -o journal=PATH",
+        "its journal is on a device of its own, with UUID {}; name that device by -o journal=PATH \
+         (mount) or --journal PATH",
         .0.uuid
     )]
     NoJournalDevice(ExternalJournal),
