@@ -1,5 +1,5 @@
-//! The journal: its inode or its device, and its super block. A log that needs recovery is replayed in memory, so
-//! the other passes see the volume as the next mount would.
+//! The journal: its inode or its device, and its super block. A log that needs recovery is replayed
+//! in memory, so the other passes see the volume as the next mount would.
 
 use crate::Error;
 use crate::finding::{Kind, Place};

@@ -38,9 +38,9 @@ const READ_ONLY: [&str; 3] = [
 /// Readahead of the mount.
 const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 
-/// Restricts this thread, and the threads that it starts, to the volume on `device`, with its journal
-/// on `journal` if that is a device of its own. `helper` is a command that calls [`fusedev::serve_as_helper`] with its standard input and the mount point; it
-/// is started first.
+/// Restricts this thread, and the threads that it starts, to the volume on `device`, with its
+/// journal on `journal` if that is a device of its own. `helper` is a command that calls
+/// [`fusedev::serve_as_helper`] with its standard input and the mount point; it is started first.
 ///
 /// # Errors
 /// The helper cannot be started, or a backing file of the image cannot be opened. With

@@ -13,8 +13,8 @@
 //!    or blocks that are not home take half of the memory, write parts of a checkpoint.
 //! 5. *Write*, and make durable:
 //!    - Write revoke blocks, descriptors, blocks, and zeroes in place of the commit block. Wait.
-//!      Flush the device. Write the commit block with FUA. If the log is on a device of its own, the
-//!      volume's device is flushed as well, as far as the transaction depends on its data.
+//!      Flush the device. Write the commit block with FUA. If the log is on a device of its own,
+//!      the volume's device is flushed as well, as far as the transaction depends on its data.
 //!    - A small transaction in the async format: flush the device if data that the transaction
 //!      depends on is not durable yet. Then write all blocks, the commit block included, with one
 //!      FUA write.

@@ -10,8 +10,8 @@
 //! The log of a device begins behind both super blocks, so block 0 has no other use.
 //!
 //! A device has a write cache of its own. A flush of one device orders nothing on the other one:
-//! - data and blocks at home are flushed on the volume's device, before a commit block or a new tail
-//!   that depends on them is written to the log;
+//! - data and blocks at home are flushed on the volume's device, before a commit block or a new
+//!   tail that depends on them is written to the log;
 //! - blocks of the log are flushed on the log's device.
 
 use crate::LogBlock;

@@ -1,14 +1,14 @@
 //! Finding the journal of a volume whose journal is on a device of its own.
 //!
-//! The volume names the journal by its UUID, and by the number that the device had once. A volume on
-//! a block device is searched for by both, as by mount(8) and e2fsck:
+//! The volume names the journal by its UUID, and by the number that the device had once. The
+//! journal of a volume on a block device is searched for by both, as by mount(8) and e2fsck:
 //!
 //! 1. the block device with that number;
 //! 2. the block device that udev lists under that UUID.
 //!
-//! A candidate is taken only if it is a journal device with that UUID. The journal of a volume in an
-//! image file is never searched for: an image may come from another machine, where the number and
-//! the UUID mean something else. Its user names the journal.
+//! A candidate is taken only if it is a journal device with that UUID. The journal of a volume in
+//! an image file is never searched for: an image may come from another machine, where the number
+//! and the UUID mean something else. Its user names the journal.
 
 use crate::devices::SCHEMES;
 use block::{OpenMode, Queue};

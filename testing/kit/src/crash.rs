@@ -9,9 +9,9 @@
 //! | FUA, and ended | whole |
 //! | any other | whole, not at all, or torn at 512-byte sectors; each write on its own |
 //!
-//! Two devices may share a log, one behind the other in the numbers of their bytes. Each has a write
-//! cache of its own: a flush makes the writes of its device durable, and the outcome of the others is
-//! drawn for each device.
+//! Two devices may share a log, one behind the other in the numbers of their bytes. Each has a
+//! write cache of its own: a flush makes the writes of its device durable, and the outcome of the
+//! others is drawn for each device.
 
 use crate::seed::Rng;
 use block::{Class, Op, Payload, Request};

@@ -91,8 +91,8 @@ struct Inner {
 /// A device in memory. Clones are the same device.
 ///
 /// A disk may be two devices, of which the second one has the journal of the volume on the first.
-/// The bytes of the second one follow those of the first, in images too. Each device has a queue, and
-/// in the crash model a write cache, of its own.
+/// The bytes of the second one follow those of the first, in images too. Each device has a queue,
+/// and in the crash model a write cache, of its own.
 #[derive(Clone)]
 pub struct Disk(Arc<Inner>);
 
@@ -107,16 +107,16 @@ impl Disk {
         Disk::build(bytes, None, None)
     }
 
-    /// A disk with the contents of an image. An image of two devices is one that has more bytes than
-    /// the volume, whose journal is on a device of its own.
+    /// A disk with the contents of an image. An image of two devices is one that has more bytes
+    /// than the volume, whose journal is on a device of its own.
     pub fn of_image(bytes: Vec<u8>) -> Disk {
         let second = end_of_volume_with_external_journal(&bytes);
         let second = second.filter(|end| *end < bytes.len() as u64);
         Disk::build(bytes, second, None)
     }
 
-    /// A disk with a volume by mke2fs whose journal of `journal_size` bytes is on the second device.
-    /// `None` if this machine has no loop devices, which mke2fs needs.
+    /// A disk with a volume by mke2fs whose journal of `journal_size` bytes is on the second
+    /// device. `None` if this machine has no loop devices, which mke2fs needs.
     #[cfg(feature = "volume")]
     pub fn by_mke2fs_with_journal(how: &crate::oracle::Mke2fs, journal_size: u64) -> Option<Disk> {
         let scratch = crate::scratch::Scratch::new();

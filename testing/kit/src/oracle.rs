@@ -66,8 +66,8 @@ impl Mke2fs {
         }
     }
 
-    /// Makes the volume with a journal on a device of its own ([`journal_path`]). Prints `SKIPPED: …`
-    /// and returns `None` if the machine has no loop devices, which mke2fs needs.
+    /// Makes the volume with a journal on a device of its own ([`journal_path`]). Prints `SKIPPED:
+    /// …` and returns `None` if the machine has no loop devices, which mke2fs needs.
     pub fn make_with_journal(&self, path: &Path, journal_size: u64) -> Option<Result<(), String>> {
         let journal = journal_path(path);
         let mut pairs = self.args.windows(2).rev();

@@ -234,7 +234,8 @@ fn serve(endpoint: Endpoint, volume: &Volume, session: &fuse::Session) -> Result
 }
 
 /// The device with the journal of a volume whose journal is on a device of its own: that of the
-/// options, or one that is found. The sandbox has to know it. Errors are those of opening the volume.
+/// options, or one that is found. The sandbox has to know it. Errors are those of opening the
+/// volume.
 fn journal_of(device: &OsStr, options: &MountOptions) -> Option<OsString> {
     let given = options.journal.as_deref().or(target::journal());
     if let Some(journal) = given {

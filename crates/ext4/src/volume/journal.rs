@@ -22,8 +22,8 @@ pub(super) struct Opened {
     pub recovery: RecoveryReport,
 }
 
-/// Refuses a journal device that the volume has no use for, and a volume whose journal is needed and
-/// was not given.
+/// Refuses a journal device that the volume has no use for, and a volume whose journal is needed
+/// and was not given.
 pub(super) fn check_device(sb: &Superblock, access: Access, mount: &MountOptions) -> Result<()> {
     let needs_journal =
         access == Access::ReadWrite || sb.incompat().contains(IncompatFeatures::RECOVER);

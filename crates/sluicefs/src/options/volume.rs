@@ -145,10 +145,10 @@ impl VolumeOptions {
         self.mount.async_commit = when;
         self
     }
-    /// Names the device with the journal of a volume whose journal is on a device of its own: a path
-    /// or URL, as for [`VolumeOptions::open`]. Without this, the journal of a volume on a block
-    /// device is searched for by its device number and its UUID; that of an image is not. A clean
-    /// volume can be opened read-only without its journal.
+    /// Names the device with the journal of a volume whose journal is on a device of its own: a
+    /// path or URL, as for [`VolumeOptions::open`]. Without this, the journal of a volume on a
+    /// block device is searched for by its device number and its UUID; that of an image is not. A
+    /// clean volume can be opened read-only without its journal.
     #[must_use]
     pub fn journal(mut self, url: impl AsRef<OsStr>) -> VolumeOptions {
         self.journal = Some(url.as_ref().to_owned());
