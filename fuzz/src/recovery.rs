@@ -242,9 +242,9 @@ fn judge(device: &Cow, log: &Writer, damaged: bool) {
     let queue = device.queue();
     let budget = Budget::new(16 << 20);
     let before = device.snapshot();
-    let in_memory = jbd2::recover_to_memory(&queue, &extents(), BLOCK as u32, &budget);
+    let in_memory = jbd2::recover_to_memory(&queue, &extents().to_vec().into(), BLOCK as u32, &budget);
     assert!(device.snapshot() == before);
-    let on_device = jbd2::recover(&queue, &extents(), BLOCK as u32, &budget);
+    let on_device = jbd2::recover(&queue, &extents().to_vec().into(), BLOCK as u32, &budget);
     match (in_memory, on_device) {
         (Ok((overlay, report)), Ok(again)) => {
             assert_eq!(report, again);
@@ -276,7 +276,7 @@ fn judge(device: &Cow, log: &Writer, damaged: bool) {
                 assert!(!log.refused, "a block that cannot be logged was replayed");
                 assert_eq!(replayed, log.model);
             }
-            let nothing = jbd2::recover(&queue, &extents(), BLOCK as u32, &budget);
+            let nothing = jbd2::recover(&queue, &extents().to_vec().into(), BLOCK as u32, &budget);
             assert_eq!(nothing.expect("recovered"), jbd2::RecoveryReport::default());
         }
         (Err(first), Err(second)) => {

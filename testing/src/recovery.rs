@@ -5,12 +5,12 @@ use crate::history::History;
 use ext4::{Error, FileType, Fs, InodeRef, SyncKind};
 use std::io::ErrorKind;
 use std::path::Path;
-use testkit::disk::{Disk, save};
+use testkit::disk::Disk;
 use testkit::kernel::KernelMount;
 use testkit::oracle::{check, e2fsck, recover_by_e2fsck};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
-use testkit::volume::{at as at_path, contents, get, list, options, put};
+use testkit::volume::{at as at_path, contents, get, list, options, put, try_mount_on};
 
 /// The result of a check; the error describes the defect.
 pub type Check = Result<(), String>;
@@ -20,8 +20,8 @@ pub type Check = Result<(), String>;
 /// # Errors
 /// A description of the defect.
 pub fn by_us(image: Vec<u8>, history: &History, at: usize, scratch: &Scratch) -> Check {
-    let disk = Disk::from_bytes(image);
-    let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
+    let disk = Disk::of_image(image);
+    let fs = try_mount_on(&disk, options()).map_err(|e| format!("mount: {e}"))?;
     let checked = history.check(&fs, at);
     // The volume must also accept changes.
     let used = put(&fs, "after", b"the crash").and_then(|file| fs.fsync(&file, SyncKind::Fsync));
@@ -45,9 +45,9 @@ pub fn by_us_twice(
     scratch: &Scratch,
     rng: &mut Rng,
 ) -> Check {
-    let disk = Disk::from_bytes(image);
+    let disk = Disk::of_image(image);
     disk.start_recording();
-    let fs = Fs::mount(disk.queue(), options()).map_err(|e| format!("mount: {e}"))?;
+    let fs = try_mount_on(&disk, options()).map_err(|e| format!("mount: {e}"))?;
     let recording = disk.take_recording();
     fs.crash();
     let again = rng.index(recording.log.len() + 1);
@@ -66,9 +66,9 @@ pub fn by_us_twice(
 /// A description of the defect.
 pub fn by_fsck(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
     let path = scratch.join("by-e2fsck");
-    save(image, &path);
+    Disk::of_image(image.to_vec()).save(&path);
     recover_by_e2fsck(&path).map_err(|e| format!("e2fsck -fy: {e}"))?;
-    let fs = Fs::mount(Disk::load(&path).queue(), options()).map_err(|e| e.to_string())?;
+    let fs = try_mount_on(&Disk::load(&path), options()).map_err(|e| e.to_string())?;
     let checked = history.check(&fs, at);
     fs.crash();
     checked.map_err(|e| format!("after e2fsck -fy: {e}"))
@@ -87,7 +87,7 @@ pub fn by_repair(
     reader: Reader,
 ) -> Result<usize, String> {
     let path = scratch.join("repaired");
-    save(image, &path);
+    Disk::of_image(image.to_vec()).save(&path);
     let (code, said) = e2fsck(&path, "-fy");
     if !matches!(code, 0 | 1) {
         return Err(format!("e2fsck -fy, exit {code}:\n{said}"));
@@ -95,7 +95,7 @@ pub fn by_repair(
     check(&path).map_err(|e| format!("e2fsck -fn after e2fsck -fy: {e}"))?;
     let checked = match reader {
         Reader::Us => {
-            let fs = Fs::mount(Disk::load(&path).queue(), options()).map_err(|e| e.to_string())?;
+            let fs = try_mount_on(&Disk::load(&path), options()).map_err(|e| e.to_string())?;
             let mut unnamed = Vec::new();
             at_path(&fs, "lost+found")
                 .and_then(|dir| add_files(&fs, &dir, &mut unnamed))
@@ -172,7 +172,7 @@ fn read_file(path: &Path) -> Result<Option<Vec<u8>>, String> {
 /// A description of the defect.
 pub fn by_kernel(image: &[u8], history: &History, at: usize, scratch: &Scratch) -> Check {
     let path = scratch.join("by-kernel");
-    save(image, &path);
+    Disk::of_image(image.to_vec()).save(&path);
     let mount = KernelMount::try_with(&path, "noatime")?;
     let checked = history.check_with(at, |file| read_file(&mount.join(file)));
     mount.unmount();

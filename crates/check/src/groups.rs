@@ -71,6 +71,7 @@ impl Checker<'_> {
         if compat.contains(CompatFeatures::HAS_JOURNAL)
             && sb.journal_inum.get() != 8
             && sb.journal_dev.get() == 0
+            && (sb.journal_inum.get() != 0 || sb.journal_uuid == [0; 16])
         {
             wrong.push(format!(
                 "s_journal_inum is {}, should be 8",

@@ -43,15 +43,21 @@ use state::Checker;
 use std::sync::Arc;
 
 /// Parameters of a check.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Most bytes of memory for bitmaps and tables. A volume that needs more is refused.
     pub memory: u64,
+    /// The device with the journal of a volume whose journal is on a device of its own. Without it
+    /// the journal is not checked.
+    pub journal: Option<Arc<Queue>>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { memory: 1 << 30 }
+        Options {
+            memory: 1 << 30,
+            journal: None,
+        }
     }
 }
 

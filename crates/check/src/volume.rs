@@ -21,6 +21,8 @@ pub(crate) struct Volume {
     pub queue: Arc<Queue>,
     pub sb: Superblock,
     pub geo: Geometry,
+    /// The device of a journal that is on a device of its own, if it was given.
+    pub journal: Option<Arc<Queue>>,
     /// The blocks that a replay of the journal would write.
     pub overlay: Overlay,
     /// The memory limit of the list of the log's blocks.
@@ -75,6 +77,7 @@ impl Volume {
             queue: queue.clone(),
             sb,
             geo,
+            journal: options.journal.clone(),
             overlay: Overlay::new(),
             budget: Budget::new(options.memory),
         })
@@ -136,7 +139,7 @@ impl Volume {
     }
 }
 
-fn read_device(queue: &Queue, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
+pub(crate) fn read_device(queue: &Queue, offset: u64, len: usize) -> Result<Vec<u8>, IoError> {
     let page = PAGE_SIZE as u64;
     let first = offset / page * page;
     // The last page of an image may be incomplete.

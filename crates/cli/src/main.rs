@@ -27,6 +27,7 @@ mod transfer;
 mod walk;
 
 use clap::{CommandFactory, Parser};
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
@@ -42,6 +43,9 @@ struct Cli {
     /// Print more messages to standard error (-vv: more, -vvv: all)
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 100)]
     verbose: u8,
+    /// Device or image with the journal of a volume whose journal is on a device of its own
+    #[arg(long, global = true, value_name = "DEVICE", display_order = 99)]
+    journal: Option<OsString>,
     #[command(subcommand)]
     command: commands::Command,
 }
@@ -60,6 +64,9 @@ Examples:
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log_to_stderr(cli.verbose);
+    if let Some(journal) = cli.journal {
+        target::set_journal(journal);
+    }
     match cli.command.run(Cli::command) {
         Ok(code) => code,
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,

@@ -7,6 +7,20 @@ use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// The journal device of `--journal`.
+static JOURNAL: OnceLock<OsString> = OnceLock::new();
+
+/// Sets the device with the journal of volumes whose journal is on a device of its own.
+pub fn set_journal(device: OsString) {
+    let _ = JOURNAL.set(device);
+}
+
+/// The device of [`set_journal`].
+pub fn journal() -> Option<&'static OsStr> {
+    JOURNAL.get().map(OsString::as_os_str)
+}
 
 /// A path on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,9 +84,19 @@ pub fn options(mount: &fuse::MountOptions) -> VolumeOptions {
     VolumeOptions::from(mount.volume()).plug(mount.plug)
 }
 
-/// Opens a volume. Errors contain advice.
+/// Opens a volume, with the journal device of `--journal` if its journal is on a device of its own.
+/// Errors contain advice.
 pub fn open(device: &OsStr, options: VolumeOptions) -> Result<Volume> {
+    let options = match journal() {
+        Some(journal) if has_external_journal(device) => options.journal(journal),
+        _ => options,
+    };
     options.open(device).map_err(|e| explain_open(device, e))
+}
+
+/// Whether the journal of the volume is on a device of its own.
+pub fn has_external_journal(device: &OsStr) -> bool {
+    matches!(sluicefs::external_journal(device), Ok(Some(_)))
 }
 
 /// Adds advice to the common errors of opening a device.

@@ -1,4 +1,4 @@
-//! Device numbers in the `i_block` of device inodes.
+//! Device numbers, in the `i_block` of device inodes and in the super block.
 
 use crate::bytes::{get_u32, put_u32};
 use crate::i_block::I_BLOCK_SIZE;
@@ -23,11 +23,23 @@ impl DeviceNumber {
                 minor: old & 0xff,
             };
         }
-        let new = get_u32(i_block, 4).unwrap_or(0);
+        DeviceNumber::from_bits(get_u32(i_block, 4).unwrap_or(0))
+    }
+
+    /// Reads the number from 32 bits.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> DeviceNumber {
         DeviceNumber {
-            major: (new >> 8) & 0xfff,
-            minor: (new & 0xff) | ((new >> 12) & 0xf_ff00),
+            major: (bits >> 8) & 0xfff,
+            minor: (bits & 0xff) | ((bits >> 12) & 0xf_ff00),
         }
+    }
+
+    /// Returns the number as 32 bits.
+    #[must_use]
+    pub const fn to_bits(self) -> u32 {
+        let major = (self.major & 0xfff) << 8;
+        (self.minor & 0xff) | major | ((self.minor & 0xf_ff00) << 12)
     }
 
     /// Returns the `i_block` of a device inode.
@@ -36,11 +48,7 @@ impl DeviceNumber {
         let (old, new) = if self.major < 256 && self.minor < 256 {
             ((self.major << 8) | self.minor, 0)
         } else {
-            let major = (self.major & 0xfff) << 8;
-            (
-                0,
-                (self.minor & 0xff) | major | ((self.minor & 0xf_ff00) << 12),
-            )
+            (0, self.to_bits())
         };
         let mut i_block = [0; I_BLOCK_SIZE];
         let _ = put_u32(&mut i_block, 0, old);

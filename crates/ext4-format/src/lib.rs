@@ -48,6 +48,7 @@ mod i_block;
 pub mod inline_data;
 pub mod inode;
 pub mod inode_flags;
+pub mod journal_device;
 pub mod mmp;
 pub mod mode;
 pub mod nokey_name;

@@ -49,6 +49,7 @@ pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;
 pub use error::{Error, InodeDamage, Result};
 pub use ext4_format::inode::{FileType, Timestamp};
+pub use ext4_format::journal_device::{ExternalJournal, Uuid};
 pub use file_io::{FallocateMode, PrivilegeBits, ReadMode, SeekWhence};
 pub use fsync::SyncTarget;
 pub use jbd2::AsyncCommit;
@@ -57,5 +58,5 @@ pub use state::{
     Attr, DeletedInodes, FirstLink, Fs, Inode, InodeRef, MountOptions, NamesVersion, OrphanReport,
     SetAttr, SetTime, SyncKind, WriteMode,
 };
-pub use volume::{ResizeProgress, StatFs, VolumeInfo, VolumeStats};
+pub use volume::{ResizeProgress, StatFs, VolumeInfo, VolumeStats, external_journal};
 pub use xattr::SetXattrMode;

@@ -4,6 +4,7 @@ use crate::sandbox::Sandbox;
 use anyhow::{Context, Result, bail};
 use ext4::{AsyncCommit, OnError};
 use fusedev::{Serving, TransportChoice};
+use std::ffi::OsString;
 use std::time::Duration;
 use writeback::{Flushers, Tunables};
 
@@ -16,6 +17,7 @@ use writeback::{Flushers, Tunables};
 /// | `default_permissions`, `no_default_permissions` | the kernel checks modes and ACLs, or there is no check (`default_permissions`) |
 /// | `suid`, `nosuid`; `dev`, `nodev`; `exec`, `noexec` | see mount(8) (`nosuid,nodev,exec`) |
 /// | `journal_async_commit`, `nojournal_async_commit` | write the commit block together with the log blocks, or after them (adaptive: together while small fsyncs follow one another) |
+/// | `journal=PATH`, `journal_path=PATH` | the device or image with the journal of a volume whose journal is on a device of its own (searched for by number and UUID if the volume is on a block device) |
 /// | `noatime`, `relatime` | never update access times, or update them if they are older than the last change or than a day (`noatime`) |
 /// | `errors=continue`, `errors=remount-ro` | after damage is found: continue, or make the volume read-only; the error is recorded in the super block in both cases (from the super block, see `tune2fs -e`) |
 /// | `discard`, `nodiscard` | freed blocks are discarded once their transaction has committed, so that an image file gets small again; or only by FITRIM and `sluice trim` (`nodiscard`) |
@@ -53,6 +55,9 @@ pub struct MountOptions {
     pub exec: bool,
     /// When the commit block is written together with the log blocks.
     pub journal_async_commit: AsyncCommit,
+    /// The device with the journal of a volume whose journal is on a device of its own. The program
+    /// that opens the device applies it.
+    pub journal: Option<OsString>,
     /// Update access times as `relatime` does; otherwise never.
     pub atime: bool,
     /// The server clears set-user-ID and set-group-ID of files that change. Otherwise the kernel
@@ -101,6 +106,7 @@ impl Default for MountOptions {
             dev: false,
             exec: true,
             journal_async_commit: AsyncCommit::default(),
+            journal: None,
             atime: false,
             killpriv: true,
             check_open: true,
@@ -189,6 +195,7 @@ impl MountOptions {
             "defaults" | "auto" | "noauto" | "nofail" | "_netdev" | "user" | "users" | "nouser"
             | "owner" | "group" => {}
             "errors" => bail!("{}", needs_value(name, "remount-ro")),
+            "journal" | "journal_path" => bail!("{}", needs_value(name, "/dev/sdb1")),
             "loop" => {}
             "offset" | "sizelimit" => bail!("{}", needs_value(name, "1MiB")),
             "commit" | "memory" | "threads" => bail!("{}", needs_value(name, "5")),
@@ -205,6 +212,10 @@ impl MountOptions {
     fn apply_value(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
             "commit" => self.commit_interval = Some(seconds(value)?),
+            "journal" | "journal_path" if value.is_empty() => {
+                bail!("the name of a device is empty")
+            }
+            "journal" | "journal_path" => self.journal = Some(value.into()),
             "errors" => self.errors = Some(value.parse().map_err(anyhow::Error::msg)?),
             "memory" => self.memory = Some(block::parse_size(value)?),
             "offset" => self.offset = Some(block::parse_size(value)?),

@@ -38,25 +38,33 @@ const READ_ONLY: [&str; 3] = [
 /// Readahead of the mount.
 const BACKING_DEVICES: &str = "/sys/devices/virtual/bdi";
 
-/// Restricts this thread, and the threads that it starts, to the volume on `device`. `helper` is a
-/// command that calls [`fusedev::serve_as_helper`] with its standard input and the mount point; it
-/// is started first.
+/// Restricts this thread, and the threads that it starts, to the volume on `device`, with its
+/// journal on `journal` if that is a device of its own. `helper` is a command that calls
+/// [`fusedev::serve_as_helper`] with its standard input and the mount point; it is started first.
 ///
 /// # Errors
 /// The helper cannot be started, or a backing file of the image cannot be opened. With
 /// [`Sandbox::On`]: the kernel has no Landlock, or the device is a modelled one.
-pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Result<()> {
+pub fn enter_sandbox(
+    mode: Sandbox,
+    device: &DeviceUrl,
+    journal: Option<&DeviceUrl>,
+    helper: Command,
+) -> Result<()> {
     if mode == Sandbox::Off {
         return Ok(());
     }
-    let device = match device {
-        DeviceUrl::Path(_) | DeviceUrl::Part(_) => device.path(),
-        DeviceUrl::Backend(backend) if backend.works_in_sandbox() => None,
-        DeviceUrl::Backend(_) if mode == Sandbox::On => {
-            bail!("sandbox=on: a modelled device (sim:) has no sandbox; use sandbox=off")
+    let mut files = Vec::new();
+    for device in std::iter::once(device).chain(journal) {
+        match device {
+            DeviceUrl::Path(_) | DeviceUrl::Part(_) => files.extend(device.path()),
+            DeviceUrl::Backend(backend) if backend.works_in_sandbox() => {}
+            DeviceUrl::Backend(_) if mode == Sandbox::On => {
+                bail!("sandbox=on: a modelled device (sim:) has no sandbox; use sandbox=off")
+            }
+            DeviceUrl::Backend(_) => return Ok(()),
         }
-        DeviceUrl::Backend(_) => return Ok(()),
-    };
+    }
     if let Err(error) = check_support() {
         if mode == Sandbox::On {
             return Err(error).context("sandbox=on: the kernel has no Landlock");
@@ -64,9 +72,12 @@ pub fn enter_sandbox(mode: Sandbox, device: &DeviceUrl, helper: Command) -> Resu
         tracing::debug!("no sandbox: {error}");
         return Ok(());
     }
-    let backing = device.map_or(Ok(Vec::new()), block::devices::backing_files)?;
+    let mut backing = Vec::new();
+    for file in &files {
+        backing.extend(block::devices::backing_files(file)?);
+    }
     start_helper(helper)?;
-    let entered = restrict(device, &backing);
+    let entered = restrict(&files, &backing);
     match (entered, mode) {
         (Ok(status), _) if status.ruleset != RulesetStatus::NotEnforced => {
             tracing::debug!("sandbox: {:?}", status.ruleset);
@@ -110,7 +121,7 @@ fn start_helper(mut helper: Command) -> Result<()> {
     Ok(())
 }
 
-fn restrict(device: Option<&Path>, backing: &[PathBuf]) -> Result<RestrictionStatus> {
+fn restrict(devices: &[&Path], backing: &[PathBuf]) -> Result<RestrictionStatus> {
     // The rules use this version. Older kernels enforce the part that they support.
     let abi = ABI::V6;
     let file: BitFlags<AccessFs> = AccessFs::from_file(abi) & !BitFlags::from(AccessFs::Execute);
@@ -120,7 +131,7 @@ fn restrict(device: Option<&Path>, backing: &[PathBuf]) -> Result<RestrictionSta
         .handle_access(AccessNet::from_all(abi))?
         .scope(Scope::from_all(abi))?
         .create()?
-        .add_rules(path_beneath_rules(device, file))?
+        .add_rules(path_beneath_rules(devices, file))?
         .add_rules(path_beneath_rules(FILES, file))?
         .add_rules(path_beneath_rules(READ_ONLY, read_only))?
         .add_rules(path_beneath_rules(

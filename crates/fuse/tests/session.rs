@@ -30,6 +30,7 @@ fn serve() {
     fuse::enter_sandbox(
         options.sandbox,
         &block::DeviceUrl::parse(&image).unwrap(),
+        None,
         helper,
     )
     .unwrap();

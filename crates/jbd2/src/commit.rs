@@ -13,7 +13,8 @@
 //!    or blocks that are not home take half of the memory, write parts of a checkpoint.
 //! 5. *Write*, and make durable:
 //!    - Write revoke blocks, descriptors, blocks, and zeroes in place of the commit block. Wait.
-//!      Flush the device. Write the commit block with FUA.
+//!      Flush the device. Write the commit block with FUA. If the log is on a device of its own,
+//!      the volume's device is flushed as well, as far as the transaction depends on its data.
 //!    - A small transaction in the async format: flush the device if data that the transaction
 //!      depends on is not durable yet. Then write all blocks, the commit block included, with one
 //!      FUA write.
@@ -204,6 +205,10 @@ impl Journal {
             // implementations of recovery report a mixture of new and old sectors as damage.
             let zeroes = BufMut::zeroed(self.block_size()).freeze();
             encoded.bufs.push(zeroes);
+            if self.log.device().is_some() {
+                // The flush of the log does not reach the data.
+                self.queue.flush_up_to(closed.data, Reason::Journal)?;
+            }
             self.write_and_flush(head, encoded.bufs)?;
             let commit_at = self.advance(head, needed - 1);
             self.log
@@ -221,13 +226,14 @@ impl Journal {
         let mut at = head;
         let mut rest = bufs.into_iter();
         let most = FLUSH_BYTES / self.block_size();
-        let _alone = (rest.len() > most).then(|| LogBusy::new(self));
+        let shares_disk = self.log.device().is_none();
+        let _alone = (shares_disk && rest.len() > most).then(|| LogBusy::new(self));
         while rest.len() > 0 {
             let step: Vec<Buf> = rest.by_ref().take(most).collect();
             let count = step.len() as u32;
             self.log
                 .write(&self.queue, at, self.bounds, step, Durability::Cached)?;
-            self.queue.flush(Reason::Journal)?;
+            self.log.flush(&self.queue, Reason::Journal)?;
             at = self.advance(at, count);
         }
         Ok(())

@@ -2,8 +2,8 @@
 //! writes them to the log, the checkpoint that writes them home, and the recovery that replays the
 //! log.
 //!
-//! The journal calls the file system only through [`JournalClient`]. It knows only the extents of
-//! the journal's file.
+//! The journal calls the file system only through [`JournalClient`]. It knows only the place of
+//! the journal.
 //!
 //! ```text
 //!   Handle::modify        commit.rs               checkpoint.rs
@@ -24,6 +24,7 @@
 //!  buffer_cache
 //!  transaction   recovery
 //!  buffer   log   log_copies
+//!  place
 //!  format   options   tid   error   log_block
 //! ```
 #![forbid(unsafe_code)]
@@ -42,6 +43,7 @@ mod log_copies;
 mod log_format;
 mod open;
 mod options;
+mod place;
 mod recovery;
 mod start;
 mod state;
@@ -50,11 +52,12 @@ mod transaction;
 
 pub use buffer::{Buffer, Seal};
 pub use error::{JournalDamage, JournalError};
-pub use log::JournalExtent;
 pub use log_block::LogBlock;
 pub use options::{AsyncCommit, JournalOptions, LogFormat};
+pub use place::{JournalDevice, JournalExtent, JournalPlace};
 pub use recovery::{
-    FastCommits, Overlay, RecoveryReport, fast_commits, recover, recover_to_memory, recover_with,
+    FastCommits, Overlay, RecoveryReport, fast_commits, read_superblock, recover,
+    recover_to_memory, recover_with,
 };
 pub use state::{Handle, Journal, JournalClient, JournalStats, Phase};
 pub use tid::Tid;

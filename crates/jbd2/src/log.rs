@@ -1,35 +1,34 @@
-//! The map from the journal's blocks to the volume, and I/O on them.
+//! The map from the journal's blocks to the volume or to the journal's device, and I/O on them.
+//!
+//! The functions take the queue of the volume. A log on a device of its own uses that device
+//! instead.
 
-use crate::{JournalDamage, JournalError, LogBlock};
+use crate::format::superblock::JournalSuperblock;
+use crate::{JournalDamage, JournalDevice, JournalError, JournalExtent, JournalPlace, LogBlock};
 use block::{Bio, Buf, Class, Completion, Durability, Queue, Reason};
 use smallvec::SmallVec;
 use std::ops::Range;
-use units::{FileBlock, FsBlock};
-
-/// A run of the journal's blocks on the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalExtent {
-    /// First block within the journal.
-    pub logical: FileBlock,
-    /// First block on the volume.
-    pub physical: FsBlock,
-    /// Length in blocks.
-    pub len: u32,
-}
+use std::sync::Arc;
+use units::FsBlock;
 
 /// Most bytes in one bio of the log. The queue splits it further if the device requires that.
 const MAX_RUN: u32 = 1 << 20;
-/// Blocks of the largest journal that is accepted, which is the largest that `mke2fs` and `tune2fs`
-/// make. A sparse file can claim any size, and recovery may have to read the whole log.
-pub(crate) const MAX_BLOCKS: u32 = 10_240_000;
+/// Blocks of the largest journal on a volume that is accepted, which is the largest that `mke2fs`
+/// and `tune2fs` make. A sparse file can claim any size, and recovery may have to read the whole
+/// log.
+const MAX_BLOCKS_ON_VOLUME: u32 = 10_240_000;
+/// The same on a device of its own, of which `mke2fs` uses the whole.
+pub(crate) const MAX_BLOCKS: u32 = 1 << 26;
 
-/// Maps the journal's blocks, from 0 without a gap, to the volume.
-#[derive(Clone, Debug)]
+/// Maps the journal's blocks, from 0 without a gap, to the volume or to the journal's device.
+#[derive(Clone)]
 pub(crate) struct LogMap {
     /// Sorted by `logical`.
     extents: Vec<JournalExtent>,
-    /// The same extents as sorted ranges of the volume's blocks: first block and end.
+    /// The same extents as sorted ranges of the volume's blocks: first block and end. Empty for a
+    /// journal on a device of its own.
     homes: Vec<Range<FsBlock>>,
+    device: Option<JournalDevice>,
     block_size: u32,
     blocks: u32,
 }
@@ -37,9 +36,9 @@ pub(crate) struct LogMap {
 impl LogMap {
     /// Checks that the extents cover the journal without gaps and lie on the device.
     pub fn new(
-        extents: &[JournalExtent],
+        place: &JournalPlace,
         block_size: u32,
-        queue: &Queue,
+        volume: &Queue,
     ) -> Result<LogMap, JournalError> {
         let bad = |block, damage: JournalDamage| Err(damage.at(block));
         if !matches!(block_size, 1024 | 2048 | 4096) {
@@ -47,8 +46,14 @@ impl LogMap {
                 "blocks of {block_size} bytes"
             )));
         }
+        let (mut extents, device, most) = match place {
+            JournalPlace::OnVolume(extents) => (extents.clone(), None, MAX_BLOCKS_ON_VOLUME),
+            JournalPlace::OnDevice(device) => {
+                (device.extents().to_vec(), Some(device.clone()), MAX_BLOCKS)
+            }
+        };
+        let queue = device.as_ref().map_or(volume, |device| &*device.queue);
         let volume_end = FsBlock(queue.capacity() / u64::from(block_size));
-        let mut extents = extents.to_vec();
         extents.sort_by_key(|extent| extent.logical);
         extents.retain(|extent| extent.len > 0);
         let mut next = LogBlock(0);
@@ -75,10 +80,19 @@ impl LogMap {
         if blocks == 0 {
             return bad(LogBlock::SUPERBLOCK, JournalDamage::NoBlocks);
         }
-        if blocks > MAX_BLOCKS {
+        if blocks > most {
             return Err(JournalError::Unsupported(format!(
-                "a journal of {blocks} blocks; mke2fs makes at most {MAX_BLOCKS}"
+                "a journal of {blocks} blocks; at most {most} are supported"
             )));
+        }
+        if device.is_some() {
+            return Ok(LogMap {
+                extents,
+                homes: Vec::new(),
+                device,
+                block_size,
+                blocks,
+            });
         }
         let run = |e: &JournalExtent| e.physical..e.physical + u64::from(e.len);
         let mut homes: Vec<Range<FsBlock>> = extents.iter().map(run).collect();
@@ -93,6 +107,7 @@ impl LogMap {
         Ok(LogMap {
             extents,
             homes,
+            device: None,
             block_size,
             blocks,
         })
@@ -103,6 +118,7 @@ impl LogMap {
         LogMap {
             extents: Vec::new(),
             homes: Vec::new(),
+            device: None,
             block_size,
             blocks: 0,
         }
@@ -111,6 +127,31 @@ impl LogMap {
     /// Returns the number of the journal's blocks.
     pub fn blocks(&self) -> u32 {
         self.blocks
+    }
+
+    /// Returns the queue of the log's device, if that is not the volume's.
+    pub fn device(&self) -> Option<&Arc<Queue>> {
+        self.device.as_ref().map(|device| &device.queue)
+    }
+
+    /// Returns the queue of the device that has the log.
+    fn queue<'a>(&'a self, volume: &'a Queue) -> &'a Queue {
+        self.device().map_or(volume, |queue| queue)
+    }
+
+    /// Reads and checks the journal's super block. Returns it with the block that contains it.
+    pub fn superblock(&self, volume: &Queue) -> Result<(Buf, JournalSuperblock), JournalError> {
+        let block = self.read(volume, LogBlock::SUPERBLOCK, 1)?.remove(0);
+        let sb = JournalSuperblock::parse(&block, self.block_size, self.blocks)?;
+        if let Some(device) = &self.device {
+            device.check(&sb)?;
+        }
+        Ok((block, sb))
+    }
+
+    /// Makes all blocks of the log durable whose writes have completed.
+    pub fn flush(&self, volume: &Queue, reason: Reason) -> Result<(), JournalError> {
+        Ok(self.queue(volume).flush(reason)?)
     }
 
     /// Returns whether a block of the volume belongs to the journal.
@@ -134,10 +175,11 @@ impl LogMap {
     /// Reads `count` blocks from `start` on. The range must not wrap around.
     pub fn read(
         &self,
-        queue: &Queue,
+        volume: &Queue,
         start: LogBlock,
         count: u32,
     ) -> Result<Vec<Buf>, JournalError> {
+        let queue = self.queue(volume);
         let mut bufs = Vec::with_capacity(count as usize);
         let mut at = start;
         let end = start + count;
@@ -161,7 +203,7 @@ impl LogMap {
     /// and waits for completion.
     pub fn write(
         &self,
-        queue: &Queue,
+        volume: &Queue,
         start: LogBlock,
         (first, end): (LogBlock, LogBlock),
         bufs: Vec<Buf>,
@@ -190,14 +232,14 @@ impl LogMap {
             bios.push(bio.with_durability(durability));
         }
         done.expect(bios.len());
-        queue.submit_and_wait(&mut bios, &done)?;
+        self.queue(volume).submit_and_wait(&mut bios, &done)?;
         Ok(())
     }
 
     /// Writes one block with FUA and waits for completion.
-    pub fn write_fua(&self, queue: &Queue, at: LogBlock, buf: Buf) -> Result<(), JournalError> {
+    pub fn write_fua(&self, volume: &Queue, at: LogBlock, buf: Buf) -> Result<(), JournalError> {
         let (offset, _) = self.run(at);
-        queue.write(
+        self.queue(volume).write(
             offset,
             &[buf],
             Class::Journal,

@@ -5,7 +5,7 @@ use crate::log::LogMap;
 use crate::state::Access;
 use crate::state::handle::assert_none_held;
 use crate::{
-    Journal, JournalDamage, JournalError, JournalExtent, JournalOptions, LogBlock, Overlay,
+    Journal, JournalDamage, JournalError, JournalOptions, JournalPlace, LogBlock, Overlay,
     background,
 };
 use block::Queue;
@@ -25,13 +25,12 @@ impl Journal {
     /// [`JournalError::Unsupported`], or [`JournalError::Io`].
     pub fn open(
         queue: Arc<Queue>,
-        extents: Vec<JournalExtent>,
+        place: &JournalPlace,
         budget: Arc<Budget>,
         options: JournalOptions,
     ) -> Result<Arc<Journal>, JournalError> {
-        let log = LogMap::new(&extents, options.block_size, &queue)?;
-        let first_block = log.read(&queue, LogBlock::SUPERBLOCK, 1)?;
-        let mut sb = JournalSuperblock::parse(&first_block[0], options.block_size, log.blocks())?;
+        let log = LogMap::new(place, options.block_size, &queue)?;
+        let (_, mut sb) = log.superblock(&queue)?;
         if sb.start().is_some() {
             return Err(JournalDamage::NotRecovered.at(LogBlock::SUPERBLOCK));
         }

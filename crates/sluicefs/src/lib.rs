@@ -57,6 +57,8 @@ mod volume;
 
 mod inodes;
 
+mod journal_device;
+
 mod options;
 
 mod tree;
@@ -72,11 +74,12 @@ pub use devices::{SCHEMES as DEVICE_SCHEMES, contents, partition_table};
 pub use dir::{Dir, DirEntry, NewNode, ReadDir, SpecialFile};
 pub use error::{Cause, Error, errno};
 pub use ext4::{
-    AsyncCommit, ErrorRecord, ErrorSummary, OnError, RenameFlags, ResizeProgress, StatFs,
-    VolumeInfo, VolumeStats,
+    AsyncCommit, ErrorRecord, ErrorSummary, ExternalJournal, OnError, RenameFlags, ResizeProgress,
+    StatFs, Uuid, VolumeInfo, VolumeStats,
 };
 pub use file::File;
 pub use inodes::UnreadableInodes;
+pub use journal_device::{external_journal, find_journal};
 pub use metadata::{DeviceNumber, FileTimes, FileType, Metadata, SetAttributes};
 pub use mkfs::Usage;
 pub use options::{FormatOptions, FormatReport, OpenOptions, UsageType, VolumeOptions};

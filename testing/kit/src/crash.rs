@@ -8,6 +8,10 @@
 //! | ended before a completed flush began | whole |
 //! | FUA, and ended | whole |
 //! | any other | whole, not at all, or torn at 512-byte sectors; each write on its own |
+//!
+//! Two devices may share a log, one behind the other in the numbers of their bytes. Each has a
+//! write cache of its own: a flush makes the writes of its device durable, and the outcome of the
+//! others is drawn for each device.
 
 use crate::seed::Rng;
 use block::{Class, Op, Payload, Request};
@@ -69,7 +73,8 @@ impl Write {
 #[derive(Clone, Debug)]
 enum Event {
     WriteBegan(Write),
-    FlushBegan,
+    /// A flush of the device that has this byte.
+    FlushBegan(u64),
     /// The end of the request that began at this position.
     Ended(usize),
 }
@@ -89,20 +94,38 @@ pub enum Promises {
 }
 
 /// Chances in eighths that a write that is not durable is applied whole, and that it is torn. The
-/// other writes are dropped. One of these is drawn for each image.
+/// other writes are dropped. One of these is drawn for each device of an image.
 const CHANCES: [(u64, u64); 6] = [(8, 0), (0, 0), (4, 2), (4, 2), (7, 0), (1, 0)];
 
 /// Requests in the order in which they began and ended.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Vec<Event>);
+pub struct Log {
+    events: Vec<Event>,
+    /// The first byte of the second device, if there are two.
+    second: Option<u64>,
+}
 
 impl Log {
-    /// Notes that a request began; returns its position. Reads are not recorded.
+    /// An empty log of two devices, of which the second one begins at byte `second`.
+    pub fn of_two_devices(second: u64) -> Log {
+        Log {
+            events: Vec::new(),
+            second: Some(second),
+        }
+    }
+
+    /// The device that has this byte: 0 or 1.
+    fn device(&self, offset: u64) -> usize {
+        usize::from(self.second.is_some_and(|second| offset >= second))
+    }
+
+    /// Notes that a request began; returns its position. Reads are not recorded. The offset of a
+    /// flush names its device.
     pub fn begin(&mut self, request: &Request) -> usize {
         match request.op {
             Op::Write => self.begin_write(Write::of(request)),
-            Op::Flush => self.push(Event::FlushBegan),
-            Op::Read => self.0.len(),
+            Op::Flush => self.push(Event::FlushBegan(request.offset)),
+            Op::Read => self.events.len(),
         }
     }
 
@@ -119,23 +142,23 @@ impl Log {
     }
 
     fn push(&mut self, event: Event) -> usize {
-        self.0.push(event);
-        self.0.len() - 1
+        self.events.push(event);
+        self.events.len() - 1
     }
 
     /// The number of events.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.events.len()
     }
 
     /// Whether nothing happened.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.events.is_empty()
     }
 
     /// Drops the events from position `end` on.
     pub fn truncate(&mut self, end: usize) {
-        self.0.truncate(end);
+        self.events.truncate(end);
     }
 
     /// Positions at which flushes ended.
@@ -147,13 +170,13 @@ impl Log {
     /// Whether the event changes what is durable: the end of a flush or of a write with FUA.
     pub fn is_turning_point(&self, at: usize) -> bool {
         self.ended_flush(at).is_some()
-            || matches!(self.0.get(at), Some(Event::Ended(began)) if self.is_fua(*began))
+            || matches!(self.events.get(at), Some(Event::Ended(began)) if self.is_fua(*began))
     }
 
     /// The position at which the flush that ended at `at` began.
     fn ended_flush(&self, at: usize) -> Option<usize> {
-        match self.0.get(at) {
-            Some(Event::Ended(began)) if matches!(self.0[*began], Event::FlushBegan) => {
+        match self.events.get(at) {
+            Some(Event::Ended(began)) if matches!(self.events[*began], Event::FlushBegan(_)) => {
                 Some(*began)
             }
             _ => None,
@@ -161,19 +184,21 @@ impl Log {
     }
 
     fn is_fua(&self, began: usize) -> bool {
-        matches!(&self.0[began], Event::WriteBegan(write) if write.fua)
+        matches!(&self.events[began], Event::WriteBegan(write) if write.fua)
     }
 
     /// The last `count` events before position `at`, one line each, for a report.
     pub fn describe(&self, at: usize, count: usize) -> String {
-        let line = |position: usize| match &self.0[position] {
+        let line = |position: usize| match &self.events[position] {
             Event::WriteBegan(write) => {
                 let (block, blocks) = (write.offset / 4096, write.data.len() / 4096);
                 let fua = if write.fua { " FUA" } else { "" };
                 let class = write.class;
                 format!("{position}: {class:?} block {block}, {blocks} blocks{fua}\n")
             }
-            Event::FlushBegan => format!("{position}: flush\n"),
+            Event::FlushBegan(offset) => {
+                format!("{position}: flush of device {}\n", self.device(*offset))
+            }
             Event::Ended(began) => format!("{position}: {began} ended\n"),
         };
         (at.saturating_sub(count)..at).map(line).collect()
@@ -193,33 +218,43 @@ impl Log {
             Promises::FlushesIgnored | Promises::NoneKept => false,
             Promises::OneFlushIgnored(ignored) => end != ignored,
         };
-        let flushed = (0..at)
+        // The beginning of the last flush of each device.
+        let mut flushed = [None; 2];
+        for began in (0..at)
             .filter(|&end| is_kept(end))
             .filter_map(|end| self.ended_flush(end))
-            .max();
-        let (whole, torn) = *rng.pick(&CHANCES);
-        let mut apply = |began: usize, is_durable: bool| {
-            let Event::WriteBegan(request) = &self.0[began] else {
+        {
+            if let Event::FlushBegan(offset) = self.events[began] {
+                let device = &mut flushed[self.device(offset)];
+                *device = (*device).max(Some(began));
+            }
+        }
+        let devices = 1 + usize::from(self.second.is_some());
+        let chances: Vec<_> = (0..devices).map(|_| *rng.pick(&CHANCES)).collect();
+        let mut apply = |began: usize, end: Option<usize>| {
+            let Event::WriteBegan(request) = &self.events[began] else {
                 return;
             };
+            let device = self.device(request.offset);
+            let is_flushed = end < flushed[device] && end.is_some();
+            let is_fua = end.is_some() && promises != Promises::NoneKept && request.fua;
+            let (whole, torn) = chances[device];
             let chance = rng.below(8);
-            if is_durable || chance < whole {
+            if is_flushed || is_fua || chance < whole {
                 write(request.offset, &request.data);
             } else if chance < whole + torn {
                 request.tear(rng, &mut write);
             }
         };
         let mut in_flight = vec![true; at];
-        for (end, event) in self.0[..at].iter().enumerate() {
+        for (end, event) in self.events[..at].iter().enumerate() {
             if let Event::Ended(began) = *event {
-                let is_flushed = flushed.is_some_and(|flush| end < flush);
-                let is_fua = promises != Promises::NoneKept && self.is_fua(began);
                 in_flight[began] = false;
-                apply(began, is_flushed || is_fua);
+                apply(began, Some(end));
             }
         }
         for (began, _) in in_flight.iter().enumerate().filter(|(_, flying)| **flying) {
-            apply(began, false);
+            apply(began, None);
         }
     }
 }
@@ -267,7 +302,11 @@ mod tests {
     }
 
     fn flush(log: &mut Log) -> usize {
-        let began = log.push(Event::FlushBegan);
+        flush_device_at(log, 0)
+    }
+
+    fn flush_device_at(log: &mut Log, offset: u64) -> usize {
+        let began = log.push(Event::FlushBegan(offset));
         log.push(Event::Ended(began))
     }
 
@@ -332,7 +371,7 @@ mod tests {
         let first = begin(&mut log, 0, 1, false);
         let second = begin(&mut log, 1, 2, false);
         log.end(Op::Write, first);
-        let flush = log.push(Event::FlushBegan);
+        let flush = log.push(Event::FlushBegan(0));
         log.end(Op::Write, second);
         let fua = begin(&mut log, 2, 3, true);
         log.end(Op::Flush, flush);
@@ -344,6 +383,32 @@ mod tests {
         assert_eq!(losses(Promises::Kept, 7), [false, true, true]);
         assert_eq!(losses(Promises::Kept, 8), [false, true, false]);
         assert_eq!(losses(Promises::NoneKept, 8), [true; 3]);
+    }
+
+    #[test]
+    fn a_flush_covers_its_own_device() {
+        let second = 8 * SECTOR as u64;
+        let mut log = Log::of_two_devices(second);
+        write(&mut log, 0, 1, false);
+        write(&mut log, 8, 1, false);
+        flush_device_at(&mut log, second);
+        let after_second = log.len();
+        flush_device_at(&mut log, 0);
+        let after_both = log.len();
+        let recording = recording(log);
+
+        let losses = |at| [0, 8].map(|sector| loses(&recording, Promises::Kept, at, sector));
+        assert_eq!(losses(4), [true; 2]);
+        assert_eq!(losses(after_second), [true, false]);
+        assert_eq!(losses(after_both), [false; 2]);
+        // The devices lose writes independently.
+        let mut seen = [[false; 2]; 2];
+        for seed in 0..200 {
+            let image = recording.image(4, &mut Rng::from_seed(seed));
+            let [a, b] = [0, 8].map(|sector| usize::from(image[sector * SECTOR]));
+            seen[a][b] = true;
+        }
+        assert_eq!(seen, [[true; 2]; 2]);
     }
 
     #[test]

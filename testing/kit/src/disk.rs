@@ -1,15 +1,19 @@
 //! The device of the tests: memory whose requests can be recorded, delayed and made to fail.
 
+mod handle;
+
 use crate::crash::{Log, Recording, Write};
+use crate::oracle::{journal_of, journal_path};
 use crate::seed::Rng;
-use block::{Class, Device, IoError, Op, Payload, Queue, Request};
+use block::{Class, IoError, Op, Payload, Queue, Request};
+use handle::Handle;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
 use std::io::{Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Threads of a disk with delays.
@@ -70,6 +74,8 @@ struct Waiting {
 
 struct Inner {
     bytes: RwLock<Vec<u8>>,
+    /// The first byte of the second device, if there are two.
+    second: Option<u64>,
     recording: Mutex<Option<Recording>>,
     injector: RwLock<Option<Arc<Injector>>>,
     failures: Mutex<Vec<Failure>>,
@@ -83,6 +89,10 @@ struct Inner {
 }
 
 /// A device in memory. Clones are the same device.
+///
+/// A disk may be two devices, of which the second one has the journal of the volume on the first.
+/// The bytes of the second one follow those of the first, in images too. Each device has a queue,
+/// and in the crash model a write cache, of its own.
 #[derive(Clone)]
 pub struct Disk(Arc<Inner>);
 
@@ -94,7 +104,26 @@ impl Disk {
 
     /// A disk with these contents.
     pub fn from_bytes(bytes: Vec<u8>) -> Disk {
-        Disk::build(bytes, None)
+        Disk::build(bytes, None, None)
+    }
+
+    /// A disk with the contents of an image. An image of two devices is one that has more bytes
+    /// than the volume, whose journal is on a device of its own.
+    pub fn of_image(bytes: Vec<u8>) -> Disk {
+        let second = end_of_volume_with_external_journal(&bytes);
+        let second = second.filter(|end| *end < bytes.len() as u64);
+        Disk::build(bytes, second, None)
+    }
+
+    /// A disk with a volume by mke2fs whose journal of `journal_size` bytes is on the second
+    /// device. `None` if this machine has no loop devices, which mke2fs needs.
+    #[cfg(feature = "volume")]
+    pub fn by_mke2fs_with_journal(how: &crate::oracle::Mke2fs, journal_size: u64) -> Option<Disk> {
+        let scratch = crate::scratch::Scratch::new();
+        let image = scratch.join("volume.img");
+        how.make_with_journal(&image, journal_size)?
+            .expect("mke2fs");
+        Some(Disk::load(&image))
     }
 
     /// A disk with a volume by mke2fs.
@@ -114,12 +143,13 @@ impl Disk {
             waiting: Mutex::default(),
             arrived: Condvar::new(),
         };
-        Disk::build(bytes, Some(timing))
+        Disk::build(bytes, None, Some(timing))
     }
 
-    fn build(bytes: Vec<u8>, timing: Option<Timing>) -> Disk {
+    fn build(bytes: Vec<u8>, second: Option<u64>, timing: Option<Timing>) -> Disk {
         Disk(Arc::new(Inner {
             bytes: RwLock::new(bytes),
+            second,
             recording: Mutex::default(),
             injector: RwLock::default(),
             failures: Mutex::default(),
@@ -131,13 +161,27 @@ impl Disk {
         }))
     }
 
-    /// A disk with the contents of an image.
+    /// A disk with the contents of an image file, and of that of its journal if there is one.
     pub fn load(path: &Path) -> Disk {
-        Disk::from_bytes(std::fs::read(path).expect("an image"))
+        let mut bytes = std::fs::read(path).expect("an image");
+        if let Some(journal) = journal_of(path) {
+            bytes.extend(std::fs::read(journal).expect("a journal"));
+        }
+        Disk::of_image(bytes)
     }
 
     /// A new queue in front of the disk. The threads of a disk with delays end with the queue.
     pub fn queue(&self) -> Arc<Queue> {
+        self.queue_of(0..self.0.second.unwrap_or(self.0.capacity()))
+    }
+
+    /// A new queue in front of the second device, if there are two.
+    pub fn journal(&self) -> Option<Arc<Queue>> {
+        let second = self.0.second?;
+        Some(self.queue_of(second..self.0.capacity()))
+    }
+
+    fn queue_of(&self, part: Range<u64>) -> Arc<Queue> {
         let mut threads = Vec::new();
         if let Some(timing) = &self.0.timing {
             timing.waiting.lock().over = false;
@@ -147,7 +191,11 @@ impl Disk {
             });
         }
         let disk = self.0.clone();
-        Queue::new(Box::new(Handle { disk, threads }))
+        Queue::new(Box::new(Handle {
+            disk,
+            part,
+            threads,
+        }))
     }
 
     /// The contents.
@@ -165,9 +213,14 @@ impl Disk {
         change(&mut self.0.bytes.write());
     }
 
-    /// Writes the contents into a sparse file.
+    /// Writes the contents into a sparse file, and the second device into another one beside it.
     pub fn save(&self, path: &Path) {
-        save(&self.0.bytes.read(), path);
+        let bytes = self.0.bytes.read();
+        let end = self.0.second.map_or(bytes.len(), |second| second as usize);
+        save(&bytes[..end], path);
+        if end < bytes.len() {
+            save(&bytes[end..], &journal_path(path));
+        }
     }
 
     /// Begins to record. No request may be under way.
@@ -175,7 +228,7 @@ impl Disk {
         let base = self.0.bytes.read().clone();
         *self.0.recording.lock() = Some(Recording {
             base,
-            log: Log::default(),
+            log: self.0.second.map_or_else(Log::default, Log::of_two_devices),
         });
     }
 
@@ -242,6 +295,20 @@ impl Disk {
             flushes: self.0.flushes.load(Ordering::Relaxed),
         }
     }
+}
+
+/// The size of a volume, by its super block, if its journal is on a device of its own.
+fn end_of_volume_with_external_journal(bytes: &[u8]) -> Option<u64> {
+    let field = |at: usize| {
+        let field = bytes.get(1024 + at..1024 + at + 4)?;
+        Some(u32::from_le_bytes(field.try_into().ok()?))
+    };
+    let (compat, journal_inum) = (field(0x5C)?, field(0xE0)?);
+    let is_volume = field(0x38)? & 0xffff == 0xef53;
+    let has_journal = compat & 4 != 0;
+    let blocks = u64::from(field(0x150)?) << 32 | u64::from(field(0x4)?);
+    (is_volume && has_journal && journal_inum == 0)
+        .then(|| blocks << (10 + field(0x18).unwrap_or(0)))
 }
 
 /// Writes `bytes` into a sparse file.
@@ -393,74 +460,6 @@ impl Inner {
                 waiting.requests.swap_remove_back(nth)
             };
             self.carry_out(request.expect("an index in range"));
-        }
-    }
-}
-
-/// A queue's end of the disk.
-struct Handle {
-    disk: Arc<Inner>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Device for Handle {
-    fn name(&self) -> &str {
-        "disk in memory"
-    }
-
-    fn capacity(&self) -> u64 {
-        self.disk.capacity()
-    }
-
-    fn read_only(&self) -> bool {
-        false
-    }
-
-    fn submit(&self, batch: Vec<Request>) {
-        match &self.disk.timing {
-            Some(timing) => {
-                timing.waiting.lock().requests.extend(batch);
-                timing.arrived.notify_all();
-            }
-            None => batch.into_iter().for_each(|r| self.disk.carry_out(r)),
-        }
-    }
-
-    fn execute(&self, request: Request) {
-        self.disk.carry_out(request);
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64) -> Result<bool, IoError> {
-        self.disk.verdict(Op::Write, Class::Data, offset, len)?;
-        let mut bytes = self.disk.bytes.write();
-        let range = offset as usize..(offset + len) as usize;
-        bytes[range.clone()].fill(0);
-        self.disk.record(|log| {
-            let began = log.begin_write(Write {
-                offset,
-                data: vec![0; range.len()],
-                fua: false,
-                class: Class::Data,
-            });
-            log.end(Op::Write, began);
-        });
-        Ok(true)
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let Some(timing) = &self.disk.timing else {
-            return;
-        };
-        timing.waiting.lock().over = true;
-        timing.arrived.notify_all();
-        // One of the threads may drop the queue, by completing its last request.
-        let here = std::thread::current().id();
-        for thread in self.threads.drain(..) {
-            if thread.thread().id() != here {
-                let _ = thread.join();
-            }
         }
     }
 }

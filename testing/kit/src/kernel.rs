@@ -1,7 +1,7 @@
 //! Mounts by the kernel's ext4, and loop devices.
 
 use crate::needs::{Need, have, run, skipped};
-use crate::oracle::text;
+use crate::oracle::{journal_of, text};
 use crate::scratch::Scratch;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub struct KernelMount {
     dir: PathBuf,
     mounted: bool,
+    /// The device of a journal in a file of its own.
+    _journal: Option<LoopDevice>,
     _scratch: Scratch,
 }
 
@@ -36,7 +38,11 @@ impl KernelMount {
         let scratch = Scratch::new();
         let dir = scratch.join("mnt");
         std::fs::create_dir(&dir).expect("a mount point");
-        let options = format!("loop,{options}");
+        let journal = journal_of(image).and_then(|journal| LoopDevice::attach(&journal));
+        let options = match &journal {
+            Some(journal) => format!("loop,journal_path={},{options}", text(journal.path())),
+            None => format!("loop,{options}"),
+        };
         let args = ["-t", "ext4", "-o", &options, text(image), text(&dir)];
         // Two processes may pick the same free loop device. The second one gets an error about a
         // bad super block.
@@ -55,6 +61,7 @@ impl KernelMount {
         Ok(KernelMount {
             dir,
             mounted: true,
+            _journal: journal,
             _scratch: scratch,
         })
     }

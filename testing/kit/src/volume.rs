@@ -80,17 +80,28 @@ pub fn mount(image: &Path) -> Result<Arc<Fs>> {
     mount_with(image, options())
 }
 
-/// Opens an image and mounts it with these options.
+/// Opens an image, and its journal if that is in a file of its own, and mounts it with these
+/// options.
 ///
 /// # Errors
 /// The engine's.
 pub fn mount_with(image: &Path, options: MountOptions) -> Result<Arc<Fs>> {
-    Fs::mount(open(image), options)
+    let journal = oracle::journal_of(image).map(|journal| open(&journal));
+    Fs::mount(open(image), MountOptions { journal, ..options })
 }
 
 /// Mounts the volume on a disk in memory.
 pub fn mount_on(disk: &crate::disk::Disk) -> Arc<Fs> {
-    Fs::mount(disk.queue(), options()).expect("the volume mounts")
+    try_mount_on(disk, options()).expect("the volume mounts")
+}
+
+/// Mounts the volume on a disk in memory, with its journal on the second device if there are two.
+///
+/// # Errors
+/// The engine's.
+pub fn try_mount_on(disk: &crate::disk::Disk, options: MountOptions) -> Result<Arc<Fs>> {
+    let journal = disk.journal();
+    Fs::mount(disk.queue(), MountOptions { journal, ..options })
 }
 
 /// Formats an image of `size` bytes with our mkfs.

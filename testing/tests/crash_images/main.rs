@@ -14,7 +14,7 @@ mod syncs;
 mod unjournaled;
 mod work;
 
-use ext4::{AsyncCommit, Fs, MountOptions, SyncKind};
+use ext4::{AsyncCommit, MountOptions, SyncKind};
 use mkfs::MkfsOptions;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -28,11 +28,13 @@ use testkit::oracle::Mke2fs;
 use testkit::rounds;
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
-use testkit::volume::{options, put};
+use testkit::volume::{options, put, try_mount_on};
 use testkit::watchdog::Watchdog;
 use work::Work;
 
 const SIZE: usize = 24 << 20;
+/// Blocks of a journal on a device of its own: the kernel needs 1,024 behind the super blocks.
+const EXTERNAL_LOG: u32 = 1032;
 
 /// Images of a crash in a canary. Several, because many images hold all acknowledged changes by
 /// chance.
@@ -53,6 +55,8 @@ enum Volume {
     Inline,
     /// By mke2fs: clusters of four blocks.
     Clusters,
+    /// By mke2fs: a journal on a device of its own.
+    External(&'static [&'static str]),
 }
 
 impl<const N: usize> From<&'static [&'static str; N]> for Volume {
@@ -62,20 +66,31 @@ impl<const N: usize> From<&'static [&'static str; N]> for Volume {
 }
 
 impl Volume {
-    fn make(self, block_size: u32) -> Disk {
+    /// Makes the volume. `None` if this machine cannot; that is printed.
+    fn make(self, block_size: u32) -> Option<Disk> {
         let features = match self {
             Volume::Ours(features) => features,
+            Volume::External(args) => {
+                let build = Mke2fs::by_default(SIZE as u64).args(args);
+                let build = build.args(&["-b", &block_size.to_string()]);
+                let journal = u64::from(EXTERNAL_LOG * block_size);
+                return Disk::by_mke2fs_with_journal(&build, journal);
+            }
             Volume::Ext3 => {
                 let build = Mke2fs::of_type(SIZE as u64, "ext3");
-                return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
+                return Some(Disk::by_mke2fs(
+                    &build.args(&["-b", &block_size.to_string()]),
+                ));
             }
             Volume::Unjournaled(args) => {
                 let build = Mke2fs::of_type(SIZE as u64, "ext2");
-                return Disk::by_mke2fs(&build.args(args));
+                return Some(Disk::by_mke2fs(&build.args(args)));
             }
             Volume::Inline => {
                 let build = Mke2fs::by_default(SIZE as u64).args(&["-O", "inline_data"]);
-                return Disk::by_mke2fs(&build.args(&["-b", &block_size.to_string()]));
+                return Some(Disk::by_mke2fs(
+                    &build.args(&["-b", &block_size.to_string()]),
+                ));
             }
             Volume::Clusters => {
                 let args = [
@@ -85,7 +100,7 @@ impl Volume {
                     &(4 * block_size).to_string(),
                 ];
                 let build = Mke2fs::by_default(2 * SIZE as u64).args(&["-O", "bigalloc"]);
-                return Disk::by_mke2fs(&build.args(&args));
+                return Some(Disk::by_mke2fs(&build.args(&args)));
             }
         };
         let disk = Disk::new(SIZE);
@@ -95,7 +110,7 @@ impl Volume {
             ..MkfsOptions::default()
         };
         mkfs::format(&disk.queue(), &mkfs).unwrap();
-        disk
+        Some(disk)
     }
 }
 
@@ -120,13 +135,14 @@ impl Setup {
     }
 }
 
-fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<History>>) {
-    let disk = setup.volume.make(setup.block_size);
+/// Runs a workload on a recorded disk. `None` if this machine cannot make the volume.
+fn record(work: Workload, setup: Setup, rng: &mut Rng) -> Option<(Recording, Arc<Mutex<History>>)> {
+    let disk = setup.volume.make(setup.block_size)?;
     let mount = MountOptions {
         async_commit: setup.async_commit,
         ..options()
     };
-    let fs = Fs::mount(disk.queue(), mount).unwrap();
+    let fs = try_mount_on(&disk, mount).unwrap();
     if setup.async_commit == AsyncCommit::Adaptive {
         // After a few more commits the log changes its form, during the workload.
         for i in 0..12u8 {
@@ -144,7 +160,7 @@ fn record(work: Workload, setup: Setup, rng: &mut Rng) -> (Recording, Arc<Mutex<
     work(&mut state).unwrap();
     let recording = disk.take_recording();
     state.fs.crash();
-    (recording, state.history)
+    Some((recording, state.history))
 }
 
 /// Positions of crashes, ascending: half of them right before and after flushes (all flushes, if
@@ -187,7 +203,9 @@ fn crash(name: &str, work: Workload, setup: Setup) {
     let _watchdog = watchdog(name);
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (recording, history) = record(work, setup, &mut rng);
+    let Some((recording, history)) = record(work, setup, &mut rng) else {
+        return;
+    };
     let history = history.lock();
     let images = rounds(setup.images(), 400);
     let at = positions(&recording, images, &mut rng);
@@ -230,7 +248,9 @@ fn canary(name: &str, work: Workload, setup: Setup) {
     let _watchdog = Watchdog::new(name, Duration::from_secs(240));
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (recording, history) = record(work, setup, &mut rng);
+    let Some((recording, history)) = record(work, setup, &mut rng) else {
+        return;
+    };
     let history = history.lock();
     let (end, flushes) = (recording.log.len(), recording.log.flushes());
     let mut noticed = |promises, at| {
@@ -422,3 +442,6 @@ workloads_of_clusters! {
     overwriting_what_is_in_the_log: Work::overwritten_by_the_flusher;
     reusing_what_is_in_the_log: Work::freed_from_the_log;
 }
+
+// After the macro that it uses.
+mod external;

@@ -36,7 +36,7 @@ fn crash(name: &str, work: Workload, args: &'static [&'static str]) {
     let _watchdog = watchdog(name);
     let mut rng = Rng::new(name);
     let scratch = Scratch::new();
-    let (recording, history) = record(work, setup(args), &mut rng);
+    let (recording, history) = record(work, setup(args), &mut rng).unwrap();
     let history = history.lock();
     let mut lost = 0;
     let at = positions(&recording, rounds(16, 400), &mut rng);
@@ -73,7 +73,7 @@ fn canary(name: &str, work: Workload, args: &'static [&'static str]) {
     let scratch = Scratch::new();
     // After some histories e2fsck repairs nearly everything that the device loses.
     let noticed = (0..HISTORIES).any(|_| {
-        let (recording, history) = record(work, setup(args), &mut rng);
+        let (recording, history) = record(work, setup(args), &mut rng).unwrap();
         let (history, events) = (history.lock(), recording.log.len());
         (0..2 * TRIES).any(|_| {
             let at = events - rng.index(events / 2);
@@ -93,7 +93,7 @@ fn the_last_inodes_are_used_again() {
     if !have("the last inodes", &[Need::Tool("mke2fs")]) {
         return;
     }
-    let disk = Volume::Unjournaled(&["-N", "32"]).make(4096);
+    let disk = Volume::Unjournaled(&["-N", "32"]).make(4096).unwrap();
     let fs = Fs::mount(disk.queue(), options()).unwrap();
     let mut files = 0;
     while put(&fs, &format!("file{files}"), b"").is_ok() {

@@ -17,7 +17,7 @@ use table::{ROWS, Row, Writes};
 use testing::snapshot::{Compare, Snapshot};
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have, skipped};
-use testkit::oracle::assert_clean;
+use testkit::oracle::{assert_clean, journal_of};
 use testkit::scratch::Scratch;
 use testkit::seed::Rng;
 use testkit::volume;
@@ -40,7 +40,11 @@ impl Filled {
         let scratch = Scratch::new();
         let image = scratch.join("image");
         let mut rng = Rng::new(row.name);
-        if let Err(said) = row.mke2fs().make(&image) {
+        let made = match row.journal {
+            Some(size) => row.mke2fs().make_with_journal(&image, size)?,
+            None => row.mke2fs().make(&image),
+        };
+        if let Err(said) = made {
             skipped(row.name, &said);
             return None;
         }
@@ -77,12 +81,11 @@ fn reads(row: &Row, filled: &Filled) {
     filled.theirs.assert_same(&seen, Compare::Everything, &what);
     ours.unmount().unwrap();
     drop(ours);
-    let report = check::check(
-        &volume::open(&filled.image()),
-        &check::Options::default(),
-        &mut (),
-    )
-    .unwrap();
+    let options = check::Options {
+        journal: journal_of(&filled.image()).map(|journal| volume::open(&journal)),
+        ..check::Options::default()
+    };
+    let report = check::check(&volume::open(&filled.image()), &options, &mut ()).unwrap();
     assert!(report.is_clean(), "{}: {report:#?}", row.name);
 }
 

@@ -18,6 +18,8 @@ pub struct Row {
     /// Further arguments.
     pub args: &'static [&'static str],
     pub writes: Writes,
+    /// Bytes of the journal if it is on a device of its own.
+    pub journal: Option<u64>,
     /// Whether the row is a part of `./x test`.
     pub short: bool,
 }
@@ -48,6 +50,7 @@ const fn row(
         kind,
         args,
         writes,
+        journal: None,
         short: false,
     }
 }
@@ -61,6 +64,18 @@ const fn short(
     Row {
         short: true,
         ..row(name, kind, args, writes)
+    }
+}
+
+const fn external(
+    name: &'static str,
+    kind: &'static str,
+    args: &'static [&'static str],
+    journal: u64,
+) -> Row {
+    Row {
+        journal: Some(journal),
+        ..row(name, kind, args, Writes::Yes)
     }
 }
 
@@ -135,6 +150,14 @@ pub const ROWS: &[Row] = &[
     row("bigalloc, no flex_bg, small groups", "ext4", &["-O", "bigalloc,^flex_bg,^resize_inode", "-C", "8192", "-g", "1024"], Writes::Yes),
     row("bigalloc, meta_bg", "ext4", &["-O", "bigalloc,meta_bg,^resize_inode", "-C", "8192", "-g", "1024"], Writes::Yes),
     row("bigalloc without a journal", "ext4", &["-O", "bigalloc,^has_journal", "-C", "16384"], Writes::Yes),
+    Row { short: true, ..external("external journal", "ext4", &[], 16 << 20) },
+    external("external journal, blocks of 1 KiB", "ext4", &["-b", "1024"], 4 << 20),
+    external("external journal, blocks of 2 KiB", "ext4", &["-b", "2048"], 8 << 20),
+    external("external journal, no checksums", "ext4", &["-O", "^metadata_csum,^64bit"], 16 << 20),
+    external("external journal, ext3", "ext3", &[], 16 << 20),
+    external("external journal, bigalloc", "ext4", &["-O", "bigalloc"], 16 << 20),
+    external("external journal, mmp", "ext4", &["-O", "mmp"], 16 << 20),
+    external("external journal, fast_commit", "ext4", &["-O", "fast_commit"], 16 << 20),
     short("mmp", "ext4", &["-O", "mmp"], Writes::Yes),
     short("encrypt", "ext4", &["-O", "encrypt"], Writes::Yes),
     row("casefold", "ext4", &["-O", "casefold"], Writes::Yes),

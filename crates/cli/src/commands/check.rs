@@ -4,13 +4,14 @@ use crate::human;
 use crate::output::{self, Output};
 use crate::target;
 use anyhow::Result;
-use block::OpenMode;
+use block::{OpenMode, Queue};
 use check::{Options, Progress, Report, Severity};
 use indicatif::ProgressBar;
 use serde_json::json;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Exit code if the volume could not be checked.
 const OPERATIONAL: u8 = 8;
@@ -24,6 +25,7 @@ const OPERATIONAL: u8 = 8;
 #[command(after_help = "\
 Examples:
   sluice check disk.img
+  sluice check --journal journal.img disk.img    a journal on a device of its own
   sluice check --json /dev/sdb1 | jq '.findings[] | select(.severity == \"problem\")'
 
 Exit codes, as those of e2fsck:
@@ -58,6 +60,7 @@ impl Args {
             block::open(&url, OpenMode::ReadOnly).map_err(|e| target::named(&self.device, e))?;
         let options = Options {
             memory: self.memory,
+            journal: self.open_journal()?,
         };
         let mut bar = Bar {
             bar: output::progress_bar("{msg:16} {wide_bar} {percent:>3}%"),
@@ -79,6 +82,20 @@ impl Args {
         }
         out.flush()?;
         Ok(ExitCode::from(report.exit_code()))
+    }
+
+    /// Opens the journal of a volume whose journal is on a device of its own, if it is known.
+    fn open_journal(&self) -> Result<Option<Arc<Queue>>> {
+        let Ok(Some(wanted)) = sluicefs::external_journal(&self.device) else {
+            return Ok(None);
+        };
+        let given = target::journal().map(OsStr::to_owned);
+        let Some(name) = given.or_else(|| sluicefs::find_journal(&self.device, &wanted)) else {
+            return Ok(None);
+        };
+        let url = sluicefs::DEVICE_SCHEMES.parse_os(&name)?;
+        let queue = block::open(&url, OpenMode::ReadOnly);
+        queue.map(Some).map_err(|e| target::named(&name, e))
     }
 
     fn print(&self, report: &Report, out: &mut Output) -> io::Result<()> {

@@ -148,9 +148,15 @@ fn print(volume: &Volume, out: &mut Output) -> io::Result<()> {
     )?;
     row(
         "journal",
-        match info.journal_blocks {
-            0 => "none".into(),
-            n => human::bytes(u64::from(n) * size),
+        match (info.journal_blocks, info.external_journal) {
+            (0, None) => "none".into(),
+            (0, Some(journal)) => format!("on a device of its own, with UUID {}", journal.uuid),
+            (n, None) => human::bytes(u64::from(n) * size),
+            (n, Some(journal)) => format!(
+                "{} on a device of its own, with UUID {}",
+                human::bytes(u64::from(n) * size),
+                journal.uuid
+            ),
         },
     )?;
     row("features", info.features.join(" "))?;
@@ -211,6 +217,7 @@ fn describe(volume: &Volume) -> Value {
         "groups": info.groups,
         "inode_size": info.inode_size,
         "journal_bytes": u64::from(info.journal_blocks) * size,
+        "journal_uuid": info.external_journal.map(|journal| journal.uuid.to_string()),
         "total_bytes": space.blocks * size,
         "free_bytes": space.free * size,
         "available_bytes": space.available * size,

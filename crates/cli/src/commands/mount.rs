@@ -37,6 +37,7 @@ Examples:
   sluice mount cloud.img#1 /mnt                      a partition (`sluice info cloud.img`)
   sluice mount -o ro cloud.qcow2#1 /mnt              a qcow2 image, for reading
   sluice mount -o offset=1MiB disk.img /mnt
+  sluice mount -o journal=journal.img disk.img /mnt  a journal on a device of its own
   sluice mount --metrics 127.0.0.1:9100 disk.img /mnt
 
 Options for -o, with their names in fstab:
@@ -46,6 +47,8 @@ Options for -o, with their names in fstab:
   discard nodiscard (discard: give freed blocks back to the device or image file; see `sluice trim`)
   check_open no_check_open (no_check_open: open(2) of immutable files succeeds, writes fail)
   errors=continue|remount-ro (default: from the super block, see `tune2fs -e`)
+  journal=PATH (device or image with the journal, if that is not on the volume; found by itself on
+      block devices)
   commit=SECONDS memory=SIZE threads=N offset=SIZE sizelimit=SIZE (place of the volume on the device)
   dirty_ratio=PERCENT dirty_background_ratio=PERCENT dirty_bytes=SIZE dirty_background_bytes=SIZE
   dirty_expire=SECONDS dirty_writeback=SECONDS
@@ -97,9 +100,18 @@ impl Args {
         let device = device_name(&self.device, &options)?;
         let url = sluicefs::DEVICE_SCHEMES.parse_os(device.as_ref());
         let url = url.unwrap_or_else(|_| DeviceUrl::Path(device.clone().into()));
-        fuse::enter_sandbox(options.sandbox, &url, self.helper()?)?;
+        let journal = journal_of(&device, &options);
+        let journal_url = journal
+            .as_ref()
+            .map(|journal| sluicefs::DEVICE_SCHEMES.parse_os(journal))
+            .transpose()?;
+        fuse::enter_sandbox(options.sandbox, &url, journal_url.as_ref(), self.helper()?)?;
         let claim = fuse::claim(&device, &options);
         let how = target::options(&options).claimed(claim.is_some());
+        let how = match &journal {
+            Some(journal) => how.journal(journal),
+            None => how,
+        };
         let volume = target::open(&device, how)?;
         if let Some(reason) = volume
             .info()
@@ -164,6 +176,9 @@ impl Args {
         if !options.is_empty() {
             command.arg("-o").arg(options);
         }
+        if let Some(journal) = target::journal() {
+            command.arg("--journal").arg(journal);
+        }
         if let Some(log) = &self.log {
             command.arg("--log").arg(std::path::absolute(log)?);
         }
@@ -216,6 +231,18 @@ fn serve(endpoint: Endpoint, volume: &Volume, session: &fuse::Session) -> Result
         };
         metrics::text(&facts, &now).map_err(io::Error::other)
     })
+}
+
+/// The device with the journal of a volume whose journal is on a device of its own: that of the
+/// options, or one that is found. The sandbox has to know it. Errors are those of opening the
+/// volume.
+fn journal_of(device: &OsStr, options: &MountOptions) -> Option<OsString> {
+    let given = options.journal.as_deref().or(target::journal());
+    if let Some(journal) = given {
+        return Some(canonical(journal));
+    }
+    let wanted = sluicefs::external_journal(device).ok()??;
+    sluicefs::find_journal(device, &wanted)
 }
 
 /// The name of a device with an absolute path, for the mount table. The options `offset` and

@@ -101,6 +101,16 @@ fn print(stats: &MountStats, out: &mut impl Write) -> Result<()> {
         human::count(stats.journal_pauses),
         stats.journal_pause_us as f64 / 1e6
     )?;
+    if let Some(device) = &stats.journal_device {
+        writeln!(
+            out,
+            "         on a device of its own: {} writes, {} in all; {} flushes, {} reads",
+            human::count(device.write_ios),
+            human::bytes(device.write_bytes),
+            human::count(device.flushes),
+            human::count(device.read_ios)
+        )?;
+    }
     writeln!(
         out,
         "memory   {} of {}; {} inodes",
@@ -214,6 +224,7 @@ mod tests {
             "device_write_ios": 2, "device_write_bytes": 8192, "device_merged": 3,
             "journal_commits": 4, "journal_stalls": 5, "journal_pauses": 6, "journal_pause_us": 1_500_000,
             "journal_log_bytes": 64 << 20, "journal_log_used_bytes": 1 << 20,
+            "journal_device": {"write_ios": 7, "write_bytes": 8192, "flushes": 3, "read_ios": 1},
             "writeback": {
                 "dirty_bytes": 4096, "under_writeback_bytes": 8192,
                 "background_limit_bytes": 10 << 20, "slowing_limit_bytes": 15 << 20,
@@ -232,6 +243,7 @@ mod tests {
             "writes   2 of 4.0 KiB on average, 8.0 KiB in all; 3 merged, 0 flushes",
             "log      1.0 MiB of 64.0 MiB in use, 5 commits waited for space; 6 pauses of threads, 1.5 s \
              in all",
+            "         on a device of its own: 7 writes, 8.0 KiB in all; 3 flushes, 1 reads",
             "dirty    4.0 KiB, and 8.0 KiB under writeback; limits: background 10.0 MiB, slowing \
              15.0 MiB, hard 20.0 MiB",
             "flusher  waiting for room (metadata read); the device writes 1.0 MiB/s",

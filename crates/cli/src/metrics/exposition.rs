@@ -3,6 +3,7 @@
 //! Names follow <https://prometheus.io/docs/practices/naming/>: seconds and bytes, `_total` for
 //! counters. Every sample has the label `volume`.
 
+use super::devices;
 use super::families::{Families, Labels};
 use prometheus::proto::{Metric, MetricType};
 use sluicefs::{FlusherState, IoReason, ReasonStats, ThrottleCause, VolumeStats};
@@ -42,7 +43,10 @@ pub fn text(facts: &Facts, now: &Now<'_>) -> Result<String, prometheus::Error> {
     let stats = now.volume;
     info(&mut families, facts, now.access);
     requests(&mut families, now.requests);
-    device(&mut families, stats);
+    devices::counters(&mut families, "device", &stats.device);
+    if let Some(journal) = &stats.journal_device {
+        devices::counters(&mut families, "journal_device", journal);
+    }
     by_reason(&mut families, stats);
     writeback(&mut families, stats);
     throttle(&mut families, stats);
@@ -73,54 +77,6 @@ fn info(families: &mut Families, facts: &Facts, access: Access) {
     let is_read_only = f64::from(u8::from(access == Access::ReadOnly));
     let help = "Whether the volume is read-only, by its options or after an error.";
     families.gauge("read_only", help, is_read_only);
-}
-
-fn device(families: &mut Families, stats: &VolumeStats) {
-    let device = &stats.device;
-    for (name, help, value) in [
-        (
-            "device_reads_completed_total",
-            "Read requests completed by the device.",
-            device.read_ios,
-        ),
-        (
-            "device_read_bytes_total",
-            "Bytes read from the device.",
-            device.read_bytes,
-        ),
-        (
-            "device_writes_completed_total",
-            "Write requests completed by the device.",
-            device.write_ios,
-        ),
-        (
-            "device_written_bytes_total",
-            "Bytes written to the device.",
-            device.write_bytes,
-        ),
-        (
-            "device_merged_total",
-            "Reads and writes that became a part of another request.",
-            device.merged,
-        ),
-        (
-            "device_flushes_total",
-            "Flushes that reached the device.",
-            device.flushes,
-        ),
-        (
-            "device_flushes_elided_total",
-            "Flushes that were not needed: nothing was written since the last one.",
-            device.flushes_elided,
-        ),
-        (
-            "device_errors_total",
-            "Requests that the device failed.",
-            device.errors,
-        ),
-    ] {
-        families.counter(name, help, value);
-    }
 }
 
 fn by_reason(families: &mut Families, stats: &VolumeStats) {

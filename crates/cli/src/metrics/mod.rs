@@ -3,11 +3,13 @@
 //! | module | contents |
 //! |---|---|
 //! | `families` | metrics as text (version 0.0.4 of Prometheus's format) |
+//! | `devices` | counters of devices |
 //! | `exposition` | the metrics of a volume, from its statistics |
 //! | `connection` | one HTTP connection: request, response |
 //! | `server` | a listener and a few connections, on one thread |
 
 mod connection;
+mod devices;
 mod exposition;
 mod families;
 mod server;

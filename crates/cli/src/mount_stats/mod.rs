@@ -30,6 +30,8 @@ pub struct MountStats {
     pub device_merged: u64,
     pub device_flushes: u64,
     pub device_errors: u64,
+    /// The device of a journal that is on a device of its own.
+    pub journal_device: Option<JournalDevice>,
     pub journal_commits: u64,
     pub journal_logged_blocks: u64,
     pub journal_checkpointed_blocks: u64,
@@ -47,6 +49,16 @@ pub struct MountStats {
     /// Numbers of the kernel's requests to the server, by operation.
     pub requests: BTreeMap<String, u64>,
     device_by_reason: BTreeMap<String, Requests>,
+}
+
+/// Counters of the journal's device.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct JournalDevice {
+    pub read_ios: u64,
+    pub write_ios: u64,
+    pub write_bytes: u64,
+    pub flushes: u64,
 }
 
 /// How the kernel's requests reach the server ([`fuse::MountOptions::transport`]).

@@ -66,7 +66,8 @@ impl Volume {
             uuid: geo.uuid,
         };
         let budget = Budget::new(256 << 20);
-        let journal = Journal::open(queue.clone(), extents, budget.clone(), options).unwrap();
+        let journal =
+            Journal::open(queue.clone(), &extents.into(), budget.clone(), options).unwrap();
         let live = LiveGeometry::new(geo.clone()).into();
         let volume = Arc::new(Volume {
             groups: Groups::load(journal.clone(), &budget, &live).unwrap(),

@@ -6,6 +6,7 @@ pub use inode_damage::InodeDamage;
 
 use block::IoError;
 use ext4_format::error::FormatError;
+use ext4_format::journal_device::{ExternalJournal, JournalDeviceError};
 use jbd2::JournalError;
 use std::io;
 use units::{FsBlock, Ino};
@@ -50,6 +51,21 @@ pub enum Error {
     /// The journal failed or is damaged.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The volume's journal is on a device of its own, which is needed and was not given.
+    #[error(
+        "its journal is on a device of its own, with UUID {}; name that device by -o journal=PATH \
+         (mount) or --journal PATH",
+        .0.uuid
+    )]
+    NoJournalDevice(ExternalJournal),
+    /// The device that was given does not have the volume's journal.
+    #[error("{device} is not the journal of this volume: {error}")]
+    WrongJournalDevice {
+        /// The device's name.
+        device: String,
+        /// The difference.
+        error: JournalDeviceError,
+    },
     /// A feature in the volume's superblock is not supported.
     #[error("{0}")]
     UnsupportedFeature(FormatError),
@@ -170,7 +186,9 @@ impl Error {
             Error::NameTooLong => Errno::NAMETOOLONG,
             Error::TooManyLinks => Errno::MLINK,
             Error::ReadOnly => Errno::ROFS,
-            Error::Invalid(_) => Errno::INVAL,
+            Error::Invalid(_) | Error::NoJournalDevice(_) | Error::WrongJournalDevice { .. } => {
+                Errno::INVAL
+            }
             Error::NotPermitted | Error::Verity { .. } => Errno::PERM,
             Error::FileTooLarge => Errno::FBIG,
             Error::NoAttribute => Errno::NODATA,

@@ -1,6 +1,7 @@
 //! The options of a mount.
 
 use crate::damage::OnError;
+use block::Queue;
 use cache::Budget;
 use jbd2::AsyncCommit;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct MountOptions {
     /// When the commit block is written together with the transaction, as with the kernel's
     /// `journal_async_commit` (docs/FSYNC.md).
     pub async_commit: AsyncCommit,
+    /// The device with the journal of a volume whose journal is on a device of its own.
+    pub journal: Option<Arc<Queue>>,
     /// Update access times as relatime does; otherwise never (noatime).
     pub atime: bool,
     /// Discard blocks after the transaction that freed them has committed.
@@ -46,6 +49,7 @@ impl Default for MountOptions {
             flushers: Flushers::default(),
             commit_interval: Duration::from_secs(5),
             async_commit: AsyncCommit::default(),
+            journal: None,
             atime: false,
             discard: false,
             errors: None,

@@ -128,10 +128,6 @@ pub(super) fn has_journal(sb: &Superblock) -> bool {
     sb.compat().contains(CompatFeatures::HAS_JOURNAL)
 }
 
-pub(super) fn has_external_journal(sb: &Superblock) -> bool {
-    has_journal(sb) && sb.journal_inum.get() == 0
-}
-
 pub(super) fn geometry(queue: &Queue, sb: &Superblock) -> Result<(Geometry, PageSize)> {
     let geo = Geometry::from_superblock(sb)?;
     let Some(page_size) = PageSize::of_bytes(geo.block_size) else {

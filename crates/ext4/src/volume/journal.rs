@@ -1,7 +1,7 @@
 //! Opening the journal of a volume, with its recovery.
 
-use super::assemble::{has_external_journal, has_journal};
-use super::{bootstrap, fast_commit};
+use super::assemble::has_journal;
+use super::{bootstrap, fast_commit, journal_device};
 use crate::state::MountOptions;
 use crate::{Error, Result};
 use block::Queue;
@@ -9,7 +9,7 @@ use cache::Budget;
 use ext4_format::features::IncompatFeatures;
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{Access, Superblock};
-use jbd2::{Journal, JournalExtent, JournalOptions, LogFormat, Overlay, RecoveryReport};
+use jbd2::{Journal, JournalOptions, JournalPlace, LogFormat, Overlay, RecoveryReport};
 use std::sync::Arc;
 use units::Ino;
 
@@ -20,6 +20,38 @@ pub(super) struct Opened {
     pub journal: Arc<Journal>,
     pub blocks: u32,
     pub recovery: RecoveryReport,
+}
+
+/// Refuses a journal device that the volume has no use for, and a volume whose journal is needed
+/// and was not given.
+pub(super) fn check_device(sb: &Superblock, access: Access, mount: &MountOptions) -> Result<()> {
+    let needs_journal =
+        access == Access::ReadWrite || sb.incompat().contains(IncompatFeatures::RECOVER);
+    match (sb.external_journal(), &mount.journal) {
+        (None, Some(_)) => Err(Error::Invalid(
+            "a journal device was given, and the volume has no journal on a device of its own",
+        )),
+        (Some(wanted), None) if needs_journal => Err(Error::NoJournalDevice(wanted)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the place of the journal; `None` if there is none, or none is needed.
+fn find(
+    queue: &Queue,
+    geo: &Geometry,
+    sb: &Superblock,
+    mount: &MountOptions,
+) -> Result<Option<JournalPlace>> {
+    if !has_journal(sb) {
+        return Ok(None);
+    }
+    let Some(wanted) = sb.external_journal() else {
+        let extents = bootstrap::journal_extents(queue, geo, Ino(sb.journal_inum.get()))?;
+        return Ok(Some(extents.into()));
+    };
+    let place = |device| journal_device::place(&wanted, sb, device);
+    mount.journal.as_ref().map(place).transpose()
 }
 
 /// Recovers and opens the journal. A read-only volume is recovered in memory.
@@ -42,49 +74,41 @@ pub(super) fn open(
         uuid: sb.uuid,
     };
     let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);
-    if needs_recovery && has_external_journal(sb) {
-        return Err(Error::Unsupported(
-            "the volume was not unmounted, and its journal is on a device of its own; mount it \
-             with the kernel once"
-                .into(),
-        ));
-    }
-    let has_log = has_journal(sb) && !has_external_journal(sb);
-    let extents = if has_log {
-        bootstrap::journal_extents(queue, geo, Ino(sb.journal_inum.get()))?
-    } else {
-        Vec::new()
-    };
-    let blocks = extents.iter().map(|e: &JournalExtent| e.len).sum();
+    let place = find(queue, geo, sb, mount)?;
+    let blocks = place.as_ref().map_or(0, JournalPlace::blocks);
     let mut recovery = RecoveryReport::default();
     let mut queue = queue.clone();
-    let replayed = match needs_recovery && has_log {
-        true => fast_commit::replay(&queue, &extents, &options, budget, mount)?,
-        false => None,
+    let replayed = match &place {
+        Some(place) if needs_recovery => {
+            fast_commit::replay(&queue, place, &options, budget, mount)?
+        }
+        _ => None,
     };
-    let journal = if access == Access::ReadOnly {
-        let mut overlay = Overlay::default();
-        if let Some(replayed) = replayed {
-            queue = replayed.queue();
-            recovery = replayed.report;
-        } else if needs_recovery && !extents.is_empty() {
-            (overlay, recovery) =
-                jbd2::recover_to_memory(&queue, &extents, geo.block_size, budget)?;
+    let journal = match (access, place) {
+        (Access::ReadOnly, place) => {
+            let mut overlay = Overlay::default();
+            if let Some(replayed) = replayed {
+                queue = replayed.queue();
+                recovery = replayed.report;
+            } else if let Some(place) = place.filter(|_| needs_recovery) {
+                (overlay, recovery) =
+                    jbd2::recover_to_memory(&queue, &place, geo.block_size, budget)?;
+            }
+            Journal::read_only(queue.clone(), overlay, budget.clone(), options)
         }
-        Journal::read_only(queue.clone(), overlay, budget.clone(), options)
-    } else if !has_log {
-        Journal::without_log(queue.clone(), budget.clone(), options)
-    } else {
-        if needs_recovery {
-            recovery = match replayed {
-                Some(replayed) => {
-                    replayed.make_durable(&queue, &extents, geo.block_size, budget)?
-                }
-                None => jbd2::recover(&queue, &extents, geo.block_size, budget)?,
-            };
-            tracing::info!("{}: journal replayed: {recovery:?}", queue.name());
+        (Access::ReadWrite, None) => Journal::without_log(queue.clone(), budget.clone(), options),
+        (Access::ReadWrite, Some(place)) => {
+            if needs_recovery {
+                recovery = match replayed {
+                    Some(replayed) => {
+                        replayed.make_durable(&queue, &place, geo.block_size, budget)?
+                    }
+                    None => jbd2::recover(&queue, &place, geo.block_size, budget)?,
+                };
+                tracing::info!("{}: journal replayed: {recovery:?}", queue.name());
+            }
+            Journal::open(queue.clone(), &place, budget.clone(), options)?
         }
-        Journal::open(queue.clone(), extents, budget.clone(), options)?
     };
     Ok(Opened {
         queue,

@@ -5,6 +5,7 @@ pub(crate) mod bootstrap;
 mod callbacks;
 mod fast_commit;
 mod journal;
+mod journal_device;
 mod label;
 mod mount;
 mod orphans;
@@ -12,6 +13,7 @@ mod panicked;
 mod resize;
 mod trim;
 
+pub use journal_device::external_journal;
 pub use resize::ResizeProgress;
 
 use crate::damage::{ErrorSummary, OnError};
@@ -19,6 +21,7 @@ use crate::state::OrphanReport;
 use crate::{Error, Fs, InodeRef, Result};
 use block::{Queue, StatsSnapshot, ThrottleStats};
 use cache::{Budget, Kind};
+use ext4_format::journal_device::ExternalJournal;
 use ext4_format::superblock::State;
 use jbd2::{JournalStats, RecoveryReport};
 use std::sync::Arc;
@@ -47,6 +50,8 @@ pub struct StatFs {
 pub struct VolumeStats {
     /// Counters of the device's queue.
     pub device: StatsSnapshot,
+    /// Counters of the journal's device, if the journal is on a device of its own.
+    pub journal_device: Option<StatsSnapshot>,
     /// The throttle of background writes.
     pub throttle: ThrottleStats,
     /// Counters of the journal, and how full its log is.
@@ -86,8 +91,10 @@ pub struct VolumeInfo {
     pub inode_size: u16,
     /// Block groups.
     pub groups: u32,
-    /// Blocks of the journal (0: none).
+    /// Blocks of the journal (0: none, or it is on a device that was not given).
     pub journal_blocks: u32,
+    /// The journal that is on a device of its own.
+    pub external_journal: Option<ExternalJournal>,
     /// Whether it is mounted read-only.
     pub read_only: bool,
     /// Why it is read-only, if the mount options did not ask for it.
@@ -134,6 +141,7 @@ impl Fs {
     pub fn stats(&self) -> VolumeStats {
         VolumeStats {
             device: self.queue.stats().snapshot(),
+            journal_device: self.journal.device().map(|queue| queue.stats().snapshot()),
             throttle: self.queue.throttle().stats(),
             journal: self.journal.stats(),
             writeback: self.bdi.stats(),
@@ -163,6 +171,7 @@ impl Fs {
             inode_size: self.geo.inode_size,
             groups: self.geo.groups,
             journal_blocks: self.journal_blocks,
+            external_journal: sb.external_journal(),
             read_only: self.is_read_only(),
             read_only_reason,
             errors: sb.state().contains(State::ERROR) || self.errors.is_met(),

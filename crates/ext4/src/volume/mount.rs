@@ -7,7 +7,7 @@
 //!     └─ if any step fails ─> needs_recovery stays
 //! ```
 
-use super::assemble::{Parts, geometry, has_external_journal, has_journal};
+use super::assemble::{Parts, geometry, has_journal};
 use super::{bootstrap, journal, orphans};
 use crate::damage::carry_over;
 use crate::mmp::{Protection, Release};
@@ -35,6 +35,11 @@ impl Fs {
     pub fn mount(queue: Arc<Queue>, options: MountOptions) -> Result<Arc<Fs>> {
         let mut superblock = bootstrap::read_superblock(&queue)?;
         let (read_only, reason) = effective_access(&queue, &superblock, &options)?;
+        let access = match read_only {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        journal::check_device(&superblock, access, &options)?;
         let (mut geo, mut page_size) = geometry(&queue, &superblock)?;
         let protection = match read_only {
             true => None,
@@ -49,10 +54,6 @@ impl Fs {
             .budget
             .clone()
             .unwrap_or_else(|| Budget::of_memory(options.memory));
-        let access = match read_only {
-            true => Access::ReadOnly,
-            false => Access::ReadWrite,
-        };
         let opened = journal::open(&queue, &geo, &superblock, access, &budget, &options)?;
         if opened.recovery.replayed > 0 && !read_only {
             let before = superblock;
@@ -84,6 +85,9 @@ impl Fs {
     fn begin_use(&self) -> Result<()> {
         // Writes of an earlier user that this mount reads become durable.
         self.queue.flush(Reason::Other)?;
+        if let Some(journal) = self.journal.device() {
+            journal.flush(Reason::Other)?;
+        }
         // The journal of an earlier user stopped with an error: the super block records it for
         // e2fsck.
         let errno = self.journal.recorded_errno();
@@ -228,8 +232,12 @@ fn effective_access(
         .is_multiple_of(1 << sb.cluster_bits().unwrap_or(0))
     {
         Some("its last cluster is cut off, which is not supported for writing yet".to_owned())
-    } else if has_external_journal(sb) {
-        Some("its journal is on a device of its own, which is not supported yet".to_owned())
+    } else if options
+        .journal
+        .as_ref()
+        .is_some_and(|journal| journal.read_only())
+    {
+        Some("the device of its journal is opened for reading only".to_owned())
     } else {
         None
     };

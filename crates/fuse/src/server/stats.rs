@@ -1,7 +1,7 @@
 //! Counters of a mount: the extended attribute [`NAME`] of the root directory. It is not listed and
 //! cannot be set.
 
-use block::{ByReason, Reason, ReasonStats, ThrottleStats};
+use block::{ByReason, Reason, ReasonStats, StatsSnapshot, ThrottleStats};
 use ext4::Fs;
 use fusedev::{OperationCounts, Transport, TransportStatus};
 use writeback::WritebackStats;
@@ -42,11 +42,32 @@ pub(super) fn json(fs: &Fs, requests: &OperationCounts, transport: &TransportSta
     let transport = by_transport(transport);
     let fields = fields.join(",");
     let (writeback, throttle) = (writeback(&s.writeback), throttle(&s.throttle));
+    let journal_device = journal_device(s.journal_device.as_ref());
     format!(
-        "{{{fields},\"transport\":{transport},\"requests\":{requests},\"writeback\":{writeback},\
+        "{{{fields},{journal_device}\"transport\":{transport},\"requests\":{requests},\"writeback\":{writeback},\
          \"throttle\":{throttle},\"device_by_reason\":{by_reason}}}"
     )
     .into_bytes()
+}
+
+/// Counters of the device of a journal that is on a device of its own. Empty where there is none.
+fn journal_device(stats: Option<&StatsSnapshot>) -> String {
+    stats.map_or(String::new(), |stats| {
+        format!(
+            "\"journal_device\":{{\"read_ios\":{},\"read_bytes\":{},\"write_ios\":{},\
+             \"write_bytes\":{},\"merged\":{},\"flushes\":{},\"errors\":{},\"queue_us\":{},\
+             \"by_reason\":{}}},",
+            stats.read_ios,
+            stats.read_bytes,
+            stats.write_ios,
+            stats.write_bytes,
+            stats.merged,
+            stats.flushes,
+            stats.errors,
+            stats.queue_us,
+            by_reason(&stats.by_reason)
+        )
+    })
 }
 
 fn by_transport(status: &TransportStatus) -> String {

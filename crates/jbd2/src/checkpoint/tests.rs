@@ -74,7 +74,7 @@ fn extents() -> [JournalExtent; 1] {
 
 /// A journal without threads.
 fn open(queue: Arc<Queue>) -> Arc<Journal> {
-    let log = LogMap::new(&extents(), BLOCK, &queue).unwrap();
+    let log = LogMap::new(&extents().to_vec().into(), BLOCK, &queue).unwrap();
     let first = log.read(&queue, LogBlock::SUPERBLOCK, 1).unwrap();
     let mut sb = JournalSuperblock::parse(&first[0], BLOCK, log.blocks()).unwrap();
     sb.upgrade(LogFormat::ChecksumV3, VOLUME, &[7; 16]);
@@ -181,7 +181,7 @@ fn a_power_failure_between_parts_loses_nothing() {
         for seed in 0..5 {
             let disk = Disk::from_bytes(rig.disk.crash(&mut Rng::from_seed(seed)));
             let budget = Budget::new(64 << 20);
-            crate::recover(&disk.queue(), &extents(), BLOCK, &budget).unwrap();
+            crate::recover(&disk.queue(), &extents().to_vec().into(), BLOCK, &budget).unwrap();
             for block in 0..900 {
                 let newest = match block {
                     5 | 205 | 405 => 77,

@@ -25,6 +25,9 @@ const NR_USERS: usize = 0x40;
 const CHECKSUM_TYPE: usize = 0x50;
 const NUM_FC_BLOCKS: usize = 0x54;
 const CHECKSUM: usize = 0xFC;
+const USERS: usize = 0x100;
+/// Most users that the super block can name.
+const MAX_USERS: u32 = 48;
 const CRC32C_TYPE: u8 = 4;
 /// Blocks for fast commits if the super block gives no number.
 const DEFAULT_FC_BLOCKS: u32 = 256;
@@ -227,6 +230,19 @@ impl JournalSuperblock {
     /// Returns the journal's UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.raw[UUID..UUID + 16].try_into().expect("16 bytes")
+    }
+    /// Returns the number of volumes that use the journal. It counts for a journal on a device of
+    /// its own only.
+    pub fn users(&self) -> u32 {
+        self.get(NR_USERS)
+    }
+    /// Returns the UUID of the user with this index, or `None` if there are fewer.
+    pub fn user(&self, index: u32) -> Option<[u8; 16]> {
+        if index >= self.users().min(MAX_USERS) {
+            return None;
+        }
+        let at = USERS + 16 * index as usize;
+        self.raw[at..at + 16].try_into().ok()
     }
     /// Returns the layout of the log's blocks.
     pub fn layout(&self) -> Layout {

@@ -20,7 +20,7 @@
 use super::{Dirty, Grant, Overlay, Plan, RecoveryReport, examine, recover};
 use crate::format::{Checksums, checksum::Crc32Be, commit, fast_commit, incompat};
 use crate::log::LogMap;
-use crate::{JournalError, JournalExtent, LogBlock, Tid, log_copies};
+use crate::{JournalError, JournalPlace, LogBlock, Tid, log_copies};
 use block::{Buf, BufMut, Durability, Queue, Reason};
 use cache::Budget;
 use std::sync::Arc;
@@ -74,11 +74,11 @@ impl FastCommits {
 /// As [`recover`].
 pub fn fast_commits(
     queue: &Queue,
-    extents: &[JournalExtent],
+    place: &JournalPlace,
     block_size: u32,
     budget: &Arc<Budget>,
 ) -> Result<Option<FastCommits>, JournalError> {
-    let (log, _, sb) = super::read_superblock(queue, extents, block_size)?;
+    let (log, _, sb) = super::open_log(queue, place, block_size)?;
     // The area begins one block after the end of the log.
     let first = sb.log_end() + 1;
     let end = LogBlock(sb.max_len());
@@ -119,14 +119,14 @@ pub fn fast_commits(
 /// As [`recover`]; [`JournalError::Unsupported`] if the log has too few blocks for the changes.
 pub fn recover_with(
     queue: &Queue,
-    extents: &[JournalExtent],
+    place: &JournalPlace,
     block_size: u32,
     budget: &Arc<Budget>,
     changes: &[(FsBlock, Buf)],
 ) -> Result<RecoveryReport, JournalError> {
-    let examined = examine(queue, extents, block_size, budget)?;
+    let examined = examine(queue, place, block_size, budget)?;
     let Some((mut dirty, mut plan)) = examined.filter(|_| !changes.is_empty()) else {
-        return recover(queue, extents, block_size, budget);
+        return recover(queue, place, block_size, budget);
     };
     let transaction = encode(&dirty, plan.end, changes)?;
     plan.write_home(queue, &dirty.log, block_size, budget)?;
@@ -138,7 +138,7 @@ pub fn recover_with(
     append(queue, &dirty, at, transaction)?;
     let mut report = plan.report;
     drop(plan);
-    report.replayed += recover(queue, extents, block_size, budget)?.replayed;
+    report.replayed += recover(queue, place, block_size, budget)?.replayed;
     Ok(report)
 }
 
@@ -200,6 +200,6 @@ fn append(
         vec![zeroes],
         Durability::Cached,
     )?;
-    queue.flush(Reason::Recovery)?;
+    log.flush(queue, Reason::Recovery)?;
     log.write_fua(queue, commit_at, commit)
 }

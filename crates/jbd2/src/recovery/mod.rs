@@ -13,7 +13,7 @@
 //!    log does not contain.
 //!
 //! Replay can be interrupted at any point and started again: the log is unchanged until the last
-//! step.
+//! step. The flush is that of the volume's device, also if the log is on a device of its own.
 //!
 //! Fast commits may continue a log (`fast_commit.rs`). The client replays them, because they are
 //! changes of files and not of blocks, and [`recover_with`] makes the result durable.
@@ -34,7 +34,7 @@ pub use overlay::Overlay;
 use crate::format::superblock::{JournalSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{MAGIC, put_u32};
 use crate::log::LogMap;
-use crate::{JournalError, JournalExtent, LogBlock, Tid};
+use crate::{JournalError, JournalPlace, LogBlock, Tid};
 use block::{Bio, Buf, BufMut, Class, Completion, Queue, Reason};
 use cache::Budget;
 use scan::{LogReader, Scan};
@@ -78,11 +78,11 @@ pub struct RecoveryReport {
 /// After [`JournalError::Io`], recovery can be tried again.
 pub fn recover(
     queue: &Queue,
-    extents: &[JournalExtent],
+    place: &JournalPlace,
     block_size: u32,
     budget: &Arc<Budget>,
 ) -> Result<RecoveryReport, JournalError> {
-    let Some((mut dirty, mut plan)) = examine(queue, extents, block_size, budget)? else {
+    let Some((mut dirty, mut plan)) = examine(queue, place, block_size, budget)? else {
         return Ok(RecoveryReport::default());
     };
     plan.write_home(queue, &dirty.log, block_size, budget)?;
@@ -99,11 +99,11 @@ pub fn recover(
 /// As [`recover`].
 pub fn recover_to_memory(
     queue: &Queue,
-    extents: &[JournalExtent],
+    place: &JournalPlace,
     block_size: u32,
     budget: &Arc<Budget>,
 ) -> Result<(Overlay, RecoveryReport), JournalError> {
-    let Some((dirty, plan)) = examine(queue, extents, block_size, budget)? else {
+    let Some((dirty, plan)) = examine(queue, place, block_size, budget)? else {
         return Ok((Overlay::new(), RecoveryReport::default()));
     };
     let overlay = Overlay::of_log(dirty.log, plan.copies, plan.grant);
@@ -127,26 +127,37 @@ impl Dirty {
     }
 }
 
-/// Returns the journal's blocks, block 0, and the super block in it.
-fn read_superblock(
+/// Returns the journal's super block.
+///
+/// # Errors
+/// [`JournalError::Corrupt`], [`JournalError::Unsupported`] or [`JournalError::Io`].
+pub fn read_superblock(
     queue: &Queue,
-    extents: &[JournalExtent],
+    place: &JournalPlace,
+    block_size: u32,
+) -> Result<JournalSuperblock, JournalError> {
+    open_log(queue, place, block_size).map(|(_, _, sb)| sb)
+}
+
+/// Returns the journal's blocks, block 0, and the super block in it.
+fn open_log(
+    queue: &Queue,
+    place: &JournalPlace,
     block_size: u32,
 ) -> Result<(LogMap, Buf, JournalSuperblock), JournalError> {
-    let log = LogMap::new(extents, block_size, queue)?;
-    let first_block = log.read(queue, LogBlock::SUPERBLOCK, 1)?.remove(0);
-    let sb = JournalSuperblock::parse(&first_block, block_size, log.blocks())?;
+    let log = LogMap::new(place, block_size, queue)?;
+    let (first_block, sb) = log.superblock(queue)?;
     Ok((log, first_block, sb))
 }
 
 /// Steps 1 and 2. Returns `None` for a clean journal.
 fn examine(
     queue: &Queue,
-    extents: &[JournalExtent],
+    place: &JournalPlace,
     block_size: u32,
     budget: &Arc<Budget>,
 ) -> Result<Option<(Dirty, Plan)>, JournalError> {
-    let (log, first_block, sb) = read_superblock(queue, extents, block_size)?;
+    let (log, first_block, sb) = open_log(queue, place, block_size)?;
     let Some(start) = sb.start() else {
         return Ok(None);
     };

@@ -318,6 +318,10 @@ impl Journal {
     pub fn read_uncached(&self, blocks: &[FsBlock]) -> Vec<Result<Buf, JournalError>> {
         self.cache.read_uncached(blocks)
     }
+    /// Returns the device of a log that is not on the volume's device.
+    pub fn device(&self) -> Option<&Arc<Queue>> {
+        self.log.device()
+    }
     /// Returns the running transaction's number.
     pub fn running_tid(&self) -> Tid {
         self.running.load()

@@ -2,7 +2,7 @@
 
 use block::Queue;
 use cache::Budget;
-use jbd2::{AsyncCommit, Journal, JournalExtent, JournalOptions, LogFormat};
+use jbd2::{AsyncCommit, Journal, JournalExtent, JournalOptions, JournalPlace, LogFormat};
 use std::sync::Arc;
 use std::time::Duration;
 use testkit::disk::Disk;
@@ -28,6 +28,11 @@ pub fn extents(blocks: u32) -> Vec<JournalExtent> {
         extent(b, 800, c - b),
         extent(c, 3400, blocks - c),
     ]
+}
+
+/// The place of the journal of a test volume.
+pub fn place(blocks: u32) -> JournalPlace {
+    extents(blocks).into()
 }
 
 /// The first block after all of [`extents`]; tests use it and those behind it.
@@ -90,7 +95,7 @@ pub fn rig_with(image: Vec<u8>, log: u32, options: JournalOptions) -> Rig {
     let disk = recorded(image);
     let queue = disk.queue();
     let budget = Budget::new(64 << 20);
-    let journal = Journal::open(queue.clone(), extents(log), budget.clone(), options).unwrap();
+    let journal = Journal::open(queue.clone(), &place(log), budget.clone(), options).unwrap();
     Rig {
         disk,
         queue,
@@ -105,8 +110,8 @@ pub fn recovered(image: Vec<u8>, log: u32) -> (Vec<u8>, jbd2::RecoveryReport) {
     let queue = disk.queue();
     let budget = Budget::new(64 << 20);
     let (overlay, in_memory) =
-        jbd2::recover_to_memory(&queue, &extents(log), BLOCK, &budget).unwrap();
-    let report = jbd2::recover(&queue, &extents(log), BLOCK, &budget).unwrap();
+        jbd2::recover_to_memory(&queue, &place(log), BLOCK, &budget).unwrap();
+    let report = jbd2::recover(&queue, &place(log), BLOCK, &budget).unwrap();
     assert_eq!(report, in_memory);
     let image = disk.bytes();
     for block in overlay.blocks() {
@@ -117,7 +122,7 @@ pub fn recovered(image: Vec<u8>, log: u32) -> (Vec<u8>, jbd2::RecoveryReport) {
     assert_eq!(budget.used(), 0);
     // The result of recovery is durable, and a second recovery has nothing to do.
     assert_eq!(disk.crash(&mut Rng::from_seed(1)), image);
-    let again = jbd2::recover(&queue, &extents(log), BLOCK, &budget).unwrap();
+    let again = jbd2::recover(&queue, &place(log), BLOCK, &budget).unwrap();
     assert_eq!(again, jbd2::RecoveryReport::default());
     (image, report)
 }

@@ -436,7 +436,7 @@ fn an_interrupted_recovery_can_be_repeated() {
         let queue = disk.queue();
         disk.fail_writes_after(writes);
         let budget = Budget::new(64 << 20);
-        let _ = jbd2::recover(&queue, &extents(LOG), BLOCK, &budget);
+        let _ = jbd2::recover(&queue, &place(LOG), BLOCK, &budget);
         let (again, _) = recovered(disk.crash(&mut Rng::from_seed(writes)), LOG);
         for block in (FREE..FREE + 30).numbers() {
             assert_eq!(block_of(&again, block), block_of(&expected, block));
@@ -465,7 +465,7 @@ fn log_block(image: &mut [u8], logical: u32) -> &mut [u8] {
 
 fn recover_image(image: Vec<u8>) -> Result<jbd2::RecoveryReport, jbd2::JournalError> {
     let queue = recorded(image).queue();
-    jbd2::recover(&queue, &extents(LOG), BLOCK, &Budget::new(64 << 20))
+    jbd2::recover(&queue, &place(LOG), BLOCK, &Budget::new(64 << 20))
 }
 
 #[test]

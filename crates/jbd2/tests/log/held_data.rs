@@ -25,7 +25,7 @@ fn big_rig() -> Rig {
     let disk = recorded(image);
     let queue = disk.queue();
     let budget = Budget::new(256 << 20);
-    let journal = Journal::open(queue.clone(), extents, budget.clone(), options()).unwrap();
+    let journal = Journal::open(queue.clone(), &extents.into(), budget.clone(), options()).unwrap();
     Rig {
         disk,
         queue,

@@ -4,7 +4,7 @@
 use crate::common::{BLOCK, adaptive, async_commit, options};
 use block::{DeviceUrl, OpenMode, Queue};
 use cache::Budget;
-use jbd2::{AsyncCommit, Journal, JournalExtent, JournalOptions, LogFormat};
+use jbd2::{AsyncCommit, Journal, JournalExtent, JournalOptions, JournalPlace, LogFormat};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -53,16 +53,16 @@ fn queue(image: &Path) -> Arc<Queue> {
     block::open(&url, OpenMode::ReadWrite).unwrap()
 }
 fn recover(image: &Path, block_size: u32) -> jbd2::RecoveryReport {
-    let extents = extents(image);
+    let place = JournalPlace::from(extents(image));
     let queue = queue(image);
     let budget = cache::Budget::new(64 << 20);
     let (overlay, in_memory) =
-        jbd2::recover_to_memory(&queue, &extents, block_size, &budget).unwrap();
+        jbd2::recover_to_memory(&queue, &place, block_size, &budget).unwrap();
     let logged: Vec<_> = overlay
         .blocks()
         .map(|block| (block, overlay.read(&queue, block).unwrap().unwrap()))
         .collect();
-    let report = jbd2::recover(&queue, &extents, block_size, &budget).unwrap();
+    let report = jbd2::recover(&queue, &place, block_size, &budget).unwrap();
     assert_eq!(report, in_memory);
     drop(queue);
     let bytes = fs::read(image).unwrap();
@@ -158,7 +158,7 @@ fn write_log(image: &Path, options: JournalOptions) -> Vec<(FsBlock, Vec<u8>)> {
     let queue = queue(image);
     let superblock = extents[0].physical;
     let async_commit = options.async_commit;
-    let journal = Journal::open(queue, extents, Budget::new(64 << 20), options).unwrap();
+    let journal = Journal::open(queue, &extents.into(), Budget::new(64 << 20), options).unwrap();
     if async_commit == AsyncCommit::Adaptive {
         // One more, and the log has asynchronous commits.
         (0..15).for_each(|byte| commit_all(&journal, byte));
@@ -374,7 +374,8 @@ fn e2fsck_and_the_kernel_ignore_a_torn_commit() {
     let [before, after] = {
         let extents = extents(&image);
         let budget = Budget::new(64 << 20);
-        let journal = Journal::open(queue(&image), extents, budget, async_commit()).unwrap();
+        let journal =
+            Journal::open(queue(&image), &extents.into(), budget, async_commit()).unwrap();
         commit_all(&journal, 1);
         commit_all(&journal, 2);
         let before = fs::read(&image).unwrap();

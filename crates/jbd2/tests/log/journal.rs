@@ -672,7 +672,7 @@ fn a_read_only_journal_reads_through_the_log() {
     rig.journal.commit(fill(&rig.journal, FREE, 1)).unwrap();
     let disk = recorded(rig.disk.crash(&mut Rng::from_seed(1)));
     let queue = disk.queue();
-    let (overlay, _) = jbd2::recover_to_memory(&queue, &extents(1024), BLOCK, &rig.budget).unwrap();
+    let (overlay, _) = jbd2::recover_to_memory(&queue, &place(1024), BLOCK, &rig.budget).unwrap();
     let before = disk.bytes();
     let journal = Journal::read_only(queue.clone(), overlay, rig.budget.clone(), options());
     assert_eq!(journal.get(FREE).unwrap().data()[0], 1);
@@ -682,7 +682,7 @@ fn a_read_only_journal_reads_through_the_log() {
     journal.close().unwrap();
     assert_eq!(disk.bytes(), before);
     assert!(matches!(
-        Journal::open(queue, extents(1024), rig.budget.clone(), options()),
+        Journal::open(queue, &place(1024), rig.budget.clone(), options()),
         Err(JournalError::Corrupt { block, .. }) if block.0 == 0
     ));
 }

@@ -9,7 +9,7 @@ use units::FsBlock;
 fn unused_blocks_that_were_read_ahead_take_an_eighth_of_the_memory() {
     let disk = recorded(volume(VOLUME, 1024, 0));
     let budget = Budget::new(4 << 20);
-    let journal = Journal::open(disk.queue(), extents(1024), budget.clone(), options()).unwrap();
+    let journal = Journal::open(disk.queue(), &place(1024), budget.clone(), options()).unwrap();
     let in_use = FREE + 700;
     journal.get(in_use).unwrap();
     let before = budget.used_by(Kind::Metadata);

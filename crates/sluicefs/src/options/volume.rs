@@ -1,13 +1,15 @@
 //! Options to open a volume.
 
 use crate::devices::SCHEMES;
+use crate::error::{Cause, Error};
+use crate::journal_device;
 use crate::options::format::FormatOptions;
 use crate::shared::Defaults;
 use crate::volume::Volume;
 use block::{OpenMode, ThrottleOptions};
 use cache::Budget;
-use ext4::{AsyncCommit, MountOptions, OnError};
-use std::ffi::OsStr;
+use ext4::{AsyncCommit, ExternalJournal, MountOptions, OnError};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub struct VolumeOptions {
     mount: MountOptions,
     plug: bool,
     claimed: bool,
+    journal: Option<OsString>,
     defaults: Defaults,
 }
 
@@ -37,6 +40,7 @@ impl Default for VolumeOptions {
             mount: MountOptions::default(),
             plug: true,
             claimed: false,
+            journal: None,
             defaults: Defaults {
                 umask: 0o022,
                 uid: rustix::process::geteuid().as_raw(),
@@ -141,6 +145,15 @@ impl VolumeOptions {
         self.mount.async_commit = when;
         self
     }
+    /// Names the device with the journal of a volume whose journal is on a device of its own: a
+    /// path or URL, as for [`VolumeOptions::open`]. Without this, the journal of a volume on a
+    /// block device is searched for by its device number and its UUID; that of an image is not. A
+    /// clean volume can be opened read-only without its journal.
+    #[must_use]
+    pub fn journal(mut self, url: impl AsRef<OsStr>) -> VolumeOptions {
+        self.journal = Some(url.as_ref().to_owned());
+        self
+    }
     /// Updates access times on reads, as `relatime` does. Off by default.
     #[must_use]
     pub fn atime(mut self, atime: bool) -> VolumeOptions {
@@ -196,15 +209,30 @@ impl VolumeOptions {
     ///
     /// # Errors
     /// `NotFound` if the device does not exist, `ResourceBusy` if it is in use. Unsupported
-    /// features and damaged structures, with their names. Device errors.
+    /// features and damaged structures, with their names. `InvalidInput` if the journal is on a
+    /// device of its own and is not found ([`VolumeOptions::journal`]). Device errors.
     pub fn open(&self, url: impl AsRef<OsStr>) -> io::Result<Volume> {
-        let url = SCHEMES.parse_os(url.as_ref())?;
-        let mode = match (self.mount.read_only, self.claimed) {
+        let name = url.as_ref();
+        let url = SCHEMES.parse_os(name)?;
+        let queue = block::open(&url, self.mode())?;
+        let refused = match self.mount(queue.clone()) {
+            Err(error) if self.journal.is_none() => error,
+            result => return result,
+        };
+        let journal =
+            wanted_journal(&refused).and_then(|wanted| journal_device::find_journal(name, &wanted));
+        match journal {
+            Some(journal) => self.clone().journal(journal).mount(queue),
+            None => Err(refused),
+        }
+    }
+
+    fn mode(&self) -> OpenMode {
+        match (self.mount.read_only, self.claimed) {
             (true, _) => OpenMode::ReadOnly,
             (false, true) => OpenMode::ReadWriteClaimed,
             (false, false) => OpenMode::ReadWrite,
-        };
-        self.mount(block::open(&url, mode)?)
+        }
     }
 
     /// Formats a device and opens the new volume.
@@ -223,7 +251,20 @@ impl VolumeOptions {
     pub fn mount(&self, queue: Arc<block::Queue>) -> io::Result<Volume> {
         self.mount.tunables.validate()?;
         queue.set_plugging(self.plug);
-        Volume::mount(queue, self.mount.clone(), self.defaults)
+        let mut mount = self.mount.clone();
+        if let Some(journal) = &self.journal {
+            mount.journal = Some(journal_device::open(journal, self.mode())?);
+        }
+        Volume::mount(queue, mount, self.defaults)
+    }
+}
+
+/// The journal for want of which a volume was not opened.
+fn wanted_journal(error: &io::Error) -> Option<ExternalJournal> {
+    let error = error.get_ref()?.downcast_ref::<Error>()?;
+    match error.cause() {
+        Cause::Fs(ext4::Error::NoJournalDevice(wanted)) => Some(*wanted),
+        _ => None,
     }
 }
 

@@ -83,6 +83,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "tid",
             "options",
             "format",
+            "place",
             "log",
             "log_copies",
             "buffer",

@@ -27,7 +27,7 @@ use charged::Charged;
 use ext4_format::fast_commit::{FastCommits, Next, Reader};
 use ext4_format::features::RoCompatFeatures;
 use ext4_format::superblock::{Access, Superblock};
-use jbd2::{Journal, JournalError, JournalExtent, JournalOptions, RecoveryReport};
+use jbd2::{Journal, JournalError, JournalOptions, JournalPlace, RecoveryReport};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Replayed {
     pub fn make_durable(
         self,
         queue: &Queue,
-        extents: &[JournalExtent],
+        place: &JournalPlace,
         block_size: u32,
         budget: &Arc<Budget>,
     ) -> Result<RecoveryReport> {
@@ -62,7 +62,7 @@ impl Replayed {
         let mut charged = Charged::new(budget);
         charged.set(changed.len() as u64 * u64::from(block_size));
         drop(self);
-        let report = jbd2::recover_with(queue, extents, block_size, budget, &changed)?;
+        let report = jbd2::recover_with(queue, place, block_size, budget, &changed)?;
         Ok(RecoveryReport {
             fast_changes,
             ..report
@@ -77,12 +77,12 @@ impl Replayed {
 /// volume; those of the journal.
 pub(super) fn replay(
     queue: &Arc<Queue>,
-    extents: &[JournalExtent],
+    place: &JournalPlace,
     options: &JournalOptions,
     budget: &Arc<Budget>,
     mount: &MountOptions,
 ) -> Result<Option<Replayed>> {
-    let Some(found) = jbd2::fast_commits(queue, extents, options.block_size, budget)? else {
+    let Some(found) = jbd2::fast_commits(queue, place, options.block_size, budget)? else {
         return Ok(None);
     };
     let mut charged = Charged::new(budget);

@@ -102,7 +102,7 @@ fn rig() -> Rig {
         physical: FsBlock(0),
         len: LOG,
     }];
-    let log = LogMap::new(&extents, BLOCK, &queue).unwrap();
+    let log = LogMap::new(&extents.to_vec().into(), BLOCK, &queue).unwrap();
     let first = log.read(&queue, LogBlock::SUPERBLOCK, 1).unwrap();
     let mut sb = JournalSuperblock::parse(&first[0], BLOCK, log.blocks()).unwrap();
     sb.upgrade(LogFormat::ChecksumV3, VOLUME, &[7; 16]);
