@@ -69,7 +69,7 @@ impl Volume {
         let journal = Journal::open(queue.clone(), extents, budget.clone(), options).unwrap();
         let live = LiveGeometry::new(geo.clone()).into();
         let volume = Arc::new(Volume {
-            groups: Groups::load(journal.clone(), &budget, &live).unwrap(),
+            groups: Groups::load(journal.clone(), &budget, &live, &[]).unwrap(),
             journal: journal.clone(),
             superblock: Mutex::new(superblock),
             geo,

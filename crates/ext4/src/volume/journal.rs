@@ -18,7 +18,8 @@ pub(super) struct Opened {
     /// The volume's device. A read-only volume with fast commits has another one than before.
     pub queue: Arc<Queue>,
     pub journal: Arc<Journal>,
-    pub blocks: u32,
+    /// Where the log is; empty for a volume without one.
+    pub extents: Vec<JournalExtent>,
     pub recovery: RecoveryReport,
 }
 
@@ -55,7 +56,6 @@ pub(super) fn open(
     } else {
         Vec::new()
     };
-    let blocks = extents.iter().map(|e: &JournalExtent| e.len).sum();
     let mut recovery = RecoveryReport::default();
     let mut queue = queue.clone();
     let replayed = match needs_recovery && has_log {
@@ -84,12 +84,12 @@ pub(super) fn open(
             };
             tracing::info!("{}: journal replayed: {recovery:?}", queue.name());
         }
-        Journal::open(queue.clone(), extents, budget.clone(), options)?
+        Journal::open(queue.clone(), extents.clone(), budget.clone(), options)?
     };
     Ok(Opened {
         queue,
         journal,
-        blocks,
+        extents,
         recovery,
     })
 }

@@ -71,7 +71,7 @@ impl Fs {
             budget,
             options,
             journal: opened.journal,
-            journal_blocks: opened.blocks,
+            journal_extents: opened.extents,
             recovery: opened.recovery,
         })?;
         if !read_only && let Err(error) = fs.begin_use() {
