@@ -1,5 +1,5 @@
-//! The file system's own blocks: superblocks, descriptor tables, bitmaps, inode tables, the log, the
-//! block of the multiple mount protection.
+//! The file system's own blocks: superblocks, descriptor tables, bitmaps, inode tables, the log,
+//! and the block of the multiple mount protection.
 //!
 //! They are never picked and never freed. With `flex_bg` a group holds blocks of other groups. So
 //! a group's bitmap can be checked, or initialised, only with the descriptors of all groups.
