@@ -3,6 +3,9 @@
 //! Freeing the blocks of a large file takes long, and no program waits for it. So a thread of its
 //! own does it. If it falls behind, the thread that handles the forget deletes files itself, which
 //! bounds the backlog.
+//!
+//! Threads that wait for a deletion wait for a condition variable and not for a lock: the pool of
+//! serving threads sees that, and other requests are served meanwhile.
 
 use crate::panics::stop_on_panic;
 use crossbeam_channel::{Sender, TrySendError, bounded};
@@ -10,7 +13,7 @@ use ext4::Fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use sync::{Mutex, Rank};
+use sync::{Condvar, Mutex, Rank};
 
 /// Deleted files that may wait for the thread.
 const MAX_BACKLOG: usize = 4096;
@@ -26,13 +29,35 @@ struct Work {
     fs: Arc<Fs>,
     /// Approximate number of files to delete.
     backlog: AtomicUsize,
-    /// Held during deletion, so that a caller can wait for another thread's deletions.
-    reaping: Mutex<()>,
+    /// Whether a thread deletes files. Another thread that wants to waits until it has ended.
+    reaping: Mutex<bool>,
+    /// `reaping` has become false.
+    ended: Condvar,
+}
+
+/// The right to delete files.
+struct Reaping<'a>(&'a Work);
+
+impl Drop for Reaping<'_> {
+    fn drop(&mut self) {
+        *self.0.reaping.lock() = false;
+        self.0.ended.notify_one();
+    }
 }
 
 impl Work {
+    /// Waits until no other thread deletes files.
+    fn begin(&self) -> Reaping<'_> {
+        let mut reaping = self.reaping.lock();
+        while *reaping {
+            self.ended.wait(&mut reaping);
+        }
+        *reaping = true;
+        Reaping(self)
+    }
+
     fn reap(&self) {
-        let _reaping = self.reaping.lock();
+        let _reaping = self.begin();
         // Files that are added later have a wake-up of their own.
         let before = self.backlog.load(Ordering::Relaxed);
         if before > 0 {
@@ -52,7 +77,8 @@ impl Reaper {
         let work = Arc::new(Work {
             fs,
             backlog: AtomicUsize::new(0),
-            reaping: Rank::Reaper.mutex(()),
+            reaping: Rank::Reaper.mutex(false),
+            ended: Condvar::new(),
         });
         let thread = thread::Builder::new().name("sluice-reap".into()).spawn({
             let work = work.clone();
@@ -97,5 +123,44 @@ impl Drop for Reaper {
         {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sync::waits::{WaitObserver, observe};
+
+    struct Waits(AtomicUsize);
+
+    impl WaitObserver for Waits {
+        fn begin_wait(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        fn end_wait(&self) {}
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_deletion_tells_its_pool() {
+        let fs = crate::test_volume::in_memory();
+        let reaper = Reaper::start(fs.clone()).unwrap();
+        let waits = Arc::new(Waits(AtomicUsize::new(0)));
+        let reaping = reaper.work.begin();
+        reaper.kick();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                observe(Some(waits.clone()));
+                reaper.catch_up();
+                observe(None);
+            });
+            while waits.0.load(Ordering::SeqCst) == 0 {
+                assert!(!waiting.is_finished());
+                thread::sleep(std::time::Duration::from_millis(1));
+            }
+            drop(reaping);
+        });
+        assert_eq!(reaper.work.backlog.load(Ordering::SeqCst), 0);
+        drop(reaper);
+        fs.unmount().unwrap();
     }
 }

@@ -267,3 +267,45 @@ for path in "encrypted", "verity":
     mounted.run("rm encrypted");
     mounted.unmount();
 }
+
+/// A 64-bit program can send the 32-bit form of FS_IOC_SETFLAGS, which the kernel does not check.
+#[test]
+fn users_set_no_flags_of_files_of_others() {
+    if !can_mount() || !has("python3") {
+        return;
+    }
+    let mounted = Image::new(128).mount("");
+    let script = r#"
+def set_flags_32(path, value):
+    done = refused(ioctl, path, 0x40046602, struct.pack("I", value))
+    return done if isinstance(done, str) else "done"
+paths = "f", "a", "d", "own"
+for path in paths:
+    if path == "d": os.mkdir(path)
+    else: open(path, "w").close()
+    os.chmod(path, 0o755)
+os.chown("own", 65534, 65534)
+set_flags("a", flags("a") | 0x20)
+before = [flags(path) for path in paths]
+print([set_flags_32("f", value) for value in (0x80010, 0x80000)])
+child = os.fork()
+if child == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    for path in paths:
+        print(path, [set_flags_32(path, value) for value in (0x80010, 0x80040, 0x80000)], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print([flags(path) for path in paths] == before)
+set_flags("a", 0x80000)
+"#;
+    let said = mounted.run(&format!(
+        "chmod 755 .; python3 - <<'END'\n{PYTHON}\n{script}\nEND"
+    ));
+    let refused = ["f", "a", "d"].map(|path| format!("{path} ['EPERM', 'EPERM', 'EPERM']\n"));
+    let expected = format!(
+        "['done', 'done']\n{}own ['EPERM', 'done', 'done']\nTrue\n",
+        refused.concat()
+    );
+    assert_eq!(said, expected);
+    mounted.unmount();
+}

@@ -93,7 +93,7 @@ impl Groups {
             }
         }
         Ok(NewGroups {
-            part: Part::new(&self.budget, &geo, first, descs)?,
+            part: Part::new(&self.budget, &geo, (first, descs), &[])?,
             geo,
             first,
             bitmaps,

@@ -192,7 +192,7 @@ impl Drop for MetadataCharge {
 
 impl Groups {
     /// Reads the group descriptors and charges their memory to `budget`. Bitmaps are read at their
-    /// first use.
+    /// first use. `own` has the blocks of the volume's own files, which no file may use.
     ///
     /// # Errors
     /// An I/O error; `Corrupt` for a descriptor with a wrong checksum or with invalid numbers;
@@ -201,6 +201,7 @@ impl Groups {
         journal: Arc<Journal>,
         budget: &Arc<Budget>,
         live: &Arc<LiveGeometry>,
+        own: &[BlockRun],
     ) -> Result<Groups> {
         let geo: &Geometry = live;
         // The descriptors are not read if their groups do not fit.
@@ -235,7 +236,7 @@ impl Groups {
             space: Space::new(free, all),
             free_inodes: AtomicU64::new(sum(|desc| desc.free_inodes_count)),
             dirs: AtomicU64::new(sum(|desc| desc.used_dirs_count)),
-            parts: Parts::new(Part::new(budget, geo, GroupNo(0), descs)?),
+            parts: Parts::new(Part::new(budget, geo, (GroupNo(0), descs), own)?),
             changed: Rank::ChangedGroups.mutex(ChangedGroups::default()),
             pending: AtomicU32::new(0),
             inodes_held: AtomicBool::new(false),

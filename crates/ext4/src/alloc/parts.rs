@@ -31,15 +31,16 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Returns the part of the groups from `first` on with these descriptors.
+    /// Returns the part of the groups from `first` on with these descriptors. `own` has blocks of
+    /// the file system besides those of the descriptors.
     ///
     /// # Errors
     /// `Unsupported` if the budget has no room for the groups.
     pub fn new(
         budget: &Arc<Budget>,
         geo: &Geometry,
-        first: GroupNo,
-        descs: Vec<GroupDesc>,
+        (first, descs): (GroupNo, Vec<GroupDesc>),
+        own: &[BlockRun],
     ) -> crate::Result<Part> {
         let charge = MetadataCharge::of_groups(budget, geo, descs.len() as u32)?;
         let numbers = (first.0..).map(GroupNo);
@@ -48,7 +49,7 @@ impl Part {
         Ok(Part {
             first,
             start: geo.group_first_block(first),
-            system: SystemBlocks::new(geo, first, &descs),
+            system: SystemBlocks::new(geo, (first, &descs), own),
             tables: tables.into(),
             groups: descs.into_iter().map(|d| Group::new(geo, d)).collect(),
             _charge: charge,

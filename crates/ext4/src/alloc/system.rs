@@ -1,4 +1,5 @@
-//! The file system's own blocks: superblocks, descriptor tables, bitmaps, inode tables.
+//! The file system's own blocks: superblocks, descriptor tables, bitmaps, inode tables, the log,
+//! and the block of the multiple mount protection.
 //!
 //! They are never picked and never freed. With `flex_bg` a group holds blocks of other groups. So
 //! a group's bitmap can be checked, or initialised, only with the descriptors of all groups.
@@ -15,10 +16,18 @@ pub(super) struct SystemBlocks {
 }
 
 impl SystemBlocks {
-    /// Returns the blocks of the groups from `first` on with these descriptors.
-    pub fn new(geo: &Geometry, first: GroupNo, descs: &[GroupDesc]) -> SystemBlocks {
+    /// Returns the blocks of the groups from `first` on with these descriptors, and those in `own`.
+    pub fn new(
+        geo: &Geometry,
+        (first, descs): (GroupNo, &[GroupDesc]),
+        own: &[BlockRun],
+    ) -> SystemBlocks {
         let itable = u64::from(geo.itable_blocks_per_group());
-        let mut all = Vec::with_capacity(descs.len() * 3);
+        let mut all = Vec::with_capacity(descs.len() * 3 + own.len());
+        all.extend(
+            own.iter()
+                .map(|run| (run.start.0, run.start.0 + u64::from(run.len))),
+        );
         for (group, desc) in (first.0..).map(GroupNo).zip(descs) {
             let supers = geo.super_blocks_in_group(group);
             if supers > 0 {

@@ -70,7 +70,7 @@ impl Volume {
             Journal::open(queue.clone(), &extents.into(), budget.clone(), options).unwrap();
         let live = LiveGeometry::new(geo.clone()).into();
         let volume = Arc::new(Volume {
-            groups: Groups::load(journal.clone(), &budget, &live).unwrap(),
+            groups: Groups::load(journal.clone(), &budget, &live, &[]).unwrap(),
             journal: journal.clone(),
             superblock: Mutex::new(superblock),
             geo,

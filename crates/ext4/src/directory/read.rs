@@ -288,7 +288,11 @@ fn collect_hashed(
         chunk.sort_and_rank(from);
         return Ok(None);
     };
-    let Ok(major) = u32::try_from(major(from)) else {
+    // Positions behind the last hash come from callers only.
+    let Some(major) = u32::try_from(major(from))
+        .ok()
+        .filter(|major| *major <= u32::MAX >> 1)
+    else {
         return Ok(None);
     };
     let (mut path, mut leaf) = Path::descend(dir, root, major << 1)?;

@@ -1,6 +1,6 @@
 //! A volume in memory, made of its parts, and the parts that the super block describes.
 
-use crate::alloc::{Groups, LiveGeometry};
+use crate::alloc::{BlockRun, Groups, LiveGeometry};
 use crate::damage::{ErrorLog, OnError};
 use crate::mmp::Protection;
 use crate::state::{
@@ -10,14 +10,14 @@ use crate::state::{
 use crate::{Error, Fs, Result};
 use block::Queue;
 use cache::{Budget, Dentries, InodeTable};
-use ext4_format::features::CompatFeatures;
+use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::{Access, Superblock};
-use jbd2::{Journal, JournalClient, RecoveryReport};
+use jbd2::{Journal, JournalClient, JournalPlace, RecoveryReport};
 use std::sync::{Arc, Weak};
 use sync::Rank;
 use sync::atomic::{AtomicBool, AtomicU32};
-use units::PageSize;
+use units::{FsBlock, PageSize};
 use writeback::{BackingDev, FsyncQueue, Ticket};
 
 /// The parts of a mounted volume.
@@ -32,7 +32,8 @@ pub(super) struct Parts {
     pub budget: Arc<Budget>,
     pub options: MountOptions,
     pub journal: Arc<Journal>,
-    pub journal_blocks: u32,
+    /// Where the log is.
+    pub journal_place: Option<JournalPlace>,
     pub recovery: RecoveryReport,
 }
 
@@ -48,10 +49,12 @@ impl Fs {
             budget,
             options,
             journal,
+            journal_place,
             ..
         } = parts;
         let geo = Arc::new(LiveGeometry::new(geo));
-        let groups = Groups::load(journal.clone(), &budget, &geo)?;
+        let own = own_blocks(&superblock, journal_place.as_ref());
+        let groups = Groups::load(journal.clone(), &budget, &geo, &own)?;
         let errors = ErrorLog::new(
             queue.clone(),
             journal.clone(),
@@ -103,7 +106,7 @@ impl Fs {
             protection: parts.protection,
             resizing: AtomicBool::new(false),
             unmounted: Rank::Unmounted.mutex(None),
-            journal_blocks: parts.journal_blocks,
+            journal_blocks: journal_place.map_or(0, |place| place.blocks()),
             recovery: parts.recovery,
             orphans: Rank::OrphanReport.mutex(OrphanReport::default()),
             rename_lock: Rank::Rename.mutex(()),
@@ -122,6 +125,25 @@ impl Fs {
         }
         Ok(fs)
     }
+}
+
+/// The blocks of the log on the volume, and the one of the multiple mount protection. The engine writes to them
+/// whatever the bitmaps say, so no file may have them.
+fn own_blocks(sb: &Superblock, journal: Option<&JournalPlace>) -> Vec<BlockRun> {
+    let extents = match journal {
+        Some(JournalPlace::OnVolume(extents)) => extents.as_slice(),
+        Some(JournalPlace::OnDevice(_)) | None => &[],
+    };
+    let log = extents.iter().map(|extent| BlockRun {
+        start: extent.physical,
+        len: extent.len,
+    });
+    let has_mmp = sb.incompat().contains(IncompatFeatures::MMP);
+    let mmp = has_mmp.then(|| BlockRun {
+        start: FsBlock(sb.mmp_block.get()),
+        len: 1,
+    });
+    log.chain(mmp).collect()
 }
 
 pub(super) fn has_journal(sb: &Superblock) -> bool {

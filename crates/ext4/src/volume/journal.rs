@@ -18,7 +18,8 @@ pub(super) struct Opened {
     /// The volume's device. A read-only volume with fast commits has another one than before.
     pub queue: Arc<Queue>,
     pub journal: Arc<Journal>,
-    pub blocks: u32,
+    /// Where the log is; `None` if there is none, or none is needed.
+    pub place: Option<JournalPlace>,
     pub recovery: RecoveryReport,
 }
 
@@ -75,7 +76,6 @@ pub(super) fn open(
     };
     let needs_recovery = sb.incompat().contains(IncompatFeatures::RECOVER);
     let place = find(queue, geo, sb, mount)?;
-    let blocks = place.as_ref().map_or(0, JournalPlace::blocks);
     let mut recovery = RecoveryReport::default();
     let mut queue = queue.clone();
     let replayed = match &place {
@@ -84,15 +84,17 @@ pub(super) fn open(
         }
         _ => None,
     };
-    let journal = match (access, place) {
+    let journal = match (access, &place) {
         (Access::ReadOnly, place) => {
             let mut overlay = Overlay::default();
             if let Some(replayed) = replayed {
                 queue = replayed.queue();
                 recovery = replayed.report;
-            } else if let Some(place) = place.filter(|_| needs_recovery) {
+            } else if let Some(place) = place
+                && needs_recovery
+            {
                 (overlay, recovery) =
-                    jbd2::recover_to_memory(&queue, &place, geo.block_size, budget)?;
+                    jbd2::recover_to_memory(&queue, place, geo.block_size, budget)?;
             }
             Journal::read_only(queue.clone(), overlay, budget.clone(), options)
         }
@@ -101,19 +103,19 @@ pub(super) fn open(
             if needs_recovery {
                 recovery = match replayed {
                     Some(replayed) => {
-                        replayed.make_durable(&queue, &place, geo.block_size, budget)?
+                        replayed.make_durable(&queue, place, geo.block_size, budget)?
                     }
-                    None => jbd2::recover(&queue, &place, geo.block_size, budget)?,
+                    None => jbd2::recover(&queue, place, geo.block_size, budget)?,
                 };
                 tracing::info!("{}: journal replayed: {recovery:?}", queue.name());
             }
-            Journal::open(queue.clone(), &place, budget.clone(), options)?
+            Journal::open(queue.clone(), place, budget.clone(), options)?
         }
     };
     Ok(Opened {
         queue,
         journal,
-        blocks,
+        place,
         recovery,
     })
 }

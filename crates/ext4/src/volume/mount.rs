@@ -72,7 +72,7 @@ impl Fs {
             budget,
             options,
             journal: opened.journal,
-            journal_blocks: opened.blocks,
+            journal_place: opened.place,
             recovery: opened.recovery,
         })?;
         if !read_only && let Err(error) = fs.begin_use() {

@@ -1,8 +1,14 @@
 //! Ioctls for inode flags (lsattr, chattr), project and generation.
+//!
+//! The kernel checks the permission to set flags, from Linux 5.13 on, and only for the command that
+//! has the size of its own `long`. It sends the other form, which a program of the same width can
+//! use, to the server as any unknown command. There, and with older kernels, the server checks: the
+//! owner and root may set flags, and only root may change those that need a capability.
 
 use super::Server;
 use ext4::{Attr, Error, InodeRef, Result, SetAttr};
 use fusedev::NodeId;
+use std::sync::atomic::Ordering;
 
 // The numbers contain the size of `long`, which depends on the program. The argument is an `int`.
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -14,6 +20,12 @@ const GET_VERSION_32: u32 = 0x8004_7601;
 const FS_GET_XATTR: u32 = 0x801c_581f;
 
 const FS_SET_XATTR: u32 = 0x401c_5820;
+/// The flags immutable and append-only, which need the capability CAP_LINUX_IMMUTABLE.
+const PRIVILEGED: u32 = 0x10 | 0x20;
+/// The first version of the protocol whose kernel (Linux 5.14) is known to check the permission to
+/// set flags.
+const CHECKS_FLAGS: (u32, u32) = (7, 34);
+
 /// Bytes of `struct fsxattr`.
 const FSXATTR_SIZE: usize = 28;
 
@@ -58,22 +70,53 @@ fn from_fsxattr(data: &[u8], old: u32) -> Option<(u32, u32)> {
     Some((flags, projid))
 }
 
+/// Checks that the user `uid` may change the flags of a file to `flags`.
+fn check_permission(attr: &Attr, uid: u32, flags: u32) -> Result<()> {
+    let is_privileged = (attr.flags ^ flags) & PRIVILEGED != 0;
+    match uid == 0 || (uid == attr.uid && !is_privileged) {
+        true => Ok(()),
+        false => Err(Error::NotPermitted),
+    }
+}
+
 impl Server {
-    /// Carries out an ioctl and returns its data; `None` if the command is unknown.
-    pub(super) fn ioctl(&self, node: NodeId, command: u32, data: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// Notes the kernel's version of the protocol.
+    pub(super) fn note_flags_version(&self, version: (u32, u32)) {
+        self.kernel_checks_flags
+            .store(version >= CHECKS_FLAGS, Ordering::Relaxed);
+    }
+
+    /// Carries out an ioctl of the user `uid` and returns its data; `None` if the command is
+    /// unknown.
+    pub(super) fn ioctl(
+        &self,
+        node: NodeId,
+        uid: u32,
+        command: u32,
+        data: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         const NO_ARGUMENT: Error = Error::Invalid("an ioctl without its argument");
         let inode = self.inode(node)?;
         let attr = inode.attr();
+        let may_set = |flags| match command {
+            // On a machine of 32 bits the kernel has checked it, too.
+            SET_FLAGS_32 => check_permission(&attr, uid, flags),
+            _ if self.kernel_checks_flags.load(Ordering::Relaxed) => Ok(()),
+            _ => check_permission(&attr, uid, flags),
+        };
         let answer = match command {
             GET_FLAGS | GET_FLAGS_32 => attr.flags.to_ne_bytes().to_vec(),
             GET_VERSION | GET_VERSION_32 => attr.generation.to_ne_bytes().to_vec(),
             FS_GET_XATTR => fsxattr(&attr),
             SET_FLAGS | SET_FLAGS_32 => {
                 let flags = data.first_chunk::<4>().ok_or(NO_ARGUMENT)?;
-                self.set_flags(&inode, u32::from_ne_bytes(*flags), None)?
+                let flags = u32::from_ne_bytes(*flags);
+                may_set(flags)?;
+                self.set_flags(&inode, flags, None)?
             }
             FS_SET_XATTR => {
                 let (flags, projid) = from_fsxattr(data, attr.flags).ok_or(NO_ARGUMENT)?;
+                may_set(flags)?;
                 self.set_flags(&inode, flags, Some(projid))?
             }
             _ => return Ok(None),
@@ -81,7 +124,7 @@ impl Server {
         Ok(Some(answer))
     }
 
-    /// Sets flags and project. The kernel has checked permissions.
+    /// Sets flags and project. Permissions have been checked.
     fn set_flags(&self, inode: &InodeRef, flags: u32, projid: Option<u32>) -> Result<Vec<u8>> {
         let set = SetAttr {
             flags: Some(flags),
@@ -92,5 +135,33 @@ impl Server {
         // The change time is new, which the kernel does not know.
         self.forget_attributes(inode);
         Ok(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_set_flags_and_root_sets_all() {
+        const NO_DUMP: u32 = 0x40;
+        let fs = crate::test_volume::in_memory();
+        let root = fs.root().unwrap().attr();
+        let file = |flags| Attr {
+            uid: 7,
+            flags,
+            ..root
+        };
+        for (flags, wanted, owner, other) in [
+            (0, NO_DUMP, true, false),
+            (0, PRIVILEGED, false, false),
+            (0x10, NO_DUMP, false, false),
+            (0x10, 0x10 | NO_DUMP, true, false),
+            (NO_DUMP, NO_DUMP, true, false),
+        ] {
+            let may = |uid| check_permission(&file(flags), uid, wanted).is_ok();
+            assert_eq!((may(0), may(7), may(8)), (true, owner, other), "{flags:x}");
+        }
+        fs.unmount().unwrap();
     }
 }

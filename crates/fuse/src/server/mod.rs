@@ -51,6 +51,8 @@ pub(crate) struct Server {
     requests: Arc<OperationCounts>,
     /// The kernel sends FSYNC after a synchronous write.
     kernel_syncs_writes: AtomicBool,
+    /// The kernel checks the permission to set inode flags.
+    kernel_checks_flags: AtomicBool,
     block_size: u32,
 }
 
@@ -81,6 +83,7 @@ impl Server {
             stores_contents: !options.atime,
             requests: Arc::default(),
             kernel_syncs_writes: AtomicBool::new(false),
+            kernel_checks_flags: AtomicBool::new(false),
             block_size: fs.statfs().block_size,
             fs,
         })

@@ -343,7 +343,7 @@ impl Server {
         }
         let Some(sync) = SyncIoctl::of(command) else {
             let result = match self.volume_ioctl(uid, command, data) {
-                Ok(None) => self.ioctl(node, command, data),
+                Ok(None) => self.ioctl(node, uid, command, data),
                 known => known,
             };
             return match result {

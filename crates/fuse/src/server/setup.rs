@@ -42,6 +42,7 @@ impl Server {
     pub(super) fn configure(&self, offered: Features, version: (u32, u32)) -> Features {
         self.kernel_syncs_writes
             .store(version >= SYNCS_WRITES, Ordering::Relaxed);
+        self.note_flags_version(version);
         let mut wanted = WANTED;
         wanted.set(Features::HANDLE_KILLPRIV_V2, self.killpriv);
         // With it the kernel checks permissions, including ACLs, and caches ACLs.

@@ -92,7 +92,7 @@ pub(super) fn replay(
     }
     let overlay = found.overlay().clone();
     let device = ChangedDevice::new(queue.clone(), overlay, options.block_size, budget.clone());
-    let done = replay_on(&device, &commits, options, budget, mount);
+    let done = replay_on((&device, place), &commits, options, budget, mount);
     if let (Err(_), Some(most)) = (&done, device.exceeded()) {
         return Err(JournalError::LogNeedsMemory { most }.into());
     }
@@ -134,7 +134,7 @@ fn read(
 }
 
 fn replay_on(
-    device: &ChangedDevice,
+    (device, place): (&ChangedDevice, &JournalPlace),
     commits: &FastCommits,
     options: &JournalOptions,
     budget: &Arc<Budget>,
@@ -157,7 +157,7 @@ fn replay_on(
         budget: budget.clone(),
         options: mount.clone(),
         journal,
-        journal_blocks: 0,
+        journal_place: Some(place.clone()),
         recovery: RecoveryReport::default(),
     })?;
     let mut pinned = replay::Pinned::new();

@@ -99,6 +99,29 @@ fn a_directory_of_an_unknown_hash_is_searched_block_by_block() {
     volume.unmount(fs);
 }
 
+/// Such positions come from callers only. They are no damage.
+#[test]
+fn there_is_no_entry_behind_the_last_hash() {
+    let volume = Image::ours(64 << 20, &[]);
+    let fs = volume.mount();
+    let root = fs.root().unwrap();
+    let dir = mkdir(&fs, &root, "dir").unwrap();
+    for number in 0..1500 {
+        touch(&fs, &dir, &format!("file {number}")).unwrap();
+    }
+    for pos in [1 << 63, (1 << 63) + 2, 3 << 62, u64::MAX] {
+        let mut found = 0;
+        let read = fs.read_dir(&dir, pos, &mut |_| {
+            found += 1;
+            true
+        });
+        assert!(read.is_ok() && found == 0, "{pos:x}: {found}, {read:?}");
+    }
+    assert!(!fs.info().errors);
+    drop((dir, root));
+    volume.unmount(fs);
+}
+
 /// Reads with a one-entry buffer while the directory grows from one block to a tree and loses other
 /// names.
 #[test]

@@ -1,6 +1,7 @@
 //! Space: an acknowledged write succeeds, and a volume returns ENOSPC only when it has no space.
 
 mod full;
+mod own_blocks;
 mod promises;
 mod random;
 mod volume;
