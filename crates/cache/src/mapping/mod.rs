@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Invariants, all under the one lock of the mapping:
-//! - `nr_pages` and `tagged` equal the number of pages and of their tags. Each page held is charged
+//! - `nr_pages`, `nr_delalloc` and `tagged` equal the number of pages and of their tags. Each page held is charged
 //!   to the budget once.
 //! - A page that is dirty *and* under writeback counts twice in `unlanded_pages()`. A caller that
 //!   keeps a total adds one if `store_dirty` or `modify` returns a page that was not dirty, and
@@ -27,6 +27,7 @@
 //! others have a `Tree`.
 
 mod charge;
+mod delalloc;
 mod page;
 mod reclaim;
 mod tree;
@@ -89,6 +90,7 @@ struct Tally {
     pages: i64,
     dirty: i64,
     writeback: i64,
+    delalloc: i64,
     /// Pages that a reclaim spared, because they had been used again.
     spared: u64,
 }
@@ -113,6 +115,8 @@ pub struct Mapping {
     budget: Arc<Budget>,
     /// Changed only under the lock of `index`, so plain stores suffice.
     nr_pages: AtomicU32,
+    /// Pages with the tag *delalloc*, changed as `nr_pages` is.
+    nr_delalloc: AtomicU32,
     /// Dirty pages and, in the upper half, pages under writeback. A reader without the lock sees
     /// both counts of one moment.
     tagged: AtomicU64,
@@ -128,6 +132,7 @@ impl Mapping {
         Mapping {
             budget,
             nr_pages: AtomicU32::new(0),
+            nr_delalloc: AtomicU32::new(0),
             tagged: AtomicU64::new(0),
             inode_bytes: AtomicU16::new(0),
             page_size,
@@ -193,6 +198,10 @@ impl Mapping {
         if tally.pages != 0 {
             let pages = bumped(self.pages(), tally.pages);
             self.nr_pages.store(pages as u32, Ordering::Release);
+        }
+        if tally.delalloc != 0 {
+            let delalloc = bumped(self.delalloc_pages(), tally.delalloc);
+            self.nr_delalloc.store(delalloc as u32, Ordering::Release);
         }
         if (tally.dirty, tally.writeback) != (0, 0) {
             let (dirty, writeback) = self.tagged();
@@ -278,6 +287,7 @@ impl Mapping {
                 *slot = Index::One(Page::dirty(index, buf, delalloc));
                 tally.pages = 1;
                 tally.dirty = 1;
+                tally.delalloc = (delalloc == Delalloc::Set).into();
                 (PageState::default(), None)
             }
             Index::One(page) if page.index == index => {

@@ -72,6 +72,7 @@ impl Page {
     pub(super) fn make_dirty(&mut self, delalloc: Delalloc, tally: &mut Tally) -> PageState {
         let before = self.state();
         tally.dirty += i64::from(!before.dirty);
+        tally.delalloc += i64::from(delalloc == Delalloc::Set && !before.delalloc);
         self.tags |= DIRTY | REFERENCED | delalloc.bits();
         before
     }
@@ -87,9 +88,14 @@ impl Page {
     }
     pub(super) fn end_writeback(&mut self, tally: &mut Tally) {
         if self.tags & WRITEBACK != 0 {
-            self.tags &= !(WRITEBACK | DELALLOC);
+            self.tags &= !WRITEBACK;
             tally.writeback -= 1;
+            self.end_delalloc(tally);
         }
+    }
+    pub(super) fn end_delalloc(&mut self, tally: &mut Tally) {
+        tally.delalloc -= i64::from(self.tags & DELALLOC != 0);
+        self.tags &= !DELALLOC;
     }
     pub(super) fn fail_writeback(&mut self, tally: &mut Tally) {
         if self.tags & WRITEBACK != 0 {
@@ -104,6 +110,7 @@ impl Page {
         tally.pages -= 1;
         tally.dirty -= i64::from(state.dirty);
         tally.writeback -= i64::from(state.writeback);
+        tally.delalloc -= i64::from(state.delalloc);
         Removed {
             pages: 1,
             dirty: state.dirty.into(),

@@ -150,6 +150,7 @@ enum Step {
     TakeDirty(Range<PageIndex>, usize),
     End(Range<PageIndex>),
     Fail(Range<PageIndex>),
+    EndDelalloc(Range<PageIndex>),
     Remove(Range<PageIndex>),
     Invalidate(Range<PageIndex>),
     Reclaim(u64),
@@ -191,6 +192,7 @@ fn step() -> impl Strategy<Value = Step> {
         (range(), 0..70usize).prop_map(|(r, m)| Step::TakeDirty(r, m)),
         range().prop_map(Step::End),
         range().prop_map(Step::Fail),
+        range().prop_map(Step::EndDelalloc),
         range().prop_map(Step::Remove),
         range().prop_map(Step::Invalidate),
         (0..9u64).prop_map(Step::Reclaim),
@@ -226,6 +228,8 @@ fn run(steps: &[Step]) {
             count(|p| p.state.writeback),
             "{step:?}"
         );
+        let delalloc = count(|p| p.state.delalloc);
+        assert_eq!(mapping.delalloc_pages(), delalloc, "{step:?}");
         for (index, page) in &model {
             assert_eq!(mapping.state(*index), Some(page.state), "{step:?}");
         }
@@ -337,6 +341,13 @@ fn apply(mapping: &Mapping, model: &mut Model, step: Step) {
                 }
             }
             assert_eq!(mapping.fail_writeback(range), became);
+        }
+        Step::EndDelalloc(range) => {
+            let mut ended = 0;
+            for (_, page) in model.range_mut(range.clone()) {
+                ended += u64::from(std::mem::take(&mut page.state.delalloc));
+            }
+            assert_eq!(mapping.end_delalloc(range), ended);
         }
         Step::Remove(range) => {
             let mut expected = Removed::default();

@@ -125,9 +125,14 @@ impl Chunk {
         tally.dirty += i64::from(!before.dirty);
         self.dirty |= bit;
         if delalloc == Delalloc::Set {
+            tally.delalloc += i64::from(!before.delalloc);
             self.delalloc |= bit;
         }
         before
+    }
+    fn end_delalloc(&mut self, which: u64, tally: &mut Tally) {
+        tally.delalloc -= i64::from((self.delalloc & which).count_ones());
+        self.delalloc &= !which;
     }
     /// Removes pages and counts them. Their buffers are moved to `bufs`.
     fn evict(&mut self, which: u64, tally: &mut Tally, bufs: &mut Vec<Buf>) -> Removed {
@@ -140,6 +145,7 @@ impl Chunk {
         tally.pages -= removed.pages as i64;
         tally.dirty -= removed.dirty as i64;
         tally.writeback -= count(self.writeback) as i64;
+        tally.delalloc -= removed.delalloc as i64;
         for bit in bits(self.present & which) {
             bufs.extend(self.slots[bit as usize].take());
         }
@@ -331,7 +337,14 @@ impl Tree {
             let landed = chunk.writeback & wanted;
             tally.writeback -= i64::from(landed.count_ones());
             chunk.writeback &= !landed;
-            chunk.delalloc &= !landed;
+            chunk.end_delalloc(landed, tally);
+            true
+        });
+    }
+
+    pub(super) fn end_delalloc(&mut self, range: Range<PageIndex>, tally: &mut Tally) {
+        self.each_of(Seek::Unlanded, range, |_, wanted, chunk| {
+            chunk.end_delalloc(wanted, tally);
             true
         });
     }

@@ -183,7 +183,8 @@ fn hole(block: FileBlock, end: FileBlock) -> Map {
 
 /// Maps the hole `block..block + run.len` to the picked blocks `run` and records their clusters in
 /// the bitmaps, those that are not recorded yet. It merges the extent with its neighbours if
-/// possible, updates the inode's block count and marks the inode dirty.
+/// possible, updates the inode's block count and marks the inode dirty. Returns how many pages of the
+/// range had a promise of a block.
 ///
 /// The run has at most 32,768 blocks (32,767 for unwritten). New nodes are placed near it.
 ///
@@ -197,20 +198,22 @@ pub(crate) fn insert_picked(
     block: FileBlock,
     run: BlockRun,
     state: ExtentState,
-) -> Result<()> {
-    let changed = modify(fs, handle, inode, |map, taken| {
+) -> Result<u64> {
+    let changed = modify(fs, handle, inode, |map, _| {
         let picked = clusters::picked(fs, inode, block, run);
         map.insert(block, run, state)?;
+        let mut taken = 0;
         for run in picked {
             // Only a damaged bitmap makes this fail, and then the map must not be committed.
             fs.groups.record(handle, run).inspect_err(|error| {
                 let error = JournalError::Aborted(error.to_string());
                 fs.journal.abort(&error);
             })?;
-            *taken += i64::from(run.len);
+            taken += i64::from(run.len);
         }
         clusters::recorded(fs, inode, block, run);
-        Ok(())
+        let pages = page::of_blocks(block..block + run.len);
+        Ok(inode.place_pages(sectors(fs, taken), pages))
     });
     fs.witness("extents_insert", inode.ino, changed)
 }
@@ -422,12 +425,16 @@ fn modify<R>(
     let result = change(map, &mut taken);
     let blocks = taken + store.nodes.get() * i64::from(cluster.blocks());
     if blocks != 0 {
-        let sectors = blocks.saturating_mul(i64::from(fs.geo.block_size / 512));
-        inode.add_sectors(sectors);
+        inode.add_sectors(sectors(fs, blocks));
     }
     drop(root);
     inode.mark_dirty(fs, handle);
     result
+}
+
+/// Blocks in units of 512 bytes.
+fn sectors(fs: &Fs, blocks: i64) -> i64 {
+    blocks.saturating_mul(i64::from(fs.geo.block_size / 512))
 }
 
 /// Gives an inode without blocks an empty map: a tree where the volume has the feature, else a

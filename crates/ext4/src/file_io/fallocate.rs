@@ -182,11 +182,13 @@ impl Fs {
                         if mapped.is_err() {
                             self.unpick_blocks(run);
                         }
-                        mapped.map(|()| run)
+                        mapped.map(|waiting| (run, waiting))
                     });
-                    let kept = result.as_ref().map_or(0, |run| run.len);
+                    let kept = result.as_ref().map_or(0, |(run, _)| run.len);
                     self.groups.unreserve(reserved.saturating_sub(kept.into()));
-                    let run = result?;
+                    let (run, waiting) = result?;
+                    // These pages have blocks now and need no promises.
+                    self.groups.unreserve(waiting);
                     at += run.len;
                     goal = run.start + u64::from(run.len);
                 }

@@ -46,10 +46,16 @@ impl Server {
         flags: i32,
         by: (u32, u32),
     ) -> Result<()> {
+        const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
         let mode = match flags {
             0 => SetXattrMode::Any,
             libc::XATTR_CREATE => SetXattrMode::Create,
             libc::XATTR_REPLACE => SetXattrMode::Replace,
+            // An attribute that exists cannot be created, one that does not cannot be replaced.
+            BOTH => {
+                let existing = self.fs.get_xattr(&self.inode(node)?, name.as_bytes());
+                return existing.and(Err(Error::Exists));
+            }
             _ => return Err(Error::Invalid("unknown flags of setxattr")),
         };
         let name = name.as_bytes();

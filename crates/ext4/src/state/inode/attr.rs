@@ -172,13 +172,15 @@ impl Inode {
 
     fn attr_of(&self, meta: &InodeMeta, i_block: &[u8; I_BLOCK_SIZE]) -> Attr {
         let f = &meta.fields;
-        // Delayed allocation: the pages of a new file have no blocks yet. Programs treat a file
-        // without blocks as a hole, so the pages are counted.
+        // As in the kernel, pages that wait for their blocks are counted: a program that caches the
+        // attributes, as the kernel does for a mount, is not told when a page gets its block.
         let mapping = &self.data.mapping;
-        let unplaced = match f.blocks {
-            0 => mapping.unlanded_pages().min(mapping.pages()) * mapping.page_size().bytes(),
-            _ => 0,
+        let waiting = match f.blocks {
+            // With clusters, pages have no tag. A file without blocks would be taken for a hole.
+            0 => mapping.unlanded_pages().min(mapping.pages()),
+            _ => mapping.delalloc_pages(),
         };
+        let unplaced = waiting * mapping.page_size().bytes();
         let attr = Attr::of_fields(self.ino, self.kind, f, i_block);
         Attr {
             size: meta.size,

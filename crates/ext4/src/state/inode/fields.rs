@@ -6,8 +6,9 @@
 use super::{Inode, InodeMeta, OrphanPlace};
 use crate::{Error, Result};
 use ext4_format::inode::{FileType, InodeFields, InodeFlags, InodeMode, Timestamp};
+use std::ops::Range;
 use sync::atomic::Ordering;
-use units::{FsBlock, Ino};
+use units::{FsBlock, Ino, PageIndex};
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -143,6 +144,13 @@ impl Inode {
         meta.fields.links_count = 0;
         meta.fields.dtime = u32::try_from(now.secs).unwrap_or(u32::MAX).max(1);
         self.note_links(&meta);
+    }
+    /// `pages` have got blocks, which add `sectors` of 512 bytes to the inode. Both change at one
+    /// moment, so that stat counts no page twice. Returns how many of the pages had a reservation.
+    pub(crate) fn place_pages(&self, sectors: i64, pages: Range<PageIndex>) -> u64 {
+        let mut meta = self.meta.lock();
+        meta.fields.blocks = meta.fields.blocks.saturating_add_signed(sectors);
+        self.data.mapping.end_delalloc(pages)
     }
     /// Counts blocks that were added to the inode, or taken from it, in units of 512 bytes.
     pub(crate) fn add_sectors(&self, sectors: i64) {

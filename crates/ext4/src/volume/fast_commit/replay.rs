@@ -368,7 +368,7 @@ impl Replay<'_> {
         let handle = fs.journal.start(INSERT_CREDITS + 2 * groups)?;
         let run = BlockRun { start, len };
         fs.groups.claim_blocks(run)?;
-        extents::insert_picked(fs, &handle, inode, at, run, state)
+        extents::insert_picked(fs, &handle, inode, at, run, state).map(drop)
     }
 
     fn convert(
