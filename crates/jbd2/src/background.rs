@@ -105,10 +105,10 @@ fn commit(
     if journal.error().is_some() {
         return false;
     }
-    if requests.request != CommitRequest::None && journal.has_changes() {
-        if requests.request != CommitRequest::Awaited
-            && let Some(client) = journal.client()
-        {
+    // Without changes, a handle may wait for blocks that running handles have reserved.
+    let is_awaited = requests.request == CommitRequest::Awaited;
+    if is_awaited || (requests.request != CommitRequest::None && journal.has_changes()) {
+        if !is_awaited && let Some(client) = journal.client() {
             // The client may write files, and it may start handles. A handle that meets a full
             // transaction meanwhile commits by itself.
             signal.end_serving();

@@ -247,6 +247,7 @@ impl Journal {
             client.write_back_state(&Handle::locked(self, &gate), Phase::Locked);
         }
         if gate.is_empty() {
+            self.found_empty.fetch_add(1, Ordering::Release);
             return None;
         }
         let next = Arc::new(Transaction::new(gate.tid.next()));

@@ -36,25 +36,30 @@ impl Journal {
                 return Ok(Handle::counted(self, gate, credits));
             }
             let full = gate.tid;
+            // Under the gate: no commit looks at the transaction meanwhile.
+            let found_empty = self.found_empty.load(Ordering::Acquire);
             drop(gate);
-            self.wait_until_closed(full)?;
+            self.wait_for_room(full, found_empty)?;
         }
     }
-    /// Waits until transaction `full` is closed. The journal's thread commits it, unless that has
-    /// ended or may itself wait for handles. So this thread does not wait for the log or for a
-    /// device, except behind an earlier transaction.
-    fn wait_until_closed(&self, full: Tid) -> Result<(), JournalError> {
+    /// Waits until transaction `full` is closed, or was found empty more than `found_empty` times:
+    /// the handles that had reserved its blocks have ended without a change. The journal's thread
+    /// commits it, unless that has ended or may itself wait for handles. So this thread does not
+    /// wait for the log or for a device, except behind an earlier transaction.
+    fn wait_for_room(&self, full: Tid, found_empty: u64) -> Result<(), JournalError> {
         assert_none_held("a commit is waited for");
-        let closed = || self.running_tid() != full;
+        let has_room = || {
+            self.running_tid() != full || self.found_empty.load(Ordering::Acquire) != found_empty
+        };
         let commits = &self.background.commits.signal;
         if commits.is_served() {
             self.awaited.advance(full);
             self.background.request_commit(CommitRequest::Awaited);
             self.queue.throttle().kick();
             self.committing
-                .wait_until(|| closed() || !commits.is_served() || self.error().is_some());
+                .wait_until(|| has_room() || !commits.is_served() || self.error().is_some());
         }
-        let Some(mut state) = self.committing.lock_unless(closed) else {
+        let Some(mut state) = self.committing.lock_unless(has_room) else {
             return Ok(());
         };
         let result = self.commit_running(&mut state, CommitReason::Internal);

@@ -15,7 +15,7 @@ use crate::{Flushers, Tunables};
 use block::{Queue, SMALL_SYNC, SmallSync};
 use cache::Budget;
 use std::sync::{Arc, Weak};
-use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sync::clock::Clock;
 use sync::{Mutex, Rank, RwLock};
 use units::PageSize;
@@ -58,6 +58,9 @@ pub struct BackingDev<F: WritebackFs> {
     pub(crate) listed: AtomicUsize,
     /// Batches of the flusher that are open or in flight.
     pub(crate) flusher_batches: Arc<AtomicUsize>,
+    /// Batches of the flusher that have failed. Counted after their inodes are listed again, and
+    /// before `flusher_batches` falls.
+    pub(crate) failed_batches: AtomicU64,
     pub(crate) foreground: ForegroundList,
     pub(crate) control: Control,
 }
@@ -89,6 +92,7 @@ impl<F: WritebackFs> BackingDev<F> {
             b_dirty: Rank::DirtyList.mutex(DirtyList::new()),
             listed: AtomicUsize::new(0),
             flusher_batches: Arc::default(),
+            failed_batches: AtomicU64::new(0),
             foreground: ForegroundList::default(),
             control: Control::new(flushers),
         })
@@ -215,8 +219,12 @@ impl<F: WritebackFs> BackingDev<F> {
     }
     /// Whether the flusher has nothing dirty and nothing in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        // In this order: a batch is counted before its inodes are off the lists.
-        self.listed.load(Ordering::SeqCst) == 0 && self.flusher_batches.load(Ordering::SeqCst) == 0
+        // In this order: a batch is counted before its inodes are off the lists. The inodes of a
+        // batch that fails go back to them.
+        let failed = self.failed_batches.load(Ordering::SeqCst);
+        self.listed.load(Ordering::SeqCst) == 0
+            && self.flusher_batches.load(Ordering::SeqCst) == 0
+            && self.failed_batches.load(Ordering::SeqCst) == failed
     }
     pub(crate) fn thresholds(&self) -> Thresholds {
         let budget = self.limits.budget().limit();

@@ -374,6 +374,8 @@ impl<'a, F: WritebackFs, O: BatchOwner<F>> BatchWriter<'a, F, O> {
 
     fn note_sent(&mut self) {
         if let Some(open) = self.batches.open.take() {
+            // A thread that needs one of its files finishes it, whatever this one waits for next.
+            self.fs.close_batch(&open.batch);
             self.batches.in_flight.push_back(open);
             self.owner.sent(self.batches, self.dev.clock.monotonic());
         }

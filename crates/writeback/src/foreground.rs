@@ -69,16 +69,32 @@ impl<F: WritebackFs> BackingDev<F> {
         inodes: &[&Arc<F::Inode>],
         route: F::Route,
     ) -> Results<F::Error> {
+        if inodes
+            .iter()
+            .all(|inode| F::mapping(inode).unlanded_pages() == 0)
+        {
+            return inodes.iter().map(|_| Ok(())).collect();
+        }
+        let foreground = self.foreground.begin();
+        let results = self.write_unlanded(fs, inodes, route);
+        if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
+            foreground.fail(F::errno(error));
+        }
+        results
+    }
+
+    fn write_unlanded(
+        &self,
+        fs: &F,
+        inodes: &[&Arc<F::Inode>],
+        route: F::Route,
+    ) -> Results<F::Error> {
         let mut results: Results<F::Error> = inodes.iter().map(|_| Ok(())).collect();
         // Each with a cursor behind the errors that were known before.
         let mut todo: SmallVec<[(usize, u64); 1]> = (0..inodes.len())
             .filter(|&i| F::mapping(inodes[i]).unlanded_pages() > 0)
             .map(|i| (i, F::errors(inodes[i]).sample()))
             .collect();
-        if todo.is_empty() {
-            return results;
-        }
-        let _foreground = self.foreground.begin();
         for _ in 0..SWEEPS {
             let dirty = |&(i, _): &(usize, u64)| F::mapping(inodes[i]).dirty_pages();
             let mut left = todo.iter().map(dirty).sum::<u64>();

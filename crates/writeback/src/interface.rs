@@ -115,6 +115,8 @@ pub trait WritebackFs: Send + Sync + Sized + 'static {
         plug: &mut Plug<'_>,
         batch: &Arc<Self::Batch>,
     ) -> Progress<Self::Error>;
+    /// Nothing is added to the batch from now on, so any thread may finish it.
+    fn close_batch(&self, batch: &Self::Batch);
     /// Whether all I/O of a batch has completed. Nothing is added to the batch afterwards.
     fn batch_completed(&self, batch: &Self::Batch) -> bool;
     /// Waits until the batch's I/O has completed, then records its metadata. Idempotent; any thread

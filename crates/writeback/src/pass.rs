@@ -61,6 +61,7 @@ impl DeviceHealth {
         self.backoff_until = dev.clock.monotonic() + backoff(self.failures);
         self.failures = self.failures.saturating_add(1);
         dev.share.failing.store(true, Ordering::Relaxed);
+        dev.failed_batches.fetch_add(1, Ordering::SeqCst);
     }
     fn note_success<F: WritebackFs>(&mut self, dev: &BackingDev<F>) {
         self.failures = 0;
@@ -119,9 +120,8 @@ enum Thread {
 
 impl<F: WritebackFs> PassOwner<'_, F> {
     fn update_batch_bytes(&mut self) {
-        let dev = self.dev;
-        let (limits, share) = (&dev.limits, &dev.share);
-        self.batch_bytes = limits.batch_bytes(share, self.thresholds, dev.flushers);
+        let (limits, share) = (&self.dev.limits, &self.dev.share);
+        self.batch_bytes = limits.batch_bytes(share, self.thresholds, self.dev.flushers);
     }
     fn note_error(&mut self, error: io::Error) {
         if self.outcome.is_ok() {
@@ -191,8 +191,8 @@ impl<F: WritebackFs> BatchOwner<F> for PassOwner<'_, F> {
         match result {
             Ok(()) => self.health.note_success(self.dev),
             Err(error) => {
-                self.health.note_failure(self.dev);
                 batch.mark_dirty(self.dev);
+                self.health.note_failure(self.dev);
                 self.note_error(io::Error::from_raw_os_error(F::errno(&error)));
             }
         }

@@ -39,6 +39,7 @@ impl<F: WritebackFs> BackingDev<F> {
     /// inode; each inode is tried once and stays dirty where it failed. Must not be called from the
     /// flusher ([`WritebackFs::tick`]).
     pub fn sync(&self) -> io::Result<()> {
+        let failures = self.foreground.failures();
         let outcome = if self.is_idle() {
             Ok(())
         } else {
@@ -46,13 +47,18 @@ impl<F: WritebackFs> BackingDev<F> {
             group.and_then(|group| group.wait())
         };
         // Last: an fsync that began after this call may have taken pages that were dirty before it.
-        self.foreground.wait();
-        outcome
+        // If it failed, these pages are dirty again, and the flusher has not seen them.
+        match self.foreground.wait(failures) {
+            Some(errno) => outcome.and(Err(io::Error::from_raw_os_error(errno))),
+            None => outcome,
+        }
     }
     /// Whether a sync would neither write nor wait for anything.
     pub fn is_clean(&self) -> bool {
-        // In this order: what leaves the dirty lists is in foreground writeback, or recorded.
-        self.is_idle() && self.foreground.is_idle()
+        // In this order: what leaves the dirty lists is in foreground writeback, or recorded. A
+        // failed write goes back.
+        let failures = self.foreground.failures();
+        self.is_idle() && self.foreground.is_idle_since(failures)
     }
     /// Makes the flusher write half of the dirty pages, because the budget is exceeded. The call
     /// has no effect if too few pages are dirty to matter. A repeated call is cheap.

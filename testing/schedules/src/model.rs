@@ -56,6 +56,8 @@ pub struct Mark(Vec<(usize, usize)>);
 pub struct Model {
     files: Vec<File>,
     stamps: u32,
+    /// The volume was unmounted while files were changed.
+    cut_off: bool,
 }
 
 impl Model {
@@ -98,6 +100,12 @@ impl Model {
         if let Some(version) = self.files[file.0].versions.last_mut() {
             version.done.get_or_insert(at);
         }
+    }
+
+    /// Notes that the volume is unmounted while files are changed: changes that no fsync has made
+    /// durable may be lost.
+    pub fn cut_off(&mut self) {
+        self.cut_off = true;
     }
 
     /// Notes that the file is about to be unlinked.
@@ -167,6 +175,9 @@ impl Model {
         &self,
         mut read: impl FnMut(&str) -> Result<Option<Vec<u8>>, String>,
     ) -> Result<(), String> {
+        if self.cut_off {
+            return self.check_crash(usize::MAX, read);
+        }
         for file in &self.files {
             let expected = file.versions.last().filter(|_| file.unlinked.is_none());
             match (read(&file.name)?, expected) {

@@ -1,5 +1,7 @@
 //! A mounted volume in a run. Each call of the engine is noted in the model.
 
+mod beside_unmount;
+
 use crate::base;
 use crate::device::{Disk, Store};
 use crate::model::{Contents, FileId, Model, Rule, bytes};

@@ -20,6 +20,8 @@ impl Fs {
     pub fn sync(&self) -> Result<()> {
         self.sync_shared()
             .or_else(|error| match &*self.unmounted.lock() {
+                // A write was under way, and dirtied pages after the last writeback.
+                Some(Ok(())) if self.bdi.dirty_pages() > 0 => Err(error),
                 Some(outcome) => outcome.clone(),
                 None => Err(error),
             })
@@ -49,10 +51,12 @@ impl Fs {
         self.delete_unlinked();
         let sizes = self.sizes_to_sync();
         let data = self.bdi.sync();
-        if !self.is_read_only() {
-            sizes
-                .iter()
-                .try_for_each(|(inode, begin)| inode.follow_to(self, *begin))?;
+        sizes
+            .iter()
+            .try_for_each(|(inode, begin)| inode.follow_to(self, *begin))?;
+        // Also on a volume that has become read-only: the last commit of an unmount may be still to
+        // come.
+        if !self.queue.read_only() {
             self.commit_all()?;
         }
         // Changes that the journal had when it stopped are lost, although nothing is dirty.

@@ -13,10 +13,12 @@
 mod all;
 mod auto_da_alloc;
 mod queued;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use crate::state::{Needed, Route};
-use crate::{Fs, Inode, InodeRef, Result, SyncKind};
+use crate::{Error, Fs, Inode, InodeRef, Result, SyncKind};
 use block::Reason;
 use std::sync::Arc;
 
@@ -41,7 +43,7 @@ impl Fs {
     pub fn fsync(&self, inode: &InodeRef, kind: SyncKind) -> Result<()> {
         self.check_journal()?;
         if self.is_read_only() {
-            return Ok(());
+            return self.make_recorded_durable(inode, kind);
         }
         let _timed = self.bdi.begin_fsync(inode.data.mapping.dirty_bytes());
         let begin = inode.size_to_sync();
@@ -58,7 +60,8 @@ impl Fs {
             return targets.iter().map(|_| Err(error.clone())).collect();
         }
         if self.is_read_only() {
-            return targets.iter().map(|_| Ok(())).collect();
+            let durable = |t: &SyncTarget| self.make_recorded_durable(&t.inode, t.kind);
+            return targets.iter().map(durable).collect();
         }
         let inodes: Vec<_> = targets.iter().map(|target| &*target.inode).collect();
         let _timed = (inodes.len() <= FEW_FILES).then(|| {
@@ -116,6 +119,23 @@ impl Fs {
             true => Route::Log,
             false => Route::LogNew,
         }
+    }
+
+    /// Makes a file durable on a volume that is read-only: by the mount options, or because an
+    /// unmount has begun. The last commit may be still to come.
+    ///
+    /// # Errors
+    /// `ReadOnly` if a write has dirtied pages after the last writeback of an unmount.
+    fn make_recorded_durable(&self, inode: &Arc<Inode>, kind: SyncKind) -> Result<()> {
+        if inode.has_unlanded() {
+            // An unmount that is under way writes the pages, unless they became dirty too late.
+            drop(self.unmounted.lock());
+            self.wait_writeback(inode);
+        }
+        if inode.has_unlanded() || inode.size_waits() {
+            return Err(Error::ReadOnly);
+        }
+        self.make_durable(inode.needed_of_recorded(self, kind))
     }
 
     /// # Errors

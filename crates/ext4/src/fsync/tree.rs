@@ -65,7 +65,8 @@ impl Fs {
         }
         self.check_journal()?;
         if self.is_read_only() {
-            return Ok(());
+            // Few changes can be left: those beside an unmount.
+            return self.sync();
         }
         let below = self.unlanded_below(root)?;
         let mut inodes: Vec<&Arc<Inode>> = below.iter().map(|inode| &**inode).collect();

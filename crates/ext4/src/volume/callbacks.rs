@@ -64,6 +64,10 @@ impl WritebackFs for Fs {
         self.write_slice(inode, slice, plug, batch)
     }
 
+    fn close_batch(&self, batch: &Batch) {
+        batch.close();
+    }
+
     fn batch_completed(&self, batch: &Batch) -> bool {
         batch.close();
         batch.has_landed()

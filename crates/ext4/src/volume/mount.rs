@@ -170,10 +170,13 @@ impl Fs {
             return closed.map_err(Error::from);
         }
         let synced = self.sync_now();
-        self.bdi.shutdown();
-        let synced = synced.and(self.sync_now());
         self.discard_freed();
+        self.delete_unlinked();
+        // Changes are refused from here on. The second sync writes those that came during the first
+        // one, so the flusher still runs.
         self.become_read_only("unmounted");
+        let synced = synced.and(self.sync_now());
+        self.bdi.shutdown();
         self.journal.close()?;
         let left = orphan::any(self);
         let condition = match synced.is_ok() && !left {

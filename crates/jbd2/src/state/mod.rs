@@ -155,6 +155,9 @@ pub struct Journal {
     pub(crate) committed: AtomicTid,
     /// The newest transaction whose commit a handle waits for, to start in the next one.
     pub(crate) awaited: AtomicTid,
+    /// How often a commit has found the running transaction empty. No handle was running then, so a
+    /// handle that waits for room fits.
+    pub(crate) found_empty: AtomicU64,
     /// Blocks of a transaction that could not be written to the log. They stay in memory, so
     /// readers never see the older content of the device.
     pub(crate) lost: Mutex<Vec<Frozen>>,
@@ -215,6 +218,7 @@ impl Journal {
             running: AtomicTid::new(last.next()),
             committed: AtomicTid::new(last),
             awaited: AtomicTid::new(last),
+            found_empty: AtomicU64::new(0),
             committing: CommitLock::default(),
             write_backs: WriteBacks::default(),
             checkpoint_waiters: AtomicUsize::new(0),

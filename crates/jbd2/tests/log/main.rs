@@ -8,4 +8,5 @@ mod held_data;
 mod interop;
 mod journal;
 mod read_ahead;
+mod room;
 mod unlogged;

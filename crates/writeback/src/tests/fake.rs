@@ -39,6 +39,8 @@ type Written = (Arc<Inode>, Range<PageIndex>, u64);
 pub struct Batch {
     pending: AtomicUsize,
     failed: AtomicBool,
+    /// Any thread may finish it.
+    closed: AtomicBool,
     /// When its I/O lands, however early memory has it.
     lands_at: Duration,
     ranges: Mutex<Vec<Written>>,
@@ -85,6 +87,7 @@ pub struct FakeFs {
     pub log: Mutex<Vec<Submitted>>,
     /// Slices that were written when a step ended.
     pub steps: Mutex<Vec<usize>>,
+    batches: Mutex<Vec<Arc<Batch>>>,
     /// Called after a slice was submitted.
     pub hook: Mutex<Option<Hook>>,
     pub fails: AtomicBool,
@@ -125,6 +128,7 @@ impl FakeFs {
             busy_until: Mutex::default(),
             log: Mutex::default(),
             steps: Mutex::default(),
+            batches: Mutex::default(),
             hook: Mutex::default(),
             fails: AtomicBool::new(false),
             ticks: AtomicUsize::new(0),
@@ -176,6 +180,12 @@ impl FakeFs {
         buf[..8].copy_from_slice(&version.to_le_bytes());
         buf.freeze()
     }
+    /// Batches that have begun, and those of them that only their owner may finish.
+    pub fn open_batches(&self) -> (usize, usize) {
+        let batches = self.batches.lock();
+        let open = batches.iter().filter(|batch| !batch.closed.load(SeqCst));
+        (batches.len(), open.count())
+    }
     pub fn take_log(&self) -> Vec<Submitted> {
         std::mem::take(&mut self.log.lock())
     }
@@ -208,16 +218,19 @@ impl WritebackFs for FakeFs {
     fn new_batch(&self, _expected: u64, (): ()) -> Arc<Batch> {
         let mut busy_until = self.busy_until.lock();
         *busy_until = (*busy_until).max(self.clock.monotonic()) + *self.batch_time.lock();
-        Arc::new(Batch {
+        let batch = Arc::new(Batch {
             pending: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             lands_at: *busy_until,
             ranges: Mutex::default(),
             finished: Mutex::new(false),
             failures: Mutex::default(),
             landed: Condvar::new(),
             lock: Mutex::default(),
-        })
+        });
+        self.batches.lock().push(batch.clone());
+        batch
     }
     fn write_pages(
         &self,
@@ -275,7 +288,11 @@ impl WritebackFs for FakeFs {
             failed: damaged.then_some(EUCLEAN),
         }
     }
+    fn close_batch(&self, batch: &Batch) {
+        batch.closed.store(true, SeqCst);
+    }
     fn batch_completed(&self, batch: &Batch) -> bool {
+        batch.closed.store(true, SeqCst);
         batch.pending.load(SeqCst) == 0 && batch.lands_at <= self.clock.monotonic()
     }
     fn finish_batch(&self, batch: &Batch, reason: Reason) -> Result<(), i32> {
@@ -302,15 +319,16 @@ impl WritebackFs for FakeFs {
                 inode.errors.set(5);
                 let redirtied = inode.mapping.fail_writeback(range);
                 self.dev().sub_dirty(1 - redirtied);
+                self.dev().mark_dirty(&inode);
             } else {
                 inode.landed.fetch_max(version, SeqCst);
                 self.dev().sub_dirty(inode.mapping.end_writeback(range));
             }
         }
-        if failed {
-            return Err(5);
+        match batch.failures.lock().is_empty() {
+            true => Ok(()),
+            false => Err(5),
         }
-        Ok(())
     }
     fn is_dirty(inode: &Inode) -> bool {
         inode.mapping.dirty_pages() > 0

@@ -1,7 +1,8 @@
 use super::fake::*;
 use crate::*;
+use ::sync::clock::Clock;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use units::PageIndex;
 
@@ -458,4 +459,21 @@ fn beside_a_reader_large_files_are_cut_where_room_ends_and_small_ones_are_not() 
         is_cut,
         "the room is 200 kB, so that a fsync takes no longer than 2 ms"
     );
+}
+
+#[test]
+fn a_batch_that_was_sent_can_be_finished_by_any_thread() {
+    let mut test = ByHand::new();
+    // The flusher records its batches later, together.
+    let throttle = test.fs.queue.throttle();
+    throttle.announce_small_sync(test.clock.monotonic());
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = most.clone();
+    *test.fs.hook.lock() = Some(Box::new(move |fs, _| {
+        seen.fetch_max(fs.open_batches().1, SeqCst);
+    }));
+    let _files = test.files(0..40, 50);
+    test.settle();
+    assert!(test.fs.open_batches().0 > 2);
+    assert_eq!(most.load(SeqCst), 1, "only the batch that is being filled");
 }

@@ -50,6 +50,47 @@ fn the_flusher_does_not_keep_the_file_system() {
 }
 
 #[test]
+fn a_sync_reports_what_fails_in_the_foreground() {
+    let fs = fs(10_000);
+    let inode = fs.inode(1);
+    fs.write(&inode, 0, 1);
+    *fs.batch_time.lock() = Duration::from_millis(200);
+    fs.fails.store(true, SeqCst);
+    std::thread::scope(|scope| {
+        let fsync = scope.spawn(|| fs.dev().write_and_wait(&fs, &[&inode], ()));
+        while inode.mapping.writeback_pages() == 0 {
+            std::thread::yield_now();
+        }
+        // The flusher finds nothing dirty: the page is on its way.
+        let synced = fs.dev().sync();
+        assert_eq!(synced.unwrap_err().raw_os_error(), Some(5));
+        assert_eq!(fsync.join().unwrap()[0], Err(5));
+    });
+    assert!(!fs.dev().is_clean());
+    fs.fails.store(false, SeqCst);
+    fs.dev().sync().unwrap();
+    assert!(fs.dev().is_clean());
+    assert_eq!(inode.landed.load(SeqCst), 1);
+    fs.dev().shutdown();
+}
+
+#[test]
+fn foreground_writeback_that_has_failed_is_not_overlooked() {
+    let fs = fs(10_000);
+    let list = &fs.dev().foreground;
+    let before = list.failures();
+    let foreground = list.begin();
+    assert!(!list.is_idle_since(before));
+    foreground.fail(28);
+    drop(foreground);
+    // A thread that saw the dirty lists empty at `before` looks at them again.
+    assert!(!list.is_idle_since(before));
+    assert!(list.is_idle_since(list.failures()));
+    assert_eq!(list.wait(before), Some(28));
+    assert_eq!(list.wait(list.failures()), None);
+}
+
+#[test]
 fn a_sync_waits_for_writeback_in_the_foreground() {
     let fs = fs(10_000);
     let foreground = fs.dev().foreground.begin();

@@ -50,6 +50,12 @@ pub fn all() -> Vec<Scenario> {
             body: unmount,
         },
         Scenario {
+            name: "unmount-writes",
+            about: "writes, fsyncs and syncs of three threads when the volume is unmounted",
+            mounting: any,
+            body: unmount_writes,
+        },
+        Scenario {
             name: "contents-1k",
             about: "contents, on a volume with blocks of 1 KiB",
             mounting: small_blocks,
@@ -322,5 +328,39 @@ fn unmount(volume: &Volume, rng: &mut Rng) {
     if let Err(error) = volume.fs().unmount() {
         volume.violation(format!("unmount: {error}"));
     }
+    join(threads);
+}
+
+/// An fsync or sync that succeeds has made durable what its thread had written, also beside an
+/// unmount and after it.
+fn unmount_writes(volume: &Volume, rng: &mut Rng) {
+    let files: Vec<File> = volume.prepare(|| {
+        let files = ["a", "b", "c"].map(|name| volume.create(name, Rule::Sectors));
+        files
+            .iter()
+            .for_each(|file| volume.write(file, 0, 2 * PAGE));
+        volume.sync();
+        files.into()
+    });
+    let writer = |file: File, mut rng: Rng| {
+        start(volume, "writer", move |volume| {
+            for _ in 0..4 {
+                volume.try_write(&file, rng.index(3) * PAGE, PAGE);
+                match rng.below(4) {
+                    0 => volume.try_sync(&file, |fs, _| fs.sync()),
+                    1 => volume.try_sync(&file, |fs, inode| fs.sync_tree(inode)),
+                    _ => {
+                        let kind = any_sync(&mut rng);
+                        volume.try_sync(&file, |fs, inode| fs.fsync(inode, kind));
+                    }
+                }
+            }
+        })
+    };
+    let threads: Vec<_> = files.into_iter().map(|f| writer(f, rng.fork())).collect();
+    for _ in 0..rng.below(200) {
+        thread::yield_now();
+    }
+    volume.unmount_beside_changes();
     join(threads);
 }

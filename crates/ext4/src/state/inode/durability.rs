@@ -315,21 +315,25 @@ impl Inode {
     ) -> Result<Needed> {
         self.follow_size(fs)?;
         self.follow_to(fs, begin)?;
-        let tid = if kind == SyncKind::Fdatasync {
-            &self.data.durability.datasync_tid
-        } else {
-            if self.lazy_times.load(Ordering::Relaxed) {
-                // The flusher recorded the pages of a write before it set the times, which are in
-                // no transaction.
-                let handle = fs.journal.start(2)?;
-                self.mark_dirty_attributes(fs, &handle);
-            }
-            &self.data.durability.tid
+        if kind == SyncKind::Fsync && self.lazy_times.load(Ordering::Relaxed) {
+            // The flusher recorded the pages of a write before it set the times, which are in no
+            // transaction.
+            let handle = fs.journal.start(2)?;
+            self.mark_dirty_attributes(fs, &handle);
+        }
+        Ok(self.needed_of_recorded(fs, kind))
+    }
+
+    /// Recorded → durable: the remaining steps for what is in a transaction.
+    pub(crate) fn needed_of_recorded(&self, fs: &Fs, kind: SyncKind) -> Needed {
+        let tid = match kind {
+            SyncKind::Fdatasync => &self.data.durability.datasync_tid,
+            SyncKind::Fsync => &self.data.durability.tid,
         };
-        Ok(Needed {
+        Needed {
             commit: tid.uncommitted(&fs.journal),
             written: self.data.durability.written.get(),
-        })
+        }
     }
 
     /// Whether fdatasync has to commit a transaction even if no page is dirty.

@@ -1,0 +1,44 @@
+//! Calls beside an unmount, which may make them fail.
+
+use super::{File, Volume};
+use crate::model::bytes;
+use ext4::{Fs, InodeRef};
+use testkit::crash::SECTOR;
+use testkit::volume as calls;
+
+impl Volume {
+    /// Unmounts while other threads change files.
+    pub fn unmount_beside_changes(&self) {
+        self.model(|m, _| m.cut_off());
+        self.expect("unmount", self.0.fs.unmount());
+    }
+
+    /// Writes sectors. The write may fail: the volume may be unmounted meanwhile.
+    pub fn try_write(&self, file: &File, at: usize, sectors: usize) {
+        let stamp = self.model(|m, position| {
+            let stamp = m.stamp();
+            let mut contents = m.contents(file.id);
+            contents.resize(contents.len().max(at + sectors), 0);
+            contents[at..at + sectors].fill(stamp);
+            m.begin(
+                file.id,
+                format!("try {sectors} at {at}"),
+                contents,
+                position,
+            );
+            stamp
+        });
+        let data = bytes(stamp, sectors);
+        if calls::write_all(&self.0.fs, &file.inode, (at * SECTOR) as u64, &data).is_ok() {
+            self.model(|m, position| m.done(file.id, position));
+        }
+    }
+
+    /// Calls `sync`, which may fail for the same reason. If it succeeds, the file is durable.
+    pub fn try_sync(&self, file: &File, sync: impl FnOnce(&Fs, &InodeRef) -> ext4::Result<()>) {
+        let mark = self.model(|m, _| m.mark(&[file.id]));
+        if sync(&self.0.fs, &file.inode).is_ok() {
+            self.model(|m, at| m.acknowledge(mark, at));
+        }
+    }
+}
