@@ -69,7 +69,7 @@ const SMALL_PARTS: u32 = 16;
 const ATTEMPTS: u32 = 3;
 
 /// A thread waits for a checkpoint.
-struct UrgentCheckpoint<'a>(&'a AtomicUsize);
+pub(crate) struct UrgentCheckpoint<'a>(&'a AtomicUsize);
 
 impl Drop for UrgentCheckpoint<'_> {
     fn drop(&mut self) {
@@ -154,7 +154,7 @@ impl Journal {
     }
 
     /// Lifts the limits of checkpoints until the guard is dropped: this thread waits for one.
-    fn urge_checkpoint(&self) -> UrgentCheckpoint<'_> {
+    pub(crate) fn urge_checkpoint(&self) -> UrgentCheckpoint<'_> {
         self.checkpoint_waiters.fetch_add(1, Ordering::SeqCst);
         self.queue.throttle().kick();
         UrgentCheckpoint(&self.checkpoint_waiters)

@@ -91,6 +91,8 @@ impl Journal {
         let Some(mut steps) = self.checkpointing.try_lock() else {
             return Ok(false);
         };
+        // The callers of the commit wait for it.
+        let _urgent = self.urge_checkpoint();
         self.checkpoint(&mut steps)?;
         // The commit lock is held, so no transaction was added.
         assert_eq!(self.set.lock().used(), 0, "the log is not empty");

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Invariants, all under the one lock of the mapping:
-//! - `nr_pages`, `nr_delalloc` and `tagged` equal the number of pages and of their tags. Each page held is charged
-//!   to the budget once.
+//! - `nr_pages`, `nr_delalloc` and `tagged` equal the number of pages and of their tags. Each page
+//!   held is charged to the budget once.
 //! - A page that is dirty *and* under writeback counts twice in `unlanded_pages()`. A caller that
 //!   keeps a total adds one if `store_dirty` or `modify` returns a page that was not dirty, and
 //!   subtracts the result of `end_writeback`. After a failure it subtracts the pages that it had

@@ -183,8 +183,8 @@ fn hole(block: FileBlock, end: FileBlock) -> Map {
 
 /// Maps the hole `block..block + run.len` to the picked blocks `run` and records their clusters in
 /// the bitmaps, those that are not recorded yet. It merges the extent with its neighbours if
-/// possible, updates the inode's block count and marks the inode dirty. Returns how many pages of the
-/// range had a promise of a block.
+/// possible, updates the inode's block count and marks the inode dirty. Returns how many pages of
+/// the range had a promise of a block.
 ///
 /// The run has at most 32,768 blocks (32,767 for unwritten). New nodes are placed near it.
 ///

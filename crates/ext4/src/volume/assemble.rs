@@ -127,8 +127,8 @@ impl Fs {
     }
 }
 
-/// The blocks of the log on the volume, and the one of the multiple mount protection. The engine writes to them
-/// whatever the bitmaps say, so no file may have them.
+/// The blocks of the log on the volume, and the one of the multiple mount protection. The engine
+/// writes to them whatever the bitmaps say, so no file may have them.
 fn own_blocks(sb: &Superblock, journal: Option<&JournalPlace>) -> Vec<BlockRun> {
     let extents = match journal {
         Some(JournalPlace::OnVolume(extents)) => extents.as_slice(),

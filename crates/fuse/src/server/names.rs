@@ -55,8 +55,8 @@ impl Server {
     pub(super) fn lookup(&self, parent: NodeId, name: &OsStr) -> Result<Entry> {
         let dir = self.inode(parent)?;
         let found = match name.as_bytes() {
-            // Lookups for file handles (NFS) of inodes that the kernel has forgotten. It knows those
-            // that are open, so a deleted one is only waiting for its deletion.
+            // Lookups for file handles (NFS) of inodes that the kernel has forgotten. It knows
+            // those that are open, so a deleted one only waits for its deletion.
             b"." if dir.attr().nlink == 0 => Err(Error::Stale),
             b"." => Ok(dir),
             b".." => self.fs.parent(&dir),
