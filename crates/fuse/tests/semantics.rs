@@ -55,7 +55,7 @@ except OSError as e: print(e.errno)\"",
     "mkdir d; setfacl -d -m u:1000:rwx,o::- d; umask 077; touch d/f; mkdir d/s; getfacl -n d d/f d/s",
     "mkdir d; chmod 700 d; echo secret > d/f; as cat d/f || true; setfacl -m u:nobody:rx d; as cat d/f; setfacl -b d; as cat d/f || true",
     // Privileges that a change takes away.
-    "cp /bin/true a; chmod 6777 a; as bash -c 'echo >> a'; stat -c %a a; chmod 6777 a; as truncate -s 5 a; stat -c %a a; chmod 6777 a; as fallocate -l 9000 a; stat -c %a a; chmod 6777 a; chown 3 a; stat -c %a a; chmod 6777 a; python3 -c 'import os; os.chown(\"a\", -1, -1)'; stat -c %a a",
+    "cp /bin/true a; chmod 6777 a; as bash -c 'echo >> a'; stat -c %a a; chmod 6777 a; as truncate -s 5 a; stat -c %a a; chmod 6777 a; as fallocate -l 9000 a; stat -c %a a; chmod 6777 a; chown 3 a; stat -c %a a",
     "cp /bin/true a; setcap cap_net_raw+ep a; getcap a; echo >> a; getcap a; setcap cap_net_raw+ep a; echo >> a; getcap a",
     // Unnamed files, and whiteouts.
     "python3 -c \"

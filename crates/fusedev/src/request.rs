@@ -173,13 +173,6 @@ pub struct SetAttr {
     pub clear_privileges: bool,
 }
 
-impl SetAttr {
-    /// Whether it changes nothing by itself.
-    pub fn is_empty(&self) -> bool {
-        *self == SetAttr::default()
-    }
-}
-
 /// A new time stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {

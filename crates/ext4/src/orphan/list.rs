@@ -9,16 +9,14 @@ use jbd2::Handle;
 use std::sync::Arc;
 
 impl OrphanList {
-    /// Adds `inode` as the head, with `next` after it.
-    pub fn set_head(&mut self, inode: &Arc<Inode>, next: u32) {
-        self.head = inode.ino.0;
+    /// Adds `inode` between `prev` and `next`. Without a `prev` (0) it is the head.
+    pub fn insert(&mut self, prev: u32, inode: &Arc<Inode>, next: u32) {
+        let ino = inode.ino.0;
+        if prev == 0 {
+            self.head = ino;
+        }
         let inode = inode.clone();
-        let entry = OrphanEntry {
-            inode,
-            prev: 0,
-            next,
-        };
-        self.entries.insert(self.head, entry);
+        self.entries.insert(ino, OrphanEntry { inode, prev, next });
     }
 }
 
@@ -30,7 +28,7 @@ pub(super) fn add(fs: &Fs, handle: &Handle<'_>, inode: &Arc<Inode>) {
         if let Some(old) = list.entries.get_mut(&head) {
             old.prev = ino;
         }
-        list.set_head(inode, head);
+        list.insert(0, inode, head);
         inode.set_orphan_link(Some(OrphanPlace::List), head);
         fs.superblock.lock().last_orphan.set(ino);
     }

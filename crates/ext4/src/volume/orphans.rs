@@ -4,7 +4,11 @@
 //! deleted. The truncation of an inode with links is completed. Each inode has its own transaction,
 //! which also removes it from the list or its slot. So after a crash the next mount continues with
 //! the rest.
+//!
+//! An inode whose blocks or attributes are damaged stays recorded, for e2fsck, and its damage is
+//! noted. The others are recovered. A damaged list or file ends the mount.
 
+use crate::damage::is_damage;
 use crate::state::{Links, OrphanFile, OrphanPlace};
 use crate::{Error, Fs, InodeDamage, InodeRef, OrphanReport, Result, orphan};
 use ext4_format::error::FormatError;
@@ -43,6 +47,13 @@ pub(super) fn recover(fs: &Fs) -> Result<OrphanReport> {
     Ok(report)
 }
 
+/// Whether an orphan was recovered, or stays recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recovered {
+    Yes,
+    No,
+}
+
 struct Recovery<'a> {
     fs: &'a Fs,
     /// Inodes recovered so far.
@@ -52,19 +63,32 @@ struct Recovery<'a> {
 
 impl Recovery<'_> {
     fn walk_list(&mut self) -> Result<()> {
-        loop {
-            let ino = Ino(self.fs.superblock.lock().last_orphan.get());
-            if ino.0 == 0 {
-                return Ok(());
-            }
+        // The last inode that stays on the list.
+        let mut kept = 0;
+        while let Some(ino) = self.after(kept) {
             let inode = self.load("s_last_orphan or i_dtime", ino)?;
             if !self.seen.insert(ino.0) {
                 return Err(InodeDamage::OrphanListedTwice.of(ino));
             }
             let next = inode.fields(|f| f.dtime);
-            self.fs.orphan_state.list.lock().set_head(&inode, next);
-            self.recover_inode(&inode, OrphanPlace::List)?;
+            let list = &self.fs.orphan_state.list;
+            list.lock().insert(kept, &inode, next);
+            if self.recover_inode(&inode, OrphanPlace::List)? == Recovered::No {
+                kept = ino.0;
+            }
         }
+        Ok(())
+    }
+
+    /// The inode after `kept` on the list; the first one if that is 0. `None` at the end.
+    fn after(&self, kept: u32) -> Option<Ino> {
+        let list = self.fs.orphan_state.list.lock();
+        let next = match list.entries.get(&kept) {
+            Some(kept) => kept.next,
+            None => self.fs.superblock.lock().last_orphan.get(),
+        };
+        // Damage may have made the volume read-only.
+        (next != 0 && !self.fs.is_read_only()).then_some(Ino(next))
     }
 
     fn walk_file(&mut self) -> Result<()> {
@@ -84,6 +108,9 @@ impl Recovery<'_> {
                     return Err(damage.at(ino, place));
                 }
                 self.recover_inode(&inode, OrphanPlace::File { block, slot })?;
+                if self.fs.is_read_only() {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -106,9 +133,22 @@ impl Recovery<'_> {
         self.fs.load_inode(ino, Links::Optional)
     }
 
-    /// Deletes or truncates an orphan, which removes its record.
-    fn recover_inode(&mut self, inode: &InodeRef, place: OrphanPlace) -> Result<()> {
+    /// Deletes or truncates an orphan, which removes its record. A damaged one keeps it.
+    fn recover_inode(&mut self, inode: &InodeRef, place: OrphanPlace) -> Result<Recovered> {
         inode.set_orphan_place(Some(place));
+        match self.delete_or_truncate(inode) {
+            Ok(()) => Ok(Recovered::Yes),
+            Err(error) if is_damage(&error) => {
+                let error = self.fs.blame("recover_orphan", inode.ino, error);
+                let device = self.fs.queue.name();
+                tracing::error!("{device}: orphan inode {} stays: {error}", inode.ino);
+                Ok(Recovered::No)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn delete_or_truncate(&mut self, inode: &InodeRef) -> Result<()> {
         let (links, size, is_regular) =
             inode.fields(|f| (f.links_count, f.size, f.mode.is_regular()));
         self.fs.orphan_state.count.fetch_add(1, Ordering::Relaxed);

@@ -89,10 +89,7 @@ impl Server {
         request: &fusedev::SetAttr,
     ) -> Result<fusedev::Attr> {
         let inode = self.inode(node)?;
-        // The kernel sends an empty request for chown(2) without an owner and a group, which clears
-        // them, too.
-        let clears = request.clear_privileges || request.is_empty();
-        let cleared = || match clears {
+        let cleared = || match request.clear_privileges {
             true => self.cleared_mode(&inode, caller),
             false => None,
         };

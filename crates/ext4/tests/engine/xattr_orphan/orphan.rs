@@ -2,7 +2,8 @@ use crate::xattr_orphan::volume::{KINDS, by_mke2fs, find};
 use ext4::{Error, Fs, InodeDamage, InodeRef, MountOptions, NewInode, SetAttr, SyncKind};
 use std::io::Write;
 use std::sync::Arc;
-use testkit::volume::Image;
+use testkit::needs::run;
+use testkit::volume::{Image, put, remove};
 
 fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
     let new = NewInode {
@@ -178,6 +179,47 @@ fn truncation_is_completed() {
         assert_eq!(fs.read(&file, 8192, &mut bytes).unwrap(), 4096);
         assert_eq!(bytes, [0; 4096]);
     });
+    image.check();
+}
+
+/// A damaged orphan must not keep the volume from being mounted. It is in the middle of the list.
+#[test]
+fn an_orphan_with_damaged_blocks_stays_and_the_others_are_deleted() {
+    let image = by_mke2fs("^orphan_file,^metadata_csum");
+    let names = ["first", "damaged", "last"];
+    let inos = image.with(|fs| {
+        names.map(|name| {
+            put(fs, name, b"contents").unwrap();
+            find(fs, name).ino()
+        })
+    });
+    // The start of its only extent.
+    image.debugfs("set_inode_field damaged block[5] 0xfffffff");
+    for (nth, name) in names.iter().enumerate() {
+        let (ino, next) = (inos[nth], inos.get(nth + 1).map_or(0, |ino| ino.0));
+        image.debugfs(&format!("unlink {name}"));
+        image.debugfs(&format!("set_inode_field <{ino}> links_count 0"));
+        image.debugfs(&format!("set_inode_field <{ino}> dtime {next}"));
+    }
+    image.debugfs(&format!("set_super_value last_orphan {}", inos[0]));
+    let last_orphan = || {
+        image
+            .debugfs("show_super_stats -h")
+            .contains("First orphan")
+    };
+    for deleted in [2, 0] {
+        let fs = image.mount();
+        assert_eq!(fs.info().orphans.deleted, deleted);
+        assert!(fs.info().errors);
+        // The list still takes inodes and gives them back.
+        put(&fs, "new", &[1; 9000]).unwrap();
+        remove(&fs, "new").unwrap();
+        fs.sync().unwrap();
+        fs.unmount().unwrap();
+        assert!(last_orphan(), "the damaged one stays");
+    }
+    let (code, said) = run("e2fsck", &["-fy", image.path().to_str().unwrap()]);
+    assert_eq!(code, 1, "{said}");
     image.check();
 }
 
