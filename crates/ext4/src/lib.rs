@@ -40,6 +40,8 @@ mod namespace;
 mod orphan;
 mod removal;
 mod state;
+#[cfg(test)]
+mod test_volume;
 mod volume;
 mod writepages;
 mod xattr;

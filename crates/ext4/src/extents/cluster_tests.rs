@@ -2,7 +2,8 @@
 
 use super::{Map, lookup};
 use crate::state::{Batch, Route};
-use crate::{FallocateMode, Fs, InodeRef, MountOptions, NewInode, SyncKind};
+use crate::test_volume;
+use crate::{FallocateMode, Fs, InodeRef, SyncKind};
 use block::{Class, Op, PAGE_SIZE, Plug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,18 +23,8 @@ fn mount() -> Option<(Disk, Arc<Fs>, InodeRef)> {
     }
     let args = ["-b", "4096", "-O", "bigalloc", "-C", "65536"];
     let disk = Disk::by_mke2fs(&Mke2fs::by_default(32 << 20).args(&args));
-    // Only the test writes pages and commits.
-    let mut options = MountOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    };
-    options.tunables.dirty_writeback = Duration::ZERO;
-    let fs = Fs::mount(disk.queue(), options).unwrap();
-    let new = NewInode {
-        mode: 0o100_644,
-        ..NewInode::default()
-    };
-    let file = fs.create(&fs.root().unwrap(), b"file", new).unwrap();
+    let fs = test_volume::mount(disk.queue());
+    let file = test_volume::create(&fs, "file");
     Some((disk, fs, file))
 }
 

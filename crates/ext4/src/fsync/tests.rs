@@ -1,32 +1,13 @@
 //! Fsync and sync beside an unmount.
 
 use super::SyncTarget;
-use crate::{Error, Fs, InodeRef, MountOptions, NewInode, SyncKind};
+use crate::test_volume::{create, mount};
+use crate::{Error, Fs, InodeRef, SyncKind};
 use block::{BufMut, PAGE_SIZE};
 use cache::Delalloc;
 use std::sync::Arc;
-use std::time::Duration;
 use testkit::volume::Image;
 use units::PageIndex;
-
-/// Only the test writes pages and commits.
-fn mount(image: &Image) -> Arc<Fs> {
-    let mut options = MountOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    };
-    options.tunables.dirty_writeback = Duration::ZERO;
-    Fs::mount(image.queue(), options).unwrap()
-}
-
-fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
-    let new = NewInode {
-        mode: 0o100_644,
-        ..NewInode::default()
-    };
-    fs.create(&fs.root().unwrap(), name.as_bytes(), new)
-        .unwrap()
-}
 
 fn fsync_in_each_way(fs: &Arc<Fs>, file: &InodeRef) -> Vec<Result<(), Error>> {
     let target = SyncTarget {
@@ -47,7 +28,7 @@ fn begin_unmount(fs: &Fs) {
 #[test]
 fn data_that_an_unmount_has_not_written_is_not_called_durable() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let file = create(&fs, "file");
     begin_unmount(&fs);
     fs.write(&file, 0, b"written after the last writeback")
@@ -65,7 +46,7 @@ fn data_that_an_unmount_has_not_written_is_not_called_durable() {
 fn a_change_before_the_last_commit_of_an_unmount_is_committed() {
     for way in 0..4 {
         let image = Image::ours(64 << 20, &[]);
-        let fs = mount(&image);
+        let fs = mount(image.queue());
         begin_unmount(&fs);
         let file = create(&fs, "file");
         fs.become_read_only("unmounted");
@@ -83,7 +64,7 @@ fn a_change_before_the_last_commit_of_an_unmount_is_committed() {
         }
         fs.crash();
         drop((file, fs));
-        let fs = mount(&image);
+        let fs = mount(image.queue());
         let found = fs.lookup(&fs.root().unwrap(), b"file");
         assert!(found.is_ok(), "{way}");
         drop(found);
@@ -94,7 +75,7 @@ fn a_change_before_the_last_commit_of_an_unmount_is_committed() {
 #[test]
 fn after_an_unmount_only_what_it_has_written_is_durable() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let file = create(&fs, "file");
     fs.write(&file, 0, &[1; PAGE_SIZE]).unwrap();
     fs.unmount().unwrap();

@@ -1,23 +1,13 @@
 use crate::directory::{self, CHANGE_CREDITS};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::state::Links;
-use crate::{Error, Fs, InodeRef, MountOptions, NewInode, SetXattrMode};
+use crate::test_volume::mount;
+use crate::{Error, Fs, InodeRef, NewInode, SetXattrMode};
 use block::PAGE_SIZE;
 use std::sync::Arc;
-use std::time::Duration;
 use sync::atomic::Ordering;
 use testkit::volume::Image;
 use units::Ino;
-
-/// Only the test commits.
-fn mount(image: &Image) -> Arc<Fs> {
-    let mut options = MountOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    };
-    options.tunables.dirty_writeback = Duration::ZERO;
-    Fs::mount(image.queue(), options).unwrap()
-}
 
 /// A file with `pages` written pages and no user.
 fn file(fs: &Arc<Fs>, name: &[u8], pages: u64) -> Ino {
@@ -50,7 +40,7 @@ fn unmount(fs: Arc<Fs>, image: &Image) {
 #[test]
 fn a_file_without_users_is_deleted_with_its_last_name() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let root = fs.root().unwrap();
     let before = fs.statfs();
     // Extents in the root, and in a node of their own.
@@ -74,7 +64,7 @@ fn a_file_without_users_is_deleted_with_its_last_name() {
 #[test]
 fn a_file_in_use_or_with_pages_in_flight_is_an_orphan_first() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let root = fs.root().unwrap();
     file(&fs, b"used", 1);
     let user: InodeRef = fs.lookup(&root, b"used").unwrap();
@@ -101,7 +91,7 @@ fn a_file_in_use_or_with_pages_in_flight_is_an_orphan_first() {
 #[test]
 fn a_file_with_state_of_reading_is_deleted_without_the_handle() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let root = fs.root().unwrap();
     let ino = file(&fs, b"read", 3);
     let inode = fs.lookup(&root, b"read").unwrap();
@@ -124,7 +114,7 @@ fn a_file_with_state_of_reading_is_deleted_without_the_handle() {
 #[test]
 fn a_deleted_inode_cannot_be_loaded_by_its_number() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let root = fs.root().unwrap();
     for (name, pages) in [(b"a", 0), (b"b", 3), (b"c", 40)] {
         let ino = file(&fs, name, pages);
@@ -142,7 +132,7 @@ fn a_deleted_inode_cannot_be_loaded_by_its_number() {
 #[test]
 fn a_value_in_use_is_deleted_after_a_crash() {
     let image = Image::ours(64 << 20, &["ea_inode"]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let unused = fs.statfs().free_inodes;
     let ino = file(&fs, b"file", 0);
     let file = fs.inode(ino).unwrap();
@@ -157,7 +147,7 @@ fn a_value_in_use_is_deleted_after_a_crash() {
     drop(file);
     fs.crash();
     drop((value, fs));
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     assert_eq!(fs.statfs().free_inodes, unused - 1);
     unmount(fs, &image);
 }
@@ -167,7 +157,7 @@ fn a_value_in_use_is_deleted_after_a_crash() {
 fn a_file_with_small_attributes_is_deleted_with_its_last_name() {
     for features in [&[][..], &["ea_inode"]] {
         let image = Image::ours(64 << 20, features);
-        let fs = mount(&image);
+        let fs = mount(image.queue());
         let root = fs.root().unwrap();
         let unused = fs.statfs().free_inodes;
         for (name, len, at_once) in [(b"a", 10, true), (b"b", 1000, false), (b"c", 20_000, false)] {

@@ -2,7 +2,8 @@
 
 use crate::extents::{self, ExtentState, Map};
 use crate::state::{Batch, Route};
-use crate::{FallocateMode, Fs, InodeRef, MountOptions, SetAttr, SyncKind};
+use crate::test_volume::{create, mount};
+use crate::{FallocateMode, Fs, InodeRef, SetAttr, SyncKind};
 use block::{PAGE_SIZE, Plug};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,25 +54,6 @@ fn left_after(fs: &Arc<Fs>, file: &InodeRef, pages: usize, reason: Reason) -> Ve
     .collect()
 }
 
-/// Only the test writes pages and commits.
-fn mount(image: &Image) -> Arc<Fs> {
-    let mut options = MountOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    };
-    options.tunables.dirty_writeback = Duration::ZERO;
-    Fs::mount(image.queue(), options).unwrap()
-}
-
-fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
-    let new = crate::NewInode {
-        mode: 0o100_644,
-        ..Default::default()
-    };
-    fs.create(&fs.root().unwrap(), name.as_bytes(), new)
-        .unwrap()
-}
-
 /// Files of a page each, none of which has landed.
 fn many_files(fs: &Arc<Fs>) -> Vec<InodeRef> {
     fs.sync().unwrap();
@@ -105,7 +87,7 @@ fn shatter(fs: &Arc<Fs>, file: &InodeRef, blocks: u32) {
 fn a_range_of_very_many_unwritten_extents_is_recorded_in_several_handles() {
     const PAGES: u32 = 20_000;
     let image = Image::ours(512 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let file = create(&fs, "file");
     let bytes = u64::from(PAGES) * PAGE_SIZE as u64;
     fs.fallocate(
@@ -137,7 +119,7 @@ fn a_range_of_very_many_unwritten_extents_is_recorded_in_several_handles() {
     fs.fsync(&file, SyncKind::Fsync).unwrap();
     fs.crash();
     drop((file, fs));
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let file = fs.lookup(&fs.root().unwrap(), b"file").unwrap();
     for block in 0..PAGES {
         let map = extents::lookup(&fs, &file, FileBlock(block)).unwrap();
@@ -161,7 +143,7 @@ fn a_range_of_very_many_unwritten_extents_is_recorded_in_several_handles() {
 #[test]
 fn ahead_of_a_commit_goes_what_has_landed() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let files = many_files(&fs);
     let all = fs.changed_inodes.pending_blocks();
     assert!(all >= 10, "16 inodes in a block: {all}");
@@ -181,7 +163,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
     fs.fsync(&files[0], SyncKind::Fsync).unwrap();
     fs.crash();
     drop((files, fs));
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let root = fs.root().unwrap();
     for i in 0..160 {
         let file = fs.lookup(&root, format!("{i}").as_bytes()).unwrap();
@@ -198,7 +180,7 @@ fn ahead_of_a_commit_goes_what_has_landed() {
 #[test]
 fn a_sync_prepares_its_commit_while_a_batch_is_on_its_way() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let files = many_files(&fs);
     let pending = || fs.changed_inodes.pending_blocks();
     let finish = |file: &InodeRef, meanwhile: &dyn Fn()| {
@@ -260,7 +242,7 @@ fn placed(fs: &Arc<Fs>, files: &[InodeRef], expected: &[u64]) -> Vec<u64> {
 #[test]
 fn batches_side_by_side_have_pieces_of_the_stream_of_their_own() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let files = many_files(&fs);
     // One after another there are no holes, whatever was expected of them.
     let first = placed(&fs, &files[..10], &[u64::MAX]);
@@ -311,7 +293,7 @@ fn batches_side_by_side_have_pieces_of_the_stream_of_their_own() {
 #[test]
 fn a_slice_goes_on_where_the_last_one_ended() {
     let image = Image::ours(64 << 20, &[]);
-    let fs = mount(&image);
+    let fs = mount(image.queue());
     let file = create(&fs, "file");
     write(&fs, &file, 0..10);
     let slice = |pages| left_after(&fs, &file, pages, Reason::Background);

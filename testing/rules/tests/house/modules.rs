@@ -73,6 +73,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "bulkstat",
             "namespace",
             "volume",
+            "test_volume",
         ],
     ),
     (

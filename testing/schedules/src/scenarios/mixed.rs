@@ -158,14 +158,7 @@ fn contents(volume: &Volume, rng: &mut Rng) {
 /// Each sync must cover what its caller has changed before, whether it leads, shares the sync of
 /// another caller, or finds the volume clean.
 fn shared_sync(volume: &Volume, rng: &mut Rng) {
-    let files: Vec<File> = volume.prepare(|| {
-        let files = ["a", "b", "c"].map(|name| volume.create(name, Rule::Sectors));
-        files
-            .iter()
-            .for_each(|file| volume.write(file, 0, 2 * PAGE));
-        volume.sync();
-        files.into()
-    });
+    let files = three_files(volume);
     let thread = |(number, file): (usize, File), mut rng: Rng| {
         start(volume, "syncer", move |volume| {
             for round in 0..3 {
@@ -187,15 +180,20 @@ fn shared_sync(volume: &Volume, rng: &mut Rng) {
     join(threads);
 }
 
-fn log_wraps(volume: &Volume, rng: &mut Rng) {
-    let files: Vec<File> = volume.prepare(|| {
+/// Files of two pages each, which are durable.
+fn three_files(volume: &Volume) -> Vec<File> {
+    volume.prepare(|| {
         let files = ["a", "b", "c"].map(|name| volume.create(name, Rule::Sectors));
         files
             .iter()
             .for_each(|file| volume.write(file, 0, 2 * PAGE));
         volume.sync();
         files.into()
-    });
+    })
+}
+
+fn log_wraps(volume: &Volume, rng: &mut Rng) {
+    let files = three_files(volume);
     let thread = |file: File, mut rng: Rng| {
         start(volume, "writer", move |volume| {
             for _ in 0..8 {
@@ -334,14 +332,7 @@ fn unmount(volume: &Volume, rng: &mut Rng) {
 /// An fsync or sync that succeeds has made durable what its thread had written, also beside an
 /// unmount and after it.
 fn unmount_writes(volume: &Volume, rng: &mut Rng) {
-    let files: Vec<File> = volume.prepare(|| {
-        let files = ["a", "b", "c"].map(|name| volume.create(name, Rule::Sectors));
-        files
-            .iter()
-            .for_each(|file| volume.write(file, 0, 2 * PAGE));
-        volume.sync();
-        files.into()
-    });
+    let files = three_files(volume);
     let writer = |file: File, mut rng: Rng| {
         start(volume, "writer", move |volume| {
             for _ in 0..4 {

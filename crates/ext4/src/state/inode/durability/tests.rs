@@ -2,7 +2,8 @@
 //! races one step at a time; these run at full speed, on real threads.
 
 use crate::extents::{self, Map};
-use crate::{Error, FallocateMode, Fs, InodeRef, MountOptions, NewInode, SeekWhence, SyncKind};
+use crate::test_volume::{self, create};
+use crate::{Error, FallocateMode, Fs, InodeRef, MountOptions, SeekWhence, SyncKind};
 use block::devices::MemoryDevice;
 use block::{BufMut, Class, Durability, Op, PAGE_SIZE, Queue, Reason};
 use ext4_format::inode::InodeFlags;
@@ -17,28 +18,13 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Rounds of a race. A race window of a microsecond is met about once in some thousand rounds.
 const ROUNDS: usize = 10_000;
 
-/// Only the test writes pages and commits.
 fn mount(queue: Arc<Queue>) -> Arc<Fs> {
     mkfs::format(&queue, &MkfsOptions::default()).unwrap();
-    let mut options = MountOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    };
-    options.tunables.dirty_writeback = Duration::ZERO;
-    Fs::mount(queue, options).unwrap()
+    test_volume::mount(queue)
 }
 
 fn in_memory() -> Arc<Fs> {
     mount(Queue::new(Box::new(MemoryDevice::new(64 << 20))))
-}
-
-fn create(fs: &Arc<Fs>, name: &str) -> InodeRef {
-    let new = NewInode {
-        mode: 0o100_644,
-        ..NewInode::default()
-    };
-    let root = fs.root().unwrap();
-    fs.create(&root, name.as_bytes(), new).unwrap()
 }
 
 /// Runs `first` and `second` side by side, as often as it says; `before` and `after` run alone in

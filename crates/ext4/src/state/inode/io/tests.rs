@@ -1,29 +1,15 @@
 use super::FileIo;
-use crate::{Fs, InodeRef, MountOptions, NewInode, SyncKind};
+use crate::test_volume::{self, create};
+use crate::{Fs, InodeRef, SyncKind};
 use block::devices::MemoryDevice;
 use block::{PAGE_SIZE, Queue};
 use mkfs::MkfsOptions;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Only the test writes pages and commits.
 fn mount() -> Arc<Fs> {
     let queue = Queue::new(Box::new(MemoryDevice::new(64 << 20)));
     mkfs::format(&queue, &MkfsOptions::default()).unwrap();
-    let mut options = MountOptions {
-        commit_interval: Duration::from_secs(3600),
-        ..MountOptions::default()
-    };
-    options.tunables.dirty_writeback = Duration::ZERO;
-    Fs::mount(queue, options).unwrap()
-}
-
-fn create(fs: &Arc<Fs>) -> InodeRef {
-    let new = NewInode {
-        mode: 0o100_644,
-        ..NewInode::default()
-    };
-    fs.create(&fs.root().unwrap(), b"file", new).unwrap()
+    test_volume::mount(queue)
 }
 
 /// Drops the user; returns whether the inode still has a [`FileIo`].
@@ -36,7 +22,7 @@ fn remains(file: InodeRef) -> bool {
 #[test]
 fn an_inode_without_io_has_none_of_its_state() {
     let fs = mount();
-    let file = create(&fs);
+    let file = create(&fs, "file");
     fs.fsync(&file, SyncKind::Fsync).unwrap();
     assert!(!file.data.has_io());
     assert!(!remains(file));
@@ -48,7 +34,7 @@ fn an_inode_without_io_has_none_of_its_state() {
 fn the_state_of_io_ends_with_the_last_user_or_the_last_batch() {
     let fs = mount();
     let page = [1; PAGE_SIZE];
-    let file = create(&fs);
+    let file = create(&fs, "file");
     fs.write(&file, 0, &page).unwrap();
     fs.fsync(&file, SyncKind::Fsync).unwrap();
     assert!(file.data.has_io(), "an open file keeps its hints");
@@ -65,7 +51,7 @@ fn the_state_of_io_ends_with_the_last_user_or_the_last_batch() {
 #[test]
 fn a_read_of_a_whole_small_file_needs_no_readahead() {
     let fs = mount();
-    let file = create(&fs);
+    let file = create(&fs, "file");
     fs.write(&file, 0, &[1; 3 * PAGE_SIZE]).unwrap();
     fs.fsync(&file, SyncKind::Fsync).unwrap();
     assert!(!remains(file));
@@ -82,7 +68,7 @@ fn a_read_of_a_whole_small_file_needs_no_readahead() {
 #[test]
 fn a_user_of_the_state_keeps_it() {
     let fs = mount();
-    let file = create(&fs);
+    let file = create(&fs, "file");
     let io: Arc<FileIo> = file.data.make_io();
     let lock = io.writeback_lock.lock();
     file.data.drop_idle_io();
