@@ -1,23 +1,26 @@
 //! Pages that have a reservation instead of a block.
 
-use super::Mapping;
 use super::page::Page;
 use super::tree::Tree;
+use super::{Index, Mapping};
 use std::ops::Range;
-use sync::atomic::Ordering;
 use units::PageIndex;
 
 impl Mapping {
-    /// The number of pages with a reservation instead of a block, without the lock.
-    #[inline]
+    /// The number of pages with a reservation instead of a block. It takes the lock only if pages
+    /// are dirty or under writeback.
     pub fn delalloc_pages(&self) -> u64 {
-        self.nr_delalloc.load(Ordering::Acquire).into()
+        if self.unlanded_pages() == 0 {
+            return 0;
+        }
+        match &*self.index.lock() {
+            Index::Empty => 0,
+            Index::One(page) => page.state().delalloc.into(),
+            Index::Many(tree) => tree.delalloc_pages,
+        }
     }
     /// The pages of `range` have blocks: clears delalloc. Returns how many had it.
     pub fn end_delalloc(&self, range: Range<PageIndex>) -> u64 {
-        if self.delalloc_pages() == 0 {
-            return 0;
-        }
         let tally = self.finish(range, Page::end_delalloc, Tree::end_delalloc);
         tally.delalloc.unsigned_abs()
     }

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Invariants, all under the one lock of the mapping:
-//! - `nr_pages`, `nr_delalloc` and `tagged` equal the number of pages and of their tags. Each page
-//!   held is charged to the budget once.
+//! - `nr_pages` and `tagged` equal the number of pages and of their tags. Each page held is charged
+//!   to the budget once.
 //! - A page that is dirty *and* under writeback counts twice in `unlanded_pages()`. A caller that
 //!   keeps a total adds one if `store_dirty` or `modify` returns a page that was not dirty, and
 //!   subtracts the result of `end_writeback`. After a failure it subtracts the pages that it had
@@ -115,8 +115,6 @@ pub struct Mapping {
     budget: Arc<Budget>,
     /// Changed only under the lock of `index`, so plain stores suffice.
     nr_pages: AtomicU32,
-    /// Pages with the tag *delalloc*, changed as `nr_pages` is.
-    nr_delalloc: AtomicU32,
     /// Dirty pages and, in the upper half, pages under writeback. A reader without the lock sees
     /// both counts of one moment.
     tagged: AtomicU64,
@@ -132,7 +130,6 @@ impl Mapping {
         Mapping {
             budget,
             nr_pages: AtomicU32::new(0),
-            nr_delalloc: AtomicU32::new(0),
             tagged: AtomicU64::new(0),
             inode_bytes: AtomicU16::new(0),
             page_size,
@@ -188,9 +185,9 @@ impl Mapping {
         self.unlanded_pages() > 0
     }
 
-    /// Publishes the counts; `_index` proves that the lock is held.
+    /// Publishes the counts; `index` proves that the lock is held.
     #[inline]
-    fn apply(&self, tally: &Tally, _index: &mut Index) {
+    fn apply(&self, tally: &Tally, index: &mut Index) {
         fn bumped(count: u64, delta: i64) -> u64 {
             debug_assert!(count as i64 + delta >= 0, "a page count below zero");
             count.wrapping_add_signed(delta)
@@ -199,9 +196,8 @@ impl Mapping {
             let pages = bumped(self.pages(), tally.pages);
             self.nr_pages.store(pages as u32, Ordering::Release);
         }
-        if tally.delalloc != 0 {
-            let delalloc = bumped(self.delalloc_pages(), tally.delalloc);
-            self.nr_delalloc.store(delalloc as u32, Ordering::Release);
+        if let Index::Many(tree) = index {
+            tree.delalloc_pages = bumped(tree.delalloc_pages, tally.delalloc);
         }
         if (tally.dirty, tally.writeback) != (0, 0) {
             let (dirty, writeback) = self.tagged();

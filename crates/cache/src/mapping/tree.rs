@@ -50,6 +50,8 @@ pub(super) struct Tree {
     chunks: BTreeMap<u32, Box<Chunk>>,
     dirty: BTreeSet<u32>,
     unlanded: BTreeSet<u32>,
+    /// Pages with the tag *delalloc*.
+    pub(super) delalloc_pages: u64,
     /// The clock's hand: the chunk that the next reclaim visits first.
     hand: u32,
 }
@@ -190,6 +192,7 @@ impl Tree {
 
     /// Adds the page of a mapping that had one page.
     pub(super) fn adopt(&mut self, page: Page) {
+        self.delalloc_pages += u64::from(page.state().delalloc);
         let state = page.state();
         let bit = bit_of(page.index);
         self.change(key_of(page.index), |chunk| {
