@@ -110,14 +110,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 /// Formats a UUID: `550e8400-e29b-41d4-a716-446655440000`.
 pub fn uuid(bytes: [u8; 16]) -> String {
-    let mut out = String::new();
-    for (i, b) in bytes.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            out.push('-');
-        }
-        out.push_str(&format!("{b:02x}"));
-    }
-    out
+    sluicefs::Uuid(bytes).to_string()
 }
 
 /// Parses a UUID. Hyphens are optional and may be anywhere.

@@ -29,18 +29,22 @@ pub(crate) fn read_superblock(queue: &Queue) -> Result<Superblock> {
             queue.capacity()
         )));
     }
-    let len = (PAGE_SIZE as u64).min(queue.capacity()) as usize;
-    let bufs = queue.read(0, len, PAGE_SIZE, Class::Metadata, Reason::MetadataRead)?;
-    let bytes = bufs
-        .first()
-        .and_then(|b| b.get(SUPERBLOCK_OFFSET as usize..need as usize));
-    Superblock::parse(bytes.unwrap_or(&[])).map_err(|error| match error {
+    Superblock::parse(&superblock_bytes(queue)?).map_err(|error| match error {
         FormatError::BadMagic { .. } => Error::Unsupported(format!(
             "{} holds no ext2, ext3 or ext4 file system; make one with `sluice mkfs`",
             queue.name()
         )),
         error => error.into(),
     })
+}
+
+/// Reads the bytes of the super block. There are none if the device is too short.
+pub(super) fn superblock_bytes(queue: &Queue) -> Result<Vec<u8>> {
+    let place = SUPERBLOCK_OFFSET as usize..SUPERBLOCK_OFFSET as usize + SUPERBLOCK_SIZE;
+    let len = (PAGE_SIZE as u64).min(queue.capacity()) as usize;
+    let bufs = queue.read(0, len, PAGE_SIZE, Class::Metadata, Reason::MetadataRead)?;
+    let bytes = bufs.first().and_then(|buf| buf.get(place));
+    Ok(bytes.unwrap_or_default().to_vec())
 }
 
 fn read_block(queue: &Queue, geo: &Geometry, block: FsBlock) -> Result<Buf> {

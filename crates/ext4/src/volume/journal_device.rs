@@ -2,7 +2,7 @@
 
 use super::bootstrap;
 use crate::{Error, Result};
-use block::{Class, PAGE_SIZE, Queue, Reason};
+use block::Queue;
 use ext4_format::journal_device::{ExternalJournal, JournalDevice, JournalDeviceError};
 use ext4_format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use jbd2::JournalPlace;
@@ -31,12 +31,7 @@ pub(super) fn place(
     if device.capacity() < end as u64 {
         return Err(wrong(JournalDeviceError::NotAJournal));
     }
-    let len = (PAGE_SIZE as u64).min(device.capacity()) as usize;
-    let read = device.read(0, len, PAGE_SIZE, Class::Metadata, Reason::MetadataRead)?;
-    let bytes = read
-        .first()
-        .and_then(|buf| buf.get(SUPERBLOCK_OFFSET as usize..end));
-    let found = JournalDevice::parse(bytes.unwrap_or(&[])).map_err(wrong)?;
+    let found = JournalDevice::parse(&bootstrap::superblock_bytes(device)?).map_err(wrong)?;
     Ok(JournalPlace::OnDevice(jbd2::JournalDevice {
         queue: device.clone(),
         superblock: found.log_superblock(),

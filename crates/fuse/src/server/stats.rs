@@ -44,8 +44,8 @@ pub(super) fn json(fs: &Fs, requests: &OperationCounts, transport: &TransportSta
     let (writeback, throttle) = (writeback(&s.writeback), throttle(&s.throttle));
     let journal_device = journal_device(s.journal_device.as_ref());
     format!(
-        "{{{fields},{journal_device}\"transport\":{transport},\"requests\":{requests},\"writeback\":{writeback},\
-         \"throttle\":{throttle},\"device_by_reason\":{by_reason}}}"
+        "{{{fields},{journal_device}\"transport\":{transport},\"requests\":{requests},\
+         \"writeback\":{writeback},\"throttle\":{throttle},\"device_by_reason\":{by_reason}}}"
     )
     .into_bytes()
 }
