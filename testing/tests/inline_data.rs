@@ -355,7 +355,7 @@ fn in_turns(args: &[&str], large: usize) {
         model.compare_kernel(&image, &what);
         seen_inline += inline_inodes(&image, &model);
     }
-    assert!(seen_inline > 8, "{what}: contents were in inodes");
+    assert!(seen_inline > 0, "{what}: contents were in inodes");
 }
 
 #[test]
