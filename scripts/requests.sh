@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the FUSE requests that common programs need for each file, and takes their time beside the kernel's ext4.
+# Counts the FUSE requests that common programs need for each file, and takes their time over both transports and on the kernel's ext4.
 #
 # usage: requests.sh PATH_OF_SLUICE      needs root, a loop device, /dev/fuse, git, jq, python3, rsync, and a C compiler
 # environment: REQUEST_FILES (30000), ROUNDS (3), PATTERNS (a part of those below), BENCH_DIR (scratch directory on a real disk),
@@ -60,13 +60,15 @@ for path in sys.stdin.read().split():
     os.unlink(path + "~")
 END
 
-mount_ours() { "$sluice" mount ${options:+-o "$options"} "$work/ours.img" "$mnt"; }
+mount_ours() { "$sluice" mount -o "transport=$side${options:+,$options}" "$work/ours.img" "$mnt"; }
 mount_kernels() { loop=$(losetup --direct-io=on -f --show "$work/kernel.img"); mount -o noatime "$loop" "$mnt"; }
 unmount_ours() { "$sluice" unmount "$mnt"; }
 unmount_kernels() { umount "$mnt"; losetup -d "$loop"; loop=; }
 fresh_ours() { rm -f "$work/ours.img"; "$sluice" mkfs "$work/ours.img" --size 32GiB >/dev/null; mount_ours; }
 fresh_kernels() { rm -f "$work/kernel.img"; truncate -s 32G "$work/kernel.img"; mke2fs -q -F -t ext4 -E nodiscard "$work/kernel.img"; mount_kernels; }
-cold() { "unmount_$side"; sync -f "$work"; echo 3 >/proc/sys/vm/drop_caches; "mount_$side"; }
+# The functions for a side: `kernels`, or a transport.
+of() { case $1 in kernels) "$2_kernels" ;; *) "$2_ours" ;; esac; }
+cold() { of "$side" unmount; sync -f "$work"; echo 3 >/proc/sys/vm/drop_caches; of "$side" mount; }
 counts() { "$sluice" stats --json "$mnt" | jq -c .requests; }
 trace_begin() { echo 0 >$trace/trace; echo 16384 >$trace/buffer_size_kb; echo 1 >$trace/events/fuse/fuse_request_send/enable; }
 trace_end() { echo 0 >$trace/events/fuse/fuse_request_send/enable; grep -o 'FUSE_[A-Z0-9_]*' $trace/trace | sort | uniq -c | sort -rn | awk -v n="$1" '{printf "  %s %.2f", substr($2, 6), $1 / n} END {print ""}' || true; }
@@ -99,9 +101,11 @@ build() { cp -r "$work/build" "$mnt/build"; make -s -C "$mnt/build" -j2; }
 remove() { rm -rf "$mnt/x"; }
 remove_cold() { rm -rf "$mnt/rsync"; }
 
+sides=(dev uring kernels)
+[ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ] || sides=(dev kernels)
 for _ in $(seq "$rounds"); do
-  for side in ours kernels; do
-    "fresh_$side"
+  for side in "${sides[@]}"; do
+    of "$side" fresh
     pattern "cp -a" "$files" copy
     pattern "tar c, just written" "$files" tar_c
     pattern "tar c, warm" "$files" tar_c
@@ -122,22 +126,27 @@ for _ in $(seq "$rounds"); do
     pattern "make" 60 build
     cold
     pattern "rm -rf, cold" "$files" remove_cold
-    "unmount_$side"
+    of "$side" unmount
   done
 done
 
 median() { sort -g "$1" | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 {
-  echo "| pattern | requests for each file | SluiceFS, s | kernel ext4, s | SluiceFS takes | most frequent |"
-  echo "|---|--:|--:|--:|--:|---|"
+  echo "| pattern | requests for each file | /dev/fuse, s | io_uring, s | kernel ext4, s | the faster one takes | most frequent |"
+  echo "|---|--:|--:|--:|--:|--:|---|"
   while read -r name; do
     # The statistics themselves are one GETXATTR.
     requests=$(jq -r '.[0] as $a | .[1] as $b | .[2] as $n | [$b | to_entries[] | {key, value: (.value - ($a[.key] // 0) - (if .key == "getxattr" then 1 else 0 end))}]
       | (map(.value) | add / $n * 100 | round / 100 | tostring) + "\t" +
         (map(select(.value / $n >= 0.02)) | sort_by(-.value) | map((.key | ascii_upcase) + " " + (.value / $n * 100 | round / 100 | tostring)) | join(", "))' \
       "$result/$name.requests")
-    a=$(median "$result/$name.ours") b=$(median "$result/$name.kernels")
-    awk -v name="$name" -v a="$a" -v b="$b" -v r="${requests%%$'\t'*}" -v ops="${requests#*$'\t'}" \
-      'BEGIN {printf "| %s | %s | %.2f | %.2f | %.1f × | %s |\n", name, r, a, b, a / b, ops}'
+    dev=$(median "$result/$name.dev") kernels=$(median "$result/$name.kernels") uring=–
+    [ ! -e "$result/$name.uring" ] || uring=$(median "$result/$name.uring")
+    awk -v name="$name" -v dev="$dev" -v uring="$uring" -v k="$kernels" -v r="${requests%%$'\t'*}" -v ops="${requests#*$'\t'}" '
+      BEGIN {
+        best = uring == "–" || dev + 0 < uring + 0 ? dev : uring
+        if (uring != "–") uring = sprintf("%.2f", uring)
+        printf "| %s | %s | %.2f | %s | %.2f | %.1f × | %s |\n", name, r, dev, uring, k, best / k, ops
+      }'
   done <"$result/names"
 } | tee "$out/requests.md"
