@@ -2,18 +2,18 @@
 # Measures SluiceFS and its peers on the same disk. Writes the tables and the pictures of docs/BENCHMARKS.md.
 #
 # usage: bench.sh PATH_OF_SLUICE [PART…]       needs root, loop devices and /dev/fuse
-#   parts: fsync nosync lone load small stream mount import scale growth plug devices interfere bystanders curve full-log storm
+#   parts: fsync nosync lone load small stream mount cold import scale growth plug devices interfere bystanders curve full-log storm
 #   inodes directory requests (default: all of these);
 #   page: puts all tables of REPORT_DIR into docs/BENCHMARKS.md and draws the pictures of all its tables
 # environment: ROUNDS (3), KINDS of devices of `interfere` (ssd nvme hdd disk), FILES for each thread of `small` and `scale` (50000) and INODES of `inodes` (20000), BENCH_DIR (scratch directory on a real
-#   disk), REPORT_DIR (target/bench), TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
+#   disk), REPORT_DIR (target/bench), COLD_FILES (400000) of `cold`, TREE_FILES (100000) and TREE_DIRS (1) of `import`, MKE2FS_D=0 to leave out mke2fs -d
 #
 # REPORT_DIR gets NAME.md (the table), NAME.json (all figures) and NAME.html (a page with charts).
 set -euo pipefail
 sluice=$(realpath "$1"); shift
 [ "$(id -u)" = 0 ] || { echo "bench: run this as root: the kernel's file systems need loop devices and mounts" >&2; exit 1; }
-parts=${*:-fsync nosync lone load small stream mount import scale growth plug devices interfere bystanders curve full-log storm inodes directory requests}
-rounds=${ROUNDS:-3} files=${FILES:-50000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
+parts=${*:-fsync nosync lone load small stream mount cold import scale growth plug devices interfere bystanders curve full-log storm inodes directory requests}
+rounds=${ROUNDS:-3} files=${FILES:-50000} cold_files=${COLD_FILES:-400000} tree_files=${TREE_FILES:-100000} tree_dirs=${TREE_DIRS:-1}
 out=${REPORT_DIR:-target/bench}
 mkdir -p "$out"
 work=$(mktemp -d -p "${BENCH_DIR:-/var/tmp}" sluicefs-bench.XXXXXX)
@@ -134,12 +134,12 @@ stream() {
   rm -f "$work/ours.img" "$work/fio"
 }
 
-fs_mark_rate() ( # mount point, directories, files
+fs_mark_rate() ( # mount point, directories, files in each, options
   # fs_mark accepts only short paths and writes its log to the current directory.
   cd "$1"
   dirs=()
   for i in $(seq 0 $(($2 - 1))); do mkdir -p "$i"; dirs+=(-d "$i"); done
-  fs_mark -S0 -D 10000 -n "$3" -s 4096 -L 1 -k "${dirs[@]}" 2>&1 | awk '$1 ~ /^[0-9]+$/ {r=$4} END {if (!r) exit 1; print r}'
+  fs_mark -S0 "${@:4}" -n "$3" -s 4096 -L 1 -k "${dirs[@]}" 2>&1 | awk '$1 ~ /^[0-9]+$/ {r=$4} END {if (!r) exit 1; print r}'
 )
 
 fuse() {
@@ -148,19 +148,58 @@ fuse() {
   a=$(for _ in $(seq "$rounds"); do
     "$sluice" mkfs "$work/ours.img" --size 64GiB --force >/dev/null
     "$sluice" mount "$work/ours.img" "$work/fuse"
-    fs_mark_rate "$work/fuse" 8 10000
+    fs_mark_rate "$work/fuse" 8 10000 -D 10000
     "$sluice" unmount "$work/fuse"; rm -f "$work/ours.img"
   done | median)
   b=$(for _ in $(seq "$rounds"); do
     truncate -s 8G "$work/f2.img"; mke2fs -q -F -t ext4 "$work/f2.img"
     fuse2fs "$work/f2.img" "$work/fuse" 2>/dev/null
-    fs_mark_rate "$work/fuse" 2 10000
+    fs_mark_rate "$work/fuse" 2 10000 -D 10000
     umount "$work/fuse"; while pgrep -x fuse2fs >/dev/null; do sleep 0.1; done; rm -f "$work/f2.img"
   done | median)
   table mount "" "files/s" "SluiceFS is"
   row "SluiceFS through FUSE, 8 directories × 10,000" "$(round "$a")" ""
   row "fuse2fs, 2 directories × 10,000" "$(round "$b")" "$(ratio "$a" "$b")"
 }
+
+# Runs a command on a tree that no cache has. `side` is a transport of FUSE, or kernel.
+uncached() {
+  local mnt=$work/fuse
+  sync; echo 3 >/proc/sys/vm/drop_caches
+  if [ "$side" = kernel ]; then
+    mnt=$work/kernel loop=$(losetup --direct-io=on -f --show "$work/kernel.img")
+    mount -o noatime "$loop" "$mnt"
+  else "$sluice" mount -o "transport=$side" "$work/ours.img" "$mnt"; fi
+  "$@" "$mnt"
+  if [ "$side" = kernel ]; then umount "$mnt"; losetup -d "$loop"; loop=
+  else "$sluice" unmount "$mnt"; fi
+}
+tar_of() { tar -C "$1" -cf - . | cat; }
+remove_in() { find "$1" -mindepth 1 -maxdepth 1 ! -name lost+found -exec rm -rf {} +; }
+
+cold() {
+  local side each=$((cold_files / 8)) sides="dev uring kernel" command
+  [ "$(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null)" = Y ] || sides="dev kernel"
+  title "$(round "$cold_files") files of 4 KiB, not cached, through FUSE over both transports and on the kernel's ext4"
+  rm -f "$work"/cold.*
+  for _ in $(seq "$rounds"); do for side in $sides; do
+    if [ "$side" = kernel ]; then truncate -s 64G "$work/kernel.img"; mke2fs -q -F -t ext4 -E nodiscard "$work/kernel.img"
+    else "$sluice" mkfs "$work/ours.img" --size 64GiB --force >/dev/null; fi
+    uncached fill
+    for command in changed tar_of remove_in; do
+      uncached seconds "$command" >>"$work/cold.$command.$side"
+    done
+    rm -f "$work/kernel.img" "$work/ours.img"
+  done; done
+  table cold "" "find -ctime, s" "tar c, s" "rm -rf, s"
+  for side in $sides; do
+    row "$(side_name "$side")" $(for command in changed tar_of remove_in; do round "$(median <"$work/cold.$command.$side")" 2; echo; done)
+  done
+}
+# 100 files and more in a directory.
+fill() { fs_mark_rate "$1" 8 "$each" -D $((each / 100)) -N 100 >/dev/null; }
+changed() { find "$1" -ctime +5; }
+side_name() { case $1 in dev) echo "SluiceFS over /dev/fuse" ;; uring) echo "SluiceFS over io_uring" ;; *) echo "kernel ext4" ;; esac; }
 
 import() {
   title "An image from a tree of $tree_files × 4 KiB files in $tree_dirs directories"
@@ -393,7 +432,7 @@ pictures() {
 
 for part in $parts; do
   case $part in
-    fsync | nosync | lone | load | small | stream | import | scale | growth | plug | devices | interfere | bystanders | curve | storm | inodes | directory | requests | page) $part ;;
+    fsync | nosync | lone | load | small | stream | cold | import | scale | growth | plug | devices | interfere | bystanders | curve | storm | inodes | directory | requests | page) $part ;;
     full-log) full_log ;;
     fsmark) nosync ;;
     mount) fuse ;;
