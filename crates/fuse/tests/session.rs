@@ -296,6 +296,37 @@ fn works_without_root() {
     // The root directory of the volume belongs to root. The mount belongs to the user, so root has
     // no access.
     let inside = format!(
+/// Makes names on a mount with an option, kills the server, and returns the names that are left.
+fn names_after_kill_9(option: &str) -> String {
+    let image = Image::new(64);
+    let options = format!("commit=600,dirty_expire=600,{option}");
+    let server = Server::start(&image, &options, &[]);
+    run(
+        server.dir.path(),
+        "mkdir dir; touch removed; ln -s to symlink; mknod fifo p
+         ln removed link; rm removed; touch from; mv from dir/renamed; mkdir gone; rmdir gone",
+    );
+    server.signal("KILL");
+    drop(server);
+    let mounted = image.mount("");
+    let names = mounted.run("rm -r lost+found; find . | sort");
+    mounted.unmount();
+    names
+}
+
+#[test]
+fn names_of_a_synchronous_mount_survive_kill_9() {
+    if !can_mount() {
+        return;
+    }
+    for option in ["dirsync", "sync"] {
+        let names = names_after_kill_9(option);
+        let all = ".\n./dir\n./dir/renamed\n./fifo\n./link\n./symlink\n";
+        assert_eq!(names, all, "{option}");
+    }
+    assert_eq!(names_after_kill_9("rw"), ".\n");
+}
+
         "cd {dir}; ls -d . lost+found; ! touch no 2>/dev/null; grep {dir} /proc/self/mounts"
     );
     let output = run(
