@@ -241,6 +241,34 @@ fn a_busy_mount_is_detached_by_a_signal() {
 }
 
 #[test]
+fn a_signal_unmounts_no_other_file_system() {
+    if !can_mount() {
+        return;
+    }
+    for before in ["umount -l", "true"] {
+        let image = Image::new(64);
+        let server = Server::start(&image, "", &[]);
+        let dir = server.dir.path().to_owned();
+        run(&dir, FILL);
+        let open = File::open(dir.join("d/7")).unwrap();
+        run(Path::new("/"), &format!("{before} {}", dir.display()));
+        run_ok("mount", &["-t", "tmpfs", "other", text(&dir)]);
+        std::fs::write(dir.join("other"), "").unwrap();
+
+        server.signal("TERM");
+        let mut server = server;
+        assert!(server.child.wait().unwrap().success());
+        drop(open);
+
+        assert!(dir.join("other").exists(), "{before}");
+        run_ok("umount", &[text(&dir)]);
+        drop(server);
+        image.check();
+        image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
+    }
+}
+
+#[test]
 fn synced_files_survive_kill_9() {
     if !can_mount() {
         return;
@@ -268,34 +296,6 @@ fn synced_files_survive_kill_9() {
     mounted.unmount_and_compare();
 }
 
-#[test]
-fn works_without_root() {
-    if !can_mount() || !has("fusermount3") || !has("setpriv") {
-        return;
-    }
-    let by = [
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-    ];
-    let exe = std::env::current_exe().unwrap();
-    let by_all = by.join(" ");
-    let reachable = format!(
-        "{by_all} test -x {} && {by_all} test -w /dev/fuse",
-        exe.display()
-    );
-    if !sh(Path::new("/"), &reachable).status.success() {
-        let why = "only root can reach the test binary and /dev/fuse";
-        return needs::skipped("works_without_root", why);
-    }
-    let image = Image::new(64);
-    let server = Server::start(&image, "", &by);
-    let dir = server.dir.path().display().to_string();
-    let by = by.join(" ");
-    // The root directory of the volume belongs to root. The mount belongs to the user, so root has
-    // no access.
-    let inside = format!(
 /// Makes names on a mount with an option, kills the server, and returns the names that are left.
 fn names_after_kill_9(option: &str) -> String {
     let image = Image::new(64);
@@ -327,6 +327,34 @@ fn names_of_a_synchronous_mount_survive_kill_9() {
     assert_eq!(names_after_kill_9("rw"), ".\n");
 }
 
+#[test]
+fn works_without_root() {
+    if !can_mount() || !has("fusermount3") || !has("setpriv") {
+        return;
+    }
+    let by = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    let exe = std::env::current_exe().unwrap();
+    let by_all = by.join(" ");
+    let reachable = format!(
+        "{by_all} test -x {} && {by_all} test -w /dev/fuse",
+        exe.display()
+    );
+    if !sh(Path::new("/"), &reachable).status.success() {
+        let why = "only root can reach the test binary and /dev/fuse";
+        return needs::skipped("works_without_root", why);
+    }
+    let image = Image::new(64);
+    let server = Server::start(&image, "", &by);
+    let dir = server.dir.path().display().to_string();
+    let by = by.join(" ");
+    // The root directory of the volume belongs to root. The mount belongs to the user, so root has
+    // no access.
+    let inside = format!(
         "cd {dir}; ls -d . lost+found; ! touch no 2>/dev/null; grep {dir} /proc/self/mounts"
     );
     let output = run(
