@@ -46,6 +46,7 @@ mod volume;
 mod writepages;
 mod xattr;
 
+pub use alloc::Acting;
 pub use bulkstat::Scanned;
 pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;

@@ -67,6 +67,7 @@ impl fusedev::Server for Server {
         } = request;
         self.requests.count(opcode);
         let _charging = writeback::charge_to(pid);
+        let _acting = self.fs.act_for(uid, gid);
         let caller = Caller { uid, gid };
         let new = |mode, umask, rdev| New {
             uid,
