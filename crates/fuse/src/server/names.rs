@@ -116,7 +116,10 @@ impl Server {
     }
 
     pub(super) fn readlink(&self, node: NodeId) -> Result<Vec<u8>> {
-        self.fs.readlink(&self.inode(node)?)
+        let inode = self.inode(node)?;
+        let target = self.fs.readlink(&inode)?;
+        self.fs.note_access(&inode);
+        Ok(target)
     }
 
     pub(super) fn link(&self, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {

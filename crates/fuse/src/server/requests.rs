@@ -9,7 +9,7 @@
 //!   know.
 
 use super::attr::TTL;
-use super::contents::ShortWrite;
+use super::contents::{Access, ShortWrite};
 use super::names::New;
 use super::privileges::Caller;
 use super::{Server, errno, volume_ioctls};
@@ -151,7 +151,12 @@ impl fusedev::Server for Server {
                 offset,
                 size,
                 direct,
+                hidden,
             } => {
+                let access = match hidden {
+                    true => Access::Hidden,
+                    false => Access::Noted,
+                };
                 let mode = match direct {
                     true => ReadMode::Direct,
                     false => {
@@ -159,7 +164,7 @@ impl fusedev::Server for Server {
                         ReadMode::Cached
                     }
                 };
-                self.read_and_reply(node, (offset, size), mode, reply);
+                self.read_and_reply(node, (offset, size), (mode, access), reply);
             }
             Operation::Write {
                 offset,
