@@ -285,3 +285,28 @@ fn help_pages_and_completions() {
         assert!(s.run(&["completions", shell]).contains("import"));
     }
 }
+
+#[test]
+fn a_device_of_the_wrong_kind_or_size_is_named() {
+    let s = Scratch::new();
+    let fifo = s.path("fifo");
+    s.other("mkfifo", &["fifo"]);
+    // The mount point does not matter.
+    for command in [&["info", "fifo"][..], &["mount", "fifo", "."]] {
+        let mut timeout = std::process::Command::new("timeout");
+        timeout
+            .args(["20", env!("CARGO_BIN_EXE_sluice")])
+            .args(command);
+        let said = timeout
+            .current_dir(fifo.parent().unwrap())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(1), "{command:?}: {text}");
+        assert!(text.contains("fifo: neither a regular file"), "{text}");
+    }
+    for size in ["0", "1"] {
+        let text = s.fail(1, &["mkfs", "small.img", "--size", size]);
+        assert!(text.contains("too small"), "{text}");
+    }
+}

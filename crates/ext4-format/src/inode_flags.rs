@@ -66,6 +66,9 @@ impl InodeFlags {
     pub const USER_VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
     /// The flags that a user may change.
     pub const USER_MODIFIABLE: InodeFlags = InodeFlags::from_bits_retain(0x624b_c0ff);
+    /// The flags that protect a file's names and attributes. To change one needs the capability
+    /// CAP_LINUX_IMMUTABLE.
+    pub const PROTECTING: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
     /// The flags that a new inode takes from its directory.
     pub const INHERITED: InodeFlags = InodeFlags::SECRM
         .union(InodeFlags::UNRM)

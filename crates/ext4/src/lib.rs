@@ -46,11 +46,12 @@ mod volume;
 mod writepages;
 mod xattr;
 
+pub use alloc::Acting;
 pub use bulkstat::Scanned;
 pub use damage::{ErrorRecord, ErrorSummary, OnError};
 pub use directory::DirEntry;
 pub use error::{Error, InodeDamage, Result};
-pub use ext4_format::inode::{FileType, Timestamp};
+pub use ext4_format::inode::{FileType, InodeFlags, Timestamp};
 pub use ext4_format::journal_device::{ExternalJournal, Uuid};
 pub use file_io::{FallocateMode, PrivilegeBits, ReadMode, SeekWhence};
 pub use fsync::SyncTarget;

@@ -48,6 +48,7 @@ pub(crate) fn start(
         .and_then(|fd| {
             Session::start(fd, server, serving)
                 .and_then(|session| {
+                    teardown.mounted();
                     connected(session.notifier(), session.monitor());
                     teardown.serve(move || session.run())
                 })

@@ -56,7 +56,7 @@ pub fn serve_disk(queue: Arc<Queue>, dir: &Path) -> Result<Disk> {
         ..MountSpec::default()
     };
     let server = Arc::new(OneFile { queue });
-    let teardown = Teardown::new(mount_point(dir)?, None);
+    let teardown = Teardown::new(mount_point(dir)?, None)?;
     connection::start(&teardown, server, (&spec, None), SERVING, |_, _| ())?;
     Ok(Disk { teardown })
 }

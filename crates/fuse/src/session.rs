@@ -69,7 +69,7 @@ pub fn mount_by(
         reaper: reaper.clone(),
         device,
     };
-    let teardown = Teardown::new(dir, Some(served));
+    let teardown = Teardown::new(dir, Some(served))?;
     let server = Server::new(fs, (nodes, reaper, teardown.clone()), &options)?;
     let server = Arc::new(server);
     connection::start(

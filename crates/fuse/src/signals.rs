@@ -1,22 +1,24 @@
 //! Waiting for SIGTERM, SIGINT and SIGHUP.
 //!
-//! A signal handler may call async-signal-safe functions only, so it writes to an eventfd. The end
-//! of a connection writes to the same eventfd, so one `read` waits for both. The handlers stay
-//! installed: a second signal during writeback has no effect.
+//! A signal handler may call async-signal-safe functions only, so it writes to an eventfd. Nobody
+//! reads it, so it stays readable, and one signal ends the waits of all sessions of a process. Each
+//! session has another eventfd for its own end ([`Over`]); [`Over::wait`] polls both. The handlers
+//! stay installed: a second signal during writeback has no effect.
 
 use anyhow::{Context, Result};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
-static EVENTS: OnceLock<OwnedFd> = OnceLock::new();
-/// The descriptor of [`EVENTS`]. A signal handler must not take the lock inside the `OnceLock`.
-static EVENTS_FD: AtomicI32 = AtomicI32::new(-1);
-static RECEIVED: AtomicBool = AtomicBool::new(false);
+/// Readable after a signal.
+static SIGNALS: OnceLock<OwnedFd> = OnceLock::new();
+/// The descriptor of [`SIGNALS`]. A signal handler must not take the lock inside the `OnceLock`.
+static SIGNALS_FD: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn on_signal(_signal: libc::c_int) {
-    RECEIVED.store(true, Ordering::SeqCst);
     let one = 1_u64;
     // SAFETY: `write` is async-signal-safe, `one` outlives the call, and the descriptor is never
     // closed. errno is restored, because the interrupted code may read it next.
@@ -24,7 +26,7 @@ extern "C" fn on_signal(_signal: libc::c_int) {
         let errno = libc::__errno_location();
         let saved = *errno;
         libc::write(
-            EVENTS_FD.load(Ordering::SeqCst),
+            SIGNALS_FD.load(Ordering::SeqCst),
             (&raw const one).cast(),
             size_of::<u64>(),
         );
@@ -32,13 +34,18 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     }
 }
 
-fn events() -> Result<&'static OwnedFd> {
-    if let Some(fd) = EVENTS.get() {
+fn new_eventfd() -> io::Result<OwnedFd> {
+    // The handler must not block if there are very many signals.
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+fn signals() -> Result<&'static OwnedFd> {
+    if let Some(fd) = SIGNALS.get() {
         return Ok(fd);
     }
-    let fd = eventfd(0, EventfdFlags::CLOEXEC).context("eventfd")?;
-    let fd = EVENTS.get_or_init(|| fd);
-    EVENTS_FD.store(fd.as_raw_fd(), Ordering::SeqCst);
+    let fd = new_eventfd().context("eventfd")?;
+    let fd = SIGNALS.get_or_init(|| fd);
+    SIGNALS_FD.store(fd.as_raw_fd(), Ordering::SeqCst);
     Ok(fd)
 }
 
@@ -49,7 +56,7 @@ fn events() -> Result<&'static OwnedFd> {
 /// # Errors
 /// The system refuses the handlers.
 pub fn catch_signals() -> Result<()> {
-    events()?;
+    signals()?;
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // SAFETY: an all-zero sigaction is valid (no flags, empty mask), the handler is
         // async-signal-safe and a static.
@@ -66,33 +73,42 @@ pub fn catch_signals() -> Result<()> {
     Ok(())
 }
 
-/// Wakes the threads in [`wait_until`].
-pub(crate) fn notify() {
-    if let Ok(fd) = events() {
-        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
-    }
-}
-
-/// The end of [`wait_until`].
+/// The end of [`Over::wait`].
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Done,
+    Over,
     Signal,
 }
 
-/// Waits until `done` returns true or a signal has come.
-pub(crate) fn wait_until(done: impl Fn() -> bool) -> Result<Event> {
-    let fd = events()?;
-    loop {
-        if done() {
-            return Ok(Event::Done);
-        }
-        if RECEIVED.load(Ordering::SeqCst) {
-            return Ok(Event::Signal);
-        }
-        let mut count = [0; 8];
-        match rustix::io::read(fd, &mut count) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e).context("waiting for signals"),
+/// Whether something is over, for threads that also wait for a signal.
+pub(crate) struct Over(OwnedFd);
+
+impl Over {
+    /// # Errors
+    /// Too many descriptors are open.
+    pub fn new() -> io::Result<Over> {
+        new_eventfd().map(Over)
+    }
+
+    /// Ends all waits, also later ones.
+    pub fn set(&self) {
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until it is over, or a signal has come.
+    pub fn wait(&self) -> Result<Event> {
+        let signals = signals()?;
+        loop {
+            let mut fds = [
+                PollFd::new(&self.0, PollFlags::IN),
+                PollFd::new(signals, PollFlags::IN),
+            ];
+            match poll(&mut fds, None) {
+                Ok(_) if !fds[0].revents().is_empty() => return Ok(Event::Over),
+                Ok(_) if !fds[1].revents().is_empty() => return Ok(Event::Signal),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("waiting for signals"),
+            }
         }
     }
 }

@@ -50,15 +50,16 @@
 use crate::nodes::Nodes;
 use crate::reaper::Reaper;
 use crate::reclaim::reclaim;
-use crate::signals::{self, Event};
+use crate::signals::{self, Event, Over};
 use anyhow::{Context, Result};
 use block::Writes;
 use ext4::Fs;
 use fusedev::{UnmountMode, unmount};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use sync::{Condvar, Mutex, Rank};
@@ -100,12 +101,22 @@ enum Volume {
     Unmounted(ext4::Result<()>),
 }
 
+/// The device number of the file system at a directory. No server is asked.
+fn number_at(dir: &Path) -> Option<(u32, u32)> {
+    let found = rustix::fs::statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor))
+}
+
 /// The life of a mount up to its end.
 pub(crate) struct Teardown {
     dir: PathBuf,
+    /// The device number of the mount.
+    number: OnceLock<(u32, u32)>,
     connection: Mutex<Connection>,
     /// The connection has become [`Connection::Down`].
     down: Condvar,
+    /// The same, for [`Teardown::wait`].
+    over: Over,
     /// `None` before [`Teardown::serve`] and after [`Teardown::finish`].
     serving: Mutex<Option<JoinHandle<io::Result<()>>>>,
     served: Option<ServedVolume>,
@@ -115,20 +126,43 @@ pub(crate) struct Teardown {
 
 impl Teardown {
     /// For a mount on the directory `dir`, an absolute path, that serves a volume or a bare device.
-    pub fn new(dir: PathBuf, served: Option<ServedVolume>) -> Arc<Teardown> {
-        Arc::new(Teardown {
+    ///
+    /// # Errors
+    /// Too many descriptors are open.
+    pub fn new(dir: PathBuf, served: Option<ServedVolume>) -> io::Result<Arc<Teardown>> {
+        Ok(Arc::new(Teardown {
             dir,
+            number: OnceLock::new(),
             connection: Rank::FuseConnection.mutex(Connection::Up),
             down: Condvar::new(),
+            over: Over::new()?,
             serving: Rank::FuseServing.mutex(None),
             served,
             volume: Rank::Teardown.mutex(Volume::Mounted),
-        })
+        }))
     }
 
     /// The mount point.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Notes the device number of the mount, which is at its directory now.
+    pub fn mounted(&self) {
+        if let Some(number) = number_at(&self.dir) {
+            let _ = self.number.set(number);
+        }
+    }
+
+    /// Unmounts the directory, if the mount is still there and no other one covers it.
+    fn unmount_dir(&self, mode: UnmountMode) -> io::Result<()> {
+        let ours = self.number.get();
+        match number_at(&self.dir) {
+            Some(other) if ours.is_some_and(|ours| *ours != other) => {
+                Err(io::Error::other("another file system is at this directory"))
+            }
+            _ => unmount(&self.dir, mode),
+        }
     }
 
     /// Starts the serving thread: `run` serves requests until the connection is down.
@@ -152,7 +186,7 @@ impl Teardown {
     fn disconnected(&self) {
         *self.connection.lock() = Connection::Down;
         self.down.notify_all();
-        signals::notify();
+        self.over.set();
     }
 
     fn is_disconnected(&self) -> bool {
@@ -170,8 +204,8 @@ impl Teardown {
     /// Waits until the connection has ended. SIGTERM, SIGINT and SIGHUP end it ([`Self::detach`]).
     pub fn wait(&self) -> Result<()> {
         signals::catch_signals()?;
-        match signals::wait_until(|| self.is_disconnected())? {
-            Event::Done => {}
+        match self.over.wait()? {
+            Event::Over => {}
             Event::Signal => {
                 tracing::info!("{}: unmounting upon a signal", self.dir.display());
                 self.detach();
@@ -188,7 +222,7 @@ impl Teardown {
         if self.is_disconnected() {
             return Ok(());
         }
-        unmount(&self.dir, UnmountMode::Normal)
+        self.unmount_dir(UnmountMode::Normal)
             .or_else(|error| {
                 // Another process may just have unmounted it.
                 self.wait_disconnected(UNMOUNT_RACE)
@@ -200,10 +234,10 @@ impl Teardown {
 
     /// Unmounts the directory, lazily if the mount is in use.
     pub fn detach(&self) {
-        if self.is_disconnected() || unmount(&self.dir, UnmountMode::Normal).is_ok() {
+        if self.is_disconnected() || self.unmount_dir(UnmountMode::Normal).is_ok() {
             return;
         }
-        if let Err(error) = unmount(&self.dir, UnmountMode::Lazy) {
+        if let Err(error) = self.unmount_dir(UnmountMode::Lazy) {
             tracing::error!("{}: unmount: {error}", self.dir.display());
         }
         if !self.wait_disconnected(DETACHED_GRACE) {
@@ -310,6 +344,8 @@ impl Teardown {
 mod tests {
     use super::*;
     use crate::test_volume;
+    use std::sync::mpsc;
+    use std::time::Instant;
 
     /// A mount whose connection ends at once.
     fn served(fs: &Arc<Fs>) -> Arc<Teardown> {
@@ -319,9 +355,38 @@ mod tests {
             reaper: Arc::new(Reaper::start(fs.clone()).unwrap()),
             device: Device::Unclaimed,
         };
-        let teardown = Teardown::new("/".into(), Some(served));
+        let teardown = Teardown::new("/".into(), Some(served)).unwrap();
         teardown.serve(|| Ok(())).unwrap();
         teardown
+    }
+
+    #[test]
+    fn each_of_several_mounts_has_its_own_end() {
+        let mounts = [(); 4].map(|()| {
+            let (end, ended) = mpsc::channel::<()>();
+            let teardown = Teardown::new("/".into(), None).unwrap();
+            teardown
+                .serve(move || {
+                    let _ = ended.recv();
+                    Ok(())
+                })
+                .unwrap();
+            let waiting = thread::spawn(move || teardown.wait().unwrap());
+            (end, waiting)
+        });
+        thread::sleep(Duration::from_millis(100));
+        for (end, waiting) in mounts.into_iter().rev() {
+            assert!(!waiting.is_finished());
+            drop(end);
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while !waiting.is_finished() {
+                assert!(
+                    Instant::now() < deadline,
+                    "the end of a mount is not noticed"
+                );
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     #[test]
@@ -354,7 +419,7 @@ mod tests {
 
     #[test]
     fn an_error_of_the_connection_is_reported() {
-        let teardown = Teardown::new("/".into(), None);
+        let teardown = Teardown::new("/".into(), None).unwrap();
         let failed = || Err(io::Error::other("broken"));
         teardown.serve(failed).unwrap();
         let error = format!("{:#}", teardown.finish().unwrap_err());

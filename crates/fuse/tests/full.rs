@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Image, can_mount};
+use common::{Image, can_mount, run};
+use testkit::needs::{Need, have, run_ok};
+use testkit::oracle::{Mke2fs, text};
 
 #[test]
 fn blocks_of_deleted_files_are_reused_at_once() {
@@ -55,4 +57,39 @@ fn written_files_survive_directories_that_fill_the_rest() {
          sync file",
     );
     mounted.unmount();
+}
+
+/// A user fills the volume, then others write: root, a user, one of group 8, and user 8.
+const FILL_AS_USERS: &str = r#"
+    chmod 777 .
+    as() { setpriv --reuid "$1" --regid "$2" --clear-groups bash -c "$3" 2>&1 || true; }
+    fill='dd if=/dev/zero of=$(id -u) bs=4k 2>&1 | grep -o "No space.*"'
+    left() { [ $(stat -f -c %f .) -gt 4000 ] && echo "blocks are left" || echo "all is full"; }
+    as 7 7 "$fill"; left
+    as 7 7 'fallocate -l 1M large; echo text >> 7'
+    as 0 0 'dd if=/dev/zero of=by-root bs=4k count=300 2>&1 | grep -o "^300+0 .*out"'
+    as 9 9 "$fill"; left
+    as 10 8 "$fill"; left; rm 10; sync -f .
+    as 8 9 "$fill"; left
+    rm -f 7 8; sync -f .; as 7 7 'echo text > again; cat again'
+"#;
+
+#[test]
+fn users_leave_the_reserved_blocks_free() {
+    let needs = [Need::Tool("tune2fs"), Need::Tool("setpriv"), Need::Loop];
+    if !can_mount() || !have("the kernel's ext4", &needs) {
+        return;
+    }
+    // Root has CAP_SYS_RESOURCE usually, but not in every container: the kernel then reserves the
+    // blocks for the user and the group in the super block only.
+    for (owner, left_out) in [("0", "as 8 9"), ("8", "as 0 0")] {
+        let image = Image::of(&Mke2fs::by_default(128 << 20).args(&["-m", "20"]));
+        run_ok("tune2fs", &["-u", owner, "-g", owner, text(&image.path())]);
+        let script = FILL_AS_USERS.replace(left_out, "as 9 9");
+        let by_kernel = image.copy().with_kernel("rw", |dir| run(dir, &script));
+        let mounted = image.mount("");
+        let ours = mounted.run(&script);
+        mounted.unmount();
+        assert_eq!(Some(ours), by_kernel, "reserved for {owner}");
+    }
 }

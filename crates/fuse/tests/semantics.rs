@@ -22,6 +22,10 @@ const SAME: &[&str] = &[
     // Attributes and umask.
     "umask 077; touch a; mkdir b; umask 002; touch c; mkdir d; stat -c '%n %a %h %s' a c; stat -c '%n %a %h' b d",
     "touch -d '1969-12-31 23:59:58.8 UTC' a; touch -d '2100-02-03 04:05:06.123456789 UTC' b; touch -h -d @5 c || true; stat -c '%y %Y' a b",
+    "touch a; python3 -c \"
+import os
+for t in -2**40, -2**31 - 1, -2**31, 15032385534, 15032385535, 2**40:
+    os.utime('a', ns=(t * 10**9 + 5, t * 10**9 + 999999999)); s = os.stat('a'); print(s.st_atime_ns, s.st_mtime_ns)\"",
     "touch a; chown 5:6 a; chmod 7777 a; stat -c '%a %u %g' a; chown 7 a; stat -c '%a %u' a; chgrp 9 a; chmod 1644 a; stat -c '%a %g' a",
     "mkdir g; chgrp 4242 g; chmod 2775 g; touch g/f; mkdir g/h; stat -c '%a %g' g/f g/h",
     "mkdir w; chmod 777 w; cd w; as touch f; as mkdir d; stat -c '%U %a' f d; touch r; chmod 600 r; as cat r || true; as rm -f r; ls",
@@ -49,6 +53,12 @@ except OSError as e: print(e.errno)\"",
     // Space that a file uses, before and after its pages have blocks.
     "head -c 4096 /dev/zero > a; fsync a; head -c 20000 /dev/zero >> a; stat -c %b a; sync -f .; fsync a; stat -c %b a; truncate -s 4096 a; stat -c %b a",
     "head -c 20000 /dev/zero > a; fallocate -l 40000 a; stat -c %b a; fallocate -p -l 4096 a; stat -c %b a; head -c 10 /dev/zero | dd of=a conv=notrunc 2>/dev/null; stat -c %b a; fsync a; stat -c %b a",
+    // Blocks behind the end of a file.
+    "touch a; fallocate -n -l 1M a; stat -c '%s %b' a; : > a; stat -c '%s %b' a; head -c 5000 /dev/zero > a; fallocate -n -l 1M a; truncate -s 5000 a; fsync a; stat -c '%s %b' a; fallocate -n -l 1M a; truncate -s 6000 a; stat -c '%s %b' a",
+    "touch a; chattr +a a; python3 -c \"
+import os
+f = os.open('a', os.O_WRONLY | os.O_APPEND)
+os.posix_fallocate(f, 0, 10000); os.write(f, b'x')\"; stat -c '%s %b' a; chattr -a a",
     // Extended attributes and ACLs.
     "touch a; setfattr -n user.k -v v1 a; setfattr -n user.long -v $(printf 'x%.0s' {1..900}) a; getfattr -d a; setfattr -x user.k a; getfattr a; getfattr -n user.k a || true; setfattr -n trusted.t -v 1 a; as getfattr -m - a; getfattr -m - a",
     "touch a; setfacl -m u:1000:rw,g:7:r a; getfacl -n a; stat -c %a a; chmod 640 a; getfacl -n a; setfacl -b a; stat -c %a a",

@@ -241,6 +241,34 @@ fn a_busy_mount_is_detached_by_a_signal() {
 }
 
 #[test]
+fn a_signal_unmounts_no_other_file_system() {
+    if !can_mount() {
+        return;
+    }
+    for before in ["umount -l", "true"] {
+        let image = Image::new(64);
+        let server = Server::start(&image, "", &[]);
+        let dir = server.dir.path().to_owned();
+        run(&dir, FILL);
+        let open = File::open(dir.join("d/7")).unwrap();
+        run(Path::new("/"), &format!("{before} {}", dir.display()));
+        run_ok("mount", &["-t", "tmpfs", "other", text(&dir)]);
+        std::fs::write(dir.join("other"), "").unwrap();
+
+        server.signal("TERM");
+        let mut server = server;
+        assert!(server.child.wait().unwrap().success());
+        drop(open);
+
+        assert!(dir.join("other").exists(), "{before}");
+        run_ok("umount", &[text(&dir)]);
+        drop(server);
+        image.check();
+        image.with_kernel(|dir| assert_eq!(run(dir, COUNT), "200\n200\n"));
+    }
+}
+
+#[test]
 fn synced_files_survive_kill_9() {
     if !can_mount() {
         return;
@@ -266,6 +294,37 @@ fn synced_files_survive_kill_9() {
     let kept = mounted.run("rm -f d/9; ls d | wc -l; cat d/200");
     assert_eq!(kept, "199\n200\n");
     mounted.unmount_and_compare();
+}
+
+/// Makes names on a mount with an option, kills the server, and returns the names that are left.
+fn names_after_kill_9(option: &str) -> String {
+    let image = Image::new(64);
+    let options = format!("commit=600,dirty_expire=600,{option}");
+    let server = Server::start(&image, &options, &[]);
+    run(
+        server.dir.path(),
+        "mkdir dir; touch removed; ln -s to symlink; mknod fifo p
+         ln removed link; rm removed; touch from; mv from dir/renamed; mkdir gone; rmdir gone",
+    );
+    server.signal("KILL");
+    drop(server);
+    let mounted = image.mount("");
+    let names = mounted.run("rm -r lost+found; find . | sort");
+    mounted.unmount();
+    names
+}
+
+#[test]
+fn names_of_a_synchronous_mount_survive_kill_9() {
+    if !can_mount() {
+        return;
+    }
+    for option in ["dirsync", "sync"] {
+        let names = names_after_kill_9(option);
+        let all = ".\n./dir\n./dir/renamed\n./fifo\n./link\n./symlink\n";
+        assert_eq!(names, all, "{option}");
+    }
+    assert_eq!(names_after_kill_9("rw"), ".\n");
 }
 
 #[test]

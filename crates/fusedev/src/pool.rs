@@ -236,15 +236,16 @@ mod tests {
     fn with_pool(wanted: usize, test: impl FnOnce(&Pool, &Sender<Work>)) {
         let pool = Pool::new(wanted);
         let (send, receive) = mpsc::channel::<Work>();
-        let receive = Rank::FusePending.mutex(receive);
+        let receive = std::sync::Mutex::new(receive);
         thread::scope(|scope| {
             let (pool, receive) = (&pool, &receive);
             scope.spawn(move || {
                 while pool.next_start().is_some() {
                     scope.spawn(move || {
                         let mut member = pool.join();
-                        // The lock stands for /dev/fuse: one of the waiting readers gets it.
-                        while let Ok(work) = { receive.lock().recv() } {
+                        // The lock stands for /dev/fuse: one of the waiting readers gets it. Waits
+                        // for it are not told to the pool.
+                        while let Ok(work) = { receive.lock().unwrap().recv() } {
                             if let Some(over) = work {
                                 pool.begin_wait();
                                 let _ = over.recv();

@@ -86,11 +86,12 @@ pub enum Operation<'a> {
     /// Creates a regular file without a name and opens it (O_TMPFILE). \[created\]
     TmpFile { mode: u32, umask: u32 },
     /// Reads; the reply is short only at the end of the file. `direct` reads bypass the kernel's
-    /// page cache. \[data\]
+    /// page cache. A `hidden` read (O_NOATIME) changes no access time. \[data\]
     Read {
         offset: u64,
         size: u32,
         direct: bool,
+        hidden: bool,
     },
     /// Writes; `flags` are those of open(2). With `clear_privileges` the server clears set-user-ID
     /// and set-group-ID first (HANDLE_KILLPRIV_V2). \[written\]
@@ -305,6 +306,7 @@ fn operation(message: Message<'_>) -> Result<Operation<'_>, Malformed> {
                 // enough: such a file can be mapped, and a direct write can fall back to the page
                 // cache.
                 direct: read.read_flags & abi::READ_LOCKOWNER != 0,
+                hidden: read.flags as i32 & libc::O_NOATIME != 0,
             }
         }
         opcode::WRITE => {

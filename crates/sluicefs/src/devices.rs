@@ -5,6 +5,7 @@ use block::{Device, OpenMode, Schemes};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// The names of devices, besides plain paths.
@@ -36,6 +37,11 @@ pub fn partition_table(path: impl AsRef<Path>) -> io::Result<Option<partition::T
 }
 
 fn read_raw(path: &Path) -> Result<Option<partition::Table>, partition::Error> {
+    let kind = std::fs::metadata(path)?.file_type();
+    // To open a FIFO would wait for a writer.
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(None);
+    }
     let mut disk = File::open(path)?;
     let capacity = disk.seek(SeekFrom::End(0))?;
     partition::read(&disk, capacity)

@@ -47,6 +47,19 @@ pub fn external_journal(url: impl AsRef<OsStr>) -> io::Result<Option<ExternalJou
     Ok(ext4::external_journal(&queue)?)
 }
 
+/// Searches for the journal of the volume on the block device `volume`. Returns `None` if the
+/// journal is in the volume or is not there, or if `volume` is no block device. An image is not
+/// opened.
+pub fn journal_of(volume: impl AsRef<OsStr>) -> Option<OsString> {
+    let volume = volume.as_ref();
+    let url = SCHEMES.parse_os(volume).ok()?;
+    if !is_block_device(url.path()?) {
+        return None;
+    }
+    let wanted = external_journal(volume).ok()??;
+    find_journal(volume, &wanted)
+}
+
 /// Searches for the device with the journal of the volume on the block device `volume`. Returns
 /// `None` if it is not there, or if `volume` is no block device.
 pub fn find_journal(volume: impl AsRef<OsStr>, wanted: &ExternalJournal) -> Option<OsString> {

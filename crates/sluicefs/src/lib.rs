@@ -79,7 +79,7 @@ pub use ext4::{
 };
 pub use file::File;
 pub use inodes::UnreadableInodes;
-pub use journal_device::{external_journal, find_journal};
+pub use journal_device::{external_journal, find_journal, journal_of};
 pub use metadata::{DeviceNumber, FileTimes, FileType, Metadata, SetAttributes};
 pub use mkfs::Usage;
 pub use options::{FormatOptions, FormatReport, OpenOptions, UsageType, VolumeOptions};

@@ -32,6 +32,9 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
 /// A description of the data on the device; `None` if its first [`WINDOW`] bytes are zero.
 pub(crate) fn existing_data(queue: &Queue) -> Result<Option<&'static str>, block::IoError> {
     let len = queue.capacity().min(WINDOW) as usize;
+    if len == 0 {
+        return Ok(None);
+    }
     let bufs = queue.read(
         0,
         len,

@@ -4,19 +4,16 @@
 //!
 //! | build | locks | atomics, threads, time |
 //! |---|---|---|
-//! | release | parking_lot's and crossbeam's | the system's |
+//! | release | parking_lot's and crossbeam's; long waits are told ([`waits`]) | the system's |
 //! | debug | the same, with checked ranks ([`Rank`]) | the system's |
 //! | `RUSTFLAGS="--cfg explore"` | ranked, run by a deterministic scheduler (docs/SCHEDULES.md) | the scheduler's |
 
 pub mod clock;
 #[cfg(explore)]
 pub mod explore;
-#[cfg(not(any(debug_assertions, explore)))]
-mod plain;
 mod rank;
-#[cfg(any(debug_assertions, explore))]
 mod ranked;
-#[cfg(all(debug_assertions, not(explore)))]
+#[cfg(not(explore))]
 mod raw;
 #[cfg(not(explore))]
 mod system;
@@ -33,12 +30,7 @@ pub use explore::{atomic, thread, time};
 #[cfg(not(explore))]
 pub use system::{atomic, thread, time};
 
-#[cfg(not(any(debug_assertions, explore)))]
-use plain as locks;
-#[cfg(any(debug_assertions, explore))]
-use ranked as locks;
-
-pub use locks::{
+pub use ranked::{
     Condvar, MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
     RwLockUpgradableReadGuard, RwLockWriteGuard, ShardedLock, ShardedLockReadGuard,
     ShardedLockWriteGuard, UnscheduledMutex, WaitTimeoutResult,

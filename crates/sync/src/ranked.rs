@@ -1,5 +1,5 @@
-//! The locks of builds that check ranks or run under the scheduler: lock_api's, over a raw lock of
-//! the build (`crate::raw`) and its rank.
+//! The locks: lock_api's, over a raw lock of the build (`crate::raw`) and its rank. A release build
+//! has no ranks.
 
 use crate::rank::Rank;
 use crate::raw;
@@ -37,17 +37,27 @@ pub type RawRwLock = Ranked<raw::RawRwLock>;
 /// A raw lock and its rank. A lock without a rank is not checked.
 pub struct Ranked<L> {
     lock: L,
+    #[cfg(debug_assertions)]
     rank: Option<Rank>,
 }
 
 impl<L> Ranked<L> {
     const fn unranked(lock: L) -> Ranked<L> {
-        Ranked { lock, rank: None }
+        Ranked {
+            lock,
+            #[cfg(debug_assertions)]
+            rank: None,
+        }
     }
+    #[cfg_attr(not(debug_assertions), allow(unused_variables))]
     const fn of(lock: L, rank: Rank) -> Ranked<L> {
-        let rank = Some(rank);
-        Ranked { lock, rank }
+        Ranked {
+            lock,
+            #[cfg(debug_assertions)]
+            rank: Some(rank),
+        }
     }
+    #[cfg(debug_assertions)]
     fn address(&self) -> usize {
         &raw const self.lock as usize
     }
@@ -356,11 +366,13 @@ impl Condvar {
         WaitTimeoutResult(false)
     }
     /// Wakes one waiter. Returns whether a thread may have been woken.
+    #[inline]
     #[track_caller]
     pub fn notify_one(&self) -> bool {
         self.0.notify_one()
     }
     /// Wakes all waiters.
+    #[inline]
     #[track_caller]
     pub fn notify_all(&self) -> usize {
         self.0.notify_all()

@@ -1,8 +1,9 @@
-//! Raw locks of a debug build: parking_lot's.
+//! Raw locks of builds without a scheduler: parking_lot's. A thread tells its observer when it
+//! waits long ([`crate::waits`]).
 
-use crate::waits::waiting;
+use crate::waits::{contended, waiting};
 pub use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
-pub use parking_lot::RawRwLock;
+use lock_api::{RawRwLockTimed as _, RawRwLockUpgradeTimed as _};
 use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::time::Instant;
@@ -16,18 +17,102 @@ unsafe impl lock_api::RawMutex for RawMutex {
     const INIT: RawMutex = RawMutex(parking_lot::Mutex::new(()));
     type GuardMarker = lock_api::GuardNoSend;
 
+    #[inline]
     fn lock(&self) {
-        std::mem::forget(self.0.lock());
+        if !self.try_lock() {
+            contended(
+                |limit| self.0.try_lock_for(limit).map(std::mem::forget).is_some(),
+                || std::mem::forget(self.0.lock()),
+            );
+        }
     }
+    #[inline]
     fn try_lock(&self) -> bool {
         self.0.try_lock().map(std::mem::forget).is_some()
     }
+    #[inline]
     unsafe fn unlock(&self) {
         // SAFETY: the caller holds the lock.
         unsafe { self.0.force_unlock() };
     }
+    #[inline]
     fn is_locked(&self) -> bool {
         self.0.is_locked()
+    }
+}
+
+/// parking_lot's reader-writer lock.
+pub struct RawRwLock(parking_lot::RawRwLock);
+
+/// Three methods of [`RawRwLock`], for one kind of access: lock, try, unlock.
+macro_rules! access {
+    ($lock:ident, $try_lock:ident, $try_lock_for:ident, $unlock:ident) => {
+        #[inline]
+        fn $lock(&self) {
+            if !self.0.$try_lock() {
+                contended(|limit| self.0.$try_lock_for(limit), || self.0.$lock());
+            }
+        }
+        #[inline]
+        fn $try_lock(&self) -> bool {
+            self.0.$try_lock()
+        }
+        #[inline]
+        unsafe fn $unlock(&self) {
+            // SAFETY: the caller holds the lock for this access.
+            unsafe { self.0.$unlock() };
+        }
+    };
+}
+
+// SAFETY: exclusion is that of the lock inside; every method passes on to it.
+unsafe impl lock_api::RawRwLock for RawRwLock {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: RawRwLock = RawRwLock(parking_lot::RawRwLock::INIT);
+    type GuardMarker = lock_api::GuardNoSend;
+
+    access!(
+        lock_shared,
+        try_lock_shared,
+        try_lock_shared_for,
+        unlock_shared
+    );
+    access!(
+        lock_exclusive,
+        try_lock_exclusive,
+        try_lock_exclusive_for,
+        unlock_exclusive
+    );
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl lock_api::RawRwLockUpgrade for RawRwLock {
+    access!(
+        lock_upgradable,
+        try_lock_upgradable,
+        try_lock_upgradable_for,
+        unlock_upgradable
+    );
+    #[inline]
+    unsafe fn upgrade(&self) {
+        // SAFETY: the caller holds the lock upgradably, as in both closures.
+        if !unsafe { self.0.try_upgrade() } {
+            contended(
+                // SAFETY: see above.
+                |limit| unsafe { self.0.try_upgrade_for(limit) },
+                // SAFETY: see above.
+                || unsafe { self.0.upgrade() },
+            );
+        }
+    }
+    #[inline]
+    unsafe fn try_upgrade(&self) -> bool {
+        // SAFETY: the caller holds the lock upgradably.
+        unsafe { self.0.try_upgrade() }
     }
 }
 
@@ -59,9 +144,11 @@ impl Condvar {
             }
         })
     }
+    #[inline]
     pub fn notify_one(&self) -> bool {
         self.0.notify_one()
     }
+    #[inline]
     pub fn notify_all(&self) -> usize {
         self.0.notify_all()
     }

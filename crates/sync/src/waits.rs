@@ -2,12 +2,21 @@
 //!
 //! A pool of threads that serve requests starts another one while some of them wait: for a device,
 //! for another thread, or because they are slowed. Such a pool observes its threads. Condition
-//! variables and [`crate::clock::SystemClock`] tell the observer when a wait begins and ends (in an
-//! explored schedule only the clock does). Contended locks do not: their owner either works, or
-//! waits and is counted itself.
+//! variables, mutexes, reader-writer locks and [`crate::clock::SystemClock`] tell the observer when
+//! a wait begins and ends (in an explored schedule only the clock does).
+//!
+//! A wait for a lock is told only after [`PATIENCE`], because most owners release a lock sooner. It
+//! is told at all because the owner may be no thread of the pool: nobody tells the pool that such
+//! an owner waits for the device.
 
 use std::cell::RefCell;
 use std::sync::Arc;
+#[cfg(not(explore))]
+use std::time::Duration;
+
+/// The part of a wait for a lock that is not told.
+#[cfg(not(explore))]
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// Is told about the waits of a thread, on that thread. It may be told while the thread holds locks
 /// of any rank up to that of the page pool.
@@ -39,6 +48,19 @@ pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
     wait()
 }
 
+/// Takes a lock that another thread holds. `take_within` tries it for some time and returns whether
+/// it was taken.
+#[cfg(not(explore))]
+#[cold]
+pub(crate) fn contended(take_within: impl FnOnce(Duration) -> bool, take: impl FnOnce()) {
+    let is_observed = OBSERVER.try_with(|observer| observer.borrow().is_some());
+    if is_observed != Ok(true) {
+        take();
+    } else if !take_within(PATIENCE) {
+        waiting(take);
+    }
+}
+
 /// Ends a wait on drop, also after a panic. Meanwhile the thread has no observer, so that the
 /// observer's own waits are not told.
 struct End(Arc<dyn WaitObserver>);
@@ -54,7 +76,7 @@ impl Drop for End {
 mod tests {
     use super::*;
     use crate::clock::{Clock, SystemClock};
-    use crate::{Condvar, Rank};
+    use crate::{Condvar, Rank, RwLockUpgradableReadGuard};
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
@@ -72,6 +94,45 @@ mod tests {
         }
         fn end_wait(&self) {
             self.ended.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_long_wait_for_a_lock_is_told() {
+        let mutex = &Rank::Group.mutex(());
+        let lock = &Rank::Mapping.rw_lock(());
+        let pause = || SystemClock.sleep(Duration::from_millis(100));
+        type Take<'a> = (&'a str, &'a (dyn Fn() + Sync));
+        let held: [Take<'_>; 3] = [
+            ("mutex", &|| (mutex.lock(), pause()).1),
+            ("writer", &|| (lock.write(), pause()).1),
+            ("reader", &|| (lock.read(), pause()).1),
+        ];
+        let taken: [Take<'_>; 4] = [
+            ("mutex", &|| drop(mutex.lock())),
+            ("writer", &|| drop(lock.write())),
+            ("reader", &|| drop(lock.read())),
+            ("upgraded", &|| {
+                drop(RwLockUpgradableReadGuard::upgrade(lock.upgradable_read()));
+            }),
+        ];
+        for (holder, hold) in held {
+            for (taker, take) in taken {
+                let conflicts = (holder == "mutex") == (taker == "mutex")
+                    && (holder, taker) != ("reader", "reader");
+                let waits = Arc::new(Waits::default());
+                std::thread::scope(|scope| {
+                    scope.spawn(hold);
+                    SystemClock.sleep(Duration::from_millis(30));
+                    scope.spawn(|| {
+                        observe(Some(waits.clone()));
+                        take();
+                    });
+                });
+                let told = (waits.begun.load(Relaxed), waits.ended.load(Relaxed));
+                let expected = usize::from(conflicts);
+                assert_eq!(told, (expected, expected), "{holder} and {taker}");
+            }
         }
     }
 

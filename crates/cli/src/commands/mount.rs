@@ -238,11 +238,10 @@ fn serve(endpoint: Endpoint, volume: &Volume, session: &fuse::Session) -> Result
 /// volume.
 fn journal_of(device: &OsStr, options: &MountOptions) -> Option<OsString> {
     let given = options.journal.as_deref().or(target::journal());
-    if let Some(journal) = given {
-        return Some(canonical(journal));
+    match given {
+        Some(journal) => Some(canonical(journal)),
+        None => sluicefs::journal_of(device),
     }
-    let wanted = sluicefs::external_journal(device).ok()??;
-    sluicefs::find_journal(device, &wanted)
 }
 
 /// The name of a device with an absolute path, for the mount table. The options `offset` and

@@ -21,6 +21,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `space` | the counters of the volume, and reservations of space |
+//! | `root_reserve` | the blocks that only root may take |
 //! | `free_map` | a group's unavailable blocks as a searchable bit map |
 //! | `system` | the file system's own blocks |
 //! | `parts` | the groups at mount, and those that resizes add |
@@ -55,6 +56,7 @@ mod in_use;
 mod inodes;
 mod live_geometry;
 mod parts;
+mod root_reserve;
 mod runs;
 mod space;
 mod spread;
@@ -76,6 +78,8 @@ pub(crate) use in_use::GroupInodes;
 use jbd2::Journal;
 pub(crate) use live_geometry::LiveGeometry;
 use parts::{Part, Parts};
+pub use root_reserve::Acting;
+use root_reserve::Privileged;
 pub(crate) use space::Claim;
 use space::Space;
 use std::sync::{Arc, OnceLock};
@@ -121,6 +125,7 @@ pub(crate) struct Groups {
     geo: Arc<LiveGeometry>,
     parts: Parts,
     space: Space,
+    privileged: Privileged,
     free_inodes: AtomicU64,
     /// An allocation met only inodes that the running transaction has freed.
     inodes_held: AtomicBool,
@@ -234,6 +239,7 @@ impl Groups {
         let all = geo.cluster().clusters_for(geo.blocks_count);
         Ok(Groups {
             space: Space::new(free, all),
+            privileged: Privileged::default(),
             free_inodes: AtomicU64::new(sum(|desc| desc.free_inodes_count)),
             dirs: AtomicU64::new(sum(|desc| desc.used_dirs_count)),
             parts: Parts::new(Part::new(budget, geo, (GroupNo(0), descs), own)?),

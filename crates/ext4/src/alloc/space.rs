@@ -30,12 +30,14 @@
 //!   worst case.
 //!
 //! The last `margin` blocks are reserved for changes that must work on a full volume and need no
-//! data block ([`Claim::Margin`]): writes to allocated space, and punching holes.
+//! data block ([`Claim::Margin`]): writes to allocated space, and punching holes. The `root` blocks
+//! before them are left free by threads that act for users ([`super::root_reserve`]).
 //!
 //! Every new page makes a reservation, on any number of threads concurrently. So unpromised blocks
 //! are partly kept in per-thread *shards*. A shard is filled only while far more blocks are
 //! unpromised than all shards can hold. All shards are emptied before a reservation fails.
 
+use super::root_reserve;
 use crate::{Error, Result};
 use crossbeam_utils::CachePadded;
 use sync::atomic::{AtomicI64, Ordering};
@@ -45,7 +47,8 @@ const SHARDS: usize = 16;
 const SHARD_FILL: i64 = 256;
 /// The most blocks in a shard.
 const SHARD_MAX: i64 = 4 * SHARD_FILL;
-/// Shards are used while at least this many blocks are unpromised beyond the margin.
+/// Shards are used while at least this many blocks are unpromised beyond the margin and those for
+/// root.
 const SHARD_THRESHOLD: i64 = SHARDS as i64 * SHARD_MAX;
 /// The most blocks of the margin.
 const MARGIN_MAX: u64 = 4096;
@@ -75,6 +78,7 @@ pub(super) struct Space {
     nodes: CachePadded<AtomicI64>,
     shards: [CachePadded<AtomicI64>; SHARDS],
     margin: i64,
+    root: AtomicI64,
 }
 
 /// Subtracts `blocks` from a counter if at least `least` remain. Returns whether it did.
@@ -95,6 +99,28 @@ impl Space {
             nodes: CachePadded::default(),
             shards: Default::default(),
             margin: (total / 50).min(MARGIN_MAX) as i64,
+            root: AtomicI64::new(0),
+        }
+    }
+
+    /// Sets the number of blocks that are left for root.
+    pub fn set_root_reserve(&self, blocks: u64) {
+        self.root.store(blocks as i64, Ordering::Relaxed);
+    }
+
+    /// The unpromised blocks at which shards are filled.
+    fn shard_threshold(&self) -> i64 {
+        self.margin + self.root.load(Ordering::Relaxed) + SHARD_THRESHOLD
+    }
+
+    /// The unpromised blocks that a reservation by the calling thread leaves.
+    fn least_left(&self, claim: Claim) -> i64 {
+        match claim {
+            Claim::Margin => 0,
+            Claim::Ordinary if root_reserve::is_kept() => {
+                self.margin + self.root.load(Ordering::Relaxed)
+            }
+            Claim::Ordinary => self.margin,
         }
     }
 
@@ -109,14 +135,11 @@ impl Space {
             return Ok(());
         }
         let fill = wanted.saturating_add(SHARD_FILL);
-        if wanted <= SHARD_FILL && try_sub(&self.unpromised, fill, self.margin + SHARD_THRESHOLD) {
+        if wanted <= SHARD_FILL && try_sub(&self.unpromised, fill, self.shard_threshold()) {
             shard.fetch_add(SHARD_FILL, Ordering::AcqRel);
             return Ok(());
         }
-        let least = match claim {
-            Claim::Ordinary => self.margin,
-            Claim::Margin => 0,
-        };
+        let least = self.least_left(claim);
         if try_sub(&self.unpromised, wanted, least) {
             return Ok(());
         }
@@ -137,7 +160,7 @@ impl Space {
             return;
         }
         let shard = &self.shards[sync::thread::ordinal() % SHARDS];
-        let use_shards = self.unpromised.load(Ordering::Relaxed) >= self.margin + SHARD_THRESHOLD;
+        let use_shards = self.unpromised.load(Ordering::Relaxed) >= self.shard_threshold();
         if use_shards && shard.load(Ordering::Relaxed) + blocks <= SHARD_MAX {
             shard.fetch_add(blocks, Ordering::AcqRel);
         } else {

@@ -165,10 +165,7 @@ impl Fs {
     fn check_change<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<(u8, &'n [u8])> {
         self.check_writable()?;
         let (index, rest) = resolve(name)?;
-        if inode
-            .flags()
-            .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-        {
+        if inode.flags().intersects(InodeFlags::PROTECTING) {
             return Err(Error::NotPermitted);
         }
         let kind = inode.kind();

@@ -14,7 +14,7 @@ impl Fs {
     pub fn set_attr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
         self.check_writable()?;
         let old = inode.flags();
-        if set.flags.is_none() && old.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        if set.flags.is_none() && old.intersects(InodeFlags::PROTECTING) {
             let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
             if old.contains(InodeFlags::IMMUTABLE)
                 || set.mode.is_some()

@@ -1,17 +1,17 @@
-//! The access time of files that are read.
+//! The access time of files, directories and symbolic links that are read.
 
-use crate::{Fs, Inode};
+use crate::{Fs, InodeRef};
 use ext4_format::inode::InodeFlags;
-use std::sync::Arc;
 
 /// relatime: an access time older than this is updated in any case, in seconds.
 const RELATIME_AGE: i64 = 24 * 60 * 60;
 
 impl Fs {
-    /// Updates the access time after a read, by the rules of relatime.
-    pub(super) fn touch_atime(&self, inode: &Arc<Inode>) {
+    /// Updates the access time after a read, by the rules of relatime, if the mount options ask for
+    /// that. Returns whether it has changed.
+    pub fn note_access(&self, inode: &InodeRef) -> bool {
         if !self.options.atime || self.is_read_only() {
-            return;
+            return false;
         }
         let now = self.now();
         let updated = inode.change_fields(|f| {
@@ -23,12 +23,10 @@ impl Fs {
             }
             updates
         });
-        if !updated {
-            return;
-        }
         // A read succeeds even where its time cannot be recorded.
-        if let Ok(handle) = self.journal.start(2) {
+        if updated && let Ok(handle) = self.journal.start(2) {
             inode.mark_dirty_attributes(self, &handle);
         }
+        updated
     }
 }

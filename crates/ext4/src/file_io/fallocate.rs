@@ -65,7 +65,10 @@ impl Fs {
     ) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
-        inode.begin_write(WriteMode::Anywhere)?;
+        inode.begin_write(match mode {
+            FallocateMode::Allocate { .. } => WriteMode::Append,
+            FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => WriteMode::Anywhere,
+        })?;
         if mode == FallocateMode::PunchHole && self.zero_in_inode(inode, offset, end)? {
             return Ok(());
         }

@@ -38,10 +38,13 @@ impl Fs {
     /// Reads from byte `offset` into `buf`. Returns how many bytes were read: fewer only at the end
     /// of the file.
     pub fn read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_by(inode, offset, buf, ReadMode::Cached)
+        let read = self.read_by(inode, offset, buf, ReadMode::Cached)?;
+        self.note_access(inode);
+        Ok(read)
     }
 
-    /// [`Fs::read`], with the use of the page cache that `mode` says.
+    /// [`Fs::read`], with the use of the page cache that `mode` says. The caller calls
+    /// [`Fs::note_access`] if the read counts as an access.
     pub fn read_by(
         &self,
         inode: &InodeRef,
@@ -91,7 +94,6 @@ impl Fs {
                 at = self.read_missing(inode, at..pages.end, &mut out, mode)?;
             }
         }
-        self.touch_atime(inode);
         Ok(len)
     }
 

@@ -31,7 +31,9 @@ impl Fs {
         if self.truncate_in_inode(inode, size)? {
             return Ok(());
         }
-        if size >= old {
+        let blocks = page::blocks(self.page_size.index_after(size)..PageIndex::END);
+        // fallocate may have put blocks behind the end. A file that grows keeps them.
+        if size > old || (size == old && extents::count_in(self, inode, blocks)? == 0) {
             self.zero_tail(inode, size)?;
             return self.grow_to(inode, Some(size));
         }

@@ -193,7 +193,7 @@ fn check_may_change(dir: &Inode, change: Change) -> Result<()> {
 /// Checks that an inode's flags allow a name of it to be added, changed or removed.
 fn check_may_rename(inode: &Inode) -> Result<()> {
     let flags = inode.flags();
-    if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+    if flags.intersects(InodeFlags::PROTECTING) {
         return Err(Error::NotPermitted);
     }
     Ok(())

@@ -132,13 +132,17 @@ impl Fs {
     }
 
     /// The nearest time that this volume's inodes can hold: users see the same time after a
-    /// remount.
+    /// remount. As in the kernel, the first and the last second have no nanoseconds.
     pub(crate) fn storable(&self, time: Timestamp) -> Timestamp {
         if self.geo.inode_size > 128 {
-            return Timestamp {
-                secs: time.secs.clamp(Timestamp::MIN_SECS, Timestamp::MAX_SECS),
-                nanos: time.nanos.min(999_999_999),
+            let secs = time.secs.clamp(Timestamp::MIN_SECS, Timestamp::MAX_SECS);
+            let is_limit = matches!(secs, Timestamp::MIN_SECS | Timestamp::MAX_SECS);
+            let nanos = if is_limit {
+                0
+            } else {
+                time.nanos.min(999_999_999)
             };
+            return Timestamp { secs, nanos };
         }
         // No room for nanoseconds, nor for more than 32 bits of seconds.
         Timestamp {

@@ -54,7 +54,8 @@ impl Fs {
         } = parts;
         let geo = Arc::new(LiveGeometry::new(geo));
         let own = own_blocks(&superblock, journal_place.as_ref());
-        let groups = Groups::load(journal.clone(), &budget, &geo, &own)?;
+        let mut groups = Groups::load(journal.clone(), &budget, &geo, &own)?;
+        groups.reserve_for_root(&superblock);
         let errors = ErrorLog::new(
             queue.clone(),
             journal.clone(),

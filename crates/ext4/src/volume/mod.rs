@@ -16,6 +16,7 @@ mod trim;
 pub use journal_device::external_journal;
 pub use resize::ResizeProgress;
 
+use crate::alloc::Acting;
 use crate::damage::{ErrorSummary, OnError};
 use crate::state::OrphanReport;
 use crate::{Error, Fs, InodeRef, Result};
@@ -116,6 +117,13 @@ pub struct VolumeInfo {
 }
 
 impl Fs {
+    /// Makes the calling thread act for a user until the result is dropped: it takes the blocks
+    /// that are reserved for root only if the user may have them. A thread that acts for nobody
+    /// may.
+    pub fn act_for(&self, uid: u32, gid: u32) -> Acting {
+        self.groups.act_for(uid, gid)
+    }
+
     /// Space and inodes, for statfs.
     pub fn statfs(&self) -> StatFs {
         let counts = self.groups.counts();

@@ -35,18 +35,28 @@ pub(super) enum ShortWrite {
     Retry,
 }
 
+/// Whether a read changes the access time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Noted,
+    Hidden,
+}
+
 impl Server {
     /// Reads into the buffer of the reply.
     pub(super) fn read_and_reply(
         &self,
         node: NodeId,
         (offset, len): (u64, u32),
-        mode: ReadMode,
+        (mode, access): (ReadMode, Access),
         reply: Reply,
     ) {
         match self.inode(node) {
             Ok(inode) => reply.filled(len as usize, |buffer| {
                 let read = self.fs.read_by(&inode, offset, buffer, mode);
+                if access == Access::Noted {
+                    self.fs.note_access(&inode);
+                }
                 read.map_err(errno)
             }),
             Err(error) => reply.error(errno(error)),
@@ -125,13 +135,18 @@ impl Server {
         let target = self.inode(to.0)?;
         self.clear_privileges_of_users(&target, caller)?;
         let len = len.min(MAX_COPY);
+        if self.fs.note_access(&source) {
+            // The kernel does not expect that of a copy.
+            self.forget_attributes(&source);
+        }
         with_buffer(COPY_CHUNK, |buffer| {
             let mut done = 0;
             while done < len {
                 let want = (len - done).min(COPY_CHUNK as u64) as usize;
+                let part = &mut buffer[..want];
                 let step = self
                     .fs
-                    .read(&source, from.1 + done, &mut buffer[..want])
+                    .read_by(&source, from.1 + done, part, ReadMode::Cached)
                     .and_then(|n| match n {
                         0 => Ok((0, 0)),
                         n => self

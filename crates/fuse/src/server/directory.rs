@@ -80,6 +80,7 @@ impl Server {
         mut add: impl FnMut(&Found, &OsStr) -> bool,
     ) -> Result<()> {
         let dir = self.inode(node)?;
+        self.fs.note_access(&dir);
         let mut added = false;
         loop {
             let batch = match self.collect(&dir, pos, extra) {

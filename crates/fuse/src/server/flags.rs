@@ -6,7 +6,7 @@
 //! owner and root may set flags, and only root may change those that need a capability.
 
 use super::Server;
-use ext4::{Attr, Error, InodeRef, Result, SetAttr};
+use ext4::{Attr, Error, InodeFlags, InodeRef, Result, SetAttr};
 use fusedev::NodeId;
 use std::sync::atomic::Ordering;
 
@@ -20,8 +20,6 @@ const GET_VERSION_32: u32 = 0x8004_7601;
 const FS_GET_XATTR: u32 = 0x801c_581f;
 
 const FS_SET_XATTR: u32 = 0x401c_5820;
-/// The flags immutable and append-only, which need the capability CAP_LINUX_IMMUTABLE.
-const PRIVILEGED: u32 = 0x10 | 0x20;
 /// The first version of the protocol whose kernel (Linux 5.14) is known to check the permission to
 /// set flags.
 const CHECKS_FLAGS: (u32, u32) = (7, 34);
@@ -29,22 +27,22 @@ const CHECKS_FLAGS: (u32, u32) = (7, 34);
 /// Bytes of `struct fsxattr`.
 const FSXATTR_SIZE: usize = 28;
 
-/// Pairs of `FS_*_FL` and `FS_XFLAG_*` with the same meaning: synchronous, immutable, append-only,
-/// no dump, no access times, direct access, inherited project.
-const XFLAGS: [(u32, u32); 7] = [
-    (0x8, 0x20),
-    (0x10, 0x8),
-    (0x20, 0x10),
-    (0x40, 0x80),
-    (0x80, 0x40),
-    (0x0200_0000, 0x8000),
-    (0x2000_0000, 0x200),
+/// Pairs of a flag and the `FS_XFLAG_*` with the same meaning.
+const XFLAGS: [(InodeFlags, u32); 7] = [
+    (InodeFlags::SYNC, 0x20),
+    (InodeFlags::IMMUTABLE, 0x8),
+    (InodeFlags::APPEND, 0x10),
+    (InodeFlags::NODUMP, 0x80),
+    (InodeFlags::NOATIME, 0x40),
+    (InodeFlags::DAX, 0x8000),
+    (InodeFlags::PROJINHERIT, 0x200),
 ];
 
 /// `struct fsxattr`: xflags, extsize, nextents, projid, cowextsize, padding. ext4 has no extent
 /// size hints and does not count extents.
 fn fsxattr(attr: &Attr) -> Vec<u8> {
-    let known = XFLAGS.iter().filter(|(flag, _)| attr.flags & flag != 0);
+    let flags = InodeFlags::from_bits_retain(attr.flags);
+    let known = XFLAGS.iter().filter(|(flag, _)| flags.contains(*flag));
     let xflags = known.fold(0, |all, (_, xflag)| all | xflag);
     let mut answer = [xflags, 0, 0, attr.projid]
         .map(u32::to_ne_bytes)
@@ -60,19 +58,17 @@ fn from_fsxattr(data: &[u8], old: u32) -> Option<(u32, u32)> {
     let words = data.as_chunks::<4>().0;
     let xflags = u32::from_ne_bytes(*words.first()?);
     let projid = u32::from_ne_bytes(*words.get(3)?);
-    let flags = XFLAGS.iter().fold(old, |flags, (flag, xflag)| {
-        if xflags & xflag != 0 {
-            flags | flag
-        } else {
-            flags & !flag
-        }
-    });
-    Some((flags, projid))
+    let mut flags = InodeFlags::from_bits_retain(old);
+    for (flag, xflag) in XFLAGS {
+        flags.set(flag, xflags & xflag != 0);
+    }
+    Some((flags.bits(), projid))
 }
 
 /// Checks that the user `uid` may change the flags of a file to `flags`.
 fn check_permission(attr: &Attr, uid: u32, flags: u32) -> Result<()> {
-    let is_privileged = (attr.flags ^ flags) & PRIVILEGED != 0;
+    let changed = InodeFlags::from_bits_retain(attr.flags ^ flags);
+    let is_privileged = changed.intersects(InodeFlags::PROTECTING);
     match uid == 0 || (uid == attr.uid && !is_privileged) {
         true => Ok(()),
         false => Err(Error::NotPermitted),
@@ -144,7 +140,8 @@ mod tests {
 
     #[test]
     fn owners_set_flags_and_root_sets_all() {
-        const NO_DUMP: u32 = 0x40;
+        const NO_DUMP: u32 = InodeFlags::NODUMP.bits();
+        const IMMUTABLE: u32 = InodeFlags::IMMUTABLE.bits();
         let fs = crate::test_volume::in_memory();
         let root = fs.root().unwrap().attr();
         let file = |flags| Attr {
@@ -154,9 +151,9 @@ mod tests {
         };
         for (flags, wanted, owner, other) in [
             (0, NO_DUMP, true, false),
-            (0, PRIVILEGED, false, false),
-            (0x10, NO_DUMP, false, false),
-            (0x10, 0x10 | NO_DUMP, true, false),
+            (0, InodeFlags::PROTECTING.bits(), false, false),
+            (IMMUTABLE, NO_DUMP, false, false),
+            (IMMUTABLE, IMMUTABLE | NO_DUMP, true, false),
             (NO_DUMP, NO_DUMP, true, false),
         ] {
             let may = |uid| check_permission(&file(flags), uid, wanted).is_ok();

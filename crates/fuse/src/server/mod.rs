@@ -46,6 +46,9 @@ pub(crate) struct Server {
     /// The kernel leaves it to the server to clear set-user-ID and set-group-ID.
     clears_privileges: AtomicBool,
     checks_opens: bool,
+    /// All changes of names are synchronous (`-o dirsync`, `-o sync`). The kernel leaves that to
+    /// the server.
+    syncs_names: bool,
     /// Contents of small files are stored in the kernel's page cache when they are opened.
     stores_contents: bool,
     requests: Arc<OperationCounts>,
@@ -79,6 +82,7 @@ impl Server {
             killpriv: options.killpriv,
             clears_privileges: AtomicBool::new(false),
             checks_opens: options.check_open,
+            syncs_names: options.dirsync || options.sync,
             // A read that the kernel does not send changes no access time.
             stores_contents: !options.atime,
             requests: Arc::default(),

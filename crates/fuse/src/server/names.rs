@@ -44,9 +44,9 @@ impl Server {
         }
     }
 
-    /// Makes a change of names durable if the directory has the flag for that.
+    /// Makes a change of names durable if the mount or the directory asks for that.
     fn sync_names(&self, dir: &InodeRef) -> Result<()> {
-        match dir.syncs_names() {
+        match self.syncs_names || dir.syncs_names() {
             true => self.fs.fsync(dir, SyncKind::Fsync),
             false => Ok(()),
         }
@@ -116,7 +116,10 @@ impl Server {
     }
 
     pub(super) fn readlink(&self, node: NodeId) -> Result<Vec<u8>> {
-        self.fs.readlink(&self.inode(node)?)
+        let inode = self.inode(node)?;
+        let target = self.fs.readlink(&inode)?;
+        self.fs.note_access(&inode);
+        Ok(target)
     }
 
     pub(super) fn link(&self, node: NodeId, parent: NodeId, name: &OsStr) -> Result<Entry> {

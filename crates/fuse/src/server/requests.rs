@@ -9,7 +9,7 @@
 //!   know.
 
 use super::attr::TTL;
-use super::contents::ShortWrite;
+use super::contents::{Access, ShortWrite};
 use super::names::New;
 use super::privileges::Caller;
 use super::{Server, errno, volume_ioctls};
@@ -67,6 +67,7 @@ impl fusedev::Server for Server {
         } = request;
         self.requests.count(opcode);
         let _charging = writeback::charge_to(pid);
+        let _acting = self.fs.act_for(uid, gid);
         let caller = Caller { uid, gid };
         let new = |mode, umask, rdev| New {
             uid,
@@ -150,7 +151,12 @@ impl fusedev::Server for Server {
                 offset,
                 size,
                 direct,
+                hidden,
             } => {
+                let access = match hidden {
+                    true => Access::Hidden,
+                    false => Access::Noted,
+                };
                 let mode = match direct {
                     true => ReadMode::Direct,
                     false => {
@@ -158,7 +164,7 @@ impl fusedev::Server for Server {
                         ReadMode::Cached
                     }
                 };
-                self.read_and_reply(node, (offset, size), mode, reply);
+                self.read_and_reply(node, (offset, size), (mode, access), reply);
             }
             Operation::Write {
                 offset,

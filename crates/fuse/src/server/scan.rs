@@ -7,7 +7,7 @@
 use super::{Server, errno, tunables};
 use crate::durability;
 use crate::scan::{Request, Writer, inode_answer};
-use ext4::{Fs, InodeRef, Result, Scanned};
+use ext4::{Error, Fs, InodeRef, Result, Scanned};
 use fusedev::Reply;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -143,6 +143,7 @@ enum Attributes {
 
 fn entries(fs: &Fs, dir: &InodeRef, from: u64, attributes: Attributes) -> Result<Vec<u8>> {
     // Attributes are read after all names, so that their inodes are read ahead together.
+    let version = dir.names_version();
     let mut found = Vec::new();
     let (mut next, mut room) = (None, Writer::new());
     let mut last = from;
@@ -166,12 +167,19 @@ fn entries(fs: &Fs, dir: &InodeRef, from: u64, attributes: Attributes) -> Result
         fs.read_inodes_ahead(found.iter().map(|(ino, ..)| *ino));
     }
     for (ino, kind, name) in found {
-        let attr = match attributes {
-            Attributes::Left => None,
-            // A removed or damaged inode: a request for it alone returns the error.
-            Attributes::Included => fs.inode(ino).ok().map(|inode| inode.attr()),
-        };
-        writer.entry(ino, kind, &name, attr.as_ref());
+        if attributes == Attributes::Left {
+            writer.entry(ino, kind, &name, None);
+        } else if let Some(attr) = fs.entry_attr(dir, version, ino) {
+            writer.entry(ino, kind, &name, Some(&attr));
+        } else {
+            // The name may have been removed, or be that of another file by now.
+            match fs.lookup(dir, &name).map(|inode| inode.attr()) {
+                Ok(attr) => writer.entry(attr.ino, attr.kind, &name, Some(&attr)),
+                Err(Error::NotFound) => {}
+                // Damage: a request for the inode alone returns the error.
+                Err(_) => writer.entry(ino, kind, &name, None),
+            }
+        }
     }
     Ok(writer.end(next))
 }

@@ -123,7 +123,11 @@ impl Dir {
         let target = self
             .find(path, LastLink::Keep)
             .and_then(|inode| match inode.kind() {
-                FileType::Symlink => Ok(self.fs().readlink(&inode)?),
+                FileType::Symlink => {
+                    let target = self.fs().readlink(&inode)?;
+                    self.fs().note_access(&inode);
+                    Ok(target)
+                }
                 _ => Err(Cause::Invalid("not a symbolic link")),
             });
         let target = self.ctx("read link", path, target)?;

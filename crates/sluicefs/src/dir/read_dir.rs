@@ -127,6 +127,7 @@ impl ReadDir {
                 full = entries.len() >= BATCH;
                 !full
             });
+        self.dir.fs().note_access(self.dir.inode());
         self.done = !full;
         self.batch = Arc::new(batch);
         self.returned = 0;

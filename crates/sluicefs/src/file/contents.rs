@@ -8,10 +8,10 @@ use std::io;
 impl File {
     fn read_from(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.readable()?;
-        Ok(self
-            .shared
-            .fs
-            .read_by(&self.inode, offset, buf, self.access.reads)?)
+        let fs = &self.shared.fs;
+        let read = fs.read_by(&self.inode, offset, buf, self.access.reads)?;
+        fs.note_access(&self.inode);
+        Ok(read)
     }
 
     pub(super) fn write_to(&self, offset: u64, buf: &[u8]) -> Result<usize> {

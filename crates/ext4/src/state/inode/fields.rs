@@ -281,7 +281,7 @@ fn check_not_encrypted(ino: Ino, flags: InodeFlags) -> Result<()> {
 
 fn check_flags_allow_write(ino: Ino, flags: InodeFlags, mode: WriteMode) -> Result<()> {
     let forbidden = match mode {
-        WriteMode::Anywhere => InodeFlags::IMMUTABLE | InodeFlags::APPEND,
+        WriteMode::Anywhere => InodeFlags::PROTECTING,
         WriteMode::Append => InodeFlags::IMMUTABLE,
     };
     if flags.intersects(forbidden) {

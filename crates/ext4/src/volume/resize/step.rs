@@ -93,9 +93,15 @@ impl Growth<'_> {
         let geo = self.geometry(counts)?;
         let handle = fs.journal.start(1)?;
         fs.groups.extend_last_group(&handle, geo)?;
-        counts.store(&mut fs.superblock.lock());
+        self.store(counts);
         fs.mark_superblock_dirty(&handle);
         Ok(())
+    }
+
+    fn store(&self, counts: Counts) {
+        let mut sb = self.fs.superblock.lock();
+        counts.store(&mut sb);
+        self.fs.groups.set_root_reserve(&sb);
     }
 
     /// Returns the end of the step that begins with group `first`: the end of its flex group, but
@@ -144,7 +150,7 @@ impl Growth<'_> {
         for index in fs.geo.gdt_blocks..table {
             handle.create(geo.gdt_block(index));
         }
-        counts.store(&mut fs.superblock.lock());
+        self.store(counts);
         fs.groups.add(&handle, new);
         fs.mark_superblock_dirty(&handle);
         Ok(())
