@@ -43,6 +43,7 @@ const OPTIONAL: &[(&str, Bit)] = &[
     ("large_file", Bit::RoCompat(RoCompatFeatures::LARGE_FILE)),
     ("huge_file", Bit::RoCompat(RoCompatFeatures::HUGE_FILE)),
     ("uninit_bg", Bit::RoCompat(RoCompatFeatures::GDT_CSUM)),
+    ("bigalloc", Bit::RoCompat(RoCompatFeatures::BIGALLOC)),
     ("dir_nlink", Bit::RoCompat(RoCompatFeatures::DIR_NLINK)),
     ("extra_isize", Bit::RoCompat(RoCompatFeatures::EXTRA_ISIZE)),
     (
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn an_unsupported_feature_is_named() {
         for (list, name) in [
-            ("bigalloc", "bigalloc"),
+            ("quota", "quota"),
             ("64bit,casefold", "casefold"),
             ("^extent", "extent"),
             ("^sparse_super", "resize_inode"),

@@ -77,7 +77,7 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     superblock
         .set_free_blocks_count(geo.blocks_count - geo.first_data_block - layout.used_blocks());
     superblock.set_free_inodes_count(geo.inodes_count - inodes);
-    superblock.overhead_clusters = (files.fixed_blocks.min(u64::from(u32::MAX)) as u32).into();
+    superblock.overhead_clusters = (files.fixed_clusters.min(u64::from(u32::MAX)) as u32).into();
     write_descriptors_and_backups(&mut writer, &geo, &layout.descs, &mut superblock)?;
     writer.finish()?;
 
@@ -101,8 +101,8 @@ struct Files {
     double_indirect: Option<FsBlock>,
     orphan_file: Option<Placed>,
     journal: Option<Placed>,
-    /// Blocks that can never hold file data.
-    fixed_blocks: u64,
+    /// Clusters that can never hold file data.
+    fixed_clusters: u64,
 }
 
 /// `lost+found` is large enough for e2fsck to use it on a full volume.
@@ -110,7 +110,8 @@ const LOST_FOUND_BYTES: u32 = 16 << 10;
 
 impl Files {
     fn place(shape: &Shape, geo: &Geometry, layout: &mut Layout) -> Result<Files> {
-        let mut fixed_blocks = layout.used_blocks() + geo.first_data_block;
+        let size = geo.cluster();
+        let mut fixed_clusters = size.clusters_for(layout.used_blocks() + geo.first_data_block);
         let front = geo.first_data_block;
         let double_indirect = match geo.compat.contains(CompatFeatures::RESIZE_INODE) {
             true => Some(layout.allocate_one(front)?),
@@ -128,14 +129,14 @@ impl Files {
             0 => None,
             blocks => Some(place(layout, layout.journal_goal(geo), blocks)?),
         };
-        fixed_blocks += u64::from(shape.journal_blocks);
+        fixed_clusters += size.clusters_for(shape.journal_blocks.into());
         Ok(Files {
             root,
             lost_found,
             double_indirect,
             orphan_file,
             journal,
-            fixed_blocks,
+            fixed_clusters,
         })
     }
 
@@ -272,7 +273,10 @@ fn write_descriptors_and_backups(
         .map(GroupNo)
         .filter(|group| geo.has_super(*group))
     {
-        let first = geo.group_first_block(group);
+        let first = match group.0 {
+            0 => geo.superblock_block(),
+            _ => geo.group_first_block(group),
+        };
         if group.0 > 0 {
             superblock.block_group_nr = (group.0 as u16).into();
             superblock.update_checksum();

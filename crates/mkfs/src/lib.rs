@@ -41,7 +41,11 @@ pub use usage::Usage;
 pub struct MkfsOptions {
     /// Bytes: 1024, 2048 or 4096.
     pub block_size: u32,
-    /// Bytes per inode. `None` stands for the ratio that mke2fs chooses by size ([`Usage`]).
+    /// Bytes of a cluster, a power of two, for the feature `bigalloc`. `None` stands for 16 blocks.
+    pub cluster_size: Option<u64>,
+    /// The use of the volume. `None` stands for the one that mke2fs chooses by size.
+    pub usage: Option<Usage>,
+    /// Bytes per inode. `None` stands for the ratio of the use, and at least a cluster.
     pub inode_ratio: Option<u64>,
     /// Overrides `inode_ratio`.
     pub inodes: Option<u64>,
@@ -66,6 +70,8 @@ impl Default for MkfsOptions {
     fn default() -> MkfsOptions {
         MkfsOptions {
             block_size: 4096,
+            cluster_size: None,
+            usage: None,
             inode_ratio: None,
             inodes: None,
             label: String::new(),

@@ -9,7 +9,7 @@ use crate::usage::Usage;
 use crate::{Error, MkfsOptions, Result};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::is_sparse_super_group;
-use units::GroupNo;
+use units::{ClusterSize, FsBlock, GroupNo};
 
 /// The first inode that is not reserved.
 pub(crate) const FIRST_INO: u32 = 11;
@@ -33,6 +33,8 @@ pub(crate) struct Shape {
     pub block_size: u32,
     pub first_data_block: u32,
     pub blocks: u64,
+    /// Blocks of a cluster, as a power of two.
+    pub cluster_bits: u32,
     pub blocks_per_group: u32,
     pub groups: u32,
     pub inodes_per_group: u32,
@@ -65,7 +67,11 @@ impl Shape {
                 "at most half of a volume can be reserved for root",
             ));
         }
-        let device_blocks = capacity / u64::from(block_size);
+        let cluster_bits = cluster_bits(features, options)?;
+        let size = ClusterSize::of_bits(cluster_bits);
+        let given_blocks = capacity / u64::from(block_size);
+        // The last cluster is a whole one.
+        let device_blocks = size.start_of(FsBlock(given_blocks)).0;
         if device_blocks < MIN_BLOCKS {
             return Err(TOO_SMALL);
         }
@@ -90,19 +96,21 @@ impl Shape {
         let mut shape = Shape {
             features,
             block_size,
-            first_data_block: u32::from(block_size == 1024),
+            first_data_block: u32::from(block_size == 1024 && size.is_block()),
             blocks: device_blocks,
-            blocks_per_group: block_size * 8,
+            cluster_bits,
+            blocks_per_group: size.blocks_in(u64::from(block_size * 8)) as u32,
             groups: 0,
             inodes_per_group: 0,
             desc_size: if is_64bit { 64 } else { 32 },
             gdt_blocks: 0,
             reserved_gdt_blocks: 0,
-            root_blocks: percent(device_blocks, options.reserved_percent),
+            root_blocks: percent(given_blocks, options.reserved_percent),
             journal_blocks: 0,
             orphan_blocks: 0,
         };
-        let inodes = wanted_inodes(device_blocks, options)?;
+        let cluster_size = size.blocks_in(u64::from(block_size));
+        let inodes = wanted_inodes(given_blocks, cluster_size, options)?;
         let reserved = shape.root_blocks;
         shape.fit_groups(device_blocks, inodes, reserved)?;
         shape.journal_blocks = shape.wanted_journal(options)?;
@@ -132,8 +140,9 @@ impl Shape {
 
             let mut per_group = inodes.div_ceil(groups);
             if per_group > u64::from(self.block_size) * 8 {
-                // Smaller groups mean more groups.
-                if self.blocks_per_group < 512 {
+                // Smaller groups mean more groups. With bigalloc mke2fs keeps their size.
+                let keeps = self.features.ro_compat.contains(RoCompatFeatures::BIGALLOC);
+                if self.blocks_per_group < 512 || keeps {
                     return Err(TOO_MANY_INODES);
                 }
                 self.blocks_per_group -= 8;
@@ -260,12 +269,13 @@ fn default_journal_blocks(blocks: u64) -> u32 {
     row.map_or(262_144, |(_, journal)| *journal)
 }
 
-fn wanted_inodes(blocks: u64, options: &MkfsOptions) -> Result<u64> {
+fn wanted_inodes(blocks: u64, cluster_size: u64, options: &MkfsOptions) -> Result<u64> {
     let bytes = blocks * u64::from(options.block_size);
-    let ratio = options
-        .inode_ratio
-        .unwrap_or_else(|| Usage::of_size(bytes).inode_ratio());
-    if !(1024..=64 << 20).contains(&ratio) {
+    let ratio = options.inode_ratio.unwrap_or_else(|| {
+        let usage = options.usage.unwrap_or_else(|| Usage::of_size(bytes));
+        usage.inode_ratio().max(cluster_size)
+    });
+    if options.inode_ratio.is_some() && !(1024..=64 << 20).contains(&ratio) {
         return Err(Error::Invalid(
             "the inode ratio must be from 1 KiB to 64 MiB",
         ));
@@ -275,6 +285,26 @@ fn wanted_inodes(blocks: u64, options: &MkfsOptions) -> Result<u64> {
         return Err(Error::Invalid("a volume has at most 2^32 - 1 inodes"));
     }
     Ok(inodes.clamp(u64::from(FIRST_INO) + 2, u64::from(u32::MAX)))
+}
+
+/// Returns the blocks of a cluster as a power of two: 0 without `bigalloc`.
+fn cluster_bits(features: Features, options: &MkfsOptions) -> Result<u32> {
+    let block_size = u64::from(options.block_size);
+    if !features.ro_compat.contains(RoCompatFeatures::BIGALLOC) {
+        return match options.cluster_size {
+            None => Ok(0),
+            Some(_) => Err(Error::Invalid("a cluster size needs the feature bigalloc")),
+        };
+    }
+    let bytes = options.cluster_size.unwrap_or(16 * block_size);
+    // The largest group of such clusters has 2^31 blocks.
+    let allowed = block_size.max(2048)..=block_size << 16;
+    if !bytes.is_power_of_two() || !allowed.contains(&bytes) {
+        return Err(Error::Invalid(
+            "the cluster size must be a power of two: at least 2 KiB and a block, at most 65536 blocks",
+        ));
+    }
+    Ok(bytes.trailing_zeros() - options.block_size.trailing_zeros())
 }
 
 fn percent(blocks: u64, percent: u32) -> u64 {

@@ -30,9 +30,9 @@ pub(crate) fn new(shape: &Shape, options: &MkfsOptions, now: Timestamp) -> Super
     sb.set_reserved_blocks_count(shape.root_blocks);
     sb.first_data_block = shape.first_data_block.into();
     sb.log_block_size = (shape.block_size.trailing_zeros() - 10).into();
-    sb.log_cluster_size = sb.log_block_size;
+    sb.log_cluster_size = (shape.block_size.trailing_zeros() - 10 + shape.cluster_bits).into();
     sb.blocks_per_group = shape.blocks_per_group.into();
-    sb.clusters_per_group = shape.blocks_per_group.into();
+    sb.clusters_per_group = (shape.blocks_per_group >> shape.cluster_bits).into();
     sb.inodes_per_group = shape.inodes_per_group.into();
     (sb.wtime, sb.wtime_hi) = (seconds_lo.into(), seconds_hi);
     (sb.lastcheck, sb.lastcheck_hi) = (seconds_lo.into(), seconds_hi);
@@ -102,7 +102,7 @@ pub(crate) fn write_primary(queue: &Queue, geo: &Geometry, superblock: &Superblo
     // The superblock is block 1 if blocks have 1 KiB, else a part of block 0.
     let offset = SUPERBLOCK_OFFSET as usize % block.len();
     block[offset..offset + SUPERBLOCK_SIZE].copy_from_slice(superblock.as_bytes());
-    let at = geo.first_data_block * u64::from(geo.block_size);
+    let at = geo.superblock_block().offset(geo.block_size);
     queue.write(
         at,
         &[block.freeze()],

@@ -20,6 +20,7 @@ Examples:
   sluice mkfs disk.img --size 1TiB -O ^orphan_file  without a feature
   sluice mkfs disk.img --size 1GiB -O inline_data   small files and directories in their inodes
   sluice mkfs disk.img --size 1GiB -O ea_inode      extended attributes of up to 64 KiB
+  sluice mkfs disk.img --size 1TiB -O bigalloc -C 64KiB  space in clusters of 64 KiB
   sluice mkfs small.img --size 64MiB -T auto        blocks of 1 KiB, as mke2fs chooses
   sluice mkfs disk.img --force                      overwrite existing data
   sluice mkfs sim:hdd,size=1TiB,file=disk.img       an image that is as slow as a disk"
@@ -42,6 +43,9 @@ pub struct Args {
     /// Bytes of a block: 1024, 2048 or 4096 [default: 4096]
     #[arg(short = 'b', long, value_name = "BYTES", value_parser = parse_block_size)]
     block_size: Option<u32>,
+    /// Bytes of a cluster, the unit of allocation, with -O bigalloc [default: 16 blocks]
+    #[arg(short = 'C', long, value_name = "BYTES", value_parser = parse_bytes)]
+    cluster_size: Option<u64>,
     /// Usage type of mke2fs.conf, which has the block size and the number of inodes (auto: by the
     /// size of the volume; floppy, small, default, big, huge, news, largefile, largefile4)
     #[arg(short = 'T', long, value_name = "TYPE", value_parser = parse_usage)]
@@ -95,6 +99,9 @@ impl Args {
         }
         if let Some(bytes) = self.block_size {
             options = options.block_size(bytes);
+        }
+        if let Some(bytes) = self.cluster_size {
+            options = options.cluster_size(bytes);
         }
         if let Some(usage) = self.usage_type {
             options = options.usage_type(usage);

@@ -101,6 +101,13 @@ impl FormatOptions {
         self.block_size = Some(bytes);
         self
     }
+    /// Sets the cluster size in bytes, a power of two, for the feature `bigalloc`. The default is 16
+    /// blocks.
+    #[must_use]
+    pub fn cluster_size(mut self, bytes: u64) -> FormatOptions {
+        self.mkfs.cluster_size = Some(bytes);
+        self
+    }
     /// Chooses block size and inode ratio by a usage type, unless they are set.
     #[must_use]
     pub fn usage_type(mut self, usage: UsageType) -> FormatOptions {
@@ -168,8 +175,8 @@ impl FormatOptions {
         });
         if let Some(usage) = usage {
             options.block_size = usage.block_size();
-            options.inode_ratio = options.inode_ratio.or(Some(usage.inode_ratio()));
         }
+        options.usage = usage;
         options.block_size = self.block_size.unwrap_or(options.block_size);
         options
     }
