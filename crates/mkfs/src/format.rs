@@ -1,8 +1,10 @@
 //! Formatting a device, step by step.
 
 use crate::contents::{Contents, ORPHAN_FILE, Placed, inode_bitmap};
+use crate::features::is_journal_device;
+use crate::journal_device::{self, Unused};
 use crate::layout::{Layout, Run};
-use crate::shape::{FIRST_INO, Shape};
+use crate::shape::{FIRST_INO, JournalPlace, Shape};
 use crate::superblock;
 use crate::write::Writer;
 use crate::zeroed::{Discarded, Zeroed};
@@ -22,6 +24,32 @@ use units::{FsBlock, GroupNo};
 /// `Invalid` if the options do not fit the device (too small, too many inodes …), `Unsupported`
 /// with the name of a feature, `Io` if the device fails.
 pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
+    check(queue, options)?;
+    match is_journal_device(&options.features)? {
+        true => journal_device::format(queue, options),
+        false => format_volume(queue, None, options),
+    }
+}
+
+/// Formats a device. The volume's journal is the device `journal`, which [`format`] has made a
+/// journal and which no volume uses.
+///
+/// # Errors
+/// As [`format`]; `Journal` if `journal` is no such device.
+pub fn format_with_journal(
+    queue: &Queue,
+    journal: &Queue,
+    options: &MkfsOptions,
+) -> Result<MkfsReport> {
+    check(queue, options)?;
+    if is_journal_device(&options.features)? {
+        return Err(Error::Invalid("a journal device has no journal"));
+    }
+    let found = Unused::read(journal, options.block_size)?;
+    format_volume(queue, Some(&found), options)
+}
+
+fn check(queue: &Queue, options: &MkfsOptions) -> Result<()> {
     if options.label.len() > 16 || options.label.contains('\0') {
         return Err(Error::Invalid("a label has at most 16 bytes and no NUL"));
     }
@@ -30,7 +58,19 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
             "the blocks of a volume cannot be smaller than the sectors of its device",
         ));
     }
-    let shape = Shape::compute(queue.capacity(), options)?;
+    Ok(())
+}
+
+fn format_volume(
+    queue: &Queue,
+    journal: Option<&Unused<'_>>,
+    options: &MkfsOptions,
+) -> Result<MkfsReport> {
+    let place = match journal {
+        Some(_) => JournalPlace::OnDevice,
+        None => JournalPlace::OnVolume,
+    };
+    let shape = Shape::compute(queue.capacity(), options, place)?;
     let now = now();
     let mut superblock = superblock::new(&shape, options, now);
     let geo = Geometry::from_superblock(&superblock)?;
@@ -43,15 +83,9 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     };
     layout.finish(&geo, inodes, 2);
 
-    // Discarding is optional: a device without it works as well.
-    let discarded = match options.discard && queue.discard(0, queue.capacity() & !511).is_ok() {
-        true => Discarded::WholeDevice,
-        false => Discarded::Nothing,
-    };
-    wipe_old_signatures(queue)?;
-    let zeroed = Zeroed::probe(queue, discarded);
+    let zeroed = clear(queue, options)?;
     zero_tables(queue, &geo, &mut layout, &zeroed)?;
-    zero_runs(queue, &geo, &zeroed, files.journal_runs())?;
+    zero_runs(queue, geo.block_size, &zeroed, files.journal_runs())?;
 
     let mut writer = Writer::new(queue, geo.block_size);
     let mut contents = Contents::new(&geo, now, inodes);
@@ -71,6 +105,10 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
         let fields = contents.journal(&mut writer, placed)?;
         superblock::set_journal(&mut superblock, &fields);
     }
+    if let Some(journal) = journal {
+        superblock.journal_uuid = journal.uuid();
+        superblock.journal_dev = journal.number().to_bits().into();
+    }
     contents.finish(&mut writer, &mut layout.descs[0], inodes)?;
     write_bitmaps(&mut writer, &geo, &mut layout);
 
@@ -83,12 +121,15 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
 
     superblock.block_group_nr = 0.into();
     superblock.update_checksum();
-    superblock::write_primary(queue, &geo, &superblock)?;
+    if let Some(journal) = journal {
+        journal.set_user(geo.uuid)?;
+    }
+    superblock::write_primary(queue, &superblock)?;
     Ok(MkfsReport {
         blocks: geo.blocks_count,
         inodes: u64::from(geo.inodes_count),
         groups: geo.groups,
-        journal_blocks: shape.journal_blocks,
+        journal_blocks: journal.map_or(shape.journal_blocks, Unused::blocks),
         uuid: geo.uuid,
     })
 }
@@ -157,12 +198,23 @@ fn place(layout: &mut Layout, goal: u64, blocks: u32) -> Result<Placed> {
     Ok(Placed { runs, node })
 }
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     let since = sync::time::system_now().duration_since(std::time::UNIX_EPOCH);
     Timestamp {
         secs: since.map_or(0, |d| d.as_secs() as i64),
         nanos: 0,
     }
+}
+
+/// Removes what was on the device. Returns what is known to be zero.
+pub(crate) fn clear(queue: &Queue, options: &MkfsOptions) -> Result<Zeroed> {
+    // Discarding is optional: a device without it works as well.
+    let discarded = match options.discard && queue.discard(0, queue.capacity() & !511).is_ok() {
+        true => Discarded::WholeDevice,
+        false => Discarded::Nothing,
+    };
+    wipe_old_signatures(queue)?;
+    Ok(Zeroed::probe(queue, discarded))
 }
 
 /// Removes the signatures of other file systems, RAID and partition tables at both ends of a
@@ -213,8 +265,13 @@ fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zero
 
 /// Zeroes the journal's blocks, unless they are known to be zero. Blocks of an old journal could be
 /// mistaken for blocks of the new one.
-fn zero_runs(queue: &Queue, geo: &Geometry, zeroed: &Zeroed, runs: &[Run]) -> Result<()> {
-    let block_size = u64::from(geo.block_size);
+pub(crate) fn zero_runs(
+    queue: &Queue,
+    block_size: u32,
+    zeroed: &Zeroed,
+    runs: &[Run],
+) -> Result<()> {
+    let block_size = u64::from(block_size);
     for (start, len) in runs {
         let (offset, bytes) = (start * block_size, len * block_size);
         if !zeroed.covers(offset, bytes) {

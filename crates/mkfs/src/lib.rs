@@ -12,6 +12,7 @@
 //! | inodes, directories, journal, orphan file | `contents.rs` |
 //! | superblock | `superblock.rs` |
 //! | descriptors and backups | `format.rs` |
+//! | a journal on a device of its own: a new one, and the volume that uses one | `journal_device.rs` |
 //!
 //! Groups without files are marked uninitialised where group checksums make that safe. So a volume
 //! of any size needs few writes beyond its group descriptors.
@@ -25,6 +26,7 @@ mod contents;
 mod error;
 mod features;
 mod format;
+mod journal_device;
 mod layout;
 mod shape;
 mod superblock;
@@ -33,7 +35,7 @@ mod write;
 mod zeroed;
 
 pub use error::{Error, Result};
-pub use format::format;
+pub use format::{format, format_with_journal};
 pub use usage::Usage;
 
 /// The properties of a new volume; the defaults are those of mke2fs.

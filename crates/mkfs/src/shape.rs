@@ -22,9 +22,16 @@ const MIN_BLOCKS: u64 = 64;
 /// Blocks of the smallest volume that gets a journal.
 const MIN_BLOCKS_FOR_JOURNAL: u64 = 2048;
 /// Blocks of the smallest journal that the kernel accepts.
-const MIN_JOURNAL_BLOCKS: u64 = 1024;
+pub(crate) const MIN_JOURNAL_BLOCKS: u64 = 1024;
 /// Blocks that a last group must have beyond its own metadata.
 const LAST_GROUP_SLACK: u64 = 50;
+
+/// Where the journal of a new volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JournalPlace {
+    OnVolume,
+    OnDevice,
+}
 
 /// The numbers of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +56,7 @@ pub(crate) struct Shape {
 const TOO_SMALL: Error = Error::Invalid(
     "the device is too small: a volume needs at least 64 blocks (256 KiB with blocks of 4 KiB)",
 );
+pub(crate) const JOURNAL_TOO_SMALL: Error = Error::Invalid("a journal has at least 1024 blocks");
 const TOO_MANY_INODES: Error = Error::Invalid("so many inodes do not fit a volume of this size");
 
 impl Shape {
@@ -56,12 +64,9 @@ impl Shape {
     ///
     /// # Errors
     /// `Invalid` or `Unsupported`, with the reason.
-    pub fn compute(capacity: u64, options: &MkfsOptions) -> Result<Shape> {
+    pub fn compute(capacity: u64, options: &MkfsOptions, place: JournalPlace) -> Result<Shape> {
         let mut features = Features::parse(&options.features)?;
-        let block_size = options.block_size;
-        if !matches!(block_size, 1024 | 2048 | 4096) {
-            return Err(Error::Unsupported(format!("blocks of {block_size} bytes")));
-        }
+        let block_size = check_block_size(options)?;
         if options.reserved_percent > 50 {
             return Err(Error::Invalid(
                 "at most half of a volume can be reserved for root",
@@ -86,7 +91,16 @@ impl Shape {
             features.compat.remove(CompatFeatures::RESIZE_INODE);
         }
         let wants_journal = features.compat.contains(CompatFeatures::HAS_JOURNAL);
-        if wants_journal && device_blocks < MIN_BLOCKS_FOR_JOURNAL {
+        if place == JournalPlace::OnDevice {
+            if !wants_journal {
+                return Err(Error::Invalid(
+                    "a journal device needs the feature has_journal",
+                ));
+            }
+            if options.journal_bytes.is_some() {
+                return Err(Error::Invalid("a journal device has a size of its own"));
+            }
+        } else if wants_journal && device_blocks < MIN_BLOCKS_FOR_JOURNAL {
             if options.journal_bytes.is_some() {
                 return Err(Error::Invalid("the device is too small for a journal"));
             }
@@ -113,7 +127,9 @@ impl Shape {
         let inodes = wanted_inodes(given_blocks, cluster_size, options)?;
         let reserved = shape.root_blocks;
         shape.fit_groups(device_blocks, inodes, reserved)?;
-        shape.journal_blocks = shape.wanted_journal(options)?;
+        if place == JournalPlace::OnVolume {
+            shape.journal_blocks = shape.wanted_journal(options)?;
+        }
         shape.orphan_blocks = shape.wanted_orphan_file();
         Ok(shape)
     }
@@ -228,7 +244,7 @@ impl Shape {
         };
         let blocks = bytes / u64::from(self.block_size);
         if blocks < MIN_JOURNAL_BLOCKS {
-            return Err(Error::Invalid("a journal has at least 1024 blocks"));
+            return Err(JOURNAL_TOO_SMALL);
         }
         if blocks > 10_240_000 {
             return Err(Error::Invalid("a journal has at most 10240000 blocks"));
@@ -287,6 +303,17 @@ fn wanted_inodes(blocks: u64, cluster_size: u64, options: &MkfsOptions) -> Resul
     Ok(inodes.clamp(u64::from(FIRST_INO) + 2, u64::from(u32::MAX)))
 }
 
+/// Returns the block size.
+///
+/// # Errors
+/// `Unsupported` for other sizes than 1, 2 and 4 KiB.
+pub(crate) fn check_block_size(options: &MkfsOptions) -> Result<u32> {
+    match options.block_size {
+        size @ (1024 | 2048 | 4096) => Ok(size),
+        size => Err(Error::Unsupported(format!("blocks of {size} bytes"))),
+    }
+}
+
 /// Returns the blocks of a cluster as a power of two: 0 without `bigalloc`.
 fn cluster_bits(features: Features, options: &MkfsOptions) -> Result<u32> {
     let block_size = u64::from(options.block_size);
@@ -316,7 +343,7 @@ mod tests {
     use super::*;
 
     fn shape(mib: u64) -> Shape {
-        Shape::compute(mib << 20, &MkfsOptions::default()).unwrap()
+        Shape::compute(mib << 20, &MkfsOptions::default(), JournalPlace::OnVolume).unwrap()
     }
 
     /// The figures are from `dumpe2fs -h` of images by mke2fs 1.47.0.
@@ -360,7 +387,7 @@ mod tests {
                 block_size,
                 ..MkfsOptions::default()
             };
-            let s = Shape::compute(mib << 20, &options).unwrap();
+            let s = Shape::compute(mib << 20, &options, JournalPlace::OnVolume).unwrap();
             let inodes = u64::from(s.inodes_per_group) * u64::from(s.groups);
             (
                 s.blocks,
@@ -393,7 +420,8 @@ mod tests {
     #[test]
     fn impossible_options_are_refused() {
         let refused = |capacity, options: MkfsOptions| {
-            assert!(Shape::compute(capacity, &options).is_err(), "{options:?}");
+            let shape = Shape::compute(capacity, &options, JournalPlace::OnVolume);
+            assert!(shape.is_err(), "{options:?}");
         };
         let defaults = MkfsOptions::default;
         refused(0, defaults());

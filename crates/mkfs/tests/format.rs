@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have, run_ok, skipped};
-use testkit::oracle::{Mke2fs, assert_clean, text};
+use testkit::oracle::{Mke2fs, assert_clean, journal_path, text};
 use testkit::scratch::Scratch;
 
 fn make(path: &Path, size: u64, options: &MkfsOptions) -> Result<MkfsReport, Error> {
@@ -334,6 +334,76 @@ fn agrees_with_mke2fs_on_clusters() {
             assert_clean(&ours, &what);
         }
     }
+}
+
+/// The journal, and the volume that uses it. e2fsck checks the volume with the journal.
+#[test]
+fn journal_devices_agree_with_mke2fs() {
+    let tools = ["mke2fs", "dumpe2fs", "e2fsck"].map(Need::Tool);
+    if !have("journal devices", &tools) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (ours, theirs) = (scratch.join("ours"), scratch.join("theirs"));
+    for block_size in [1024, 2048, 4096] {
+        let what = format!("blocks of {block_size}");
+        let device = MkfsOptions {
+            block_size,
+            ..features("journal_dev")
+        };
+        let options = MkfsOptions {
+            block_size,
+            ..features("^metadata_csum_seed,^orphan_file")
+        };
+        make(&journal_path(&ours), 8 * MIB, &device).unwrap();
+        block::create_image(&ours, 64 * MIB, Create::Overwrite).unwrap();
+        let size = block_size.to_string();
+        let how = Mke2fs::by_default(64 * MIB).args(&["-b", &size]);
+        let Some(made) = how.make_with_journal(&theirs, 8 * MIB) else {
+            return;
+        };
+        made.unwrap();
+        let open = |path: &Path| {
+            let url = DeviceUrl::Path(path.to_owned());
+            block::open(&url, OpenMode::ReadWrite).unwrap()
+        };
+        let journal = open(&journal_path(&ours));
+        let report = mkfs::format_with_journal(&open(&ours), &journal, &options).unwrap();
+        assert_eq!(report.journal_blocks, (8 << 20) / block_size, "{what}");
+        assert_clean(&ours, &what);
+        let [our_volume, their_volume] = [&ours, &theirs].map(|path| {
+            let mut fields = header(path);
+            // An image file has no number.
+            fields.remove("Journal device");
+            fields
+        });
+        assert_eq!(our_volume, their_volume, "{what}");
+        let [our_log, their_log] = [&ours, &theirs].map(|path| {
+            let mut fields = header(&journal_path(path));
+            fields.remove("Journal users").expect("a user");
+            fields
+        });
+        assert_eq!(our_log, their_log, "{what}");
+
+        // Nobody takes it a second time, or with other blocks.
+        let again = |options: &MkfsOptions| {
+            let other = scratch.join("other");
+            block::create_image(&other, 64 * MIB, Create::Overwrite).unwrap();
+            let refused = mkfs::format_with_journal(&open(&other), &journal, options);
+            refused.unwrap_err().to_string()
+        };
+        let said = again(&options);
+        assert!(said.contains("the journal of a volume already"), "{said}");
+        let larger = MkfsOptions {
+            block_size: if block_size == 4096 { 1024 } else { 4096 },
+            ..options.clone()
+        };
+        let said = again(&larger);
+        assert!(said.contains("its blocks have"), "{said}");
+    }
+    let error = |size, list: &str| make(&ours, size, &features(list)).unwrap_err().to_string();
+    assert!(error(2 * MIB, "journal_dev").contains("1024 blocks"));
+    assert!(error(8 * MIB, "journal_dev,64bit").contains("no other feature"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use block::Create;
 use mkfs::MkfsOptions;
 use std::path::Path;
-use testkit::oracle::Mke2fs;
+use testkit::oracle::{Mke2fs, journal_path};
 use testkit::volume;
 
 /// Whether a mount for writing can change the volume.
@@ -56,7 +56,18 @@ impl Row {
             }
         }
         block::create_image(image, SIZE, Create::Overwrite).unwrap();
-        let made = mkfs::format(&volume::open(image), &options);
+        let made = match self.journal {
+            None => mkfs::format(&volume::open(image), &options),
+            Some(size) => {
+                let device = MkfsOptions {
+                    features: vec!["journal_dev".to_owned()],
+                    ..options.clone()
+                };
+                volume::mkfs_with(&journal_path(image), size, &device);
+                let journal = volume::open(&journal_path(image));
+                mkfs::format_with_journal(&volume::open(image), &journal, &options)
+            }
+        };
         made.map(|_| ()).map_err(|e| e.to_string())
     }
 
@@ -191,6 +202,8 @@ pub const ROWS: &[Row] = &[
     external("external journal, no checksums", "ext4", &["-O", "^metadata_csum,^64bit"], 16 << 20),
     external("external journal, ext3", "ext3", &[], 16 << 20),
     external("external journal, bigalloc", "ext4", &["-O", "bigalloc"], 16 << 20),
+    Row { short: true, ..external("our external journal", "sluice", &["-O", "^resize_inode"], 16 << 20) },
+    external("our external journal, blocks of 1 KiB", "sluice", &["-b", "1024", "-O", "bigalloc"], 4 << 20),
     external("external journal, mmp", "ext4", &["-O", "mmp"], 16 << 20),
     external("external journal, fast_commit", "ext4", &["-O", "fast_commit"], 16 << 20),
     short("mmp", "ext4", &["-O", "mmp"], Writes::Yes),

@@ -2,10 +2,10 @@
 
 use crate::devices::SCHEMES;
 use crate::error::Cause;
-use crate::probe;
+use crate::{journal_device, probe};
 use block::{Create, DeviceUrl, OpenMode, Queue, Reason};
 use mkfs::{MkfsOptions, Usage};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub struct FormatOptions {
     mkfs: MkfsOptions,
     block_size: Option<u32>,
     usage: Option<UsageType>,
+    journal: Option<OsString>,
     size: Option<u64>,
     force: bool,
 }
@@ -94,6 +95,17 @@ impl FormatOptions {
     pub fn journal_bytes(mut self, bytes: u64) -> FormatOptions {
         self.mkfs.journal_bytes = Some(bytes);
         self
+    }
+    /// Names the device that is to be the volume's journal: a path or URL. The feature
+    /// `journal_dev` has made it a journal, and no volume uses it.
+    #[must_use]
+    pub fn journal(mut self, url: impl AsRef<OsStr>) -> FormatOptions {
+        self.journal = Some(url.as_ref().to_owned());
+        self
+    }
+    /// Returns the device of [`FormatOptions::journal`].
+    pub(crate) fn journal_url(&self) -> Option<&OsStr> {
+        self.journal.as_deref()
     }
     /// Sets the block size, in bytes: 1024, 2048 or 4096.
     #[must_use]
@@ -161,7 +173,15 @@ impl FormatOptions {
         if !self.force {
             refuse_used(&queue, &name)?;
         }
-        let report = mkfs::format(&queue, &self.mkfs_options(queue.capacity())).map_err(fail)?;
+        let options = self.mkfs_options(queue.capacity());
+        let report = match &self.journal {
+            Some(url) => {
+                let journal = journal_device::open(url, OpenMode::ReadWrite)?;
+                mkfs::format_with_journal(&queue, &journal, &options)
+            }
+            None => mkfs::format(&queue, &options),
+        };
+        let report = report.map_err(fail)?;
         queue.flush(Reason::Format).map_err(|e| fail(e.into()))?;
         Ok((queue, report))
     }
