@@ -7,13 +7,12 @@ use crate::layout::{Layout, Run};
 use crate::shape::{FIRST_INO, JournalPlace, Shape};
 use crate::superblock;
 use crate::write::Writer;
-use crate::zeroed::{Discarded, Zeroed};
+use crate::zeroed::{Zeroed, clear, zero_runs};
 use crate::{Error, MkfsOptions, MkfsReport, Result};
-use block::{BufMut, Class, Durability, Queue, Reason};
+use block::{BufMut, Queue, Reason};
 use ext4_format::features::CompatFeatures;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
-use ext4_format::inode::Timestamp;
 use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use ext4_format::{bitmap, extent};
 use units::{FsBlock, GroupNo};
@@ -71,7 +70,7 @@ fn format_volume(
         None => JournalPlace::OnVolume,
     };
     let shape = Shape::compute(queue.capacity(), options, place)?;
-    let now = now();
+    let now = superblock::now();
     let mut superblock = superblock::new(&shape, options, now);
     let geo = Geometry::from_superblock(&superblock)?;
     let mut layout = Layout::new(&geo)?;
@@ -198,54 +197,6 @@ fn place(layout: &mut Layout, goal: u64, blocks: u32) -> Result<Placed> {
     Ok(Placed { runs, node })
 }
 
-pub(crate) fn now() -> Timestamp {
-    let since = sync::time::system_now().duration_since(std::time::UNIX_EPOCH);
-    Timestamp {
-        secs: since.map_or(0, |d| d.as_secs() as i64),
-        nanos: 0,
-    }
-}
-
-/// Removes what was on the device. Returns what is known to be zero.
-pub(crate) fn clear(queue: &Queue, options: &MkfsOptions) -> Result<Zeroed> {
-    // Discarding is optional: a device without it works as well.
-    let discarded = match options.discard && queue.discard(0, queue.capacity() & !511).is_ok() {
-        true => Discarded::WholeDevice,
-        false => Discarded::Nothing,
-    };
-    wipe_old_signatures(queue)?;
-    Ok(Zeroed::probe(queue, discarded))
-}
-
-/// Removes the signatures of other file systems, RAID and partition tables at both ends of a
-/// device, and the old superblock.
-fn wipe_old_signatures(queue: &Queue) -> Result<()> {
-    const ENDS: u64 = 64 << 10;
-    let capacity = queue.capacity() & !4095;
-    let page = BufMut::zeroed(block::PAGE_SIZE).freeze();
-    let head = capacity.min(ENDS);
-    let pages = |len: u64| vec![page.clone(); (len / 4096) as usize];
-    queue.write(
-        0,
-        &pages(head),
-        Class::Metadata,
-        Reason::Format,
-        Durability::Cached,
-    )?;
-    if capacity > 2 * ENDS {
-        let last = capacity - ENDS;
-        queue.write(
-            last,
-            &pages(ENDS),
-            Class::Metadata,
-            Reason::Format,
-            Durability::Cached,
-        )?;
-    }
-    queue.flush(Reason::Format)?;
-    Ok(())
-}
-
 /// Zeroes the inode tables if groups have no "uninitialised" flag, and flags those that are zero.
 fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zeroed) -> Result<()> {
     let lazy = geo.has_group_csum();
@@ -259,24 +210,6 @@ fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zero
             is_zero = true;
         }
         desc.flags.set(GroupFlags::INODE_ZEROED, is_zero && lazy);
-    }
-    Ok(())
-}
-
-/// Zeroes the journal's blocks, unless they are known to be zero. Blocks of an old journal could be
-/// mistaken for blocks of the new one.
-pub(crate) fn zero_runs(
-    queue: &Queue,
-    block_size: u32,
-    zeroed: &Zeroed,
-    runs: &[Run],
-) -> Result<()> {
-    let block_size = u64::from(block_size);
-    for (start, len) in runs {
-        let (offset, bytes) = (start * block_size, len * block_size);
-        if !zeroed.covers(offset, bytes) {
-            queue.write_zeroes(offset, bytes, Reason::Format)?;
-        }
     }
     Ok(())
 }

@@ -7,9 +7,9 @@
 //!
 //! A crash between the two leaves a journal of a volume that does not exist. It is made anew.
 
-use crate::format::{clear, now, zero_runs};
 use crate::shape::{JOURNAL_TOO_SMALL, MIN_JOURNAL_BLOCKS, check_block_size};
 use crate::superblock;
+use crate::zeroed::{clear, zero_runs};
 use crate::{Error, MkfsOptions, MkfsReport, Result};
 use block::{BufMut, Class, Durability, Queue, Reason};
 use ext4_format::device::DeviceNumber;
@@ -34,7 +34,7 @@ pub(crate) fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport>
     }
     let blocks = u32::try_from(blocks)
         .map_err(|_| Error::Invalid("a journal has at most 2^32 - 1 blocks"))?;
-    let mut sb = superblock::journal_device(blocks, options, now());
+    let mut sb = superblock::journal_device(blocks, options, superblock::now());
     let uuid = sb.uuid;
     let parsed = JournalDevice {
         uuid: Uuid(uuid),

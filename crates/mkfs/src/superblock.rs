@@ -14,6 +14,15 @@ use ext4_format::superblock::{
 use units::Ino;
 use zerocopy::FromZeros;
 
+/// Returns the time of creation.
+pub(crate) fn now() -> Timestamp {
+    let since = sync::time::system_now().duration_since(std::time::UNIX_EPOCH);
+    Timestamp {
+        secs: since.map_or(0, |d| d.as_secs() as i64),
+        nanos: 0,
+    }
+}
+
 /// Returns all of the superblock that does not depend on the layout.
 pub(crate) fn new(shape: &Shape, options: &MkfsOptions, now: Timestamp) -> Superblock {
     let mut sb = common(options, now);

@@ -32,8 +32,8 @@ pub struct Row {
 const SIZE: u64 = 160 << 20;
 
 impl Row {
-    /// Makes the volume: by our mkfs if the kind is `sluice`, else by mke2fs. `None` if this machine
-    /// cannot.
+    /// Makes the volume: by our mkfs if the kind is `sluice`, else by mke2fs. `None` if this
+    /// machine cannot.
     pub fn make(&self, image: &Path) -> Option<Result<(), String>> {
         if self.kind == "sluice" {
             return Some(self.by_us(image));

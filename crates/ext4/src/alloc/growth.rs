@@ -11,7 +11,8 @@
 //!
 //! With `flex_bg` the bitmaps and inode tables of new groups are together behind the descriptors
 //! of the first one, as mke2fs places them. Where they do not fit, or without `flex_bg`, each group
-//! has its own. They are adjacent blocks, so with `bigalloc` those of several groups share clusters.
+//! has its own. They are adjacent blocks, so with `bigalloc` those of several groups share
+//! clusters.
 
 use super::free_map::FreeMap;
 use super::group::publish;

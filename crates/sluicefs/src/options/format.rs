@@ -113,8 +113,8 @@ impl FormatOptions {
         self.block_size = Some(bytes);
         self
     }
-    /// Sets the cluster size in bytes, a power of two, for the feature `bigalloc`. The default is 16
-    /// blocks.
+    /// Sets the cluster size in bytes, a power of two, for the feature `bigalloc`. The default is
+    /// 16 blocks.
     #[must_use]
     pub fn cluster_size(mut self, bytes: u64) -> FormatOptions {
         self.mkfs.cluster_size = Some(bytes);

@@ -14,8 +14,8 @@
 //! Each handle leaves a complete volume of a larger size, so a crash leaves the old size, the new
 //! size, or that of a step between. Operations run meanwhile, and use the space of a step at once.
 //!
-//! A last group with fewer than 50 blocks for files is left out, and so is a part of a cluster at the
-//! end (`bigalloc`), as resize2fs does.
+//! A last group with fewer than 50 blocks for files is left out, and so is a part of a cluster at
+//! the end (`bigalloc`), as resize2fs does.
 
 mod backups;
 mod resize_inode;
