@@ -40,7 +40,7 @@ fn without_journal(disk: &Disk, options: MountOptions) -> ext4::Result<Arc<Fs>> 
 }
 
 fn error<T>(result: ext4::Result<T>) -> Error {
-    result.err().expect("the mount is refused")
+    result.err().expect("a refusal")
 }
 
 #[test]
@@ -88,6 +88,35 @@ fn a_volume_needs_its_journal_unless_it_is_clean_and_only_read() {
     try_mount_on(&disk, options()).unwrap().unmount().unwrap();
     let fs = without_journal(&disk, read_only()).unwrap();
     assert_eq!(get(&fs, "file").unwrap(), b"synced");
+    fs.unmount().unwrap();
+}
+
+/// The journal device fails: what was acknowledged is there, the volume is read-only and says why,
+/// and the other device gets no write that depends on the lost transaction.
+#[test]
+fn a_failing_journal_device_makes_the_volume_read_only() {
+    let Some(disk) = disk() else { return };
+    let fs = try_mount_on(&disk, options()).unwrap();
+    let file = put(&fs, "before", b"synced").unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap();
+    drop(file);
+    disk.inject(|op, class, _, _| {
+        (op == block::Op::Write && class == block::Class::Journal).then_some(5)
+    });
+    let file = put(&fs, "after", b"lost").unwrap();
+    fs.fsync(&file, SyncKind::Fsync).unwrap_err();
+    assert!(fs.is_read_only());
+    let reason = fs.info().read_only_reason.expect("a reason");
+    assert!(reason.contains("Input/output error"), "{reason}");
+    let refused = error(put(&fs, "more", b"")).to_string();
+    assert!(refused.contains("read-only"), "{refused}");
+    drop(file);
+    assert!(fs.unmount().is_err(), "unmount forgets the error");
+    drop(fs);
+    disk.heal();
+    let fs = try_mount_on(&disk, options()).unwrap();
+    assert_eq!(get(&fs, "before").unwrap(), b"synced");
+    assert!(get(&fs, "after").is_err());
     fs.unmount().unwrap();
 }
 

@@ -50,10 +50,9 @@ impl Checker<'_> {
         self.claims.claim_clusters(root, 1);
         let entries = u64::from(geo.block_size / 4);
         let table = self.v.read_block(root)?;
-        let backups: Vec<u64> = (1..geo.groups)
+        let backups: Vec<GroupNo> = (1..geo.groups)
             .map(GroupNo)
             .filter(|group| geo.has_super(*group))
-            .map(|group| u64::from(group.0) * u64::from(geo.blocks_per_group))
             .collect();
         let first = geo.superblock_block().0 + 1 + u64::from(geo.gdt_blocks);
         let expected = |slot: u64| {
@@ -79,14 +78,16 @@ impl Checker<'_> {
             }
         }
         for nth in 0..u64::from(reserved) {
-            let block = self.v.read_block(FsBlock(first + nth))?;
+            let reserved = FsBlock(first + nth);
+            let block = self.v.read_block(reserved)?;
             for slot in 0..entries as usize {
                 let found = u64::from(le32(&block, slot * 4));
-                let expected = backups.get(slot).map_or(0, |backup| first + nth + backup);
+                let copy = backups.get(slot);
+                let expected = copy.map_or(0, |group| geo.nominal_copy(reserved, *group).0);
                 if found != expected {
                     self.problem(
                         Kind::ResizeInode,
-                        place.clone().at_block(FsBlock(first + nth)),
+                        place.clone().at_block(reserved),
                         format!("entry {slot} leads to block {found}, should be {expected}"),
                     );
                     return Ok(());

@@ -293,6 +293,18 @@ impl Geometry {
         start.saturating_add(u64::from(self.has_super(group)))
     }
 
+    /// Returns the block that the resize inode maps as the copy, in `group`, of a reserved block of
+    /// the descriptor table.
+    ///
+    /// It is as far from the start of its group as the reserved block is. Behind a boot block
+    /// (1 KiB blocks with `bigalloc`) that is one block after the copy itself; the kernel and
+    /// e2fsck want it all the same.
+    #[must_use]
+    pub fn nominal_copy(&self, reserved: FsBlock, group: GroupNo) -> FsBlock {
+        let before = reserved.0.saturating_sub(self.first_data_block);
+        self.group_first_block(group).saturating_add(before)
+    }
+
     /// Returns the block that holds the primary superblock.
     #[must_use]
     pub fn superblock_block(&self) -> FsBlock {

@@ -64,10 +64,6 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    fn sectors(&self, blocks: u64) -> u64 {
-        blocks * u64::from(self.geo.block_size / 512)
-    }
-
     /// Makes `ino` a file of all blocks of `placed` and writes its extent node, if it has one.
     /// Returns the inode's fields.
     pub fn file(
@@ -118,7 +114,8 @@ impl<'a> Contents<'a> {
         fields.i_block = i_block;
         fields.flags = InodeFlags::EXTENTS;
         fields.size = blocks * u64::from(self.geo.block_size);
-        fields.blocks = self.sectors(blocks + u64::from(placed.node.is_some()));
+        let clusters = self.geo.cluster().clusters_for(blocks) + u64::from(placed.node.is_some());
+        fields.blocks = clusters * self.geo.sectors_per_cluster();
         self.set(ino, &fields)?;
         Ok(fields)
     }
@@ -203,15 +200,14 @@ impl<'a> Contents<'a> {
         let mut pointers = vec![0; geo.block_size as usize];
         for slot in 0..geo.reserved_gdt_blocks {
             // The index within the grown descriptor table.
-            let index = u64::from(geo.gdt_blocks + slot);
-            let block = geo.first_data_block + 1 + index;
-            put_le32(&mut pointers, index % addresses, block);
+            let index = geo.gdt_blocks + slot;
+            let block = geo.gdt_block(index);
+            put_le32(&mut pointers, u64::from(index) % addresses, block.0);
             let mut copies = vec![0; geo.block_size as usize];
             for (nth, group) in (0..).zip(&backups) {
-                let copy = geo.group_first_block(GroupNo(*group)).0 + 1 + index;
-                put_le32(&mut copies, nth, copy);
+                put_le32(&mut copies, nth, geo.nominal_copy(block, GroupNo(*group)).0);
             }
-            writer.put(FsBlock(block), &copies);
+            writer.put(block, &copies);
         }
         writer.put(double_indirect, &pointers);
 
@@ -220,7 +216,9 @@ impl<'a> Contents<'a> {
         let size_blocks = addresses * addresses + addresses + 12;
         fields.size = size_blocks * u64::from(geo.block_size);
         let copies = backups.len() as u64 + 1;
-        fields.blocks = self.sectors(1 + u64::from(geo.reserved_gdt_blocks) * copies);
+        // With `bigalloc` each block counts as a cluster.
+        let blocks = 1 + u64::from(geo.reserved_gdt_blocks) * copies;
+        fields.blocks = blocks * geo.sectors_per_cluster();
         self.set(Ino::RESIZE, &fields)
     }
 

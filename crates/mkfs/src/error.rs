@@ -16,6 +16,14 @@ pub enum Error {
     /// A feature or block size that this crate does not make.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// The device that was named as the journal cannot be the journal of this volume.
+    #[error("journal device {name}: {why}")]
+    Journal {
+        /// The device.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// The options do not fit each other or the device.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
@@ -32,7 +40,7 @@ impl Error {
             Error::Io(e) if e.errno != 0 => return e.errno,
             Error::Io(_) | Error::Internal(_) => Errno::IO,
             Error::Unsupported(_) => Errno::OPNOTSUPP,
-            Error::Invalid(_) => Errno::INVAL,
+            Error::Invalid(_) | Error::Journal { .. } => Errno::INVAL,
         }
         .raw_os_error()
     }

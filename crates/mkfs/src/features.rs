@@ -43,6 +43,7 @@ const OPTIONAL: &[(&str, Bit)] = &[
     ("large_file", Bit::RoCompat(RoCompatFeatures::LARGE_FILE)),
     ("huge_file", Bit::RoCompat(RoCompatFeatures::HUGE_FILE)),
     ("uninit_bg", Bit::RoCompat(RoCompatFeatures::GDT_CSUM)),
+    ("bigalloc", Bit::RoCompat(RoCompatFeatures::BIGALLOC)),
     ("dir_nlink", Bit::RoCompat(RoCompatFeatures::DIR_NLINK)),
     ("extra_isize", Bit::RoCompat(RoCompatFeatures::EXTRA_ISIZE)),
     (
@@ -84,12 +85,7 @@ impl Features {
     /// `Unsupported` with the feature's name.
     pub fn parse(lists: &[String]) -> Result<Features> {
         let mut features = Features::default_ext4();
-        let words = lists
-            .iter()
-            .flat_map(|list| list.split([',', ' ']))
-            .map(str::trim)
-            .filter(|word| !word.is_empty());
-        for word in words {
+        for word in words(lists) {
             features.change(word)?;
         }
         features.resolve_dependencies()?;
@@ -143,6 +139,33 @@ impl Features {
     }
 }
 
+/// The feature of a device that is a journal and no volume.
+const JOURNAL_DEV: &str = "journal_dev";
+
+/// Returns whether the lists ask for a journal device.
+///
+/// # Errors
+/// `Invalid` if they name other features, too: a journal device has none.
+pub(crate) fn is_journal_device(lists: &[String]) -> Result<bool> {
+    let all = words(lists).count();
+    match words(lists).filter(|word| *word == JOURNAL_DEV).count() {
+        0 => Ok(false),
+        found if found == all => Ok(true),
+        _ => Err(Error::Invalid(
+            "a journal device has no other feature than journal_dev",
+        )),
+    }
+}
+
+/// Returns the words of `-O` lists.
+fn words(lists: &[String]) -> impl Iterator<Item = &str> {
+    lists
+        .iter()
+        .flat_map(|list| list.split([',', ' ']))
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+}
+
 /// Returns whether e2fsprogs has a feature of this name.
 fn is_known(name: &str) -> bool {
     let names = [
@@ -173,7 +196,7 @@ mod tests {
     #[test]
     fn an_unsupported_feature_is_named() {
         for (list, name) in [
-            ("bigalloc", "bigalloc"),
+            ("quota", "quota"),
             ("64bit,casefold", "casefold"),
             ("^extent", "extent"),
             ("^sparse_super", "resize_inode"),

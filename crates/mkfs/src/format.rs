@@ -1,17 +1,18 @@
 //! Formatting a device, step by step.
 
 use crate::contents::{Contents, ORPHAN_FILE, Placed, inode_bitmap};
+use crate::features::is_journal_device;
+use crate::journal_device::{self, Unused};
 use crate::layout::{Layout, Run};
-use crate::shape::{FIRST_INO, Shape};
+use crate::shape::{FIRST_INO, JournalPlace, Shape};
 use crate::superblock;
 use crate::write::Writer;
-use crate::zeroed::{Discarded, Zeroed};
+use crate::zeroed::{Zeroed, clear, zero_runs};
 use crate::{Error, MkfsOptions, MkfsReport, Result};
-use block::{BufMut, Class, Durability, Queue, Reason};
+use block::{BufMut, Queue, Reason};
 use ext4_format::features::CompatFeatures;
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{self, GroupDesc, GroupFlags};
-use ext4_format::inode::Timestamp;
 use ext4_format::superblock::{SUPERBLOCK_SIZE, Superblock};
 use ext4_format::{bitmap, extent};
 use units::{FsBlock, GroupNo};
@@ -22,6 +23,32 @@ use units::{FsBlock, GroupNo};
 /// `Invalid` if the options do not fit the device (too small, too many inodes …), `Unsupported`
 /// with the name of a feature, `Io` if the device fails.
 pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
+    check(queue, options)?;
+    match is_journal_device(&options.features)? {
+        true => journal_device::format(queue, options),
+        false => format_volume(queue, None, options),
+    }
+}
+
+/// Formats a device. The volume's journal is the device `journal`, which [`format`] has made a
+/// journal and which no volume uses.
+///
+/// # Errors
+/// As [`format`]; `Journal` if `journal` is no such device.
+pub fn format_with_journal(
+    queue: &Queue,
+    journal: &Queue,
+    options: &MkfsOptions,
+) -> Result<MkfsReport> {
+    check(queue, options)?;
+    if is_journal_device(&options.features)? {
+        return Err(Error::Invalid("a journal device has no journal"));
+    }
+    let found = Unused::read(journal, options.block_size)?;
+    format_volume(queue, Some(&found), options)
+}
+
+fn check(queue: &Queue, options: &MkfsOptions) -> Result<()> {
     if options.label.len() > 16 || options.label.contains('\0') {
         return Err(Error::Invalid("a label has at most 16 bytes and no NUL"));
     }
@@ -30,8 +57,20 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
             "the blocks of a volume cannot be smaller than the sectors of its device",
         ));
     }
-    let shape = Shape::compute(queue.capacity(), options)?;
-    let now = now();
+    Ok(())
+}
+
+fn format_volume(
+    queue: &Queue,
+    journal: Option<&Unused<'_>>,
+    options: &MkfsOptions,
+) -> Result<MkfsReport> {
+    let place = match journal {
+        Some(_) => JournalPlace::OnDevice,
+        None => JournalPlace::OnVolume,
+    };
+    let shape = Shape::compute(queue.capacity(), options, place)?;
+    let now = superblock::now();
     let mut superblock = superblock::new(&shape, options, now);
     let geo = Geometry::from_superblock(&superblock)?;
     let mut layout = Layout::new(&geo)?;
@@ -43,15 +82,9 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
     };
     layout.finish(&geo, inodes, 2);
 
-    // Discarding is optional: a device without it works as well.
-    let discarded = match options.discard && queue.discard(0, queue.capacity() & !511).is_ok() {
-        true => Discarded::WholeDevice,
-        false => Discarded::Nothing,
-    };
-    wipe_old_signatures(queue)?;
-    let zeroed = Zeroed::probe(queue, discarded);
+    let zeroed = clear(queue, options)?;
     zero_tables(queue, &geo, &mut layout, &zeroed)?;
-    zero_runs(queue, &geo, &zeroed, files.journal_runs())?;
+    zero_runs(queue, geo.block_size, &zeroed, files.journal_runs())?;
 
     let mut writer = Writer::new(queue, geo.block_size);
     let mut contents = Contents::new(&geo, now, inodes);
@@ -71,24 +104,31 @@ pub fn format(queue: &Queue, options: &MkfsOptions) -> Result<MkfsReport> {
         let fields = contents.journal(&mut writer, placed)?;
         superblock::set_journal(&mut superblock, &fields);
     }
+    if let Some(journal) = journal {
+        superblock.journal_uuid = journal.uuid();
+        superblock.journal_dev = journal.number().to_bits().into();
+    }
     contents.finish(&mut writer, &mut layout.descs[0], inodes)?;
     write_bitmaps(&mut writer, &geo, &mut layout);
 
     superblock
         .set_free_blocks_count(geo.blocks_count - geo.first_data_block - layout.used_blocks());
     superblock.set_free_inodes_count(geo.inodes_count - inodes);
-    superblock.overhead_clusters = (files.fixed_blocks.min(u64::from(u32::MAX)) as u32).into();
+    superblock.overhead_clusters = (files.fixed_clusters.min(u64::from(u32::MAX)) as u32).into();
     write_descriptors_and_backups(&mut writer, &geo, &layout.descs, &mut superblock)?;
     writer.finish()?;
 
     superblock.block_group_nr = 0.into();
     superblock.update_checksum();
-    superblock::write_primary(queue, &geo, &superblock)?;
+    if let Some(journal) = journal {
+        journal.set_user(geo.uuid)?;
+    }
+    superblock::write_primary(queue, &superblock)?;
     Ok(MkfsReport {
         blocks: geo.blocks_count,
         inodes: u64::from(geo.inodes_count),
         groups: geo.groups,
-        journal_blocks: shape.journal_blocks,
+        journal_blocks: journal.map_or(shape.journal_blocks, Unused::blocks),
         uuid: geo.uuid,
     })
 }
@@ -101,8 +141,8 @@ struct Files {
     double_indirect: Option<FsBlock>,
     orphan_file: Option<Placed>,
     journal: Option<Placed>,
-    /// Blocks that can never hold file data.
-    fixed_blocks: u64,
+    /// Clusters that can never hold file data.
+    fixed_clusters: u64,
 }
 
 /// `lost+found` is large enough for e2fsck to use it on a full volume.
@@ -110,7 +150,8 @@ const LOST_FOUND_BYTES: u32 = 16 << 10;
 
 impl Files {
     fn place(shape: &Shape, geo: &Geometry, layout: &mut Layout) -> Result<Files> {
-        let mut fixed_blocks = layout.used_blocks() + geo.first_data_block;
+        let size = geo.cluster();
+        let mut fixed_clusters = size.clusters_for(layout.used_blocks() + geo.first_data_block);
         let front = geo.first_data_block;
         let double_indirect = match geo.compat.contains(CompatFeatures::RESIZE_INODE) {
             true => Some(layout.allocate_one(front)?),
@@ -128,14 +169,14 @@ impl Files {
             0 => None,
             blocks => Some(place(layout, layout.journal_goal(geo), blocks)?),
         };
-        fixed_blocks += u64::from(shape.journal_blocks);
+        fixed_clusters += size.clusters_for(shape.journal_blocks.into());
         Ok(Files {
             root,
             lost_found,
             double_indirect,
             orphan_file,
             journal,
-            fixed_blocks,
+            fixed_clusters,
         })
     }
 
@@ -156,43 +197,6 @@ fn place(layout: &mut Layout, goal: u64, blocks: u32) -> Result<Placed> {
     Ok(Placed { runs, node })
 }
 
-fn now() -> Timestamp {
-    let since = sync::time::system_now().duration_since(std::time::UNIX_EPOCH);
-    Timestamp {
-        secs: since.map_or(0, |d| d.as_secs() as i64),
-        nanos: 0,
-    }
-}
-
-/// Removes the signatures of other file systems, RAID and partition tables at both ends of a
-/// device, and the old superblock.
-fn wipe_old_signatures(queue: &Queue) -> Result<()> {
-    const ENDS: u64 = 64 << 10;
-    let capacity = queue.capacity() & !4095;
-    let page = BufMut::zeroed(block::PAGE_SIZE).freeze();
-    let head = capacity.min(ENDS);
-    let pages = |len: u64| vec![page.clone(); (len / 4096) as usize];
-    queue.write(
-        0,
-        &pages(head),
-        Class::Metadata,
-        Reason::Format,
-        Durability::Cached,
-    )?;
-    if capacity > 2 * ENDS {
-        let last = capacity - ENDS;
-        queue.write(
-            last,
-            &pages(ENDS),
-            Class::Metadata,
-            Reason::Format,
-            Durability::Cached,
-        )?;
-    }
-    queue.flush(Reason::Format)?;
-    Ok(())
-}
-
 /// Zeroes the inode tables if groups have no "uninitialised" flag, and flags those that are zero.
 fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zeroed) -> Result<()> {
     let lazy = geo.has_group_csum();
@@ -206,19 +210,6 @@ fn zero_tables(queue: &Queue, geo: &Geometry, layout: &mut Layout, zeroed: &Zero
             is_zero = true;
         }
         desc.flags.set(GroupFlags::INODE_ZEROED, is_zero && lazy);
-    }
-    Ok(())
-}
-
-/// Zeroes the journal's blocks, unless they are known to be zero. Blocks of an old journal could be
-/// mistaken for blocks of the new one.
-fn zero_runs(queue: &Queue, geo: &Geometry, zeroed: &Zeroed, runs: &[Run]) -> Result<()> {
-    let block_size = u64::from(geo.block_size);
-    for (start, len) in runs {
-        let (offset, bytes) = (start * block_size, len * block_size);
-        if !zeroed.covers(offset, bytes) {
-            queue.write_zeroes(offset, bytes, Reason::Format)?;
-        }
     }
     Ok(())
 }
@@ -272,7 +263,10 @@ fn write_descriptors_and_backups(
         .map(GroupNo)
         .filter(|group| geo.has_super(*group))
     {
-        let first = geo.group_first_block(group);
+        let first = match group.0 {
+            0 => geo.superblock_block(),
+            _ => geo.group_first_block(group),
+        };
         if group.0 > 0 {
             superblock.block_group_nr = (group.0 as u16).into();
             superblock.update_checksum();

@@ -8,20 +8,24 @@
 //! The bitmaps and inode tables of a flex group (16 groups; one without `flex_bg`) follow the
 //! superblock of its first group. If they need more than that group, they continue in the next
 //! groups and skip backups.
+//!
+//! With `bigalloc` these are adjacent blocks, which share clusters. Files take whole clusters.
 
 use crate::{Error, Result};
 use ext4_format::geometry::Geometry;
 use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use std::collections::BTreeMap;
-use units::{FsBlock, GroupNo};
+use units::{ClusterSize, FsBlock, GroupNo};
 
 /// A run of blocks: first block and length.
 pub(crate) type Run = (u64, u64);
 
 /// The blocks in use and the groups' descriptors.
 pub(crate) struct Layout {
-    /// Runs in use, by first block; they never overlap.
+    /// Runs in use, by first block; they never overlap. They are whole clusters once the tables
+    /// are placed.
     used: BTreeMap<u64, u64>,
+    cluster: ClusterSize,
     end: u64,
     first: u64,
     /// One descriptor per group. [`Layout::finish`] sets counts and flags.
@@ -36,6 +40,7 @@ impl Layout {
     pub fn new(geo: &Geometry) -> Result<Layout> {
         let mut layout = Layout {
             used: BTreeMap::new(),
+            cluster: geo.cluster(),
             end: geo.blocks_count,
             first: geo.first_data_block,
             descs: vec![GroupDesc::default(); geo.groups as usize],
@@ -63,7 +68,26 @@ impl Layout {
                 layout.descs[group].inode_table = layout.place(&mut at, itable)?;
             }
         }
+        layout.take_whole_clusters();
         Ok(layout)
+    }
+
+    /// Takes the free blocks of clusters that have used ones.
+    fn take_whole_clusters(&mut self) {
+        let size = self.cluster;
+        for (start, len) in std::mem::take(&mut self.used) {
+            let first = size.start_of(FsBlock(start)).0;
+            let end = size.next_start(FsBlock(start + len)).0;
+            match self.used.last_entry() {
+                Some(mut last) if *last.key() + *last.get() >= first => {
+                    let len = end - *last.key();
+                    last.insert(len);
+                }
+                _ => {
+                    self.used.insert(first, end - first);
+                }
+            }
+        }
     }
 
     /// Takes the first `len` contiguous free blocks from `*at` on and sets `*at` to the block after
@@ -99,14 +123,15 @@ impl Layout {
         }
     }
 
-    /// Takes the next `count` free blocks from `from` on, and continues at the front of the volume
-    /// after its end.
+    /// Takes the next `count` free blocks from `from` on with their clusters, and continues at the
+    /// front of the volume after its end.
     ///
     /// # Errors
     /// `Invalid` if fewer blocks are free.
     pub fn allocate(&mut self, from: u64, count: u64) -> Result<Vec<Run>> {
         let mut runs = Vec::new();
-        let mut left = count;
+        let whole = self.cluster.blocks_in(self.cluster.clusters_for(count));
+        let mut left = whole;
         let mut at = from.max(self.first);
         let mut wrapped = false;
         while left > 0 {
@@ -132,6 +157,9 @@ impl Layout {
             runs.push(run);
             left -= run.1;
             at += run.1;
+        }
+        if let Some((_, len)) = runs.last_mut() {
+            *len -= whole - count;
         }
         Ok(runs)
     }
@@ -160,7 +188,7 @@ impl Layout {
             let runs = self.used_in(geo, GroupNo(*group));
             let used: u32 = runs.iter().map(|(_, len)| len).sum();
             (
-                geo.blocks_in_group(GroupNo(*group)) - used,
+                geo.clusters_in_group(GroupNo(*group)) - used,
                 u32::MAX - *group,
             )
         };
@@ -187,18 +215,21 @@ impl Layout {
             .range(from..end)
             .map(|(b, l)| ((*b).max(start), (b + l).min(end)))
             .filter(|(from, to)| from < to)
-            .map(|(from, to)| ((from - start) as u32, (to - from) as u32))
+            .map(|(from, to)| {
+                let bit = self.cluster.number_of((from - start) as u32);
+                (bit, self.cluster.clusters_for(to - from) as u32)
+            })
             .collect()
     }
 
-    /// Returns the block bitmap of `group`. Bits after its last block are set.
+    /// Returns the block bitmap of `group`. Bits after its last cluster are set.
     pub fn block_bitmap(&self, geo: &Geometry, group: GroupNo) -> Vec<u8> {
         let mut map = vec![0; geo.block_size as usize];
         for (bit, len) in self.used_in(geo, group) {
             ext4_format::bitmap::set_range(&mut map, bit, len);
         }
-        let blocks = geo.blocks_in_group(group);
-        ext4_format::bitmap::set_range(&mut map, blocks, u32::MAX);
+        let clusters = geo.clusters_in_group(group);
+        ext4_format::bitmap::set_range(&mut map, clusters, u32::MAX);
         map
     }
 
@@ -213,19 +244,20 @@ impl Layout {
             let here = if group.0 == 0 { inodes } else { 0 };
             let free_inodes = geo.inodes_per_group - here;
             let desc = &mut self.descs[group.0 as usize];
-            desc.free_blocks_count = geo.blocks_in_group(group) - used;
+            desc.free_blocks_count = geo.clusters_in_group(group) - used;
             desc.free_inodes_count = free_inodes;
             desc.used_dirs_count = if group.0 == 0 { dirs } else { 0 };
             desc.itable_unused = if lazy { free_inodes } else { 0 };
             desc.flags.set(GroupFlags::INODE_UNINIT, lazy && here == 0);
             // The kernel computes the bitmap of such a group from the group's own superblock only.
-            let only_super = used == geo.super_blocks_in_group(group);
+            let supers = geo.super_blocks_in_group(group).into();
+            let only_super = u64::from(used) == self.cluster.clusters_for(supers);
             desc.flags
                 .set(GroupFlags::BLOCK_UNINIT, lazy && only_super && !is_last);
         }
     }
 
-    /// Returns the number of used blocks.
+    /// Returns the number of blocks in used clusters.
     pub fn used_blocks(&self) -> u64 {
         self.used.values().sum()
     }
@@ -241,6 +273,7 @@ mod tests {
     fn empty(end: u64) -> Layout {
         Layout {
             used: BTreeMap::new(),
+            cluster: ClusterSize::of_bits(0),
             end,
             first: 0,
             descs: Vec::new(),
@@ -257,6 +290,22 @@ mod tests {
         assert!(layout.is_used(29) && layout.is_used(2) && !layout.is_used(30));
         assert_eq!(layout.used_blocks(), 5 + 5 + 10 + 8);
         assert!(layout.allocate(0, 73).is_err());
+    }
+
+    #[test]
+    fn files_take_whole_clusters() {
+        let mut layout = Layout {
+            cluster: ClusterSize::of_bits(2),
+            ..empty(100)
+        };
+        layout.take((0, 3));
+        layout.take((5, 1));
+        layout.take((12, 5));
+        layout.take_whole_clusters();
+        assert_eq!(layout.used_blocks(), 8 + 8);
+        assert_eq!(layout.allocate(0, 6).unwrap(), [(8, 4), (20, 2)]);
+        assert_eq!(layout.allocate_one(20).unwrap(), FsBlock(24));
+        assert_eq!(layout.used_blocks(), 8 + 8 + 8 + 4);
     }
 
     #[test]

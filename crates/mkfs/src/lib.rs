@@ -12,6 +12,7 @@
 //! | inodes, directories, journal, orphan file | `contents.rs` |
 //! | superblock | `superblock.rs` |
 //! | descriptors and backups | `format.rs` |
+//! | a journal on a device of its own: a new one, and the volume that uses one | `journal_device.rs` |
 //!
 //! Groups without files are marked uninitialised where group checksums make that safe. So a volume
 //! of any size needs few writes beyond its group descriptors.
@@ -25,6 +26,7 @@ mod contents;
 mod error;
 mod features;
 mod format;
+mod journal_device;
 mod layout;
 mod shape;
 mod superblock;
@@ -33,7 +35,7 @@ mod write;
 mod zeroed;
 
 pub use error::{Error, Result};
-pub use format::format;
+pub use format::{format, format_with_journal};
 pub use usage::Usage;
 
 /// The properties of a new volume; the defaults are those of mke2fs.
@@ -41,7 +43,11 @@ pub use usage::Usage;
 pub struct MkfsOptions {
     /// Bytes: 1024, 2048 or 4096.
     pub block_size: u32,
-    /// Bytes per inode. `None` stands for the ratio that mke2fs chooses by size ([`Usage`]).
+    /// Bytes of a cluster, a power of two, for the feature `bigalloc`. `None` stands for 16 blocks.
+    pub cluster_size: Option<u64>,
+    /// The use of the volume. `None` stands for the one that mke2fs chooses by size.
+    pub usage: Option<Usage>,
+    /// Bytes per inode. `None` stands for the ratio of the use, and at least a cluster.
     pub inode_ratio: Option<u64>,
     /// Overrides `inode_ratio`.
     pub inodes: Option<u64>,
@@ -66,6 +72,8 @@ impl Default for MkfsOptions {
     fn default() -> MkfsOptions {
         MkfsOptions {
             block_size: 4096,
+            cluster_size: None,
+            usage: None,
             inode_ratio: None,
             inodes: None,
             label: String::new(),

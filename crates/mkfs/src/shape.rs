@@ -9,7 +9,7 @@ use crate::usage::Usage;
 use crate::{Error, MkfsOptions, Result};
 use ext4_format::features::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use ext4_format::geometry::is_sparse_super_group;
-use units::GroupNo;
+use units::{ClusterSize, FsBlock, GroupNo};
 
 /// The first inode that is not reserved.
 pub(crate) const FIRST_INO: u32 = 11;
@@ -22,9 +22,16 @@ const MIN_BLOCKS: u64 = 64;
 /// Blocks of the smallest volume that gets a journal.
 const MIN_BLOCKS_FOR_JOURNAL: u64 = 2048;
 /// Blocks of the smallest journal that the kernel accepts.
-const MIN_JOURNAL_BLOCKS: u64 = 1024;
+pub(crate) const MIN_JOURNAL_BLOCKS: u64 = 1024;
 /// Blocks that a last group must have beyond its own metadata.
 const LAST_GROUP_SLACK: u64 = 50;
+
+/// Where the journal of a new volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JournalPlace {
+    OnVolume,
+    OnDevice,
+}
 
 /// The numbers of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +40,8 @@ pub(crate) struct Shape {
     pub block_size: u32,
     pub first_data_block: u32,
     pub blocks: u64,
+    /// Blocks of a cluster, as a power of two.
+    pub cluster_bits: u32,
     pub blocks_per_group: u32,
     pub groups: u32,
     pub inodes_per_group: u32,
@@ -47,6 +56,7 @@ pub(crate) struct Shape {
 const TOO_SMALL: Error = Error::Invalid(
     "the device is too small: a volume needs at least 64 blocks (256 KiB with blocks of 4 KiB)",
 );
+pub(crate) const JOURNAL_TOO_SMALL: Error = Error::Invalid("a journal has at least 1024 blocks");
 const TOO_MANY_INODES: Error = Error::Invalid("so many inodes do not fit a volume of this size");
 
 impl Shape {
@@ -54,18 +64,19 @@ impl Shape {
     ///
     /// # Errors
     /// `Invalid` or `Unsupported`, with the reason.
-    pub fn compute(capacity: u64, options: &MkfsOptions) -> Result<Shape> {
+    pub fn compute(capacity: u64, options: &MkfsOptions, place: JournalPlace) -> Result<Shape> {
         let mut features = Features::parse(&options.features)?;
-        let block_size = options.block_size;
-        if !matches!(block_size, 1024 | 2048 | 4096) {
-            return Err(Error::Unsupported(format!("blocks of {block_size} bytes")));
-        }
+        let block_size = check_block_size(options)?;
         if options.reserved_percent > 50 {
             return Err(Error::Invalid(
                 "at most half of a volume can be reserved for root",
             ));
         }
-        let device_blocks = capacity / u64::from(block_size);
+        let cluster_bits = cluster_bits(features, options)?;
+        let size = ClusterSize::of_bits(cluster_bits);
+        let given_blocks = capacity / u64::from(block_size);
+        // The last cluster is a whole one.
+        let device_blocks = size.start_of(FsBlock(given_blocks)).0;
         if device_blocks < MIN_BLOCKS {
             return Err(TOO_SMALL);
         }
@@ -80,7 +91,16 @@ impl Shape {
             features.compat.remove(CompatFeatures::RESIZE_INODE);
         }
         let wants_journal = features.compat.contains(CompatFeatures::HAS_JOURNAL);
-        if wants_journal && device_blocks < MIN_BLOCKS_FOR_JOURNAL {
+        if place == JournalPlace::OnDevice {
+            if !wants_journal {
+                return Err(Error::Invalid(
+                    "a journal device needs the feature has_journal",
+                ));
+            }
+            if options.journal_bytes.is_some() {
+                return Err(Error::Invalid("a journal device has a size of its own"));
+            }
+        } else if wants_journal && device_blocks < MIN_BLOCKS_FOR_JOURNAL {
             if options.journal_bytes.is_some() {
                 return Err(Error::Invalid("the device is too small for a journal"));
             }
@@ -90,22 +110,26 @@ impl Shape {
         let mut shape = Shape {
             features,
             block_size,
-            first_data_block: u32::from(block_size == 1024),
+            first_data_block: u32::from(block_size == 1024 && size.is_block()),
             blocks: device_blocks,
-            blocks_per_group: block_size * 8,
+            cluster_bits,
+            blocks_per_group: size.blocks_in(u64::from(block_size * 8)) as u32,
             groups: 0,
             inodes_per_group: 0,
             desc_size: if is_64bit { 64 } else { 32 },
             gdt_blocks: 0,
             reserved_gdt_blocks: 0,
-            root_blocks: percent(device_blocks, options.reserved_percent),
+            root_blocks: percent(given_blocks, options.reserved_percent),
             journal_blocks: 0,
             orphan_blocks: 0,
         };
-        let inodes = wanted_inodes(device_blocks, options)?;
+        let cluster_size = size.blocks_in(u64::from(block_size));
+        let inodes = wanted_inodes(given_blocks, cluster_size, options)?;
         let reserved = shape.root_blocks;
         shape.fit_groups(device_blocks, inodes, reserved)?;
-        shape.journal_blocks = shape.wanted_journal(options)?;
+        if place == JournalPlace::OnVolume {
+            shape.journal_blocks = shape.wanted_journal(options)?;
+        }
         shape.orphan_blocks = shape.wanted_orphan_file();
         Ok(shape)
     }
@@ -132,8 +156,9 @@ impl Shape {
 
             let mut per_group = inodes.div_ceil(groups);
             if per_group > u64::from(self.block_size) * 8 {
-                // Smaller groups mean more groups.
-                if self.blocks_per_group < 512 {
+                // Smaller groups mean more groups. With bigalloc mke2fs keeps their size.
+                let keeps = self.features.ro_compat.contains(RoCompatFeatures::BIGALLOC);
+                if self.blocks_per_group < 512 || keeps {
                     return Err(TOO_MANY_INODES);
                 }
                 self.blocks_per_group -= 8;
@@ -219,7 +244,7 @@ impl Shape {
         };
         let blocks = bytes / u64::from(self.block_size);
         if blocks < MIN_JOURNAL_BLOCKS {
-            return Err(Error::Invalid("a journal has at least 1024 blocks"));
+            return Err(JOURNAL_TOO_SMALL);
         }
         if blocks > 10_240_000 {
             return Err(Error::Invalid("a journal has at most 10240000 blocks"));
@@ -260,12 +285,13 @@ fn default_journal_blocks(blocks: u64) -> u32 {
     row.map_or(262_144, |(_, journal)| *journal)
 }
 
-fn wanted_inodes(blocks: u64, options: &MkfsOptions) -> Result<u64> {
+fn wanted_inodes(blocks: u64, cluster_size: u64, options: &MkfsOptions) -> Result<u64> {
     let bytes = blocks * u64::from(options.block_size);
-    let ratio = options
-        .inode_ratio
-        .unwrap_or_else(|| Usage::of_size(bytes).inode_ratio());
-    if !(1024..=64 << 20).contains(&ratio) {
+    let ratio = options.inode_ratio.unwrap_or_else(|| {
+        let usage = options.usage.unwrap_or_else(|| Usage::of_size(bytes));
+        usage.inode_ratio().max(cluster_size)
+    });
+    if options.inode_ratio.is_some() && !(1024..=64 << 20).contains(&ratio) {
         return Err(Error::Invalid(
             "the inode ratio must be from 1 KiB to 64 MiB",
         ));
@@ -277,6 +303,37 @@ fn wanted_inodes(blocks: u64, options: &MkfsOptions) -> Result<u64> {
     Ok(inodes.clamp(u64::from(FIRST_INO) + 2, u64::from(u32::MAX)))
 }
 
+/// Returns the block size.
+///
+/// # Errors
+/// `Unsupported` for other sizes than 1, 2 and 4 KiB.
+pub(crate) fn check_block_size(options: &MkfsOptions) -> Result<u32> {
+    match options.block_size {
+        size @ (1024 | 2048 | 4096) => Ok(size),
+        size => Err(Error::Unsupported(format!("blocks of {size} bytes"))),
+    }
+}
+
+/// Returns the blocks of a cluster as a power of two: 0 without `bigalloc`.
+fn cluster_bits(features: Features, options: &MkfsOptions) -> Result<u32> {
+    let block_size = u64::from(options.block_size);
+    if !features.ro_compat.contains(RoCompatFeatures::BIGALLOC) {
+        return match options.cluster_size {
+            None => Ok(0),
+            Some(_) => Err(Error::Invalid("a cluster size needs the feature bigalloc")),
+        };
+    }
+    let bytes = options.cluster_size.unwrap_or(16 * block_size);
+    // The largest group of such clusters has 2^31 blocks.
+    let allowed = block_size.max(2048)..=block_size << 16;
+    if !bytes.is_power_of_two() || !allowed.contains(&bytes) {
+        return Err(Error::Invalid(
+            "the cluster size must be a power of two: at least 2 KiB and a block, at most 65536 blocks",
+        ));
+    }
+    Ok(bytes.trailing_zeros() - options.block_size.trailing_zeros())
+}
+
 fn percent(blocks: u64, percent: u32) -> u64 {
     (u128::from(blocks) * u128::from(percent) / 100) as u64
 }
@@ -286,7 +343,7 @@ mod tests {
     use super::*;
 
     fn shape(mib: u64) -> Shape {
-        Shape::compute(mib << 20, &MkfsOptions::default()).unwrap()
+        Shape::compute(mib << 20, &MkfsOptions::default(), JournalPlace::OnVolume).unwrap()
     }
 
     /// The figures are from `dumpe2fs -h` of images by mke2fs 1.47.0.
@@ -330,7 +387,7 @@ mod tests {
                 block_size,
                 ..MkfsOptions::default()
             };
-            let s = Shape::compute(mib << 20, &options).unwrap();
+            let s = Shape::compute(mib << 20, &options, JournalPlace::OnVolume).unwrap();
             let inodes = u64::from(s.inodes_per_group) * u64::from(s.groups);
             (
                 s.blocks,
@@ -363,7 +420,8 @@ mod tests {
     #[test]
     fn impossible_options_are_refused() {
         let refused = |capacity, options: MkfsOptions| {
-            assert!(Shape::compute(capacity, &options).is_err(), "{options:?}");
+            let shape = Shape::compute(capacity, &options, JournalPlace::OnVolume);
+            assert!(shape.is_err(), "{options:?}");
         };
         let defaults = MkfsOptions::default;
         refused(0, defaults());

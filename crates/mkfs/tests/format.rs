@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use testkit::kernel::KernelMount;
 use testkit::needs::{Need, have, run_ok, skipped};
-use testkit::oracle::{Mke2fs, assert_clean, text};
+use testkit::oracle::{Mke2fs, assert_clean, journal_path, text};
 use testkit::scratch::Scratch;
 
 fn make(path: &Path, size: u64, options: &MkfsOptions) -> Result<MkfsReport, Error> {
@@ -98,6 +98,10 @@ fn every_feature_and_block_size_is_clean() {
         "ea_inode",
         "ea_inode,inline_data,^metadata_csum",
         "inline_data,^ext_attr,^extra_isize",
+        "bigalloc",
+        "bigalloc,^resize_inode,^flex_bg",
+        "bigalloc,^metadata_csum,uninit_bg,^has_journal",
+        "bigalloc,^metadata_csum,^64bit",
         "^64bit,^metadata_csum,^flex_bg,^resize_inode,^orphan_file",
     ] {
         for block_size in [1024, 2048, 4096] {
@@ -149,7 +153,30 @@ fn impossible_requests_are_refused_by_name() {
     let path = scratch.join("image");
     let error = |size, options: &MkfsOptions| make(&path, size, options).unwrap_err().to_string();
     assert!(error(100 << 10, &MkfsOptions::default()).contains("at least 64 blocks"));
-    assert!(error(64 * MIB, &features("bigalloc")).contains("bigalloc"));
+    assert!(error(64 * MIB, &features("casefold")).contains("casefold"));
+    let cluster = |features: &MkfsOptions, bytes| {
+        let options = MkfsOptions {
+            cluster_size: Some(bytes),
+            ..features.clone()
+        };
+        error(64 * MIB, &options)
+    };
+    let with = features("bigalloc");
+    assert!(cluster(&MkfsOptions::default(), 65536).contains("bigalloc"));
+    let small = MkfsOptions {
+        block_size: 1024,
+        ..with.clone()
+    };
+    assert!(cluster(&small, 1024).contains("cluster size"));
+    for bytes in [0, 2048, 12288, 512 * MIB, u64::MAX] {
+        assert!(cluster(&with, bytes).contains("cluster size"), "{bytes}");
+    }
+    assert!(cluster(&with, 256 * MIB).contains("too small"));
+    let many = MkfsOptions {
+        inodes: Some(100_000),
+        ..with
+    };
+    assert!(error(64 * MIB, &many).contains("so many inodes"));
     assert!(error(64 * MIB, &features("^extent")).contains("extent"));
     let label = MkfsOptions {
         label: "more than sixteen bytes".into(),
@@ -222,6 +249,163 @@ fn agrees_with_mke2fs() {
     }
 }
 
+/// Asserts that headers agree. mke2fs leaves gaps for the bitmaps and tables of groups that the
+/// volume does not have yet, and thus takes more clusters.
+fn assert_same_but_gaps(
+    mut ours: BTreeMap<String, String>,
+    mut theirs: BTreeMap<String, String>,
+    what: &str,
+) {
+    let number = |header: &BTreeMap<String, String>, key: &str| -> u64 {
+        header.get(key).expect(key).parse().expect(key)
+    };
+    let blocks = number(&ours, "Cluster size") / number(&ours, "Block size");
+    let mut take = |key: &str| {
+        let numbers = (number(&ours, key), number(&theirs, key));
+        ours.remove(key);
+        theirs.remove(key);
+        numbers
+    };
+    let (free, their_free) = take("Free blocks");
+    let (overhead, their_overhead) = take("Overhead clusters");
+    assert!(overhead <= their_overhead, "{what}: {overhead} clusters");
+    let gaps = their_overhead - overhead;
+    assert_eq!(free, their_free + gaps * blocks, "{what}");
+    assert_eq!(ours, theirs, "{what}");
+}
+
+/// Clusters of 1 to 256 blocks, and sizes that end in the middle of one. All are whole pages, which
+/// mke2fs wants.
+#[test]
+fn agrees_with_mke2fs_on_clusters() {
+    if !have(
+        "agreement with mke2fs, bigalloc",
+        &["mke2fs", "dumpe2fs", "e2fsck"].map(Need::Tool),
+    ) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (ours, theirs) = (scratch.join("ours"), scratch.join("theirs"));
+    let kib = [
+        8 << 10,
+        30_004,
+        64 << 10,
+        100_012,
+        129 << 10,
+        3 << 20,
+        40 << 20,
+    ];
+    let clusters = [
+        (4096, None),
+        (4096, Some(4096)),
+        (4096, Some(8192)),
+        (4096, Some(1 << 20)),
+        (2048, Some(16 << 10)),
+        (1024, None),
+        (1024, Some(2048)),
+        (1024, Some(64 << 10)),
+    ];
+    for size in kib {
+        for (block_size, cluster_size) in clusters {
+            let what = format!("{size} KiB, {block_size}, {cluster_size:?}");
+            let options = MkfsOptions {
+                block_size,
+                cluster_size,
+                ..features("bigalloc")
+            };
+            let made = make(&ours, size << 10, &options);
+            let block_size = block_size.to_string();
+            let mut how = Mke2fs::by_default(size << 10).args(&["-b", &block_size]);
+            if let Some(cluster_size) = cluster_size {
+                how = how.args(&["-C", &cluster_size.to_string()]);
+            }
+            let how = how.features("metadata_csum_seed,orphan_file,bigalloc");
+            match how.make(&theirs) {
+                Ok(()) => assert_same_but_gaps(header(&ours), header(&theirs), &what),
+                Err(said) if said.contains("nvalid filesystem option") => {
+                    skipped("agreement with mke2fs", "it does not know the orphan file");
+                    return;
+                }
+                Err(said) => {
+                    assert!(made.is_err(), "{what}: {said}");
+                    continue;
+                }
+            }
+            assert_clean(&ours, &what);
+        }
+    }
+}
+
+/// The journal, and the volume that uses it. e2fsck checks the volume with the journal.
+#[test]
+fn journal_devices_agree_with_mke2fs() {
+    let tools = ["mke2fs", "dumpe2fs", "e2fsck"].map(Need::Tool);
+    if !have("journal devices", &tools) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (ours, theirs) = (scratch.join("ours"), scratch.join("theirs"));
+    for block_size in [1024, 2048, 4096] {
+        let what = format!("blocks of {block_size}");
+        let device = MkfsOptions {
+            block_size,
+            ..features("journal_dev")
+        };
+        let options = MkfsOptions {
+            block_size,
+            ..features("^metadata_csum_seed,^orphan_file")
+        };
+        make(&journal_path(&ours), 8 * MIB, &device).unwrap();
+        block::create_image(&ours, 64 * MIB, Create::Overwrite).unwrap();
+        let size = block_size.to_string();
+        let how = Mke2fs::by_default(64 * MIB).args(&["-b", &size]);
+        let Some(made) = how.make_with_journal(&theirs, 8 * MIB) else {
+            return;
+        };
+        made.unwrap();
+        let open = |path: &Path| {
+            let url = DeviceUrl::Path(path.to_owned());
+            block::open(&url, OpenMode::ReadWrite).unwrap()
+        };
+        let journal = open(&journal_path(&ours));
+        let report = mkfs::format_with_journal(&open(&ours), &journal, &options).unwrap();
+        assert_eq!(report.journal_blocks, (8 << 20) / block_size, "{what}");
+        assert_clean(&ours, &what);
+        let [our_volume, their_volume] = [&ours, &theirs].map(|path| {
+            let mut fields = header(path);
+            // An image file has no number.
+            fields.remove("Journal device");
+            fields
+        });
+        assert_eq!(our_volume, their_volume, "{what}");
+        let [our_log, their_log] = [&ours, &theirs].map(|path| {
+            let mut fields = header(&journal_path(path));
+            fields.remove("Journal users").expect("a user");
+            fields
+        });
+        assert_eq!(our_log, their_log, "{what}");
+
+        // Nobody takes it a second time, or with other blocks.
+        let again = |options: &MkfsOptions| {
+            let other = scratch.join("other");
+            block::create_image(&other, 64 * MIB, Create::Overwrite).unwrap();
+            let refused = mkfs::format_with_journal(&open(&other), &journal, options);
+            refused.unwrap_err().to_string()
+        };
+        let said = again(&options);
+        assert!(said.contains("the journal of a volume already"), "{said}");
+        let larger = MkfsOptions {
+            block_size: if block_size == 4096 { 1024 } else { 4096 },
+            ..options.clone()
+        };
+        let said = again(&larger);
+        assert!(said.contains("its blocks have"), "{said}");
+    }
+    let error = |size, list: &str| make(&ours, size, &features(list)).unwrap_err().to_string();
+    assert!(error(2 * MIB, "journal_dev").contains("1024 blocks"));
+    assert!(error(8 * MIB, "journal_dev,64bit").contains("no other feature"));
+}
+
 #[test]
 fn a_sparse_tebibyte_takes_less_than_a_second() {
     let scratch = Scratch::new();
@@ -250,6 +434,7 @@ fn the_kernel_can_fill_them() {
         "^metadata_csum,uninit_bg",
         "^metadata_csum",
         "inline_data",
+        "bigalloc",
     ] {
         make(&path, 200 * MIB, &features(list)).unwrap();
         let mount = match KernelMount::try_with(&path, "rw") {

@@ -9,7 +9,7 @@ mod script;
 
 use ext4::{AsyncCommit, SyncKind};
 use faults::{Counts, Fault, KINDS, Kind};
-use script::{Changed, Script, Style, owners};
+use script::{Changed, Journal, Script, Style, owners};
 use std::time::Duration;
 use testing::recovery::{self, Check};
 use testkit::needs::{Need, have};
@@ -27,6 +27,7 @@ struct Extent {
     rounds: usize,
     crowd: usize,
     async_commit: AsyncCommit,
+    journal: Journal,
 }
 
 /// Fails with a message unless the condition holds.
@@ -252,7 +253,8 @@ fn matrix(name: &str, style: Style, extent: Extent) {
     let (mut choice, contents) = (rng.fork(), rng.fork());
     let mut new_script = || {
         let (crowd, async_commit) = (extent.crowd, extent.async_commit);
-        Script::new(style, crowd, async_commit, contents.clone(), rng.fork()).unwrap()
+        let (contents, chance) = (contents.clone(), rng.fork());
+        Script::new(style, crowd, async_commit, extent.journal, contents, chance).unwrap()
     };
     let mut script = new_script();
     counts.inject(&script.disk);
@@ -298,13 +300,14 @@ fn matrix(name: &str, style: Style, extent: Extent) {
 }
 
 macro_rules! matrices {
-    ($($name:ident: $style:expr, $crowd:expr, $async_commit:expr;)*) => {
+    ($($name:ident: $style:expr, $crowd:expr, $async_commit:expr, $journal:expr;)*) => {
         $(#[test]
         fn $name() {
             let extent = Extent {
                 rounds: if $crowd > 0 { 8 } else { 3 },
                 crowd: $crowd,
                 async_commit: $async_commit,
+                journal: $journal,
             };
             matrix(stringify!($name), $style, extent);
         })*
@@ -312,14 +315,18 @@ macro_rules! matrices {
 }
 
 matrices! {
-    blocking: Style::Blocking, 0, AsyncCommit::Never;
-    threads: Style::Threads, 0, AsyncCommit::Never;
-    asynchronous: Style::Async, 0, AsyncCommit::Never;
-    bulk: Style::Bulk, 0, AsyncCommit::Never;
-    checkpoints_between: Style::Blocking, 250, AsyncCommit::Never;
-    checkpoints_between_bulk: Style::Bulk, 250, AsyncCommit::Never;
-    blocking_with_async_commit: Style::Blocking, 0, AsyncCommit::Always;
-    bulk_with_async_commit: Style::Bulk, 0, AsyncCommit::Always;
-    checkpoints_between_with_async_commit: Style::Blocking, 250, AsyncCommit::Always;
-    blocking_adaptive: Style::Blocking, 0, AsyncCommit::Adaptive;
+    blocking: Style::Blocking, 0, AsyncCommit::Never, Journal::OnVolume;
+    threads: Style::Threads, 0, AsyncCommit::Never, Journal::OnVolume;
+    asynchronous: Style::Async, 0, AsyncCommit::Never, Journal::OnVolume;
+    bulk: Style::Bulk, 0, AsyncCommit::Never, Journal::OnVolume;
+    checkpoints_between: Style::Blocking, 250, AsyncCommit::Never, Journal::OnVolume;
+    checkpoints_between_bulk: Style::Bulk, 250, AsyncCommit::Never, Journal::OnVolume;
+    blocking_with_async_commit: Style::Blocking, 0, AsyncCommit::Always, Journal::OnVolume;
+    bulk_with_async_commit: Style::Bulk, 0, AsyncCommit::Always, Journal::OnVolume;
+    checkpoints_between_with_async_commit: Style::Blocking, 250, AsyncCommit::Always, Journal::OnVolume;
+    blocking_adaptive: Style::Blocking, 0, AsyncCommit::Adaptive, Journal::OnVolume;
+    journal_device: Style::Blocking, 0, AsyncCommit::Never, Journal::OnDevice;
+    journal_device_bulk: Style::Bulk, 0, AsyncCommit::Never, Journal::OnDevice;
+    journal_device_and_checkpoints: Style::Threads, 250, AsyncCommit::Never, Journal::OnDevice;
+    journal_device_with_async_commit: Style::Blocking, 0, AsyncCommit::Always, Journal::OnDevice;
 }

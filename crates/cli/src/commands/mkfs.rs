@@ -3,10 +3,12 @@
 use crate::human::{self, parse_bytes, parse_uuid};
 use crate::target;
 use anyhow::Result;
+use clap::builder::TypedValueParser;
 use serde_json::json;
 use sluicefs::{FormatOptions, Usage, UsageType};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Create an ext4 volume, with the defaults of mke2fs 1.47 but blocks of 4 KiB
@@ -20,7 +22,10 @@ Examples:
   sluice mkfs disk.img --size 1TiB -O ^orphan_file  without a feature
   sluice mkfs disk.img --size 1GiB -O inline_data   small files and directories in their inodes
   sluice mkfs disk.img --size 1GiB -O ea_inode      extended attributes of up to 64 KiB
+  sluice mkfs disk.img --size 1TiB -O bigalloc -C 64KiB  space in clusters of 64 KiB
   sluice mkfs small.img --size 64MiB -T auto        blocks of 1 KiB, as mke2fs chooses
+  sluice mkfs journal.img --size 128MiB -O journal_dev   a journal on a device of its own
+  sluice mkfs disk.img --size 1TiB -J device=journal.img   the volume that uses it
   sluice mkfs disk.img --force                      overwrite existing data
   sluice mkfs sim:hdd,size=1TiB,file=disk.img       an image that is as slow as a disk"
 )]
@@ -42,6 +47,9 @@ pub struct Args {
     /// Bytes of a block: 1024, 2048 or 4096 [default: 4096]
     #[arg(short = 'b', long, value_name = "BYTES", value_parser = parse_block_size)]
     block_size: Option<u32>,
+    /// Bytes of a cluster, the unit of allocation, with -O bigalloc [default: 16 blocks]
+    #[arg(short = 'C', long, value_name = "BYTES", value_parser = parse_bytes)]
+    cluster_size: Option<u64>,
     /// Usage type of mke2fs.conf, which has the block size and the number of inodes (auto: by the
     /// size of the volume; floppy, small, default, big, huge, news, largefile, largefile4)
     #[arg(short = 'T', long, value_name = "TYPE", value_parser = parse_usage)]
@@ -65,9 +73,15 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(0..=50)
     )]
     reserved: Option<u32>,
-    /// Size of the journal
-    #[arg(short = 'J', long, value_name = "SIZE", value_parser = parse_bytes)]
-    journal_size: Option<u64>,
+    /// Size of the journal, or size=MEBIBYTES as for mke2fs, or device=PATH: a device or image that
+    /// -O journal_dev has made
+    #[arg(
+        short = 'J',
+        long = "journal-size",
+        value_name = "SIZE|device=PATH",
+        value_parser = clap::builder::OsStringValueParser::new().try_map(parse_journal)
+    )]
+    new_journal: Option<NewJournal>,
     /// Do not discard the old contents of the device
     #[arg(long)]
     no_discard: bool,
@@ -96,6 +110,9 @@ impl Args {
         if let Some(bytes) = self.block_size {
             options = options.block_size(bytes);
         }
+        if let Some(bytes) = self.cluster_size {
+            options = options.cluster_size(bytes);
+        }
         if let Some(usage) = self.usage_type {
             options = options.usage_type(usage);
         }
@@ -108,8 +125,10 @@ impl Args {
         if let Some(percent) = self.reserved {
             options = options.reserved_percent(percent);
         }
-        if let Some(bytes) = self.journal_size {
-            options = options.journal_bytes(bytes);
+        match self.new_journal {
+            Some(NewJournal::Size(bytes)) => options = options.journal_bytes(bytes),
+            Some(NewJournal::Device(device)) => options = options.journal(device),
+            None => {}
         }
         for feature in self.features {
             options = options.feature(feature);
@@ -142,6 +161,31 @@ impl Args {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The journal of a new volume.
+#[derive(Clone)]
+enum NewJournal {
+    /// Bytes, on the volume.
+    Size(u64),
+    /// A device of its own.
+    Device(OsString),
+}
+
+fn parse_journal(text: OsString) -> Result<NewJournal, String> {
+    if let Some(device) = text.as_bytes().strip_prefix(b"device=") {
+        return Ok(NewJournal::Device(OsStr::from_bytes(device).to_owned()));
+    }
+    let text = text.to_str().ok_or("a size is expected, or device=PATH")?;
+    let bytes = match text.strip_prefix("size=") {
+        // mke2fs counts mebibytes.
+        Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            parse_bytes(&format!("{number}MiB"))?
+        }
+        Some(size) => parse_bytes(size)?,
+        None => parse_bytes(text)?,
+    };
+    Ok(NewJournal::Size(bytes))
 }
 
 fn parse_block_size(text: &str) -> Result<u32, String> {

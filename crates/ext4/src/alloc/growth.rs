@@ -11,7 +11,8 @@
 //!
 //! With `flex_bg` the bitmaps and inode tables of new groups are together behind the descriptors
 //! of the first one, as mke2fs places them. Where they do not fit, or without `flex_bg`, each group
-//! has its own.
+//! has its own. They are adjacent blocks, so with `bigalloc` those of several groups share
+//! clusters.
 
 use super::free_map::FreeMap;
 use super::group::publish;
@@ -25,7 +26,7 @@ use ext4_format::group_desc::{GroupDesc, GroupFlags};
 use jbd2::Handle;
 use std::collections::BTreeMap;
 use sync::atomic::Ordering;
-use units::{FsBlock, GroupNo};
+use units::{ClusterSize, FsBlock, GroupNo};
 
 /// Groups that are placed and not part of the volume yet.
 pub(crate) struct NewGroups {
@@ -36,9 +37,9 @@ pub(crate) struct NewGroups {
     pub bitmaps: Vec<(FsBlock, Vec<u8>)>,
     /// Inode tables that have to be zeroed.
     pub tables: Vec<BlockRun>,
-    /// Blocks that the groups use themselves.
+    /// Clusters that the groups use themselves.
     pub overhead: u64,
-    free_blocks: u64,
+    free_clusters: u64,
 }
 
 impl Groups {
@@ -55,27 +56,30 @@ impl Groups {
         };
         let lazy = geo.has_group_csum();
         let itable = geo.itable_blocks_per_group();
+        let size = geo.cluster();
+        let used = used.whole_clusters(size);
         let (mut bitmaps, mut tables) = (Vec::new(), Vec::new());
-        let (mut overhead, mut free_blocks) = (0, 0);
+        let (mut overhead, mut free_clusters) = (0, 0);
         for (number, desc) in (first.0..).map(GroupNo).zip(&mut descs) {
-            let blocks = geo.blocks_in_group(number);
+            let clusters = geo.clusters_in_group(number);
             let runs = used.within(&geo, number);
             let taken: u32 = runs.iter().map(|(_, len)| len).sum();
             overhead += u64::from(taken);
-            free_blocks += u64::from(blocks - taken);
-            desc.free_blocks_count = blocks - taken;
+            free_clusters += u64::from(clusters - taken);
+            desc.free_blocks_count = clusters - taken;
             desc.free_inodes_count = geo.inodes_per_group;
             // The kernel computes an uninitialised bitmap from the group's own super block only,
             // and e2fsck wants that of the last group initialised.
             let is_last = number.0 + 1 == geo.groups;
-            if lazy && !is_last && taken == geo.super_blocks_in_group(number) {
+            let of_super = size.clusters_for(geo.super_blocks_in_group(number).into());
+            if lazy && !is_last && u64::from(taken) == of_super {
                 desc.flags.insert(GroupFlags::BLOCK_UNINIT);
             } else {
                 let mut map = vec![0; geo.block_size as usize];
                 for (start, len) in runs {
                     bitmap::set_range(&mut map, start, len);
                 }
-                bitmap::set_range(&mut map, blocks, u32::MAX);
+                bitmap::set_range(&mut map, clusters, u32::MAX);
                 desc.update_block_bitmap_csum(&geo, &map);
                 bitmaps.push((desc.block_bitmap, map));
             }
@@ -99,7 +103,7 @@ impl Groups {
             bitmaps,
             tables,
             overhead,
-            free_blocks,
+            free_clusters,
         })
     }
 
@@ -117,7 +121,7 @@ impl Groups {
             }
         }
         self.free_inodes.fetch_add(inodes, Ordering::Relaxed);
-        self.space.grown(new.free_blocks);
+        self.space.grown(new.free_clusters);
     }
 
     /// Makes `geo`, in which the last group has more blocks, the geometry (one credit).
@@ -130,8 +134,8 @@ impl Groups {
         let mut state = group.blocks.lock();
         self.ensure_loaded(number, group, &mut state)?;
         let (old, new) = (
-            self.geo.blocks_in_group(number),
-            geo.blocks_in_group(number),
+            self.geo.clusters_in_group(number),
+            geo.clusters_in_group(number),
         );
         let more = new - old;
         let buffer = self.initialised(handle, number, group, &mut state)?;
@@ -191,15 +195,34 @@ impl Used {
         })
     }
 
-    /// Returns the runs in a group, as bits and lengths.
+    /// Returns the clusters of the blocks.
+    fn whole_clusters(self, size: ClusterSize) -> Used {
+        let mut whole = BTreeMap::new();
+        let mut end_before = 0;
+        for (start, len) in self.0 {
+            let first = size.start_of(FsBlock(start)).0.max(end_before);
+            let end = size.next_start(FsBlock(start + len)).0;
+            if first < end {
+                whole.insert(first, end - first);
+                end_before = end;
+            }
+        }
+        Used(whole)
+    }
+
+    /// Returns the runs in a group, which are whole clusters, as bits and lengths.
     fn within(&self, geo: &Geometry, group: GroupNo) -> Vec<(u32, u32)> {
+        let size = geo.cluster();
         let start = geo.group_first_block(group).0;
         let end = start + u64::from(geo.blocks_in_group(group));
         let before = self.0.range(..start).next_back();
         let runs = before.into_iter().chain(self.0.range(start..end));
         runs.map(|(run, len)| ((*run).max(start), (run + len).min(end)))
             .filter(|(from, to)| from < to)
-            .map(|(from, to)| ((from - start) as u32, (to - from) as u32))
+            .map(|(from, to)| {
+                let bit = size.number_of((from - start) as u32);
+                (bit, size.clusters_for(to - from) as u32)
+            })
             .collect()
     }
 }

@@ -236,10 +236,10 @@ impl Space {
         self.held.fetch_sub(i64::from(blocks), Ordering::AcqRel);
     }
 
-    /// Adds the free blocks of new space.
-    pub fn grown(&self, blocks: u64) {
-        self.free.fetch_add(blocks as i64, Ordering::AcqRel);
-        self.unpromised.fetch_add(blocks as i64, Ordering::AcqRel);
+    /// Adds the free clusters of new space.
+    pub fn grown(&self, clusters: u64) {
+        self.free.fetch_add(clusters as i64, Ordering::AcqRel);
+        self.unpromised.fetch_add(clusters as i64, Ordering::AcqRel);
     }
 
     /// Excludes the free blocks of a damaged group from reservations for good.

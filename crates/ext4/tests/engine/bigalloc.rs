@@ -232,12 +232,3 @@ fn free_clusters_are_discarded() {
     image.unmount(fs);
     image.check();
 }
-
-#[test]
-fn a_volume_with_clusters_is_not_grown() {
-    let Some(image) = image(64, &[]) else { return };
-    let fs = image.mount_with(quiet());
-    let error = fs.resize(Some(128 << 20), &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("bigalloc"), "{error}");
-    image.unmount(fs);
-}

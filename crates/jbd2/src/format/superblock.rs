@@ -244,6 +244,11 @@ impl JournalSuperblock {
         let at = USERS + 16 * index as usize;
         self.raw[at..at + 16].try_into().ok()
     }
+    /// Makes the volume with this UUID the only user.
+    pub fn set_user(&mut self, volume: [u8; 16]) {
+        self.put(NR_USERS, 1);
+        self.raw[USERS..USERS + 16].copy_from_slice(&volume);
+    }
     /// Returns the layout of the log's blocks.
     pub fn layout(&self) -> Layout {
         let checksums = if self.has_incompat(incompat::CSUM_V3) {
@@ -337,6 +342,17 @@ impl JournalSuperblock {
 /// not contain an old log; zeroes are best. `incompat_features` are bits of [`incompat`].
 pub fn format_new(blocks: u32, block_size: u32, uuid: [u8; 16], incompat_features: u32) -> Vec<u8> {
     let mut sb = JournalSuperblock::fresh(blocks, block_size, uuid, incompat_features);
+    let mut bytes = sb.encode().to_vec();
+    bytes.resize((block_size as usize).max(SUPERBLOCK_BYTES), 0);
+    bytes
+}
+
+/// Returns the super block of a new, clean journal that is a device of `blocks` blocks; block
+/// `superblock` is its place. No volume uses the journal. Otherwise like [`format_new`].
+pub fn format_new_device(blocks: u32, block_size: u32, uuid: [u8; 16], superblock: u32) -> Vec<u8> {
+    let mut sb = JournalSuperblock::fresh(blocks, block_size, uuid, 0);
+    sb.put(FIRST, superblock + 1);
+    sb.put(NR_USERS, 0);
     let mut bytes = sb.encode().to_vec();
     bytes.resize((block_size as usize).max(SUPERBLOCK_BYTES), 0);
     bytes

@@ -2,10 +2,10 @@
 
 use crate::devices::SCHEMES;
 use crate::error::Cause;
-use crate::probe;
+use crate::{journal_device, probe};
 use block::{Create, DeviceUrl, OpenMode, Queue, Reason};
 use mkfs::{MkfsOptions, Usage};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ pub struct FormatOptions {
     mkfs: MkfsOptions,
     block_size: Option<u32>,
     usage: Option<UsageType>,
+    journal: Option<OsString>,
     size: Option<u64>,
     force: bool,
 }
@@ -95,10 +96,28 @@ impl FormatOptions {
         self.mkfs.journal_bytes = Some(bytes);
         self
     }
+    /// Names the device that is to be the volume's journal: a path or URL. The feature
+    /// `journal_dev` has made it a journal, and no volume uses it.
+    #[must_use]
+    pub fn journal(mut self, url: impl AsRef<OsStr>) -> FormatOptions {
+        self.journal = Some(url.as_ref().to_owned());
+        self
+    }
+    /// Returns the device of [`FormatOptions::journal`].
+    pub(crate) fn journal_url(&self) -> Option<&OsStr> {
+        self.journal.as_deref()
+    }
     /// Sets the block size, in bytes: 1024, 2048 or 4096.
     #[must_use]
     pub fn block_size(mut self, bytes: u32) -> FormatOptions {
         self.block_size = Some(bytes);
+        self
+    }
+    /// Sets the cluster size in bytes, a power of two, for the feature `bigalloc`. The default is
+    /// 16 blocks.
+    #[must_use]
+    pub fn cluster_size(mut self, bytes: u64) -> FormatOptions {
+        self.mkfs.cluster_size = Some(bytes);
         self
     }
     /// Chooses block size and inode ratio by a usage type, unless they are set.
@@ -154,7 +173,15 @@ impl FormatOptions {
         if !self.force {
             refuse_used(&queue, &name)?;
         }
-        let report = mkfs::format(&queue, &self.mkfs_options(queue.capacity())).map_err(fail)?;
+        let options = self.mkfs_options(queue.capacity());
+        let report = match &self.journal {
+            Some(url) => {
+                let journal = journal_device::open(url, OpenMode::ReadWrite)?;
+                mkfs::format_with_journal(&queue, &journal, &options)
+            }
+            None => mkfs::format(&queue, &options),
+        };
+        let report = report.map_err(fail)?;
         queue.flush(Reason::Format).map_err(|e| fail(e.into()))?;
         Ok((queue, report))
     }
@@ -168,8 +195,8 @@ impl FormatOptions {
         });
         if let Some(usage) = usage {
             options.block_size = usage.block_size();
-            options.inode_ratio = options.inode_ratio.or(Some(usage.inode_ratio()));
         }
+        options.usage = usage;
         options.block_size = self.block_size.unwrap_or(options.block_size);
         options
     }

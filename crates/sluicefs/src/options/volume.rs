@@ -241,7 +241,11 @@ impl VolumeOptions {
     /// As [`FormatOptions::format`] and [`VolumeOptions::open`].
     pub fn format(&self, url: impl AsRef<OsStr>, options: &FormatOptions) -> io::Result<Volume> {
         let url = SCHEMES.parse_os(url.as_ref())?;
-        self.mount(options.format_device(&url)?.0)
+        let queue = options.format_device(&url)?.0;
+        match options.journal_url() {
+            Some(journal) => self.clone().journal(journal).mount(queue),
+            None => self.mount(queue),
+        }
     }
 
     /// Opens the volume on a queue of the caller, for example over a recording device.

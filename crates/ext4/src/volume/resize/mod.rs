@@ -14,7 +14,8 @@
 //! Each handle leaves a complete volume of a larger size, so a crash leaves the old size, the new
 //! size, or that of a step between. Operations run meanwhile, and use the space of a step at once.
 //!
-//! A last group with fewer than 50 blocks for files is left out, as resize2fs does.
+//! A last group with fewer than 50 blocks for files is left out, and so is a part of a cluster at
+//! the end (`bigalloc`), as resize2fs does.
 
 mod backups;
 mod resize_inode;
@@ -26,7 +27,7 @@ use ext4_format::features::{CompatFeatures, IncompatFeatures};
 use ext4_format::geometry::Geometry;
 use ext4_format::superblock::Superblock;
 use sync::atomic::{AtomicBool, Ordering};
-use units::GroupNo;
+use units::{FsBlock, GroupNo};
 
 /// Blocks of data that the last group has at least.
 const LAST_GROUP_MIN: u64 = 50;
@@ -74,9 +75,6 @@ impl Fs {
         progress: &mut dyn FnMut(ResizeProgress),
     ) -> Result<u64> {
         self.check_writable()?;
-        if !self.geo.cluster().is_block() {
-            return Err(refused("a volume with bigalloc cannot grow yet"));
-        }
         if self.resizing.swap(true, Ordering::AcqRel) {
             return Err(refused("the volume is being resized already"));
         }
@@ -132,6 +130,7 @@ impl Fs {
             )));
         }
         let blocks = wanted.unwrap_or((capacity - capacity % PAGE) / block_size);
+        let blocks = self.geo.cluster().start_of(FsBlock(blocks)).0;
         let blocks = self.without_small_group(blocks)?;
         self.check_limits(blocks)?;
         Ok(blocks)

@@ -107,7 +107,8 @@ impl<'a> ResizeInode<'a> {
     /// # Errors
     /// `Corrupt` if the inode cannot be encoded; then nothing has changed.
     pub fn update(self, handle: &Handle<'_>, geo: &Geometry, first: u32) -> Result<()> {
-        let sectors = u64::from(geo.block_size / 512);
+        // With `bigalloc` mke2fs and e2fsck count a whole cluster for each block.
+        let sectors = geo.sectors_per_cluster();
         let all = copies(geo, 1..geo.groups).count() as u64;
         let mut fields = self.fields.clone();
         fields.blocks = sectors * (1 + self.reserved.len() as u64 * (1 + all));
@@ -120,9 +121,9 @@ impl<'a> ResizeInode<'a> {
         let before = copies(geo, 1..first).count();
         for (index, buffer) in table_end(geo).zip(&self.reserved) {
             handle.modify(buffer, None, |bytes| {
+                let place = geo.gdt_block(index);
                 for (nth, group) in (before..).zip(copies(geo, first..geo.groups)) {
-                    let copy = geo.group_first_block(group).0 + 1 + u64::from(index);
-                    block_map::put(bytes, nth, copy as u32);
+                    block_map::put(bytes, nth, geo.nominal_copy(place, group).0 as u32);
                 }
             });
         }

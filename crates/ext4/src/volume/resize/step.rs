@@ -20,7 +20,7 @@ struct Counts {
     blocks: u64,
     inodes: u32,
     root_reserve: u64,
-    /// Blocks of metadata that are added.
+    /// Clusters of metadata that are added.
     overhead: u64,
     table_reserve: u16,
 }
