@@ -65,7 +65,7 @@ impl Fs {
     ) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
-        inode.begin_write(WriteMode::Anywhere)?;
+        self.begin_write(inode, WriteMode::Anywhere)?;
         if mode == FallocateMode::PunchHole && self.zero_in_inode(inode, offset, end)? {
             return Ok(());
         }

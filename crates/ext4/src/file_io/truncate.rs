@@ -27,7 +27,7 @@ impl Fs {
     fn truncate_once(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let _exclusive = inode.lock.write();
         inode.wait_readahead();
-        let old = inode.begin_write(WriteMode::Anywhere)?;
+        let old = self.begin_write(inode, WriteMode::Anywhere)?;
         if self.truncate_in_inode(inode, size)? {
             return Ok(());
         }
