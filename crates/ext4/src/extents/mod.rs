@@ -260,9 +260,9 @@ pub(crate) fn convert(
     })
 }
 
-/// Unmaps the file blocks of `range` from its end backwards, as far as the handle's credits allow,
-/// and frees the clusters of which no block is mapped any more. Returns the end of the part that is
-/// left for another handle: the range's start if all is done.
+/// Unmaps the file blocks of `left` from its end backwards, as far as the handle's credits allow,
+/// and frees the clusters of which no block is mapped any more. `left` is then the part that is left
+/// for another handle, also after an error.
 ///
 /// With [`REMOVE_CREDITS`] it removes at least one extent. The tree is consistent at every stop.
 /// Blocks of directories, symbolic links and values of attributes get revoke records.
@@ -270,13 +270,12 @@ pub(crate) fn remove(
     fs: &Fs,
     handle: &Handle<'_>,
     inode: &Arc<Inode>,
-    range: Range<FileBlock>,
-) -> Result<FileBlock> {
+    left: &mut Range<FileBlock>,
+) -> Result<()> {
     let journaled = inode.kind() != FileType::Regular
         || inode
             .flags()
             .intersects(InodeFlags::JOURNAL_DATA | InodeFlags::EA_INODE);
-    let mut left = range;
     let budget = handle.credits();
     let mut groups: SmallVec<[u64; 16]> = SmallVec::new();
     let mut extents = 0;
@@ -312,11 +311,11 @@ pub(crate) fn remove(
             };
             let (extents, end) = match &mut map {
                 MapMut::Tree(tree) => {
-                    let removed = tree.remove_last(&left, &mut may_remove)?;
+                    let removed = tree.remove_last(left, &mut may_remove)?;
                     (removed.extents, removed.end)
                 }
                 MapMut::BlockMap(map) => {
-                    let removed = map.remove_last(&left, &mut may_remove, &waits)?;
+                    let removed = map.remove_last(left, &mut may_remove, &waits)?;
                     (removed.runs, removed.end)
                 }
             };
@@ -330,7 +329,9 @@ pub(crate) fn remove(
                 }
                 if let Some(run) = removal.clusters_of(&map, &extent)? {
                     *taken -= i64::from(run.len);
-                    fs.groups.free(handle, run)?;
+                    fs.groups
+                        .free(handle, run)
+                        .inspect_err(|e| fs.blame_half_done("extents_remove", inode.ino, e))?;
                 }
             }
         }
@@ -339,7 +340,7 @@ pub(crate) fn remove(
         {
             tree.collapse()?;
         }
-        Ok(left.end)
+        Ok(())
     })
 }
 

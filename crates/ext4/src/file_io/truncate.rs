@@ -60,19 +60,20 @@ impl Fs {
         let blocks = page::blocks(pages.clone());
         let handle = self.journal.start(self.step_credits())?;
         inode.cut(size, self.now());
+        let mut left = blocks;
         let done = self
             .log_tail(&handle, inode, size, &lock)
-            .and_then(|()| extents::remove(self, &handle, inode, blocks.clone()));
+            .and_then(|()| extents::remove(self, &handle, inode, &mut left));
         inode.mark_dirty(self, &handle);
         self.forget_pages(inode, pages, &lock);
         inode.grow(self, &handle, 0);
-        let end = done?;
-        if end <= blocks.start {
+        done?;
+        if left.is_empty() {
             return Ok(());
         }
         orphan::add(self, &handle, inode)?;
         drop((handle, lock));
-        self.free_blocks(inode, blocks.start..end)?;
+        self.free_blocks(inode, left)?;
         self.end_truncation(inode)
     }
 
