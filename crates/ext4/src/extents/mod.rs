@@ -281,8 +281,11 @@ pub(crate) fn remove(
     let mut extents = 0;
     let mut blocks = 0u64;
     // Returns whether one more extent may be removed. The groups of all removed extents count in
-    // addition to the credits left, because a bitmap can enter the transaction after it changes.
-    let mut may_remove = |extent: &Extent| {
+    // addition to the credits left, because a bitmap can enter the transaction after it changes. An
+    // error of the device ends the removal before the extent is unmapped.
+    let mut may_remove = |extent: &Extent| -> Result<bool> {
+        let (start, len) = (extent.start, extent.len);
+        fs.groups.read_bitmaps(BlockRun { start, len })?;
         let per_group = u64::from(fs.geo.blocks_per_group.max(1));
         let last = extent.start.0 + u64::from(extent.len) - 1;
         for block in [extent.start.0, last] {
@@ -294,10 +297,10 @@ pub(crate) fn remove(
         extents += 1;
         blocks += u64::from(extent.len);
         let cost = (2 * groups.len() as u32).saturating_add(STEP_CREDITS + 4);
-        cost <= budget
+        Ok(cost <= budget
             && handle.credits() >= STEP_CREDITS + 4
             && extents < REMOVE_EXTENTS
-            && !(journaled && blocks >= REMOVE_JOURNALED)
+            && !(journaled && blocks >= REMOVE_JOURNALED))
     };
     let mapping = &inode.data.mapping;
     let waits = |blocks: Range<FileBlock>| mapping.has_unlanded_in(page::of_blocks(blocks));
@@ -306,8 +309,8 @@ pub(crate) fn remove(
         let mut has_credits = true;
         while has_credits && left.start < left.end {
             let mut may_remove = |extent: &Extent| {
-                has_credits = may_remove(extent);
-                has_credits
+                has_credits = may_remove(extent)?;
+                Ok(has_credits)
             };
             let (extents, end) = match &mut map {
                 MapMut::Tree(tree) => {

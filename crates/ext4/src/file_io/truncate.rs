@@ -67,11 +67,12 @@ impl Fs {
         inode.mark_dirty(self, &handle);
         self.forget_pages(inode, pages, &lock);
         inode.grow(self, &handle, 0);
-        done?;
-        if left.is_empty() {
+        if done.is_ok() && left.is_empty() {
             return Ok(());
         }
+        // Also after an error: the next mount completes the truncation.
         orphan::add(self, &handle, inode)?;
+        done?;
         drop((handle, lock));
         self.free_blocks(inode, left)?;
         self.end_truncation(inode)

@@ -1,6 +1,6 @@
 //! Space: an acknowledged write succeeds, and a volume returns ENOSPC only when it has no space.
 
-mod failed_punch;
+mod failed_removal;
 mod full;
 mod own_blocks;
 mod promises;
