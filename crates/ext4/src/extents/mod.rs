@@ -261,8 +261,8 @@ pub(crate) fn convert(
 }
 
 /// Unmaps the file blocks of `left` from its end backwards, as far as the handle's credits allow,
-/// and frees the clusters of which no block is mapped any more. `left` is then the part that is left
-/// for another handle, also after an error.
+/// and frees the clusters of which no block is mapped any more. `left` is then the part that is
+/// left for another handle, also after an error.
 ///
 /// With [`REMOVE_CREDITS`] it removes at least one extent. The tree is consistent at every stop.
 /// Blocks of directories, symbolic links and values of attributes get revoke records.

@@ -194,8 +194,8 @@ impl<S: NodesMut> BlockMap<'_, S> {
     /// of 0 leaves.
     ///
     /// It calls `may_remove` with each run before the removal and stops when that returns false.
-    /// The first run is removed in any case. An error of `may_remove` has changed nothing. `waits` returns whether pages of a range of file
-    /// blocks wait to be recorded.
+    /// The first run is removed in any case. An error of `may_remove` has changed nothing. `waits`
+    /// returns whether pages of a range of file blocks wait to be recorded.
     pub fn remove_last(
         &mut self,
         range: &Range<FileBlock>,

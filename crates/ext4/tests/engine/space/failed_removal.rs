@@ -9,6 +9,8 @@ use testkit::oracle::{Mke2fs, assert_clean};
 use testkit::scratch::Scratch;
 use testkit::volume::{Image, mount_on};
 
+type Removal = fn(&Fs, &InodeRef) -> Result<()>;
+
 fn punch(fs: &Fs, file: &InodeRef) -> Result<()> {
     fs.fallocate(file, FallocateMode::PunchHole, 0, PAGE as u64)
 }
@@ -24,8 +26,7 @@ fn a_removal_that_cannot_read_a_bitmap_leaves_a_sound_volume() {
     if !have_e2fsprogs("a_removal_that_cannot_read_a_bitmap_leaves_a_sound_volume") {
         return;
     }
-    let removals: [(&str, fn(&Fs, &InodeRef) -> Result<()>, u64); 2] =
-        [("punch", punch, 1), ("cut", cut, 0)];
+    let removals: [(&str, Removal, u64); 2] = [("punch", punch, 1), ("cut", cut, 0)];
     for (what, remove, kept) in removals {
         let disk = Disk::new(64 << 20);
         mkfs::format(&disk.queue(), &mkfs::MkfsOptions::default()).unwrap();
@@ -53,8 +54,8 @@ fn a_removal_that_cannot_read_a_bitmap_leaves_a_sound_volume() {
     }
 }
 
-/// By the bitmap the block is free: its group is damaged. It is unmapped when that is found, so its page needs a new
-/// promise, and must not stay in the cache.
+/// By the bitmap the block is free: its group is damaged. The block is unmapped when that is found.
+/// So its page needs a new promise, and must not stay in the cache.
 #[test]
 fn a_page_whose_block_is_gone_gets_another_one() {
     if !have_e2fsprogs("a_page_whose_block_is_gone_gets_another_one") {
